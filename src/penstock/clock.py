@@ -1,0 +1,62 @@
+"""Wall-clock time behind one small object, so that tests can move it."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+__all__ = ["Clock", "Moment", "Span", "SystemClock", "as_datetime", "milliseconds", "span_ms"]
+
+Moment = datetime | float | int
+Span = timedelta | float | int
+
+#: The year 9999, in milliseconds: later times are mistakes (microseconds given for seconds).
+MAX_MS = 253_402_300_799_000
+
+
+class Clock(Protocol):
+    """Anything that tells the time as a Unix timestamp."""
+
+    def time(self) -> float: ...
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def time(self) -> float:
+        return time.time()
+
+
+def as_datetime(ms: int) -> datetime:
+    """Milliseconds since 1970 as an aware UTC datetime."""
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def milliseconds(value: Moment, name: str) -> int:
+    """A moment given by the user as milliseconds since 1970; `name` is the argument to blame."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError(f"{name} must be an aware datetime (it has no tzinfo); use datetime.now(UTC)")
+        value = value.timestamp()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be an aware datetime or a Unix timestamp, not {type(value).__name__}")
+    if not 0 <= value * 1000 <= MAX_MS:
+        raise ValueError(f"{name} must be a Unix timestamp in seconds between 1970 and 9999, not {value!r}")
+    return round(value * 1000)
+
+
+def span_ms(value: Span, name: str, *, zero: bool = True) -> int:
+    """A duration given by the user as milliseconds; `name` is the argument to blame."""
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be seconds or a timedelta, not {type(value).__name__}")
+    if not 0 <= value * 1000 <= MAX_MS:
+        raise ValueError(f"{name} must not be negative, infinite or beyond the year 9999, not {value!r}")
+    ms = round(value * 1000)
+    if ms == 0 and value > 0:
+        ms = 1
+    if ms == 0 and not zero:
+        raise ValueError(f"{name} must be more than 0")
+    return ms

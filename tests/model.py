@@ -1,0 +1,645 @@
+"""The state machine in plain Python: dicts, sorting, no cleverness. Every storage must agree with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from penstock.job import FINISHED, Claim, MoveWhen, NewJob, Snapshot, State, Update
+from penstock.storage.base import (
+    CANCEL_MODES,
+    FIND_ORDER,
+    MAX_BATCH,
+    Cancel,
+    CancelMode,
+    Claimed,
+    Complete,
+    Fail,
+    Held,
+    Note,
+    Page,
+    Put,
+    PutStatus,
+    Reaped,
+    Release,
+    Renewal,
+    Request,
+    Retried,
+    Settled,
+    Settlement,
+    Stall,
+    Withdrawn,
+)
+
+#: How long the storage remembers that a token has settled a job it did not keep.
+GONE_MS = 60_000
+
+#: What each kind of end may have led to when it is reported a second time.
+POSSIBLE_ENDS: dict[type, tuple[State, ...]] = {
+    Complete: (State.COMPLETED,),
+    Fail: (State.FAILED, State.CANCELLED),
+}
+
+
+@dataclass
+class Run:
+    token: str
+    worker: str
+    until: int
+    cancel: CancelMode | None = None
+    cancel_ttl: int | None = 0
+    progress: bytes | None = None
+
+
+@dataclass
+class End:
+    state: State
+    token: str
+    at: int
+    number: int
+    expires: int | None
+    worker: str | None
+    result: bytes | None = None
+    error: bytes | None = None
+
+
+@dataclass
+class Job:
+    id: str
+    payload: bytes
+    headers: bytes
+    limits: bytes
+    priority: int
+    group: str | None
+    time: int
+    seq: int
+    due: int
+    created: int
+    attempts: int = 0
+    retries: int = 0
+    stalls: int = 0
+    timeouts: int = 0
+    retried: bool = False
+    solo: bool = False
+    error: bytes | None = None
+    settled: tuple[str, type] | None = None  # the last run's token and end, for answering it twice
+    flags: Update | None = None  # of a blocked successor
+    entered: bool = False  # promoted: in the ready order or in its lane
+    run: Run | None = None
+    end: End | None = None
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        return (-self.priority, self.time, self.seq)
+
+    def waiting(self) -> bool:
+        return self.run is None and self.end is None
+
+    def state(self, now: int) -> State:
+        if self.end:
+            return self.end.state
+        if self.run:
+            return State.RUNNING
+        if self.due <= now:
+            return State.QUEUED
+        return State.RETRYING if self.retried else State.SCHEDULED
+
+
+@dataclass
+class Queue:
+    seq: int = 0
+    time: int = 0
+    finished: int = 0
+    paused: int | None = None
+    jobs: dict[str, Job] = field(default_factory=dict)
+    blocked: dict[str, Job] = field(default_factory=dict)
+    turns: dict[str, tuple[int, int, int]] = field(default_factory=dict)  # free group with work → rank
+    gone: dict[tuple[str, str], tuple[State, int]] = field(default_factory=dict)
+
+    def next_seq(self) -> int:
+        self.seq += 1
+        return self.seq
+
+
+class Model:
+    """One storage's worth of queues. `now` is set by whoever drives it."""
+
+    def __init__(self, now: int) -> None:
+        self.now = now
+        self.all: dict[str, Queue] = {}
+        self.notes: list[Note] = []
+
+    # put -----------------------------------------------------------------------------------------
+
+    def put(self, jobs: Sequence[NewJob]) -> list[Put]:
+        return [self._put(new) for new in jobs]
+
+    def _put(self, new: NewJob) -> Put:
+        queue = self.all.setdefault(new.queue, Queue())
+        old = queue.jobs.get(new.id)
+        if old and old.end and self._expired(old.end):
+            del queue.jobs[new.id]
+            old = None
+        if old is None or (old.end and (new.update or old.end.state is not State.COMPLETED)):
+            job = self._accept(queue, new)
+            queue.jobs[new.id] = job
+            self._enter_if_due(queue, job)
+            state = job.state(self.now)
+            self._note("enqueued", new.queue, job)
+            return Put(PutStatus(state.value), state)
+        state = old.state(self.now)
+        if new.update is None:
+            if old.end:
+                return Put(PutStatus.COMPLETED, state, old.end.result)
+            return Put(PutStatus.DUPLICATE, state)
+        if old.run is None:
+            old.entered = False
+            self._apply(old, new, new.update)
+            self._enter_if_due(queue, old)
+            self._note("updated", new.queue, old)
+            return Put(PutStatus.UPDATED, old.state(self.now))
+        successor = queue.blocked.get(new.id)
+        if successor is None:
+            queue.blocked[new.id] = job = self._accept(queue, new)
+            job.flags = new.update
+            self._note("enqueued", new.queue, job)
+            return Put(PutStatus.BLOCKED, State.BLOCKED)
+        assert successor.flags
+        self._apply(successor, new, new.update)
+        successor.flags = merge_flags(successor.flags, new.update)
+        self._note("updated", new.queue, successor)
+        return Put(PutStatus.UPDATED, State.BLOCKED)
+
+    def _accept(self, queue: Queue, new: NewJob) -> Job:
+        """A new record: ordered by its run-at, else by its acceptance; a lane never lets run-at lie back."""
+        queue.time = max(queue.time, self.now)
+        asked = self._asked(new)
+        due = self.now if asked is None else asked
+        time = queue.time if asked is None else asked
+        if new.group is not None:
+            time = max(time, queue.time)
+        return Job(
+            id=new.id, payload=new.payload, headers=new.headers, limits=new.limits,
+            priority=new.priority, group=new.group, time=time, seq=queue.next_seq(), due=due, created=self.now,
+        )  # fmt: skip
+
+    def _asked(self, new: NewJob) -> int | None:
+        return new.run_at if new.delay is None else self.now + new.delay
+
+    def _apply(self, job: Job, new: NewJob | Job, flags: Update) -> None:
+        """Change a waiting (or blocked) job in place, by the flags of the one that asks."""
+        if flags.payload:
+            job.payload, job.headers = new.payload, new.headers
+        if flags.limits:
+            job.limits = new.limits
+        if isinstance(new, NewJob):
+            asked = self._asked(new)
+        else:
+            asked = new.due if new.due > self.now else None
+        due = moved(flags.run_at, asked, self.now, job.due)
+        if due is not None:
+            job.due, job.retried = due, False
+            job.time = due if job.group is None else max(due, self.now)
+        if flags.resets:
+            job.attempts = job.retries = job.stalls = job.timeouts = 0
+            job.solo, job.error = False, None
+
+    # ready order and lanes -----------------------------------------------------------------------
+
+    def _lane(self, queue: Queue, group: str) -> list[Job]:
+        lane = [j for j in queue.jobs.values() if j.waiting() and j.entered and j.group == group]
+        return sorted(lane, key=lambda j: (j.time, j.seq))
+
+    def _held(self, queue: Queue, group: str) -> bool:
+        """A group is held by its runs, and by a failing head through its whole backoff."""
+        for j in queue.jobs.values():
+            if j.group == group and (j.run or (j.waiting() and j.retried and not j.entered)):
+                return True
+        return False
+
+    def _enter_if_due(self, queue: Queue, job: Job) -> None:
+        """Into the ready order or its lane, if its time has come; a group it wakes gets its turn now."""
+        if job.due <= self.now:
+            job.entered, job.retried = True, False
+        self._regroup(queue, job.group, (0, self.now, job.seq))
+
+    def _regroup(self, queue: Queue, group: str | None, turn: tuple[int, int, int] | None = None) -> None:
+        """A group is in the rotation if, and only if, it has work and nothing holds it.
+
+        One that comes in anew takes the turn given, or else the end of the rotation.
+        """
+        if group is None:
+            return
+        if self._held(queue, group) or not self._lane(queue, group):
+            queue.turns.pop(group, None)
+        elif group not in queue.turns:
+            queue.turns[group] = turn or (0, self.now, queue.next_seq())
+
+    def _promote(self, queue: Queue) -> None:
+        """Jobs whose time has come enter the order; fresh ones before retried ones, each by due time."""
+        due = [j for j in queue.jobs.values() if j.waiting() and not j.entered and j.due <= self.now]
+        for job in sorted(due, key=lambda j: (j.retried, j.due, j.seq)):
+            job.entered, job.retried = True, False
+            self._regroup(queue, job.group, (0, job.due, job.seq))
+
+    # claim ---------------------------------------------------------------------------------------
+
+    def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
+        claims: list[Claim] = []
+        for request in requests:
+            queue = self.all.get(request.queue)
+            if queue is None or queue.paused is not None:
+                continue
+            self._promote(queue)
+            for number, batch in enumerate(self._batches(queue, request.limit, request.batch)):
+                for job in batch:
+                    job.run = Run(token, worker, self.now + lease)
+                    job.attempts += 1
+                    job.entered = False
+                    claims.append(claim_of(request.queue, job, number))
+                    self._note("started", request.queue, job)
+        return Claimed(claims)
+
+    def _batches(self, queue: Queue, limit: int, size: int) -> list[list[Job]]:
+        """Up to `limit` batches: neighbours without a group together, a lane's head by itself."""
+        batches: list[list[Job]] = []
+        open_batch = False
+        for kind, name in self._order(queue):
+            if kind == "job":
+                job = queue.jobs[name]
+                if open_batch and not job.solo and not batches[-1][0].solo and len(batches[-1]) < size:
+                    batches[-1].append(job)
+                    continue
+                if len(batches) == limit:
+                    break
+                batches.append([job])
+                open_batch = True
+            else:
+                if len(batches) == limit:
+                    break
+                head = self._lane(queue, name)[:size]
+                cut = next((i for i, job in enumerate(head) if job.solo), None)
+                if cut is not None:
+                    head = head[: max(cut, 1)]
+                batches.append(head)
+                open_batch = False
+                del queue.turns[name]
+        return batches
+
+    def _order(self, queue: Queue) -> list[tuple[str, str]]:
+        entries = [(j.rank, "job", j.id) for j in queue.jobs.values() if j.waiting() and j.entered and j.group is None]
+        entries += [(rank, "lane", group) for group, rank in queue.turns.items()]
+        return [(kind, name) for _, kind, name in sorted(entries)]
+
+    # settle --------------------------------------------------------------------------------------
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        return [self._settle(s) for s in settlements]
+
+    def _settle(self, s: Settlement) -> Settled:
+        queue = self.all.get(s.queue)
+        if queue is None:
+            return Settled(None, lost=True)
+        job = queue.jobs.get(s.id)
+        if job is None or job.run is None or job.run.token != s.token:
+            return self._settled_before(queue, job, s)
+        worker = job.run.worker
+        if job.run.cancel is not None and not isinstance(s.end, Complete):
+            self._finish(s.queue, job, State.CANCELLED, s.token, job.run.cancel_ttl)
+            return Settled(State.CANCELLED)
+        match s.end:
+            case Complete(result, ttl, then):
+                self._finish(s.queue, job, State.COMPLETED, s.token, ttl, result=result)
+                self.put(then)
+                return Settled(State.COMPLETED)
+            case Fail(error, ttl, count, then):
+                if count:
+                    job.timeouts += 1
+                    self._note("timed_out", s.queue, job, worker=worker)
+                self._finish(s.queue, job, State.FAILED, s.token, ttl, error=error)
+                self.put(then)
+                return Settled(State.FAILED)
+            case Cancel(ttl):
+                self._finish(s.queue, job, State.CANCELLED, s.token, ttl)
+                return Settled(State.CANCELLED)
+            case Release():
+                job.attempts -= 1
+                self._return(s.queue, job, "released", self.now)
+            case Stall():
+                job.stalls += 1
+                self._return(s.queue, job, "stalled", self.now)
+            case Retried():
+                self._retry(s.queue, job, s.end, worker)
+        job.settled = (s.token, type(s.end))
+        return Settled(job.state(self.now))
+
+    def _settled_before(self, queue: Queue, job: Job | None, s: Settlement) -> Settled:
+        """The same settlement again is answered as before; anything else has lost its claim."""
+        ended: State | None = None
+        gone = queue.gone.get((s.id, s.token))
+        if gone and gone[1] > self.now:
+            ended = gone[0]
+        elif job and job.end and job.end.token == s.token and not self._expired(job.end):
+            ended = job.end.state
+        if ended in POSSIBLE_ENDS.get(type(s.end), (State.CANCELLED,)):
+            return Settled(ended)
+        if job and job.waiting() and job.settled == (s.token, type(s.end)):
+            return Settled(job.state(self.now))
+        return Settled(None, lost=True)
+
+    def _retry(self, name: str, job: Job, end: Retried, worker: str) -> None:
+        queue = self.all[name]
+        if end.count == "timeouts":
+            job.timeouts += 1
+            self._note("timed_out", name, job, worker=worker)
+        elif end.count == "retries":
+            job.retries += 1
+        due = self.now + end.delay if end.at is None else end.at
+        if end.place == "due" and job.group is None:
+            job.time, job.seq = max(due, self.now), queue.next_seq()
+        job.error = end.error or None
+        job.solo = end.solo
+        self._return(name, job, "retrying", due)
+
+    def _return(self, name: str, job: Job, note: str, due: int) -> None:
+        """running → waiting; a blocked successor is folded in by its own flags."""
+        queue = self.all[name]
+        worker = job.run.worker if job.run else None
+        job.run, job.due = None, due
+        job.retried = job.due > self.now
+        self._note(note, name, job, worker=worker, error=job.error if note == "retrying" else None)
+        successor = queue.blocked.pop(job.id, None)
+        if successor:
+            assert successor.flags
+            self._apply(job, successor, successor.flags)
+            self._note("updated", name, job)
+        if job.due <= self.now:
+            job.entered, job.retried = True, False
+        self._regroup(queue, job.group)
+
+    def _finish(
+        self, name: str, job: Job, state: State, token: str, ttl: int | None,
+        result: bytes | None = None, error: bytes | None = None,
+    ) -> None:  # fmt: skip
+        """→ completed / failed / cancelled, in one step with the release of the successor."""
+        queue = self.all[name]
+        worker = job.run.worker if job.run else None
+        queue.finished += 1
+        job.run, job.entered = None, False
+        expires = None if ttl is None else self.now + ttl
+        job.end = End(state, token, self.now, queue.finished, expires, worker, result, error)
+        self._note(state.value, name, job, worker=worker, result=result, error=error)
+        if ttl == 0:
+            del queue.jobs[job.id]
+            if token:
+                queue.gone[job.id, token] = (state, self.now + GONE_MS)
+        successor = queue.blocked.pop(job.id, None)
+        if successor:
+            queue.jobs[job.id] = successor
+            successor.flags = None
+            self._enter_if_due(queue, successor)
+        self._regroup(queue, job.group)
+
+    # leases --------------------------------------------------------------------------------------
+
+    def renew(self, worker: str, held: Sequence[Held], lease: int) -> list[Renewal]:
+        answers: list[Renewal] = []
+        for h in held:
+            job = self.all[h.queue].jobs.get(h.id) if h.queue in self.all else None
+            if job and job.run and job.run.token == h.token:
+                job.run.until = self.now + lease
+                answers.append(Renewal(True, job.run.cancel))
+            else:
+                answers.append(Renewal(False))
+        return answers
+
+    def reap(self, queues: Sequence[str], limit: int = MAX_BATCH) -> list[Reaped]:
+        """The order of the answer is the storage's own."""
+        reaped: list[Reaped] = []
+        for name in queues:
+            queue = self.all.get(name)
+            late = [j for j in queue.jobs.values() if j.run and j.run.until <= self.now] if queue else []
+            for job in sorted(late, key=lambda j: (j.run.until if j.run else 0, j.time, j.seq)):
+                assert job.run
+                run = job.run
+                job.stalls += 1
+                if run.cancel is not None:
+                    self._note("stalled", name, job, worker=run.worker)
+                    self._finish(name, job, State.CANCELLED, "", run.cancel_ttl)
+                    reaped.append(Reaped(name, job.id, State.CANCELLED, run.worker))
+                else:
+                    self._return(name, job, "stalled", self.now)
+                    reaped.append(Reaped(name, job.id, job.state(self.now), run.worker))
+        return reaped
+
+    # operator ------------------------------------------------------------------------------------
+
+    def cancel(
+        self, name: str, ids: Sequence[str], running: CancelMode = "refuse", ttl: int | None = 0
+    ) -> list[Withdrawn]:
+        return [self._cancel(name, id, running, ttl) for id in ids]
+
+    def _cancel(self, name: str, id: str, running: CancelMode, ttl: int | None) -> Withdrawn:
+        queue = self.all.get(name)
+        job = queue.jobs.get(id) if queue else None
+        if queue is None or job is None or (job.end and self._expired(job.end)):
+            return Withdrawn("not_found")
+        if job.end:
+            return Withdrawn(job.end.state.value)  # type: ignore[arg-type]
+        if job.run is None:
+            self._finish(name, job, State.CANCELLED, "", ttl)
+            return Withdrawn("cancelled")
+        if running != "refuse":
+            stronger = max(running, job.run.cancel or "refuse", key=CANCEL_MODES.index)
+            job.run.cancel, job.run.cancel_ttl = stronger, ttl
+            if running != "forget":
+                self._note("cancel_requested", name, job, worker=job.run.worker)
+        successor = queue.blocked.pop(id, None)
+        if successor:
+            self._note("cancelled", name, successor)
+            return Withdrawn("cancelled", running=True)
+        return Withdrawn("running" if running in ("refuse", "forget") else "cancel_requested", running=True)
+
+    def revive(self, name: str, ids: Sequence[str]) -> list[bool]:
+        return [self._revive(name, id) for id in ids]
+
+    def _revive(self, name: str, id: str) -> bool:
+        queue = self.all.get(name)
+        job = queue.jobs.get(id) if queue else None
+        if queue is None or job is None or job.end is None or self._expired(job.end):
+            return False
+        if job.end.state is State.COMPLETED:
+            return False
+        queue.time = max(queue.time, self.now)
+        new = replace(
+            job, end=None, run=None, time=queue.time, seq=queue.next_seq(), due=self.now, error=None, settled=None,
+            attempts=0, retries=0, stalls=0, timeouts=0, retried=False, solo=False,
+        )  # fmt: skip
+        queue.jobs[id] = new
+        self._enter_if_due(queue, new)
+        self._note("enqueued", name, new)
+        return True
+
+    def purge(self, queues: Sequence[str], limit: int = MAX_BATCH) -> int:
+        count = 0
+        for name in queues:
+            queue = self.all.get(name)
+            if queue is None:
+                continue
+            for id in [j.id for j in queue.jobs.values() if j.end and self._expired(j.end)]:
+                del queue.jobs[id]
+                count += 1
+        return count
+
+    def set_paused(self, name: str, paused: bool) -> bool:
+        if not paused and name not in self.all:
+            return False
+        queue = self.all.setdefault(name, Queue())
+        if (queue.paused is not None) == paused:
+            return False
+        queue.paused = self.now if paused else None
+        return True
+
+    def delete_queue(self, name: str) -> int:
+        queue = self.all.pop(name, None)
+        if queue is None:
+            return 0
+        gone = [j for j in queue.jobs.values() if not (j.end and self._expired(j.end))]
+        return len(gone) + len(queue.blocked)
+
+    def set_ttl(self, name: str, id: str, ttl: int | None) -> bool:
+        queue = self.all.get(name)
+        job = queue.jobs.get(id) if queue else None
+        if queue is None or job is None or job.end is None or self._expired(job.end):
+            return False
+        job.end.expires = None if ttl is None else self.now + ttl
+        if ttl == 0:
+            del queue.jobs[id]
+        return True
+
+    def report(self, held: Held, progress: bytes) -> bool:
+        queue = self.all.get(held.queue)
+        job = queue.jobs.get(held.id) if queue else None
+        if job is None or job.run is None or job.run.token != held.token:
+            return False
+        job.run.progress = progress
+        return True
+
+    # reads ---------------------------------------------------------------------------------------
+
+    def get(self, name: str, ids: Sequence[str]) -> list[Snapshot | None]:
+        queue = self.all.get(name, Queue())
+        return [self._snapshot(name, queue.jobs.get(id)) for id in ids]
+
+    def _snapshot(self, name: str, job: Job | None, blocked: bool = False) -> Snapshot | None:
+        if job is None or (job.end and self._expired(job.end)):
+            return None
+        return Snapshot(
+            queue=name, id=job.id, state=State.BLOCKED if blocked else job.state(self.now), payload=job.payload,
+            group=job.group, priority=job.priority, headers=job.headers, limits=job.limits, created=job.created,
+            run_at=job.due, attempts=job.attempts, retries=job.retries, stalls=job.stalls, timeouts=job.timeouts,
+            progress=job.run.progress if job.run else None,
+            worker=job.run.worker if job.run else job.end.worker if job.end else None,
+            result=job.end.result if job.end else None,
+            error=job.end.error if job.end else job.error,
+            cancel=job.run.cancel if job.run else None,
+            finished=job.end.at if job.end else None,
+            expires=job.end.expires if job.end else None,
+        )  # fmt: skip
+
+    def _in_state(self, queue: Queue, state: State) -> list[Job]:
+        if state is State.BLOCKED:
+            return sorted(queue.blocked.values(), key=lambda j: j.seq)
+        jobs = [j for j in queue.jobs.values() if j.state(self.now) is state]
+        if state in FINISHED:
+            jobs = [j for j in jobs if j.end and not self._expired(j.end)]
+            forever = 1 << 60
+            return sorted(jobs, key=lambda j: (forever if j.end.expires is None else j.end.expires, j.end.number))  # type: ignore[union-attr]
+        if state is State.QUEUED:
+            plain = sorted((j for j in jobs if j.group is None), key=lambda j: j.rank)
+            grouped = (j for j in jobs if j.group is not None)
+            return plain + sorted(grouped, key=lambda j: ((j.group or "").encode(), j.time, j.seq))
+        if state is State.RUNNING:
+            return sorted(jobs, key=lambda j: j.seq)
+        return sorted(jobs, key=lambda j: (j.due, j.seq))
+
+    def find(self, name: str, state: State | None = None) -> list[Snapshot]:
+        """All of it at once: pages are the storages' business."""
+        queue = self.all.get(name, Queue())
+        self._promote(queue)
+        states = FIND_ORDER if state is None else (state,)
+        found = [self._snapshot(name, j, s is State.BLOCKED) for s in states for j in self._in_state(queue, s)]
+        return [snapshot for snapshot in found if snapshot]
+
+    def page(self, name: str, state: State | None = None) -> Page:
+        return Page(self.find(name, state))
+
+    def peek(self, name: str) -> Snapshot | None:
+        queue = self.all.get(name)
+        if queue is None or queue.paused is not None:
+            return None
+        self._promote(queue)
+        for kind, entry in self._order(queue):
+            job = queue.jobs[entry] if kind == "job" else self._lane(queue, entry)[0]
+            return self._snapshot(name, job)
+        return None
+
+    def counts(self, name: str) -> dict[State, int]:
+        queue = self.all.get(name, Queue())
+        return {state: len(self._in_state(queue, state)) for state in State}
+
+    def queues(self) -> list[str]:
+        held = [n for n, q in self.all.items() if q.paused is not None or q.blocked or self._live(q)]
+        return sorted(held)
+
+    def _live(self, queue: Queue) -> bool:
+        return any(not (j.end and self._expired(j.end)) for j in queue.jobs.values())
+
+    # helpers -------------------------------------------------------------------------------------
+
+    def _expired(self, end: End) -> bool:
+        return end.expires is not None and end.expires <= self.now
+
+    def _note(
+        self, name: str, queue: str, job: Job, *, worker: str | None = None,
+        result: bytes | None = None, error: bytes | None = None,
+    ) -> None:  # fmt: skip
+        self.notes.append(Note(name, queue, job.id, self.now, job.attempts, worker, result, error))
+
+
+def moved(flag: MoveWhen, asked: int | None, now: int, due: int) -> int | None:
+    """The new due time that an update gives, or None for no move. No run-at means: as soon as possible."""
+    if flag is False:
+        return None
+    if asked is None:
+        return now if flag in (True, "if_earlier") and due > now else None
+    if flag == "if_later":
+        return asked if asked > due else None
+    if flag == "if_earlier":
+        return asked if asked < due else None
+    return asked if asked != due else None
+
+
+def merge_flags(first: Update, later: Update) -> Update:
+    """The flags of a successor that was asked for twice: whatever either of them wanted changed."""
+    run_at: MoveWhen = first.run_at
+    if later.run_at is not False and first.run_at is not True:
+        run_at = later.run_at
+    return Update(
+        payload=first.payload or later.payload,
+        run_at=run_at,
+        reset_counts=first.resets or later.resets,
+        limits=first.limits or later.limits,
+    )
+
+
+def claim_of(queue: str, job: Job, batch: int) -> Claim:
+    assert job.run
+    return Claim(
+        queue=queue, id=job.id, token=job.run.token, payload=job.payload, batch=batch, group=job.group,
+        priority=job.priority, headers=job.headers, limits=job.limits, created=job.created, run_at=job.due,
+        attempts=job.attempts, retries=job.retries, stalls=job.stalls, timeouts=job.timeouts,
+    )  # fmt: skip
+
+
+__all__ = ["Model", "Release", "Stall", "merge_flags", "moved"]
