@@ -1,0 +1,72 @@
+# Every target says in one line what it does. ARGS=... is passed on to the program behind it.
+
+PYTHON  ?= python3
+VENV    := .venv
+BIN     := $(VENV)/bin
+STAMP   := $(VENV)/.installed
+WORKERS ?= 2
+SOAK_SECONDS ?= 600
+ARGS    ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv servers demo test lint format typecheck bench docs soak clean
+
+help: ## list the targets
+	@echo "make <target> [ARGS=...]"
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | awk -F '\t' '{printf "  %-10s %s\n", $$1, $$2}'
+
+venv: $(STAMP) ## create .venv with everything in it
+
+# Installed again whenever pyproject.toml changes, and only then.
+$(STAMP): pyproject.toml src/penstock/_version.py
+	@echo "venv: installing Penstock and its development tools into $(VENV)"
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"venv: Penstock needs Python 3.11 or newer, and $(PYTHON) is {v.major}.{v.minor}; run: make PYTHON=/path/to/python3.11")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+		{ rm -rf $(VENV); echo "venv: $(PYTHON) cannot create a virtual environment (on Debian: apt-get install python3-venv)" >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,redis]'
+	@touch $@
+
+servers: ## make sure that a redis-server is there for the tests
+	@bash scripts/servers.sh
+
+demo: $(STAMP) ## run a few hundred jobs of three kinds and show what happened
+	@echo "demo: working a few hundred jobs in this process"
+	@$(BIN)/python -m penstock demo $(ARGS)
+
+test: $(STAMP) servers ## run the whole test suite
+	@echo "test: running the suite in $(WORKERS) processes, report in build/junit.xml"
+	@mkdir -p build
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -rs --junitxml=build/junit.xml $(ARGS)
+
+lint: $(STAMP) ## check style, format and types
+	@echo "lint: ruff check, ruff format --check, pyright"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/pyright --warnings $(ARGS)
+
+format: $(STAMP) ## rewrite the code in the house format
+	@echo "format: ruff check --fix, ruff format"
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+typecheck: $(STAMP) ## check the types alone
+	@echo "typecheck: pyright"
+	@$(BIN)/pyright --warnings $(ARGS)
+
+bench: $(STAMP) servers ## measure throughput and latency on this machine
+	@echo "bench: measuring on this machine"
+	@$(BIN)/python -m bench $(ARGS)
+
+docs: $(STAMP) ## check the links of the documentation
+	@echo "docs: checking every relative link"
+	@$(BIN)/python scripts/check_docs.py
+
+soak: $(STAMP) servers ## compare the storages with the model for a long time
+	@echo "soak: random walks against the model for $(SOAK_SECONDS) seconds"
+	@PENSTOCK_SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest --timeout=0 -rs tests/conformance/test_model.py $(ARGS)
+
+clean: ## remove everything that make has made
+	@echo "clean: removing $(VENV), build, dist and caches"
+	@rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
+	@find src tests bench scripts examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
