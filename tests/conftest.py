@@ -1,0 +1,173 @@
+"""Fixtures: async tests on one event loop each, every storage under test, and a leak check after each test."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.storage.base import Storage
+from tests.servers import Servers
+from tests.support import STORAGES, Backend, Clock, forget_all, make_backend, new_namespace
+
+# async tests -------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an `async def` test on the loop that its fixtures used."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    runner: asyncio.Runner = pyfuncitem.funcargs["runner"]
+    names = inspect.signature(pyfuncitem.obj).parameters
+    runner.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give every async test the `runner` fixture, and each storage's tests to one xdist worker."""
+    for item in items:
+        is_async = isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj)
+        if is_async and "runner" not in item.fixturenames:
+            item.fixturenames.insert(0, "runner")
+        params: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+        if params.get("backend") in STORAGES:
+            item.add_marker(pytest.mark.xdist_group(params["backend"]))
+
+
+@pytest.fixture
+def runner() -> Iterator[asyncio.Runner]:
+    """An event loop for one test; a task that is left over fails it."""
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        yield runner
+        left = [task for task in asyncio.all_tasks(loop) if not task.done()]
+        assert not left, f"tasks left over: {left}"
+
+
+# storages ----------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--storages",
+        default=os.environ.get("PENSTOCK_STORAGES", ",".join(STORAGES)),
+        help=f"the storages to test, of {','.join(STORAGES)}",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "only(*names): run this test on these storages only")
+    config.addinivalue_line("markers", "leaves_records: the test damages its storage, so nothing is checked after it")
+    expected = os.environ.get("PENSTOCK_EXPECTED_AT")
+    if expected:
+        import penstock
+
+        assert Path(penstock.__file__).is_relative_to(expected), f"testing {penstock.__file__}, not {expected}"
+
+
+def chosen(config: pytest.Config) -> list[str]:
+    """The storages that `--storages` names."""
+    names = [name for name in config.getoption("--storages").split(",") if name]
+    unknown = set(names) - {*STORAGES, "model"}
+    if unknown:
+        raise pytest.UsageError(f"--storages: unknown {sorted(unknown)}; known are {','.join(STORAGES)}")
+    return names
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "backend" not in metafunc.fixturenames:
+        return
+    only = metafunc.definition.get_closest_marker("only")
+    names = [name for name in chosen(metafunc.config) if only is None or name in only.args]
+    metafunc.parametrize("backend", names, indirect=True)
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    """This process's own servers; nothing is started before it is asked for."""
+    servers = Servers()
+    yield servers
+    servers.remove()
+
+
+@pytest.fixture
+def backend(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> Iterator[Backend]:
+    """A fresh namespace of the storage under test, empty again after the test."""
+    backend = make_backend(request.param, servers, tmp_path, new_namespace())
+    yield backend
+    backend.clear()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """The storage's clock, which moves only by hand."""
+    return Clock()
+
+
+@pytest.fixture
+def no_leaks(backend: Backend) -> Iterator[None]:
+    """No thread, no child process and no open file more than before."""
+    threads, children, files = set(threading.enumerate()), _children(), _files()
+    yield
+    gc.collect()
+    left = [thread for thread in threading.enumerate() if thread not in threads and thread.is_alive()]
+    assert not left, f"threads left over: {left}"
+    assert _children() <= children, "child processes left over"
+    assert len(_files() - files) == 0, f"files left open: {_files() - files}"
+
+
+@pytest.fixture
+def storage(
+    request: pytest.FixtureRequest, backend: Backend, clock: Clock, no_leaks: None, runner: asyncio.Runner
+) -> Iterator[Storage]:
+    """An open storage. Afterwards its queues are deleted, and nothing may be left behind."""
+    storage = backend.build(clock)
+    runner.run(storage.open())
+    yield storage
+    damaged = request.node.get_closest_marker("leaves_records") is not None
+    try:
+        if not damaged:
+            runner.run(forget_all(storage))
+    finally:
+        runner.run(storage.close())
+    if not damaged:
+        assert backend.leftovers() == []
+
+
+@pytest.fixture
+def peer(backend: Backend, clock: Clock, storage: Storage, runner: asyncio.Runner) -> Iterator[Storage]:
+    """A second storage object at the same place, as another process would have."""
+    if not backend.shared:
+        pytest.skip("a private database has no second user")
+    peer = backend.build(clock)
+    runner.run(peer.open())
+    yield peer
+    runner.run(peer.close())
+
+
+def _children() -> set[int]:
+    pids: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        pids.update(int(pid) for pid in (task / "children").read_text().split())
+    return pids
+
+
+def _files() -> set[str]:
+    """Open files and sockets, each named by where it leads."""
+    found: set[str] = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            target = os.readlink(entry)
+        except OSError:
+            continue
+        if not target.startswith("/proc/"):
+            found.add(target)
+    return found

@@ -1,0 +1,390 @@
+"""What the tests share: a clock that moves by hand, the storages under test, and builders of calls."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import redis
+from redis.cluster import ClusterNode, RedisCluster
+
+from penstock.job import Claim, NewJob, Snapshot, State, Update
+from penstock.storage.base import (
+    Cancel,
+    Claimed,
+    Complete,
+    Ended,
+    Fail,
+    Held,
+    Page,
+    Release,
+    Request,
+    Retried,
+    Settled,
+    Settlement,
+    Stall,
+    Storage,
+)
+from tests.model import Model
+from tests.servers import Cluster, Server, Servers, refuse
+
+#: The moment at which every test begins, in milliseconds.
+T0 = 1_800_000_000_000
+
+SECOND = 1_000
+MINUTE = 60_000
+HOUR = 3_600_000
+DAY = 24 * HOUR
+LEASE = 10_000
+TTL = HOUR
+
+STORAGES = ("memory", "sqlite", "redis", "valkey", "cluster")
+
+
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self, ms: int = T0) -> None:
+        self.ms = ms
+
+    def time(self) -> float:
+        return self.ms / 1000
+
+    def advance(self, *, seconds: float = 0, ms: int = 0) -> None:
+        self.ms += round(seconds * 1000) + ms
+
+
+# storages ----------------------------------------------------------------------------------------
+
+
+class Backend:
+    """One kind of storage at one place: builds storage objects there and looks behind their back."""
+
+    name: str
+    namespace: str
+    #: Whether a second storage object can see the same jobs.
+    shared = True
+
+    def build(self, clock: Clock | None = None) -> Storage:
+        raise NotImplementedError
+
+    def leftovers(self) -> list[str]:
+        """What is stored in the namespace beside the schema's own marks."""
+        raise NotImplementedError
+
+    def clear(self) -> None:
+        """Remove everything of the namespace."""
+
+
+def _storage_class(module: str, name: str) -> Any:
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        refuse(f"{name} is not there: {error}")
+
+
+class SqliteBackend(Backend):
+    #: Rows that outlive the jobs: the schema's version and marks.
+    STANDING_TABLES = frozenset({"schema", "meta", "sqlite_sequence", "sqlite_stat1", "sqlite_stat4"})
+
+    def __init__(self, name: str, path: str, namespace: str) -> None:
+        self.name = name
+        self.path = path
+        self.namespace = namespace
+        self.shared = path != ":memory:"
+
+    def build(self, clock: Clock | None = None) -> Storage:
+        return _storage_class("penstock.storage.sqlite", "SqliteStorage")(
+            self.path, clock=clock, namespace=self.namespace
+        )
+
+    def connect(self) -> sqlite3.Connection:
+        assert self.shared, "a private database cannot be looked into"
+        return sqlite3.connect(self.path, timeout=10, isolation_level=None)
+
+    def leftovers(self) -> list[str]:
+        if not self.shared:
+            return []
+        rows: list[str] = []
+        with self.connect() as db:
+            tables = [name for (name,) in db.execute("select name from sqlite_master where type = 'table'")]
+            for table in tables:
+                if table not in self.STANDING_TABLES:
+                    rows += [f"{table}: {row!r}"[:300] for row in db.execute(f'select * from "{table}"')]
+        db.close()
+        return rows
+
+
+class RedisBackend(Backend):
+    def __init__(self, name: str, url: str, namespace: str, server: Server | Cluster) -> None:
+        self.name = name
+        self.url = url
+        self.namespace = namespace
+        self.server = server
+
+    def build(self, clock: Clock | None = None) -> Storage:
+        return _storage_class("penstock.storage.redis", "RedisStorage")(self.url, clock=clock, namespace=self.namespace)
+
+    def clients(self) -> list[redis.Redis]:
+        """A plain client of each node."""
+        nodes = self.server.nodes if isinstance(self.server, Cluster) else [self.server]
+        return [node.client() for node in nodes]
+
+    def client(self) -> redis.Redis | RedisCluster:
+        """One client that finds every key."""
+        if isinstance(self.server, Cluster):
+            return RedisCluster(startup_nodes=[ClusterNode("127.0.0.1", n.port) for n in self.server.nodes])
+        return self.server.client()
+
+    def keys(self) -> list[bytes]:
+        found: list[bytes] = []
+        for client in self.clients():
+            with client:
+                found += client.scan_iter(match=f"*{self.namespace}*", count=1000)
+        return sorted(found)
+
+    def leftovers(self) -> list[str]:
+        """Keys that will not go away by themselves soon; the schema's mark is to stay."""
+        left: list[str] = []
+        for client in self.clients():
+            with client:
+                for key in client.scan_iter(match=f"*{self.namespace}*", count=1000):
+                    ttl = client.pttl(key)
+                    if not self.is_schema(key) and not 0 <= ttl <= 2 * MINUTE:
+                        left.append(f"{key!r} (ttl {ttl})")
+        return left
+
+    @staticmethod
+    def is_schema(key: bytes) -> bool:
+        return key.endswith((b":schema", b":version", b"}schema", b"}version"))
+
+    def clear(self) -> None:
+        for client in self.clients():
+            with client:
+                for key in list(client.scan_iter(match=f"*{self.namespace}*", count=1000)):
+                    client.delete(key)
+
+
+class ModelStorage:
+    """The executable specification behind the storage's verbs: it proves the tests, not a storage.
+
+    Asked for by `--storages model`; what it does not know (waiting, feeds, presence) it does not have.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.model = Model(clock.ms)
+
+    def __getattr__(self, verb: str) -> Any:
+        async def call(*args: Any, **options: Any) -> Any:
+            self.model.now = self.clock.ms
+            if verb in ("open", "close", "workers"):
+                return []
+            return getattr(self.model, verb)(*args, **options)
+
+        return call
+
+    async def find(self, queue: str, state: State | None = None, after: str | None = None, limit: int = 100) -> Page:
+        self.model.now = self.clock.ms
+        jobs, start = self.model.find(queue, state), int(after or 0)
+        return Page(jobs[start : start + limit], str(start + limit) if len(jobs) > start + limit else None)
+
+
+class ModelBackend(Backend):
+    name = "model"
+    shared = False
+
+    def build(self, clock: Clock | None = None) -> Storage:
+        return ModelStorage(clock or Clock())  # type: ignore[return-value]
+
+    def leftovers(self) -> list[str]:
+        return []
+
+
+def make_backend(name: str, servers: Servers, directory: Path, namespace: str) -> Backend:
+    """The backend called `name`, its server started if it needs one."""
+    if name == "model":
+        return ModelBackend()
+    if name == "memory":
+        return SqliteBackend(name, ":memory:", namespace)
+    if name == "sqlite":
+        return SqliteBackend(name, str(directory / "penstock.db"), namespace)
+    server = servers.get(name)
+    if isinstance(server, Cluster):
+        return RedisBackend(name, f"redis+cluster://{server.nodes[0].address}", namespace, server)
+    scheme = "valkey" if name == "valkey" else "redis"
+    return RedisBackend(name, f"{scheme}://{server.address}/0", namespace, server)
+
+
+def new_namespace() -> str:
+    return f"t{os.urandom(6).hex()}"
+
+
+# builders ----------------------------------------------------------------------------------------
+
+_counter = iter(range(1, 1 << 62))
+
+
+def new(queue: str = "q", id: str | None = None, payload: bytes = b"x", **options: Any) -> NewJob:
+    """A job to put; without an id it gets the next of `j1`, `j2`, …"""
+    return NewJob(queue=queue, id=f"j{next(_counter)}" if id is None else id, payload=payload, **options)
+
+
+def update(
+    queue: str = "q", id: str = "a", payload: bytes = b"new", flags: Update | None = None, **options: Any
+) -> NewJob:
+    """A job to put over one that may exist already."""
+    return new(queue, id, payload, update=flags or Update(), **options)
+
+
+class HasToken(Protocol):
+    @property
+    def queue(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def token(self) -> str: ...
+
+
+def end(claim: HasToken, how: Ended) -> Settlement:
+    return Settlement(claim.queue, claim.id, claim.token, how)
+
+
+def complete(claim: HasToken, result: bytes = b"r", ttl: int | None = TTL, then: Sequence[NewJob] = ()) -> Settlement:
+    return end(claim, Complete(result, ttl, tuple(then)))
+
+
+def retried(claim: HasToken, **options: Any) -> Settlement:
+    return end(claim, Retried(**options))
+
+
+def fail(claim: HasToken, error: bytes = b"e", ttl: int | None = TTL, **options: Any) -> Settlement:
+    return end(claim, Fail(error, ttl, **options))
+
+
+def cancel_end(claim: HasToken, ttl: int | None = TTL) -> Settlement:
+    return end(claim, Cancel(ttl))
+
+
+def release(claim: HasToken) -> Settlement:
+    return end(claim, Release())
+
+
+def stall(claim: HasToken) -> Settlement:
+    return end(claim, Stall())
+
+
+def held(claim: HasToken, token: str | None = None) -> Held:
+    return Held(claim.queue, claim.id, claim.token if token is None else token)
+
+
+LOST = Settled(None, lost=True)
+
+
+# calls -------------------------------------------------------------------------------------------
+
+
+async def put1(storage: Storage, *args: Any, **options: Any) -> Any:
+    """Put one job (built as by `new`) and give its answer."""
+    [answer] = await storage.put([new(*args, **options)])
+    return answer
+
+
+async def claim_all(
+    storage: Storage, queue: str = "q", limit: int = 100, batch: int = 1,
+    worker: str = "w", lease: int = LEASE, token: str | None = None,
+) -> list[Claim]:  # fmt: skip
+    """Everything a worker gets of one queue."""
+    answer = await claim_answer(storage, queue, limit, batch, worker, lease, token)
+    return answer.claims
+
+
+async def claim_answer(
+    storage: Storage, queue: str = "q", limit: int = 100, batch: int = 1,
+    worker: str = "w", lease: int = LEASE, token: str | None = None,
+) -> Claimed:  # fmt: skip
+    token = token or f"token-{next(_counter)}"
+    return await storage.claim([Request(queue, limit, batch)], worker, lease, token)
+
+
+async def claim1(storage: Storage, queue: str = "q", **options: Any) -> Claim:
+    """The one job that a claim of one gives; an error if there is none."""
+    claims = await claim_all(storage, queue, limit=1, **options)
+    assert len(claims) == 1, f"expected one claim from {queue!r}, got {claims!r}"
+    return claims[0]
+
+
+async def settle1(storage: Storage, settlement: Settlement) -> Settled:
+    [answer] = await storage.settle([settlement])
+    return answer
+
+
+async def get1(storage: Storage, id: str = "a", queue: str = "q") -> Snapshot:
+    """The job of this id; an error if there is none."""
+    [found] = await storage.get(queue, [id])
+    assert found is not None, f"no job {id!r} in {queue!r}"
+    return found
+
+
+async def state_of(storage: Storage, id: str = "a", queue: str = "q") -> State | None:
+    [found] = await storage.get(queue, [id])
+    return None if found is None else found.state
+
+
+async def find_all(storage: Storage, queue: str = "q", state: State | None = None, limit: int = 3) -> list[Snapshot]:
+    """Every job of a queue, page by page."""
+    jobs: list[Snapshot] = []
+    cursor: str | None = None
+    while True:
+        page = await storage.find(queue, state, cursor, limit)
+        assert len(page.jobs) <= limit
+        jobs += page.jobs
+        if page.cursor is None:
+            return jobs
+        assert page.jobs, "an empty page must be the last one"
+        cursor = page.cursor
+
+
+async def run_order(storage: Storage, queue: str = "q") -> list[str]:
+    """Ids in the order in which one worker, taking one at a time, runs them to completion."""
+    order: list[str] = []
+    while claims := await claim_all(storage, queue, limit=1):
+        order.append(claims[0].id)
+        await storage.settle([complete(claims[0], ttl=0)])
+    return order
+
+
+def ids(jobs: Sequence[Any]) -> list[str]:
+    return [job.id for job in jobs]
+
+
+def tally(**states: int) -> dict[State, int]:
+    """A full answer of `counts`, the states not named being empty."""
+    return {state: states.get(state.value, 0) for state in State}
+
+
+async def eventually(condition: Callable[[], Any], within: float = 5.0) -> Any:
+    """Wait until a condition (plain or async) is true, and give what it gave."""
+    until = time.monotonic() + within
+    while True:
+        value = condition()
+        if asyncio.iscoroutine(value):
+            value = await value
+        if value:
+            return value
+        assert time.monotonic() < until, f"not true within {within} s: {condition}"
+        await asyncio.sleep(0.005)
+
+
+async def forget_all(storage: Storage) -> None:
+    """Delete every queue and take every worker off the list."""
+    for queue in await storage.queues():
+        await storage.delete_queue(queue)
+    for worker in await storage.workers():
+        await storage.beat(worker.id, 0)
