@@ -43,7 +43,7 @@ lint: $(STAMP) ## check style, format and types
 	@echo "lint: ruff check, ruff format --check, pyright"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/pyright --warnings $(ARGS)
+	@$(BIN)/pyright --warnings --pythonpath $(BIN)/python $(ARGS)
 
 format: $(STAMP) ## rewrite the code in the house format
 	@echo "format: ruff check --fix, ruff format"
@@ -52,7 +52,7 @@ format: $(STAMP) ## rewrite the code in the house format
 
 typecheck: $(STAMP) ## check the types alone
 	@echo "typecheck: pyright"
-	@$(BIN)/pyright --warnings $(ARGS)
+	@$(BIN)/pyright --warnings --pythonpath $(BIN)/python $(ARGS)
 
 bench: $(STAMP) servers ## measure throughput and latency on this machine
 	@echo "bench: measuring on this machine"

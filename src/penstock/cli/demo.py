@@ -8,7 +8,7 @@ import secrets
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -91,7 +91,7 @@ def demo(url: str | None, jobs: int) -> None:
 
 
 @contextmanager
-def place(url: str | None) -> Iterator[tuple[str, str]]:
+def place(url: str | None) -> Generator[tuple[str, str], None, None]:
     """Where the jobs are kept, and how to name that place without a password."""
     if url is not None:
         yield url, without_password(url)
@@ -135,7 +135,7 @@ async def run(url: str, shown: str, jobs: int, console: Console) -> Report:
 
 
 @asynccontextmanager
-async def opened(url: str, shown: str) -> AsyncIterator[Penstock]:
+async def opened(url: str, shown: str) -> AsyncGenerator[Penstock, None]:
     """The app on its storage, in a namespace of its own; a storage that cannot be used is one clear line."""
     try:
         app = Penstock(url, namespace=f"penstock-demo-{secrets.token_hex(4)}")
@@ -215,7 +215,7 @@ async def watch(app: Penstock, jobs: int, console: Console) -> None:
         task = bar.add_task("working", total=jobs)
         printed = time.monotonic()
         while True:
-            finished = sum(done(await count(app, queue)) for queue in QUEUES)
+            finished = sum([done(await count(app, queue)) for queue in QUEUES])
             bar.update(task, completed=finished)
             if not console.is_terminal and (finished == jobs or time.monotonic() - printed > 1):
                 printed = time.monotonic()
