@@ -190,6 +190,9 @@ class ModelStorage:
 
         return call
 
+    async def paused(self, queue: str) -> int | None:
+        return self.model.all[queue].paused if queue in self.model.all else None
+
     async def find(self, queue: str, state: State | None = None, after: str | None = None, limit: int = 100) -> Page:
         self.model.now = self.clock.ms
         jobs, start = self.model.find(queue, state), int(after or 0)

@@ -1,0 +1,421 @@
+"""settle: running → completed / retrying / failed / cancelled / queued; fenced by the token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from penstock.job import Claim, Snapshot, State
+from penstock.storage.base import Settled, Settlement, Storage
+from tests.support import (
+    DAY,
+    HOUR,
+    LEASE,
+    LOST,
+    MINUTE,
+    SECOND,
+    T0,
+    Clock,
+    cancel_end,
+    claim1,
+    claim_all,
+    complete,
+    fail,
+    find_all,
+    get1,
+    ids,
+    new,
+    put1,
+    release,
+    retried,
+    run_order,
+    settle1,
+    stall,
+    state_of,
+    tally,
+    update,
+)
+
+Ending = Callable[[Claim], Settlement]
+
+ENDS: dict[str, Ending] = {
+    "complete": complete,
+    "retried": lambda claim: retried(claim, delay=SECOND),
+    "retried now": retried,
+    "fail": fail,
+    "cancel": cancel_end,
+    "release": release,
+    "stall": stall,
+}
+
+
+def every_end(function: Callable[..., object]) -> object:
+    return pytest.mark.parametrize("ending", ENDS.values(), ids=ENDS.keys())(function)
+
+
+async def test_complete_keeps_the_result(storage: Storage, clock: Clock) -> None:
+    """running → completed keeps the result, the worker, the time and the end of the TTL."""
+    await put1(storage, "q", "a", b"p")
+    claim = await claim1(storage, worker="alice")
+    clock.advance(seconds=2)
+    assert await settle1(storage, complete(claim, b"result", ttl=HOUR)) == Settled(State.COMPLETED)
+    assert await get1(storage) == Snapshot(
+        queue="q", id="a", state=State.COMPLETED, payload=b"p", created=T0, run_at=T0, attempts=1, worker="alice",
+        result=b"result", finished=T0 + 2 * SECOND, expires=T0 + 2 * SECOND + HOUR,
+    )  # fmt: skip
+
+
+async def test_complete_for_ever(storage: Storage, clock: Clock) -> None:
+    """A TTL of None keeps a result until it is deleted."""
+    await put1(storage, "q", "a")
+    await settle1(storage, complete(await claim1(storage), ttl=None))
+    clock.advance(ms=3650 * DAY)
+    assert await storage.purge(["q"]) == 0
+    job = await get1(storage)
+    assert (job.result, job.expires) == (b"r", None)
+
+
+async def test_complete_without_keeping(storage: Storage) -> None:
+    """A TTL of 0 leaves no trace of a completed job."""
+    await put1(storage, "q", "a")
+    assert await settle1(storage, complete(await claim1(storage), ttl=0)) == Settled(State.COMPLETED)
+    assert await state_of(storage) is None
+    assert await storage.counts("q") == tally()
+    assert await storage.queues() == []
+
+
+async def test_retried_waits_for_its_delay(storage: Storage) -> None:
+    """running → retrying counts the retry, keeps the error and sets the time."""
+    await put1(storage, "q", "a")
+    claim = await claim1(storage)
+    assert await settle1(storage, retried(claim, delay=5 * SECOND, error=b"boom")) == Settled(State.RETRYING)
+    assert await get1(storage) == Snapshot(
+        queue="q", id="a", state=State.RETRYING, payload=b"x", created=T0, run_at=T0 + 5 * SECOND, attempts=1,
+        retries=1, error=b"boom",
+    )  # fmt: skip
+
+
+async def test_retried_at_a_time(storage: Storage) -> None:
+    """A retry may name its time."""
+    await put1(storage, "q", "a")
+    await settle1(storage, retried(await claim1(storage), at=T0 + DAY))
+    assert (await get1(storage)).run_at == T0 + DAY
+
+
+@pytest.mark.parametrize("at", [T0, T0 - HOUR, 0])
+async def test_retried_at_a_time_that_has_come(storage: Storage, at: int) -> None:
+    """A retry at a time that has come is queued again at once."""
+    await put1(storage, "q", "a")
+    assert await settle1(storage, retried(await claim1(storage), at=at)) == Settled(State.QUEUED)
+    assert ids(await claim_all(storage)) == ["a"]
+
+
+@pytest.mark.parametrize(("count", "retries", "timeouts"), [("retries", 1, 0), ("timeouts", 0, 1), (None, 0, 0)])
+async def test_retried_counts_what_it_names(storage: Storage, count: str | None, retries: int, timeouts: int) -> None:
+    """A retry grows the counter it names and no other."""
+    await put1(storage, "q", "a")
+    await settle1(storage, retried(await claim1(storage), count=count))
+    job = await get1(storage)
+    assert (job.attempts, job.retries, job.timeouts, job.stalls) == (1, retries, timeouts, 0)
+
+
+async def test_fail_keeps_the_error(storage: Storage) -> None:
+    """running → failed keeps the error, the worker and the end of the TTL (QZ-D16)."""
+    await put1(storage, "q", "a")
+    claim = await claim1(storage, worker="alice")
+    assert await settle1(storage, fail(claim, b"boom", ttl=7 * DAY)) == Settled(State.FAILED)
+    assert await get1(storage) == Snapshot(
+        queue="q", id="a", state=State.FAILED, payload=b"x", created=T0, run_at=T0, attempts=1, worker="alice",
+        error=b"boom", finished=T0, expires=T0 + 7 * DAY,
+    )  # fmt: skip
+
+
+async def test_fail_counts_a_timeout(storage: Storage) -> None:
+    """A run that failed by its timeout is counted as one."""
+    await put1(storage, "q", "a")
+    await settle1(storage, fail(await claim1(storage), count="timeouts"))
+    assert (await get1(storage)).timeouts == 1
+
+
+async def test_cancel_ends_a_run(storage: Storage) -> None:
+    """running → cancelled is kept for its TTL."""
+    await put1(storage, "q", "a")
+    assert await settle1(storage, cancel_end(await claim1(storage), ttl=SECOND)) == Settled(State.CANCELLED)
+    job = await get1(storage)
+    assert (job.state, job.expires) == (State.CANCELLED, T0 + SECOND)
+
+
+async def test_release_refunds_the_attempt(storage: Storage) -> None:
+    """running → queued by release leaves the counts as they were before the run (PJ-D1)."""
+    await put1(storage, "q", "a")
+    assert await settle1(storage, release(await claim1(storage))) == Settled(State.QUEUED)
+    job = await get1(storage)
+    assert (job.attempts, job.retries, job.stalls, job.worker) == (0, 0, 0, None)
+    assert (await claim1(storage)).attempts == 1
+
+
+async def test_release_keeps_the_place(storage: Storage) -> None:
+    """A released job is the next one again (WQ-D3)."""
+    await storage.put([new("q", id) for id in "zma"])
+    await settle1(storage, release(await claim1(storage)))
+    assert await run_order(storage) == ["z", "m", "a"]
+
+
+async def test_stall_counts_and_keeps_the_place(storage: Storage) -> None:
+    """running → queued by a stall counts it and keeps the place (PJ-D6)."""
+    await storage.put([new("q", id) for id in "zma"])
+    assert await settle1(storage, stall(await claim1(storage))) == Settled(State.QUEUED)
+    job = await get1(storage, "z")
+    assert (job.attempts, job.stalls) == (1, 1)
+    assert await run_order(storage) == ["z", "m", "a"]
+
+
+async def test_many_settlements_are_answered_in_their_order(storage: Storage) -> None:
+    """The answers of a settle come in the order of its settlements, over queues and families."""
+    await storage.put([new("q", "a"), new("r", "b"), new("q/x", "c"), new("q", "d"), new("r", "e")])
+    a, d = await claim_all(storage, "q")
+    b, e = await claim_all(storage, "r")
+    [c] = await claim_all(storage, "q/x")
+    answers = await storage.settle([fail(b), complete(a), release(c), retried(e, delay=1), cancel_end(d), complete(a)])
+    assert answers == [
+        Settled(State.FAILED),
+        Settled(State.COMPLETED),
+        Settled(State.QUEUED),
+        Settled(State.RETRYING),
+        Settled(State.CANCELLED),
+        Settled(State.COMPLETED),
+    ]
+
+
+async def test_settling_nothing_is_answered_with_nothing(storage: Storage) -> None:
+    """An empty settle changes nothing."""
+    assert await storage.settle([]) == []
+
+
+# the fence ---------------------------------------------------------------------------------------
+
+
+@every_end
+async def test_a_wrong_token_changes_nothing(storage: Storage, ending: Ending) -> None:
+    """A settlement with a token that is not the run's answers lost and changes nothing (QZ-D3)."""
+    await put1(storage, "q", "a")
+    claim = await claim1(storage)
+    before = await get1(storage)
+    forged = Claim(queue="q", id="a", token="forged", payload=b"")
+    assert await settle1(storage, ending(forged)) == LOST
+    assert await get1(storage) == before
+    assert await settle1(storage, complete(claim)) == Settled(State.COMPLETED)
+
+
+@every_end
+async def test_a_stale_worker_cannot_touch_the_new_run(storage: Storage, clock: Clock, ending: Ending) -> None:
+    """The worker that lost a job cannot end the run of the next one (QZ-D3, QF-D2, PJ-D8, WQ-D8)."""
+    await put1(storage, "q", "a")
+    stale = await claim1(storage, worker="stale")
+    clock.advance(ms=LEASE)
+    await storage.reap(["q"])
+    fresh = await claim1(storage, worker="fresh")
+    assert await settle1(storage, ending(stale)) == LOST
+    job = await get1(storage)
+    assert (job.state, job.worker, job.attempts, job.stalls) == (State.RUNNING, "fresh", 2, 1)
+    assert await settle1(storage, complete(fresh, b"fresh")) == Settled(State.COMPLETED)
+
+
+@every_end
+async def test_a_stale_worker_cannot_touch_the_result(storage: Storage, clock: Clock, ending: Ending) -> None:
+    """The stored result is that of the run that held the job (PJ-D8)."""
+    await put1(storage, "q", "a")
+    stale = await claim1(storage)
+    clock.advance(ms=LEASE)
+    await storage.reap(["q"])
+    await settle1(storage, complete(await claim1(storage), b"fresh"))
+    before = await get1(storage)
+    assert await settle1(storage, ending(stale)) == LOST
+    assert await get1(storage) == before
+
+
+@every_end
+async def test_a_stale_worker_cannot_touch_the_waiting_job(storage: Storage, clock: Clock, ending: Ending) -> None:
+    """A reaped job that waits again is not ended by the run it was taken from."""
+    await put1(storage, "q", "a")
+    stale = await claim1(storage)
+    clock.advance(ms=LEASE)
+    await storage.reap(["q"])
+    assert await settle1(storage, ending(stale)) == LOST
+    assert await storage.counts("q") == tally(queued=1)
+
+
+@every_end
+async def test_settling_a_job_that_is_not_there_is_lost(storage: Storage, ending: Ending) -> None:
+    """A settlement of an unknown job or queue answers lost and creates nothing."""
+    assert await settle1(storage, ending(Claim(queue="q", id="a", token="t", payload=b""))) == LOST
+    await put1(storage, "q", "b")
+    assert await settle1(storage, ending(Claim(queue="q", id="a", token="t", payload=b""))) == LOST
+    assert await storage.counts("q") == tally(queued=1)
+
+
+@every_end
+async def test_settling_a_deleted_queue_is_lost(storage: Storage, ending: Ending) -> None:
+    """The outcome of a run whose queue was deleted is refused, and nothing reappears (WQ-D10)."""
+    await put1(storage, "q", "a")
+    claim = await claim1(storage)
+    await storage.delete_queue("q")
+    assert await settle1(storage, ending(claim)) == LOST
+    assert await storage.queues() == []
+
+
+async def test_an_expired_lease_that_nobody_took_still_settles(storage: Storage, clock: Clock) -> None:
+    """A run that ends after its lease but before anybody took its job is accepted."""
+    await put1(storage, "q", "a")
+    claim = await claim1(storage)
+    clock.advance(ms=LEASE + HOUR)
+    assert await settle1(storage, complete(claim)) == Settled(State.COMPLETED)
+    assert await storage.reap(["q"]) == []
+
+
+# twice -------------------------------------------------------------------------------------------
+
+
+@every_end
+async def test_the_same_settlement_twice_is_one(storage: Storage, ending: Ending) -> None:
+    """A settlement sent twice gives the same answer twice and is applied once (PJ-D16)."""
+    await put1(storage, "q", "a")
+    claim = await claim1(storage)
+    first = await settle1(storage, ending(claim))
+    after = await get1(storage)
+    assert await settle1(storage, ending(claim)) == first
+    assert await get1(storage) == after
+
+
+@every_end
+async def test_the_same_settlement_twice_in_one_call_is_one(storage: Storage, ending: Ending) -> None:
+    """A settlement repeated within one call is applied once."""
+    await put1(storage, "q", "a")
+    claim = await claim1(storage)
+    first, second = await storage.settle([ending(claim), ending(claim)])
+    assert first == second
+    assert sum((await storage.counts("q")).values()) == 1
+
+
+async def test_another_outcome_after_the_first_is_lost(storage: Storage) -> None:
+    """A run that has ended cannot end otherwise."""
+    await put1(storage, "q", "a")
+    claim = await claim1(storage)
+    await settle1(storage, complete(claim))
+    for other in (retried(claim), fail(claim), cancel_end(claim), release(claim), stall(claim)):
+        assert await settle1(storage, other) == LOST
+    assert await state_of(storage) == State.COMPLETED
+
+
+async def test_another_outcome_after_a_retry_is_lost(storage: Storage) -> None:
+    """A run that was retried cannot be completed or released afterwards."""
+    await put1(storage, "q", "a")
+    claim = await claim1(storage)
+    await settle1(storage, retried(claim, delay=SECOND))
+    for other in (complete(claim), fail(claim), release(claim), stall(claim)):
+        assert await settle1(storage, other) == LOST
+    assert (await get1(storage)).retries == 1
+
+
+@pytest.mark.parametrize("ending", [complete, fail, cancel_end])
+async def test_an_end_that_was_not_kept_is_remembered_for_a_while(
+    storage: Storage, clock: Clock, ending: Callable[..., Settlement]
+) -> None:
+    """A settlement whose job was not kept is answered the same for a minute, and then as lost."""
+    await put1(storage, "q", "a")
+    claim = await claim1(storage)
+    first = await settle1(storage, ending(claim, ttl=0))
+    clock.advance(ms=MINUTE - 1)
+    assert await settle1(storage, ending(claim, ttl=0)) == first
+    clock.advance(ms=1)
+    assert await settle1(storage, ending(claim, ttl=0)) == LOST
+
+
+async def test_a_repeated_settlement_of_a_forgotten_result_is_lost(storage: Storage, clock: Clock) -> None:
+    """A settlement repeated after its job's TTL finds nothing to confirm."""
+    await put1(storage, "q", "a")
+    claim = await claim1(storage)
+    await settle1(storage, complete(claim, ttl=SECOND))
+    clock.advance(seconds=1)
+    assert await settle1(storage, complete(claim, ttl=SECOND)) == LOST
+
+
+async def test_an_unkept_end_does_not_block_its_id(storage: Storage) -> None:
+    """The memory of a settlement does not stand in the way of a new job of that id."""
+    await put1(storage, "q", "a", b"1")
+    first = await claim1(storage)
+    await settle1(storage, complete(first, ttl=0))
+    await put1(storage, "q", "a", b"2")
+    assert await settle1(storage, complete(first, ttl=0)) == Settled(State.COMPLETED)
+    assert (await claim1(storage)).payload == b"2"
+
+
+# follow-ups --------------------------------------------------------------------------------------
+
+
+async def test_follow_ups_exist_when_the_run_completes(storage: Storage) -> None:
+    """Jobs given with a completion are put in the same step."""
+    await put1(storage, "q", "a")
+    then = [new("q", "b", b"next"), new("q/x", "c", delay=SECOND)]
+    await settle1(storage, complete(await claim1(storage), then=then))
+    assert (await claim1(storage)).payload == b"next"
+    assert await storage.counts("q/x") == tally(scheduled=1)
+
+
+async def test_follow_ups_are_put_once(storage: Storage) -> None:
+    """A completion sent twice puts its follow-ups once."""
+    await put1(storage, "q", "a")
+    claim = await claim1(storage)
+    done = complete(claim, ttl=0, then=[new("q", "b")])
+    await settle1(storage, done)
+    assert await run_order(storage) == ["b"]
+    await settle1(storage, done)
+    assert await claim_all(storage) == []
+
+
+async def test_follow_ups_of_a_lost_run_do_not_exist(storage: Storage) -> None:
+    """A completion that is refused puts nothing."""
+    await put1(storage, "q", "a")
+    await claim1(storage)
+    forged = Claim(queue="q", id="a", token="forged", payload=b"")
+    await settle1(storage, complete(forged, then=[new("q", "b"), new("q/x", "c")]))
+    assert await state_of(storage, "b") is None
+    assert await storage.queues() == ["q"]
+
+
+async def test_the_fail_job_is_put_with_the_failure(storage: Storage) -> None:
+    """A failure and its fail job are one step, and happen once (invariant 5)."""
+    await put1(storage, "q", "a")
+    failed = fail(await claim1(storage), then=[new("q/failures", "f", b"why")])
+    assert await storage.settle([failed, failed]) == [Settled(State.FAILED)] * 2
+    assert await storage.counts("q/failures") == tally(queued=1)
+    assert (await claim1(storage, "q/failures")).payload == b"why"
+
+
+async def test_a_follow_up_of_its_own_id_replaces_the_job(storage: Storage) -> None:
+    """A job may enqueue itself again with an update: it ends first, so the new one takes its place."""
+
+    await put1(storage, "q", "a", b"1")
+    await settle1(storage, complete(await claim1(storage), then=[update("q", "a", b"2")]))
+    assert await storage.counts("q") == tally(queued=1)
+    assert (await claim1(storage)).payload == b"2"
+
+
+async def test_a_follow_up_that_is_a_duplicate_changes_nothing(storage: Storage) -> None:
+    """A follow-up whose id is taken leaves the existing job alone."""
+    await storage.put([new("q", "a"), new("q", "b", b"old")])
+    await settle1(storage, complete(await claim1(storage), then=[new("q", "b", b"new")]))
+    assert (await claim1(storage)).payload == b"old"
+
+
+async def test_settled_jobs_are_listed_in_their_state(storage: Storage) -> None:
+    """After settling, each job is in exactly one state (rule 5)."""
+    await storage.put([new("q", id) for id in "abcdef"])
+    claims = await claim_all(storage)
+    await storage.settle([end(claim) for end, claim in zip(ENDS.values(), claims, strict=False)])
+    found = {job.id: job.state.value for job in await find_all(storage)}
+    assert found == {
+        "a": "completed", "b": "retrying", "c": "queued", "d": "failed", "e": "cancelled", "f": "queued",
+    }  # fmt: skip
+    assert await storage.counts("q") == tally(completed=1, retrying=1, queued=2, failed=1, cancelled=1)
