@@ -9,10 +9,9 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 from rich.console import Console
@@ -20,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from penstock import Entry, Job, Penstock, PenstockError, PermanentError, Worker
+from penstock.storage import redact
 
 __all__ = ["demo"]
 
@@ -94,21 +94,11 @@ def demo(url: str | None, jobs: int) -> None:
 def place(url: str | None) -> Generator[tuple[str, str], None, None]:
     """Where the jobs are kept, and how to name that place without a password."""
     if url is not None:
-        yield url, without_password(url)
+        yield url, redact(url)
         return
     with tempfile.TemporaryDirectory(prefix="penstock-demo-", ignore_cleanup_errors=True) as directory:
         path = os.path.join(directory, "penstock.db")
         yield f"sqlite:{path}", f"{path} (SQLite, removed at the end)"
-
-
-def without_password(url: str) -> str:
-    """The URL as it may be printed."""
-    with suppress(ValueError):
-        parts = urlsplit(url)
-        if parts.password is not None:
-            user, _, host = parts.netloc.rpartition("@")
-            return parts._replace(netloc=f"{user.partition(':')[0]}:***@{host}").geturl()
-    return url
 
 
 async def run(url: str, shown: str, jobs: int, console: Console) -> Report:
