@@ -1,0 +1,82 @@
+"""Storages by URL: the backend is imported when it is asked for, so that nobody needs them all."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import parse_qsl
+
+from penstock.clock import Clock
+from penstock.storage.base import Storage
+
+__all__ = ["Place", "connect", "place_of", "redact"]
+
+SERVERS = ("redis", "rediss", "valkey", "valkeys", "unix", "redis+sentinel", "redis+cluster")
+KNOWN = ("memory:", "sqlite:PATH", "file:DIRECTORY", *(f"{scheme}://" for scheme in SERVERS))
+SYNCHRONOUS = ("OFF", "NORMAL", "FULL", "EXTRA")
+
+
+class Place(NamedTuple):
+    """Where a URL leads, when it is a file."""
+
+    path: str
+    synchronous: str = "NORMAL"
+
+
+def connect(url: str, *, namespace: str = "penstock", clock: Clock | None = None) -> Storage:
+    """The storage that a URL names, not opened yet."""
+    place = place_of(url)
+    if place is not None:
+        from penstock.storage.sqlite import SqliteStorage
+
+        return SqliteStorage(place.path, clock=clock, synchronous=place.synchronous, namespace=namespace)
+    try:
+        from penstock.storage.redis import RedisStorage
+    except ModuleNotFoundError as error:
+        if error.name not in ("redis", "hiredis"):
+            raise
+        raise ModuleNotFoundError(
+            f'url {redact(url)!r} needs the redis package: pip install "penstock[redis]"', name=error.name
+        ) from None
+    return RedisStorage(url, clock=clock, namespace=namespace)
+
+
+def place_of(url: str) -> Place | None:
+    """The file that a URL names, None for a server; an unknown scheme is a `ValueError`."""
+    if not isinstance(url, str):
+        raise TypeError(f"url must be a str, not {type(url).__name__}")
+    scheme, colon, rest = url.partition(":")
+    if colon and scheme in SERVERS:
+        return None
+    path, _, query = rest.partition("?")
+    if scheme == "memory" and path in ("", "//"):
+        return Place(":memory:", _synchronous(query))
+    if scheme == "sqlite":
+        return Place(_path(path, "sqlite:PATH"), _synchronous(query))
+    if scheme == "file":
+        return Place(str(Path(_path(path, "file:DIRECTORY")) / "penstock.db"), _synchronous(query))
+    raise ValueError(f"url {redact(url)!r} names no storage; known: {', '.join(KNOWN)}")
+
+
+def redact(url: str) -> str:
+    """A URL as it may be shown: without user, password or secret query values."""
+    url = re.sub(r"//[^?#]*@", "//***@", url)
+    return re.sub(r"(?i)([?&][^=&#]*(?:password|secret|token|key|user)[^=&#]*=)[^&#]*", r"\1***", url)
+
+
+def _synchronous(query: str) -> str:
+    synchronous = "NORMAL"
+    for key, value in parse_qsl(query, keep_blank_values=True):
+        if key != "synchronous" or value.upper() not in SYNCHRONOUS:
+            raise ValueError(f"url: the only option is ?synchronous={'|'.join(SYNCHRONOUS)}, not {key}={value}")
+        synchronous = value.upper()
+    return synchronous
+
+
+def _path(text: str, form: str) -> str:
+    """A path after the scheme: relative, absolute, or absolute behind the two slashes of a URL."""
+    text = text.removeprefix("//")
+    if not text:
+        raise ValueError(f"url: {form} needs a path")
+    return text if text == ":memory:" else str(Path(text).expanduser())

@@ -1,0 +1,233 @@
+"""The app: one storage, a namespace, its queues, handlers and listeners."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+from penstock.clock import Clock, SystemClock
+from penstock.errors import JobError
+from penstock.events import Event, L, Listeners
+from penstock.job import NewJob, check_name
+from penstock.policy import FAILURE_DEFAULTS, HandlerArguments, HandlerOptions, handler_options
+from penstock.queue import Queue
+from penstock.queue.entry import Entry
+from penstock.serde import Codec, Serde, check_type, resolve_serde
+from penstock.storage import connect
+from penstock.storage.base import Storage
+from penstock.task import Failure, FailureSerde, Handler, fail_queue_of
+
+__all__ = ["Penstock"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_URL = "sqlite:penstock.db"
+
+
+class Penstock:
+    """A job queue: where jobs are kept, and what is done with them.
+
+    The storage is given as a URL (by default `PENSTOCK_URL`, or else the file `penstock.db` here) or
+    as an object. It is opened by `async with app`, or with the first call that needs it.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        storage: Storage | None = None,
+        namespace: str = "penstock",
+        serde: str | Serde = "json",
+        result_serde: str | Serde | None = None,
+        max_payload: int = 1_048_576,
+        clock: Clock | None = None,
+    ) -> None:
+        if url is not None and storage is not None:
+            raise ValueError("give url or storage, not both")
+        if isinstance(max_payload, bool) or not isinstance(max_payload, int):
+            raise TypeError(f"max_payload must be an int, not {type(max_payload).__name__}")
+        if max_payload < 1:
+            raise ValueError(f"max_payload must be at least 1, not {max_payload}")
+        self.namespace = check_name(namespace, "namespace")
+        self.max_payload = max_payload
+        self.clock: Clock = clock or SystemClock()
+        self.handlers: dict[str, Handler] = {}
+        self.listeners = Listeners()
+        self._serde = resolve_serde(serde)
+        self._result_serde = None if result_serde is None else resolve_serde(result_serde, "result_serde")
+        self._serdes: dict[str, dict[str, Serde]] = {}
+        self._queues: dict[str, Queue] = {}
+        self._opening = asyncio.Lock()
+        self._open = False
+        if storage is None:
+            url = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
+            storage = connect(url, namespace=namespace, clock=clock)
+        self.storage: Storage = storage
+
+    # open and close -------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the storage is open."""
+        return self._open
+
+    async def open(self) -> None:
+        """Open the storage. Idempotent."""
+        async with self._opening:
+            if not self._open:
+                await self.storage.open()
+                self._open = True
+
+    async def close(self) -> None:
+        """Let async listeners finish and close the storage. Idempotent; `open` may follow."""
+        await self.listeners.settle()
+        async with self._opening:
+            if self._open:
+                self._open = False
+                await self.storage.close()
+
+    async def opened(self) -> Storage:
+        """The storage, opened if it was not."""
+        if not self._open:
+            await self.open()
+        return self.storage
+
+    # queues and handlers --------------------------------------------------------------------------
+
+    def queue(
+        self, name: str, *, serde: str | Serde | None = None, result_serde: str | Serde | None = None
+    ) -> Queue:
+        """The queue of this name, for producers. Its serdes, if given, hold wherever this app uses it."""
+        self._set_serdes(check_name(name, "name"), serde, result_serde)
+        if name not in self._queues:
+            self._queues[name] = Queue(self, name)
+        return self._queues[name]
+
+    async def queues(self) -> list[str]:
+        """The names of the queues that hold jobs or are paused."""
+        return await (await self.opened()).queues()
+
+    def handler(
+        self,
+        queue: str,
+        *,
+        serde: str | Serde | None = None,
+        result_serde: str | Serde | None = None,
+        **options: Unpack[HandlerArguments],
+    ) -> Callable[[F], F]:
+        """Decorate the function that runs this queue's jobs; the options are those of `HandlerOptions`."""
+
+        def register(function: F) -> F:
+            self._register(queue, function, options, serde, result_serde)
+            return function
+
+        return register
+
+    def listen(
+        self,
+        queue: str,
+        handler: Callable[..., Any] | str,
+        *,
+        serde: str | Serde | None = None,
+        result_serde: str | Serde | None = None,
+        **options: Unpack[HandlerArguments],
+    ) -> None:
+        """Register a handler without decorating it; "module:function" is imported when a worker needs it."""
+        self._register(queue, handler, options, serde, result_serde)
+
+    def on(self, name: str) -> Callable[[L], L]:
+        """Decorate a plain or async listener for the events that this app causes or its workers settle."""
+
+        def register(listener: L) -> L:
+            self.listeners.add(name, listener)
+            return listener
+
+        return register
+
+    # what queues and workers need -----------------------------------------------------------------
+
+    def codec(self, queue: str) -> Codec:
+        """The serdes of a queue, as they are known now."""
+        given = self._serdes.get(queue, {})
+        payload = given.get("serde", self._serde)
+        default = self._result_serde if "serde" not in given else None
+        return Codec.of(payload, given.get("result_serde", default))
+
+    def options(self, queue: str) -> HandlerOptions:
+        """The options of a queue's handler, or the defaults when it has none here."""
+        handler = self.handlers.get(queue)
+        return HandlerOptions() if handler is None else handler.options
+
+    def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob:
+        """A job to be put later, checked and encoded now."""
+        if options.get("on_conflict") == "raise":
+            raise ValueError('on_conflict="raise" cannot be kept by a follow-up job: nobody is there to hear it')
+        return self.queue(queue).new_job(Entry(payload, **options))
+
+    def tell(
+        self,
+        name: str,
+        *,
+        queue: str = "",
+        id: str = "",
+        attempt: int = 0,
+        result: Any = None,
+        error: JobError | None = None,
+        worker: str | None = None,
+    ) -> None:
+        """Tell this app's listeners that something happened, now."""
+        if self.listeners.wants(name):
+            at = datetime.fromtimestamp(self.clock.time(), UTC)
+            self.listeners.tell(
+                Event(name=name, at=at, queue=queue, id=id, attempt=attempt, result=result, error=error, worker=worker)
+            )
+
+    # helpers --------------------------------------------------------------------------------------
+
+    def _register(
+        self,
+        queue: str,
+        function: Callable[..., Any] | str,
+        given: Mapping[str, Any],
+        serde: str | Serde | None,
+        result_serde: str | Serde | None,
+    ) -> None:
+        check_name(queue, "queue")
+        options = handler_options(given)
+        handler = Handler(queue, function, options)
+        failing = options.on_failure
+        names = [queue] if failing is None else [queue, fail_queue_of(queue)]
+        for name in names:
+            if (other := self.handlers.get(name)) is not None:
+                raise ValueError(f"queue {name!r} has a handler already ({other.name}); a queue has one handler")
+        self._set_serdes(queue, serde, result_serde)
+        payload = handler.signature.payload if handler.loaded else Any
+        if failing is None and payload is not Failure:
+            check_type(self.codec(queue).payload, payload)
+        if failing is not None:
+            fail_options = handler_options(options.failure_options, FAILURE_DEFAULTS)
+            self.handlers[names[1]] = Handler(names[1], failing, fail_options)
+            self._serdes[names[1]] = {"serde": FailureSerde(self.codec(queue).payload, payload)}
+        self.handlers[queue] = handler
+
+    def _set_serdes(self, queue: str, serde: str | Serde | None, result_serde: str | Serde | None) -> None:
+        for name, value in (("serde", serde), ("result_serde", result_serde)):
+            if value is None:
+                continue
+            wanted = resolve_serde(value, name)
+            known = self._serdes.setdefault(queue, {}).setdefault(name, wanted)
+            if known != wanted:
+                raise ValueError(f"queue {queue!r} has the {name} {known!r} already; it cannot also have {wanted!r}")

@@ -1,0 +1,248 @@
+"""The producer's side of one queue: enqueue, look, cancel, repair."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, Protocol
+
+from msgspec import UNSET, UnsetType
+
+from penstock.clock import Moment, Span, span_ms
+from penstock.errors import DuplicateJob, JobCancelled, JobError, JobFailed, JobNotFound, NotFinished
+from penstock.job import FINISHED, NewJob, Snapshot, State, check_name, new_ids
+from penstock.policy import HandlerOptions
+from penstock.queue.entry import Entry, OnConflict, job_from
+from penstock.queue.status import Cancelled, Enqueued, JobStatus, Page, status_of
+from penstock.serde import Codec, decode
+from penstock.storage.base import CANCEL_MODES, MAX_BATCH, CancelMode, Put, PutStatus, Storage
+
+__all__ = ["Queue", "QueueHost"]
+
+#: How many jobs `enqueue_many` sends in one round trip.
+CHUNK = 500
+
+
+class QueueHost(Protocol):
+    """What a queue needs of its app."""
+
+    @property
+    def max_payload(self) -> int: ...
+
+    def codec(self, queue: str) -> Codec: ...
+
+    def options(self, queue: str) -> HandlerOptions: ...
+
+    async def opened(self) -> Storage: ...
+
+    def tell(self, name: str, *, queue: str, id: str = "") -> None: ...
+
+
+class Queue:
+    """A named line of jobs, as a producer sees it. Get one from `app.queue(name)`."""
+
+    def __init__(self, host: QueueHost, name: str) -> None:
+        self._host = host
+        self.name = check_name(name, "queue")
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r}>"
+
+    # asking ---------------------------------------------------------------------------------------
+
+    async def enqueue(
+        self,
+        payload: Any,
+        *,
+        id: str | None = None,
+        run_at: Moment | None = None,
+        delay: Span | None = None,
+        priority: int = 0,
+        group: str | None = None,
+        on_conflict: OnConflict | None = None,
+        timeout: Span | UnsetType | None = UNSET,
+        max_attempts: int | UnsetType | None = UNSET,
+        max_retries: int | UnsetType | None = UNSET,
+        result_ttl: Span | UnsetType = UNSET,
+        headers: Mapping[str, str] | None = None,
+    ) -> Enqueued:
+        """Add a job. With an id that is taken, `on_conflict` says what happens; by default nothing does."""
+        entry = Entry(
+            payload, id=id, run_at=run_at, delay=delay, priority=priority, group=group, on_conflict=on_conflict,
+            timeout=timeout, max_attempts=max_attempts, max_retries=max_retries, result_ttl=result_ttl,
+            headers=headers,
+        )  # fmt: skip
+        return (await self._put([entry], [self.new_job(entry)]))[0]
+
+    async def enqueue_many(self, entries: Iterable[Any] | AsyncIterable[Any]) -> list[Enqueued]:
+        """Add many jobs, given as payloads or `Entry` objects, a few hundred in each round trip.
+
+        A list is checked wholly before anything is stored; an iterator chunk by chunk. With
+        `on_conflict="raise"`, what stood before the duplicate in the same chunk is stored.
+        """
+        if isinstance(entries, str | bytes | Mapping):
+            raise TypeError(f"entries must be a list or an iterator of payloads, not one {type(entries).__name__}")
+        answers: list[Enqueued] = []
+        if isinstance(entries, Sequence):
+            given = [_entry(item) for item in entries]
+            jobs = self._new_jobs(given)
+            for at in range(0, len(jobs), CHUNK):
+                answers += await self._put(given[at : at + CHUNK], jobs[at : at + CHUNK])
+        else:
+            async for chunk in _chunks(entries):
+                answers += await self._put(chunk, self._new_jobs(chunk))
+        return answers
+
+    def new_job(self, entry: Entry) -> NewJob:
+        """Check an entry and encode it, without storing it."""
+        return job_from(entry, self.name, self._host.codec(self.name).payload, self._host.max_payload)
+
+    # looking --------------------------------------------------------------------------------------
+
+    async def status(self, id: str) -> JobStatus | None:
+        """How a job stands, or None when there is none with this id."""
+        snapshot = await self._get(id)
+        return None if snapshot is None else self._status(snapshot)
+
+    async def result(self, id: str, default: Any = UNSET) -> Any:
+        """The value that a job returned. A given `default` stands in for every reason to have none."""
+        snapshot = await self._get(id)
+        if default is not UNSET and (snapshot is None or snapshot.state is not State.COMPLETED):
+            return default
+        if snapshot is None:
+            raise JobNotFound(f"there is no job {id!r} in queue {self.name!r}")
+        return self._result(snapshot)
+
+    async def counts(self) -> dict[State, int]:
+        """How many jobs are in each of the eight states."""
+        return await (await self._host.opened()).counts(self.name)
+
+    async def find(self, state: State | str | None = None, after: str | None = None, limit: int = 100) -> Page:
+        """A page of jobs, of one state or of all, in queue order; `after` is the cursor of the page before."""
+        wanted = None if state is None else _state(state)
+        if isinstance(limit, bool) or not isinstance(limit, int):
+            raise TypeError(f"limit must be an int, not {type(limit).__name__}")
+        if not 1 <= limit <= MAX_BATCH:
+            raise ValueError(f"limit must be between 1 and {MAX_BATCH}, not {limit}")
+        page = await (await self._host.opened()).find(self.name, wanted, after, limit)
+        return Page(map(self._status, page.jobs), page.cursor)
+
+    async def peek(self) -> JobStatus | None:
+        """The job that would be run next, or None."""
+        snapshot = await (await self._host.opened()).peek(self.name)
+        return None if snapshot is None else self._status(snapshot)
+
+    # changing -------------------------------------------------------------------------------------
+
+    async def cancel(self, id: str, running: CancelMode = "refuse") -> Cancelled:
+        """Take a waiting job back; a running one is treated as `running` says."""
+        check_name(id, "id")
+        if running not in CANCEL_MODES:
+            raise ValueError(f"running must be one of {', '.join(map(repr, CANCEL_MODES))}, not {running!r}")
+        storage = await self._host.opened()
+        [answer] = await storage.cancel(self.name, [id], running, self._host.options(self.name).keep_ms)
+        if answer.status in ("cancelled", "cancel_requested"):
+            self._host.tell(answer.status, queue=self.name, id=id)
+        return Cancelled.of(id, answer)
+
+    async def retry(self, ids: str | Iterable[str]) -> int:
+        """Put failed or cancelled jobs back in line with all counts zero; gives how many there were."""
+        wanted = [check_name(id, "ids") for id in ([ids] if isinstance(ids, str) else ids)]
+        storage = await self._host.opened()
+        revived = 0
+        for at in range(0, len(wanted), MAX_BATCH):
+            chunk = wanted[at : at + MAX_BATCH]
+            for id, done in zip(chunk, await storage.revive(self.name, chunk), strict=True):
+                if done:
+                    revived += 1
+                    self._host.tell("enqueued", queue=self.name, id=id)
+        return revived
+
+    async def update_result_ttl(self, id: str, ttl: Span | None) -> bool:
+        """Keep a finished job for this long from now, None for ever; False when it is not there or not finished."""
+        check_name(id, "id")
+        ms = None if ttl is None else span_ms(ttl, "ttl")
+        return await (await self._host.opened()).set_ttl(self.name, id, ms)
+
+    async def pause(self) -> bool:
+        """Hand out no more jobs, anywhere, until `resume`; False when it was paused already."""
+        return await (await self._host.opened()).set_paused(self.name, True)
+
+    async def resume(self) -> bool:
+        """Hand out jobs again; False when it was not paused."""
+        return await (await self._host.opened()).set_paused(self.name, False)
+
+    async def delete(self) -> int:
+        """Remove the queue and every job in it at once; running ones go unheard. Gives how many there were."""
+        count = await (await self._host.opened()).delete_queue(self.name)
+        self._host.tell("queue_deleted", queue=self.name)
+        return count
+
+    # helpers --------------------------------------------------------------------------------------
+
+    async def _put(self, entries: Sequence[Entry], jobs: Sequence[NewJob]) -> list[Enqueued]:
+        if not jobs:
+            return []
+        puts = await (await self._host.opened()).put(jobs)
+        return [self._enqueued(*each) for each in zip(entries, jobs, puts, strict=True)]
+
+    def _enqueued(self, entry: Entry, job: NewJob, put: Put) -> Enqueued:
+        if put.status in (PutStatus.DUPLICATE, PutStatus.COMPLETED):
+            if entry.on_conflict == "raise":
+                raise DuplicateJob(f"there is a job {job.id!r} in queue {self.name!r} already; it is {put.state}")
+        else:
+            self._host.tell("updated" if put.status is PutStatus.UPDATED else "enqueued", queue=self.name, id=job.id)
+        result = None if put.result is None else decode(self._host.codec(self.name).result, put.result)
+        return Enqueued(id=job.id, status=put.status, state=put.state, result=result)
+
+    def _new_jobs(self, entries: Sequence[Entry]) -> list[NewJob]:
+        serde, most = self._host.codec(self.name).payload, self._host.max_payload
+        ids = new_ids(len(entries))
+        return [job_from(entry, self.name, serde, most, id) for entry, id in zip(entries, ids, strict=True)]
+
+    async def _get(self, id: str) -> Snapshot | None:
+        check_name(id, "id")
+        return (await (await self._host.opened()).get(self.name, [id]))[0]
+
+    def _status(self, snapshot: Snapshot) -> JobStatus:
+        return status_of(snapshot, self._host.codec(self.name))
+
+    def _result(self, snapshot: Snapshot) -> Any:
+        """The result of a job that completed; for every other state the exception that says so."""
+        about = f"job {snapshot.id!r} in queue {self.name!r}"
+        if snapshot.state not in FINISHED:
+            raise NotFinished(f"{about} is {snapshot.state}")
+        if snapshot.state is State.CANCELLED:
+            raise JobCancelled(f"{about} was cancelled")
+        if snapshot.state is State.FAILED:
+            error = JobError.decode(snapshot.error or b"")
+            raise JobFailed(f"{about} failed: {error.type}: {error.message}", error)
+        return decode(self._host.codec(self.name).result, snapshot.result or b"")
+
+
+def _entry(item: Any) -> Entry:
+    return item if isinstance(item, Entry) else Entry(item)
+
+
+def _state(value: State | str) -> State:
+    try:
+        return State(value)
+    except ValueError:
+        raise ValueError(f"state must be one of {', '.join(State)}, not {value!r}") from None
+
+
+async def _chunks(entries: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[list[Entry]]:
+    """Entries of any iterator, a round trip's worth at a time."""
+    if isinstance(entries, AsyncIterable):
+        chunk: list[Entry] = []
+        async for item in entries:
+            chunk.append(_entry(item))
+            if len(chunk) == CHUNK:
+                yield chunk
+                chunk = []
+        if chunk:
+            yield chunk
+        return
+    iterator = iter(entries)
+    while chunk := [_entry(item) for item in islice(iterator, CHUNK)]:
+        yield chunk

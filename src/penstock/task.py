@@ -1,0 +1,374 @@
+"""A handler, what its signature says, and what it sees: the run it is in, or the run that failed."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib
+import inspect
+import types
+import typing
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from penstock.clock import as_datetime
+from penstock.errors import InvalidPayload, JobError
+from penstock.job import MAX_NAME_BYTES, Claim, NewJob
+from penstock.policy import HandlerOptions
+from penstock.serde import Serde, decode, decode_headers
+
+__all__ = [
+    "Cancellation",
+    "Failure",
+    "FailureSerde",
+    "Handler",
+    "Job",
+    "JobInfo",
+    "Progress",
+    "Signature",
+    "fail_queue_of",
+    "failure_payload",
+    "load_function",
+    "read_signature",
+]
+
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+LISTS: tuple[Any, ...] = (list, Sequence, typing.List, typing.Sequence, typing.Iterable)  # noqa: UP006
+
+
+class Signature(typing.NamedTuple):
+    """What a handler's signature says: the payload's type, whether it wants the job, whether it is async."""
+
+    payload: Any
+    takes_job: bool
+    is_async: bool
+
+
+class Handler:
+    """One queue's handler. One given as "module:function" is imported when it is first needed."""
+
+    def __init__(self, queue: str, function: Callable[..., Any] | str, options: HandlerOptions) -> None:
+        self.queue = queue
+        self.options = options
+        self.path = function if isinstance(function, str) else None
+        self._function: Callable[..., Any] | None = None
+        self._signature: Signature | None = None
+        if isinstance(function, str):
+            split_path(function)
+        else:
+            self._function, self._signature = function, read_signature(function, self.batch)
+
+    def __repr__(self) -> str:
+        return f"<Handler {self.name} of {self.queue!r}>"
+
+    @property
+    def name(self) -> str:
+        return self.path or getattr(self._function, "__qualname__", repr(self._function))
+
+    @property
+    def batch(self) -> bool:
+        """Whether it gets lists."""
+        return self.options.batch_size > 1
+
+    @property
+    def loaded(self) -> bool:
+        return self._function is not None
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        if self._function is None:
+            assert self.path is not None
+            function = load_function(self.path)
+            self._signature = read_signature(function, self.batch)
+            self._function = function
+        return self._function
+
+    @property
+    def signature(self) -> Signature:
+        if self._signature is None:
+            _ = self.function
+        assert self._signature is not None
+        return self._signature
+
+
+def fail_queue_of(queue: str) -> str:
+    """The queue of a queue's fail jobs; a name too long for the suffix is stood in for by its digest."""
+    name = f"{queue}/failures"
+    if len(name.encode()) <= MAX_NAME_BYTES:
+        return name
+    return f"{hashlib.sha256(queue.encode()).hexdigest()}/failures"
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """The two halves of "module:function"."""
+    module, _, name = path.partition(":")
+    if not module or not name:
+        raise ValueError(f'a handler given by path must look like "module:function", not {path!r}')
+    return module, name
+
+
+def load_function(path: str) -> Callable[..., Any]:
+    """Import the function that "module:function" names."""
+    module, name = split_path(path)
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise ImportError(f"{path!r}: there is no {part!r} in {module!r}") from None
+    if not callable(found):
+        raise TypeError(f"{path!r} must be a function, not {type(found).__name__}")
+    return typing.cast("Callable[..., Any]", found)
+
+
+def read_signature(function: Callable[..., Any], batch: bool) -> Signature:
+    """Check that a function can be a handler, and read what it wants."""
+    if not callable(function):
+        raise TypeError(f'a handler must be a function or "module:function", not {type(function).__name__}')
+    target = function if _is_function(function) else getattr(function, "__call__", function)  # noqa: B004
+    if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
+        raise TypeError(f"{_title(function)} must not yield: a handler returns one result")
+    parameters = list(inspect.signature(function).parameters.values())
+    wanted = "(payloads) or (payloads, jobs)" if batch else "(payload) or (payload, job)"
+    positional = [p for p in parameters if p.kind in POSITIONAL]
+    rest = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
+    for parameter in parameters:
+        required = parameter.default is inspect.Parameter.empty
+        if required and (parameter.kind is inspect.Parameter.KEYWORD_ONLY or parameter in positional[2:]):
+            raise TypeError(f"{_title(function)} must take {wanted}; nobody would give it {parameter.name!r}")
+    if not positional and not rest:
+        raise TypeError(f"{_title(function)} must take {wanted}; it takes nothing")
+    takes_job = rest or (len(positional) > 1 and _wants_job(positional[1]))
+    payload = _payload_type(function, target, positional[0]) if positional else Any
+    if batch:
+        payload = _item_type(function, payload)
+    return Signature(payload, takes_job, inspect.iscoroutinefunction(target))
+
+
+def _is_function(function: Callable[..., Any]) -> bool:
+    return inspect.isroutine(function) or inspect.iscoroutinefunction(function)
+
+
+def _wants_job(parameter: inspect.Parameter) -> bool:
+    """A second parameter is for the job unless it has a default and is called something else."""
+    return parameter.default is inspect.Parameter.empty or parameter.name in ("job", "jobs")
+
+
+def _payload_type(function: Callable[..., Any], target: Any, parameter: inspect.Parameter) -> Any:
+    """The payload's annotation, and no other: the rest of the signature need not exist at run time."""
+    annotation = parameter.annotation
+    if annotation is inspect.Parameter.empty:
+        return Any
+    plain = inspect.unwrap(target)
+    names = dict(getattr(plain, "__globals__", {}))
+    if inspect.isfunction(plain):
+        names.update(inspect.getclosurevars(plain).nonlocals)
+    try:
+        hints = typing.get_type_hints(types.SimpleNamespace(__annotations__={"payload": annotation}), names)
+    except NameError as error:
+        raise TypeError(
+            f"{_title(function)}: the annotation of {parameter.name!r} cannot be resolved ({error}); "
+            "define the type at the top of its module, not under TYPE_CHECKING or inside a function"
+        ) from None
+    payload = hints["payload"]
+    return Any if isinstance(payload, typing.TypeVar) else payload
+
+
+def _item_type(function: Callable[..., Any], annotation: Any) -> Any:
+    if annotation is Any or annotation in LISTS:
+        return Any
+    origin = typing.get_origin(annotation)
+    arguments = typing.get_args(annotation)
+    if origin is not None and origin in LISTS and len(arguments) == 1:
+        return arguments[0]
+    raise TypeError(
+        f"{_title(function)} gets lists (batch_size > 1): annotate its payloads as list[...], not {annotation!r}"
+    )
+
+
+def _title(function: Callable[..., Any]) -> str:
+    return f"handler {getattr(function, '__qualname__', repr(function))}"
+
+
+class Progress(msgspec.Struct, frozen=True, array_like=True):
+    """How far a run says it is: a fraction from 0 to 1 and a few words."""
+
+    fraction: float
+    message: str = ""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.fraction, bool) or not isinstance(self.fraction, int | float):
+            raise TypeError(f"fraction must be a number from 0 to 1, not {type(self.fraction).__name__}")
+        if not 0 <= self.fraction <= 1:
+            raise ValueError(f"fraction must be from 0 to 1, not {self.fraction!r}")
+        if not isinstance(self.message, str):
+            raise TypeError(f"message must be a str, not {type(self.message).__name__}")
+
+    def encode(self) -> bytes:
+        return _encode(self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Progress | None:
+        """Read progress back; what cannot be read is no progress."""
+        try:
+            return _decode_progress(data)
+        except msgspec.MsgspecError:
+            return None
+
+
+class Cancellation:
+    """Whether somebody asked a run to end: `if job.cancelled`, or `await job.cancelled`."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def __bool__(self) -> bool:
+        return self._event.is_set()
+
+    def __await__(self) -> Generator[Any, None, bool]:
+        return self._event.wait().__await__()
+
+    def __repr__(self) -> str:
+        return f"<Cancellation {'requested' if self else 'not requested'}>"
+
+    def request(self) -> None:
+        """Ask. For the worker; a handler only looks."""
+        self._event.set()
+
+
+class JobInfo:
+    """What a run knows of its job. `retries`, `stalls` and `timeouts` are those before it."""
+
+    __slots__ = ("_claim",)
+
+    def __init__(self, claim: Claim) -> None:
+        self._claim = claim
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id!r} of {self.queue!r}, attempt {self.attempt}>"
+
+    @property
+    def id(self) -> str:
+        return self._claim.id
+
+    @property
+    def queue(self) -> str:
+        return self._claim.queue
+
+    @property
+    def group(self) -> str | None:
+        return self._claim.group
+
+    @property
+    def attempt(self) -> int:
+        """1 in the first run."""
+        return self._claim.attempts
+
+    @property
+    def retries(self) -> int:
+        return self._claim.retries
+
+    @property
+    def stalls(self) -> int:
+        return self._claim.stalls
+
+    @property
+    def timeouts(self) -> int:
+        return self._claim.timeouts
+
+    @property
+    def created_at(self) -> datetime:
+        return as_datetime(self._claim.created)
+
+    @property
+    def run_at(self) -> datetime:
+        return as_datetime(self._claim.run_at)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return decode_headers(self._claim.headers)
+
+    @property
+    def fence(self) -> str:
+        """The claim's token, different in each run: hand it to whatever must refuse a stale one."""
+        return self._claim.token
+
+
+Report = Callable[[Progress], Awaitable[bool]]
+FollowUp = Callable[[str, Any, dict[str, Any]], NewJob]
+
+
+class Job(JobInfo):
+    """The run that a handler is in: what it knows of the job, and what it may say and ask."""
+
+    __slots__ = ("_follow_up", "_report", "cancelled", "follow_ups")
+
+    def __init__(self, claim: Claim, report: Report, follow_up: FollowUp) -> None:
+        super().__init__(claim)
+        self._report = report
+        self._follow_up = follow_up
+        self.cancelled = Cancellation()
+        self.follow_ups: list[NewJob] = []
+
+    def progress(self, fraction: float, message: str = "") -> Awaitable[bool]:
+        """Say how far the run is. It is sent whether awaited or not; False says that the run is no longer ours."""
+        return self._report(Progress(fraction, message))
+
+    def then(self, queue: str, payload: Any, **options: Any) -> str:
+        """Add a follow-up job that exists if, and only if, this run completes; gives its id."""
+        new = self._follow_up(queue, payload, options)
+        self.follow_ups.append(new)
+        return new.id
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A job that failed for good: its payload (or its bytes), what its last run knew, and the error."""
+
+    payload: Any
+    job: JobInfo
+    error: JobError
+
+
+class _Record(msgspec.Struct, frozen=True, array_like=True):
+    claim: Claim
+    error: JobError
+
+
+class FailureSerde:
+    """How a `Failure` travels: the original bytes, opened by the original queue's serde at the other end."""
+
+    def __init__(self, inner: Serde, type: Any = Any) -> None:
+        self._inner = inner
+        self._type = type
+
+    def __repr__(self) -> str:
+        return f"FailureSerde({self._inner!r})"
+
+    def dumps(self, value: Any, /) -> bytes:
+        raise InvalidPayload("is made by the worker that gives a job up; failures cannot be enqueued by hand")
+
+    def loads(self, data: bytes, type: Any, /) -> Failure:
+        try:
+            record = _decode_record(data)
+        except msgspec.MsgspecError as error:
+            raise InvalidPayload(f"{len(data)} bytes are no failure: {error}") from error
+        try:
+            payload = decode(self._inner, record.claim.payload, self._type)
+        except InvalidPayload:
+            payload = record.claim.payload
+        return Failure(payload, JobInfo(record.claim), record.error)
+
+
+def failure_payload(claim: Claim, error: JobError) -> bytes:
+    """The payload of a fail job."""
+    return _encode(_Record(claim, error))
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_progress = msgspec.msgpack.Decoder(Progress).decode
+_decode_record = msgspec.msgpack.Decoder(_Record).decode
