@@ -9,22 +9,21 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from penstock import Entry, Job, Penstock, PenstockError, PermanentError, Worker
+from penstock import Entry, Job, Penstock, PenstockError, PermanentError, Queue, Worker
 from penstock.storage import redact
 
 __all__ = ["demo"]
 
 PLAIN, GROUPED, FAILING = "resize", "mail", "charge"
-QUEUES = (PLAIN, GROUPED, FAILING)
+KINDS = (PLAIN, GROUPED, FAILING)
 
 #: Jobs of each group, so that an order is there to be kept.
 PER_GROUP = 20
@@ -48,9 +47,10 @@ class Seen:
     order: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict[str, list[int]](list))
 
     def note(self, job: Job) -> None:
-        self.runs[job.queue] += 1
+        kind = job.queue.rpartition("/")[2]
+        self.runs[kind] += 1
         if job.attempt > 1:
-            self.retried[job.queue] += 1
+            self.retried[kind] += 1
 
 
 @dataclass
@@ -102,67 +102,69 @@ def place(url: str | None) -> Generator[tuple[str, str], None, None]:
 
 
 async def run(url: str, shown: str, jobs: int, console: Console) -> Report:
-    """Enqueue everything, drain it, and count."""
+    """Enqueue everything, drain it, count, and leave nothing behind."""
     seen = Seen()
+    entries = make_entries(jobs)
     async with opened(url, shown) as app:
-        add_handlers(app, seen)
-        entries = make_entries(jobs)
+        # Queues of its own, so that two demos on one server do not meet; one family, for a Cluster.
+        home = f"demo/{secrets.token_hex(4)}"
+        queues = {kind: app.queue(f"{home}/{kind}") for kind in KINDS}
+        add_handlers(app, home, seen)
         began = time.perf_counter()
-        for queue in QUEUES:
-            await app.queue(queue).enqueue_many(entries[queue])
-        enqueued = time.perf_counter()
-        watcher = asyncio.create_task(watch(app, jobs, console))
+        watcher: asyncio.Task[None] | None = None
         try:
+            for kind, queue in queues.items():
+                await queue.enqueue_many(entries[kind])
+            enqueued = time.perf_counter()
+            watcher = asyncio.create_task(watch(queues, jobs, console))
             await Worker(app).drain(scheduled=True)
             worked = time.perf_counter()
-            await watcher
-            counts = {queue: await count(app, queue) for queue in QUEUES}
+            with suppress(TimeoutError):  # it ends by itself, unless a job is missing
+                await asyncio.wait_for(watcher, 2)
+            counts = {kind: await count(queue) for kind, queue in queues.items()}
         finally:
-            watcher.cancel()
-            for queue in QUEUES:
-                await app.queue(queue).delete()
+            if watcher:
+                watcher.cancel()
+            for queue in queues.values():
+                await queue.delete()
     return Report(counts, enqueued - began, worked - enqueued, seen, expected_order(entries[GROUPED]))
 
 
 @asynccontextmanager
 async def opened(url: str, shown: str) -> AsyncGenerator[Penstock, None]:
-    """The app on its storage, in a namespace of its own; a storage that cannot be used is one clear line."""
+    """The app on its storage; a storage that cannot be used is one clear line."""
     try:
-        app = Penstock(url, namespace=f"penstock-demo-{secrets.token_hex(4)}")
-        await app.__aenter__()
+        app = Penstock(url, namespace="penstock-demo")
+        await app.open()
     except (PenstockError, ValueError, OSError, ImportError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise Unusable(f"cannot use {shown}: {reason}") from error
-    try:
+    async with app:
         yield app
-    finally:
-        await app.__aexit__(None, None, None)
 
 
-def add_handlers(app: Penstock, seen: Seen) -> None:
+def add_handlers(app: Penstock, home: str, seen: Seen) -> None:
     """One handler for each kind of job."""
 
-    @app.handler(PLAIN, concurrency=20)
-    async def resize(payload: dict[str, Any], job: Job) -> str:
+    @app.handler(f"{home}/{PLAIN}", concurrency=20)
+    async def resize(payload: dict[str, int], job: Job) -> str:
         seen.note(job)
         await asyncio.sleep(0.001)
         return f"{payload['number']}.thumb"
 
-    @app.handler(GROUPED, concurrency=20, max_retries=3, min_backoff=0.05)
-    async def mail(payload: dict[str, Any], job: Job) -> None:
+    @app.handler(f"{home}/{GROUPED}", concurrency=20, max_retries=3, min_backoff=0.05)
+    async def mail(payload: dict[str, int], job: Job) -> None:
         seen.note(job)
-        number: int = payload["number"]
-        if number == 2 and job.attempt == 1:
+        if payload["number"] == 2 and job.attempt == 1:
             raise ConnectionError("the second mail of every group fails at first, and holds its group")
-        seen.order[job.group or ""].append(number)
+        seen.order[job.group or ""].append(payload["number"])
 
-    @app.handler(FAILING, concurrency=20, max_retries=1, min_backoff=0.05)
-    async def charge(payload: dict[str, Any], job: Job) -> str:
+    @app.handler(f"{home}/{FAILING}", concurrency=20, max_retries=1, min_backoff=0.05)
+    async def charge(payload: dict[str, int], job: Job) -> str:
         seen.note(job)
-        number: int = payload["number"]
-        if number % 6 == HOPELESS:
+        if payload["number"] % 6 == HOPELESS:
             raise PermanentError("this one is refused at once")
-        if number % 3 == HOPELESS:
+        if payload["number"] % 3 == HOPELESS:
             raise RuntimeError("this one fails every time")
         if job.attempt == 1:
             raise RuntimeError("this one fails once")
@@ -190,22 +192,22 @@ def expected_order(entries: list[Entry]) -> dict[str, list[int]]:
     return dict(expected)
 
 
-async def count(app: Penstock, queue: str) -> dict[str, int]:
-    return {str(state): number for state, number in (await app.queue(queue).counts()).items()}
+async def count(queue: Queue) -> dict[str, int]:
+    return {str(state): number for state, number in (await queue.counts()).items()}
 
 
 def done(counts: dict[str, int]) -> int:
     return counts["completed"] + counts["failed"]
 
 
-async def watch(app: Penstock, jobs: int, console: Console) -> None:
+async def watch(queues: dict[str, Queue], jobs: int, console: Console) -> None:
     """Show how many jobs are finished until all are: a bar on a terminal, else a line a second."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("working", total=jobs)
         printed = time.monotonic()
         while True:
-            finished = sum([done(await count(app, queue)) for queue in QUEUES])
+            finished = sum([done(await count(queue)) for queue in queues.values()])
             bar.update(task, completed=finished)
             if not console.is_terminal and (finished == jobs or time.monotonic() - printed > 1):
                 printed = time.monotonic()
@@ -224,7 +226,7 @@ def show(report: Report, console: Console) -> None:
     for queue, counts in report.counts.items():
         numbers = (sum(counts.values()), counts["completed"], counts["failed"])
         seen = (report.seen.runs[queue], report.seen.retried[queue])
-        table.add_row(queue, kinds[queue], *(str(n) for n in numbers + seen))
+        table.add_row(queue, kinds[queue], *(str(number) for number in numbers + seen))
     console.print(table)
     if report.out_of_order:
         console.print(f"group order: BROKEN in {', '.join(report.out_of_order)}")
