@@ -10,16 +10,17 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from penstock.clock import Clock, SystemClock
+from penstock.entry import Entry
 from penstock.errors import JobError
 from penstock.events import Event, L, Listeners
 from penstock.job import NewJob, check_name
 from penstock.policy import FAILURE_DEFAULTS, HandlerArguments, HandlerOptions, handler_options
 from penstock.queue import Queue
-from penstock.queue.entry import Entry
+from penstock.run import Failure, FailureSerde
 from penstock.serde import Codec, Serde, check_type, resolve_serde
 from penstock.storage import connect
 from penstock.storage.base import Storage
-from penstock.task import Failure, FailureSerde, Handler, fail_queue_of
+from penstock.task import Handler, fail_queue_of
 
 __all__ = ["Penstock"]
 
@@ -107,9 +108,7 @@ class Penstock:
 
     # queues and handlers --------------------------------------------------------------------------
 
-    def queue(
-        self, name: str, *, serde: str | Serde | None = None, result_serde: str | Serde | None = None
-    ) -> Queue:
+    def queue(self, name: str, *, serde: str | Serde | None = None, result_serde: str | Serde | None = None) -> Queue:
         """The queue of this name, for producers. Its serdes, if given, hold wherever this app uses it."""
         self._set_serdes(check_name(name, "name"), serde, result_serde)
         if name not in self._queues:

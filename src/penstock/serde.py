@@ -229,10 +229,10 @@ def decode_headers(data: bytes) -> dict[str, str]:
 
 def _check_json(value: Any) -> None:
     """msgspec would write bytes as base64 text and NaN as null, which come back as something else."""
-    stack = [value]
+    stack: list[Any] = [value]
     while stack:
         item = stack.pop()
-        kind = type(item)
+        kind: Any = type(item)
         if kind is dict:
             stack.extend(item.values())
         elif kind is list or kind is tuple or kind is set:

@@ -53,7 +53,7 @@ class Entry:
         self.delay = delay
         self.priority = priority
         self.group = group
-        self.on_conflict = on_conflict
+        self.on_conflict: OnConflict | None = on_conflict
         self.timeout = timeout
         self.max_attempts = max_attempts
         self.max_retries = max_retries

@@ -12,9 +12,9 @@ import msgspec
 from penstock.clock import as_datetime
 from penstock.errors import InvalidPayload, JobError
 from penstock.job import Snapshot, State
+from penstock.run import Progress
 from penstock.serde import Codec, Serde, decode, decode_headers
 from penstock.storage.base import PutStatus, Withdrawn
-from penstock.task import Progress
 
 __all__ = ["CancelStatus", "Cancelled", "Enqueued", "JobStatus", "Page", "status_of"]
 

@@ -9,12 +9,12 @@ from typing import Any, Protocol
 from msgspec import UNSET, UnsetType
 
 from penstock.clock import Moment, Span, span_ms
+from penstock.entry import Entry, OnConflict, job_from
 from penstock.errors import DuplicateJob, JobCancelled, JobError, JobFailed, JobNotFound, NotFinished
 from penstock.job import FINISHED, NewJob, Snapshot, State, check_name, new_ids
 from penstock.policy import HandlerOptions
-from penstock.queue.entry import Entry, OnConflict, job_from
-from penstock.queue.status import Cancelled, Enqueued, JobStatus, Page, status_of
 from penstock.serde import Codec, decode
+from penstock.status import Cancelled, Enqueued, JobStatus, Page, status_of
 from penstock.storage.base import CANCEL_MODES, MAX_BATCH, CancelMode, Put, PutStatus, Storage
 
 __all__ = ["Queue", "QueueHost"]
@@ -81,7 +81,7 @@ class Queue:
         `on_conflict="raise"`, what stood before the duplicate in the same chunk is stored.
         """
         if isinstance(entries, str | bytes | Mapping):
-            raise TypeError(f"entries must be a list or an iterator of payloads, not one {type(entries).__name__}")
+            raise TypeError("entries must be a list or an iterator of payloads, not one payload")
         answers: list[Enqueued] = []
         if isinstance(entries, Sequence):
             given = [_entry(item) for item in entries]

@@ -1,0 +1,198 @@
+"""What a handler sees of its run, and what a fail handler sees of the run that failed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from penstock.clock import as_datetime
+from penstock.errors import InvalidPayload, JobError
+from penstock.job import Claim, NewJob
+from penstock.serde import Serde, decode, decode_headers
+
+__all__ = ["Cancellation", "Failure", "FailureSerde", "Job", "JobInfo", "Progress", "failure_payload"]
+
+
+class Progress(msgspec.Struct, frozen=True, array_like=True):
+    """How far a run says it is: a fraction from 0 to 1 and a few words."""
+
+    fraction: float
+    message: str = ""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.fraction, bool) or not isinstance(self.fraction, int | float):
+            raise TypeError(f"fraction must be a number from 0 to 1, not {type(self.fraction).__name__}")
+        if not 0 <= self.fraction <= 1:
+            raise ValueError(f"fraction must be from 0 to 1, not {self.fraction!r}")
+        if not isinstance(self.message, str):
+            raise TypeError(f"message must be a str, not {type(self.message).__name__}")
+
+    def encode(self) -> bytes:
+        return _encode(self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Progress | None:
+        """Read progress back; what cannot be read is no progress."""
+        try:
+            return _decode_progress(data)
+        except msgspec.MsgspecError:
+            return None
+
+
+class Cancellation:
+    """Whether somebody asked a run to end: `if job.cancelled`, or `await job.cancelled`."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def __bool__(self) -> bool:
+        return self._event.is_set()
+
+    def __await__(self) -> Generator[Any, None, bool]:
+        return self._event.wait().__await__()
+
+    def __repr__(self) -> str:
+        return f"<Cancellation {'requested' if self else 'not requested'}>"
+
+    def request(self) -> None:
+        """Ask. For the worker; a handler only looks."""
+        self._event.set()
+
+
+class JobInfo:
+    """What a run knows of its job. `retries`, `stalls` and `timeouts` are those before it."""
+
+    __slots__ = ("_claim",)
+
+    def __init__(self, claim: Claim) -> None:
+        self._claim = claim
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id!r} of {self.queue!r}, attempt {self.attempt}>"
+
+    @property
+    def id(self) -> str:
+        return self._claim.id
+
+    @property
+    def queue(self) -> str:
+        return self._claim.queue
+
+    @property
+    def group(self) -> str | None:
+        return self._claim.group
+
+    @property
+    def attempt(self) -> int:
+        """1 in the first run."""
+        return self._claim.attempts
+
+    @property
+    def retries(self) -> int:
+        return self._claim.retries
+
+    @property
+    def stalls(self) -> int:
+        return self._claim.stalls
+
+    @property
+    def timeouts(self) -> int:
+        return self._claim.timeouts
+
+    @property
+    def created_at(self) -> datetime:
+        return as_datetime(self._claim.created)
+
+    @property
+    def run_at(self) -> datetime:
+        return as_datetime(self._claim.run_at)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return decode_headers(self._claim.headers)
+
+    @property
+    def fence(self) -> str:
+        """The claim's token, different in each run: hand it to whatever must refuse a stale one."""
+        return self._claim.token
+
+
+Report = Callable[[Progress], Awaitable[bool]]
+FollowUp = Callable[[str, Any, dict[str, Any]], NewJob]
+
+
+class Job(JobInfo):
+    """The run that a handler is in: what it knows of the job, and what it may say and ask."""
+
+    __slots__ = ("_follow_up", "_report", "cancelled", "follow_ups")
+
+    def __init__(self, claim: Claim, report: Report, follow_up: FollowUp) -> None:
+        super().__init__(claim)
+        self._report = report
+        self._follow_up = follow_up
+        self.cancelled = Cancellation()
+        self.follow_ups: list[NewJob] = []
+
+    def progress(self, fraction: float, message: str = "") -> Awaitable[bool]:
+        """Say how far the run is. It is sent whether awaited or not; False says that the run is no longer ours."""
+        return self._report(Progress(fraction, message))
+
+    def then(self, queue: str, payload: Any, **options: Any) -> str:
+        """Add a follow-up job that exists if, and only if, this run completes; gives its id."""
+        new = self._follow_up(queue, payload, options)
+        self.follow_ups.append(new)
+        return new.id
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A job that failed for good: its payload (or its bytes), what its last run knew, and the error."""
+
+    payload: Any
+    job: JobInfo
+    error: JobError
+
+
+class _Record(msgspec.Struct, frozen=True, array_like=True):
+    claim: Claim
+    error: JobError
+
+
+class FailureSerde:
+    """How a `Failure` travels: the original bytes, opened by the original queue's serde at the other end."""
+
+    def __init__(self, inner: Serde, type: Any = Any) -> None:
+        self._inner = inner
+        self._type = type
+
+    def __repr__(self) -> str:
+        return f"FailureSerde({self._inner!r})"
+
+    def dumps(self, value: Any, /) -> bytes:
+        raise InvalidPayload("is made by the worker that gives a job up; failures cannot be enqueued by hand")
+
+    def loads(self, data: bytes, type: Any, /) -> Failure:
+        try:
+            record = _decode_record(data)
+        except msgspec.MsgspecError as error:
+            raise InvalidPayload(f"{len(data)} bytes are no failure: {error}") from error
+        try:
+            payload = decode(self._inner, record.claim.payload, self._type)
+        except InvalidPayload:
+            payload = record.claim.payload
+        return Failure(payload, JobInfo(record.claim), record.error)
+
+
+def failure_payload(claim: Claim, error: JobError) -> bytes:
+    """The payload of a fail job."""
+    return _encode(_Record(claim, error))
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_progress = msgspec.msgpack.Decoder(Progress).decode
+_decode_record = msgspec.msgpack.Decoder(_Record).decode
