@@ -1,0 +1,371 @@
+"""The Redis storage: one script call per verb, on Redis, Valkey, Sentinel and Cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any, Literal, cast
+
+from penstock.clock import Clock
+from penstock.errors import StorageUnavailable, VersionMismatch
+from penstock.job import Claim, NewJob, Snapshot, State, family_of
+from penstock.storage.base import (
+    CANCEL_MODES,
+    FIND_ORDER,
+    MAX_BATCH,
+    CancelMode,
+    Claimed,
+    Fail,
+    Held,
+    Note,
+    Page,
+    Put,
+    PutStatus,
+    Reaped,
+    Renewal,
+    Request,
+    Settled,
+    Settlement,
+    Withdrawn,
+    WorkerRecord,
+)
+from penstock.storage.redis.connection import Connection
+from penstock.storage.redis.feeds import Feeds
+from penstock.storage.redis.keys import SCHEMA_VERSION, Keys
+from penstock.storage.redis.pages import Cursor, read_cursor
+from penstock.storage.redis.puts import Puts
+from penstock.storage.redis.records import (
+    CORRUPT,
+    Blobs,
+    pack,
+    read_claim,
+    read_snapshot,
+    read_worker,
+    spell_settlement,
+)
+from penstock.storage.redis.scripts import script
+
+__all__ = ["RedisStorage"]
+
+_QUEUED = Put(PutStatus.QUEUED, State.QUEUED)
+_COMPLETED = Settled(State.COMPLETED)
+_LOST = Settled(None, lost=True)
+_FAILED_TTL = 7 * 24 * 3600 * 1000
+
+
+class RedisStorage:
+    """A `Storage` on a Redis or Valkey server. `clock` replaces the server's time, for tests."""
+
+    def __init__(self, url: str, *, clock: Clock | None = None, namespace: str = "penstock") -> None:
+        self._clock = clock
+        self._connection = Connection(url)
+        self._keys = Keys(namespace, cluster=self._connection.cluster)
+        self._feeds = Feeds(self._connection, self._keys, self._wait_done)
+        self._puts = Puts(self._put_now)
+        self._families: dict[str, float] = {}
+
+    def __repr__(self) -> str:
+        return f"RedisStorage({self._connection.where!r}, namespace={self._keys.namespace!r})"
+
+    # opening and calling ---------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        await self._connection.open()
+        await self._connection.command("SET", self._keys.schema, SCHEMA_VERSION, "NX")
+        found = int(await self._connection.command("GET", self._keys.schema))
+        if found > SCHEMA_VERSION:
+            await self.close()
+            raise VersionMismatch(
+                f"{self._connection.where} holds schema {found}, and this Penstock knows {SCHEMA_VERSION}: "
+                "upgrade Penstock here, or use another namespace"
+            )
+
+    async def close(self) -> None:
+        await self._feeds.close()
+        await self._connection.close()
+
+    def _now(self) -> str:
+        return "" if self._clock is None else str(int(self._clock.time() * 1000))
+
+    def _call(self, name: str, queue: str, args: Iterable[Any], also: Iterable[str] = ()) -> tuple[Any, list[str], Any]:
+        """A script call for one queue; `also` names other queues that it may touch."""
+        run = script(name)
+        family = family_of(queue)
+        keys = [self._keys.ears(family), self._keys.names(family)]
+        prefix = self._keys.prefix(queue)
+        if self._keys.cluster:
+            for start in {prefix, *(self._keys.prefix(other) for other in also)}:
+                keys += [start + key for key in run.keys]
+        return run, keys, [self._now(), prefix, queue, *args]
+
+    async def _run(self, name: str, queue: str, *args: Any, repeat: bool = True) -> Any:
+        return await self._connection.run(*self._call(name, queue, args), repeat=repeat)
+
+    # transitions -----------------------------------------------------------------------------------
+
+    async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
+        return await self._puts.put(jobs)
+
+    async def _put_now(
+        self, queue: str, entries: list[list[Any]], blobs: list[bytes], *, fresh: bool
+    ) -> list[Put]:
+        """Store the jobs of one queue; only freshly made ids can be sent again after a broken connection."""
+        if self._keys.cluster:
+            await self._register(family_of(queue))
+        try:
+            answers = await self._run("put", queue, pack(entries), *blobs, repeat=False)
+        except StorageUnavailable:
+            if not fresh:
+                raise
+            # Whatever got through the first time is found by its id, which nobody else can have.
+            again = [[entry[0], entry[1] & ~64, *entry[2:]] for entry in entries]
+            answers = await self._run("put", queue, pack(again), *blobs)
+            return [self._read_put(a, own=True) for a in answers]
+        return [_QUEUED if a == 1 else self._read_put(a) for a in answers]
+
+    @staticmethod
+    def _read_put(answer: Any, *, own: bool = False) -> Put:
+        if answer == 1:
+            return _QUEUED
+        status, state = PutStatus(answer[0].decode()), State(answer[1].decode())
+        if own and status is PutStatus.DUPLICATE and state in (State.QUEUED, State.SCHEDULED):
+            status = PutStatus(state.value)
+        return Put(status, state, answer[2] if len(answer) > 2 else None)
+
+    async def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
+        claims: list[Claim] = []
+        corrupt: list[tuple[str, str]] = []
+        look_at: int | None = None
+        asked = list(requests)
+        answers: dict[int, Any] = {}
+        todo = list(range(len(asked)))
+        while todo:
+            calls = [
+                self._call("claim", r.queue, (token, worker, lease, min(r.limit, MAX_BATCH), r.batch))
+                for r in (asked[i] for i in todo)
+            ]
+            for i, answer in zip(todo, await self._connection.run_many(calls, repeat=False), strict=True):
+                answers[i] = answer
+            todo = [i for i in todo if answers[i][0] == 1]
+        for i, request in enumerate(asked):
+            _, look, flat, bad = answers[i]
+            if look:
+                look_at = int(look) if look_at is None else min(look_at, int(look))
+            corrupt += [(request.queue, id.decode()) for id in bad]
+            await self._read_claims(request.queue, token, flat, claims, corrupt)
+        return Claimed(claims, look_at, corrupt)
+
+    async def _read_claims(
+        self, queue: str, token: str, flat: list[Any], claims: list[Claim], corrupt: list[tuple[str, str]]
+    ) -> None:
+        bad: list[str] = []
+        for at in range(0, len(flat), 3):
+            id = flat[at].decode()
+            claim = read_claim(queue, id, token, flat[at + 1], flat[at + 2])
+            if claim is None:
+                bad.append(id)
+            else:
+                claims.append(claim)
+        if bad:
+            await self.settle([Settlement(queue, id, token, Fail(CORRUPT.encode(), _FAILED_TTL)) for id in bad])
+            corrupt += [(queue, id) for id in bad]
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        answers: list[Settled] = [_LOST] * len(settlements)
+        for queue, indexes in _chunks(settlements):
+            chosen = [settlements[i] for i in indexes]
+            also = {new.queue for s in chosen for new in getattr(s.end, "then", ())}
+            self._check_families(queue, also)
+            blobs = Blobs()
+            spelled = pack([spell_settlement(s, self._keys.prefix, blobs) for s in chosen])
+            call = self._call("settle", queue, (spelled, *blobs.all), also)
+            for i, answer in zip(indexes, await self._connection.run(*call, repeat=True), strict=True):
+                answers[i] = _COMPLETED if answer == 1 else _LOST if answer == 0 else Settled(State(answer.decode()))
+        return answers
+
+    def _check_families(self, queue: str, also: set[str]) -> None:
+        if self._keys.cluster:
+            for other in also:
+                if family_of(other) != family_of(queue):
+                    raise ValueError(
+                        f"on Redis Cluster a follow-up stays in its family: {other!r} is not in {family_of(queue)!r}"
+                    )
+
+    async def renew(self, worker: str, held: Sequence[Held], lease: int) -> list[Renewal]:
+        answers = [Renewal(False)] * len(held)
+        calls = [(indexes, self._call("renew", queue, (lease, pack([[held[i].id, held[i].token] for i in indexes]))))
+                 for queue, indexes in _by_queue(held)]  # fmt: skip
+        if calls:
+            given = await self._connection.run_many([call for _, call in calls], repeat=True)
+            for (indexes, _), codes in zip(calls, given, strict=True):
+                for i, code in zip(indexes, codes, strict=True):
+                    answers[i] = Renewal(code > 0, CANCEL_MODES[code - 1] if code > 1 else None)
+        return answers
+
+    async def reap(self, queues: Sequence[str], limit: int = MAX_BATCH) -> list[Reaped]:
+        names = list(dict.fromkeys(queues))
+        if not names:
+            return []
+        calls = [self._call("reap", name, (limit,)) for name in names]
+        reaped: list[Reaped] = []
+        for name, flat in zip(names, await self._connection.run_many(calls, repeat=True), strict=True):
+            for at in range(0, len(flat), 3):
+                id, state, worker = (part.decode() for part in flat[at : at + 3])
+                reaped.append(Reaped(name, id, State(state), worker))
+        return reaped
+
+    async def cancel(
+        self, queue: str, ids: Sequence[str], running: CancelMode = "refuse", ttl: int | None = 0
+    ) -> list[Withdrawn]:
+        answers: list[Withdrawn] = []
+        for at in range(0, len(ids), MAX_BATCH):
+            chosen = ids[at : at + MAX_BATCH]
+            flat = await self._run("cancel", queue, running, -1 if ttl is None else ttl, *chosen, repeat=False)
+            answers += [Withdrawn(flat[i].decode(), flat[i + 1] == 1) for i in range(0, len(flat), 2)]
+        return answers
+
+    async def revive(self, queue: str, ids: Sequence[str]) -> list[bool]:
+        answers: list[bool] = []
+        for at in range(0, len(ids), MAX_BATCH):
+            chosen = ids[at : at + MAX_BATCH]
+            answers += [code == 1 for code in await self._run("revive", queue, *chosen, repeat=False)]
+        return answers
+
+    async def purge(self, queues: Sequence[str], limit: int = MAX_BATCH) -> int:
+        names = list(dict.fromkeys(queues))
+        calls = [self._call("purge", name, (min(limit, MAX_BATCH),)) for name in names]
+        return sum(await self._connection.run_many(calls, repeat=True)) if calls else 0
+
+    async def set_paused(self, queue: str, paused: bool) -> bool:
+        if paused and self._keys.cluster:
+            await self._register(family_of(queue))
+        return await self._run("set_paused", queue, int(paused), repeat=False) == 1
+
+    async def delete_queue(self, queue: str) -> int:
+        return int(await self._run("delete_queue", queue, repeat=False))
+
+    async def set_ttl(self, queue: str, id: str, ttl: int | None) -> bool:
+        return await self._run("set_ttl", queue, id, -1 if ttl is None else ttl) == 1
+
+    async def report(self, held: Held, progress: bytes) -> bool:
+        return await self._run("report", held.queue, held.id, held.token, progress) == 1
+
+    # reads -----------------------------------------------------------------------------------------
+
+    async def get(self, queue: str, ids: Sequence[str]) -> list[Snapshot | None]:
+        found: list[Snapshot | None] = []
+        for at in range(0, len(ids), MAX_BATCH):
+            chosen = ids[at : at + MAX_BATCH]
+            now, *rows = await self._run("get", queue, *chosen)
+            for id, row in zip(chosen, rows, strict=True):
+                found.append(None if row == 0 else read_snapshot(queue, id, int(now), *row))
+        return found
+
+    async def find(
+        self, queue: str, state: State | None = None, after: str | None = None, limit: int = 100
+    ) -> Page:
+        states = FIND_ORDER if state is None else (state,)
+        cursor = read_cursor(after, states)
+        jobs: list[Snapshot] = []
+        while cursor is not None and len(jobs) < limit:
+            want = min(limit - len(jobs), MAX_BATCH)
+            again, following, rows = await self._run("find", queue, cursor.state.value, cursor.place, want)
+            if again:
+                continue
+            jobs += self._read_rows(queue, cursor.state, rows)
+            cursor = Cursor(cursor.state, following) if following else cursor.next_state(states)
+        return Page(jobs, None if cursor is None else cursor.spell())
+
+    @staticmethod
+    def _read_rows(queue: str, state: State, rows: list[Any]) -> list[Snapshot]:
+        now, *rest = rows
+        found = [
+            read_snapshot(queue, id.decode(), int(now), record, run, worker, end, blocked=state is State.BLOCKED)
+            for id, record, run, worker, end in rest
+        ]
+        return [snapshot for snapshot in found if snapshot]
+
+    async def peek(self, queue: str) -> Snapshot | None:
+        while True:
+            again, id = await self._run("peek", queue)
+            if not again:
+                return (await self.get(queue, [id.decode()]))[0] if id else None
+
+    async def counts(self, queue: str) -> dict[State, int]:
+        numbers = await self._run("counts", queue)
+        return dict(zip(State, (int(n) for n in numbers[:8]), strict=True))
+
+    async def paused(self, queue: str) -> int | None:
+        since = (await self._run("counts", queue))[8]
+        return None if since is None else int(since)
+
+    async def queues(self) -> list[str]:
+        families = [""]
+        if self._keys.cluster:
+            families = [name.decode() for name in await self._connection.command("SMEMBERS", self._keys.families)]
+        found: list[str] = []
+        for family in families:
+            for name in await self._connection.command("SMEMBERS", self._keys.names(family)):
+                numbers = await self._run("counts", name.decode())
+                if any(numbers[:8]) or numbers[8] is not None:
+                    found.append(name.decode())
+        return sorted(found)
+
+    async def beat(self, worker: str, ttl: int, info: bytes = b"") -> None:
+        await self._on_workers("beat", worker, ttl, info)
+
+    async def workers(self) -> list[WorkerRecord]:
+        flat = await self._on_workers("workers")
+        return sorted((read_worker(flat[i], flat[i + 1]) for i in range(0, len(flat), 2)), key=lambda w: w.id)
+
+    async def _on_workers(self, name: Literal["beat", "workers"], *args: Any) -> Any:
+        workers = self._keys.workers
+        return await self._connection.run(script(name), [workers, workers], [self._now(), workers, "", *args], repeat=True)
+
+    # hints and feeds -------------------------------------------------------------------------------
+
+    async def wait_work(self, queues: Sequence[str], timeout: float) -> bool:
+        return await self._feeds.wait_work(queues, timeout)
+
+    async def wait_done(self, queue: str, id: str, timeout: float) -> bool:
+        return await self._feeds.wait_done(queue, id, timeout)
+
+    async def _wait_done(self, queue: str, id: str, channel: str) -> bool:
+        return await self._run("wait_done", queue, id, channel) == 1
+
+    def events(self, queue: str | None = None) -> AsyncIterator[Note]:
+        return self._feeds.events(queue)
+
+    async def time(self) -> int:
+        if self._clock is not None:
+            return int(self._now())
+        seconds, micros = await self._connection.command("TIME")
+        return int(seconds) * 1000 + int(micros) // 1000
+
+    async def _register(self, family: str) -> None:
+        """On a Cluster no script can reach a list of families: each client keeps it up, once a minute."""
+        now = asyncio.get_running_loop().time()
+        if now - self._families.get(family, -60.0) >= 60.0:
+            await self._connection.command("SADD", self._keys.families, family)
+            self._families[family] = now
+
+
+def _by_queue(items: Sequence[Any]) -> list[tuple[str, list[int]]]:
+    """The positions of the items of each queue, at most a batch at a time."""
+    groups: dict[str, list[int]] = {}
+    for i, item in enumerate(items):
+        groups.setdefault(cast("str", item.queue), []).append(i)
+    return [(queue, all_[at : at + MAX_BATCH]) for queue, all_ in groups.items() for at in range(0, len(all_), MAX_BATCH)]
+
+
+def _chunks(settlements: Sequence[Settlement]) -> list[tuple[str, list[int]]]:
+    """As `_by_queue`, but in their order when one queue's settlements put jobs into another."""
+    if not any(getattr(s.end, "then", ()) for s in settlements):
+        return _by_queue(settlements)
+    chunks: list[tuple[str, list[int]]] = []
+    for i, s in enumerate(settlements):
+        if chunks and chunks[-1][0] == s.queue and len(chunks[-1][1]) < MAX_BATCH:
+            chunks[-1][1].append(i)
+        else:
+            chunks.append((s.queue, [i]))
+    return chunks

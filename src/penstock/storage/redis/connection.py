@@ -1,0 +1,227 @@
+"""The way to the server: one client for Redis, Valkey, Sentinel or Cluster, and its errors in our words."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
+
+from redis.asyncio import Redis
+from redis.asyncio.cluster import RedisCluster
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    ClusterDownError,
+    ClusterError,
+    ConnectionError,
+    MasterDownError,
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+    TryAgainError,
+)
+
+from penstock.errors import StorageError, StorageUnavailable
+from penstock.storage.redis.scripts import Script
+
+__all__ = ["Connection"]
+
+T = TypeVar("T")
+
+_PLAIN_SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss", "unix": "unix"}
+_UNAVAILABLE = (
+    ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, ClusterDownError, ClusterError, MasterDownError,
+    OutOfMemoryError, TryAgainError, OSError,
+)  # fmt: skip
+
+#: Words at the start of an error reply that mean "not now" rather than "wrong".
+_NOT_NOW = ("LOADING", "READONLY", "OOM", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF", "BUSY")
+
+#: How often a call that may safely be repeated is repeated, and the longest pause between.
+_TRIES, _PAUSE = 5, 0.5
+
+
+class Connection:
+    """A client of the server at a URL. It never repeats a call by itself unless told that it may."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.where, self.cluster = _describe(url)
+        self._client: Redis | RedisCluster | None = None
+        self._blocking: Redis | None = None
+
+    def __repr__(self) -> str:
+        return f"Connection({self.where!r})"
+
+    async def open(self) -> None:
+        if self._client is None:
+            client = _client(self._url)
+            try:
+                if isinstance(client, RedisCluster):
+                    await client.initialize()
+                else:
+                    await client.execute_command("PING")
+                    self._blocking = _client(self._url, blocking=True)  # pyright: ignore[reportAttributeAccessIssue]
+            except BaseException as error:
+                await client.aclose()
+                raise self.explain(error) from error
+            self._client = client
+
+    async def close(self) -> None:
+        clients, self._client, self._blocking = (self._client, self._blocking), None, None
+        for client in clients:
+            if client is not None:
+                await client.aclose()
+
+    @property
+    def client(self) -> Any:
+        if self._client is None:
+            raise StorageError(f"the storage at {self.where} is not open: use `async with app` or `await app.open()`")
+        return self._client
+
+    async def command(self, *args: object) -> Any:
+        """One plain command that may be repeated."""
+        return await self._repeat(lambda: self.client.execute_command(*args))
+
+    async def run(self, script: Script, keys: list[str], args: list[Any], *, repeat: bool) -> Any:
+        """Run a script. With `repeat` it is tried again when the connection breaks, so it must bear that."""
+
+        async def once() -> Any:
+            try:
+                return await self.client.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
+            except NoScriptError:
+                return await self.client.execute_command("EVAL", script.text, len(keys), *keys, *args)
+
+        if repeat:
+            return await self._repeat(once)
+        try:
+            return await once()
+        except (RedisError, OSError) as error:
+            raise self.explain(error) from error
+
+    async def run_many(self, calls: list[tuple[Script, list[str], list[Any]]], *, repeat: bool) -> list[Any]:
+        """Run several scripts in one round trip, or side by side on a Cluster."""
+        if len(calls) == 1 or self.cluster:
+            return list(await asyncio.gather(*(self.run(*call, repeat=repeat) for call in calls)))
+        pipe = self.client.pipeline(transaction=False)
+        for script, keys, args in calls:
+            pipe.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
+        try:
+            answers = await pipe.execute(raise_on_error=False)
+        except (RedisError, OSError) as error:
+            if not repeat:
+                raise self.explain(error) from error
+            return [await self.run(*call, repeat=True) for call in calls]
+        for i, answer in enumerate(answers):
+            if isinstance(answer, NoScriptError):
+                answers[i] = await self.run(*calls[i], repeat=repeat)
+            elif isinstance(answer, Exception):
+                raise self.explain(answer) from answer
+        return answers
+
+    async def pop(self, keys: list[str], timeout: float) -> bool:
+        """Block until one of the lists (of one slot, on a Cluster) has something."""
+        client = self.client if self._blocking is None else self._blocking
+        try:
+            answer = await asyncio.wait_for(
+                client.execute_command("BLPOP", *keys, max(0.001, round(timeout, 3))), timeout + 1
+            )
+        except (RedisError, OSError) as error:
+            raise self.explain(error) from error
+        return answer is not None
+
+    def subscriber(self) -> Redis:
+        """A client of its own for pub/sub: on a Cluster any node will do, messages reach them all."""
+        if isinstance(self._client, RedisCluster):
+            node: Any = random.choice(self._client.get_nodes())
+            options: dict[str, Any] = {
+                k: v for k, v in node.connection_kwargs.items() if k in ("username", "password", "ssl")
+            }
+            return Redis(host=str(node.host), port=int(node.port), **options)
+        return _client(self._url, blocking=True)  # pyright: ignore[reportReturnType]
+
+    async def _repeat(self, once: Callable[[], Awaitable[T]]) -> T:
+        for tried in range(1, _TRIES + 1):
+            try:
+                return await once()
+            except _UNAVAILABLE as error:
+                if tried == _TRIES:
+                    raise self.explain(error) from error
+                await asyncio.sleep(random.uniform(0.5, 1) * min(_PAUSE, 0.02 * 2**tried))
+            except RedisError as error:
+                raise self.explain(error) from error
+        raise AssertionError("unreachable")
+
+    def explain(self, error: BaseException) -> BaseException:
+        """A server's or socket's error in our words: where, what, and whether it may pass."""
+        if isinstance(error, AuthenticationError | NoPermissionError):
+            return StorageError(f"{self.where} refused the credentials: {error}")
+        text = f"{type(error).__name__}: {error}"
+        if isinstance(error, ResponseError) and str(error).startswith(_NOT_NOW):
+            return StorageUnavailable(f"{self.where} cannot take this now: {error}")
+        if isinstance(error, _UNAVAILABLE):
+            return StorageUnavailable(f"cannot reach {self.where}: {text}")
+        if isinstance(error, RedisError):
+            return StorageError(f"{self.where} answered with an error: {text}")
+        return error
+
+
+def _describe(url: str) -> tuple[str, bool]:
+    """Where a URL leads, without its credentials; and whether it is a Cluster."""
+    parts = urlsplit(url)
+    place = parts.netloc.rpartition("@")[2] or parts.path
+    return f"{parts.scheme}://{place}", parts.scheme == "redis+cluster"
+
+
+def _client(url: str, *, blocking: bool = False) -> Redis | RedisCluster:
+    """The redis-py client for a URL; one that blocks has no read timeout of its own."""
+    parts = urlsplit(url)
+    options: dict[str, Any] = {"retry": Retry(NoBackoff(), 0), "socket_connect_timeout": 5}
+    if parts.scheme in _PLAIN_SCHEMES:
+        options |= {"socket_timeout": None if blocking else 30, "health_check_interval": 0}
+        return Redis.from_url(urlunsplit(parts._replace(scheme=_PLAIN_SCHEMES[parts.scheme])), **options)
+    query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
+    login = {"username": _unquoted(parts.username), "password": _unquoted(parts.password)}
+    if query.get("tls") in ("1", "true"):
+        login["ssl"] = True
+    if parts.scheme == "redis+cluster":
+        host, port = _hosts(parts.netloc, 6379)[0]
+        return RedisCluster(host=host, port=port, **login, **options)
+    if parts.scheme == "redis+sentinel":
+        return _sentinel_client(parts.netloc, parts.path, query, login, blocking=blocking)
+    raise ValueError(f"unknown storage scheme {parts.scheme!r}")
+
+
+def _sentinel_client(
+    netloc: str, path: str, query: dict[str, str], login: dict[str, Any], *, blocking: bool
+) -> Redis:  # fmt: skip
+    """`redis+sentinel://[user:password@]host:port,host:port/service[/db]`: the service's primary."""
+    service, _, db = path.strip("/").partition("/")
+    if not service:
+        raise ValueError("a redis+sentinel:// URL names its service: redis+sentinel://host:26379/mymaster")
+    timeout = None if blocking else 30
+    sentinel_login = {"password": query["sentinel_password"]} if "sentinel_password" in query else {}
+    sentinel: Any = Sentinel(_hosts(netloc, 26379), sentinel_kwargs={"socket_connect_timeout": 5, **sentinel_login})
+    return sentinel.master_for(service, db=int(db or 0), socket_timeout=timeout, socket_connect_timeout=5,
+                               retry=Retry(NoBackoff(), 0), **login)  # fmt: skip
+
+
+def _unquoted(text: str | None) -> str | None:
+    return None if text is None else unquote(text)
+
+
+def _hosts(netloc: str, default_port: int) -> list[tuple[str, int]]:
+    hosts: list[tuple[str, int]] = []
+    for part in netloc.rpartition("@")[2].split(","):
+        bare = urlsplit(f"//{part}")
+        hosts.append((bare.hostname or "127.0.0.1", bare.port or default_port))
+    return hosts

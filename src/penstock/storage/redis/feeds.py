@@ -1,0 +1,189 @@
+"""Hints and feeds: being woken by work, by an end, and by events. A lost message costs time, never a job."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from penstock.errors import StorageError
+from penstock.job import family_of, new_token
+from penstock.storage.base import Note
+from penstock.storage.redis.connection import Connection
+from penstock.storage.redis.keys import Keys
+from penstock.storage.redis.records import read_note
+
+__all__ = ["Feeds"]
+
+#: How long a listener's mark lives, and how often it is renewed.
+_EARS_MS, _EARS_EVERY = 15_000, 2.0
+#: A waiter asks again this often even if nobody tells it anything.
+_RECHECK = 5.0
+
+
+class Feeds:
+    """The waiting side of a `RedisStorage`; opens its connections when first used."""
+
+    def __init__(self, connection: Connection, keys: Keys, ask: Callable[[str, str, str], Awaitable[bool]]) -> None:
+        self._connection = connection
+        self._keys = keys
+        self._ask = ask
+        self._channel = keys.done(new_token())
+        self._waiters: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
+        self._listener: asyncio.Task[None] | None = None
+        self._listening = asyncio.Event()
+
+    async def close(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await listener
+        self._wake_all()
+
+    # work ------------------------------------------------------------------------------------------
+
+    async def wait_work(self, queues: Sequence[str], timeout: float) -> bool:
+        """Block on the wake lists of the queues: of all at once, or family by family on a Cluster."""
+        lists: dict[str, list[str]] = {}
+        for queue in queues:
+            slot = family_of(queue) if self._keys.cluster else ""
+            lists.setdefault(slot, []).append(self._keys.prefix(queue) + "wake")
+        if not lists:
+            await asyncio.sleep(timeout)
+            return False
+        if len(lists) == 1:
+            return await self._connection.pop(*lists.values(), timeout)
+        tasks = [asyncio.ensure_future(self._connection.pop(keys, timeout)) for keys in lists.values()]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return any(task.result() for task in done)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ends ------------------------------------------------------------------------------------------
+
+    async def wait_done(self, queue: str, id: str, timeout: float) -> bool:
+        """Listen first, then ask to be told; ask again now and then, in case the telling was lost."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        future: asyncio.Future[None] = loop.create_future()
+        self._waiters.setdefault((queue, id), set()).add(future)
+        try:
+            while True:
+                left = deadline - loop.time()
+                if left <= 0:
+                    return False
+                try:
+                    await asyncio.wait_for(self._listen(), left)
+                except TimeoutError:
+                    return False
+                if await self._ask(queue, id, self._channel):
+                    return True
+                done, _ = await asyncio.wait([future], timeout=min(_RECHECK, max(0.0, deadline - loop.time())))
+                if done:
+                    return True
+        finally:
+            waiting = self._waiters.get((queue, id), set())
+            waiting.discard(future)
+            if not waiting:
+                self._waiters.pop((queue, id), None)
+
+    async def _listen(self) -> None:
+        if self._listener is None or self._listener.done():
+            self._listening.clear()
+            self._listener = asyncio.create_task(self._hear(), name="penstock-redis-done")
+        await self._listening.wait()
+
+    async def _hear(self) -> None:
+        """Pass on what the server says; after a broken connection everybody looks for themselves."""
+        while True:
+            try:
+                async with self._subscribed(self._channel) as pubsub:
+                    self._listening.set()
+                    while True:
+                        message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=None)
+                        if message is not None:
+                            self._tell(message["data"])
+            except (RedisError, OSError, StorageError):
+                self._listening.clear()
+                self._wake_all()
+                await asyncio.sleep(random.uniform(0.05, 0.3))
+
+    def _tell(self, data: bytes) -> None:
+        size = int.from_bytes(data[:2], "big")
+        for future in self._waiters.get((data[2 : 2 + size].decode(), data[2 + size :].decode()), ()):
+            if not future.done():
+                future.set_result(None)
+
+    def _wake_all(self) -> None:
+        for futures in self._waiters.values():
+            for future in futures:
+                if not future.done():
+                    future.set_result(None)
+
+    @contextlib.asynccontextmanager
+    async def _subscribed(self, channel: str) -> AsyncGenerator[Any]:
+        """A pub/sub connection that the server has confirmed."""
+        client = self._connection.subscriber()
+        pubsub: Any = client.pubsub()
+        try:
+            await pubsub.subscribe(channel)
+            while (await pubsub.get_message(timeout=5.0) or {}).get("type") != "subscribe":
+                pass
+            yield pubsub
+        finally:
+            with contextlib.suppress(RedisError, OSError):
+                await pubsub.aclose()
+                await client.aclose()
+
+    # events ----------------------------------------------------------------------------------------
+
+    async def events(self, queue: str | None = None) -> AsyncGenerator[Note]:
+        """Everything that happens from the first step of this iterator on."""
+        while True:
+            try:
+                async with self._subscribed(self._keys.events) as pubsub:
+                    await self._open_ears()
+                    async with _repeating(self._open_ears, _EARS_EVERY):
+                        while True:
+                            message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=None)
+                            if message is not None:
+                                note = read_note(message["data"])
+                                if queue is None or note.queue == queue:
+                                    yield note
+            except (RedisError, OSError, StorageError):
+                await asyncio.sleep(random.uniform(0.05, 0.3))
+
+    async def _open_ears(self) -> None:
+        """Tell the scripts that somebody listens. On a Cluster each family is told."""
+        families = [""]
+        if self._keys.cluster:
+            families = [name.decode() for name in await self._connection.command("SMEMBERS", self._keys.families)]
+        for family in families:
+            await self._connection.command("SET", self._keys.ears(family), self._keys.events, "PX", _EARS_MS)
+
+
+@contextlib.asynccontextmanager
+async def _repeating(action: Callable[[], Awaitable[None]], every: float) -> AsyncGenerator[None]:
+    """Do something again and again beside the body; trouble is tried again."""
+
+    async def again() -> None:
+        while True:
+            await asyncio.sleep(every)
+            with contextlib.suppress(StorageError):
+                await action()
+
+    task = asyncio.create_task(again(), name="penstock-redis-ears")
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

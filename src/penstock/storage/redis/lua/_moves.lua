@@ -1,0 +1,229 @@
+-- What moves a job from state to state; used by the scripts that change something.
+
+-- Putting ------------------------------------------------------------------------------------------
+
+local MOVE_ALWAYS, MOVE_LATER, MOVE_EARLIER = 1, 2, 3
+-- An update's flags as one number: payload 1, run-at 2 * (0 never, 1 always, 2 if later, 3 if
+-- earlier), counts 8, limits 16; 32 says that there is an update at all.
+local function flags_of(code)
+  return { payload = has(code, 1), move = floor(code / 2) % 4, resets = has(code, 8), limits = has(code, 16) }
+end
+
+-- Bytes come beside the msgpack arguments, which know none: ARGV 5 and on, found by number.
+local function blob(number) return number and number > 0 and ARGV[4 + number] or '' end
+
+-- An asked-for job: id, code (64: fresh, 32..1: update flags), payload, limits, headers, run-at,
+-- delay, priority, group, waiter; trailing defaults are left off. False stands for none.
+local function read_entry(e)
+  local run_at = e[6] or nil
+  if e[7] then run_at = now + e[7] end
+  return { id = e[1], fresh = has(e[2], 64), update = has(e[2], 32) and flags_of(e[2]) or nil, code = e[2] % 32,
+    payload = blob(e[3]), limits = blob(e[4]), headers = blob(e[5]), asked = run_at, priority = e[8] or 0,
+    group = e[9] or nil, waiter = e[10] or nil }
+end
+
+-- The queue's acceptance time: the clock, but never backwards.
+local function acceptance(q)
+  local last = tonumber(call('HGET', q.meta, 'time') or 0)
+  if last >= now then return last end
+  call('HSET', q.meta, 'time', now)
+  return now
+end
+
+-- A new record: ordered by its run-at, else by its acceptance; in a lane run-at never reaches back.
+local function accept(q, e)
+  local accepted = acceptance(q)
+  local time = e.asked or accepted
+  if e.group and time < accepted then time = accepted end
+  local seq = e.seq or next_seq(q)
+  if seq == 1 then call('SADD', KEYS[2], q.name) end
+  return { priority = e.priority, time = time, seq = seq, due = e.asked or now, created = now,
+    attempts = 0, retries = 0, stalls = 0, timeouts = 0, retried = false, solo = false, group = e.group,
+    limits = e.limits, headers = e.headers, error = '', settled = '', payload = e.payload }
+end
+
+local function moved(move, asked, due)
+  if not asked then
+    return (move == MOVE_ALWAYS or move == MOVE_EARLIER) and due > now and now or nil
+  elseif move == MOVE_ALWAYS then
+    return asked ~= due and asked or nil
+  elseif move == MOVE_LATER then
+    return asked > due and asked or nil
+  elseif move == MOVE_EARLIER then
+    return asked < due and asked or nil
+  end
+end
+
+-- Change a waiting or blocked job in place, by the flags of the one that asks.
+local function apply(j, e, flags)
+  if flags.payload then j.payload, j.headers = e.payload, e.headers end
+  if flags.limits then j.limits = e.limits end
+  local due = moved(flags.move, e.asked, j.due)
+  if due then
+    j.due, j.retried, j.time = due, false, due
+    if j.group and j.time < now then j.time = now end
+  end
+  if flags.resets then
+    j.attempts, j.retries, j.stalls, j.timeouts, j.solo, j.error = 0, 0, 0, 0, false, ''
+  end
+end
+
+local function forget_end(q, id, ended)
+  local state, _, expires, number = parse_end(ended)
+  call('ZREM', q[state], end_member(expires, number, id))
+  call('HDEL', q.ends, id)
+end
+
+-- Store a job that takes effect now, wherever it belongs.
+local function place(q, id, j)
+  if j.due <= now then j.retried = false end
+  call('HSET', q.jobs, id, build(j))
+  enter(q, id, j)
+  regroup(q, j.group, rank(0, now, j.seq))
+end
+
+local function waiting_state(j)
+  if j.due <= now then return 'queued' end
+  return j.retried and 'retrying' or 'scheduled'
+end
+
+local function add_waiter(q, id, waiter)
+  if not waiter then return end
+  local channels = call('HGET', q.waits, id) or ''
+  local channel = pack('>H', #waiter) .. waiter
+  if not string.find(channels, channel, 1, true) then call('HSET', q.waits, id, channels .. channel) end
+end
+
+-- Flags of a successor asked for twice: whatever either of them wanted changed.
+local function merge_codes(first, later_code)
+  local a, b = flags_of(first), flags_of(later_code)
+  local move = a.move
+  if b.move ~= 0 and a.move ~= MOVE_ALWAYS then move = b.move end
+  return ((a.payload or b.payload) and 1 or 0) + move * 2 + ((a.resets or b.resets) and 8 or 0)
+    + ((a.limits or b.limits) and 16 or 0)
+end
+
+local function block(q, e, run)
+  local waiting = call('HGET', q.blocked, e.id)
+  if waiting then
+    local j = parse(sub(waiting, 2))
+    apply(j, e, e.update)
+    call('HSET', q.blocked, e.id, string.char(merge_codes(byte(waiting, 1), e.code)) .. build(j))
+    note('updated', q, e.id, j.attempts)
+    return { 'updated', 'blocked' }
+  end
+  call('HSET', q.blocked, e.id, string.char(e.code) .. build(accept(q, e)))
+  local r = parse_run(run)
+  r.successor = true
+  call('HSET', q.runs, e.id, build_run(r))
+  note('enqueued', q, e.id, 0)
+  return { 'blocked', 'blocked' }
+end
+
+local function create(q, e)
+  local j = accept(q, e)
+  place(q, e.id, j)
+  add_waiter(q, e.id, e.waiter)
+  note('enqueued', q, e.id, 0)
+  local state = waiting_state(j)
+  return { state, state }
+end
+
+-- nothing -> queued / scheduled / blocked, or updated, or the existing state
+local function put_one(q, e)
+  local rec = call('HGET', q.jobs, e.id)
+  if not rec then return create(q, e) end
+  local ended = call('HGET', q.ends, e.id)
+  if ended then
+    local state, _, expires, _, _, _, value = parse_end(ended)
+    local over = expires ~= 0 and expires <= now
+    if over or e.update or state ~= 'completed' then
+      forget_end(q, e.id, ended)
+      return create(q, e)
+    end
+    return { 'completed', state, value }
+  end
+  local run = call('HGET', q.runs, e.id)
+  add_waiter(q, e.id, e.waiter)
+  if run then
+    if not e.update then return { 'duplicate', 'running' } end
+    return block(q, e, run)
+  end
+  local j = parse(rec)
+  if not j then
+    call('HDEL', q.jobs, e.id)
+    return create(q, e)
+  end
+  if not e.update then return { 'duplicate', waiting_state(j) } end
+  leave(q, e.id, j)
+  apply(j, e, e.update)
+  place(q, e.id, j)
+  note('updated', q, e.id, j.attempts)
+  return { 'updated', waiting_state(j) }
+end
+
+-- Ending -------------------------------------------------------------------------------------------
+
+-- Some runs of a token are over; with the last one its lease goes.
+local function let_go(q, token, count)
+  if call('HINCRBY', q.batches, 'n' .. token, -count) <= 0 then
+    call('HDEL', q.batches, 'n' .. token, 'b' .. token, 'w' .. token, 'b' .. token .. '~')
+    call('ZREM', q.leases, token, token .. '~')
+  end
+end
+
+local function drop_run(q, id, run)
+  call('HDEL', q.runs, id)
+  let_go(q, run.token, 1)
+  hold(q, run.group, -1)
+end
+
+-- The successor of a job that has ended for good takes its place, unconditionally.
+local function release_successor(q, id)
+  local j = parse(sub(call('HGET', q.blocked, id), 2))
+  call('HDEL', q.blocked, id)
+  if j then place(q, id, j) end
+end
+
+-- -> completed / failed / cancelled, in one step with the release of the successor. `how` has:
+-- state, token ('' when no run ended it), worker, ttl (nil: for ever), value, counted, group,
+-- successor (whether to look for one), attempt (for the note).
+local function finish(q, id, how)
+  local number = call('HINCRBY', q.meta, 'finished', 1)
+  tell(q, id)
+  note(how.state, q, id, how.attempt or 0, how.worker,
+    how.state == 'completed' and how.value or nil, how.state == 'failed' and how.value or nil)
+  local replaced = how.successor and call('HEXISTS', q.blocked, id) == 1
+  if how.ttl == 0 or replaced then
+    call('HDEL', q.jobs, id)
+    if how.token ~= '' then
+      call('ZADD', q.gone, now + GONE_MS, how.token .. string.char(STATES[how.state]) .. id)
+    end
+  else
+    local expires = how.ttl and now + how.ttl or 0
+    call('HSET', q.ends, id, build_end(how.state, expires, number, how.counted, how.token, how.worker or '', how.value))
+    call('ZADD', q[how.state], 0, end_member(expires, number, id))
+  end
+  if replaced then release_successor(q, id) end
+  regroup(q, how.group)
+end
+
+-- running -> waiting; a blocked successor is folded in by its own flags.
+local function give_back(q, id, j, name, worker)
+  j.retried = j.due > now
+  note(name, q, id, j.attempts, worker, nil, name == 'retrying' and #j.error > 0 and j.error or nil)
+  local waiting = call('HGET', q.blocked, id)
+  if waiting then
+    call('HDEL', q.blocked, id)
+    local s = parse(sub(waiting, 2))
+    if s then
+      s.asked = s.due > now and s.due or nil
+      apply(j, s, flags_of(byte(waiting, 1)))
+      note('updated', q, id, j.attempts)
+    end
+  end
+  if j.due <= now then j.retried = false end
+  call('HSET', q.jobs, id, build(j))
+  enter(q, id, j)
+  regroup(q, j.group)
+end

@@ -1,0 +1,241 @@
+-- Shared by every script: it is put in front of each. The keys are in keys.py, the records here.
+--
+-- ARGV 1 is the clock in ms (empty: the server's own), 2 the key prefix of the queue, 3 its name.
+-- KEYS 1 is `ears` (who listens to events), 2 is `names` (the queues there are); on a Cluster the
+-- queue's other keys follow, declared so that the server can refuse a slot that is on the move.
+--
+-- job record:  head, then group, limits, headers, error, settled (17 bytes or none), payload
+-- run record:  token (16), then, unless plain: cancel, successor, ttl + 1, group, has progress, progress
+-- end record:  state, finished, expires (0: never), number, counted, token (16 or none), worker, value
+-- rank:        2^31-1 - priority, time, sequence: their bytes sort as the jobs run
+local call, pack, unpack_head = redis.call, struct.pack, struct.unpack
+local sub, byte, floor = string.sub, string.byte, math.floor
+
+local FORMAT = 1
+local HEAD, HEAD_SIZE = '>BBi4I6I6I6I6HHHHHHHI4', 48
+local RETRIED, SOLO, SETTLED = 1, 2, 4
+local FOREVER = 281474976710655
+local COUNT_ATTEMPT, COUNT_TIMEOUT, COUNT_STALL = 1, 2, 4
+local CANCEL = { refuse = 0, forget = 1, signal = 2, kill = 3 }
+local GONE_MS = 60000
+local PROMOTE = 1000
+local WAKE_MS = 60000
+
+local now
+if ARGV[1] ~= '' then
+  now = tonumber(ARGV[1])
+else
+  local t = call('TIME')
+  now = t[1] * 1000 + floor(t[2] / 1000)
+end
+local ears = call('GET', KEYS[1])
+
+-- A queue is a table that spells its keys when they are asked for.
+local KEY_NAMES = { __index = function(q, key)
+  local spelled = q.prefix .. key
+  q[key] = spelled
+  return spelled
+end }
+local function queue_at(prefix, name)
+  return setmetatable({ prefix = prefix, name = name }, KEY_NAMES)
+end
+
+local function has(flags, bit) return floor(flags / bit) % 2 == 1 end
+
+-- Records ------------------------------------------------------------------------------------------
+
+local function readable(rec) return rec and #rec >= HEAD_SIZE and byte(rec, 1) == FORMAT end
+
+-- The job behind a record, or nil when the bytes make no sense.
+local function parse(rec)
+  if not readable(rec) then return nil end
+  local j, flags, glen, llen, hlen, elen, _ = {}
+  _, flags, j.priority, j.time, j.seq, j.due, j.created, j.attempts, j.retries, j.stalls, j.timeouts,
+    glen, llen, hlen, elen = unpack_head(HEAD, rec)
+  local slen = has(flags, SETTLED) and 17 or 0
+  local at = HEAD_SIZE + 1
+  if #rec < HEAD_SIZE + glen + llen + hlen + elen + slen then return nil end
+  j.retried, j.solo = has(flags, RETRIED), has(flags, SOLO)
+  j.group = glen > 0 and sub(rec, at, at + glen - 1) or nil
+  at = at + glen
+  j.limits = sub(rec, at, at + llen - 1)
+  at = at + llen
+  j.headers = sub(rec, at, at + hlen - 1)
+  at = at + hlen
+  j.error = sub(rec, at, at + elen - 1)
+  at = at + elen
+  j.settled = sub(rec, at, at + slen - 1)
+  j.payload = sub(rec, at + slen)
+  return j
+end
+
+local function build(j)
+  local flags = (j.retried and RETRIED or 0) + (j.solo and SOLO or 0) + (#j.settled > 0 and SETTLED or 0)
+  local group = j.group or ''
+  return pack(HEAD, FORMAT, flags, j.priority, j.time, j.seq, j.due, j.created,
+      math.min(j.attempts, 65535), math.min(j.retries, 65535), math.min(j.stalls, 65535), math.min(j.timeouts, 65535),
+      #group, #j.limits, #j.headers, #j.error)
+    .. group .. j.limits .. j.headers .. j.error .. j.settled .. j.payload
+end
+
+local function parse_run(run)
+  local r = { token = sub(run, 1, 16), cancel = 0, successor = false, ttl = 0, group = nil, progress = nil }
+  if #run > 16 then
+    local successor, ttl, glen
+    r.cancel, successor, ttl, glen = unpack_head('>BBI6H', run, 17)
+    r.successor = successor == 1
+    r.ttl = ttl > 0 and ttl - 1 or nil
+    r.group = glen > 0 and sub(run, 27, 26 + glen) or nil
+    if byte(run, 27 + glen) == 1 then r.progress = sub(run, 28 + glen) end
+  end
+  return r
+end
+
+local function build_run(r)
+  if r.cancel == 0 and not r.successor and not r.group and not r.progress then return r.token end
+  local group = r.group or ''
+  return r.token .. pack('>BBI6H', r.cancel, r.successor and 1 or 0, r.ttl and r.ttl + 1 or 0, #group) .. group
+    .. (r.progress and '\1' .. r.progress or '\0')
+end
+
+local STATES = { completed = 1, failed = 2, cancelled = 3 }
+local STATE_NAMES = { 'completed', 'failed', 'cancelled' }
+
+-- state, finished, expires, number, counted, token, value
+local function parse_end(e)
+  local state, finished, expires, number, counted, tlen, wlen = unpack_head('>BI6I6I6BBH', e)
+  return STATE_NAMES[state], finished, expires, number, counted, sub(e, 24, 23 + tlen), sub(e, 24 + tlen + wlen)
+end
+
+local function build_end(state, expires, number, counted, token, worker, value)
+  return pack('>BI6I6I6BBH', STATES[state], now, expires, number, counted, #token, #worker) .. token .. worker .. value
+end
+
+local function end_member(expires, number, id)
+  return pack('>I6I6', expires == 0 and FOREVER or expires, number) .. id
+end
+
+local function rank(priority, time, seq) return pack('>I4I6I6', 2147483647 - priority, time, seq) end
+
+local function next_seq(q) return call('HINCRBY', q.meta, 'seq', 1) end
+
+-- Hints and notes ----------------------------------------------------------------------------------
+
+-- One token at most lies in the wake list: it wakes one idle worker, whose claim passes it on.
+local function wake(q)
+  if call('LLEN', q.wake) == 0 then
+    call('LPUSH', q.wake, '1')
+    call('PEXPIRE', q.wake, WAKE_MS)
+  end
+end
+
+-- A job will fall due: if nobody is set to look by then, somebody idle must.
+local function later(q, due)
+  local alarm = tonumber(call('HGET', q.meta, 'alarm') or 0)
+  if alarm <= now or due < alarm then wake(q) end
+end
+
+local function field(text) return text and pack('>i4', #text) .. text or pack('>i4', -1) end
+
+local function note(name, q, id, attempt, worker, result, error)
+  if ears then
+    call('PUBLISH', ears, pack('>I6H', now, math.min(attempt, 65535)) .. field(name) .. field(q.name) .. field(id)
+      .. field(worker) .. field(result) .. field(error))
+  end
+end
+
+-- Tell those who wait for this job that it has ended.
+local function tell(q, id)
+  local channels = call('HGET', q.waits, id)
+  if channels then
+    local at = 1
+    while at <= #channels do
+      local size = unpack_head('>H', channels, at)
+      call('PUBLISH', sub(channels, at + 2, at + 1 + size), pack('>H', #q.name) .. q.name .. id)
+      at = at + 2 + size
+    end
+    call('HDEL', q.waits, id)
+  end
+end
+
+-- The ready order and the lanes --------------------------------------------------------------------
+
+local function lane_prefix(group) return pack('>H', #group) .. group end
+local function lane_member(j, id) return lane_prefix(j.group) .. pack('>I6I6', j.time, j.seq) .. id end
+local function lane_head(q, group, limit)
+  local prefix = lane_prefix(group)
+  return call('ZRANGEBYLEX', q.lanes, '[' .. prefix, '(' .. prefix .. '\255', 'LIMIT', 0, limit), #prefix + 13
+end
+local function due_member(j, id) return pack('>I6I6', j.due, j.seq) .. id end
+
+-- A group is in the rotation if, and only if, it has work and nothing holds it. One that comes in
+-- anew takes the turn given, or else the end of the rotation.
+local function regroup(q, group, turn)
+  if not group then return end
+  local current = call('HGET', q.turns, group)
+  local held = tonumber(call('HGET', q.holds, group) or 0) > 0
+  if held or #lane_head(q, group, 1) == 0 then
+    if current then
+      call('ZREM', q.ready, current)
+      call('HDEL', q.turns, group)
+    end
+  elseif not current then
+    local member = (turn or rank(0, now, next_seq(q))) .. 'g' .. group
+    call('ZADD', q.ready, 0, member)
+    call('HSET', q.turns, group, member)
+    wake(q)
+  end
+end
+
+local function hold(q, group, by)
+  if group and call('HINCRBY', q.holds, group, by) <= 0 then call('HDEL', q.holds, group) end
+end
+
+-- Into the ready order, its lane, or the line of those whose time has not come.
+local function enter(q, id, j)
+  if j.due > now then
+    call('ZADD', j.retried and q.retrying or q.scheduled, 0, due_member(j, id))
+    if j.retried then hold(q, j.group, 1) end
+    later(q, j.due)
+  elseif j.group then
+    call('ZADD', q.lanes, 0, lane_member(j, id))
+  else
+    call('ZADD', q.ready, 0, rank(j.priority, j.time, j.seq) .. 'j' .. id)
+    wake(q)
+  end
+end
+
+-- Out of wherever it waits.
+local function leave(q, id, j)
+  if call('ZREM', q.scheduled, due_member(j, id)) == 1 then return end
+  if call('ZREM', q.retrying, due_member(j, id)) == 1 then
+    hold(q, j.group, -1)
+  elseif j.group then
+    call('ZREM', q.lanes, lane_member(j, id))
+  else
+    call('ZREM', q.ready, rank(j.priority, j.time, j.seq) .. 'j' .. id)
+  end
+end
+
+-- Jobs whose time has come enter the order: fresh ones before retried ones, each by due time.
+local function promote_from(q, line, retried)
+  local due = call('ZRANGEBYLEX', line, '-', '(' .. pack('>I6', now + 1), 'LIMIT', 0, PROMOTE)
+  if #due == 0 then return false end
+  call('ZREM', line, unpack(due))
+  for _, member in ipairs(due) do
+    local id = sub(member, 13)
+    local j = parse(call('HGET', q.jobs, id))
+    if j then
+      if retried then hold(q, j.group, -1) end
+      enter(q, id, j)
+      regroup(q, j.group, rank(0, j.due, j.seq))
+    end
+  end
+  return #due == PROMOTE
+end
+
+-- True when there may be more: exact order needs them all before anything is handed out.
+local function promote(q)
+  local fresh, retried = promote_from(q, q.scheduled, false), promote_from(q, q.retrying, true)
+  return fresh or retried
+end

@@ -1,0 +1,25 @@
+-- purge: finished with its TTL over -> gone; a queue that holds nothing more leaves no key behind
+-- keys: jobs ends blocked completed failed cancelled gone turns holds meta wake waits leases batches
+-- args: limit
+-- gives: how many
+local q = queue_at(ARGV[2], ARGV[3])
+local limit = tonumber(ARGV[4])
+local count = 0
+for _, state in ipairs(STATE_NAMES) do
+  local over = limit > count
+      and call('ZRANGEBYLEX', q[state], '-', '(' .. pack('>I6', now + 1), 'LIMIT', 0, limit - count) or {}
+  if #over > 0 then
+    local ids = {}
+    for i, member in ipairs(over) do ids[i] = sub(member, 13) end
+    call('ZREM', q[state], unpack(over))
+    call('HDEL', q.ends, unpack(ids))
+    call('HDEL', q.jobs, unpack(ids))
+    count = count + #over
+  end
+end
+call('ZREMRANGEBYSCORE', q.gone, '-inf', now)
+if call('EXISTS', q.jobs, q.blocked, q.gone) == 0 and call('HEXISTS', q.meta, 'paused') == 0 then
+  call('DEL', q.meta, q.turns, q.holds, q.wake, q.waits, q.leases, q.batches)
+  call('SREM', KEYS[2], q.name)
+end
+return count

@@ -1,0 +1,150 @@
+-- settle: running -> completed / retrying / failed / cancelled / queued, fenced by the token
+-- uses: moves
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds leases batches completed failed cancelled gone meta waits wake
+-- args: settlements (msgpack: a list of {id, token, kind, ...}, see below) blobs...
+-- gives: a list of 1 (completed), 0 (lost) or the name of the state
+--
+-- kinds: c complete {ttl (-1: for ever), result, then}   f fail {ttl, error, counts a timeout, then}
+--        r retried {at or false, delay, count, place due, solo, error}   x cancel {ttl}
+--        l release {}   s stall {}
+-- `then` is a list of {queue prefix, queue name, asked-for job}.
+local q = queue_at(ARGV[2], ARGV[3])
+local settlements = cmsgpack.unpack(ARGV[4])
+local gives = {}
+
+local function ttl_of(value) if value >= 0 then return value end end
+
+local function put_all(jobs)
+  for _, new in ipairs(jobs or {}) do put_one(queue_at(new[1], new[2]), read_entry(new[3])) end
+end
+
+local POSSIBLE = { c = { completed = true }, f = { failed = true, cancelled = true } }
+local ONLY_CANCELLED = { cancelled = true }
+
+-- The same settlement again is answered as before; anything else has lost its claim.
+local function settled_before(s)
+  local id, token, kind = s[1], s[2], s[3]
+  local possible = POSSIBLE[kind] or ONLY_CANCELLED
+  for code, state in ipairs(STATE_NAMES) do
+    local expires = call('ZSCORE', q.gone, token .. string.char(code) .. id)
+    if expires and tonumber(expires) > now and possible[state] then return state end
+  end
+  local ended = call('HGET', q.ends, id)
+  if ended then
+    local state, _, expires, _, _, by = parse_end(ended)
+    if by == token and (expires == 0 or expires > now) and possible[state] then return state end
+    return 0
+  end
+  if call('HEXISTS', q.runs, id) == 1 then return 0 end
+  local j = parse(call('HGET', q.jobs, id))
+  if j and j.settled == token .. kind then return waiting_state(j) end
+  return 0
+end
+
+local function finish_run(id, run, j, state, ttl, value, counted)
+  drop_run(q, id, run)
+  finish(q, id, { state = state, token = run.token, worker = run.worker, ttl = ttl, value = value,
+    counted = COUNT_ATTEMPT + counted, group = run.group, successor = run.successor, attempt = j.attempts + 1 })
+  return state
+end
+
+local function give_back_run(id, run, j, kind, name)
+  drop_run(q, id, run)
+  j.settled = run.token .. kind
+  give_back(q, id, j, name, run.worker)
+  return waiting_state(j)
+end
+
+local function retry(id, run, j, s)
+  j.attempts = j.attempts + 1
+  if s[6] == 'timeouts' then
+    j.timeouts = j.timeouts + 1
+    note('timed_out', q, id, j.attempts, run.worker)
+  elseif s[6] == 'retries' then
+    j.retries = j.retries + 1
+  end
+  j.due = s[4] or now + s[5]
+  if s[7] and not j.group then
+    j.time, j.seq = math.max(j.due, now), next_seq(q)
+  end
+  j.solo, j.error = s[8], blob(s[9])
+  return give_back_run(id, run, j, 'r', 'retrying')
+end
+
+local function settle_one(s)
+  local id, token, kind = s[1], s[2], s[3]
+  local held = call('HGET', q.runs, id)
+  if not held or sub(held, 1, 16) ~= token then return settled_before(s) end
+  local run = parse_run(held)
+  run.worker = call('HGET', q.batches, 'w' .. token) or ''
+  local j = parse(call('HGET', q.jobs, id))
+  if not j then -- its record was damaged while it ran: it ends here, the bytes are kept
+    return finish_run(id, run, { attempts = 0 }, 'failed', 604800000, kind == 'f' and blob(s[5]) or '', 0)
+  end
+  if kind == 'c' then
+    finish_run(id, run, j, 'completed', ttl_of(s[4]), blob(s[5]), 0)
+    put_all(s[6])
+    return 'completed'
+  elseif run.cancel > 0 then
+    return finish_run(id, run, j, 'cancelled', run.ttl, '', 0)
+  elseif kind == 'f' then
+    if s[6] then note('timed_out', q, id, j.attempts + 1, run.worker) end
+    finish_run(id, run, j, 'failed', ttl_of(s[4]), blob(s[5]), s[6] and COUNT_TIMEOUT or 0)
+    put_all(s[7])
+    return 'failed'
+  elseif kind == 'x' then
+    return finish_run(id, run, j, 'cancelled', ttl_of(s[4]), '', 0)
+  elseif kind == 'l' then
+    j.due = now
+    return give_back_run(id, run, j, 'l', 'released')
+  elseif kind == 's' then
+    j.attempts, j.stalls, j.due = j.attempts + 1, j.stalls + 1, now
+    return give_back_run(id, run, j, 's', 'stalled')
+  end
+  return retry(id, run, j, s)
+end
+
+-- A plain run that completes, is kept, and has nobody to tell: most do, so they are written together.
+local plain = not ears and call('EXISTS', q.waits) == 0
+local asked, seen = {}, {}
+for i, s in ipairs(settlements) do asked[i] = s[1] end
+local held = call('HMGET', q.runs, unpack(asked))
+local ends, done, over, per_token = {}, {}, {}, {}
+local number = tonumber(call('HGET', q.meta, 'finished') or 0)
+
+local function flush()
+  if #over == 0 then return end
+  call('HDEL', q.runs, unpack(over))
+  call('HSET', q.ends, unpack(ends))
+  call('ZADD', q.completed, unpack(done))
+  call('HSET', q.meta, 'finished', number)
+  for token, count in pairs(per_token) do let_go(q, token, count.n) end
+  ends, done, over, per_token = {}, {}, {}, {}
+end
+
+for i, s in ipairs(settlements) do
+  local id, token, ttl = s[1], s[2], s[4]
+  if plain and s[3] == 'c' and held[i] == token and ttl ~= 0 and not s[6] and not seen[id] then
+    seen[id] = true
+    local count = per_token[token]
+    if not count then
+      count = { n = 0, worker = call('HGET', q.batches, 'w' .. token) or '' }
+      per_token[token] = count
+    end
+    count.n = count.n + 1
+    number = number + 1
+    local expires = ttl > 0 and now + ttl or 0
+    over[#over + 1] = id
+    ends[#ends + 1] = id
+    ends[#ends + 1] = build_end('completed', expires, number, COUNT_ATTEMPT, token, count.worker, blob(s[5]))
+    done[#done + 1] = 0
+    done[#done + 1] = end_member(expires, number, id)
+    gives[i] = 1
+  else
+    flush()
+    gives[i] = settle_one(s)
+    number = tonumber(call('HGET', q.meta, 'finished') or 0)
+  end
+end
+flush()
+return gives

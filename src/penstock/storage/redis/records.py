@@ -1,0 +1,231 @@
+"""The bytes that go to and come from the scripts. The layouts are described in `_shared.lua`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct, error
+from typing import Any
+
+import msgspec
+
+from penstock.errors import ErrorKind, JobError
+from penstock.job import Claim, NewJob, Snapshot, State, Update
+from penstock.storage.base import (
+    CANCEL_MODES,
+    Cancel,
+    Complete,
+    Fail,
+    Note,
+    Release,
+    Retried,
+    Settlement,
+    Stall,
+    WorkerRecord,
+)
+
+__all__ = [
+    "CORRUPT",
+    "Blobs",
+    "pack",
+    "read_claim",
+    "read_note",
+    "read_snapshot",
+    "read_worker",
+    "spell_job",
+    "spell_settlement",
+]
+
+FORMAT = 1
+_HEAD = Struct(">BBiHIHIHIHIHHHHHHHI")
+_END = Struct(">BHIHIHIBBH")
+_RUN = Struct(">BBHIH")
+_TIMES = Struct(">HIHI")
+_NOTE = Struct(">HIH")
+_RETRIED, _SETTLED = 1, 4
+_ENDS = {1: State.COMPLETED, 2: State.FAILED, 3: State.CANCELLED}
+_MOVES = {False: 0, True: 1, "if_later": 2, "if_earlier": 3}
+
+#: What is shown of a job whose record cannot be read.
+CORRUPT = JobError("CorruptRecord", "the stored record cannot be read; its bytes are kept", ErrorKind.PERMANENT)
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def pack(value: object) -> bytes:
+    """Any arguments of a script as msgpack."""
+    return _encode(value)
+
+
+def _update_code(update: Update | None) -> int:
+    if update is None:
+        return 0
+    return 32 + update.payload + 2 * _MOVES[update.run_at] + 8 * update.resets + 16 * update.limits
+
+
+class Blobs:
+    """Bytes that go beside a script's msgpack arguments (the server's msgpack knows no bytes)."""
+
+    def __init__(self) -> None:
+        self.all: list[bytes] = []
+
+    def add(self, data: bytes) -> int:
+        """The number by which the script finds the bytes; 0 stands for none."""
+        if not data:
+            return 0
+        self.all.append(data)
+        return len(self.all)
+
+
+def spell_job(new: NewJob, blobs: Blobs) -> list[Any]:
+    """An asked-for job as `read_entry` reads it: trailing defaults are left off."""
+    code = (64 if new.fresh else 0) + _update_code(new.update)
+    payload = blobs.add(new.payload)
+    if new.run_at is None and new.group is None and not (new.limits or new.headers or new.priority or new.waiter):
+        return [new.id, code, payload] if new.delay is None else [new.id, code, payload, 0, 0, False, new.delay]
+    return [
+        new.id, code, payload, blobs.add(new.limits), blobs.add(new.headers), False if new.run_at is None else new.run_at, False if new.delay is None else new.delay,
+        new.priority, False if new.group is None else new.group, False if new.waiter is None else new.waiter,
+    ]  # fmt: skip
+
+
+def spell_settlement(s: Settlement, prefix: Callable[[str], str], blobs: Blobs) -> list[Any]:
+    """A settlement as `settle.lua` reads it."""
+    end = s.end
+    then = [[prefix(job.queue), job.queue, spell_job(job, blobs)] for job in getattr(end, "then", ())] or False
+    match end:
+        case Complete():
+            more = ["c", -1 if end.ttl is None else end.ttl, blobs.add(end.result), then]
+        case Fail():
+            more = ["f", -1 if end.ttl is None else end.ttl, blobs.add(end.error), end.count is not None, then]
+        case Retried():
+            at = False if end.at is None else end.at
+            more = ["r", at, end.delay, end.count or "", end.place == "due", end.solo, blobs.add(end.error)]
+        case Cancel():
+            more = ["x", -1 if end.ttl is None else end.ttl]
+        case Release():
+            more = ["l"]
+        case Stall():
+            more = ["s"]
+    return [s.id, s.token, *more]
+
+
+def read_claim(queue: str, id: str, token: str, record: bytes, batch: int) -> Claim | None:
+    """The claim behind a record, or None when the bytes make no sense."""
+    try:
+        head = _HEAD.unpack_from(record)
+        group, limits, headers, _, payload = _sections(record, head)
+        return Claim(
+            queue=queue, id=id, token=token, payload=payload, batch=batch, group=group, priority=head[2],
+            headers=headers, limits=limits, created=head[9] << 32 | head[10], run_at=head[7] << 32 | head[8],
+            attempts=head[11] + 1, retries=head[12], stalls=head[13], timeouts=head[14],
+        )  # fmt: skip
+    except (error, ValueError):
+        return None
+
+
+def _sections(record: bytes, head: tuple[Any, ...]) -> tuple[str | None, bytes, bytes, bytes, bytes]:
+    """Group, limits, headers, error and payload."""
+    glen, llen, hlen, elen = head[15:19]
+    at = _HEAD.size
+    if not (glen or llen or hlen or elen or head[1] & _SETTLED):
+        return None, b"", b"", b"", record[at:]
+    end = at + glen + llen + hlen + elen + (17 if head[1] & _SETTLED else 0)
+    if head[0] != FORMAT or len(record) < end:
+        raise ValueError("a record that is too short for its sections")
+    group = record[at : at + glen].decode() if glen else None
+    at += glen
+    limits = record[at : at + llen]
+    at += llen
+    headers = record[at : at + hlen]
+    at += hlen
+    return group, limits, headers, record[at : at + elen], record[end:]
+
+
+def read_snapshot(
+    queue: str, id: str, now: int, record: bytes, run: bytes | None, worker: bytes | None, end: bytes | None,
+    *, blocked: bool = False,
+) -> Snapshot | None:  # fmt: skip
+    """Everything known about a job, or None when it has been kept for long enough."""
+    ended = _read_end(end) if end else {}
+    if ended and ended["expires"] is not None and ended["expires"] <= now:
+        return None
+    counted = ended.pop("counted", 1 if run else 0)
+    try:
+        head = _HEAD.unpack_from(record)
+        group, limits, headers, last_error, payload = _sections(record, head)
+    except (error, ValueError):
+        shown = ended or {"state": State.FAILED}
+        shown["error"] = CORRUPT.encode()
+        return Snapshot(queue=queue, id=id, payload=record, **shown)
+    due = head[7] << 32 | head[8]
+    if ended:
+        known: dict[str, Any] = ended
+    elif run:
+        known = {"state": State.RUNNING, "worker": worker.decode() if worker else None, **_read_run(run)}
+    elif blocked:
+        known = {"state": State.BLOCKED}
+    elif due <= now:
+        known = {"state": State.QUEUED}
+    else:
+        known = {"state": State.RETRYING if head[1] & _RETRIED else State.SCHEDULED}
+    if not ended:
+        known["error"] = last_error or None
+    return Snapshot(
+        queue=queue, id=id, payload=payload, group=group, priority=head[2], headers=headers, limits=limits,
+        created=head[9] << 32 | head[10], run_at=due, attempts=head[11] + (counted & 1), retries=head[12],
+        stalls=head[13] + (counted >> 2 & 1), timeouts=head[14] + (counted >> 1 & 1), **known,
+    )  # fmt: skip
+
+
+def _read_end(end: bytes) -> dict[str, Any]:
+    state, f1, f2, e1, e2, _, _, counted, tlen, wlen = _END.unpack_from(end)
+    worker_at = _END.size + tlen
+    worker = end[worker_at : worker_at + wlen].decode() or None
+    value = end[worker_at + wlen :]
+    expires = e1 << 32 | e2
+    return {
+        "state": _ENDS[state],
+        "finished": f1 << 32 | f2,
+        "expires": expires or None,
+        "worker": worker,
+        "counted": counted,
+        "result": value if state == 1 else None,
+        "error": value if state == 2 else None,
+    }
+
+
+def _read_run(run: bytes) -> dict[str, Any]:
+    if len(run) <= 16:
+        return {}
+    cancel, _, _, _, glen = _RUN.unpack_from(run, 16)
+    at = 16 + _RUN.size + glen
+    progress = run[at + 1 :] if run[at] else None
+    return {"cancel": CANCEL_MODES[cancel] if cancel else None, "progress": progress}
+
+
+def read_result(end: bytes) -> bytes:
+    """The value in an end record."""
+    return _read_end(end)["result"] or b""
+
+
+def read_note(data: bytes) -> Note:
+    """One line of the event feed."""
+    high, low, attempt = _NOTE.unpack_from(data)
+    at = _NOTE.size
+    fields: list[bytes | None] = []
+    for _ in range(6):
+        size = int.from_bytes(data[at : at + 4], "big", signed=True)
+        at += 4
+        fields.append(None if size < 0 else data[at : at + size])
+        at += max(size, 0)
+    name, queue, id, worker, result, failure = fields
+    return Note(
+        (name or b"").decode(), (queue or b"").decode(), (id or b"").decode(), high << 32 | low, attempt,
+        worker.decode() if worker else None, result, failure,
+    )  # fmt: skip
+
+
+def read_worker(id: bytes, record: bytes) -> WorkerRecord:
+    """A worker's presence."""
+    s1, s2, u1, u2 = _TIMES.unpack_from(record)
+    return WorkerRecord(id.decode(), s1 << 32 | s2, u1 << 32 | u2, record[_TIMES.size :])
