@@ -66,6 +66,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "only(*names): run this test on these storages only")
     config.addinivalue_line("markers", "leaves_records: the test damages its storage, so nothing is checked after it")
+    config.addinivalue_line("markers", "beyond_model: what the test asks for is not part of the model")
     expected = os.environ.get("PENSTOCK_EXPECTED_AT")
     if expected:
         import penstock
@@ -87,6 +88,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     only = metafunc.definition.get_closest_marker("only")
     names = [name for name in chosen(metafunc.config) if only is None or name in only.args]
+    if metafunc.definition.get_closest_marker("beyond_model"):
+        names = [name for name in names if name != "model"]
     metafunc.parametrize("backend", names, indirect=True)
 
 

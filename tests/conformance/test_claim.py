@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from penstock.job import Claim, State
 from penstock.storage.base import Claimed, Request, Storage
 from tests.support import (
@@ -106,6 +108,7 @@ async def test_a_retrying_job_is_not_given_early(storage: Storage, clock: Clock)
     assert ids(await claim_all(storage)) == ["a"]
 
 
+@pytest.mark.beyond_model
 async def test_the_claimer_of_nothing_is_told_when_to_look_again(storage: Storage) -> None:
     """A claim that leaves only later jobs answers with the time of the first of them."""
     await storage.put([new("q", "a", delay=5 * SECOND), new("q", "b", delay=3 * SECOND)])
@@ -113,6 +116,7 @@ async def test_the_claimer_of_nothing_is_told_when_to_look_again(storage: Storag
     assert (answer.claims, answer.look_at) == ([], T0 + 3 * SECOND)
 
 
+@pytest.mark.beyond_model
 async def test_the_claimer_is_told_of_a_backoff_too(storage: Storage) -> None:
     """The end of a backoff is a time to look again."""
     await put1(storage, "q", "a")
@@ -120,6 +124,7 @@ async def test_the_claimer_is_told_of_a_backoff_too(storage: Storage) -> None:
     assert (await claim_answer(storage)).look_at == T0 + 2 * SECOND
 
 
+@pytest.mark.beyond_model
 async def test_the_earliest_time_of_all_queues_is_told(storage: Storage) -> None:
     """A claim of several queues, of one family or more, asks for the earliest of their times."""
     await storage.put([new("q", "a", delay=9 * SECOND), new("r", "b", delay=4 * SECOND), new("q/x", "c", delay=HOUR)])

@@ -1,0 +1,264 @@
+"""A put over a running job: one blocked successor, released when the run is done, folded in when it returns."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from penstock.job import Snapshot, State, Update
+from penstock.storage.base import Put, PutStatus, Storage
+from tests.model import moved
+from tests.support import (
+    HOUR,
+    LEASE,
+    SECOND,
+    T0,
+    Clock,
+    cancel_end,
+    claim1,
+    claim_all,
+    complete,
+    fail,
+    find_all,
+    get1,
+    held,
+    ids,
+    new,
+    put1,
+    release,
+    retried,
+    run_order,
+    settle1,
+    stall,
+    tally,
+    update,
+)
+
+RUN_AT = (True, False, "if_later", "if_earlier")
+ALL_FLAGS = [
+    Update(payload=payload, run_at=run_at, reset_counts=reset, limits=limits)  # type: ignore[arg-type]
+    for payload, run_at, reset, limits in product((True, False), RUN_AT, (None, True, False), (True, False))
+]
+
+
+def name(flags: Any) -> str:
+    if not isinstance(flags, Update):
+        return str(flags)
+    reset = {None: "as payload", True: "reset", False: "keep"}[flags.reset_counts]
+    return f"payload={flags.payload},run_at={flags.run_at},{reset},limits={flags.limits}"
+
+
+async def run_with_successor(storage: Storage, flags: Update, **options: Any) -> Any:
+    """A running job `a` (payload old, limits l1, one retry so far) with a successor behind it."""
+    await put1(storage, "q", "a", b"old", headers=b"h1", limits=b"l1")
+    await settle1(storage, retried(await claim1(storage), error=b"boom"))
+    claim = await claim1(storage)
+    [answer] = await storage.put([update("q", "a", b"new", flags, headers=b"h2", limits=b"l2", **options)])
+    assert answer == Put(PutStatus.BLOCKED, State.BLOCKED)
+    return claim
+
+
+@pytest.mark.parametrize("flags", ALL_FLAGS, ids=name)
+@pytest.mark.parametrize("ending", [complete, fail, cancel_end])
+async def test_the_successor_is_released_whatever_its_flags(storage: Storage, flags: Update, ending: Any) -> None:
+    """When the run ends for good, its successor is queued as it was asked for, unconditionally (QZ-D2)."""
+    claim = await run_with_successor(storage, flags)
+    await settle1(storage, ending(claim))
+    assert await get1(storage) == Snapshot(
+        queue="q", id="a", state=State.QUEUED, payload=b"new", headers=b"h2", limits=b"l2", created=T0, run_at=T0
+    )
+    assert await run_order(storage) == ["a"]
+
+
+@pytest.mark.parametrize("run_at", RUN_AT)
+@pytest.mark.parametrize("asked", [0, -HOUR, HOUR])
+async def test_the_successor_is_released_whatever_its_time(storage: Storage, run_at: Any, asked: int) -> None:
+    """A successor with a run-at of now, the past or the future waits for that time and for nothing else (QZ-D1)."""
+    claim = await run_with_successor(storage, Update(run_at=run_at), run_at=T0 + asked)
+    assert await claim_all(storage) == []
+    await settle1(storage, complete(claim))
+    job = await get1(storage)
+    assert (job.state, job.run_at) == (State.SCHEDULED if asked > 0 else State.QUEUED, T0 + asked)
+
+
+@pytest.mark.parametrize("ttl", [0, HOUR, None])
+async def test_the_successor_takes_the_place_of_the_result(storage: Storage, ttl: int | None) -> None:
+    """A job with a successor leaves no finished record under its id, however long it was to be kept."""
+    claim = await run_with_successor(storage, Update())
+    await settle1(storage, complete(claim, ttl=ttl))
+    assert await storage.counts("q") == tally(queued=1)
+
+
+@pytest.mark.parametrize("flags", ALL_FLAGS, ids=name)
+@pytest.mark.parametrize("how", ["retried", "released", "stalled", "reaped"])
+async def test_the_successor_is_folded_into_a_returning_run(
+    storage: Storage, clock: Clock, flags: Update, how: str
+) -> None:
+    """When the run comes back, the successor changes it by its own flags, and there is one job."""
+    claim = await run_with_successor(storage, flags)
+    now = T0
+    if how == "reaped":
+        clock.advance(ms=LEASE)
+        now = T0 + LEASE
+        await storage.reap(["q"])
+    else:
+        ends = {
+            "retried": retried(claim, delay=HOUR, error=b"bang"),
+            "released": release(claim),
+            "stalled": stall(claim),
+        }
+        await settle1(storage, ends[how])
+    resets = flags.payload if flags.reset_counts is None else flags.reset_counts
+    due = T0 + HOUR if how == "retried" and flags.run_at in (False, "if_later") else now
+    expected = Snapshot(
+        queue="q", id="a", created=T0, run_at=due,
+        state=State.RETRYING if due > now else State.QUEUED,
+        payload=b"new" if flags.payload else b"old",
+        headers=b"h2" if flags.payload else b"h1",
+        limits=b"l2" if flags.limits else b"l1",
+        attempts=0 if resets else 1 if how == "released" else 2,
+        retries=0 if resets else 2 if how == "retried" else 1,
+        stalls=1 if how in ("stalled", "reaped") and not resets else 0,
+        error=None if resets else b"bang" if how == "retried" else b"boom",
+    )  # fmt: skip
+    assert await get1(storage) == expected
+    assert sum((await storage.counts("q")).values()) == 1
+
+
+@pytest.mark.parametrize("run_at", RUN_AT)
+@pytest.mark.parametrize("asked", [SECOND, HOUR, 2 * HOUR])
+async def test_a_folded_time_obeys_its_flag(storage: Storage, run_at: Any, asked: int) -> None:
+    """A successor's later time moves the retried job always, never, only later or only earlier."""
+    claim = await run_with_successor(storage, Update(run_at=run_at), delay=asked)
+    await settle1(storage, retried(claim, delay=HOUR))
+    expected = {
+        True: asked,
+        False: HOUR,
+        "if_later": max(asked, HOUR),
+        "if_earlier": min(asked, HOUR),
+    }[run_at]
+    assert moved(run_at, T0 + asked, T0, T0 + HOUR) in (None, T0 + expected)
+    assert (await get1(storage)).run_at == T0 + expected
+
+
+async def test_merged_successors_keep_what_either_wanted(storage: Storage) -> None:
+    """Two updates behind one run change together what each of them would have changed."""
+    await put1(storage, "q", "a", b"old", limits=b"l1")
+    claim = await claim1(storage)
+    await storage.put([update("q", "a", b"p2", Update(payload=True, run_at=False, reset_counts=False))])
+    await storage.put([update("q", "a", b"p3", Update(payload=False, run_at=False, limits=True), limits=b"l3")])
+    await settle1(storage, retried(claim))
+    job = await get1(storage)
+    assert (job.payload, job.limits, job.retries) == (b"p2", b"l3", 1)
+
+
+async def test_a_merge_that_moves_stays_a_move(storage: Storage) -> None:
+    """If one of the merged updates was to move the job, the fold moves it."""
+    await put1(storage, "q", "a")
+    claim = await claim1(storage)
+    await storage.put([update("q", "a", flags=Update(run_at=True), delay=5 * SECOND)])
+    await storage.put([update("q", "a", b"p3", Update(run_at=False))])
+    await settle1(storage, retried(claim, delay=HOUR))
+    job = await get1(storage)
+    assert (job.payload, job.run_at, job.state) == (b"p3", T0 + 5 * SECOND, State.SCHEDULED)
+
+
+async def test_a_merged_successor_is_released_with_the_last_payload(storage: Storage) -> None:
+    """A successor updated again and again runs once, as last asked."""
+    await put1(storage, "q", "a", b"0")
+    claim = await claim1(storage)
+    for n in range(1, 5):
+        await storage.put([update("q", "a", b"%d" % n)])
+    await settle1(storage, complete(claim))
+    claims = await claim_all(storage)
+    assert [c.payload for c in claims] == [b"4"]
+
+
+async def test_a_successor_keeps_its_place_among_others(storage: Storage) -> None:
+    """A released successor stands where it was accepted."""
+    await put1(storage, "q", "a", b"1")
+    claim = await claim1(storage)
+    await put1(storage, "q", "b")
+    await storage.put([update("q", "a", b"2")])
+    await put1(storage, "q", "c")
+    await settle1(storage, complete(claim))
+    assert await run_order(storage) == ["b", "a", "c"]
+
+
+async def test_a_successor_has_its_own_priority_and_group(storage: Storage) -> None:
+    """A released successor is the job that was asked for, priority and group included."""
+    await put1(storage, "q", "a", b"1")
+    first = await claim1(storage)
+    await storage.put([update("q", "a", b"2", priority=5), new("q", "b", priority=1)])
+    await settle1(storage, complete(first))
+    second = await claim1(storage)
+    assert (second.id, second.priority) == ("a", 5)
+    await storage.put([update("q", "a", b"3", group="g")])
+    await settle1(storage, complete(second))
+    assert (await get1(storage)).group == "g"
+
+
+async def test_a_folded_job_keeps_its_own_priority_and_group(storage: Storage) -> None:
+    """Folding changes what the flags name and nothing else."""
+    await put1(storage, "q", "a", b"1", group="g")
+    claim = await claim1(storage)
+    await storage.put([update("q", "a", b"2", priority=5)])
+    await settle1(storage, retried(claim))
+    job = await get1(storage)
+    assert (job.payload, job.priority, job.group) == (b"2", 0, "g")
+
+
+async def test_a_second_worker_gets_the_successor_only_after_the_first_run(storage: Storage) -> None:
+    """A put with run-at 0 over a running job starts its run only after the first ends (QZ-D1)."""
+    await put1(storage, "q", "a", b"1", run_at=0)
+    first = await claim1(storage, worker="first")
+    await storage.put([update("q", "a", b"2", run_at=0)])
+    assert await claim_all(storage, worker="second") == []
+    await settle1(storage, complete(first))
+    assert (await claim1(storage, worker="second")).payload == b"2"
+
+
+async def test_blocked_jobs_are_listed_by_acceptance(storage: Storage) -> None:
+    """Successors are found as blocked, in the order in which they were asked for."""
+    await storage.put([new("q", id) for id in "abc"])
+    await claim_all(storage)
+    await storage.put([update("q", id) for id in "bca"])
+    assert ids(await find_all(storage, state=State.BLOCKED, limit=1)) == ["b", "c", "a"]
+
+
+async def test_no_job_is_blocked_without_a_run(storage: Storage, clock: Clock) -> None:
+    """However runs end, nothing stays blocked behind them (QZ-D2, invariant 6)."""
+    await storage.put([new("q", id) for id in "abcdef"])
+    claims = await claim_all(storage)
+    await storage.put([update("q", id, flags=Update(run_at=False)) for id in "abcdef"])
+    ends = [complete, fail, cancel_end, release, stall]
+    await storage.settle([end(claim) for end, claim in zip(ends, claims, strict=False)])
+    clock.advance(ms=LEASE)
+    await storage.reap(["q"])
+    assert await storage.counts("q") == tally(queued=6)
+
+
+async def test_a_progress_report_goes_to_the_run(storage: Storage) -> None:
+    """A run with a successor reports its own progress."""
+    await put1(storage, "q", "a")
+    claim = await claim1(storage)
+    await storage.put([update("q", "a")])
+    assert await storage.report(held(claim), b"half")
+    assert (await get1(storage)).progress == b"half"
+    [blocked] = await find_all(storage, state=State.BLOCKED)
+    assert blocked.progress is None
+
+
+async def test_each_successor_runs_after_the_one_before(storage: Storage) -> None:
+    """A chain of updates, each while the last one runs, runs link by link."""
+    await put1(storage, "q", "a", b"0")
+    seen: list[bytes] = []
+    for n in range(1, 5):
+        claim = await claim1(storage)
+        seen.append(claim.payload)
+        await storage.put([update("q", "a", b"%d" % n)])
+        await settle1(storage, complete(claim))
+    assert seen == [b"0", b"1", b"2", b"3"]
+    assert await storage.counts("q") == tally(queued=1)
