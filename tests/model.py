@@ -389,11 +389,11 @@ class Model:
         expires = None if ttl is None else self.now + ttl
         job.end = End(state, token, self.now, queue.finished, expires, worker, result, error)
         self._note(state.value, name, job, worker=worker, result=result, error=error)
-        if ttl == 0:
+        successor = queue.blocked.pop(job.id, None)
+        if ttl == 0 or successor:
             del queue.jobs[job.id]
             if token:
                 queue.gone[job.id, token] = (state, self.now + GONE_MS)
-        successor = queue.blocked.pop(job.id, None)
         if successor:
             queue.jobs[job.id] = successor
             successor.flags = None

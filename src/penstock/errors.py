@@ -112,7 +112,7 @@ class RunTimeout(PenstockError):
     """The run took longer than its timeout."""
 
 
-class Retry(PenstockError):  # noqa: N818 - it is an instruction, not a fault
+class Retry(PenstockError):
     """Raise it in a handler to run the job again: at a time, after a delay, or after the usual backoff."""
 
     def __init__(

@@ -48,6 +48,7 @@ from penstock.storage.redis.scripts import script
 __all__ = ["RedisStorage"]
 
 _QUEUED = Put(PutStatus.QUEUED, State.QUEUED)
+_RENEWALS = [Renewal(False), Renewal(True), *(Renewal(True, mode) for mode in CANCEL_MODES[1:])]
 _COMPLETED = Settled(State.COMPLETED)
 _LOST = Settled(None, lost=True)
 _FAILED_TTL = 7 * 24 * 3600 * 1000
@@ -106,9 +107,7 @@ class RedisStorage:
     async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
         return await self._puts.put(jobs)
 
-    async def _put_now(
-        self, queue: str, entries: list[list[Any]], blobs: list[bytes], *, fresh: bool
-    ) -> list[Put]:
+    async def _put_now(self, queue: str, entries: list[list[Any]], blobs: list[bytes], *, fresh: bool) -> list[Put]:
         """Store the jobs of one queue; only freshly made ids can be sent again after a broken connection."""
         if self._keys.cluster:
             await self._register(family_of(queue))
@@ -199,7 +198,7 @@ class RedisStorage:
             given = await self._connection.run_many([call for _, call in calls], repeat=True)
             for (indexes, _), codes in zip(calls, given, strict=True):
                 for i, code in zip(indexes, codes, strict=True):
-                    answers[i] = Renewal(code > 0, CANCEL_MODES[code - 1] if code > 1 else None)
+                    answers[i] = _RENEWALS[code]
         return answers
 
     async def reap(self, queues: Sequence[str], limit: int = MAX_BATCH) -> list[Reaped]:
@@ -261,11 +260,9 @@ class RedisStorage:
                 found.append(None if row == 0 else read_snapshot(queue, id, int(now), *row))
         return found
 
-    async def find(
-        self, queue: str, state: State | None = None, after: str | None = None, limit: int = 100
-    ) -> Page:
+    async def find(self, queue: str, state: State | None = None, after: str | None = None, limit: int = 100) -> Page:
         states = FIND_ORDER if state is None else (state,)
-        cursor = read_cursor(after, states)
+        cursor: Cursor | None = read_cursor(after, states)
         jobs: list[Snapshot] = []
         while cursor is not None and len(jobs) < limit:
             want = min(limit - len(jobs), MAX_BATCH)
@@ -320,7 +317,9 @@ class RedisStorage:
 
     async def _on_workers(self, name: Literal["beat", "workers"], *args: Any) -> Any:
         workers = self._keys.workers
-        return await self._connection.run(script(name), [workers, workers], [self._now(), workers, "", *args], repeat=True)
+        return await self._connection.run(
+            script(name), [workers, workers], [self._now(), workers, "", *args], repeat=True
+        )
 
     # hints and feeds -------------------------------------------------------------------------------
 
@@ -355,7 +354,9 @@ def _by_queue(items: Sequence[Any]) -> list[tuple[str, list[int]]]:
     groups: dict[str, list[int]] = {}
     for i, item in enumerate(items):
         groups.setdefault(cast("str", item.queue), []).append(i)
-    return [(queue, all_[at : at + MAX_BATCH]) for queue, all_ in groups.items() for at in range(0, len(all_), MAX_BATCH)]
+    return [
+        (queue, all_[at : at + MAX_BATCH]) for queue, all_ in groups.items() for at in range(0, len(all_), MAX_BATCH)
+    ]
 
 
 def _chunks(settlements: Sequence[Settlement]) -> list[tuple[str, list[int]]]:

@@ -56,8 +56,9 @@ class Connection:
     def __init__(self, url: str) -> None:
         self._url = url
         self.where, self.cluster = _describe(url)
-        self._client: Redis | RedisCluster | None = None
-        self._blocking: Redis | None = None
+        # redis-py's clients are typed loosely: they are handled as Any, here and nowhere else.
+        self._client: Any = None
+        self._blocking: Any = None
 
     def __repr__(self) -> str:
         return f"Connection({self.where!r})"
@@ -70,7 +71,7 @@ class Connection:
                     await client.initialize()
                 else:
                     await client.execute_command("PING")
-                    self._blocking = _client(self._url, blocking=True)  # pyright: ignore[reportAttributeAccessIssue]
+                    self._blocking = _client(self._url, blocking=True)
             except BaseException as error:
                 await client.aclose()
                 raise self.explain(error) from error
@@ -139,7 +140,7 @@ class Connection:
             raise self.explain(error) from error
         return answer is not None
 
-    def subscriber(self) -> Redis:
+    def subscriber(self) -> Any:
         """A client of its own for pub/sub: on a Cluster any node will do, messages reach them all."""
         if isinstance(self._client, RedisCluster):
             node: Any = random.choice(self._client.get_nodes())
@@ -147,7 +148,7 @@ class Connection:
                 k: v for k, v in node.connection_kwargs.items() if k in ("username", "password", "ssl")
             }
             return Redis(host=str(node.host), port=int(node.port), **options)
-        return _client(self._url, blocking=True)  # pyright: ignore[reportReturnType]
+        return _client(self._url, blocking=True)
 
     async def _repeat(self, once: Callable[[], Awaitable[T]]) -> T:
         for tried in range(1, _TRIES + 1):
@@ -182,15 +183,16 @@ def _describe(url: str) -> tuple[str, bool]:
     return f"{parts.scheme}://{place}", parts.scheme == "redis+cluster"
 
 
-def _client(url: str, *, blocking: bool = False) -> Redis | RedisCluster:
+def _client(url: str, *, blocking: bool = False) -> Any:
     """The redis-py client for a URL; one that blocks has no read timeout of its own."""
     parts = urlsplit(url)
     options: dict[str, Any] = {"retry": Retry(NoBackoff(), 0), "socket_connect_timeout": 5}
     if parts.scheme in _PLAIN_SCHEMES:
         options |= {"socket_timeout": None if blocking else 30, "health_check_interval": 0}
-        return Redis.from_url(urlunsplit(parts._replace(scheme=_PLAIN_SCHEMES[parts.scheme])), **options)
+        plain: Any = Redis
+        return plain.from_url(urlunsplit(parts._replace(scheme=_PLAIN_SCHEMES[parts.scheme])), **options)
     query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
-    login = {"username": _unquoted(parts.username), "password": _unquoted(parts.password)}
+    login: dict[str, Any] = {"username": _unquoted(parts.username), "password": _unquoted(parts.password)}
     if query.get("tls") in ("1", "true"):
         login["ssl"] = True
     if parts.scheme == "redis+cluster":

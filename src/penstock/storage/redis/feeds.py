@@ -57,7 +57,7 @@ class Feeds:
             await asyncio.sleep(timeout)
             return False
         if len(lists) == 1:
-            return await self._connection.pop(*lists.values(), timeout)
+            return await self._connection.pop(next(iter(lists.values())), timeout)
         tasks = [asyncio.ensure_future(self._connection.pop(keys, timeout)) for keys in lists.values()]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -132,11 +132,12 @@ class Feeds:
     async def _subscribed(self, channel: str) -> AsyncGenerator[Any]:
         """A pub/sub connection that the server has confirmed."""
         client = self._connection.subscriber()
-        pubsub: Any = client.pubsub()
+        pubsub = client.pubsub()
         try:
             await pubsub.subscribe(channel)
-            while (await pubsub.get_message(timeout=5.0) or {}).get("type") != "subscribe":
-                pass
+            message: Any = None
+            while message is None or message["type"] != "subscribe":
+                message = await pubsub.get_message(timeout=5.0)
             yield pubsub
         finally:
             with contextlib.suppress(RedisError, OSError):

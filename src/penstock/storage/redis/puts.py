@@ -45,7 +45,9 @@ class Puts:
         by_queue: dict[str, list[int]] = {}
         for i, job in enumerate(jobs):
             by_queue.setdefault(job.queue, []).append(i)
-        pending = [(indexes, future) for queue, all_ in by_queue.items() for indexes, future in self._add(queue, all_, jobs)]
+        pending = [
+            (indexes, future) for queue, all_ in by_queue.items() for indexes, future in self._add(queue, all_, jobs)
+        ]
         results = await asyncio.gather(*(future for _, future in pending), return_exceptions=True)
         for (indexes, _), result in zip(pending, results, strict=True):
             if isinstance(result, BaseException):
@@ -64,7 +66,12 @@ class Puts:
         at = 0
         while at < len(indexes):
             fresh = jobs[indexes[at]].fresh
-            if not calls or calls[-1].fresh != fresh or len(calls[-1].entries) >= MAX_BATCH or calls[-1].size > MAX_BYTES:
+            if (
+                not calls
+                or calls[-1].fresh != fresh
+                or len(calls[-1].entries) >= MAX_BATCH
+                or calls[-1].size > MAX_BYTES
+            ):
                 calls.append(_Waiting(fresh))
             call, start, first = calls[-1], len(calls[-1].entries), at
             while at < len(indexes) and len(call.entries) < MAX_BATCH and call.size <= MAX_BYTES:

@@ -76,6 +76,10 @@ class Blobs:
         return len(self.all)
 
 
+def _or_false(value: object) -> object:
+    return False if value is None else value
+
+
 def spell_job(new: NewJob, blobs: Blobs) -> list[Any]:
     """An asked-for job as `read_entry` reads it: trailing defaults are left off."""
     code = (64 if new.fresh else 0) + _update_code(new.update)
@@ -83,8 +87,8 @@ def spell_job(new: NewJob, blobs: Blobs) -> list[Any]:
     if new.run_at is None and new.group is None and not (new.limits or new.headers or new.priority or new.waiter):
         return [new.id, code, payload] if new.delay is None else [new.id, code, payload, 0, 0, False, new.delay]
     return [
-        new.id, code, payload, blobs.add(new.limits), blobs.add(new.headers), False if new.run_at is None else new.run_at, False if new.delay is None else new.delay,
-        new.priority, False if new.group is None else new.group, False if new.waiter is None else new.waiter,
+        new.id, code, payload, blobs.add(new.limits), blobs.add(new.headers), _or_false(new.run_at),
+        _or_false(new.delay), new.priority, _or_false(new.group), _or_false(new.waiter),
     ]  # fmt: skip
 
 

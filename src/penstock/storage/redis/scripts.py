@@ -26,7 +26,7 @@ class Script:
 
 
 def _source(name: str) -> str:
-    return (files(__package__) / "lua" / f"{name}.lua").read_text("utf-8")
+    return (files("penstock.storage.redis") / "lua" / f"{name}.lua").read_text("utf-8")
 
 
 @cache
