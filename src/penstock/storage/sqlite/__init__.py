@@ -1,0 +1,233 @@
+"""Penstock's own storage: one SQLite file for many processes, or a private database in memory.
+
+Verbs are functions of a transaction (one module each), run by a writer thread that puts everything
+asked since the last commit into the next one. `Engine` runs the same verbs without thread or loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from penstock.clock import Clock
+from penstock.errors import StorageError
+from penstock.job import NewJob, Snapshot, State
+from penstock.storage.base import (
+    MAX_BATCH,
+    CancelMode,
+    Claimed,
+    Held,
+    Note,
+    Page,
+    Put,
+    Reaped,
+    Renewal,
+    Request,
+    Settled,
+    Settlement,
+    Withdrawn,
+    WorkerRecord,
+)
+from penstock.storage.sqlite import cancel, claim, operator, purge, put, reads, reap, renew, revive, settle
+from penstock.storage.sqlite.core import Engine, Synchronous
+from penstock.storage.sqlite.tx import Tx
+from penstock.storage.sqlite.waiting import Waiters
+from penstock.storage.sqlite.writer import Writer
+
+__all__ = ["Engine", "SqliteStorage"]
+
+T = TypeVar("T")
+
+
+class SqliteStorage:
+    """The `Storage` protocol over one file; see `penstock.storage.base` for what each verb promises."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        clock: Clock | None = None,
+        synchronous: Synchronous = "NORMAL",
+        namespace: str = "penstock",
+        poll: float = 1.0,
+    ) -> None:
+        self.engine = Engine(path, clock=clock, synchronous=synchronous, namespace=namespace)
+        self._poll = poll
+        self._writer: Writer | None = None
+        self._waiters: Waiters | None = None
+        self._pid = 0
+        self._opening: asyncio.Lock | None = None
+
+    async def open(self) -> None:
+        """Open the file, create what is missing, start the writer. Idempotent."""
+        if self._opening is None:
+            self._opening = asyncio.Lock()
+        async with self._opening:
+            if self._writer is not None:
+                return
+            self._pid = os.getpid()
+            writer = Writer(self.engine)
+            try:
+                await writer.submit(_nothing, False)
+            except BaseException:
+                await asyncio.to_thread(writer.close)
+                self.engine.close()
+                raise
+            self._writer = writer
+            self._waiters = Waiters(self.engine, self._submit, self._poll)
+
+    async def close(self) -> None:
+        """Wake who waits, end the writer, remove the socket. Idempotent; `open` may follow."""
+        writer, waiters = self._writer, self._waiters
+        if writer is None or waiters is None:
+            return
+        await waiters.close()
+        self._writer = self._waiters = self._opening = None
+        await asyncio.to_thread(writer.close)
+        self.engine.close()
+
+    def _submit(self, verb: Callable[[Tx], T], write: bool) -> Awaitable[T]:
+        if self._writer is None:
+            raise StorageError("the storage is not open")
+        if self._pid != os.getpid():
+            self._after_fork()
+        return self._writer.submit(verb, write)
+
+    def _after_fork(self) -> None:
+        """In a child process: the parent's thread, connection and socket stay the parent's."""
+        self._pid = os.getpid()
+        self.engine.after_fork()
+        self._writer = Writer(self.engine)
+        if self._waiters is not None:
+            self._waiters.abandon()
+
+    def _waiting(self) -> Waiters:
+        if self._waiters is None:
+            raise StorageError("the storage is not open")
+        return self._waiters
+
+    async def _write(self, verb: Callable[[Tx], T]) -> T:
+        return await self._submit(verb, True)
+
+    async def _read(self, verb: Callable[[Tx], T]) -> T:
+        return await self._submit(verb, False)
+
+    # transitions ---------------------------------------------------------------------------------
+
+    async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
+        """nothing → queued / scheduled / blocked, or updated in place, or the existing state."""
+        return await self._write(lambda tx: put.put(tx, jobs))
+
+    async def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
+        """due → running under `token` for `lease` ms; promotes jobs whose time has come, bounded."""
+        return await self._write(lambda tx: claim.claim(tx, requests, worker, lease, token))
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        """running → completed / retrying / failed / cancelled / queued; fenced by the token."""
+        return await self._write(lambda tx: settle.settle(tx, settlements))
+
+    async def renew(self, worker: str, held: Sequence[Held], lease: int) -> list[Renewal]:
+        """running → running: extends the named claims only."""
+        return await self._write(lambda tx: renew.renew(tx, held, lease))
+
+    async def reap(self, queues: Sequence[str], limit: int = MAX_BATCH) -> list[Reaped]:
+        """running with its lease over → queued at its place with stalls + 1, at most `limit` per queue."""
+        return await self._write(lambda tx: reap.reap(tx, queues, limit))
+
+    async def cancel(
+        self, queue: str, ids: Sequence[str], running: CancelMode = "refuse", ttl: int | None = 0
+    ) -> list[Withdrawn]:
+        """waiting or blocked → cancelled, kept `ttl` ms; a running job is treated as `running` says."""
+        return await self._write(lambda tx: cancel.cancel(tx, queue, ids, running, ttl))
+
+    async def revive(self, queue: str, ids: Sequence[str]) -> list[bool]:
+        """failed or cancelled → queued at the end of the line, all counts zero."""
+        return await self._write(lambda tx: revive.revive(tx, queue, ids))
+
+    async def purge(self, queues: Sequence[str], limit: int = MAX_BATCH) -> int:
+        """finished with its TTL over → gone; answers how many, bounded by `limit` per queue."""
+        return await self._write(lambda tx: purge.purge(tx, queues, limit))
+
+    async def set_paused(self, queue: str, paused: bool) -> bool:
+        """Stop or go on handing out jobs of a queue; answers whether that changed anything."""
+        return await self._write(lambda tx: operator.set_paused(tx, queue, paused))
+
+    async def delete_queue(self, queue: str) -> int:
+        """Every record of a queue → gone, running claims are lost; answers how many jobs there were."""
+        return await self._write(lambda tx: operator.delete_queue(tx, queue))
+
+    async def set_ttl(self, queue: str, id: str, ttl: int | None) -> bool:
+        """Keep a finished job for `ttl` ms from now; False when it is not there or not finished."""
+        return await self._write(lambda tx: operator.set_ttl(tx, queue, id, ttl))
+
+    async def report(self, held: Held, progress: bytes) -> bool:
+        """Attach progress to a run; False when the claim is lost."""
+        return await self._write(lambda tx: renew.report(tx, held, progress))
+
+    # reads ---------------------------------------------------------------------------------------
+
+    async def get(self, queue: str, ids: Sequence[str]) -> list[Snapshot | None]:
+        """Jobs by id; a running job hides its blocked successor."""
+        return await self._read(lambda tx: reads.get(tx, queue, ids))
+
+    async def find(self, queue: str, state: State | None = None, after: str | None = None, limit: int = 100) -> Page:
+        """A page of jobs, state by state, each in its order."""
+        if limit < 1:
+            raise ValueError(f"limit must be at least 1, not {limit}")
+        cursor = None if after is None else reads.parse_cursor(after, state)
+        while True:
+            page = await self._read(lambda tx: reads.find(tx, queue, state, cursor, limit))
+            if page is not None:
+                return page
+
+    async def peek(self, queue: str) -> Snapshot | None:
+        """The job that a claim would give next."""
+        return await self._read(lambda tx: reads.peek(tx, queue))
+
+    async def counts(self, queue: str) -> dict[State, int]:
+        """How many jobs are in each state."""
+        return await self._read(lambda tx: reads.counts(tx, queue))
+
+    async def paused(self, queue: str) -> int | None:
+        """Since when (ms) a queue is paused, or None."""
+        return await self._read(lambda tx: reads.paused(tx, queue))
+
+    async def queues(self) -> list[str]:
+        """The names of the queues that hold jobs or are paused, sorted."""
+        return await self._read(reads.queues)
+
+    async def beat(self, worker: str, ttl: int, info: bytes = b"") -> None:
+        """Say that a worker is there for the next `ttl` ms; a `ttl` of 0 takes it off the list."""
+        await self._write(lambda tx: reads.beat(tx, worker, ttl, info))
+
+    async def workers(self) -> list[WorkerRecord]:
+        """The workers that are there, sorted by id."""
+        return await self._read(reads.workers)
+
+    async def time(self) -> int:
+        """The storage's clock, in milliseconds."""
+        return self.engine.now()
+
+    # hints and feeds -----------------------------------------------------------------------------
+
+    async def wait_work(self, queues: Sequence[str], timeout: float) -> bool:
+        """Sleep until a job may be ready in one of the queues or `timeout` seconds have passed."""
+        return await self._waiting().work(queues, timeout)
+
+    async def wait_done(self, queue: str, id: str, timeout: float) -> bool:
+        """Sleep until a job may have ended or `timeout` seconds have passed."""
+        return await self._waiting().done(queue, id, timeout)
+
+    def events(self, queue: str | None = None) -> AsyncIterator[Note]:
+        """What happens in the storage from this call on, whoever causes it.
+
+        The listener is registered by the call itself: whatever this process asks for afterwards is
+        heard, even before the first `__anext__`.
+        """
+        return self._waiting().feed(queue)
+
+
+def _nothing(tx: Tx) -> None:
+    """The first transaction: it opens the file."""

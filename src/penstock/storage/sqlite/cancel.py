@@ -1,0 +1,52 @@
+"""cancel: waiting or blocked → cancelled; a running job is treated as the caller says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from penstock.storage.base import CANCEL_MODES, CancelMode, Withdrawn
+from penstock.storage.sqlite.ends import finish
+from penstock.storage.sqlite.records import BLOCKED, RUNNING, STATES, Job, Place
+from penstock.storage.sqlite.tx import Queue, Tx
+
+__all__ = ["cancel"]
+
+_NOT_FOUND = Withdrawn("not_found")
+_ENDED = {place: Withdrawn(STATES[place].value) for place in STATES if place > BLOCKED}  # type: ignore[arg-type]
+
+
+def cancel(tx: Tx, name: str, ids: Sequence[str], running: CancelMode, ttl: int | None) -> list[Withdrawn]:
+    """Withdraw jobs, one decision each."""
+    queue = tx.queue(name)
+    if queue is None:
+        return [_NOT_FOUND for _ in ids]
+    return [_cancel(tx, queue, id, running, ttl) for id in ids]
+
+
+def _cancel(tx: Tx, queue: Queue, id: str, running: CancelMode, ttl: int | None) -> Withdrawn:
+    job = tx.job(queue, id)
+    if job is None or job.forgotten(tx.now):
+        return _NOT_FOUND
+    if job.place > BLOCKED:
+        return _ENDED[job.place]
+    if job.place != RUNNING:
+        finish(tx, queue, job, Place.CANCELLED, "", ttl)
+        return Withdrawn("cancelled")
+    if running != "refuse":
+        _ask(tx, queue, job, running, ttl)
+    successor = tx.job(queue, id, twin=1)
+    if successor:
+        tx.do("job_drop", successor.n)
+        tx.note("cancelled", queue, id, successor.attempts)
+        return Withdrawn("cancelled", running=True)
+    return Withdrawn("running" if running in ("refuse", "forget") else "cancel_requested", running=True)
+
+
+def _ask(tx: Tx, queue: Queue, job: Job, running: CancelMode, ttl: int | None) -> None:
+    """Tell a run that it is its last, or that it should end; the stronger word stays."""
+    asked = cast(CancelMode, job.cancel or "refuse")
+    job.cancel, job.cancel_ttl = max(running, asked, key=CANCEL_MODES.index), ttl
+    tx.do("job_save", *job.values())
+    if running != "forget":
+        tx.note("cancel_requested", queue, job.id, job.attempts, job.worker)

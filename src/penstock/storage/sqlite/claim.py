@@ -1,0 +1,159 @@
+"""claim: due → running, for several queues; promotes jobs whose time has come, bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.errors import ErrorKind, JobError
+from penstock.job import Claim
+from penstock.storage.base import Claimed, Request
+from penstock.storage.sqlite.lanes import promote, regroup
+from penstock.storage.sqlite.records import FOREVER
+from penstock.storage.sqlite.tx import Queue, Tx
+
+__all__ = ["QUARANTINE_MS", "claim", "first"]
+
+#: How long a record that could not be read is kept: as long as a failed job by default.
+QUARANTINE_MS = 7 * 24 * 3600 * 1000
+
+#: A row of `claim_ready` or `claim_lane`: rank, time, seq, n, id, payload, grp, headers, limits, created,
+#: due, attempts, retries, stalls, timeouts, solo.
+Row = tuple[Any, ...]
+N, ID, PAYLOAD, GROUP, HEADERS, LIMITS, NUMBERS, SOLO = 3, 4, 5, 6, 7, 8, slice(9, 16), 15
+
+Corrupt = list[tuple[str, str]]
+
+
+def claim(tx: Tx, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
+    """Hand out what is due, queue by queue, in the order asked."""
+    claims: list[Claim] = []
+    corrupt: Corrupt = []
+    look_at: int | None = None
+    for request in requests:
+        queue = tx.queue(request.queue)
+        if queue is None or queue.paused is not None:
+            continue
+        more = promote(tx, queue)
+        batches, left = _batches(tx, queue, request.limit, request.batch, corrupt)
+        _start(tx, queue, batches, worker, tx.now + lease, token)
+        for number, batch in enumerate(batches):
+            claims += [_claim_of(queue.name, row, token, number) for row in batch]
+        if left or more:
+            tx.work(queue)
+        elif len(batches) < request.limit:
+            alarm = _take_alarm(tx, queue)
+            look_at = alarm if look_at is None or (alarm is not None and alarm < look_at) else look_at
+    return Claimed(claims, look_at, corrupt)
+
+
+def first(tx: Tx, queue: Queue) -> str | None:
+    """The id of the job that a claim would give next."""
+    batches, _ = _batches(tx, queue, 1, 1, [])
+    return batches[0][0][ID] if batches else None
+
+
+def _batches(tx: Tx, queue: Queue, limit: int, size: int, corrupt: Corrupt) -> tuple[list[list[Row]], bool]:
+    """Up to `limit` batches: neighbours without a group together, a lane's head by itself.
+
+    Two sorted streams are merged: the jobs without a group, and the groups in the rotation. The
+    second answer says whether anything was left behind.
+    """
+    jobs = _ready(tx, queue, limit * size + 1, corrupt)
+    turns = tx.all("claim_turns", queue.k, limit + 1)
+    batches: list[list[Row]] = []
+    open_batch = False
+    at = turn = 0
+    while at < len(jobs) or turn < len(turns):
+        if turn == len(turns) or (at < len(jobs) and jobs[at][:3] < (0, *turns[turn][:2])):
+            row = jobs[at]
+            if open_batch and not row[SOLO] and not batches[-1][0][SOLO] and len(batches[-1]) < size:
+                batches[-1].append(row)
+            elif len(batches) == limit:
+                return batches, True
+            else:
+                batches.append([row])
+                open_batch = True
+            at += 1
+        else:
+            if len(batches) == limit:
+                return batches, True
+            head = _head(tx, queue, turns[turn][2], size, corrupt)
+            turn += 1
+            if head:
+                batches.append(head)
+                open_batch = False
+    return batches, False
+
+
+def _ready(tx: Tx, queue: Queue, limit: int, corrupt: Corrupt) -> list[Row]:
+    rows = tx.all("claim_ready", queue.k, limit)
+    while _quarantine(tx, queue, rows, corrupt):
+        rows = tx.all("claim_ready", queue.k, limit)
+    return rows
+
+
+def _head(tx: Tx, queue: Queue, group: str, size: int, corrupt: Corrupt) -> list[Row]:
+    """The first jobs of a lane, up to one that must be alone."""
+    rows = tx.all("claim_lane", queue.k, group, size)
+    while _quarantine(tx, queue, rows, corrupt):
+        rows = tx.all("claim_lane", queue.k, group, size)
+    if not rows and tx.write:
+        regroup(tx, queue, group)
+    cut = next((i for i, row in enumerate(rows) if row[SOLO]), None)
+    return rows if cut is None else rows[: max(cut, 1)]
+
+
+def _start(tx: Tx, queue: Queue, batches: list[list[Row]], worker: str, until: int, token: str) -> None:
+    """Mark the jobs taken as running, and their groups as held."""
+    rows = [row for batch in batches for row in batch]
+    tx.among("claim_start", (token, worker, until), [row[N] for row in rows])
+    held = [(len(batch), queue.k, batch[0][GROUP]) for batch in batches if batch[0][GROUP] is not None]
+    if held:
+        tx.many("claim_lanes", held)
+    if tx.listening:
+        for row in rows:
+            tx.note("started", queue, row[ID], row[11] + 1)
+
+
+def _claim_of(queue: str, row: Row, token: str, batch: int) -> Claim:
+    rank, _, _, _, id, payload, group, headers, limits, created, due, attempts, retries, stalls, timeouts, _ = row
+    return Claim(
+        queue=queue, id=id, token=token, payload=payload, batch=batch, group=group, priority=-rank, headers=headers,
+        limits=limits, created=created, run_at=due, attempts=attempts + 1, retries=retries, stalls=stalls,
+        timeouts=timeouts,
+    )  # fmt: skip
+
+
+def _readable(row: Row) -> bool:
+    return (
+        type(row[PAYLOAD]) is bytes
+        and type(row[HEADERS]) is bytes
+        and type(row[LIMITS]) is bytes
+        and all(type(value) is int for value in row[NUMBERS])
+    )
+
+
+def _quarantine(tx: Tx, queue: Queue, rows: list[Row], corrupt: Corrupt) -> bool:
+    """Fail the records among these that cannot be read, so that they never stop their queue."""
+    bad = [row for row in rows if not _readable(row)]
+    if not bad or not tx.write:
+        return False
+    for row in bad:
+        error = JobError("CorruptRecord", "the record cannot be read", ErrorKind.PERMANENT).encode()
+        queue.finished += 1
+        queue.dirty = True
+        tx.do("claim_corrupt", tx.now + QUARANTINE_MS, queue.finished, tx.now, error, row[N])
+        tx.note("invalid_data", queue, row[ID], 0, error=error)
+        tx.ended.append((queue.name, row[ID]))
+        corrupt.append((queue.name, row[ID]))
+    return True
+
+
+def _take_alarm(tx: Tx, queue: Queue) -> int | None:
+    """Ask this worker to look again when the next job falls due, unless another has promised to."""
+    due = tx.one("claim_next", queue.k)[0]
+    if due == FOREVER or (queue.alarm is not None and tx.now < queue.alarm <= due):
+        return None
+    queue.alarm, queue.dirty = due, True
+    return due

@@ -1,0 +1,273 @@
+"""The engine: a connection, and verbs run on it as transactions on the calling thread.
+
+It needs no event loop and no thread of its own. Waking others is part of a verb, after its commit.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+from penstock.clock import Clock, SystemClock
+from penstock.errors import PenstockError, StorageError, StorageUnavailable, VersionMismatch
+from penstock.storage.sqlite.hints import rewake
+from penstock.storage.sqlite.mail import post
+from penstock.storage.sqlite.sql import SCHEMA
+from penstock.storage.sqlite.tx import Tx, Upgrade, Wake
+
+__all__ = ["SCHEMA_VERSION", "Engine", "Op", "Synchronous"]
+
+SCHEMA_VERSION = 1
+
+#: A writer that has waited so long (s) for the lock of the file gives up.
+BUSY_LIMIT = 30.0
+
+#: The first and the longest pause (s) between two tries for the lock.
+BUSY_FIRST, BUSY_LONGEST = 0.000_05, 0.005
+
+#: The results (primary codes) that mean: somebody else has the lock.
+BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+Synchronous = Literal["NORMAL", "FULL"]
+
+T = TypeVar("T")
+
+#: A verb with its arguments bound, and whether it writes.
+Op = tuple[Callable[[Tx], Any], bool]
+
+#: Connections of a parent process: closing them in a child would drop the parent's locks.
+_inherited: list[sqlite3.Connection] = []
+
+
+class Engine:
+    """One database file (or a private one in memory) and everything that one process does with it."""
+
+    def __init__(
+        self, path: str, *, clock: Clock | None = None, synchronous: Synchronous = "NORMAL", namespace: str = "penstock"
+    ) -> None:
+        if not path:
+            raise ValueError("path must be a file name or ':memory:'")
+        if synchronous not in ("NORMAL", "FULL"):
+            raise ValueError('synchronous must be "NORMAL" or "FULL"')
+        self.path = path
+        self.memory = path == ":memory:"
+        self.namespace = namespace
+        self.clock: Clock = clock or SystemClock()
+        self.synchronous = synchronous
+        #: Where other processes reach this one; a socket replaces it when somebody waits here.
+        self.address = f"none:{secrets.token_hex(8)}"
+        #: Wakes a waiter of this process; False when there is none of that name.
+        self.local: Callable[[str], bool] = lambda waiter: False
+        self._db: sqlite3.Connection | None = None
+        self._pid = 0
+        self._lock = threading.RLock()
+
+    # connection ----------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Connect and create what is missing. Idempotent."""
+        with self._lock:
+            try:
+                self._connection()
+            except sqlite3.Error as error:
+                raise _translate(error, self.path) from error
+
+    def after_fork(self) -> None:
+        """In a child process: a lock that the parent's threads held is nobody's here."""
+        self._lock = threading.RLock()
+        self.address = f"none:{secrets.token_hex(8)}"
+
+    def close(self) -> None:
+        """Let go of the connection. Idempotent."""
+        with self._lock:
+            if self._db is not None and self._pid == os.getpid():
+                self._db.close()
+            self._db = None
+
+    def _connection(self) -> sqlite3.Connection:
+        if self._db is not None and self._pid == os.getpid():
+            return self._db
+        if self._db is not None:
+            _inherited.append(self._db)
+        self._db, self._pid = self._patiently(self._connect), os.getpid()
+        return self._db
+
+    def _connect(self) -> sqlite3.Connection:
+        if not self.memory:
+            _create(self.path)
+        db = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256)
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute(f"PRAGMA synchronous = {self.synchronous}")
+            db.execute("PRAGMA cache_size = -32768")
+            db.execute("PRAGMA mmap_size = 268435456")
+            db.execute("PRAGMA temp_store = MEMORY")
+            db.execute("PRAGMA wal_autocheckpoint = 2000")
+            self._create_tables(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _create_tables(self, db: sqlite3.Connection) -> None:
+        """Create the schema inside one transaction, so that many processes may open a new file at once."""
+        if _version(db) is None:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                if _version(db) is None:
+                    _run_script(db, SCHEMA)
+                    db.execute("INSERT INTO meta (key, value) VALUES ('schema', ?)", (SCHEMA_VERSION,))
+                db.execute("COMMIT")
+            except BaseException:
+                _roll_back(db)
+                raise
+        version = _version(db)
+        if version is None or version > SCHEMA_VERSION:
+            raise VersionMismatch(
+                f"{self.path} has schema version {version}, written by a newer Penstock;"
+                f" this one understands versions up to {SCHEMA_VERSION}"
+            )
+
+    # transactions --------------------------------------------------------------------------------
+
+    def now(self) -> int:
+        """The storage's clock, in milliseconds."""
+        return round(self.clock.time() * 1000)
+
+    def run(self, verb: Callable[[Tx], T], write: bool = True) -> T:
+        """Run one verb as one transaction."""
+        answer = self.run_group([(verb, write)])[0]
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def run_group(self, ops: Sequence[Op]) -> list[Any]:
+        """Run verbs in one transaction; answers or exceptions, in order.
+
+        If one raises, everything is rolled back and each is run by itself, so that only the guilty
+        one fails.
+        """
+        with self._lock:
+            try:
+                answers, wakes = self._patiently(lambda: self._transact(ops))
+            except Exception as error:
+                if len(ops) == 1 or _code(error) in BUSY:
+                    return [_translate(error, self.path) for _ in ops]
+                return [self.run_group([op])[0] for op in ops]
+        self._wake(wakes)
+        return answers
+
+    def _transact(self, ops: Sequence[Op]) -> tuple[list[Any], list[Wake]]:
+        write = any(writes for _, writes in ops)
+        try:
+            return self._attempt(ops, write)
+        except Upgrade:
+            return self._attempt(ops, True)
+
+    def _attempt(self, ops: Sequence[Op], write: bool) -> tuple[list[Any], list[Wake]]:
+        db = self._connection()
+        db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+        try:
+            # The clock is read under the lock, so that order stamps follow the order of commits.
+            tx = Tx(db, self.namespace, self.now(), round(time.time() * 1000), write)
+            answers = [verb(tx) for verb, _ in ops]
+            tx.finish()
+            db.execute("COMMIT")
+        except BaseException:
+            _roll_back(db)
+            raise
+        return answers, tx.wakes
+
+    def _patiently(self, attempt: Callable[[], T]) -> T:
+        """Try again, with short growing pauses, while another connection holds the lock.
+
+        SQLite's own busy timeout backs off up to 100 ms and lets one process starve the others.
+        """
+        pause, give_up = BUSY_FIRST, time.monotonic() + BUSY_LIMIT
+        while True:
+            try:
+                return attempt()
+            except sqlite3.OperationalError as error:
+                if _code(error) not in BUSY or time.monotonic() >= give_up:
+                    raise
+            time.sleep(pause * random.uniform(0.5, 1.5))
+            pause = min(pause * 1.5, BUSY_LONGEST)
+
+    def _wake(self, wakes: list[Wake]) -> None:
+        """Wake whom a transaction chose; in place of the dead ones it chooses others."""
+        while wakes:
+            dead = post(wakes, self.address, self.local)
+            if not dead:
+                return
+            again: list[Op] = [(partial(rewake, dead=dead), True)]
+            with self._lock:
+                try:
+                    _, wakes = self._patiently(partial(self._transact, again))
+                except (sqlite3.Error, PenstockError):
+                    return  # a hint only: whoever waits looks for itself before long
+
+
+def _create(path: str) -> None:
+    """A new file is for its owner only; one that is there keeps its mode."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise StorageUnavailable(f"cannot create {path}: {error.strerror}") from error
+
+
+def _version(db: sqlite3.Connection) -> int | None:
+    if db.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'meta'").fetchone() is None:
+        return None
+    row = db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
+    return None if row is None else row[0]
+
+
+def _run_script(db: sqlite3.Connection, script: str) -> None:
+    """`executescript` would commit first; this runs statement by statement inside the transaction."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            db.execute(statement)
+            statement = ""
+
+
+def _roll_back(db: sqlite3.Connection) -> None:
+    if db.in_transaction:
+        db.execute("ROLLBACK")
+
+
+def _code(error: BaseException) -> int:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+_MEANINGS: dict[int, tuple[type[StorageError], str]] = {
+    sqlite3.SQLITE_BUSY: (StorageUnavailable, "is locked by another process"),
+    sqlite3.SQLITE_LOCKED: (StorageUnavailable, "is locked by another process"),
+    sqlite3.SQLITE_FULL: (StorageUnavailable, "cannot grow: the disk is full"),
+    sqlite3.SQLITE_READONLY: (StorageUnavailable, "cannot be written: it is read-only"),
+    sqlite3.SQLITE_CANTOPEN: (StorageUnavailable, "cannot be opened"),
+    sqlite3.SQLITE_IOERR: (StorageUnavailable, "cannot be read or written"),
+    sqlite3.SQLITE_PERM: (StorageUnavailable, "may not be opened"),
+    sqlite3.SQLITE_NOTADB: (StorageError, "is not a database"),
+    sqlite3.SQLITE_CORRUPT: (StorageError, "is damaged"),
+}
+
+
+def _translate(error: Exception, path: str) -> Exception:
+    """An error of SQLite as one of ours; any other as it is."""
+    if not isinstance(error, sqlite3.Error):
+        return error
+    kind, words = _MEANINGS.get(_code(error), (StorageError, "gave an error"))
+    ours = kind(f"{path} {words} ({error})")
+    ours.__cause__ = error
+    return ours

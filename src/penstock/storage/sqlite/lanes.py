@@ -1,0 +1,99 @@
+"""The ready order and the lanes: how a waiting job enters, and when a group is in the rotation.
+
+A group is in the rotation if, and only if, its lane has a job and nothing holds it. What holds it is
+counted: its running jobs, and its heads that wait out a backoff.
+"""
+
+from __future__ import annotations
+
+from penstock.storage.sqlite.records import LANE, LATER, READY, Job
+from penstock.storage.sqlite.tx import Queue, Tx
+
+__all__ = ["enter", "enter_if_due", "hold", "promote", "regroup", "save"]
+
+#: One step of promotion, and how many jobs a single transaction promotes at most.
+PROMOTE_STEP, PROMOTE_MAX = 1_000, 10_000
+
+
+def hold(tx: Tx, queue: Queue, group: str, change: int) -> None:
+    """One more or one fewer job holds a group; `regroup` must follow."""
+    tx.do("lane_hold", queue.k, group, change)
+
+
+def regroup(tx: Tx, queue: Queue, group: str | None, turn: tuple[int, int] | None = None) -> None:
+    """Put a group into the rotation or take it out, as its lane and its holds say.
+
+    One that comes in anew takes the turn given, or else the end of the rotation.
+    """
+    if group is None:
+        return
+    row = tx.one("lane_get", queue.k, group)
+    held = row is not None and row[0] > 0
+    if held or tx.one("lane_work", queue.k, group) is None:
+        if row is None:
+            return
+        if not held:
+            tx.do("lane_drop", queue.k, group)
+        elif row[1] is not None:
+            tx.do("lane_turn", queue.k, group, None, None)
+    elif row is None or row[1] is None:
+        time, seq = turn or (tx.now, queue.next_seq())
+        tx.do("lane_turn", queue.k, group, time, seq)
+        tx.work(queue)
+
+
+def save(tx: Tx, queue: Queue, job: Job, held: bool) -> None:
+    """Write a record back; `held` says whether it held its group before."""
+    tx.do("job_save", *job.values())
+    if job.grp is not None and job.holds != held:
+        hold(tx, queue, job.grp, -1 if held else 1)
+
+
+def enter(tx: Tx, queue: Queue, job: Job) -> None:
+    """Give a waiting job its place: in the order if its time has come, else among the later ones."""
+    if job.due <= tx.now:
+        job.retried = 0
+        job.place = READY if job.grp is None else LANE
+        if job.grp is None:
+            tx.work(queue)
+    else:
+        job.place = LATER
+        tx.later(queue, job.due)
+
+
+def enter_if_due(tx: Tx, queue: Queue, job: Job, held: bool) -> None:
+    """Enter and save a job; a group it wakes gets its turn now."""
+    enter(tx, queue, job)
+    save(tx, queue, job, held)
+    regroup(tx, queue, job.grp, (tx.now, job.seq))
+
+
+def promote(tx: Tx, queue: Queue) -> bool:
+    """Let the jobs whose time has come enter: fresh ones before retried ones, each by due time.
+
+    Bounded: True says that more are waiting to enter.
+    """
+    left = PROMOTE_MAX
+    for retried in (0, 1):
+        while True:
+            rows = tx.all("promote_due", queue.k, retried, tx.now, PROMOTE_STEP)
+            if not rows:
+                break
+            if not tx.write or left <= 0:
+                return True
+            left -= len(rows)
+            _promote(tx, queue, rows, retried)
+            if len(rows) < PROMOTE_STEP:
+                break
+    return False
+
+
+def _promote(tx: Tx, queue: Queue, rows: list[tuple[int, str | None, int, int]], retried: int) -> None:
+    tx.many("promote_enter", [(READY if group is None else LANE, n) for n, group, _, _ in rows])
+    grouped = [(queue.k, group, due, seq) for _, group, due, seq in rows if group is not None]
+    if not retried:
+        tx.many("lane_wake", grouped)
+        return
+    for _, group, due, seq in grouped:
+        hold(tx, queue, group, -1)
+        regroup(tx, queue, group, (due, seq))

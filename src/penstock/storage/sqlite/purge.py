@@ -1,0 +1,44 @@
+"""purge: finished with its TTL over → gone, bounded; and what dead processes left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.storage.sqlite.records import Place
+from penstock.storage.sqlite.tx import Tx
+
+__all__ = ["purge", "take_away"]
+
+#: The feed forgets its lines after this long.
+EVENT_MS = 60_000
+
+
+def purge(tx: Tx, queues: Sequence[str], limit: int) -> int:
+    """Forget what is over; answers how many jobs, at most `limit` of each queue."""
+    count = 0
+    for name in queues:
+        queue = tx.queue(name)
+        if queue is None:
+            continue
+        left = limit
+        for place in (Place.COMPLETED, Place.FAILED, Place.CANCELLED):
+            left -= tx.do("purge_ended", queue.k, place, tx.now, left)
+        count += limit - left
+        tx.do("purge_gone", queue.k, tx.now, limit)
+    tx.do("purge_workers", tx.now)
+    for statement in ("purge_idle", "purge_waits", "purge_listeners"):
+        tx.do(statement, tx.wall)
+    tx.do("purge_events", tx.wall - EVENT_MS, limit)
+    for (k,) in tx.all("doomed_all"):
+        take_away(tx, k, limit)
+    return count
+
+
+def take_away(tx: Tx, k: int, limit: int) -> bool:
+    """Delete a bounded part of a deleted queue; True when nothing is left of it."""
+    if tx.do("doomed_jobs", k, limit) == limit:
+        return False
+    tx.do("delete_lanes", k)
+    tx.do("delete_gone", k)
+    tx.do("doomed_drop", k)
+    return True

@@ -1,0 +1,203 @@
+"""put: nothing → queued / scheduled / blocked, or updated in place, or the existing state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.job import MoveWhen, NewJob, State, Update
+from penstock.storage.base import Put, PutStatus
+from penstock.storage.sqlite.lanes import enter_if_due
+from penstock.storage.sqlite.records import (
+    BLOCKED,
+    LANE,
+    LATER,
+    READY,
+    RUNNING,
+    Job,
+    Place,
+    flags_of,
+    flags_to_bits,
+    state_of,
+)  # fmt: skip
+from penstock.storage.sqlite.tx import Queue, Tx
+
+__all__ = ["apply", "merge_flags", "moved", "put"]
+
+_QUEUED = Put(PutStatus.QUEUED, State.QUEUED)
+_SCHEDULED = Put(PutStatus.SCHEDULED, State.SCHEDULED)
+
+Row = tuple[object, ...]
+#: Groups that may come into the rotation, by their queue's name.
+Wakes = dict[str, list[Row]]
+
+
+def put(tx: Tx, jobs: Sequence[NewJob]) -> list[Put]:
+    """Accept jobs in order. New ones are gathered and inserted together; the others one by one."""
+    known = _known(tx, jobs)
+    rows: list[Row] = []
+    wakes: Wakes = {}
+    answers: list[Put] = []
+    for new in jobs:
+        queue = tx.need(new.queue)
+        if not new.fresh or known:
+            key = (new.queue, new.id)
+            if key in known:
+                _insert(tx, rows, wakes)
+                answers.append(_put_again(tx, queue, new))
+                continue
+            known.add(key)
+        answers.append(_accept_new(tx, queue, new, rows, wakes))
+    _insert(tx, rows, wakes)
+    return answers
+
+
+def _known(tx: Tx, jobs: Sequence[NewJob]) -> set[tuple[str, str]]:
+    """The jobs among these whose ids are taken; an id that was just made up is not looked for."""
+    asked: dict[str, list[str]] = {}
+    for new in jobs:
+        if not new.fresh:
+            asked.setdefault(new.queue, []).append(new.id)
+    known: set[tuple[str, str]] = set()
+    for name, ids in asked.items():
+        queue = tx.queue(name)
+        if queue is not None:
+            known.update((name, id) for (id,) in tx.among("put_known", (queue.k,), ids))
+    return known
+
+
+def _insert(tx: Tx, rows: list[Row], wakes: Wakes) -> None:
+    if rows:
+        tx.rows("put_insert", rows)
+        rows.clear()
+    for name, groups in wakes.items():
+        tx.work(tx.need(name), tx.many("lane_wake", groups))
+    wakes.clear()
+
+
+def _accept_new(tx: Tx, queue: Queue, new: NewJob, rows: list[Row], wakes: Wakes) -> Put:
+    """A job that shares its id with none: its row, and its group's turn, go to be inserted."""
+    if tx.listening:
+        tx.note("enqueued", queue, new.id, 0)
+    time, due = _stamps(tx, queue, new)
+    seq = queue.next_seq()
+    if due <= tx.now:
+        place, answer = READY, _QUEUED
+        if new.group is None:
+            tx.work(queue)
+        else:
+            place = LANE
+            wakes.setdefault(queue.name, []).append((queue.k, new.group, tx.now, seq))
+    else:
+        place, answer = LATER, _SCHEDULED
+        tx.later(queue, due)
+    rows.append(
+        (queue.k, new.id, 0, place, -new.priority, time, seq, due, tx.now, new.group, None,
+         new.headers, new.limits, new.payload)
+    )  # fmt: skip
+    return answer
+
+
+def _asked(tx: Tx, new: NewJob) -> int | None:
+    return new.run_at if new.delay is None else tx.now + new.delay
+
+
+def _stamps(tx: Tx, queue: Queue, new: NewJob) -> tuple[int, int]:
+    """Order stamp and due time: by its run-at, else by its acceptance; a lane never lets run-at lie back."""
+    queue.time = max(queue.time, tx.now)
+    asked = _asked(tx, new)
+    due = tx.now if asked is None else asked
+    time = queue.time if asked is None else asked
+    if new.group is not None:
+        time = max(time, queue.time)
+    return time, due
+
+
+def _put_again(tx: Tx, queue: Queue, new: NewJob) -> Put:
+    """An id that is taken: one decision by the state of the job that has it."""
+    old = tx.job(queue, new.id)
+    if old is None or old.forgotten(tx.now) or (
+        old.place > BLOCKED and (new.update or old.place != Place.COMPLETED)
+    ):  # fmt: skip
+        if old is not None:
+            tx.do("job_drop", old.n)
+        rows: list[Row] = []
+        wakes: Wakes = {}
+        answer = _accept_new(tx, queue, new, rows, wakes)
+        _insert(tx, rows, wakes)
+        return answer
+    state = state_of(old, tx.now)
+    if new.update is None:
+        if old.place > BLOCKED:
+            return Put(PutStatus.COMPLETED, state, old.result)
+        return Put(PutStatus.DUPLICATE, state)
+    if old.place == RUNNING:
+        return _put_behind(tx, queue, new, new.update)
+    held = old.holds
+    apply(tx, old, new, new.update)
+    enter_if_due(tx, queue, old, held)
+    tx.note("updated", queue, old.id, old.attempts)
+    return Put(PutStatus.UPDATED, state_of(old, tx.now))
+
+
+def _put_behind(tx: Tx, queue: Queue, new: NewJob, flags: Update) -> Put:
+    """The id is running: a blocked successor is made, or the one there is changed."""
+    successor = tx.job(queue, new.id, twin=1)
+    if successor is None:
+        time, due = _stamps(tx, queue, new)
+        row = (
+            queue.k, new.id, 1, BLOCKED, -new.priority, time, queue.next_seq(), due, tx.now, new.group,
+            flags_to_bits(flags), new.headers, new.limits, new.payload,
+        )  # fmt: skip
+        tx.rows("put_insert", [row])
+        tx.note("enqueued", queue, new.id, 0)
+        return Put(PutStatus.BLOCKED, State.BLOCKED)
+    apply(tx, successor, new, flags)
+    successor.flags = flags_to_bits(merge_flags(flags_of(successor.flags or 0), flags))
+    tx.do("job_save", *successor.values())
+    tx.note("updated", queue, successor.id, successor.attempts)
+    return Put(PutStatus.UPDATED, State.BLOCKED)
+
+
+def apply(tx: Tx, job: Job, new: NewJob | Job, flags: Update) -> None:
+    """Change a waiting (or blocked) job in memory, by the flags of the one that asks."""
+    if flags.payload:
+        job.payload, job.headers = new.payload, new.headers
+    if flags.limits:
+        job.limits = new.limits
+    if isinstance(new, NewJob):
+        asked = _asked(tx, new)
+    else:
+        asked = new.due if new.due > tx.now else None
+    due = moved(flags.run_at, asked, tx.now, job.due)
+    if due is not None:
+        job.due, job.retried = due, 0
+        job.time = due if job.grp is None else max(due, tx.now)
+    if flags.resets:
+        job.attempts = job.retries = job.stalls = job.timeouts = 0
+        job.solo, job.error = 0, None
+
+
+def moved(flag: MoveWhen, asked: int | None, now: int, due: int) -> int | None:
+    """The new due time that an update gives, or None for no move. No run-at means: as soon as possible."""
+    if flag is False:
+        return None
+    if asked is None:
+        return now if flag in (True, "if_earlier") and due > now else None
+    if flag == "if_later":
+        return asked if asked > due else None
+    if flag == "if_earlier":
+        return asked if asked < due else None
+    return asked if asked != due else None
+
+
+def merge_flags(first: Update, later: Update) -> Update:
+    """The flags of a successor that was asked for twice: whatever either of them wanted changed."""
+    run_at = first.run_at
+    if later.run_at is not False and first.run_at is not True:
+        run_at = later.run_at
+    return Update(
+        payload=first.payload or later.payload,
+        run_at=run_at,
+        reset_counts=first.resets or later.resets,
+        limits=first.limits or later.limits,
+    )

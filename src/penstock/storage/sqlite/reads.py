@@ -1,0 +1,162 @@
+"""Reads: jobs by id, pages of jobs state by state, counts, queues and workers."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from penstock.job import Snapshot, State
+from penstock.storage.base import FIND_ORDER, Page, WorkerRecord
+from penstock.storage.sqlite.claim import first
+from penstock.storage.sqlite.lanes import promote
+from penstock.storage.sqlite.records import Job, Place, snapshot
+from penstock.storage.sqlite.tx import Queue, Tx, Upgrade
+
+__all__ = ["Cursor", "beat", "counts", "find", "get", "parse_cursor", "paused", "peek", "queues", "workers"]
+
+_LOW = -(1 << 62)
+
+#: Where a page goes on: the section of `SECTIONS`, and the sort key of the last job shown.
+Cursor = tuple[int, tuple[int | str, ...]]
+
+#: `find` in parts, in the order of `FIND_ORDER`: the state, the statement, its fixed values and the
+#: key to start from. `queued` has two: jobs without a group, then lane by lane.
+SECTIONS: tuple[tuple[State, str, tuple[int, ...], tuple[int | str, ...]], ...] = (
+    (State.RUNNING, "find_running", (), (_LOW,)),
+    (State.QUEUED, "find_ready", (), (_LOW, _LOW, _LOW)),
+    (State.QUEUED, "find_lanes", (), ("", _LOW, _LOW)),
+    (State.RETRYING, "find_later", (1,), (_LOW, _LOW)),
+    (State.SCHEDULED, "find_later", (0,), (_LOW, _LOW)),
+    (State.BLOCKED, "find_blocked", (), (_LOW,)),
+    (State.COMPLETED, "find_ended", (Place.COMPLETED,), (_LOW, _LOW)),
+    (State.FAILED, "find_ended", (Place.FAILED,), (_LOW, _LOW)),
+    (State.CANCELLED, "find_ended", (Place.CANCELLED,), (_LOW, _LOW)),
+)
+assert tuple(dict.fromkeys(section[0] for section in SECTIONS)) == FIND_ORDER
+
+#: The order in which the statement `counts` answers.
+COUNTED = (
+    State.QUEUED, State.SCHEDULED, State.RETRYING, State.RUNNING, State.BLOCKED,
+    State.COMPLETED, State.FAILED, State.CANCELLED,
+)  # fmt: skip
+
+
+def get(tx: Tx, name: str, ids: Sequence[str]) -> list[Snapshot | None]:
+    """Jobs by id; a running job hides its blocked successor."""
+    queue = tx.queue(name)
+    if queue is None:
+        return [None for _ in ids]
+    found = {row[2]: Job(*row) for row in tx.among("get_many", (queue.k,), ids)}
+    return [snapshot(name, job, tx.now) if (job := found.get(id)) and not job.forgotten(tx.now) else None for id in ids]
+
+
+def promote_all(tx: Tx, queue: Queue) -> bool:
+    """Let due jobs enter before they are shown; a read that finds some is run again as a write."""
+    more = promote(tx, queue)
+    if more and not tx.write:
+        raise Upgrade
+    return more
+
+
+def find(tx: Tx, name: str, state: State | None, after: Cursor | None, limit: int) -> Page | None:
+    """A page of jobs; None when so many fell due unseen that another transaction must go on first."""
+    queue = tx.queue(name)
+    if queue is None:
+        return Page([])
+    if promote_all(tx, queue):
+        return None
+    jobs: list[Snapshot] = []
+    start, after_key = after or (0, None)
+    for section in range(start, len(SECTIONS)):
+        shown, statement, fixed, low = SECTIONS[section]
+        if state is not None and shown is not state:
+            continue
+        key = after_key if section == start and after_key else low
+        if statement in ("find_later", "find_ended"):
+            # Ended jobs whose time is over are not shown, nor is a later job whose time has come.
+            key = max(key, (tx.now, 1 << 62))  # type: ignore[type-var]
+        room = limit - len(jobs)
+        rows = tx.all(statement, queue.k, *fixed, *key, room + 1)
+        found = [Job(*row) for row in rows[:room]]
+        jobs += [snapshot(name, job, tx.now) for job in found]
+        if len(rows) > room:
+            last = _key(section, found[-1]) if found else key
+            return Page(jobs, _format_cursor(section, last))
+    return Page(jobs)
+
+
+def _key(section: int, job: Job) -> tuple[Any, ...]:
+    match SECTIONS[section][1]:
+        case "find_ready":
+            return (job.rank, job.time, job.seq)
+        case "find_lanes":
+            return (job.grp, job.time, job.seq)
+        case "find_later":
+            return (job.due, job.seq)
+        case "find_ended":
+            return (job.expires, job.number)
+        case _:
+            return (job.seq,)
+
+
+def _format_cursor(section: int, key: tuple[Any, ...]) -> str:
+    return urlsafe_b64encode(msgspec.msgpack.encode((section, key))).decode().rstrip("=")
+
+
+def parse_cursor(after: str, state: State | None) -> Cursor:
+    """A cursor that `find` gave, or a `ValueError` that names the argument."""
+    try:
+        data = urlsafe_b64decode(after.encode("ascii") + b"=" * (-len(after) % 4))
+        section, key = msgspec.msgpack.decode(data, type=tuple[int, tuple[int | str, ...]])
+        shown, _, _, low = SECTIONS[section]
+        fits = section >= 0 and [type(part) for part in key] == [type(part) for part in low]
+    except (ValueError, IndexError, msgspec.MsgspecError):
+        fits, shown, section, key = False, None, 0, ()
+    if not fits or (state is not None and state is not shown):
+        raise ValueError(f"after must be a cursor that find gave for the same state, not {after!r}")
+    return section, key
+
+
+def peek(tx: Tx, name: str) -> Snapshot | None:
+    """The job that a claim would give next."""
+    queue = tx.queue(name)
+    if queue is None or queue.paused is not None:
+        return None
+    promote_all(tx, queue)
+    id = first(tx, queue)
+    job = None if id is None else tx.job(queue, id)
+    return None if job is None else snapshot(name, job, tx.now)
+
+
+def counts(tx: Tx, name: str) -> dict[State, int]:
+    """How many jobs are in each state, by the clock."""
+    queue = tx.queue(name)
+    found = tx.one("counts", queue.k, tx.now) if queue else (0,) * len(COUNTED)
+    return {state: found[COUNTED.index(state)] for state in State}
+
+
+def paused(tx: Tx, name: str) -> int | None:
+    """Since when a queue is paused, or None."""
+    queue = tx.queue(name)
+    return queue.paused if queue else None
+
+
+def queues(tx: Tx) -> list[str]:
+    """The names of the queues that hold jobs or are paused, sorted."""
+    return [name for (name,) in tx.all("queue_names", tx.namespace, tx.now)]
+
+
+def beat(tx: Tx, worker: str, ttl: int, info: bytes) -> None:
+    """A worker says that it is there, or (ttl 0) that it leaves."""
+    if ttl > 0:
+        tx.do("beat", tx.namespace, worker, tx.now, tx.now + ttl, info)
+    else:
+        tx.do("beat_end", tx.namespace, worker)
+
+
+def workers(tx: Tx) -> list[WorkerRecord]:
+    """The workers that are there, sorted by id."""
+    return [WorkerRecord(*row) for row in tx.all("workers", tx.namespace, tx.now)]

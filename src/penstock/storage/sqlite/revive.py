@@ -1,0 +1,32 @@
+"""revive: failed or cancelled → queued at the end of the line, all counts zero."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.storage.sqlite.lanes import enter_if_due
+from penstock.storage.sqlite.records import BLOCKED, Place
+from penstock.storage.sqlite.tx import Queue, Tx
+
+__all__ = ["revive"]
+
+
+def revive(tx: Tx, name: str, ids: Sequence[str]) -> list[bool]:
+    """Start ended jobs anew; False for those that are not there, not ended, or completed."""
+    queue = tx.queue(name)
+    return [queue is not None and _revive(tx, queue, id) for id in ids]
+
+
+def _revive(tx: Tx, queue: Queue, id: str) -> bool:
+    job = tx.job(queue, id)
+    if job is None or job.place <= BLOCKED or job.forgotten(tx.now) or job.place == Place.COMPLETED:
+        return False
+    queue.time = max(queue.time, tx.now)
+    job.time, job.seq, job.due = queue.time, queue.next_seq(), tx.now
+    job.attempts = job.retries = job.stalls = job.timeouts = job.retried = job.solo = 0
+    job.settled = job.token = job.worker = job.cancel = None
+    job.expires = job.number = job.finished = job.until = None
+    job.error = job.result = job.progress = None
+    enter_if_due(tx, queue, job, held=False)
+    tx.note("enqueued", queue, id, 0)
+    return True

@@ -1,0 +1,145 @@
+-- The tables of one Penstock file. Times are integer milliseconds on the storage's clock, except the
+-- `until` of waiters and listeners, which is real time: it is about processes, not about jobs.
+
+-- What this file is: one row, `schema`, with the version that a program must understand to open it.
+CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+
+-- One row per queue that was ever put to or paused, until it is deleted.
+CREATE TABLE queues (
+    k INTEGER PRIMARY KEY AUTOINCREMENT, -- its number; never given twice, so that a deleted queue's rows are nobody's
+    namespace TEXT NOT NULL,             -- the app it belongs to
+    name TEXT NOT NULL,                  -- opaque, as the user gave it
+    seq INTEGER NOT NULL DEFAULT 0,      -- the last sequence number given
+    time INTEGER NOT NULL DEFAULT 0,     -- the latest acceptance time: order stamps never go back
+    finished INTEGER NOT NULL DEFAULT 0, -- how many jobs have ended: numbers them
+    paused INTEGER,                      -- since when it is paused, or NULL
+    alarm INTEGER,                       -- when some worker has promised to look again, or NULL
+    UNIQUE (namespace, name)
+);
+
+-- Queues deleted while large: their rows are taken away in bounded steps by purge.
+CREATE TABLE doomed (k INTEGER PRIMARY KEY);
+
+-- One row per job, and one more for the blocked successor of a running one.
+CREATE TABLE jobs (
+    n INTEGER PRIMARY KEY,
+    queue INTEGER NOT NULL,              -- queues.k
+    id TEXT NOT NULL,                    -- the job's id within its queue
+    twin INTEGER NOT NULL DEFAULT 0,     -- 1: the blocked successor of the running job with this id
+    place INTEGER NOT NULL,              -- 0 later, 1 ready, 2 in its lane, 3 running, 4 blocked, 5 completed, 6 failed, 7 cancelled
+    rank INTEGER NOT NULL DEFAULT 0,     -- minus the priority, so that every order is ascending
+    time INTEGER NOT NULL,               -- the order stamp: run-at or acceptance
+    seq INTEGER NOT NULL,                -- the sequence number of its acceptance
+    due INTEGER NOT NULL,                -- when it may run
+    created INTEGER NOT NULL,            -- when it was accepted
+    grp TEXT,                            -- its group, or NULL
+    retried INTEGER NOT NULL DEFAULT 0,  -- 1: waits out a backoff, and holds its group meanwhile
+    solo INTEGER NOT NULL DEFAULT 0,     -- 1: must not share a batch
+    attempts INTEGER DEFAULT 0,          -- claims so far
+    retries INTEGER DEFAULT 0,           -- failed runs so far
+    stalls INTEGER DEFAULT 0,            -- lost runs so far
+    timeouts INTEGER DEFAULT 0,          -- timed-out runs so far
+    settled TEXT,                        -- the last outcome that sent it back: a letter and the token
+    flags INTEGER,                       -- a blocked successor's update flags, as bits
+    token TEXT,                          -- the fence of the run it is in, or that ended it
+    worker TEXT,                         -- who runs it, or who ended it
+    until INTEGER,                       -- the end of its lease
+    cancel TEXT,                         -- the cancel mode asked for
+    cancel_ttl INTEGER,                  -- how long to keep it if it ends by that
+    expires INTEGER,                     -- when an ended job is forgotten (1 << 60: never)
+    number INTEGER,                      -- the how-many-eth end of its queue
+    finished INTEGER,                    -- when it ended
+    progress BLOB,                       -- the last report of this run
+    error BLOB,                          -- the last error, encoded
+    result BLOB,                         -- what it gave, encoded
+    headers BLOB,                        -- opaque
+    limits BLOB,                         -- the job's own limits, opaque
+    payload BLOB                         -- opaque; last, since it is the longest
+);
+
+CREATE UNIQUE INDEX jobs_id ON jobs (queue, id, twin);
+-- The order of jobs without a group.
+CREATE INDEX jobs_ready ON jobs (queue, rank, time, seq) WHERE place = 1;
+-- The order inside each lane.
+CREATE INDEX jobs_lane ON jobs (queue, grp, time, seq) WHERE place = 2;
+-- Jobs whose time is still to come, or has come unseen; fresh ones apart from retried ones.
+CREATE INDEX jobs_later ON jobs (queue, retried, due, seq) WHERE place = 0;
+-- Runs by the end of their lease.
+CREATE INDEX jobs_running ON jobs (queue, until) WHERE place = 3;
+-- Blocked successors by acceptance.
+CREATE INDEX jobs_blocked ON jobs (queue, seq) WHERE place = 4;
+-- Ended jobs in the order in which they are forgotten.
+CREATE INDEX jobs_ended ON jobs (queue, place, expires, number) WHERE place >= 5;
+
+-- Groups that are held or in the rotation; an idle group has no row.
+CREATE TABLE lanes (
+    queue INTEGER NOT NULL,              -- queues.k
+    grp TEXT NOT NULL,                   -- the group
+    holds INTEGER NOT NULL DEFAULT 0,    -- its running jobs and its heads in backoff
+    turn_time INTEGER,                   -- its turn in the rotation, NULL while held
+    turn_seq INTEGER,                    -- second part of the turn
+    PRIMARY KEY (queue, grp)
+) WITHOUT ROWID;
+CREATE INDEX lanes_turn ON lanes (queue, turn_time, turn_seq) WHERE turn_time IS NOT NULL;
+
+-- Settlements of jobs that were not kept, so that a repeated one is answered as before.
+CREATE TABLE gone (
+    queue INTEGER NOT NULL,              -- queues.k
+    id TEXT NOT NULL,
+    token TEXT NOT NULL,
+    place INTEGER NOT NULL,              -- how it ended
+    expires INTEGER NOT NULL,            -- when this memory ends
+    PRIMARY KEY (queue, id, token)
+) WITHOUT ROWID;
+CREATE INDEX gone_expires ON gone (queue, expires);
+
+-- Workers that say they are there.
+CREATE TABLE workers (
+    namespace TEXT NOT NULL,
+    id TEXT NOT NULL,
+    seen INTEGER NOT NULL,               -- the last beat
+    until INTEGER NOT NULL,              -- when the word of it ends
+    info BLOB NOT NULL,                  -- what it says of itself
+    PRIMARY KEY (namespace, id)
+) WITHOUT ROWID;
+
+-- Idle waiters, one row per queue they wait for; taken away by whoever wakes them.
+CREATE TABLE idle (
+    namespace TEXT NOT NULL,
+    queue TEXT NOT NULL,                 -- the queue's name: it need not exist yet
+    since INTEGER NOT NULL,              -- who came first is woken first
+    waiter TEXT NOT NULL,                -- a random name
+    path TEXT NOT NULL,                  -- the address of its process
+    until INTEGER NOT NULL,              -- real time after which it is surely gone
+    PRIMARY KEY (namespace, queue, since, waiter)
+) WITHOUT ROWID;
+CREATE INDEX idle_waiter ON idle (waiter);
+
+-- Who waits for the end of which job.
+CREATE TABLE waits (
+    namespace TEXT NOT NULL,
+    queue TEXT NOT NULL,
+    id TEXT NOT NULL,
+    waiter TEXT NOT NULL,
+    path TEXT NOT NULL,
+    until INTEGER NOT NULL,
+    PRIMARY KEY (namespace, queue, id, waiter)
+) WITHOUT ROWID;
+CREATE INDEX waits_waiter ON waits (waiter);
+
+-- Who reads the feed; nothing is written to it while nobody does.
+CREATE TABLE listeners (
+    waiter TEXT PRIMARY KEY,
+    namespace TEXT NOT NULL,
+    path TEXT NOT NULL,
+    until INTEGER NOT NULL               -- real time; refreshed while the listener lives
+) WITHOUT ROWID;
+
+-- The feed: the newest notes, numbered.
+CREATE TABLE events (
+    n INTEGER PRIMARY KEY AUTOINCREMENT,
+    namespace TEXT NOT NULL,
+    queue TEXT NOT NULL,
+    at INTEGER NOT NULL,                 -- real time, for trimming
+    note BLOB NOT NULL                   -- an encoded Note
+);

@@ -1,0 +1,200 @@
+"""settle: running → completed / retrying / failed / cancelled / queued; fenced by the token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.job import State
+from penstock.storage.base import Cancel, Complete, Fail, Release, Retried, Settled, Settlement, Stall
+from penstock.storage.sqlite.ends import GONE_MS, finish, give_back
+from penstock.storage.sqlite.lanes import hold, regroup
+from penstock.storage.sqlite.put import put
+from penstock.storage.sqlite.records import BLOCKED, RUNNING, STATES, Job, Place, expiry, state_of
+from penstock.storage.sqlite.tx import Queue, Tx
+
+__all__ = ["settle"]
+
+#: What each kind of end may have led to when it is reported a second time.
+POSSIBLE_ENDS: dict[type, tuple[State, ...]] = {
+    Complete: (State.COMPLETED,),
+    Fail: (State.FAILED, State.CANCELLED),
+}
+
+#: The letter under which an end that sends a job back is remembered.
+LETTERS: dict[type, str] = {Retried: "r", Release: "f", Stall: "s"}
+
+_LOST = Settled(None, lost=True)
+_COMPLETED = Settled(State.COMPLETED)
+
+Key = tuple[str, str]
+
+
+class _Known:
+    """What `settle_known` tells of one id: the row, and whether a successor waits behind it."""
+
+    __slots__ = ("behind", "row")
+
+    def __init__(self) -> None:
+        self.row: tuple[Any, ...] | None = None
+        self.behind = False
+
+
+def settle(tx: Tx, settlements: Sequence[Settlement]) -> list[Settled]:
+    """Settle in order. Plain completions are gathered and written together; the others one by one."""
+    known = _look(tx, settlements)
+    done = _Completions(tx)
+    answers: list[Settled] = []
+    for s in settlements:
+        end = s.end
+        seen = known.pop((s.queue, s.id), None)
+        if seen is not None and type(end) is Complete and not end.then and not seen.behind:
+            row = seen.row
+            if row is not None and row[3] == RUNNING and row[4] == s.token:
+                done.add(s, end, row)
+                answers.append(_COMPLETED)
+                continue
+        done.write()
+        answers.append(_settle(tx, s))
+        for new in getattr(end, "then", ()):
+            known.pop((new.queue, new.id), None)
+    done.write()
+    return answers
+
+
+def _look(tx: Tx, settlements: Sequence[Settlement]) -> dict[Key, _Known]:
+    """The rows of plain completions, if there are several: one is as fast by itself."""
+    asked: dict[str, list[str]] = {}
+    for s in settlements:
+        if type(s.end) is Complete and not s.end.then:
+            asked.setdefault(s.queue, []).append(s.id)
+    known: dict[Key, _Known] = {}
+    for name, ids in asked.items():
+        queue = tx.queue(name)
+        if queue is None:
+            continue
+        for row in tx.among("settle_known", (queue.k,), ids):
+            seen = known.get((name, row[0]))
+            if seen is None:
+                seen = known[name, row[0]] = _Known()
+            if row[1]:
+                seen.behind = True
+            else:
+                seen.row = row
+    return known
+
+
+class _Completions:
+    """Completions that wait to be written in one go."""
+
+    def __init__(self, tx: Tx) -> None:
+        self.tx = tx
+        self.kept: list[tuple[object, ...]] = []
+        self.dropped: list[int] = []
+        self.gone: list[tuple[object, ...]] = []
+
+    def add(self, s: Settlement, end: Complete, row: tuple[Any, ...]) -> None:
+        tx = self.tx
+        queue = tx.need(s.queue)
+        _, _, n, _, _, worker, group, attempts = row
+        queue.finished += 1
+        queue.dirty = True
+        if end.ttl == 0:
+            self.dropped.append(n)
+            if s.token:
+                self.gone.append((queue.k, s.id, s.token, Place.COMPLETED, tx.now + GONE_MS))
+        else:
+            self.kept.append((expiry(end.ttl, tx.now), queue.finished, tx.now, end.result, n))
+        tx.ended.append((s.queue, s.id))
+        if tx.listening:
+            tx.note("completed", queue, s.id, attempts, worker, end.result)
+        if group is not None:
+            hold(tx, queue, group, -1)
+            regroup(tx, queue, group)
+
+    def write(self) -> None:
+        if self.kept:
+            self.tx.many("settle_complete", self.kept)
+            self.kept.clear()
+        if self.dropped:
+            self.tx.among("settle_drop", (), self.dropped)
+            self.dropped.clear()
+        if self.gone:
+            self.tx.many("settle_gone", self.gone)
+            self.gone.clear()
+
+
+def _settle(tx: Tx, s: Settlement) -> Settled:
+    queue = tx.queue(s.queue)
+    if queue is None:
+        return _LOST
+    job = tx.job(queue, s.id)
+    if job is None or job.place != RUNNING or job.token != s.token:
+        return _settled_before(tx, queue, job, s)
+    if job.cancel is not None and not isinstance(s.end, Complete):
+        finish(tx, queue, job, Place.CANCELLED, s.token, job.cancel_ttl)
+        return Settled(State.CANCELLED)
+    match s.end:
+        case Complete(result, ttl, then):
+            finish(tx, queue, job, Place.COMPLETED, s.token, ttl, result=result)
+            put(tx, then)
+            return _COMPLETED
+        case Fail(error, ttl, count, then):
+            if count:
+                job.timeouts += 1
+                tx.note("timed_out", queue, job.id, job.attempts, job.worker)
+            finish(tx, queue, job, Place.FAILED, s.token, ttl, error=error)
+            put(tx, then)
+            return Settled(State.FAILED)
+        case Cancel(ttl):
+            finish(tx, queue, job, Place.CANCELLED, s.token, ttl)
+            return Settled(State.CANCELLED)
+        case Release() | Stall() | Retried():
+            return _send_back(tx, queue, job, s.end, s.token)
+
+
+def _send_back(tx: Tx, queue: Queue, job: Job, end: Release | Stall | Retried, token: str) -> Settled:
+    """running → waiting, at its place or after a backoff."""
+    note, due = "retrying", tx.now
+    match end:
+        case Release():
+            job.attempts -= 1
+            note = "released"
+        case Stall():
+            job.stalls += 1
+            note = "stalled"
+        case Retried():
+            due = _retry(tx, queue, job, end)
+    job.settled = LETTERS[type(end)] + token
+    give_back(tx, queue, job, note, due)
+    return Settled(state_of(job, tx.now))
+
+
+def _retry(tx: Tx, queue: Queue, job: Job, end: Retried) -> int:
+    if end.count == "timeouts":
+        job.timeouts += 1
+        tx.note("timed_out", queue, job.id, job.attempts, job.worker)
+    elif end.count == "retries":
+        job.retries += 1
+    due = tx.now + end.delay if end.at is None else end.at
+    if end.place == "due" and job.grp is None:
+        job.time, job.seq = max(due, tx.now), queue.next_seq()
+    job.error = end.error or None
+    job.solo = int(end.solo)
+    return due
+
+
+def _settled_before(tx: Tx, queue: Queue, job: Job | None, s: Settlement) -> Settled:
+    """The same settlement again is answered as before; anything else has lost its claim."""
+    ended: State | None = None
+    gone = tx.one("settle_before", queue.k, s.id, s.token, tx.now)
+    if gone:
+        ended = STATES[gone[0]]
+    elif job and job.place > BLOCKED and job.token == s.token and not job.forgotten(tx.now):
+        ended = STATES[job.place]
+    if ended in POSSIBLE_ENDS.get(type(s.end), (State.CANCELLED,)):
+        return Settled(ended)
+    letter = LETTERS.get(type(s.end))
+    if job and job.waiting and letter is not None and job.settled == letter + s.token:
+        return Settled(state_of(job, tx.now))
+    return _LOST

@@ -1,0 +1,48 @@
+"""The statements of `statements.sql` by name, and the schema, read once when the package is imported."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+__all__ = ["JOB_COLUMNS", "SCHEMA", "SQL", "with_list", "with_rows"]
+
+#: The columns of a whole record, in the order of `records.Job`.
+JOB_COLUMNS = (
+    "n", "queue", "id", "twin", "place", "rank", "time", "seq", "due", "created", "grp", "retried", "solo",
+    "attempts", "retries", "stalls", "timeouts", "settled", "flags", "token", "worker", "until", "cancel",
+    "cancel_ttl", "expires", "number", "finished", "progress", "error", "result", "headers", "limits", "payload",
+)  # fmt: skip
+
+
+def _read(name: str) -> str:
+    return files(__package__ or __name__).joinpath(name).read_text("utf-8")
+
+
+def parse(text: str) -> dict[str, str]:
+    """Named blocks (`-- name: x`, comments, one statement) as a dict."""
+    found: dict[str, str] = {}
+    for block in text.split("-- name: ")[1:]:
+        name, _, body = block.partition("\n")
+        lines = [line for line in body.splitlines() if line.strip() and not line.startswith("--")]
+        if name.strip() in found:
+            raise ValueError(f"two statements are named {name.strip()}")
+        found[name.strip()] = "\n".join(lines).replace("{job}", ", ".join(JOB_COLUMNS))
+    return found
+
+
+SQL = parse(_read("statements.sql"))
+SCHEMA = _read("schema.sql")
+
+
+@cache
+def with_list(name: str, count: int) -> str:
+    """A statement whose `{list}` takes `count` values."""
+    return SQL[name].replace("{list}", ",".join("?" * count))
+
+
+@cache
+def with_rows(name: str, width: int, count: int) -> str:
+    """A statement whose `{rows}` takes `count` rows of `width` values."""
+    row = "(" + ",".join("?" * width) + ")"
+    return SQL[name].replace("{rows}", ",".join([row] * count))

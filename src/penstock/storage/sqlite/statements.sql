@@ -1,0 +1,386 @@
+-- Every statement, named and grouped by the verb that uses it. `{job}` stands for the columns of a
+-- whole record, `{list}` for as many question marks as there are values.
+
+-- queues ------------------------------------------------------------------------------------------
+
+-- name: queue_get
+-- A queue by its name.
+SELECT k, seq, time, finished, paused, alarm FROM queues WHERE namespace = ? AND name = ?
+
+-- name: queue_add
+-- A queue that was not there.
+INSERT INTO queues (namespace, name) VALUES (?, ?)
+
+-- name: queue_save
+-- What a transaction changed in a queue's row.
+UPDATE queues SET seq = ?, time = ?, finished = ?, paused = ?, alarm = ? WHERE k = ?
+
+-- name: queue_names
+-- The queues that hold a job which is not forgotten, or are paused.
+SELECT name FROM queues AS q WHERE namespace = ?1 AND (
+    paused IS NOT NULL
+    OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place = 1)
+    OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place = 2)
+    OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place = 0)
+    OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place = 3)
+    OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place >= 5 AND place IN (5, 6, 7) AND expires > ?2)
+) ORDER BY name
+
+-- one record --------------------------------------------------------------------------------------
+
+-- name: job_get
+-- A job (twin 0) or its blocked successor (twin 1), whole.
+SELECT {job} FROM jobs WHERE queue = ? AND id = ? AND twin = ?
+
+-- name: job_save
+-- Everything that a transition may change in a record.
+UPDATE jobs SET twin = ?, place = ?, time = ?, seq = ?, due = ?, retried = ?, solo = ?, attempts = ?, retries = ?,
+    stalls = ?, timeouts = ?, settled = ?, flags = ?, token = ?, worker = ?, until = ?, cancel = ?, cancel_ttl = ?,
+    expires = ?, number = ?, finished = ?, progress = ?, error = ?, result = ?, headers = ?, limits = ?, payload = ?
+WHERE n = ?
+
+-- name: job_drop
+-- A record is forgotten.
+DELETE FROM jobs WHERE n = ?
+
+-- put ---------------------------------------------------------------------------------------------
+
+-- name: put_known
+-- Which of these ids are taken.
+SELECT id FROM jobs WHERE queue = ? AND twin = 0 AND id IN ({list})
+
+-- name: put_insert
+-- New records.
+INSERT INTO jobs (queue, id, twin, place, rank, time, seq, due, created, grp, flags, headers, limits, payload)
+VALUES {rows}
+
+-- lanes -------------------------------------------------------------------------------------------
+
+-- name: lane_wake
+-- An idle group comes into the rotation; one that is held or in it stays as it is.
+INSERT OR IGNORE INTO lanes (queue, grp, turn_time, turn_seq) VALUES (?, ?, ?, ?)
+
+-- name: lane_hold
+-- The number of jobs that hold a group changes.
+INSERT INTO lanes (queue, grp, holds) VALUES (?1, ?2, ?3)
+ON CONFLICT (queue, grp) DO UPDATE SET holds = holds + ?3
+
+-- name: lane_get
+-- What is known of a group, if it is held or in the rotation.
+SELECT holds, turn_time FROM lanes WHERE queue = ? AND grp = ?
+
+-- name: lane_work
+-- Whether a group has a job in its lane.
+SELECT 1 FROM jobs WHERE queue = ? AND grp = ? AND place = 2 LIMIT 1
+
+-- name: lane_turn
+-- A group comes into the rotation, or leaves it while held (NULL).
+INSERT INTO lanes (queue, grp, turn_time, turn_seq) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (queue, grp) DO UPDATE SET turn_time = ?3, turn_seq = ?4
+
+-- name: lane_drop
+-- A group with nothing to do and nothing that holds it is forgotten.
+DELETE FROM lanes WHERE queue = ? AND grp = ?
+
+-- name: promote_due
+-- Jobs whose time has come unseen: fresh (0) or retried (1) ones by due time.
+SELECT n, grp, due, seq FROM jobs WHERE queue = ? AND place = 0 AND retried = ? AND due <= ?
+ORDER BY due, seq LIMIT ?
+
+-- name: promote_enter
+-- They enter the ready order (1) or their lane (2).
+UPDATE jobs SET place = ?, retried = 0 WHERE n = ?
+
+-- name: promote_left
+-- Whether some job's time has come unseen.
+SELECT 1 FROM jobs WHERE queue = ?1 AND place = 0 AND retried IN (0, 1) AND due <= ?2 LIMIT 1
+
+-- claim -------------------------------------------------------------------------------------------
+
+-- name: claim_ready
+-- The first jobs without a group.
+SELECT rank, time, seq, n, id, payload, grp, headers, limits, created, due, attempts, retries, stalls, timeouts, solo
+FROM jobs WHERE queue = ? AND place = 1 ORDER BY rank, time, seq LIMIT ?
+
+-- name: claim_turns
+-- The first groups in the rotation.
+SELECT turn_time, turn_seq, grp FROM lanes WHERE queue = ? AND turn_time IS NOT NULL
+ORDER BY turn_time, turn_seq LIMIT ?
+
+-- name: claim_lane
+-- The head of a lane.
+SELECT rank, time, seq, n, id, payload, grp, headers, limits, created, due, attempts, retries, stalls, timeouts, solo
+FROM jobs WHERE queue = ? AND grp = ? AND place = 2 ORDER BY time, seq LIMIT ?
+
+-- name: claim_start
+-- due → running: the same token, worker and lease for all that one claim takes of a queue.
+UPDATE jobs SET place = 3, attempts = attempts + 1, token = ?, worker = ?, until = ?, cancel = NULL, progress = NULL
+WHERE n IN ({list})
+
+-- name: claim_lanes
+-- The groups of the jobs taken leave the rotation and are held.
+UPDATE lanes SET holds = holds + ?, turn_time = NULL, turn_seq = NULL WHERE queue = ? AND grp = ?
+
+-- name: claim_corrupt
+-- A record that cannot be read is failed and kept.
+UPDATE jobs SET place = 6, token = '', worker = NULL, expires = ?, number = ?, finished = ?, error = ?, result = NULL
+WHERE n = ?
+
+-- name: claim_next
+-- When the next job of a queue falls due.
+SELECT min(coalesce((SELECT due FROM jobs WHERE queue = ?1 AND place = 0 AND retried = 0 ORDER BY due LIMIT 1), 1 << 60),
+           coalesce((SELECT due FROM jobs WHERE queue = ?1 AND place = 0 AND retried = 1 ORDER BY due LIMIT 1), 1 << 60))
+
+-- settle ------------------------------------------------------------------------------------------
+
+-- name: settle_known
+-- What must be known of running jobs to complete them.
+SELECT id, twin, n, place, token, worker, grp, attempts FROM jobs WHERE queue = ? AND id IN ({list})
+
+-- name: settle_complete
+-- running → completed.
+UPDATE jobs SET place = 5, expires = ?, number = ?, finished = ?, result = ?, error = NULL, cancel = NULL WHERE n = ?
+
+-- name: settle_drop
+-- running → completed and not kept.
+DELETE FROM jobs WHERE n IN ({list})
+
+-- name: settle_gone
+-- Remember that a token has settled a job that is not kept.
+INSERT OR REPLACE INTO gone (queue, id, token, place, expires) VALUES (?, ?, ?, ?, ?)
+
+-- name: settle_before
+-- How a token has settled a job that was not kept.
+SELECT place FROM gone WHERE queue = ? AND id = ? AND token = ? AND expires > ?
+
+-- leases ------------------------------------------------------------------------------------------
+
+-- name: renew_lease
+-- running → running, for longer.
+UPDATE jobs SET until = ? WHERE queue = ? AND id = ? AND twin = 0 AND place = 3 AND token = ? RETURNING cancel
+
+-- name: report_progress
+-- A run says how far it is.
+UPDATE jobs SET progress = ? WHERE queue = ? AND id = ? AND twin = 0 AND place = 3 AND token = ?
+
+-- name: reap_late
+-- Runs whose lease is over.
+SELECT {job} FROM jobs WHERE queue = ? AND place = 3 AND until <= ? ORDER BY until, time, seq LIMIT ?
+
+-- operator ----------------------------------------------------------------------------------------
+
+-- name: purge_ended
+-- Ended jobs of one kind whose time is over.
+DELETE FROM jobs WHERE n IN (SELECT n FROM jobs WHERE queue = ? AND place = ? AND place >= 5 AND expires <= ? LIMIT ?)
+
+-- name: purge_gone
+-- Memories of settlements whose time is over.
+DELETE FROM gone WHERE queue = ?1 AND (id, token) IN (SELECT id, token FROM gone WHERE queue = ?1 AND expires <= ?2 LIMIT ?3)
+
+-- name: purge_workers
+-- Workers that were not heard of in time.
+DELETE FROM workers WHERE until <= ?
+
+-- name: purge_idle
+-- Waiters whose process ended without a word.
+DELETE FROM idle WHERE until <= ?
+
+-- name: purge_waits
+-- The same, of those who wait for a job's end.
+DELETE FROM waits WHERE until <= ?
+
+-- name: purge_listeners
+-- The same, of those who read the feed.
+DELETE FROM listeners WHERE until <= ?
+
+-- name: purge_events
+-- Old lines of the feed.
+DELETE FROM events WHERE n IN (SELECT n FROM events WHERE at <= ? ORDER BY n LIMIT ?)
+
+-- name: doomed_all
+-- Queues that were deleted but not yet taken away.
+SELECT k FROM doomed LIMIT 10
+
+-- name: doomed_add
+-- A deleted queue is too large to be taken away at once.
+INSERT INTO doomed (k) VALUES (?)
+
+-- name: doomed_jobs
+-- A bounded part of a deleted queue goes.
+DELETE FROM jobs WHERE n IN (SELECT n FROM jobs WHERE queue = ? LIMIT ?)
+
+-- name: doomed_drop
+-- Nothing is left of a deleted queue.
+DELETE FROM doomed WHERE k = ?
+
+-- name: delete_count
+-- How many jobs a queue holds, without the forgotten ones.
+SELECT (SELECT count(*) FROM jobs WHERE queue = ?1)
+    - (SELECT count(*) FROM jobs WHERE queue = ?1 AND place >= 5 AND place IN (5, 6, 7) AND expires <= ?2)
+
+-- name: delete_lanes
+-- The groups of a deleted queue go.
+DELETE FROM lanes WHERE queue = ?
+
+-- name: delete_gone
+-- The memories of a deleted queue go.
+DELETE FROM gone WHERE queue = ?
+
+-- name: delete_queue
+-- The queue itself goes.
+DELETE FROM queues WHERE k = ?
+
+-- name: ttl_set
+-- An ended job is kept until another time.
+UPDATE jobs SET expires = ? WHERE n = ?
+
+-- reads -------------------------------------------------------------------------------------------
+
+-- name: get_many
+-- Jobs by id; successors are hidden behind their running twins.
+SELECT {job} FROM jobs WHERE queue = ? AND twin = 0 AND id IN ({list})
+
+-- name: find_running
+-- Runs by acceptance.
+SELECT {job} FROM jobs WHERE queue = ? AND place = 3 AND seq > ? ORDER BY seq LIMIT ?
+
+-- name: find_ready
+-- Queued jobs without a group, in the order they would run.
+SELECT {job} FROM jobs WHERE queue = ? AND place = 1 AND (rank, time, seq) > (?, ?, ?) ORDER BY rank, time, seq LIMIT ?
+
+-- name: find_lanes
+-- Queued jobs with a group, lane by lane.
+SELECT {job} FROM jobs WHERE queue = ? AND place = 2 AND (grp, time, seq) > (?, ?, ?) ORDER BY grp, time, seq LIMIT ?
+
+-- name: find_later
+-- Scheduled (0) or retrying (1) jobs by due time.
+SELECT {job} FROM jobs WHERE queue = ? AND place = 0 AND retried = ? AND (due, seq) > (?, ?) ORDER BY due, seq LIMIT ?
+
+-- name: find_blocked
+-- Blocked successors by acceptance.
+SELECT {job} FROM jobs WHERE queue = ? AND place = 4 AND seq > ? ORDER BY seq LIMIT ?
+
+-- name: find_ended
+-- Ended jobs in the order in which they are forgotten.
+SELECT {job} FROM jobs WHERE queue = ? AND place = ? AND place >= 5 AND (expires, number) > (?, ?)
+ORDER BY expires, number LIMIT ?
+
+-- name: counts
+-- How many jobs are in each state, by the clock: queued, scheduled, retrying, running, blocked and the three ends.
+SELECT (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 1)
+        + (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 2)
+        + (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 0 AND retried IN (0, 1) AND due <= ?2),
+    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 0 AND retried = 0 AND due > ?2),
+    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 0 AND retried = 1 AND due > ?2),
+    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 3),
+    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 4),
+    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place >= 5 AND place = 5 AND expires > ?2),
+    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place >= 5 AND place = 6 AND expires > ?2),
+    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place >= 5 AND place = 7 AND expires > ?2)
+
+-- presence ----------------------------------------------------------------------------------------
+
+-- name: beat
+-- A worker is there.
+INSERT OR REPLACE INTO workers (namespace, id, seen, until, info) VALUES (?, ?, ?, ?, ?)
+
+-- name: beat_end
+-- A worker leaves.
+DELETE FROM workers WHERE namespace = ? AND id = ?
+
+-- name: workers
+-- The workers that are there.
+SELECT id, seen, until, info FROM workers WHERE namespace = ? AND until > ? ORDER BY id
+
+-- hints -------------------------------------------------------------------------------------------
+
+-- name: work_ready
+-- Whether a queue has something to hand out, or something whose time has come unseen.
+SELECT 1 WHERE EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND place = 1)
+    OR EXISTS (SELECT 1 FROM lanes WHERE queue = ?1 AND turn_time IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND place = 0 AND retried IN (0, 1) AND due <= ?2)
+
+-- name: work_count
+-- How many runs a queue could hand out now, up to a limit.
+SELECT (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE queue = ?1 AND place = 1 LIMIT ?2))
+    + (SELECT count(*) FROM (SELECT 1 FROM lanes WHERE queue = ?1 AND turn_time IS NOT NULL LIMIT ?2))
+
+-- name: idle_add
+-- A waiter has nothing to do.
+INSERT OR REPLACE INTO idle (namespace, queue, since, waiter, path, until) VALUES (?, ?, ?, ?, ?, ?)
+
+-- name: idle_pick
+-- Who waited longest for a queue.
+SELECT waiter, path FROM idle WHERE namespace = ? AND queue = ? ORDER BY since, waiter LIMIT ?
+
+-- name: idle_drop
+-- A waiter is woken, or leaves.
+DELETE FROM idle WHERE waiter = ?
+
+-- name: idle_has
+-- Whether a waiter is still on the list.
+SELECT 1 FROM idle WHERE waiter = ? LIMIT 1
+
+-- name: idle_dead
+-- The waiters of a process that is gone.
+DELETE FROM idle WHERE path = ?
+
+-- name: wait_add
+-- Somebody waits for a job's end.
+INSERT OR REPLACE INTO waits (namespace, queue, id, waiter, path, until) VALUES (?, ?, ?, ?, ?, ?)
+
+-- name: wait_any
+-- Whether anybody waits for the end of any job.
+SELECT 1 FROM waits LIMIT 1
+
+-- name: wait_pick
+-- Who waits for the end of a job.
+DELETE FROM waits WHERE namespace = ? AND queue = ? AND id = ? RETURNING waiter, path
+
+-- name: wait_pick_queue
+-- Who waits for the end of any job of a queue.
+DELETE FROM waits WHERE namespace = ? AND queue = ? RETURNING waiter, path
+
+-- name: wait_drop
+-- Somebody stops waiting for a job's end.
+DELETE FROM waits WHERE waiter = ?
+
+-- name: wait_state
+-- Whether a job is still to end.
+SELECT 1 FROM jobs WHERE queue = ? AND id = ? AND twin = 0 AND place < 5
+
+-- name: wait_dead
+-- The same, of a process that is gone.
+DELETE FROM waits WHERE path = ?
+
+-- name: listen
+-- A listener is there until.
+INSERT OR REPLACE INTO listeners (waiter, namespace, path, until) VALUES (?, ?, ?, ?)
+
+-- name: listen_end
+-- A listener leaves.
+DELETE FROM listeners WHERE waiter = ?
+
+-- name: listen_dead
+-- The listeners of a process that is gone.
+DELETE FROM listeners WHERE path = ?
+
+-- name: listen_all
+-- Who reads the feed.
+SELECT waiter, path FROM listeners WHERE namespace = ? AND until > ?
+
+-- name: event_add
+-- A line of the feed.
+INSERT INTO events (namespace, queue, at, note) VALUES (?, ?, ?, ?)
+
+-- name: event_last
+-- The number of the last line.
+SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0)
+
+-- name: event_trim
+-- Only the newest lines are kept.
+DELETE FROM events WHERE n <= ?
+
+-- name: event_read
+-- The lines after a number.
+SELECT n, queue, note FROM events WHERE n > ? AND namespace = ? ORDER BY n LIMIT ?

@@ -1,0 +1,209 @@
+"""One transaction: the statements it runs, the queues it has looked at, and whom it must wake after its commit."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from penstock.storage.base import Note
+from penstock.storage.sqlite.records import Job
+from penstock.storage.sqlite.sql import SQL, with_list, with_rows
+
+__all__ = ["Queue", "Tx", "Upgrade", "Wake"]
+
+#: Lists and rows are bound in pieces of these sizes, so that a handful of statements serves all.
+PIECES = (100, 10, 1)
+
+#: The feed keeps about this many lines.
+MAX_EVENTS = 10_000
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Upgrade(Exception):
+    """A reading transaction found that it must write; it is run again with the write lock."""
+
+
+class Wake(msgspec.Struct, frozen=True):
+    """Somebody to wake after the commit; `queue` names the work that another may take if this one is dead."""
+
+    path: str
+    waiter: str
+    queue: str | None = None
+
+
+class Queue(msgspec.Struct):
+    """A queue's row while a transaction works on it; written back once, at the end."""
+
+    k: int
+    name: str
+    seq: int
+    time: int
+    finished: int
+    paused: int | None
+    alarm: int | None
+    dirty: bool = False
+
+    def next_seq(self) -> int:
+        self.seq += 1
+        self.dirty = True
+        return self.seq
+
+
+class Tx:
+    """The inside of one transaction. Verbs are functions of it; they may be run again, so they keep no state."""
+
+    def __init__(self, db: sqlite3.Connection, namespace: str, now: int, wall: int, write: bool) -> None:
+        self.db = db
+        self.namespace = namespace
+        self.now = now
+        self.wall = wall
+        self.write = write
+        self.ready: dict[str, int] = {}
+        self.ended: list[tuple[str, str | None]] = []
+        self.wakes: list[Wake] = []
+        self._queues: dict[str, Queue] = {}
+        self._notes: list[Note] = []
+        self._listeners: list[Wake] | None = None
+
+    # statements ----------------------------------------------------------------------------------
+
+    def one(self, name: str, *params: object) -> Any:
+        """The first row of a statement, or None."""
+        return self.db.execute(SQL[name], params).fetchone()
+
+    def all(self, name: str, *params: object) -> list[Any]:
+        """All rows of a statement."""
+        return self.db.execute(SQL[name], params).fetchall()
+
+    def do(self, name: str, *params: object) -> int:
+        """Run a statement; answers how many rows it changed."""
+        return self.db.execute(SQL[name], params).rowcount
+
+    def many(self, name: str, rows: Iterable[Sequence[object]]) -> int:
+        """Run a statement for each row."""
+        return self.db.executemany(SQL[name], rows).rowcount
+
+    def among(self, name: str, fixed: tuple[object, ...], values: Sequence[object]) -> list[Any]:
+        """Run a statement with a `{list}` for all values, a piece at a time."""
+        found: list[Any] = []
+        for start, size in _pieces(len(values)):
+            found += self.db.execute(with_list(name, size), (*fixed, *values[start : start + size])).fetchall()
+        return found
+
+    def rows(self, name: str, rows: Sequence[tuple[object, ...]]) -> None:
+        """Run a statement with `{rows}` for all rows, a piece at a time."""
+        for start, size in _pieces(len(rows)):
+            flat = [value for row in rows[start : start + size] for value in row]
+            self.db.execute(with_rows(name, len(rows[0]), size), flat)
+
+    def job(self, queue: Queue, id: str, twin: int = 0) -> Job | None:
+        """A whole record by its id."""
+        row = self.one("job_get", queue.k, id, twin)
+        return Job(*row) if row else None
+
+    # queues --------------------------------------------------------------------------------------
+
+    def queue(self, name: str) -> Queue | None:
+        """A queue that exists, or None."""
+        queue = self._queues.get(name)
+        if queue is None:
+            row = self.one("queue_get", self.namespace, name)
+            if row is None:
+                return None
+            queue = self._queues[name] = Queue(row[0], name, *row[1:])
+        return queue
+
+    def need(self, name: str) -> Queue:
+        """A queue, made if it is not there."""
+        queue = self.queue(name)
+        if queue is None:
+            self.do("queue_add", self.namespace, name)
+            queue = self.queue(name)
+            assert queue is not None
+        return queue
+
+    def forget(self, queue: Queue) -> None:
+        """A deleted queue is not written back."""
+        del self._queues[queue.name]
+        self.ready.pop(queue.name, None)
+
+    # what others must hear of --------------------------------------------------------------------
+
+    def work(self, queue: Queue, count: int = 1) -> None:
+        """This many more runs of a queue may be handed out (or its alarm must be taken)."""
+        self.ready[queue.name] = self.ready.get(queue.name, 0) + count
+
+    def later(self, queue: Queue, due: int) -> None:
+        """A job falls due before anybody has promised to look: somebody must take the alarm."""
+        if queue.alarm is None or queue.alarm <= self.now or due < queue.alarm:
+            self.ready.setdefault(queue.name, 1)
+
+    @property
+    def listening(self) -> bool:
+        """Whether anybody reads the feed: asked once per transaction."""
+        if self._listeners is None:
+            found = self.all("listen_all", self.namespace, self.wall)
+            self._listeners = [Wake(path, waiter) for waiter, path in found]
+        return bool(self._listeners)
+
+    def note(
+        self, name: str, queue: Queue, id: str, attempt: int,
+        worker: str | None = None, result: bytes | None = None, error: bytes | None = None,
+    ) -> None:  # fmt: skip
+        """A line for the feed, if anybody reads it."""
+        if self.listening:
+            self._notes.append(Note(name, queue.name, id, self.now, attempt, worker, result, error))
+
+    # the end -------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """The last things before the commit: queue rows, the feed, and whom to wake."""
+        if not self.write:
+            return
+        for queue in self._queues.values():
+            if queue.dirty:
+                self.do("queue_save", queue.seq, queue.time, queue.finished, queue.paused, queue.alarm, queue.k)
+        if self._notes:
+            self._publish()
+        for name, count in self.ready.items():
+            queue = self.queue(name)
+            if queue is None or queue.paused is None:
+                self._wake_idle(name, count)
+        if self.ended and self.one("wait_any"):
+            self._wake_waiting()
+
+    def _publish(self) -> None:
+        rows = [(self.namespace, note.queue, self.wall, _encode(note)) for note in self._notes]
+        self.many("event_add", rows)
+        last = self.one("event_last")[0]
+        if last // 1000 != (last - len(rows)) // 1000:
+            self.do("event_trim", last - MAX_EVENTS)
+        self.wakes += self._listeners or ()
+
+    def _wake_idle(self, name: str, count: int) -> None:
+        for waiter, path in self.all("idle_pick", self.namespace, name, count):
+            self.do("idle_drop", waiter)
+            self.wakes.append(Wake(path, waiter, name))
+
+    def _wake_waiting(self) -> None:
+        for name, id in self.ended:
+            if id is None:
+                found = self.all("wait_pick_queue", self.namespace, name)
+            else:
+                found = self.all("wait_pick", self.namespace, name, id)
+            self.wakes += [Wake(path, waiter) for waiter, path in found]
+
+
+def _pieces(count: int) -> list[tuple[int, int]]:
+    """Where each piece starts and how long it is."""
+    pieces: list[tuple[int, int]] = []
+    at = 0
+    for size in PIECES:
+        while count - at >= size:
+            pieces.append((at, size))
+            at += size
+    return pieces
