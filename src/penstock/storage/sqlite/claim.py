@@ -125,7 +125,11 @@ def _claim_of(queue: str, row: Row, token: str, batch: int) -> Claim:
     )  # fmt: skip
 
 
-def _readable(row: Row) -> bool:
+def _readable(tx: Tx, queue: Queue, row: Row) -> bool:
+    if tx.damaged:
+        found = tx.one("job_get", queue.k, row[ID], 0)
+        if found is None or found[0] != row[N]:
+            return False  # nobody could settle a job under this id
     return (
         type(row[PAYLOAD]) is bytes
         and type(row[HEADERS]) is bytes
@@ -136,7 +140,7 @@ def _readable(row: Row) -> bool:
 
 def _quarantine(tx: Tx, queue: Queue, rows: list[Row], corrupt: Corrupt) -> bool:
     """Fail the records among these that cannot be read, so that they never stop their queue."""
-    bad = [row for row in rows if not _readable(row)]
+    bad = [row for row in rows if not _readable(tx, queue, row)]
     if not bad or not tx.write:
         return False
     for row in bad:

@@ -170,13 +170,22 @@ class Engine:
             return self._attempt(ops, write)
         except Upgrade:
             return self._attempt(ops, True)
+        except sqlite3.OperationalError as error:
+            if "decode" not in str(error):
+                raise
+        # Some text in the file is not UTF-8: read it as well as can be, so that its record can be set aside.
+        self._connection().text_factory = _decode_anyhow
+        try:
+            return self._attempt(ops, True, damaged=True)
+        finally:
+            self._connection().text_factory = str
 
-    def _attempt(self, ops: Sequence[Op], write: bool) -> tuple[list[Any], list[Wake]]:
+    def _attempt(self, ops: Sequence[Op], write: bool, damaged: bool = False) -> tuple[list[Any], list[Wake]]:
         db = self._connection()
         db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
         try:
             # The clock is read under the lock, so that order stamps follow the order of commits.
-            tx = Tx(db, self.namespace, self.now(), round(time.time() * 1000), write)
+            tx = Tx(db, self.namespace, self.now(), round(time.time() * 1000), write, damaged)
             answers = [verb(tx) for verb, _ in ops]
             tx.finish()
             db.execute("COMMIT")
@@ -244,6 +253,10 @@ def _run_script(db: sqlite3.Connection, script: str) -> None:
 def _roll_back(db: sqlite3.Connection) -> None:
     if db.in_transaction:
         db.execute("ROLLBACK")
+
+
+def _decode_anyhow(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
 
 
 def _code(error: BaseException) -> int:

@@ -56,12 +56,16 @@ class Queue(msgspec.Struct):
 class Tx:
     """The inside of one transaction. Verbs are functions of it; they may be run again, so they keep no state."""
 
-    def __init__(self, db: sqlite3.Connection, namespace: str, now: int, wall: int, write: bool) -> None:
+    def __init__(
+        self, db: sqlite3.Connection, namespace: str, now: int, wall: int, write: bool, damaged: bool = False
+    ) -> None:
         self.db = db
         self.namespace = namespace
         self.now = now
         self.wall = wall
         self.write = write
+        #: Text that is not UTF-8 was met: an id may not be what is stored.
+        self.damaged = damaged
         self.ready: dict[str, int] = {}
         self.ended: list[tuple[str, str | None]] = []
         self.wakes: list[Wake] = []
