@@ -1,0 +1,81 @@
+"""The public surface, name by name: a change here is a change for users."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+import penstock
+
+EXPECTED = [
+    "CallTimeout",
+    "Cancelled",
+    "DuplicateJob",
+    "Enqueued",
+    "Entry",
+    "ErrorKind",
+    "Event",
+    "Failure",
+    "HandlerOptions",
+    "InvalidPayload",
+    "Job",
+    "JobCancelled",
+    "JobError",
+    "JobFailed",
+    "JobNotFound",
+    "JobStatus",
+    "LeaseLost",
+    "NotFinished",
+    "Outcome",
+    "Page",
+    "Penstock",
+    "PenstockError",
+    "PermanentError",
+    "Progress",
+    "Queue",
+    "Retry",
+    "RunTimeout",
+    "Serde",
+    "StallError",
+    "State",
+    "StorageError",
+    "StorageUnavailable",
+    "Update",
+    "VersionMismatch",
+    "Worker",
+    "__version__",
+]
+
+
+def test_the_public_names_are_these() -> None:
+    """`penstock.__all__` is the sorted list of public names, and nothing else."""
+    assert penstock.__all__ == EXPECTED == sorted(EXPECTED)
+
+
+def test_the_version_is_a_version() -> None:
+    """`penstock.__version__` is three numbers, perhaps with a suffix."""
+    assert re.fullmatch(r"\d+\.\d+\.\d+\S*", penstock.__version__)
+
+
+@pytest.mark.parametrize("name", [name for name in EXPECTED if not name.startswith("__")])
+def test_every_public_name_explains_itself(name: str) -> None:
+    """Every public name can be imported and has a docstring of its own."""
+    thing = getattr(penstock, name)
+    assert inspect.isclass(thing)
+    assert (thing.__dict__.get("__doc__") or "").strip(), f"penstock.{name} has no docstring"
+
+
+@pytest.mark.parametrize("name", ["Penstock", "Queue", "Worker"])
+def test_every_public_method_explains_itself(name: str) -> None:
+    """Every public method of the three classes that users hold has a docstring."""
+    members = vars(getattr(penstock, name)).items()
+    bare = [
+        member
+        for member, value in members
+        if not member.startswith("_")
+        and (inspect.isfunction(value) or isinstance(value, property))
+        and not (value.__doc__ or "").strip()
+    ]
+    assert not bare, f"penstock.{name} has methods without a docstring: {', '.join(bare)}"
