@@ -1,0 +1,73 @@
+"""Penstock, a job queue: exact order, fenced runs, one set of rules on SQLite, Redis and Valkey."""
+
+from penstock._version import __version__
+from penstock.app import Penstock
+from penstock.entry import Entry
+from penstock.errors import (
+    CallTimeout,
+    DuplicateJob,
+    ErrorKind,
+    InvalidPayload,
+    JobCancelled,
+    JobError,
+    JobFailed,
+    JobNotFound,
+    LeaseLost,
+    NotFinished,
+    PenstockError,
+    PermanentError,
+    Retry,
+    RunTimeout,
+    StallError,
+    StorageError,
+    StorageUnavailable,
+    VersionMismatch,
+)
+from penstock.events import Event
+from penstock.job import State, Update
+from penstock.outcome import Outcome
+from penstock.policy import HandlerOptions
+from penstock.queue import Queue
+from penstock.run import Failure, Job, Progress
+from penstock.serde import Serde
+from penstock.status import Cancelled, Enqueued, JobStatus, Page
+from penstock.worker import Worker
+
+__all__ = [
+    "CallTimeout",
+    "Cancelled",
+    "DuplicateJob",
+    "Enqueued",
+    "Entry",
+    "ErrorKind",
+    "Event",
+    "Failure",
+    "HandlerOptions",
+    "InvalidPayload",
+    "Job",
+    "JobCancelled",
+    "JobError",
+    "JobFailed",
+    "JobNotFound",
+    "JobStatus",
+    "LeaseLost",
+    "NotFinished",
+    "Outcome",
+    "Page",
+    "Penstock",
+    "PenstockError",
+    "PermanentError",
+    "Progress",
+    "Queue",
+    "Retry",
+    "RunTimeout",
+    "Serde",
+    "StallError",
+    "State",
+    "StorageError",
+    "StorageUnavailable",
+    "Update",
+    "VersionMismatch",
+    "Worker",
+    "__version__",
+]

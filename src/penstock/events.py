@@ -48,6 +48,9 @@ class Listeners:
         self._by_name: dict[str, list[Listener]] = {}
         self._running: set[asyncio.Future[None]] = set()
 
+    def __bool__(self) -> bool:
+        return bool(self._by_name)
+
     def add(self, name: str, listener: Listener) -> None:
         """Call a listener for each event of this name; "*" is every event."""
         if name != "*" and name not in EVENTS:

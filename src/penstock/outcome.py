@@ -67,10 +67,16 @@ class Returned(Outcome, frozen=True):
 
 
 class Raised(Outcome, frozen=True):
-    """The run failed, or took too long, or was refused; the error's kind says which."""
+    """The run failed, or took too long, or was refused; the error's kind says which.
+
+    `solo` asks for the job to come back by itself, because it failed together with others;
+    `invalid` says that its payload could not be decoded.
+    """
 
     error: JobError
     wish: Wish = Wish()
+    solo: bool = False
+    invalid: bool = False
 
 
 class Stopped(Outcome, frozen=True):
@@ -105,10 +111,10 @@ def _wish(error: BaseException) -> Wish:
     )
 
 
-def timed_out(seconds: float) -> Raised:
+def timed_out(seconds: float, solo: bool = False) -> Raised:
     """The run took longer than it may."""
     text = f"the run took longer than its timeout of {seconds:g} s"
-    return Raised(JobError("RunTimeout", text, ErrorKind.TIMEOUT))
+    return Raised(JobError("RunTimeout", text, ErrorKind.TIMEOUT), solo=solo)
 
 
 def stalled_out(reason: str) -> Raised:

@@ -38,6 +38,21 @@ Retain = Literal["ttl", "none", "forever"]
 DAY = 86_400.0
 
 
+def _check_whole(value: object, name: str, *, least: int, optional: bool = False) -> None:
+    if value is None and optional:
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        wanted = "an int or None" if optional else "an int"
+        raise TypeError(f"{name} must be {wanted}, not {type(value).__name__}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, not {value}")
+
+
+def _check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
+
+
 class HandlerArguments(TypedDict, total=False):
     """The options that `handler` and `listen` accept, for type checkers; `HandlerOptions` has the defaults."""
 
@@ -191,8 +206,11 @@ class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def decode(cls, data: bytes) -> JobLimits:
-        """Read limits back; raises `msgspec.MsgspecError` for bytes that are none."""
-        return _decode_limits(data) if data else NO_LIMITS
+        """Read limits back; unreadable ones are none, so that the handler's own hold."""
+        try:
+            return _decode_limits(data) if data else NO_LIMITS
+        except msgspec.MsgspecError:
+            return NO_LIMITS
 
 
 def rules_for(options: HandlerOptions, limits: JobLimits) -> HandlerOptions:
@@ -307,21 +325,6 @@ def _before(counts: Counts, rules: HandlerOptions) -> Verdict:
 
 def _reached(count: int, limit: int | None) -> bool:
     return limit is not None and count >= limit
-
-
-def _check_whole(value: object, name: str, *, least: int, optional: bool = False) -> None:
-    if value is None and optional:
-        return
-    if isinstance(value, bool) or not isinstance(value, int):
-        wanted = "an int or None" if optional else "an int"
-        raise TypeError(f"{name} must be {wanted}, not {type(value).__name__}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, not {value}")
-
-
-def _check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
 
 
 _encode_limits = msgspec.msgpack.Encoder().encode

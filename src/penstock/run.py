@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Generator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -14,7 +14,7 @@ from penstock.errors import InvalidPayload, JobError
 from penstock.job import Claim, NewJob
 from penstock.serde import Serde, decode, decode_headers
 
-__all__ = ["Cancellation", "Failure", "FailureSerde", "Job", "JobInfo", "Progress", "failure_payload"]
+__all__ = ["Cancellation", "Desk", "Failure", "FailureSerde", "Job", "JobInfo", "Progress", "failure_payload"]
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True):
@@ -123,29 +123,32 @@ class JobInfo:
         return self._claim.token
 
 
-Report = Callable[[Progress], Awaitable[bool]]
-FollowUp = Callable[[str, Any, dict[str, Any]], NewJob]
+class Desk(Protocol):
+    """What a run can ask of its worker."""
+
+    def report(self, claim: Claim, progress: Progress) -> Awaitable[bool]: ...
+
+    def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob: ...
 
 
 class Job(JobInfo):
     """The run that a handler is in: what it knows of the job, and what it may say and ask."""
 
-    __slots__ = ("_follow_up", "_report", "cancelled", "follow_ups")
+    __slots__ = ("_desk", "cancelled", "follow_ups")
 
-    def __init__(self, claim: Claim, report: Report, follow_up: FollowUp) -> None:
+    def __init__(self, claim: Claim, desk: Desk) -> None:
         super().__init__(claim)
-        self._report = report
-        self._follow_up = follow_up
+        self._desk = desk
         self.cancelled = Cancellation()
         self.follow_ups: list[NewJob] = []
 
     def progress(self, fraction: float, message: str = "") -> Awaitable[bool]:
         """Say how far the run is. It is sent whether awaited or not; False says that the run is no longer ours."""
-        return self._report(Progress(fraction, message))
+        return self._desk.report(self._claim, Progress(fraction, message))
 
     def then(self, queue: str, payload: Any, **options: Any) -> str:
         """Add a follow-up job that exists if, and only if, this run completes; gives its id."""
-        new = self._follow_up(queue, payload, options)
+        new = self._desk.new_job(queue, payload, options)
         self.follow_ups.append(new)
         return new.id
 

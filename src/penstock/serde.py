@@ -232,7 +232,7 @@ def _check_json(value: Any) -> None:
     stack: list[Any] = [value]
     while stack:
         item = stack.pop()
-        kind: Any = type(item)
+        kind = cast("type[object]", type(item))
         if kind is dict:
             stack.extend(item.values())
         elif kind is list or kind is tuple or kind is set:

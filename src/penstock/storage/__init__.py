@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from urllib.parse import parse_qsl
 
 from penstock.clock import Clock
@@ -14,14 +14,16 @@ __all__ = ["Place", "connect", "place_of", "redact"]
 
 SERVERS = ("redis", "rediss", "valkey", "valkeys", "unix", "redis+sentinel", "redis+cluster")
 KNOWN = ("memory:", "sqlite:PATH", "file:DIRECTORY", *(f"{scheme}://" for scheme in SERVERS))
-SYNCHRONOUS = ("OFF", "NORMAL", "FULL", "EXTRA")
+
+Synchronous = Literal["NORMAL", "FULL"]
+SYNCHRONOUS: dict[str, Synchronous] = {"NORMAL": "NORMAL", "FULL": "FULL"}
 
 
 class Place(NamedTuple):
     """Where a URL leads, when it is a file."""
 
     path: str
-    synchronous: str = "NORMAL"
+    synchronous: Synchronous = "NORMAL"
 
 
 def connect(url: str, *, namespace: str = "penstock", clock: Clock | None = None) -> Storage:
@@ -65,12 +67,12 @@ def redact(url: str) -> str:
     return re.sub(r"(?i)([?&][^=&#]*(?:password|secret|token|key|user)[^=&#]*=)[^&#]*", r"\1***", url)
 
 
-def _synchronous(query: str) -> str:
-    synchronous = "NORMAL"
+def _synchronous(query: str) -> Synchronous:
+    synchronous: Synchronous = "NORMAL"
     for key, value in parse_qsl(query, keep_blank_values=True):
         if key != "synchronous" or value.upper() not in SYNCHRONOUS:
             raise ValueError(f"url: the only option is ?synchronous={'|'.join(SYNCHRONOUS)}, not {key}={value}")
-        synchronous = value.upper()
+        synchronous = SYNCHRONOUS[value.upper()]
     return synchronous
 
 

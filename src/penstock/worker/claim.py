@@ -1,0 +1,184 @@
+"""What to ask the storage for: as much as there is room for, the right queues first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+
+from penstock.job import Claim, new_token
+from penstock.storage.base import MAX_BATCH, Claimed, Request
+from penstock.task import Handler
+from penstock.worker.host import Host
+from penstock.worker.pool import Pool, units_of
+
+__all__ = ["Claimer", "batches_of", "plan"]
+
+#: The slow poll (seconds): the safety net under lost hints.
+SLOW_POLL = 5.0
+
+#: A queue that was passed over this often goes first, whatever its priority: no queue starves.
+PASSED_OVER = 16
+
+
+class Seat:
+    """A queue in the order of service."""
+
+    __slots__ = ("batch", "handler", "passed_over", "queue", "served", "units")
+
+    def __init__(self, handler: Handler, capacity: int) -> None:
+        self.handler = handler
+        self.queue = handler.queue
+        self.batch = handler.options.batch_size
+        self.units = units_of(handler, capacity)
+        self.served = 0
+        self.passed_over = 0
+
+    @property
+    def overdue(self) -> bool:
+        return self.passed_over >= PASSED_OVER
+
+
+class Claimer:
+    """Fills the pool from the storage, and waits for work when there is none."""
+
+    def __init__(
+        self,
+        host: Host,
+        worker: str,
+        lease_ms: int,
+        handlers: Iterable[Handler],
+        pool: Pool,
+        begin: Callable[[Handler, Sequence[Claim], int | Fraction, float], None],
+    ) -> None:
+        self._host = host
+        self._worker = worker
+        self._lease_ms = lease_ms
+        self._pool = pool
+        self._begin = begin
+        self._seats = {handler.queue: Seat(handler, pool.capacity) for handler in handlers}
+        self._turn = 0
+        self._dry: set[str] = set()
+        self._look_at: int | None = None
+        self._vain = 0
+        self.stopping = False
+
+    @property
+    def starved(self) -> bool:
+        """Whether some queue may have work that there was no room for."""
+        return len(self._dry) < len(self._seats)
+
+    async def fill(self) -> None:
+        """Claim until there is no room, or nothing to claim."""
+        self._dry, self._look_at = set(), None
+        got = 0
+        while not self.stopping:
+            requests = plan(await self._candidates(), self._pool)
+            if not requests:
+                break
+            asked = asyncio.get_running_loop().time()
+            answer = await self._host.storage.claim(requests, self._worker, self._lease_ms, new_token())
+            got += self._heard(requests, answer, asked)
+        self._vain = 0 if got else self._vain + 1
+
+    async def step(self) -> float | None:
+        """Fill the pool; rest until units free when something is waiting for them, else until there is work."""
+        await self.fill()
+        if not self._dry:
+            return None
+        if not self.starved and not self._pool.live:
+            self._host.tell("idle", worker=self._worker)
+        return await self.patience()
+
+    async def patience(self) -> float:
+        """How long to wait for a hint: until the alarm that this worker holds, or the slow poll."""
+        if self._look_at is None:
+            return SLOW_POLL
+        ms = self._look_at - await self._host.storage.time()
+        return min(max(ms / 1000, 0.0), SLOW_POLL)
+
+    async def doze(self, seconds: float) -> None:
+        """Wait for a hint from the queues that were found empty."""
+        if self._vain > 3:  # hints that lead to nothing must not turn into a busy loop
+            await asyncio.sleep(min(seconds, 0.01 * 2 ** min(self._vain, 7)))
+        await self._host.storage.wait_work(sorted(self._dry), seconds)
+
+    async def _candidates(self) -> list[Seat]:
+        """The queues to ask, in order: those passed over too often, then by priority, then by last service."""
+        seats = [seat for seat in self._seats.values() if seat.queue not in self._dry]
+        seats.sort(key=lambda seat: (not seat.overdue, -seat.handler.options.priority, seat.served))
+        for seat in seats:
+            if not seat.overdue:
+                break
+            if seat.units > self._pool.free:
+                # It is too big for what frees up: hold the room for it, if it has any work at all.
+                if await self._host.storage.peek(seat.queue) is not None:
+                    return []
+                seat.passed_over = 0
+        return seats
+
+    def _heard(self, requests: Sequence[Request], answer: Claimed, asked: float) -> int:
+        batches = batches_of(answer.claims)
+        runs = Counter(batch[0].queue for batch in batches)
+        asked_of = {request.queue for request in requests}
+        for request in requests:
+            if runs[request.queue] < request.limit:
+                self._dry.add(request.queue)
+        self._turn += 1
+        for seat in self._seats.values():
+            if seat.queue in asked_of:
+                seat.passed_over = 0
+                if runs[seat.queue]:
+                    seat.served = self._turn
+            elif seat.queue not in self._dry:
+                seat.passed_over += 1
+        if answer.look_at is not None:
+            self._look_at = min(answer.look_at, self._look_at or answer.look_at)
+        for queue, id in answer.corrupt:
+            self._host.tell("invalid_data", queue=queue, id=id, worker=self._worker)
+        for batch in batches:
+            seat = self._seats[batch[0].queue]
+            self._begin(seat.handler, batch, seat.units, asked)
+        return len(batches)
+
+
+def plan(seats: Sequence[Seat], pool: Pool) -> list[Request]:
+    """Requests that fit into what is free, from queues in order of service.
+
+    Overdue queues get one run each; then the queues of the highest priority share the rest. Lower
+    ones are asked in a later round, when these turn out to have too little.
+    """
+    free, requests = pool.free, list[Request]()
+    level: list[tuple[Seat, int]] = []
+    for seat in seats:
+        most = room(seat, pool, free)
+        if most < 1:
+            continue
+        if seat.overdue:
+            requests.append(Request(seat.queue, 1, seat.batch))
+            free -= seat.units
+        elif not level or level[0][0].handler.options.priority == seat.handler.options.priority:
+            level.append((seat, most))
+    for index, (seat, _) in enumerate(level):
+        share = int(free / (len(level) - index) / seat.units)
+        limit = min(max(share, 1), room(seat, pool, free))
+        if limit >= 1:
+            requests.append(Request(seat.queue, limit, seat.batch))
+            free -= limit * seat.units
+    return requests
+
+
+def room(seat: Seat, pool: Pool, free: int | Fraction) -> int:
+    """How many runs of a queue fit now."""
+    most = min(int(free // seat.units), MAX_BATCH // seat.batch)
+    n = seat.handler.options.concurrency
+    return most if n is None else min(most, n - pool.running(seat.queue))
+
+
+def batches_of(claims: Sequence[Claim]) -> list[list[Claim]]:
+    """Claims that run together, in the order of the answer."""
+    found: dict[tuple[str, int], list[Claim]] = {}
+    for claim in claims:
+        found.setdefault((claim.queue, claim.batch), []).append(claim)
+    return list(found.values())

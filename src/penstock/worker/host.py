@@ -1,0 +1,51 @@
+"""What a worker needs of the app that it works for; any object that has it will do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from penstock.errors import JobError
+from penstock.events import Listeners
+from penstock.job import NewJob
+from penstock.serde import Codec
+from penstock.storage.base import Storage
+from penstock.task import Handler
+
+__all__ = ["Host"]
+
+
+class Host(Protocol):
+    """The app, as a worker sees it."""
+
+    @property
+    def storage(self) -> Storage: ...
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]: ...
+
+    @property
+    def listeners(self) -> Listeners: ...
+
+    @property
+    def is_open(self) -> bool: ...
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def codec(self, queue: str) -> Codec: ...
+
+    def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob: ...
+
+    def tell(
+        self,
+        name: str,
+        *,
+        queue: str = "",
+        id: str = "",
+        attempt: int = 0,
+        result: Any = None,
+        error: JobError | None = None,
+        worker: str | None = None,
+    ) -> None: ...

@@ -1,0 +1,94 @@
+"""Leases: kept while a run is held, and its hand-over when one is lost or somebody wants it to end."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+
+from penstock.storage.base import MAX_BATCH, Held, Renewal
+from penstock.worker.host import Host
+from penstock.worker.pool import Interruption, Member, Pool, Run
+
+__all__ = ["Leases"]
+
+
+class Lease:
+    """A held claim, and when the storage last confirmed it (monotonic)."""
+
+    __slots__ = ("confirmed", "held", "member", "run")
+
+    def __init__(self, run: Run, member: Member, confirmed: float) -> None:
+        claim = member.claim
+        self.run = run
+        self.member = member
+        self.held = Held(claim.queue, claim.id, claim.token)
+        self.confirmed = confirmed
+
+
+class Leases:
+    """Every claim this worker holds, from the answer that gave it until its end is recorded.
+
+    A lease that was not confirmed in time is given up here before anybody else may have the job.
+    """
+
+    def __init__(self, host: Host, worker: str, seconds: float, pool: Pool) -> None:
+        self._host = host
+        self._worker = worker
+        self._pool = pool
+        self._held: dict[Member, Lease] = {}
+        self.seconds = seconds
+        #: Called with the time at which the next lease ends unless it is confirmed.
+        self.watch: Callable[[float], None] = lambda _: None
+
+    def hold(self, run: Run, asked: float) -> None:
+        """Keep the claims of a run; `asked` is when the storage was asked for them."""
+        for member in run.members:
+            self._held[member] = Lease(run, member, asked)
+        self.watch(asked + self.seconds)
+
+    def drop(self, member: Member) -> None:
+        self._held.pop(member, None)
+
+    async def step(self) -> float | None:
+        """Renew everything that is held, by name."""
+        leases = list(self._held.values())
+        for at in range(0, len(leases), MAX_BATCH):
+            chunk = leases[at : at + MAX_BATCH]
+            asked = asyncio.get_running_loop().time()
+            ms = round(self.seconds * 1000)
+            answers = await self._host.storage.renew(self._worker, [lease.held for lease in chunk], ms)
+            self._heard(chunk, answers, asked)
+        return self.seconds / 3
+
+    def fence(self, now: float) -> float:
+        """Give up what was not confirmed within its lease; gives when the next one is due."""
+        for lease in list(self._held.values()):
+            if lease.confirmed + self.seconds <= now:
+                self._lose(lease)
+        first = min((lease.confirmed for lease in self._held.values()), default=math.inf)
+        return first + self.seconds
+
+    def _heard(self, leases: Sequence[Lease], answers: Sequence[Renewal], asked: float) -> None:
+        for lease, answer in zip(leases, answers, strict=True):
+            if self._held.get(lease.member) is not lease:
+                continue  # settled meanwhile
+            if not answer.kept:
+                self._lose(lease)
+                continue
+            lease.confirmed = asked
+            if answer.cancel in ("signal", "kill"):
+                lease.member.job.cancelled.request()
+            if answer.cancel == "kill":
+                lease.member.wanted_dead = True
+                self._pool.interrupt(lease.run, Interruption.KILL)
+
+    def _lose(self, lease: Lease) -> None:
+        """The job may run elsewhere by now: nothing of this run is reported, and it ends if it is alone."""
+        member, claim = lease.member, lease.member.claim
+        member.lost = True
+        member.job.cancelled.request()
+        self.drop(member)
+        self._host.tell("lease_lost", queue=claim.queue, id=claim.id, attempt=claim.attempts, worker=self._worker)
+        if all(each.lost for each in lease.run.members):
+            self._pool.interrupt(lease.run, Interruption.LOSS)

@@ -1,0 +1,105 @@
+"""The one shape of all loops: take a step, rest for as long as it says, until stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import random
+from collections.abc import Awaitable, Callable
+
+__all__ = ["Loop"]
+
+#: After an error a loop rests for twice as long each time, between these two (seconds).
+FIRST_REST = 0.1
+LONGEST_REST = 5.0
+
+
+class Loop:
+    """A background task made of steps.
+
+    A step gives the seconds to rest until the next one, or None to rest until woken. It is never
+    cancelled: a call to the storage whose answer got lost may have taken jobs. A rest always can be:
+    it is cut short by `wake` and `stop`. `doze` may replace the sleep of a finite rest.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        step: Callable[[], Awaitable[float | None]],
+        failed: Callable[[str, Exception, int], None],
+        doze: Callable[[float], Awaitable[object]] | None = None,
+    ) -> None:
+        self.name = name
+        self._step = step
+        self._failed = failed
+        self._doze = doze
+        self._awake = asyncio.Event()
+        self._stopping = False
+        self._due = -math.inf
+        self._failures = 0
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=f"penstock {self.name}")
+
+    def wake(self) -> None:
+        """Take the next step now, or right after the one under way."""
+        self._awake.set()
+
+    def wake_by(self, due: float) -> None:
+        """Take a step at this time of the event loop's clock at the latest."""
+        if due < self._due:
+            self._awake.set()
+
+    async def stop(self) -> None:
+        """Let the step under way end, and be done. Idempotent."""
+        self._stopping = True
+        self._awake.set()
+        if self._task is not None:
+            await self._task
+
+    async def _run(self) -> None:
+        while not self._stopping:
+            self._awake.clear()
+            try:
+                rest = await self._step()
+                self._due = math.inf if rest is None else asyncio.get_running_loop().time() + rest
+                if not self._stopping:
+                    await self._rest(rest, self._doze)
+                self._failures = 0
+            except Exception as error:
+                self._failures += 1
+                self._failed(self.name, error, self._failures)
+                if not self._stopping:
+                    await self._rest(self._backoff(), None)
+            self._due = -math.inf
+
+    async def _rest(self, seconds: float | None, doze: Callable[[float], Awaitable[object]] | None) -> None:
+        if seconds is None:
+            await self._awake.wait()
+        elif doze is None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._awake.wait()
+        elif not self._awake.is_set():
+            await self._race(asyncio.ensure_future(doze(seconds)))
+
+    async def _race(self, dozing: asyncio.Future[object]) -> None:
+        waking = asyncio.ensure_future(self._awake.wait())
+        try:
+            await asyncio.wait({dozing, waking}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waking.cancel()
+            if not dozing.done():
+                dozing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await dozing
+
+    def _backoff(self) -> float:
+        longest = min(LONGEST_REST, FIRST_REST * 2 ** min(self._failures - 1, 16))
+        return longest * random.uniform(0.5, 1.0)

@@ -1,0 +1,155 @@
+"""The runs that are alive, and the units they hold."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum, auto
+from fractions import Fraction
+
+from penstock.job import Claim
+from penstock.outcome import Outcome
+from penstock.policy import HandlerOptions, JobLimits, rules_for
+from penstock.run import Desk, Job
+from penstock.task import Handler
+
+__all__ = ["Interruption", "Member", "Pool", "Run", "units_of"]
+
+#: How long an interrupted run may take to end before it goes on unheard (seconds).
+PATIENCE = 1.0
+
+
+class Interruption(Enum):
+    """Why a run is made to end."""
+
+    TIMEOUT = auto()
+    KILL = auto()
+    RELEASE = auto()
+    LOSS = auto()
+
+
+class Member:
+    """One job of a run."""
+
+    __slots__ = ("claim", "job", "lost", "rules", "wanted_dead")
+
+    def __init__(self, claim: Claim, options: HandlerOptions, desk: Desk) -> None:
+        self.claim = claim
+        self.rules = options if not claim.limits else rules_for(options, JobLimits.decode(claim.limits))
+        self.job = Job(claim, desk)
+        self.lost = False
+        self.wanted_dead = False
+
+
+class Run:
+    """One call of a handler: its jobs, how long it may take, and why it was interrupted, if it was."""
+
+    __slots__ = ("deadline", "handler", "interruption", "members", "task", "units")
+
+    def __init__(self, handler: Handler, members: Sequence[Member], units: int | Fraction) -> None:
+        self.handler = handler
+        self.members = members
+        self.units = units
+        self.deadline: float | None = None
+        self.interruption: Interruption | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def timeout(self) -> float | None:
+        """The seconds it may take: those of its jobs together, None without a bound."""
+        total = 0.0
+        for member in self.members:
+            if member.rules.timeout is None:
+                return None
+            total += member.rules.timeout
+        return total
+
+
+class Pool:
+    """The live runs of a worker. What is free is always worked out from them, so it cannot drift."""
+
+    def __init__(
+        self,
+        capacity: int,
+        execute: Callable[[Run], Awaitable[list[Outcome]]],
+        give_up: Callable[[Run], list[Outcome]],
+        ended: Callable[[Run, list[Outcome]], None],
+    ) -> None:
+        self.capacity = capacity
+        self.live: set[Run] = set()
+        self._execute = execute
+        self._give_up = give_up
+        self._ended = ended
+        self._change = asyncio.Event()
+        #: Called with a time by which `sweep` must be called.
+        self.watch: Callable[[float], None] = lambda _: None
+
+    @property
+    def free(self) -> int | Fraction:
+        return self.capacity - sum(run.units for run in self.live)
+
+    def running(self, queue: str) -> int:
+        return sum(1 for run in self.live if run.handler.queue == queue)
+
+    def start(self, run: Run) -> None:
+        """Begin a run in a task of its own."""
+        loop = asyncio.get_running_loop()
+        seconds = run.timeout
+        run.deadline = None if seconds is None else loop.time() + seconds
+        self.live.add(run)
+        run.task = loop.create_task(self._run(run))
+        if run.deadline is not None:
+            self.watch(run.deadline)
+
+    def interrupt(self, run: Run, why: Interruption) -> None:
+        """Make a run end; the first reason stands."""
+        if run.interruption is None and run in self.live:
+            run.interruption = why
+            run.deadline = asyncio.get_running_loop().time() + PATIENCE
+            self.watch(run.deadline)
+            assert run.task is not None
+            run.task.cancel()
+
+    def sweep(self, now: float) -> float:
+        """Interrupt what is over its time, abandon what does not end; gives when to look again."""
+        for run in list(self.live):
+            if run.deadline is not None and run.deadline <= now:
+                if run.interruption is None:
+                    self.interrupt(run, Interruption.TIMEOUT)
+                else:
+                    self.abandon(run)
+        return min((run.deadline for run in self.live if run.deadline is not None), default=math.inf)
+
+    def abandon(self, run: Run) -> None:
+        """Report a run that will not end; whatever it still does is not heard."""
+        self._finish(run, self._give_up(run))
+
+    async def wait_empty(self) -> None:
+        while self.live:
+            await self._changed()
+
+    async def wait_gone(self, runs: Sequence[Run]) -> None:
+        while any(run in self.live for run in runs):
+            await self._changed()
+
+    async def _changed(self) -> None:
+        self._change.clear()
+        await self._change.wait()
+
+    async def _run(self, run: Run) -> None:
+        self._finish(run, await self._execute(run))
+
+    def _finish(self, run: Run, outcomes: list[Outcome]) -> None:
+        if run in self.live:
+            self.live.discard(run)
+            self._change.set()
+            self._ended(run, outcomes)
+
+
+def units_of(handler: Handler, capacity: int) -> int | Fraction:
+    """The units that one run of a handler holds; with `concurrency=n` exactly n fill the worker."""
+    n = handler.options.concurrency
+    if n is None:
+        return handler.options.size
+    return capacity // n if capacity % n == 0 else Fraction(capacity, n)

@@ -1,0 +1,211 @@
+"""Outcomes to the storage: those gathered while one settle is in flight go out together in the next."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from penstock.errors import ErrorKind, InvalidPayload, JobError, StorageUnavailable
+from penstock.job import NewJob, State, new_id
+from penstock.outcome import Outcome, Raised, Released, Returned, Stalled, Stopped
+from penstock.policy import Again, GiveUp, decide
+from penstock.run import failure_payload
+from penstock.serde import decode
+from penstock.storage.base import (
+    MAX_BATCH,
+    Cancel,
+    Complete,
+    Ended,
+    Fail,
+    Release,
+    Retried,
+    Settled,
+    Settlement,
+    Stall,
+)
+from penstock.task import Handler, fail_queue_of
+from penstock.worker.host import Host
+from penstock.worker.pool import Member, Run
+
+__all__ = ["Pending", "Settler", "end_of"]
+
+log = logging.getLogger("penstock.worker")
+
+
+class Pending(NamedTuple):
+    """A run's end for one of its jobs, to be recorded."""
+
+    handler: Handler
+    member: Member
+    outcome: Outcome
+    end: Ended
+
+
+class Settler:
+    """Sends ends to the storage until it has heard them, or until the lease behind them is gone."""
+
+    def __init__(self, host: Host, worker: str, settled: Callable[[Member], None]) -> None:
+        self._host = host
+        self._worker = worker
+        self._settled = settled
+        self._pending: deque[Pending] = deque()
+        self._in_flight = 0
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self.wake: Callable[[], None] = lambda: None
+        #: Grows with every settle that was heard.
+        self.rounds = 0
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._pending or self._in_flight)
+
+    def add(self, run: Run, outcomes: list[Outcome]) -> None:
+        """Take the outcomes of a run; those of lost claims are nobody's business any more."""
+        for member, outcome in zip(run.members, outcomes, strict=True):
+            if not member.lost:
+                self._pending.append(Pending(run.handler, member, outcome, end_of(run.handler, member, outcome)))
+        if self._pending:
+            self._empty.clear()
+            self.wake()
+
+    async def wait_empty(self) -> None:
+        await self._empty.wait()
+
+    async def step(self) -> float | None:
+        """Send what is there, as much as one call may carry."""
+        batch = self._take()
+        if batch:
+            try:
+                await self._send(batch)
+            except BaseException:
+                self._pending.extendleft(reversed(batch))
+                raise
+            finally:
+                self._in_flight = 0
+        if not self._pending:
+            self._empty.set()
+            return None
+        return 0
+
+    def _take(self) -> list[Pending]:
+        batch: list[Pending] = []
+        while self._pending and len(batch) < MAX_BATCH:
+            pending = self._pending.popleft()
+            if not pending.member.lost:
+                batch.append(pending)
+        self._in_flight = len(batch)
+        return batch
+
+    async def _send(self, batch: list[Pending]) -> None:
+        try:
+            answers = await self._host.storage.settle([settlement(pending) for pending in batch])
+        except StorageUnavailable:
+            raise
+        except Exception as error:
+            answers = [await self._send_alone(pending, error) for pending in batch]
+        self.rounds += 1
+        for pending, answer in zip(batch, answers, strict=True):
+            self._settled(pending.member)
+            self._tell(pending, answer)
+
+    async def _send_alone(self, pending: Pending, error: Exception) -> Settled:
+        """A settlement that the storage refuses must not hold up its neighbours: it fails its own job."""
+        settle = self._host.storage.settle
+        try:
+            return (await settle([settlement(pending)]))[0]
+        except StorageUnavailable:
+            raise
+        except Exception as refused:
+            error = refused
+        log.error("the storage refused the outcome of job %r: %s", pending.member.claim.id, error)
+        outcome = Raised(JobError.from_exception(error, ErrorKind.PERMANENT))
+        end = end_of(pending.handler, pending.member, outcome)
+        return (await settle([settlement(pending._replace(end=end))]))[0]
+
+    def _tell(self, pending: Pending, answer: Settled) -> None:
+        """The events of a transition, named by what the storage says it led to."""
+        if not self._host.listeners:
+            return
+        outcome, end = pending.outcome, pending.end
+        error = outcome.error if isinstance(outcome, Raised) else None
+        if answer.lost:
+            return self._event("lease_lost", pending)
+        if answer.state is State.CANCELLED:
+            return self._event("cancelled", pending)
+        if isinstance(outcome, Raised) and outcome.invalid:
+            self._event("invalid_data", pending, error=error)
+        if error is not None and error.kind is ErrorKind.TIMEOUT:
+            self._event("timed_out", pending, error=error)
+        match end:
+            case Complete(result):
+                self._event("completed", pending, result=result)
+            case Retried():
+                self._event("retrying", pending, error=error)
+            case Fail():
+                self._event("failed", pending, error=error)
+            case Release():
+                self._event("released", pending)
+            case Stall():
+                self._event("stalled", pending)
+            case Cancel():
+                pass
+
+    def _event(
+        self, name: str, pending: Pending, *, result: bytes | None = None, error: JobError | None = None
+    ) -> None:
+        if not self._host.listeners.wants(name):
+            return
+        claim = pending.member.claim
+        value: Any = None
+        if result is not None:
+            try:
+                value = decode(self._host.codec(claim.queue).result, result)
+            except InvalidPayload:
+                value = result
+        self._host.tell(
+            name, queue=claim.queue, id=claim.id, attempt=claim.attempts, result=value, error=error,
+            worker=self._worker,
+        )  # fmt: skip
+
+
+def settlement(pending: Pending) -> Settlement:
+    claim = pending.member.claim
+    return Settlement(claim.queue, claim.id, claim.token, pending.end)
+
+
+def end_of(handler: Handler, member: Member, outcome: Outcome) -> Ended:
+    """The transition that an outcome asks for, by the rules that hold for the job."""
+    rules = member.rules
+    match outcome:
+        case Returned(result, then):
+            return Complete(result, rules.keep_ms, then)
+        case Raised(error, wish, solo):
+            verdict = decide(member.claim, rules, error.kind, wish)
+            if isinstance(verdict, Again):
+                return Retried(
+                    verdict.at, verdict.delay, verdict.count, rules.retry_position, solo, error.encode()
+                )  # fmt: skip
+            count = verdict.count if isinstance(verdict, GiveUp) else None
+            return Fail(error.encode(), rules.keep_failed_ms, count, fail_job(handler, member, error))
+        case Stopped():
+            return Cancel(rules.keep_ms)
+        case Stalled():
+            return Stall()
+        case Released():
+            return Release()
+        case _:
+            raise AssertionError(f"{outcome!r} is no outcome of a run")
+
+
+def fail_job(handler: Handler, member: Member, error: JobError) -> tuple[NewJob, ...]:
+    """The job that tells the fail handler, if there is one."""
+    if handler.options.on_failure is None:
+        return ()
+    claim = member.claim
+    payload = failure_payload(claim, error)
+    queue = fail_queue_of(handler.queue)
+    return (NewJob(queue=queue, id=new_id(), fresh=True, payload=payload, headers=claim.headers),)

@@ -1,0 +1,163 @@
+"""One stretch of a worker's life, from start to stop: its parts, and how they wake each other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections.abc import Coroutine, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from penstock.errors import JobError, StorageError, StorageUnavailable
+from penstock.job import Claim, State
+from penstock.outcome import Outcome, Released
+from penstock.task import Handler
+from penstock.worker.claim import Claimer
+from penstock.worker.desk import WorkerDesk
+from penstock.worker.execute import Executor
+from penstock.worker.host import Host
+from penstock.worker.leases import Leases
+from penstock.worker.loop import Loop
+from penstock.worker.pool import Interruption, Member, Pool, Run
+from penstock.worker.settle import Settler
+from penstock.worker.threads import Threads
+from penstock.worker.upkeep import Upkeep
+
+__all__ = ["Shift", "first_of"]
+
+log = logging.getLogger("penstock.worker")
+
+
+class Shift:
+    """The parts of a working worker. It is started once and finished once."""
+
+    def __init__(self, host: Host, worker: str, handlers: Mapping[str, Handler], capacity: int, lease: float) -> None:
+        self._host = host
+        self._worker = worker
+        self._queues = sorted(handlers)
+        self._desk = WorkerDesk(host)
+        self._threads = Threads()
+        executor = Executor(host.codec, self._threads)
+        self._pool = Pool(capacity, executor.execute, executor.give_up, self._ended)
+        self._leases = Leases(host, worker, lease, self._pool)
+        self._settler = Settler(host, worker, self._settled)
+        self._claimer = Claimer(host, worker, round(lease * 1000), handlers.values(), self._pool, self._begin)
+        self._upkeep = Upkeep(host, worker, lease, self._queues)
+        self._claiming = Loop("claim", self._claimer.step, self._failed, self._claimer.doze)
+        self._settling = Loop("settle", self._settler.step, self._failed)
+        self._renewing = Loop("leases", self._leases.step, self._failed)
+        self._watching = Loop("watch", self._watch, self._failed)
+        self._keeping = Loop("upkeep", self._upkeep.step, self._failed)
+        self._settler.wake = self._settling.wake
+        self._pool.watch = self._leases.watch = self._watching.wake_by
+        self._draining: bool = False
+        self._scheduled = False
+        self.drained = asyncio.Event()
+        #: Set when the runs that are left shall be given back.
+        self.hurry = asyncio.Event()
+
+    def start(self) -> None:
+        """Claim and run until finished."""
+        if not self._queues:
+            self._host.tell("no_queues", worker=self._worker)
+        for loop in (self._settling, self._renewing, self._watching, self._keeping, self._claiming):
+            loop.start()
+
+    def drain(self, scheduled: bool) -> None:
+        """Claim and run until `drained` is set: nothing due, nothing running, and nothing later if asked for."""
+        self._draining, self._scheduled = True, scheduled
+        self._claiming = Loop("drain", self._drain, self._failed, self._claimer.doze)
+        self.start()
+
+    async def finish(self) -> None:
+        """Stop claiming, let runs end until `hurry`, give the rest back, record everything, and leave."""
+        self._claimer.stopping = True
+        await self._claiming.stop()
+        await first_of(self._pool.wait_empty(), self.hurry.wait())
+        await self.release()
+        for loop in (self._keeping, self._renewing, self._watching, self._settling):
+            await loop.stop()
+        self._threads.close()
+        with contextlib.suppress(StorageError):
+            await self._upkeep.leave()
+
+    async def release(self) -> int:
+        """Give back every run that is alive; gives how many jobs that were."""
+        runs = list(self._pool.live)
+        for run in runs:
+            self._pool.interrupt(run, Interruption.RELEASE)
+        await self._pool.wait_gone(runs)
+        await self._settler.wait_empty()
+        return sum(len(run.members) for run in runs)
+
+    async def _drain(self) -> float | None:
+        rounds = self._settler.rounds
+        await self._claimer.fill()
+        if self._pool.live or self._settler.busy:
+            return None
+        if rounds != self._settler.rounds or await self._upkeep.reap():
+            return 0
+        if self._scheduled and await self._later():
+            return await self._claimer.patience()
+        self.drained.set()
+        return None
+
+    async def _later(self) -> bool:
+        """Whether some queue that is not paused has jobs for later."""
+        storage = self._host.storage
+        for queue in self._queues:
+            counts = await storage.counts(queue)
+            if counts[State.SCHEDULED] + counts[State.RETRYING] and await storage.paused(queue) is None:
+                return True
+        return False
+
+    async def _watch(self) -> float | None:
+        """The one sweep over all deadlines: of runs and of leases."""
+        now = asyncio.get_running_loop().time()
+        due = min(self._pool.sweep(now), self._leases.fence(now))
+        return None if due == math.inf else max(due - now, 0.0)
+
+    def _begin(self, handler: Handler, claims: Sequence[Claim], units: int | Fraction, asked: float) -> None:
+        run = Run(handler, [Member(claim, handler.options, self._desk) for claim in claims], units)
+        self._leases.hold(run, asked)
+        if self._claimer.stopping:
+            self._settler.add(run, [Released()] * len(claims))
+            return
+        for claim in claims:
+            self._host.tell(
+                "started", queue=claim.queue, id=claim.id, attempt=claim.attempts, worker=self._worker
+            )  # fmt: skip
+        self._pool.start(run)
+
+    def _ended(self, run: Run, outcomes: list[Outcome]) -> None:
+        self._settler.add(run, outcomes)
+        if self._draining or self._claimer.starved:
+            self._claiming.wake()
+
+    def _settled(self, member: Member) -> None:
+        self._leases.drop(member)
+        if self._draining:
+            self._claiming.wake()
+
+    def _failed(self, loop: str, error: Exception, times: int) -> None:
+        """A step failed; its loop goes on by itself, so this is only for people to know."""
+        if isinstance(error, StorageUnavailable):
+            if times == 1:
+                log.warning("%s: the storage cannot be reached: %s", loop, error)
+                self._host.tell("disconnected", error=JobError.from_exception(error), worker=self._worker)
+            return
+        log.error("%s: a step failed", loop, exc_info=error)
+        self._host.tell("error", error=JobError.from_exception(error), worker=self._worker)
+
+
+async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    """Return when one of them is over; the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

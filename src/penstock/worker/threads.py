@@ -1,0 +1,65 @@
+"""Threads for sync handlers. One that never ends keeps nobody waiting, not even the interpreter's exit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+__all__ = ["Threads"]
+
+Call = tuple[Callable[[], Any], "asyncio.Future[Any]"]
+
+
+class Threads:
+    """As many daemon threads as calls are under way, kept for the next calls."""
+
+    def __init__(self) -> None:
+        self._idle: list[SimpleQueue[Call | None]] = []
+        self._closed = False
+
+    async def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function in a thread. When the caller is cancelled, the call goes on unheard."""
+        context = contextvars.copy_context()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        inbox = self._idle.pop() if self._idle else self._thread()
+        inbox.put((lambda: context.run(function, *args), future))
+        returned, value = await future
+        if returned:
+            return value
+        raise value
+
+    def close(self) -> None:
+        """Let idle threads end; the others end after their call."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().put(None)
+
+    def _thread(self) -> SimpleQueue[Call | None]:
+        inbox: SimpleQueue[Call | None] = SimpleQueue()
+        threading.Thread(target=self._work, args=(inbox,), name="penstock handler", daemon=True).start()
+        return inbox
+
+    def _work(self, inbox: SimpleQueue[Call | None]) -> None:
+        while (call := inbox.get()) is not None:
+            function, future = call
+            try:
+                answer = (True, function())
+            except BaseException as error:  # whatever it is, it is the handler's
+                answer = (False, error)
+            try:
+                future.get_loop().call_soon_threadsafe(self._done, inbox, future, answer)
+            except RuntimeError:  # the event loop is gone
+                return
+            del call, function, future, answer
+
+    def _done(self, inbox: SimpleQueue[Call | None], future: asyncio.Future[Any], answer: tuple[bool, Any]) -> None:
+        if not future.done():
+            future.set_result(answer)
+        if self._closed:
+            inbox.put(None)
+        else:
+            self._idle.append(inbox)

@@ -1,0 +1,63 @@
+"""Housekeeping that every worker does for its queues: no reaper to run, no leader to lose."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Sequence
+
+import msgspec
+
+from penstock.storage.base import MAX_BATCH
+from penstock.worker.host import Host
+
+__all__ = ["Upkeep"]
+
+#: How often (seconds) presence is renewed and how long it lasts; how often old jobs are forgotten.
+BEAT, PRESENCE, PURGE = 10.0, 25.0, 30.0
+
+#: Expired leases are looked for every half lease, but not more often than this, nor less (seconds).
+REAP = (2.0, 5.0)
+
+
+class Upkeep:
+    """Takes back jobs whose lease is over, forgets old ones, and says that this worker is there."""
+
+    def __init__(self, host: Host, worker: str, lease: float, queues: Sequence[str]) -> None:
+        self._host = host
+        self._worker = worker
+        self._queues = queues
+        self._rest = min(max(lease / 2, REAP[0]), REAP[1])
+        self._next_beat = self._next_purge = 0.0
+        self._info = msgspec.msgpack.encode(
+            {"host": socket.gethostname(), "pid": os.getpid(), "queues": list(queues)}
+        )  # fmt: skip
+
+    async def step(self) -> float | None:
+        now = asyncio.get_running_loop().time()
+        if now >= self._next_beat:
+            await self._host.storage.beat(self._worker, round(PRESENCE * 1000), self._info)
+            self._next_beat = now + BEAT
+        await self.reap()
+        if self._queues and now >= self._next_purge:
+            while await self._host.storage.purge(self._queues) >= MAX_BATCH:
+                pass
+            self._next_purge = now + PURGE
+        return self._rest
+
+    async def reap(self) -> int:
+        """Take back what other workers have lost, all of it; gives how many jobs that were."""
+        count = 0
+        while self._queues:
+            reaped = await self._host.storage.reap(self._queues)
+            for each in reaped:
+                self._host.tell("stalled", queue=each.queue, id=each.id, worker=each.worker)
+            count += len(reaped)
+            if len(reaped) < MAX_BATCH:
+                break
+        return count
+
+    async def leave(self) -> None:
+        """Take this worker off the list."""
+        await self._host.storage.beat(self._worker, 0)
