@@ -84,7 +84,7 @@ def demo(url: str | None, jobs: int) -> None:
     console = Console(highlight=False, soft_wrap=not os.isatty(1))
     with place(url) as (where, shown):
         console.print(f"storage: {shown}")
-        report = asyncio.run(run(where, shown, jobs, console))
+        report = asyncio.run(run(where, jobs, console))
     show(report, console)
     if report.finished != jobs or report.out_of_order:
         raise click.ClickException("the demo did not end as it must: see the table above")
@@ -93,7 +93,7 @@ def demo(url: str | None, jobs: int) -> None:
 @contextmanager
 def place(url: str | None) -> Generator[tuple[str, str], None, None]:
     """Where the jobs are kept, and how to name that place without a password."""
-    if url is not None:
+    if url:
         yield url, redact(url)
         return
     with tempfile.TemporaryDirectory(prefix="penstock-demo-", ignore_cleanup_errors=True) as directory:
@@ -101,11 +101,11 @@ def place(url: str | None) -> Generator[tuple[str, str], None, None]:
         yield f"sqlite:{path}", f"{path} (SQLite, removed at the end)"
 
 
-async def run(url: str, shown: str, jobs: int, console: Console) -> Report:
+async def run(url: str, jobs: int, console: Console) -> Report:
     """Enqueue everything, drain it, count, and leave nothing behind."""
     seen = Seen()
     entries = make_entries(jobs)
-    async with opened(url, shown) as app:
+    async with opened(url) as app:
         # Queues of its own, so that two demos on one server do not meet; one family, for a Cluster.
         home = f"demo/{secrets.token_hex(4)}"
         queues = {kind: app.queue(f"{home}/{kind}") for kind in KINDS}
@@ -131,14 +131,14 @@ async def run(url: str, shown: str, jobs: int, console: Console) -> Report:
 
 
 @asynccontextmanager
-async def opened(url: str, shown: str) -> AsyncGenerator[Penstock, None]:
+async def opened(url: str) -> AsyncGenerator[Penstock, None]:
     """The app on its storage; a storage that cannot be used is one clear line."""
     try:
         app = Penstock(url, namespace="penstock-demo")
         await app.open()
     except (PenstockError, ValueError, OSError, ImportError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise Unusable(f"cannot use {shown}: {reason}") from error
+        raise Unusable(f"cannot use this storage: {reason}") from error
     async with app:
         yield app
 
@@ -231,7 +231,7 @@ def show(report: Report, console: Console) -> None:
     if report.out_of_order:
         console.print(f"group order: BROKEN in {', '.join(report.out_of_order)}")
     else:
-        console.print(f"group order: exact in all {len(report.expected)} groups, retries included")
+        console.print(f"group order: exact in every group ({len(report.expected)}), retries included")
     runs = sum(report.seen.runs.values())
     console.print(f"enqueued in {report.enqueueing:.2f} s, worked in {report.working:.2f} s")
     console.print(f"throughput: {runs / report.working:,.0f} runs a second, one process, handlers and backoff included")
