@@ -42,6 +42,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(params["backend"]))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What exists now is not garbage: the collection after each test need not look at it."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def runner() -> Iterator[asyncio.Runner]:
     """An event loop for one test; a task that is left over fails it."""

@@ -43,13 +43,6 @@ ALL_FLAGS = [
 ]
 
 
-def name(flags: Any) -> str:
-    if not isinstance(flags, Update):
-        return str(flags)
-    reset = {None: "as payload", True: "reset", False: "keep"}[flags.reset_counts]
-    return f"payload={flags.payload},run_at={flags.run_at},{reset},limits={flags.limits}"
-
-
 async def run_with_successor(storage: Storage, flags: Update, **options: Any) -> Any:
     """A running job `a` (payload old, limits l1, one retry so far) with a successor behind it."""
     await put1(storage, "q", "a", b"old", headers=b"h1", limits=b"l1")
@@ -60,16 +53,17 @@ async def run_with_successor(storage: Storage, flags: Update, **options: Any) ->
     return claim
 
 
-@pytest.mark.parametrize("flags", ALL_FLAGS, ids=name)
 @pytest.mark.parametrize("ending", [complete, fail, cancel_end])
-async def test_the_successor_is_released_whatever_its_flags(storage: Storage, flags: Update, ending: Any) -> None:
+async def test_the_successor_is_released_whatever_its_flags(storage: Storage, ending: Any) -> None:
     """When the run ends for good, its successor is queued as it was asked for, unconditionally (QZ-D2)."""
-    claim = await run_with_successor(storage, flags)
-    await settle1(storage, ending(claim))
-    assert await get1(storage) == Snapshot(
-        queue="q", id="a", state=State.QUEUED, payload=b"new", headers=b"h2", limits=b"l2", created=T0, run_at=T0
-    )
-    assert await run_order(storage) == ["a"]
+    for flags in ALL_FLAGS:
+        claim = await run_with_successor(storage, flags)
+        await settle1(storage, ending(claim))
+        expected = Snapshot(
+            queue="q", id="a", state=State.QUEUED, payload=b"new", headers=b"h2", limits=b"l2", created=T0, run_at=T0
+        )
+        assert await get1(storage) == expected, flags
+        assert await run_order(storage) == ["a"], flags
 
 
 @pytest.mark.parametrize("run_at", RUN_AT)
@@ -91,40 +85,34 @@ async def test_the_successor_takes_the_place_of_the_result(storage: Storage, ttl
     assert await storage.counts("q") == tally(queued=1)
 
 
-@pytest.mark.parametrize("flags", ALL_FLAGS, ids=name)
 @pytest.mark.parametrize("how", ["retried", "released", "stalled", "reaped"])
-async def test_the_successor_is_folded_into_a_returning_run(
-    storage: Storage, clock: Clock, flags: Update, how: str
-) -> None:
+async def test_the_successor_is_folded_into_a_returning_run(storage: Storage, clock: Clock, how: str) -> None:
     """When the run comes back, the successor changes it by its own flags, and there is one job."""
-    claim = await run_with_successor(storage, flags)
-    now = T0
-    if how == "reaped":
-        clock.advance(ms=LEASE)
-        now = T0 + LEASE
-        await storage.reap(["q"])
-    else:
-        ends = {
-            "retried": retried(claim, delay=HOUR, error=b"bang"),
-            "released": release(claim),
-            "stalled": stall(claim),
-        }
-        await settle1(storage, ends[how])
-    resets = flags.payload if flags.reset_counts is None else flags.reset_counts
-    due = T0 + HOUR if how == "retried" and flags.run_at in (False, "if_later") else now
-    expected = Snapshot(
-        queue="q", id="a", created=T0, run_at=due,
-        state=State.RETRYING if due > now else State.QUEUED,
-        payload=b"new" if flags.payload else b"old",
-        headers=b"h2" if flags.payload else b"h1",
-        limits=b"l2" if flags.limits else b"l1",
-        attempts=0 if resets else 1 if how == "released" else 2,
-        retries=0 if resets else 2 if how == "retried" else 1,
-        stalls=1 if how in ("stalled", "reaped") and not resets else 0,
-        error=None if resets else b"bang" if how == "retried" else b"boom",
-    )  # fmt: skip
-    assert await get1(storage) == expected
-    assert sum((await storage.counts("q")).values()) == 1
+    for flags in ALL_FLAGS:
+        start = clock.ms
+        claim = await run_with_successor(storage, flags)
+        if how == "reaped":
+            clock.advance(ms=LEASE)
+            await storage.reap(["q"])
+        else:
+            again = retried(claim, delay=HOUR, error=b"bang")
+            ends = {"retried": again, "released": release(claim), "stalled": stall(claim)}
+            await settle1(storage, ends[how])
+        resets = flags.payload if flags.reset_counts is None else flags.reset_counts
+        due = start + HOUR if how == "retried" and flags.run_at in (False, "if_later") else clock.ms
+        expected = Snapshot(
+            queue="q", id="a", created=start, run_at=due,
+            state=State.RETRYING if due > clock.ms else State.QUEUED,
+            payload=b"new" if flags.payload else b"old",
+            headers=b"h2" if flags.payload else b"h1",
+            limits=b"l2" if flags.limits else b"l1",
+            attempts=0 if resets else 1 if how == "released" else 2,
+            retries=0 if resets else 2 if how == "retried" else 1,
+            stalls=1 if how in ("stalled", "reaped") and not resets else 0,
+            error=None if resets else b"bang" if how == "retried" else b"boom",
+        )  # fmt: skip
+        assert await get1(storage) == expected, flags
+        assert await storage.delete_queue("q") == 1, flags
 
 
 @pytest.mark.parametrize("run_at", RUN_AT)
