@@ -195,14 +195,19 @@ def decode(serde: Serde, data: bytes, type: Any = Any) -> Any:
 
 def check_type(serde: Serde, type: Any) -> None:
     """Refuse an annotation that this serde can never decode to, when the handler is declared."""
-    if isinstance(serde, _Typed):
-        try:
-            serde.decoder(type)
-        except TypeError as error:
-            raise TypeError(
-                f"the payload's annotation cannot be decoded from {serde.name} ({error}); "
-                "use builtin types, a dataclass, a TypedDict, a msgspec.Struct, or no annotation"
-            ) from None
+    if not isinstance(serde, _Typed):
+        return
+    try:
+        serde.decoder(type)
+        unknown = isinstance(msgspec.inspect.type_info(type), msgspec.inspect.CustomType)
+        why = f"{type!r} is no type that it knows" if unknown else None
+    except TypeError as error:
+        why = str(error)
+    if why is not None:
+        raise TypeError(
+            f"the payload's annotation cannot be decoded from {serde.name} ({why}); "
+            "use builtin types, a dataclass, a TypedDict, a msgspec.Struct, or no annotation"
+        )
 
 
 def encode_headers(headers: Mapping[str, str] | None) -> bytes:

@@ -154,7 +154,7 @@ def _payload_type(function: Callable[..., Any], target: Any, parameter: inspect.
             "define the type at the top of its module, not under TYPE_CHECKING or inside a function"
         ) from None
     payload = hints["payload"]
-    return Any if isinstance(payload, typing.TypeVar) else payload
+    return Any if payload is object or isinstance(payload, typing.TypeVar) else payload
 
 
 def _item_type(function: Callable[..., Any], annotation: Any) -> Any:

@@ -36,7 +36,7 @@ def connect(url: str, *, namespace: str = "penstock", clock: Clock | None = None
     try:
         from penstock.storage.redis import RedisStorage
     except ModuleNotFoundError as error:
-        if error.name not in ("redis", "hiredis"):
+        if (error.name or "").partition(".")[0] not in ("redis", "hiredis"):
             raise
         raise ModuleNotFoundError(
             f'url {redact(url)!r} needs the redis package: pip install "penstock[redis]"', name=error.name

@@ -1,0 +1,83 @@
+"""Listeners hear what they asked for, and harm nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+
+import pytest
+
+from penstock.events import Event, Listeners
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def event(name: str = "completed") -> Event:
+    return Event(name=name, at=NOW, queue="q", id="a")
+
+
+def test_a_listener_hears_its_event_and_no_other() -> None:
+    """Listeners are chosen by name; "*" hears everything."""
+    listeners, heard, everything = Listeners(), list[Event](), list[Event]()
+    listeners.add("completed", heard.append)
+    listeners.add("*", everything.append)
+    listeners.tell(event("completed"))
+    listeners.tell(event("failed"))
+    assert [e.name for e in heard] == ["completed"]
+    assert [e.name for e in everything] == ["completed", "failed"]
+
+
+def test_nobody_builds_events_that_nobody_hears() -> None:
+    """wants() is False without listeners, so the hot path stays free."""
+    listeners = Listeners()
+    assert not listeners
+    assert not listeners.wants("started")
+    listeners.add("started", lambda event: None)
+    assert listeners
+    assert listeners.wants("started")
+    assert not listeners.wants("failed")
+
+
+async def test_an_async_listener_goes_on_in_the_background() -> None:
+    """Telling does not wait for async listeners; settle does."""
+    listeners, heard, gate = Listeners(), list[str](), asyncio.Event()
+
+    async def listen(event: Event) -> None:
+        await gate.wait()
+        heard.append(event.name)
+
+    listeners.add("completed", listen)
+    listeners.tell(event())
+    assert heard == []
+    gate.set()
+    await listeners.settle()
+    assert heard == ["completed"]
+
+
+async def test_a_raising_listener_is_logged_and_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """The listeners after a broken one are called all the same."""
+    listeners, heard = Listeners(), list[str]()
+
+    def broken(event: Event) -> None:
+        raise RuntimeError("plain")
+
+    async def broken_later(event: Event) -> None:
+        raise RuntimeError("async")
+
+    listeners.add("completed", broken)
+    listeners.add("completed", broken_later)
+    listeners.add("completed", lambda event: heard.append(event.id))
+    with caplog.at_level(logging.ERROR, "penstock"):
+        listeners.tell(event())
+        await listeners.settle()
+    assert heard == ["a"]
+    assert [str(r.exc_info[1]) for r in caplog.records if r.exc_info] == ["plain", "async"]
+
+
+def test_unknown_events_are_refused() -> None:
+    """A name that is never told would never be heard, so it is refused with the known ones."""
+    with pytest.raises(ValueError, match="completed"):
+        Listeners().add("complete", print)
+    with pytest.raises(TypeError, match="callable"):
+        Listeners().add("completed", 5)  # type: ignore[arg-type]
