@@ -100,8 +100,8 @@ class Job:
             return self.end.state
         if self.run:
             return State.RUNNING
-        if self.due <= now:
-            return State.QUEUED
+        if self.entered or self.due <= now:
+            return State.QUEUED  # and stays so if the clock is set back
         return State.RETRYING if self.retried else State.SCHEDULED
 
 
@@ -136,6 +136,7 @@ class Model:
 
     def _put(self, new: NewJob) -> Put:
         queue = self.all.setdefault(new.queue, Queue())
+        self._promote(queue)
         old = queue.jobs.get(new.id)
         if old and old.end and self._expired(old.end):
             del queue.jobs[new.id]
@@ -236,7 +237,10 @@ class Model:
             queue.turns[group] = turn or (0, self.now, queue.next_seq())
 
     def _promote(self, queue: Queue) -> None:
-        """Jobs whose time has come enter the order; fresh ones before retried ones, each by due time."""
+        """Jobs whose time has come enter the order; fresh ones before retried ones, each by due time.
+
+        Every verb begins with it, so that nobody's looking makes a difference to the order.
+        """
         due = [j for j in queue.jobs.values() if j.waiting() and not j.entered and j.due <= self.now]
         for job in sorted(due, key=lambda j: (j.retried, j.due, j.seq)):
             job.entered, job.retried = True, False
@@ -300,6 +304,7 @@ class Model:
         queue = self.all.get(s.queue)
         if queue is None:
             return Settled(None, lost=True)
+        self._promote(queue)
         job = queue.jobs.get(s.id)
         if job is None or job.run is None or job.run.token != s.token:
             return self._settled_before(queue, job, s)
@@ -418,6 +423,8 @@ class Model:
         reaped: list[Reaped] = []
         for name in queues:
             queue = self.all.get(name)
+            if queue:
+                self._promote(queue)
             late = [j for j in queue.jobs.values() if j.run and j.run.until <= self.now] if queue else []
             for job in sorted(late, key=lambda j: (j.run.until if j.run else 0, j.time, j.seq)):
                 assert job.run
@@ -444,6 +451,7 @@ class Model:
         job = queue.jobs.get(id) if queue else None
         if queue is None or job is None or (job.end and self._expired(job.end)):
             return Withdrawn("not_found")
+        self._promote(queue)
         if job.end:
             return Withdrawn(job.end.state.value)  # type: ignore[arg-type]
         if job.run is None:
@@ -470,6 +478,7 @@ class Model:
             return False
         if job.end.state is State.COMPLETED:
             return False
+        self._promote(queue)
         queue.time = max(queue.time, self.now)
         new = replace(
             job, end=None, run=None, time=queue.time, seq=queue.next_seq(), due=self.now, error=None, settled=None,

@@ -11,6 +11,7 @@ import msgspec
 
 __all__ = [
     "FINISHED",
+    "MAX_PRIORITY",
     "WAITING",
     "Claim",
     "MoveWhen",
@@ -26,6 +27,8 @@ __all__ = [
 ]
 
 MAX_NAME_BYTES = 512
+#: Priorities lie between this and its negative.
+MAX_PRIORITY = 2**31 - 1
 
 
 class State(StrEnum):

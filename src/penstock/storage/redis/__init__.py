@@ -37,6 +37,7 @@ from penstock.storage.redis.puts import Puts
 from penstock.storage.redis.records import (
     CORRUPT,
     Blobs,
+    fence,
     pack,
     read_claim,
     read_snapshot,
@@ -140,7 +141,7 @@ class RedisStorage:
         todo = list(range(len(asked)))
         while todo:
             calls = [
-                self._call("claim", r.queue, (token, worker, lease, min(r.limit, MAX_BATCH), r.batch))
+                self._call("claim", r.queue, (fence(token), worker, lease, min(r.limit, MAX_BATCH), r.batch))
                 for r in (asked[i] for i in todo)
             ]
             for i, answer in zip(todo, await self._connection.run_many(calls, repeat=False), strict=True):
@@ -192,8 +193,10 @@ class RedisStorage:
 
     async def renew(self, worker: str, held: Sequence[Held], lease: int) -> list[Renewal]:
         answers = [Renewal(False)] * len(held)
-        calls = [(indexes, self._call("renew", queue, (lease, pack([[held[i].id, held[i].token] for i in indexes]))))
-                 for queue, indexes in _by_queue(held)]  # fmt: skip
+        calls: list[tuple[list[int], Any]] = []
+        for queue, indexes in _by_queue(held):
+            named = pack([[held[i].id, fence(held[i].token)] for i in indexes])
+            calls.append((indexes, self._call("renew", queue, (lease, named))))
         if calls:
             given = await self._connection.run_many([call for _, call in calls], repeat=True)
             for (indexes, _), codes in zip(calls, given, strict=True):
@@ -247,7 +250,7 @@ class RedisStorage:
         return await self._run("set_ttl", queue, id, -1 if ttl is None else ttl) == 1
 
     async def report(self, held: Held, progress: bytes) -> bool:
-        return await self._run("report", held.queue, held.id, held.token, progress) == 1
+        return await self._run("report", held.queue, held.id, fence(held.token), progress) == 1
 
     # reads -----------------------------------------------------------------------------------------
 
@@ -263,24 +266,26 @@ class RedisStorage:
     async def find(self, queue: str, state: State | None = None, after: str | None = None, limit: int = 100) -> Page:
         states = FIND_ORDER if state is None else (state,)
         cursor: Cursor | None = read_cursor(after, states)
-        jobs: list[Snapshot] = []
-        while cursor is not None and len(jobs) < limit:
-            want = min(limit - len(jobs), MAX_BATCH)
+        found: list[tuple[Snapshot, Cursor]] = []
+        while cursor is not None and len(found) <= limit:
+            want = min(limit + 1 - len(found), MAX_BATCH)  # one more, to know whether this is the end
             again, following, rows = await self._run("find", queue, cursor.state.value, cursor.place, want)
             if again:
                 continue
-            jobs += self._read_rows(queue, cursor.state, rows)
+            found += self._read_rows(queue, cursor.state, rows)
             cursor = Cursor(cursor.state, following) if following else cursor.next_state(states)
-        return Page(jobs, None if cursor is None else cursor.spell())
+        last = found[limit - 1][1].spell() if len(found) > limit else None
+        return Page([snapshot for snapshot, _ in found[:limit]], last)
 
     @staticmethod
-    def _read_rows(queue: str, state: State, rows: list[Any]) -> list[Snapshot]:
+    def _read_rows(queue: str, state: State, rows: list[Any]) -> list[tuple[Snapshot, Cursor]]:
         now, *rest = rows
-        found = [
-            read_snapshot(queue, id.decode(), int(now), record, run, worker, end, blocked=state is State.BLOCKED)
-            for id, record, run, worker, end in rest
-        ]
-        return [snapshot for snapshot in found if snapshot]
+        read: list[tuple[Snapshot, Cursor]] = []
+        for place, id, *parts in rest:
+            snapshot = read_snapshot(queue, id.decode(), int(now), *parts)
+            if snapshot:
+                read.append((snapshot, Cursor(state, place)))
+        return read
 
     async def peek(self, queue: str) -> Snapshot | None:
         while True:
@@ -316,10 +321,9 @@ class RedisStorage:
         return sorted((read_worker(flat[i], flat[i + 1]) for i in range(0, len(flat), 2)), key=lambda w: w.id)
 
     async def _on_workers(self, name: Literal["beat", "workers"], *args: Any) -> Any:
-        workers = self._keys.workers
-        return await self._connection.run(
-            script(name), [workers, workers], [self._now(), workers, "", *args], repeat=True
-        )
+        keys = [self._keys.ears("workers"), self._keys.names("workers"), self._keys.workers]
+        args = [self._now(), self._keys.workers, "", *args]
+        return await self._connection.run(script(name), keys, args, repeat=True)
 
     # hints and feeds -------------------------------------------------------------------------------
 

@@ -56,7 +56,7 @@ class Keys:
         self.namespace = spell(namespace)
         self.cluster = cluster
         self.schema = f"{self.namespace}:schema"
-        self.workers = f"{self.namespace}:workers"
+        self.workers = f"{self.namespace}:{{workers}}:present"
         self.families = f"{self.namespace}:families"
         self.events = f"{self.namespace}:events"
         self._prefixes: dict[str, str] = {}

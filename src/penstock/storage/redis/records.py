@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import Callable
+from hashlib import blake2b
 from struct import Struct, error
 from typing import Any
 
@@ -26,6 +28,7 @@ from penstock.storage.base import (
 __all__ = [
     "CORRUPT",
     "Blobs",
+    "fence",
     "pack",
     "read_claim",
     "read_note",
@@ -41,7 +44,7 @@ _END = Struct(">BHIHIHIBBH")
 _RUN = Struct(">BBHIH")
 _TIMES = Struct(">HIHI")
 _NOTE = Struct(">HIH")
-_RETRIED, _SETTLED = 1, 4
+_SETTLED = 4
 _ENDS = {1: State.COMPLETED, 2: State.FAILED, 3: State.CANCELLED}
 _MOVES = {False: 0, True: 1, "if_later": 2, "if_earlier": 3}
 
@@ -54,6 +57,13 @@ _encode = msgspec.msgpack.Encoder().encode
 def pack(value: object) -> bytes:
     """Any arguments of a script as msgpack."""
     return _encode(value)
+
+
+def fence(token: str) -> str:
+    """A token as the 16 characters that records hold: itself, if it is one of `new_token`."""
+    if len(token) == 16 and token.isascii():
+        return token
+    return urlsafe_b64encode(blake2b(token.encode(), digest_size=12).digest()).decode()
 
 
 def _update_code(update: Update | None) -> int:
@@ -110,7 +120,7 @@ def spell_settlement(s: Settlement, prefix: Callable[[str], str], blobs: Blobs) 
             more = ["l"]
         case Stall():
             more = ["s"]
-    return [s.id, s.token, *more]
+    return [s.id, fence(s.token), *more]
 
 
 def read_claim(queue: str, id: str, token: str, record: bytes, batch: int) -> Claim | None:
@@ -147,7 +157,7 @@ def _sections(record: bytes, head: tuple[Any, ...]) -> tuple[str | None, bytes, 
 
 def read_snapshot(
     queue: str, id: str, now: int, record: bytes, run: bytes | None, worker: bytes | None, end: bytes | None,
-    *, blocked: bool = False,
+    waiting: bytes | None,
 ) -> Snapshot | None:  # fmt: skip
     """Everything known about a job, or None when it has been kept for long enough."""
     ended = _read_end(end) if end else {}
@@ -161,22 +171,17 @@ def read_snapshot(
         shown = ended or {"state": State.FAILED}
         shown["error"] = CORRUPT.encode()
         return Snapshot(queue=queue, id=id, payload=record, **shown)
-    due = head[7] << 32 | head[8]
     if ended:
         known: dict[str, Any] = ended
     elif run:
         known = {"state": State.RUNNING, "worker": worker.decode() if worker else None, **_read_run(run)}
-    elif blocked:
-        known = {"state": State.BLOCKED}
-    elif due <= now:
-        known = {"state": State.QUEUED}
     else:
-        known = {"state": State.RETRYING if head[1] & _RETRIED else State.SCHEDULED}
+        known = {"state": State(waiting.decode()) if waiting else State.QUEUED}
     if not ended:
         known["error"] = last_error or None
     return Snapshot(
         queue=queue, id=id, payload=payload, group=group, priority=head[2], headers=headers, limits=limits,
-        created=head[9] << 32 | head[10], run_at=due, attempts=head[11] + (counted & 1), retries=head[12],
+        created=head[9] << 32 | head[10], run_at=head[7] << 32 | head[8], attempts=head[11] + (counted & 1), retries=head[12],
         stalls=head[13] + (counted >> 2 & 1), timeouts=head[14] + (counted >> 1 & 1), **known,
     )  # fmt: skip
 

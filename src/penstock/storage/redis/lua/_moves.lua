@@ -82,11 +82,6 @@ local function place(q, id, j)
   regroup(q, j.group, rank(0, now, j.seq))
 end
 
-local function waiting_state(j)
-  if j.due <= now then return 'queued' end
-  return j.retried and 'retrying' or 'scheduled'
-end
-
 local function add_waiter(q, id, waiter)
   if not waiter then return end
   local channels = call('HGET', q.waits, id) or ''
@@ -125,12 +120,13 @@ local function create(q, e)
   place(q, e.id, j)
   add_waiter(q, e.id, e.waiter)
   note('enqueued', q, e.id, 0)
-  local state = waiting_state(j)
+  local state = waiting_state(q, e.id, j)
   return { state, state }
 end
 
 -- nothing -> queued / scheduled / blocked, or updated, or the existing state
 local function put_one(q, e)
+  promote(q)
   local rec = call('HGET', q.jobs, e.id)
   if not rec then return create(q, e) end
   local ended = call('HGET', q.ends, e.id)
@@ -154,12 +150,12 @@ local function put_one(q, e)
     call('HDEL', q.jobs, e.id)
     return create(q, e)
   end
-  if not e.update then return { 'duplicate', waiting_state(j) } end
+  if not e.update then return { 'duplicate', waiting_state(q, e.id, j) } end
   leave(q, e.id, j)
   apply(j, e, e.update)
   place(q, e.id, j)
   note('updated', q, e.id, j.attempts)
-  return { 'updated', waiting_state(j) }
+  return { 'updated', waiting_state(q, e.id, j) }
 end
 
 -- Ending -------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ local FOREVER = 281474976710655
 local COUNT_ATTEMPT, COUNT_TIMEOUT, COUNT_STALL = 1, 2, 4
 local CANCEL = { refuse = 0, forget = 1, signal = 2, kill = 3 }
 local GONE_MS = 60000
+local FAILED_MS = 604800000 -- how long a job with a damaged record is kept
 local PROMOTE = 1000
 local WAKE_MS = 60000
 
@@ -191,6 +192,15 @@ local function hold(q, group, by)
   if group and call('HINCRBY', q.holds, group, by) <= 0 then call('HDEL', q.holds, group) end
 end
 
+-- A job is queued when its time has come, and stays so if the clock is set back.
+local function waiting_state(q, id, j)
+  if j.due > now then
+    if call('ZSCORE', q.scheduled, due_member(j, id)) then return 'scheduled' end
+    if call('ZSCORE', q.retrying, due_member(j, id)) then return 'retrying' end
+  end
+  return 'queued'
+end
+
 -- Into the ready order, its lane, or the line of those whose time has not come.
 local function enter(q, id, j)
   if j.due > now then
@@ -234,8 +244,11 @@ local function promote_from(q, line, retried)
   return #due == PROMOTE
 end
 
--- True when there may be more: exact order needs them all before anything is handed out.
+-- True when there may be more: exact order needs them all before anything is handed out. Whatever
+-- gives a group its turn promotes first, so that nobody's looking makes a difference to the order.
 local function promote(q)
+  if rawget(q, 'promoted') then return false end
+  q.promoted = true
   local fresh, retried = promote_from(q, q.scheduled, false), promote_from(q, q.retrying, true)
   return fresh or retried
 end

@@ -47,6 +47,7 @@ local function cancel_one(id)
   return 'cancelled', 0
 end
 
+promote(q)
 local gives = {}
 for i = 6, #ARGV do
   local status, running = cancel_one(ARGV[i])

@@ -29,7 +29,7 @@ local function set_aside(id, rec)
   end
   corrupt[#corrupt + 1] = id
   local number = call('HINCRBY', q.meta, 'finished', 1)
-  local expires = now + 604800000
+  local expires = now + FAILED_MS
   call('HSET', q.ends, id, build_end('failed', expires, number, 0, '', '', ''))
   call('ZADD', q.failed, 0, end_member(expires, number, id))
   tell(q, id)

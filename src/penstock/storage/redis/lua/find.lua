@@ -1,77 +1,74 @@
 -- find: ids of one state after a cursor, in the order that FIND_ORDER in base.py describes
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds batches completed failed cancelled meta wake
 -- args: state cursor (empty: from the start) limit
--- gives: {again, cursor or false, {now, {id, record, run or false, worker or false, end or false}, ...}}
+-- gives: {again, cursor to go on with or false, {now, {place, id, record, run or false, worker or false, end or false, state}, ...}}
 local q = queue_at(ARGV[2], ARGV[3])
 local state, cursor, limit = ARGV[4], ARGV[5], tonumber(ARGV[6])
 if promote(q) then return { 1, false, { now } } end
 
-local function page(key, from, first, until_member)
-  local members = call('ZRANGEBYLEX', key, from, until_member or '+', 'LIMIT', 0, limit)
-  local ids = {}
-  for i, member in ipairs(members) do ids[i] = sub(member, first) end
-  return members, ids
+local ids, places = {}, {}
+local function found(id, place_of)
+  ids[#ids + 1] = id
+  places[#places + 1] = place_of
 end
 
 -- Jobs without a group lie in the ready order among the lanes' turns; then come the lanes.
 local function queued()
   if sub(cursor, 1, 1) ~= 'L' then
-    local members = call('ZRANGEBYLEX', q.ready, cursor == '' and '-' or '(' .. sub(cursor, 2), '+', 'LIMIT', 0, limit)
-    local ids = {}
+    local from = cursor == '' and '-' or '(' .. sub(cursor, 2)
+    local members = call('ZRANGEBYLEX', q.ready, from, '+', 'LIMIT', 0, limit)
     for _, member in ipairs(members) do
-      if byte(member, 17) == 106 then ids[#ids + 1] = sub(member, 18) end
+      if byte(member, 17) == 106 then found(sub(member, 18), 'R' .. member) end
     end
-    if #members == limit then return 'R' .. members[#members], ids end
-    return 'L', ids
+    return #members == limit and 'R' .. members[#members] or 'L'
   end
   local from = #cursor > 1 and '(' .. sub(cursor, 2) or '-'
   local members = call('ZRANGEBYLEX', q.lanes, from, '+', 'LIMIT', 0, limit)
-  local ids = {}
-  for i, member in ipairs(members) do ids[i] = sub(member, 15 + unpack_head('>H', member)) end
-  return #members == limit and 'L' .. members[#members] or false, ids
+  for _, member in ipairs(members) do found(sub(member, 15 + unpack_head('>H', member)), 'L' .. member) end
+  return #members == limit and 'L' .. members[#members] or false
 end
 
 -- What runs, and what is blocked behind it, is no more than the workers hold: sort it here.
 local function held(key, blocked)
-  local found, after = {}, tonumber(cursor) or 0
+  local all, after = {}, tonumber(cursor) or 0
   for _, id in ipairs(call('HKEYS', key)) do
-    local rec = blocked and sub(call('HGET', key, id), 2) or call('HGET', q.jobs, id)
-    local j = parse(rec) or { seq = 0 }
-    if j.seq > after then found[#found + 1] = { id = id, seq = j.seq } end
+    local j = parse(blocked and sub(call('HGET', key, id), 2) or call('HGET', q.jobs, id)) or { seq = 0 }
+    if j.seq > after then all[#all + 1] = { id = id, seq = j.seq } end
   end
-  table.sort(found, function(a, b) return a.seq < b.seq end)
-  local ids = {}
-  for i = 1, math.min(limit, #found) do ids[i] = found[i].id end
-  return #found > limit and tostring(found[limit].seq) or false, ids
+  table.sort(all, function(a, b) return a.seq < b.seq end)
+  for i = 1, math.min(limit, #all) do found(all[i].id, tostring(all[i].seq)) end
+  return #all > limit and places[limit] or false
 end
 
 local function line()
-  local from = '(' .. cursor
-  if cursor == '' then from = '[' .. pack('>I6', now + 1) end
-  local members, ids = page(q[state], from, 13)
-  return #members == limit and members[#members] or false, ids
+  local from = cursor == '' and '[' .. pack('>I6', now + 1) or '(' .. cursor
+  local members = call('ZRANGEBYLEX', q[state], from, '+', 'LIMIT', 0, limit)
+  for _, member in ipairs(members) do found(sub(member, 13), member) end
+  return #members == limit and members[#members] or false
 end
 
-local next_cursor, ids
+local following
 if state == 'queued' then
-  next_cursor, ids = queued()
+  following = queued()
 elseif state == 'running' then
-  next_cursor, ids = held(q.runs, false)
+  following = held(q.runs, false)
 elseif state == 'blocked' then
-  next_cursor, ids = held(q.blocked, true)
+  following = held(q.blocked, true)
 else
-  next_cursor, ids = line()
+  following = line()
 end
+
 local rows = { now }
-for _, id in ipairs(ids) do
+for i, id in ipairs(ids) do
+  local rec, run, ended
   if state == 'blocked' then
-    rows[#rows + 1] = { id, sub(call('HGET', q.blocked, id), 2), false, false, false }
+    rec = sub(call('HGET', q.blocked, id), 2)
   else
-    local rec = call('HGET', q.jobs, id)
-    if rec then
-      local run = call('HGET', q.runs, id)
-      rows[#rows + 1] = { id, rec, run, run and call('HGET', q.batches, 'w' .. sub(run, 1, 16)), call('HGET', q.ends, id) }
-    end
+    rec, run, ended = call('HGET', q.jobs, id), call('HGET', q.runs, id), call('HGET', q.ends, id)
+  end
+  local worker = run and call('HGET', q.batches, 'w' .. sub(run, 1, 16))
+  if rec then
+    rows[#rows + 1] = { places[i], id, rec, run or false, worker or false, ended or false, state }
   end
 end
-return { 0, next_cursor, rows }
+return { 0, following, rows }

@@ -1,14 +1,16 @@
 -- get: jobs by id
--- keys: jobs runs ends batches
+-- keys: jobs runs ends batches scheduled retrying
 -- args: ids...
--- gives: {now, {record, run or false, worker or false, end or false} or 0, ...}
+-- gives: {now, {record, run or false, worker or false, end or false, state if it waits or false} or 0, ...}
 local q = queue_at(ARGV[2], ARGV[3])
 local gives = { now }
 for i = 4, #ARGV do
   local rec = call('HGET', q.jobs, ARGV[i])
   if rec then
     local run = call('HGET', q.runs, ARGV[i])
-    gives[#gives + 1] = { rec, run, run and call('HGET', q.batches, 'w' .. sub(run, 1, 16)), call('HGET', q.ends, ARGV[i]) }
+    local worker, ended = run and call('HGET', q.batches, 'w' .. sub(run, 1, 16)), call('HGET', q.ends, ARGV[i])
+    local j = not run and not ended and parse(rec)
+    gives[#gives + 1] = { rec, run, worker, ended, j and waiting_state(q, ARGV[i], j) }
   else
     gives[#gives + 1] = 0
   end

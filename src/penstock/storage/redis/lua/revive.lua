@@ -20,6 +20,7 @@ local function revive_one(id)
   return 1
 end
 
+promote(q)
 local gives = {}
 for i = 4, #ARGV do gives[#gives + 1] = revive_one(ARGV[i]) end
 return gives

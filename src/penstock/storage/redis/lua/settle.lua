@@ -37,7 +37,7 @@ local function settled_before(s)
   end
   if call('HEXISTS', q.runs, id) == 1 then return 0 end
   local j = parse(call('HGET', q.jobs, id))
-  if j and j.settled == token .. kind then return waiting_state(j) end
+  if j and j.settled == token .. kind then return waiting_state(q, id, j) end
   return 0
 end
 
@@ -52,7 +52,7 @@ local function give_back_run(id, run, j, kind, name)
   drop_run(q, id, run)
   j.settled = run.token .. kind
   give_back(q, id, j, name, run.worker)
-  return waiting_state(j)
+  return waiting_state(q, id, j)
 end
 
 local function retry(id, run, j, s)
@@ -73,13 +73,14 @@ end
 
 local function settle_one(s)
   local id, token, kind = s[1], s[2], s[3]
+  promote(q)
   local held = call('HGET', q.runs, id)
   if not held or sub(held, 1, 16) ~= token then return settled_before(s) end
   local run = parse_run(held)
   run.worker = call('HGET', q.batches, 'w' .. token) or ''
   local j = parse(call('HGET', q.jobs, id))
   if not j then -- its record was damaged while it ran: it ends here, the bytes are kept
-    return finish_run(id, run, { attempts = 0 }, 'failed', 604800000, kind == 'f' and blob(s[5]) or '', 0)
+    return finish_run(id, run, { attempts = 0 }, 'failed', FAILED_MS, kind == 'f' and blob(s[5]) or '', 0)
   end
   if kind == 'c' then
     finish_run(id, run, j, 'completed', ttl_of(s[4]), blob(s[5]), 0)
