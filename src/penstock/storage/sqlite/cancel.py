@@ -7,6 +7,7 @@ from typing import cast
 
 from penstock.storage.base import CANCEL_MODES, CancelMode, Withdrawn
 from penstock.storage.sqlite.ends import finish
+from penstock.storage.sqlite.lanes import promote
 from penstock.storage.sqlite.records import BLOCKED, RUNNING, STATES, Job, Place
 from penstock.storage.sqlite.tx import Queue, Tx
 
@@ -21,6 +22,7 @@ def cancel(tx: Tx, name: str, ids: Sequence[str], running: CancelMode, ttl: int 
     queue = tx.queue(name)
     if queue is None:
         return [_NOT_FOUND for _ in ids]
+    promote(tx, queue)
     return [_cancel(tx, queue, id, running, ttl) for id in ids]
 
 

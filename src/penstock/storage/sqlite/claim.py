@@ -22,6 +22,8 @@ QUARANTINE_MS = 7 * 24 * 3600 * 1000
 Row = tuple[Any, ...]
 N, ID, PAYLOAD, GROUP, HEADERS, LIMITS, NUMBERS, SOLO = 3, 4, 5, 6, 7, 8, slice(9, 16), 15
 
+_INT = {int}
+
 Corrupt = list[tuple[str, str]]
 
 
@@ -34,7 +36,7 @@ def claim(tx: Tx, requests: Sequence[Request], worker: str, lease: int, token: s
         queue = tx.queue(request.queue)
         if queue is None or queue.paused is not None:
             continue
-        more = promote(tx, queue)
+        more = promote(tx, queue, wake=False)
         batches, left = _batches(tx, queue, request.limit, request.batch, corrupt)
         _start(tx, queue, batches, worker, tx.now + lease, token)
         for number, batch in enumerate(batches):
@@ -134,7 +136,7 @@ def _readable(tx: Tx, queue: Queue, row: Row) -> bool:
         type(row[PAYLOAD]) is bytes
         and type(row[HEADERS]) is bytes
         and type(row[LIMITS]) is bytes
-        and all(type(value) is int for value in row[NUMBERS])
+        and {*map(type, row[NUMBERS])} == _INT
     )
 
 

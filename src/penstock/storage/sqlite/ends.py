@@ -28,7 +28,7 @@ def finish(
     if ttl == 0 or successor:
         tx.do("job_drop", job.n)
         if token:
-            tx.do("settle_gone", queue.k, job.id, token, place, tx.now + GONE_MS)
+            tx.rows("settle_gone", [(queue.k, job.id, token, place, tx.now + GONE_MS)])
     else:
         job.place, job.token, job.worker, job.expires = place, token, worker, expiry(ttl, tx.now)
         job.number, job.finished, job.result, job.error = queue.finished, tx.now, result, error

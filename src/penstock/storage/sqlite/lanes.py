@@ -68,32 +68,40 @@ def enter_if_due(tx: Tx, queue: Queue, job: Job, held: bool) -> None:
     regroup(tx, queue, job.grp, (tx.now, job.seq))
 
 
-def promote(tx: Tx, queue: Queue) -> bool:
+def promote(tx: Tx, queue: Queue, wake: bool = True) -> bool:
     """Let the jobs whose time has come enter: fresh ones before retried ones, each by due time.
 
-    Bounded: True says that more are waiting to enter.
+    Every verb that changes a queue begins with it, so that nobody's looking makes a difference to
+    the order; once in a transaction is enough, since its clock stands still. Bounded: True says
+    that more are waiting to enter (or, in a transaction that must not write, that some are).
     """
-    left = PROMOTE_MAX
+    if queue.promoted:
+        return False
+    if tx.one("promote_left", queue.k, tx.now) is None:
+        queue.promoted = True
+        return False
+    if not tx.write:
+        return True
+    left, entered = PROMOTE_MAX, 0
     for retried in (0, 1):
-        while True:
-            rows = tx.all("promote_due", queue.k, retried, tx.now, PROMOTE_STEP)
-            if not rows:
-                break
-            if not tx.write or left <= 0:
-                return True
+        while left > 0 and (rows := tx.all("promote_due", queue.k, retried, tx.now, PROMOTE_STEP)):
             left -= len(rows)
-            _promote(tx, queue, rows, retried)
-            if len(rows) < PROMOTE_STEP:
-                break
-    return False
+            entered += _promote(tx, queue, rows, retried)
+    queue.promoted = left > 0
+    if wake:
+        tx.work(queue, entered)
+    return not queue.promoted
 
 
-def _promote(tx: Tx, queue: Queue, rows: list[tuple[int, str | None, int, int]], retried: int) -> None:
-    tx.many("promote_enter", [(READY if group is None else LANE, n) for n, group, _, _ in rows])
+def _promote(tx: Tx, queue: Queue, rows: list[tuple[int, str | None, int, int]], retried: int) -> int:
+    """A step of promotion; answers how many jobs and groups may be handed out by it."""
+    plain = [n for n, group, _, _ in rows if group is None]
+    tx.among("promote_enter", (READY,), plain)
+    tx.among("promote_enter", (LANE,), [n for n, group, _, _ in rows if group is not None])
     grouped = [(queue.k, group, due, seq) for _, group, due, seq in rows if group is not None]
     if not retried:
-        tx.many("lane_wake", grouped)
-        return
+        return len(plain) + tx.rows("lane_wake", grouped)
     for _, group, due, seq in grouped:
         hold(tx, queue, group, -1)
         regroup(tx, queue, group, (due, seq))
+    return len(plain)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from penstock.job import MoveWhen, NewJob, State, Update
 from penstock.storage.base import Put, PutStatus
-from penstock.storage.sqlite.lanes import enter_if_due
+from penstock.storage.sqlite.lanes import enter_if_due, promote
 from penstock.storage.sqlite.records import (
     BLOCKED,
     LANE,
@@ -33,6 +33,8 @@ Wakes = dict[str, list[Row]]
 
 def put(tx: Tx, jobs: Sequence[NewJob]) -> list[Put]:
     """Accept jobs in order. New ones are gathered and inserted together; the others one by one."""
+    for name in {new.queue for new in jobs}:
+        promote(tx, tx.need(name))
     known = _known(tx, jobs)
     rows: list[Row] = []
     wakes: Wakes = {}
@@ -70,7 +72,7 @@ def _insert(tx: Tx, rows: list[Row], wakes: Wakes) -> None:
         tx.rows("put_insert", rows)
         rows.clear()
     for name, groups in wakes.items():
-        tx.work(tx.need(name), tx.many("lane_wake", groups))
+        tx.work(tx.need(name), tx.rows("lane_wake", groups))
     wakes.clear()
 
 

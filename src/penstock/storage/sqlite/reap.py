@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from penstock.job import State
 from penstock.storage.base import Reaped
 from penstock.storage.sqlite.ends import finish, give_back
+from penstock.storage.sqlite.lanes import promote
 from penstock.storage.sqlite.records import Job, Place, state_of
 from penstock.storage.sqlite.tx import Tx
 
@@ -18,8 +19,10 @@ def reap(tx: Tx, queues: Sequence[str], limit: int) -> list[Reaped]:
     reaped: list[Reaped] = []
     for name in queues:
         queue = tx.queue(name)
-        for row in tx.all("reap_late", queue.k, tx.now, limit) if queue else ():
-            assert queue is not None
+        if queue is None:
+            continue
+        promote(tx, queue)
+        for row in tx.all("reap_late", queue.k, tx.now, limit):
             job = Job(*row)
             worker = job.worker or ""
             job.stalls += 1

@@ -105,8 +105,8 @@ def state_of(job: Job, now: int) -> State:
     state = STATES.get(job.place)
     if state is not None:
         return state
-    if job.due <= now:
-        return State.QUEUED
+    if job.place != LATER or job.due <= now:
+        return State.QUEUED  # one that has entered stays so if the clock is set back
     return State.RETRYING if job.retried else State.SCHEDULED
 
 

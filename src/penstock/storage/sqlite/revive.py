@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.storage.sqlite.lanes import enter_if_due
+from penstock.storage.sqlite.lanes import enter_if_due, promote
 from penstock.storage.sqlite.records import BLOCKED, Place
 from penstock.storage.sqlite.tx import Queue, Tx
 
@@ -14,7 +14,10 @@ __all__ = ["revive"]
 def revive(tx: Tx, name: str, ids: Sequence[str]) -> list[bool]:
     """Start ended jobs anew; False for those that are not there, not ended, or completed."""
     queue = tx.queue(name)
-    return [queue is not None and _revive(tx, queue, id) for id in ids]
+    if queue is None:
+        return [False for _ in ids]
+    promote(tx, queue)
+    return [_revive(tx, queue, id) for id in ids]
 
 
 def _revive(tx: Tx, queue: Queue, id: str) -> bool:

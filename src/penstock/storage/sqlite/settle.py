@@ -8,7 +8,7 @@ from typing import Any
 from penstock.job import State
 from penstock.storage.base import Cancel, Complete, Fail, Release, Retried, Settled, Settlement, Stall
 from penstock.storage.sqlite.ends import GONE_MS, finish, give_back
-from penstock.storage.sqlite.lanes import hold, regroup
+from penstock.storage.sqlite.lanes import hold, promote, regroup
 from penstock.storage.sqlite.put import put
 from penstock.storage.sqlite.records import BLOCKED, RUNNING, STATES, Job, Place, expiry, state_of
 from penstock.storage.sqlite.tx import Queue, Tx
@@ -28,32 +28,25 @@ _LOST = Settled(None, lost=True)
 _COMPLETED = Settled(State.COMPLETED)
 
 Key = tuple[str, str]
-
-
-class _Known:
-    """What `settle_known` tells of one id: the row, and whether a successor waits behind it."""
-
-    __slots__ = ("behind", "row")
-
-    def __init__(self) -> None:
-        self.row: tuple[Any, ...] | None = None
-        self.behind = False
+#: A row of `settle_known`: id, twin, n, place, token, worker, grp, attempts.
+Row = tuple[Any, ...]
 
 
 def settle(tx: Tx, settlements: Sequence[Settlement]) -> list[Settled]:
     """Settle in order. Plain completions are gathered and written together; the others one by one."""
+    for name in {s.queue for s in settlements}:
+        if queue := tx.queue(name):
+            promote(tx, queue)
     known = _look(tx, settlements)
     done = _Completions(tx)
     answers: list[Settled] = []
     for s in settlements:
         end = s.end
-        seen = known.pop((s.queue, s.id), None)
-        if seen is not None and type(end) is Complete and not end.then and not seen.behind:
-            row = seen.row
-            if row is not None and row[3] == RUNNING and row[4] == s.token:
-                done.add(s, end, row)
-                answers.append(_COMPLETED)
-                continue
+        row = known.pop((s.queue, s.id), None)
+        if row is not None and row[4] == s.token and type(end) is Complete and not end.then:
+            done.add(s, end, row)
+            answers.append(_COMPLETED)
+            continue
         done.write()
         answers.append(_settle(tx, s))
         for new in getattr(end, "then", ()):
@@ -62,25 +55,20 @@ def settle(tx: Tx, settlements: Sequence[Settlement]) -> list[Settled]:
     return answers
 
 
-def _look(tx: Tx, settlements: Sequence[Settlement]) -> dict[Key, _Known]:
-    """The rows of plain completions, if there are several: one is as fast by itself."""
+def _look(tx: Tx, settlements: Sequence[Settlement]) -> dict[Key, Row]:
+    """The rows of runs that may simply be completed: no successor waits behind them."""
     asked: dict[str, list[str]] = {}
     for s in settlements:
         if type(s.end) is Complete and not s.end.then:
             asked.setdefault(s.queue, []).append(s.id)
-    known: dict[Key, _Known] = {}
+    known: dict[Key, Row] = {}
     for name, ids in asked.items():
         queue = tx.queue(name)
-        if queue is None:
-            continue
-        for row in tx.among("settle_known", (queue.k,), ids):
-            seen = known.get((name, row[0]))
-            if seen is None:
-                seen = known[name, row[0]] = _Known()
+        rows = tx.among("settle_known", (queue.k,), ids) if queue else []
+        known.update(((name, row[0]), row) for row in rows if row[3] == RUNNING)
+        for row in rows:
             if row[1]:
-                seen.behind = True
-            else:
-                seen.row = row
+                known.pop((name, row[0]), None)
     return known
 
 
@@ -93,7 +81,7 @@ class _Completions:
         self.dropped: list[int] = []
         self.gone: list[tuple[object, ...]] = []
 
-    def add(self, s: Settlement, end: Complete, row: tuple[Any, ...]) -> None:
+    def add(self, s: Settlement, end: Complete, row: Row) -> None:
         tx = self.tx
         queue = tx.need(s.queue)
         _, _, n, _, _, worker, group, attempts = row
@@ -114,13 +102,13 @@ class _Completions:
 
     def write(self) -> None:
         if self.kept:
-            self.tx.many("settle_complete", self.kept)
+            self.tx.rows("settle_complete", self.kept)
             self.kept.clear()
         if self.dropped:
             self.tx.among("settle_drop", (), self.dropped)
             self.dropped.clear()
         if self.gone:
-            self.tx.many("settle_gone", self.gone)
+            self.tx.rows("settle_gone", self.gone)
             self.gone.clear()
 
 

@@ -1,5 +1,5 @@
 -- Every statement, named and grouped by the verb that uses it. `{job}` stands for the columns of a
--- whole record, `{list}` for as many question marks as there are values.
+-- whole record, `{list}` for as many question marks as there are values, `{rows}` for as many rows of them.
 
 -- queues ------------------------------------------------------------------------------------------
 
@@ -58,7 +58,7 @@ VALUES {rows}
 
 -- name: lane_wake
 -- An idle group comes into the rotation; one that is held or in it stays as it is.
-INSERT OR IGNORE INTO lanes (queue, grp, turn_time, turn_seq) VALUES (?, ?, ?, ?)
+INSERT OR IGNORE INTO lanes (queue, grp, turn_time, turn_seq) VALUES {rows}
 
 -- name: lane_hold
 -- The number of jobs that hold a group changes.
@@ -89,7 +89,7 @@ ORDER BY due, seq LIMIT ?
 
 -- name: promote_enter
 -- They enter the ready order (1) or their lane (2).
-UPDATE jobs SET place = ?, retried = 0 WHERE n = ?
+UPDATE jobs SET place = ?, retried = 0 WHERE n IN ({list})
 
 -- name: promote_left
 -- Whether some job's time has come unseen.
@@ -139,7 +139,8 @@ SELECT id, twin, n, place, token, worker, grp, attempts FROM jobs WHERE queue = 
 
 -- name: settle_complete
 -- running → completed.
-UPDATE jobs SET place = 5, expires = ?, number = ?, finished = ?, result = ?, error = NULL, cancel = NULL WHERE n = ?
+UPDATE jobs SET place = 5, expires = column1, number = column2, finished = column3, result = column4, error = NULL
+FROM (VALUES {rows}) WHERE n = column5
 
 -- name: settle_drop
 -- running → completed and not kept.
@@ -147,7 +148,7 @@ DELETE FROM jobs WHERE n IN ({list})
 
 -- name: settle_gone
 -- Remember that a token has settled a job that is not kept.
-INSERT OR REPLACE INTO gone (queue, id, token, place, expires) VALUES (?, ?, ?, ?, ?)
+INSERT OR REPLACE INTO gone (queue, id, token, place, expires) VALUES {rows}
 
 -- name: settle_before
 -- How a token has settled a job that was not kept.
