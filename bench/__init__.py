@@ -1,0 +1,1 @@
+"""Benchmarks: one file per workload, each measured on servers of its own."""
