@@ -345,7 +345,8 @@ def walk(kind: type[Walk], backend: Backend, examples: int, *, derandomize: bool
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples, stateful_step_count=STEPS, deadline=None, derandomize=derandomize, database=None, report_multiple_bugs=False,
+            max_examples=examples, stateful_step_count=STEPS, deadline=None, derandomize=derandomize,
+            database=None, report_multiple_bugs=False,
             print_blob=True, phases=[Phase.explicit, Phase.generate, Phase.target, Phase.shrink],
             suppress_health_check=list(HealthCheck),
         ),

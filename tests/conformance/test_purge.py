@@ -129,6 +129,19 @@ async def test_nothing_is_left_of_a_thousand_jobs(backend: Backend, storage: Sto
     assert len(backend.leftovers()) <= before
 
 
+@pytest.mark.beyond_model
+async def test_a_queue_that_was_used_up_leaves_nothing(backend: Backend, storage: Storage, clock: Clock) -> None:
+    """A queue whose jobs are all done and forgotten takes no room after a purge (invariant 9, QF-D17)."""
+    names = [f"q{n}" for n in range(20)]
+    await storage.put([new(name, "a", group="g") for name in names])
+    for name in names:
+        await settle1(storage, complete(await claim1(storage, name), ttl=0))
+    clock.advance(ms=2 * MINUTE)
+    while await storage.purge(names):
+        pass
+    assert backend.leftovers() == []
+
+
 async def test_a_purged_id_can_be_used_again(storage: Storage, clock: Clock) -> None:
     """A purged job leaves its id free."""
     await put1(storage, "q", "a")

@@ -1,0 +1,138 @@
+"""Time is the storage's clock, in whole milliseconds, and may be set back."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from penstock.job import State
+from penstock.storage.base import Storage
+from tests.support import (
+    HOUR,
+    LEASE,
+    SECOND,
+    T0,
+    Backend,
+    Clock,
+    claim1,
+    claim_all,
+    complete,
+    get1,
+    ids,
+    new,
+    put1,
+    run_order,
+    settle1,
+    state_of,
+    tally,
+)
+
+
+async def test_order_survives_a_clock_that_is_set_back(storage: Storage, clock: Clock) -> None:
+    """Jobs accepted after the clock went back stand behind those before."""
+    await put1(storage, "q", "a")
+    clock.advance(ms=-5 * SECOND)
+    await put1(storage, "q", "b")
+    clock.advance(ms=SECOND)
+    await put1(storage, "q", "c")
+    assert await run_order(storage) == ["a", "b", "c"]
+
+
+async def test_a_lane_survives_a_clock_that_is_set_back(storage: Storage, clock: Clock) -> None:
+    """A group keeps its order when the clock goes back."""
+    await put1(storage, "q", "a", group="g")
+    clock.advance(ms=-5 * SECOND)
+    await put1(storage, "q", "b", group="g")
+    assert await run_order(storage) == ["a", "b"]
+
+
+async def test_a_job_that_was_due_is_still_given(storage: Storage, clock: Clock) -> None:
+    """A job accepted as due is not taken out of the line by a clock that is set back."""
+    await put1(storage, "q", "a")
+    clock.advance(ms=-SECOND)
+    assert ids(await claim_all(storage)) == ["a"]
+
+
+async def test_all_reads_agree_after_the_clock_was_set_back(storage: Storage, clock: Clock) -> None:
+    """Whatever a waiting job's state is now, get, find and counts say the same."""
+    await put1(storage, "q", "a")
+    clock.advance(ms=-SECOND)
+    state = await state_of(storage)
+    assert state is not None
+    assert await storage.counts("q") == tally(**{state.value: 1})
+    assert [job.state for job in (await storage.find("q")).jobs] == [state]
+
+
+async def test_a_lease_is_not_ended_by_a_clock_that_is_set_back(storage: Storage, clock: Clock) -> None:
+    """A clock that goes back delays the sweep and ends nothing early."""
+    await put1(storage, "q", "a")
+    await claim1(storage)
+    clock.advance(ms=-HOUR)
+    assert await storage.reap(["q"]) == []
+    clock.advance(ms=HOUR + LEASE)
+    assert len(await storage.reap(["q"])) == 1
+
+
+async def test_a_result_survives_a_clock_that_is_set_back(storage: Storage, clock: Clock) -> None:
+    """A clock that goes back forgets nothing early."""
+    await put1(storage, "q", "a")
+    await settle1(storage, complete(await claim1(storage), ttl=SECOND))
+    clock.advance(ms=-HOUR)
+    assert await storage.purge(["q"]) == 0
+    assert (await get1(storage)).result == b"r"
+
+
+async def test_jobs_of_one_millisecond_keep_their_order(storage: Storage) -> None:
+    """Separate puts within one millisecond are ordered by their sequence."""
+    names = [f"{n * 7919 % 100:02}" for n in range(60)]
+    for name in names:
+        await put1(storage, "q", name)
+    assert ids(await claim_all(storage)) == names
+
+
+@pytest.mark.beyond_model
+async def test_every_millisecond_is_exact(storage: Storage, clock: Clock) -> None:
+    """No millisecond of the clock is rounded to its neighbour."""
+    seen: list[int] = []
+    for ms in range(0, 1000, 7):
+        clock.ms = T0 + ms
+        seen.append(await storage.time() - T0)
+    assert seen == list(range(0, 1000, 7))
+
+
+async def test_every_due_time_is_exact(storage: Storage, clock: Clock) -> None:
+    """A job is due in the very millisecond it was asked for."""
+    for ms in range(1, 1000, 13):
+        clock.ms = T0
+        await put1(storage, "q", "a", delay=ms)
+        clock.ms = T0 + ms - 1
+        assert await state_of(storage) == State.SCHEDULED, ms
+        clock.ms = T0 + ms
+        assert await state_of(storage) == State.QUEUED, ms
+        await storage.cancel("q", ["a"])
+
+
+@pytest.mark.beyond_model
+async def test_two_users_of_one_storage_have_one_time(storage: Storage, peer: Storage, clock: Clock) -> None:
+    """What one accepts, another finds due at the same moment."""
+    await put1(storage, "q", "a", delay=SECOND)
+    assert await claim_all(peer) == []
+    clock.advance(seconds=1)
+    assert ids(await claim_all(peer)) == ["a"]
+
+
+@pytest.mark.beyond_model
+async def test_without_a_clock_the_storages_own_time_counts(backend: Backend) -> None:
+    """A storage that was given no clock tells the real time in milliseconds and works by it (QZ-D15)."""
+    storage = backend.build(None)
+    await storage.open()
+    try:
+        before = time.time() * 1000
+        assert abs(await storage.time() - before) < 60_000
+        await storage.put([new("q", "now"), new("q", "later", delay=HOUR)])
+        assert ids(await claim_all(storage)) == ["now"]
+        assert abs((await get1(storage, "now")).created - before) < 60_000
+        await storage.delete_queue("q")
+    finally:
+        await storage.close()

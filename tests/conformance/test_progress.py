@@ -1,0 +1,86 @@
+"""report: attach progress to a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.storage.base import Held, Storage
+from tests.support import (
+    LEASE,
+    SECOND,
+    Clock,
+    cancel_end,
+    claim1,
+    complete,
+    fail,
+    find_all,
+    get1,
+    held,
+    new,
+    put1,
+    release,
+    retried,
+    settle1,
+    stall,
+)
+
+
+async def test_progress_is_shown_while_a_job_runs(storage: Storage) -> None:
+    """The last report of a run is read with its job, by id and in a list."""
+    await put1(storage, "q", "a")
+    claim = await claim1(storage)
+    assert (await get1(storage)).progress is None
+    for report in (b"\x00\xff half", b"done"):
+        assert await storage.report(held(claim), report) is True
+        assert (await get1(storage)).progress == report
+    assert [job.progress for job in await find_all(storage)] == [b"done"]
+
+
+async def test_empty_progress_is_progress(storage: Storage) -> None:
+    """A report of no bytes is a report."""
+    await put1(storage, "q", "a")
+    assert await storage.report(held(await claim1(storage)), b"")
+    assert (await get1(storage)).progress == b""
+
+
+@pytest.mark.parametrize("ending", [complete, fail, cancel_end, release, stall, retried])
+async def test_progress_ends_with_its_run(storage: Storage, ending) -> None:
+    """However a run ends, its progress is not shown any more."""
+    await put1(storage, "q", "a")
+    claim = await claim1(storage)
+    await storage.report(held(claim), b"half")
+    await settle1(storage, ending(claim))
+    assert (await get1(storage)).progress is None
+
+
+async def test_a_lost_claim_cannot_report(storage: Storage, clock: Clock) -> None:
+    """A stale worker's report is refused and the new run's stands (invariant 8)."""
+    await put1(storage, "q", "a")
+    stale = await claim1(storage)
+    clock.advance(ms=LEASE)
+    await storage.reap(["q"])
+    assert await storage.report(held(stale), b"stale") is False
+    fresh = await claim1(storage)
+    await storage.report(held(fresh), b"fresh")
+    assert await storage.report(held(stale), b"stale") is False
+    assert (await get1(storage)).progress == b"fresh"
+
+
+async def test_nothing_to_report_on(storage: Storage) -> None:
+    """A report on a waiting, finished or unknown job is refused and creates nothing."""
+    assert await storage.report(Held("q", "a", "t"), b"x") is False
+    await storage.put([new("q", "a")])
+    assert await storage.report(Held("q", "a", ""), b"x") is False
+    claim = await claim1(storage)
+    await settle1(storage, complete(claim))
+    assert await storage.report(held(claim), b"x") is False
+
+
+async def test_progress_does_not_renew(storage: Storage, clock: Clock) -> None:
+    """Reporting is no heartbeat: the lease ends when it ends."""
+    await put1(storage, "q", "a")
+    claim = await claim1(storage)
+    clock.advance(ms=LEASE - SECOND)
+    await storage.report(held(claim), b"half")
+    clock.advance(ms=SECOND)
+    assert len(await storage.reap(["q"])) == 1

@@ -1,0 +1,161 @@
+"""open and close: what a storage finds, creates, refuses and lets go."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import PenstockError, StorageError, VersionMismatch
+from penstock.storage.base import Storage
+from tests.servers import free_port
+from tests.support import Backend, Clock, RedisBackend, SqliteBackend, claim_all, ids, new, put1, state_of, tally
+
+pytestmark = pytest.mark.beyond_model
+
+
+def set_version(backend: Backend, version: int) -> None:
+    """Write a schema version as another Penstock would have."""
+    if isinstance(backend, SqliteBackend):
+        db = backend.connect()
+        changed = db.execute("update meta set value = ? where key = 'schema'", (version,)).rowcount
+        db.close()
+        assert changed == 1
+    elif isinstance(backend, RedisBackend):
+        key = f"{backend.namespace}:schema"
+        client = backend.client()
+        assert int(client.get(key)) >= 1  # type: ignore[arg-type]
+        client.set(key, version)
+        client.close()
+
+
+@pytest.mark.only("sqlite", "redis", "valkey", "cluster")
+async def test_a_newer_schema_is_refused(backend: Backend, clock: Clock) -> None:
+    """A storage written by a newer Penstock is not opened, and the error says which versions there are."""
+    storage = backend.build(clock)
+    await storage.open()
+    await storage.close()
+    set_version(backend, 99)
+    with pytest.raises(VersionMismatch, match="99"):
+        await storage.open()
+    await storage.close()
+
+
+@pytest.mark.only("sqlite", "redis", "valkey", "cluster")
+async def test_a_refused_storage_is_untouched(backend: Backend, clock: Clock) -> None:
+    """Refusing a newer schema changes nothing, so that its owner finds everything as it was."""
+    storage = backend.build(clock)
+    await storage.open()
+    await put1(storage, "q", "a")
+    await storage.close()
+    set_version(backend, 99)
+    with pytest.raises(VersionMismatch):
+        await storage.open()
+    await storage.close()
+    set_version(backend, 1)
+    await storage.open()
+    assert await state_of(storage) == "queued"
+    await storage.delete_queue("q")
+    await storage.close()
+
+
+async def test_opening_twice_is_opening_once(storage: Storage) -> None:
+    """A second open of an open storage changes nothing."""
+    await put1(storage, "q", "a")
+    await storage.open()
+    await asyncio.gather(storage.open(), storage.open())
+    assert ids(await claim_all(storage)) == ["a"]
+
+
+async def test_closing_twice_is_closing_once(backend: Backend, clock: Clock) -> None:
+    """A second close, or one before any open, changes nothing."""
+    storage = backend.build(clock)
+    await storage.close()
+    await storage.open()
+    await storage.close()
+    await storage.close()
+
+
+async def test_a_closed_storage_refuses_calls(backend: Backend, clock: Clock) -> None:
+    """A verb on a storage that is not open raises an error of ours instead of waiting."""
+    storage = backend.build(clock)
+    with pytest.raises(StorageError):
+        await storage.put([new("q", "a")])
+    await storage.open()
+    await storage.close()
+    with pytest.raises(StorageError):
+        await storage.counts("q")
+
+
+@pytest.mark.only("sqlite", "redis", "valkey", "cluster")
+async def test_jobs_outlive_the_one_who_put_them(backend: Backend, clock: Clock, storage: Storage) -> None:
+    """What was put is there for the next one who opens the storage."""
+    await storage.put([new("q", "a"), new("q", "b", group="g")])
+    await storage.close()
+    await storage.open()
+    assert await storage.counts("q") == tally(queued=2)
+    other = backend.build(clock)
+    await other.open()
+    assert ids(await claim_all(other)) == ["a", "b"]
+    await other.close()
+
+
+@pytest.mark.only("memory")
+async def test_a_private_database_is_private(backend: Backend, clock: Clock, storage: Storage) -> None:
+    """Two storages in memory know nothing of each other."""
+    await put1(storage, "q", "a")
+    other = backend.build(clock)
+    await other.open()
+    assert await other.queues() == []
+    await other.close()
+
+
+@pytest.mark.only("sqlite", "redis", "valkey", "cluster")
+async def test_many_may_open_at_once(backend: Backend, clock: Clock) -> None:
+    """Storages that open the same new place at the same moment all succeed."""
+    storages = [backend.build(clock) for _ in range(8)]
+    await asyncio.gather(*(storage.open() for storage in storages))
+    for n, storage in enumerate(storages):
+        await put1(storage, "q", f"j{n}")
+    assert await storages[0].counts("q") == tally(queued=8)
+    await storages[0].delete_queue("q")
+    for storage in storages:
+        await storage.close()
+
+
+@pytest.mark.only("redis")
+async def test_a_server_that_is_not_there_is_an_error_of_ours(clock: Clock, backend: Backend) -> None:
+    """An address where nobody answers is refused with an error that names it."""
+    assert isinstance(backend, RedisBackend)
+    port = free_port()
+    backend.url = f"redis://127.0.0.1:{port}/0"
+    storage = backend.build(clock)
+    with pytest.raises(PenstockError, match=str(port)):
+        await storage.open()
+    await storage.close()
+
+
+@pytest.mark.only("redis")
+async def test_a_unix_socket_is_an_address(clock: Clock, backend: Backend) -> None:
+    """A server is reached by its socket as by its port."""
+    assert isinstance(backend, RedisBackend)
+    backend.url = f"unix://{backend.server.socket_path}"  # type: ignore[union-attr]
+    storage = backend.build(clock)
+    await storage.open()
+    await put1(storage, "q", "a")
+    assert await storage.delete_queue("q") == 1
+    await storage.close()
+
+
+@pytest.mark.only("sqlite")
+async def test_a_file_that_is_no_database_is_an_error_of_ours(clock: Clock, backend: Backend) -> None:
+    """A file of something else is refused and not changed."""
+    assert isinstance(backend, SqliteBackend)
+    file = Path(backend.path)
+    file.write_bytes(b"this is no database" * 100)
+    storage = backend.build(clock)
+    with pytest.raises(StorageError):
+        await storage.open()
+    await storage.close()
+    assert file.read_bytes() == b"this is no database" * 100
