@@ -87,7 +87,7 @@ class RedisStorage:
         await self._connection.close()
 
     def _now(self) -> str:
-        return "" if self._clock is None else str(int(self._clock.time() * 1000))
+        return "" if self._clock is None else str(round(self._clock.time() * 1000))
 
     def _call(self, name: str, queue: str, args: Iterable[Any], also: Iterable[str] = ()) -> tuple[Any, list[str], Any]:
         """A script call for one queue; `also` names other queues that it may touch."""

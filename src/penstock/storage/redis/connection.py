@@ -33,7 +33,7 @@ from redis.exceptions import (
 from penstock.errors import StorageError, StorageUnavailable
 from penstock.storage.redis.scripts import Script
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "close"]
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ class Connection:
                     await client.execute_command("PING")
                     self._blocking = _client(self._url, blocking=True)
             except BaseException as error:
-                await client.aclose()
+                await close(client)
                 raise self.explain(error) from error
             self._client = client
 
@@ -81,7 +81,7 @@ class Connection:
         clients, self._client, self._blocking = (self._client, self._blocking), None, None
         for client in clients:
             if client is not None:
-                await client.aclose()
+                await close(client)
 
     @property
     def client(self) -> Any:
@@ -174,6 +174,14 @@ class Connection:
         if isinstance(error, RedisError):
             return StorageError(f"{self.where} answered with an error: {text}")
         return error
+
+
+async def close(client: Any) -> None:
+    """Close a client and, where a Sentinel found it, the Sentinel's own connections."""
+    await client.aclose()
+    manager = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
+    for sentinel in manager.sentinels if manager else ():
+        await sentinel.aclose()
 
 
 def _describe(url: str) -> tuple[str, bool]:

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from penstock.errors import StorageError
 from penstock.job import family_of, new_token
 from penstock.storage.base import Note
-from penstock.storage.redis.connection import Connection
+from penstock.storage.redis.connection import Connection, close
 from penstock.storage.redis.keys import Keys
 from penstock.storage.redis.records import read_note
 
@@ -142,7 +142,7 @@ class Feeds:
         finally:
             with contextlib.suppress(RedisError, OSError):
                 await pubsub.aclose()
-                await client.aclose()
+                await close(client)
 
     # events ----------------------------------------------------------------------------------------
 
