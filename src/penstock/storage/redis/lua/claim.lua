@@ -1,6 +1,5 @@
 -- claim: due -> running
--- uses: moves
--- keys: jobs runs ends ready scheduled retrying lanes turns holds leases batches failed meta waits wake blocked
+-- keys: jobs runs ends ready scheduled retrying lanes turns holds leases batches failed meta waits wake
 -- args: token worker lease limit batch
 -- gives: {again, look_at or false, {id, record, batch number, ...}, {corrupt id, ...}}
 local q = queue_at(ARGV[2], ARGV[3])

@@ -1,5 +1,4 @@
 -- set_ttl: keep a finished job for so long from now
--- uses: moves
 -- keys: jobs ends completed failed cancelled
 -- args: id ttl (-1: for ever)
 -- gives: 1, or 0 when it is not there or not finished
