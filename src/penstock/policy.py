@@ -162,7 +162,7 @@ def handler_options(given: Mapping[str, Any], defaults: HandlerOptions | None = 
             hint = f"did you mean {near[0]}?" if near else f"known options: {', '.join(known)}"
             raise TypeError(f"unknown handler option {name!r}; {hint}")
     if given.get("concurrency") is not None and "size" in given:
-        raise ValueError("give size or concurrency, not both: concurrency=n sets the size so that n fit at once")
+        raise ValueError("give size or concurrency, not both: concurrency=n has room for n runs of its own")
     options = msgspec.structs.replace(defaults or HandlerOptions(), **given)
     if options.on_failure is not None:
         try:

@@ -37,7 +37,7 @@ async def stream(payload: int) -> AsyncIterator[int]:
     yield payload
 
 
-class Callable_:
+class CallableObject:
     async def __call__(self, payload: int) -> None: ...
 
 
@@ -51,7 +51,7 @@ class Callable_:
         (with_default, int, False, False),
         (optional_job, int, True, False),
         (hidden_job, int, True, False),
-        (Callable_(), int, False, True),
+        (CallableObject(), int, False, True),
         (functools.partial(three, more=1), int, True, False),
     ],
 )

@@ -38,9 +38,11 @@ class Crowd:
 
 @pytest.mark.parametrize("n", [1, 3, 7, 100, 150])
 async def test_concurrency_is_exact(app: Penstock, n: int) -> None:
-    """concurrency=n means n at once, no more and no fewer, whatever the capacity."""
+    """concurrency=n means n at once, no more and no fewer, whatever the capacity and the other queues."""
     crowd = Crowd(expected=n)
     app.listen("q", crowd, concurrency=n)
+    app.listen("other", asyncio.sleep, size=100)
+    await app.queue("other").enqueue(0)
     await app.queue("q").enqueue_many(range(2 * n))
     await Worker(app).drain()
     assert (crowd.most, crowd.runs) == (n, 2 * n)
@@ -89,8 +91,8 @@ async def test_one_slot_never_runs_dry(app: Penstock) -> None:
 async def test_a_higher_priority_goes_first(app: Penstock) -> None:
     """With one slot, the jobs of the more important queue are all run before the others."""
     crowd = Crowd()
-    app.listen("low", crowd, concurrency=1, priority=1)
-    app.listen("high", crowd, concurrency=1, priority=2)
+    app.listen("low", crowd, size=100, priority=1)
+    app.listen("high", crowd, size=100, priority=2)
     await app.queue("low").enqueue_many(["low"] * 5)
     await app.queue("high").enqueue_many(["high"] * 5)
     await Worker(app).drain()
@@ -100,8 +102,8 @@ async def test_a_higher_priority_goes_first(app: Penstock) -> None:
 async def test_no_queue_starves(app: Penstock) -> None:
     """A queue with a lower priority gets a turn now and then, however much there is of the higher."""
     crowd = Crowd()
-    app.listen("low", crowd, concurrency=1, priority=1)
-    app.listen("high", crowd, concurrency=1, priority=2)
+    app.listen("low", crowd, size=100, priority=1)
+    app.listen("high", crowd, size=100, priority=2)
     await app.queue("low").enqueue("low")
     await app.queue("high").enqueue_many(["high"] * 60)
     await Worker(app).drain()
@@ -134,8 +136,8 @@ async def test_a_big_job_is_not_starved_by_small_ones(app: Penstock) -> None:
 async def test_equal_queues_take_turns(app: Penstock) -> None:
     """Queues of one priority are served in turn, not one after the other."""
     crowd = Crowd()
-    app.listen("a", crowd, concurrency=1)
-    app.listen("b", crowd, concurrency=1)
+    app.listen("a", crowd, size=100)
+    app.listen("b", crowd, size=100)
     await app.queue("a").enqueue_many(["a"] * 5)
     await app.queue("b").enqueue_many(["b"] * 5)
     await Worker(app).drain()

@@ -150,7 +150,7 @@ class Worker:
             known = {queue: handler for queue, handler in known.items() if queue in wanted}
         for queue, handler in known.items():
             check_type(self._app.codec(queue).payload, handler.signature.payload)
-            if units_of(handler, self.capacity) > self.capacity:
+            if units_of(handler) > self.capacity:
                 size = handler.options.size
                 raise ValueError(f"capacity ({self.capacity}) must be at least the size of {queue!r} ({size})")
         return known

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from fractions import Fraction
 
 from penstock.job import Claim, new_token
 from penstock.storage.base import MAX_BATCH, Claimed, Request
@@ -27,11 +26,11 @@ class Seat:
 
     __slots__ = ("batch", "handler", "passed_over", "queue", "served", "units")
 
-    def __init__(self, handler: Handler, capacity: int) -> None:
+    def __init__(self, handler: Handler) -> None:
         self.handler = handler
         self.queue = handler.queue
         self.batch = handler.options.batch_size
-        self.units = units_of(handler, capacity)
+        self.units = units_of(handler)
         self.served = 0
         self.passed_over = 0
 
@@ -50,14 +49,14 @@ class Claimer:
         lease_ms: int,
         handlers: Iterable[Handler],
         pool: Pool,
-        begin: Callable[[Handler, Sequence[Claim], int | Fraction, float], None],
+        begin: Callable[[Handler, Sequence[Claim], int, float], None],
     ) -> None:
         self._host = host
         self._worker = worker
         self._lease_ms = lease_ms
         self._pool = pool
         self._begin = begin
-        self._seats = {handler.queue: Seat(handler, pool.capacity) for handler in handlers}
+        self._seats = {handler.queue: Seat(handler) for handler in handlers}
         self._turn = 0
         self._dry: set[str] = set()
         self._look_at: int | None = None
@@ -161,19 +160,19 @@ def plan(seats: Sequence[Seat], pool: Pool) -> list[Request]:
         elif not level or level[0][0].handler.options.priority == seat.handler.options.priority:
             level.append((seat, most))
     for index, (seat, _) in enumerate(level):
-        share = int(free / (len(level) - index) / seat.units)
-        limit = min(max(share, 1), room(seat, pool, free))
+        share = free // (len(level) - index)
+        limit = room(seat, pool, max(share, min(seat.units, free)))
         if limit >= 1:
             requests.append(Request(seat.queue, limit, seat.batch))
             free -= limit * seat.units
     return requests
 
 
-def room(seat: Seat, pool: Pool, free: int | Fraction) -> int:
+def room(seat: Seat, pool: Pool, free: int) -> int:
     """How many runs of a queue fit now."""
-    most = min(int(free // seat.units), MAX_BATCH // seat.batch)
     n = seat.handler.options.concurrency
-    return most if n is None else min(most, n - pool.running(seat.queue))
+    most = free // seat.units if n is None else n - pool.running(seat.queue)
+    return min(most, MAX_BATCH // seat.batch)
 
 
 def batches_of(claims: Sequence[Claim]) -> list[list[Claim]]:

@@ -74,7 +74,9 @@ class Leases:
             if self._held.get(lease.member) is not lease:
                 continue  # settled meanwhile
             if not answer.kept:
-                self._lose(lease)
+                # After the end it may be lost because it is recorded: the settle's own answer will tell.
+                if not lease.member.ended:
+                    self._lose(lease)
                 continue
             lease.confirmed = asked
             if answer.cancel in ("signal", "kill"):

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 __all__ = ["Loop"]
 
-#: After an error a loop rests for twice as long each time, between these two (seconds).
+#: After an error a loop rests for twice as long each time, between these two (s).
 FIRST_REST = 0.1
 LONGEST_REST = 5.0
 
@@ -20,7 +20,8 @@ class Loop:
 
     A step gives the seconds to rest until the next one, or None to rest until woken. It is never
     cancelled: a call to the storage whose answer got lost may have taken jobs. A rest always can be:
-    it is cut short by `wake` and `stop`. `doze` may replace the sleep of a finite rest.
+    it is cut short by `wake` and `stop`. `doze` may replace the sleep of a finite rest; after an error
+    the rest grows up to `longest`.
     """
 
     def __init__(
@@ -29,11 +30,13 @@ class Loop:
         step: Callable[[], Awaitable[float | None]],
         failed: Callable[[str, Exception, int], None],
         doze: Callable[[float], Awaitable[object]] | None = None,
+        longest: float = LONGEST_REST,
     ) -> None:
         self.name = name
         self._step = step
         self._failed = failed
         self._doze = doze
+        self._longest = longest
         self._awake = asyncio.Event()
         self._stopping = False
         self._due = -math.inf
@@ -101,5 +104,5 @@ class Loop:
                 await dozing
 
     def _backoff(self) -> float:
-        longest = min(LONGEST_REST, FIRST_REST * 2 ** min(self._failures - 1, 16))
-        return longest * random.uniform(0.5, 1.0)
+        rest = min(self._longest, FIRST_REST * 2 ** min(self._failures - 1, 16))
+        return rest * random.uniform(0.5, 1.0)

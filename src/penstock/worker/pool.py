@@ -6,7 +6,6 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum, auto
-from fractions import Fraction
 
 from penstock.job import Claim
 from penstock.outcome import Outcome
@@ -32,12 +31,13 @@ class Interruption(Enum):
 class Member:
     """One job of a run."""
 
-    __slots__ = ("claim", "job", "lost", "rules", "wanted_dead")
+    __slots__ = ("claim", "ended", "job", "lost", "rules", "wanted_dead")
 
     def __init__(self, claim: Claim, options: HandlerOptions, desk: Desk) -> None:
         self.claim = claim
         self.rules = options if not claim.limits else rules_for(options, JobLimits.decode(claim.limits))
         self.job = Job(claim, desk)
+        self.ended = False
         self.lost = False
         self.wanted_dead = False
 
@@ -47,7 +47,7 @@ class Run:
 
     __slots__ = ("deadline", "handler", "interruption", "members", "task", "units")
 
-    def __init__(self, handler: Handler, members: Sequence[Member], units: int | Fraction) -> None:
+    def __init__(self, handler: Handler, members: Sequence[Member], units: int) -> None:
         self.handler = handler
         self.members = members
         self.units = units
@@ -86,7 +86,7 @@ class Pool:
         self.watch: Callable[[float], None] = lambda _: None
 
     @property
-    def free(self) -> int | Fraction:
+    def free(self) -> int:
         return self.capacity - sum(run.units for run in self.live)
 
     def running(self, queue: str) -> int:
@@ -147,9 +147,6 @@ class Pool:
             self._ended(run, outcomes)
 
 
-def units_of(handler: Handler, capacity: int) -> int | Fraction:
-    """The units that one run of a handler holds; with `concurrency=n` exactly n fill the worker."""
-    n = handler.options.concurrency
-    if n is None:
-        return handler.options.size
-    return capacity // n if capacity % n == 0 else Fraction(capacity, n)
+def units_of(handler: Handler) -> int:
+    """The units that one run of a handler holds; with `concurrency=n` there is room for n beside all others."""
+    return handler.options.size if handler.options.concurrency is None else 0

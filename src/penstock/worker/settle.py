@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from penstock.errors import ErrorKind, InvalidPayload, JobError, StorageUnavailable
+from penstock.errors import ErrorKind, InvalidPayload, JobError
 from penstock.job import NewJob, State, new_id
 from penstock.outcome import Outcome, Raised, Released, Returned, Stalled, Stopped
 from penstock.policy import Again, GiveUp, decide
@@ -66,6 +66,7 @@ class Settler:
     def add(self, run: Run, outcomes: list[Outcome]) -> None:
         """Take the outcomes of a run; those of lost claims are nobody's business any more."""
         for member, outcome in zip(run.members, outcomes, strict=True):
+            member.ended = True
             if not member.lost:
                 self._pending.append(Pending(run.handler, member, outcome, end_of(run.handler, member, outcome)))
         if self._pending:
@@ -103,26 +104,21 @@ class Settler:
     async def _send(self, batch: list[Pending]) -> None:
         try:
             answers = await self._host.storage.settle([settlement(pending) for pending in batch])
-        except StorageUnavailable:
-            raise
-        except Exception as error:
-            answers = [await self._send_alone(pending, error) for pending in batch]
+        except (TypeError, ValueError):
+            answers = [await self._send_alone(pending) for pending in batch]
         self.rounds += 1
         for pending, answer in zip(batch, answers, strict=True):
             self._settled(pending.member)
             self._tell(pending, answer)
 
-    async def _send_alone(self, pending: Pending, error: Exception) -> Settled:
-        """A settlement that the storage refuses must not hold up its neighbours: it fails its own job."""
+    async def _send_alone(self, pending: Pending) -> Settled:
+        """A settlement that the storage can never take must not hold up its neighbours: it fails its own job."""
         settle = self._host.storage.settle
         try:
             return (await settle([settlement(pending)]))[0]
-        except StorageUnavailable:
-            raise
-        except Exception as refused:
-            error = refused
-        log.error("the storage refused the outcome of job %r: %s", pending.member.claim.id, error)
-        outcome = Raised(JobError.from_exception(error, ErrorKind.PERMANENT))
+        except (TypeError, ValueError) as error:
+            log.error("the storage refused the outcome of job %r: %s", pending.member.claim.id, error)
+            outcome = Raised(JobError.from_exception(error, ErrorKind.PERMANENT))
         end = end_of(pending.handler, pending.member, outcome)
         return (await settle([settlement(pending._replace(end=end))]))[0]
 

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import math
 from collections.abc import Coroutine, Mapping, Sequence
-from fractions import Fraction
 from typing import Any
 
 from penstock.errors import JobError, StorageError, StorageUnavailable
@@ -47,7 +46,7 @@ class Shift:
         self._upkeep = Upkeep(host, worker, lease, self._queues)
         self._claiming = Loop("claim", self._claimer.step, self._failed, self._claimer.doze)
         self._settling = Loop("settle", self._settler.step, self._failed)
-        self._renewing = Loop("leases", self._leases.step, self._failed)
+        self._renewing = Loop("leases", self._leases.step, self._failed, longest=lease / 6)
         self._watching = Loop("watch", self._watch, self._failed)
         self._keeping = Loop("upkeep", self._upkeep.step, self._failed)
         self._settler.wake = self._settling.wake
@@ -93,11 +92,12 @@ class Shift:
         return sum(len(run.members) for run in runs)
 
     async def _drain(self) -> float | None:
-        rounds = self._settler.rounds
+        before = self._settler.rounds, self._upkeep.reaped
         await self._claimer.fill()
         if self._pool.live or self._settler.busy:
             return None
-        if rounds != self._settler.rounds or await self._upkeep.reap():
+        await self._upkeep.reap()
+        if before != (self._settler.rounds, self._upkeep.reaped):
             return 0
         if self._scheduled and await self._later():
             return await self._claimer.patience()
@@ -119,7 +119,7 @@ class Shift:
         due = min(self._pool.sweep(now), self._leases.fence(now))
         return None if due == math.inf else max(due - now, 0.0)
 
-    def _begin(self, handler: Handler, claims: Sequence[Claim], units: int | Fraction, asked: float) -> None:
+    def _begin(self, handler: Handler, claims: Sequence[Claim], units: int, asked: float) -> None:
         run = Run(handler, [Member(claim, handler.options, self._desk) for claim in claims], units)
         self._leases.hold(run, asked)
         if self._claimer.stopping:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from penstock.job import State
 from penstock.storage.base import MAX_BATCH
 from penstock.worker.host import Host
 
@@ -30,6 +31,9 @@ class Upkeep:
         self._queues = queues
         self._rest = min(max(lease / 2, REAP[0]), REAP[1])
         self._next_beat = self._next_purge = 0.0
+        self._reaping = asyncio.Lock()
+        #: How many jobs were taken back so far.
+        self.reaped = 0
         self._info = msgspec.msgpack.encode(
             {"host": socket.gethostname(), "pid": os.getpid(), "queues": list(queues)}
         )  # fmt: skip
@@ -46,17 +50,18 @@ class Upkeep:
             self._next_purge = now + PURGE
         return self._rest
 
-    async def reap(self) -> int:
-        """Take back what other workers have lost, all of it; gives how many jobs that were."""
-        count = 0
-        while self._queues:
-            reaped = await self._host.storage.reap(self._queues)
-            for each in reaped:
-                self._host.tell("stalled", queue=each.queue, id=each.id, worker=each.worker)
-            count += len(reaped)
-            if len(reaped) < MAX_BATCH:
-                break
-        return count
+    async def reap(self) -> None:
+        """Take back what other workers have lost, all of it."""
+        async with self._reaping:
+            while self._queues:
+                reaped = await self._host.storage.reap(self._queues)
+                self.reaped += len(reaped)
+                for each in reaped:
+                    self._host.tell("stalled", queue=each.queue, id=each.id, worker=each.worker)
+                    if each.state is State.CANCELLED:
+                        self._host.tell("cancelled", queue=each.queue, id=each.id, worker=each.worker)
+                if len(reaped) < MAX_BATCH:
+                    break
 
     async def leave(self) -> None:
         """Take this worker off the list."""

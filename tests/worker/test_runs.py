@@ -1,0 +1,302 @@
+"""What can end a run: the clock, a cancel, a lost lease."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+from penstock import Entry, Failure, Job, Penstock, State, Worker
+from penstock.job import Claim
+from penstock.storage.base import Request
+from penstock.testing import Clock
+from tests.support import eventually
+
+
+async def shown(app: Penstock, id: str = "a") -> Any:
+    status = await app.queue("q").status(id)
+    assert status is not None
+    return status
+
+
+async def claim_elsewhere(app: Penstock, lease: int = 10_000) -> list[Claim]:
+    """Another worker takes what there is, and is never heard of again."""
+    return (await app.storage.claim([Request("q", 10)], "gone", lease, "gone-token")).claims
+
+
+async def test_an_async_run_is_ended_by_its_timeout(app: Penstock) -> None:
+    """It is cancelled, counted as a timeout, and the last one is final, of kind timeout."""
+    runs: list[int] = []
+
+    @app.handler("q", timeout=0.02, max_timeouts=2, min_backoff=0)
+    async def handle(payload: int, job: Job) -> None:
+        runs.append(job.timeouts)
+        await asyncio.Event().wait()
+
+    await app.queue("q").enqueue(1, id="a")
+    await Worker(app).drain(scheduled=True)
+    status = await shown(app)
+    assert (runs, status.state, status.timeouts, status.retries) == ([0, 1], State.FAILED, 2, 0)
+    assert (status.error.type, status.error.kind) == ("RunTimeout", "timeout")
+
+
+async def test_a_thread_goes_on_unheard_after_its_timeout(app: Penstock) -> None:
+    """A sync handler cannot be stopped, but its job is decided in time and its value ignored."""
+    release, ended = threading.Event(), threading.Event()
+
+    @app.handler("q", max_timeouts=1)
+    def handle(payload: int) -> str:
+        release.wait(10)
+        ended.set()
+        return "too late"
+
+    await app.queue("q").enqueue(1, id="a", timeout=0.02)
+    await Worker(app).drain()
+    assert (await shown(app)).state is State.FAILED
+    release.set()
+    await eventually(ended.is_set)
+    assert (await shown(app)).result is None
+
+
+async def test_a_run_that_ignores_its_timeout_is_given_up(app: Penstock) -> None:
+    """An async handler that swallows its cancellation is reported after a little patience."""
+    release = asyncio.Event()
+
+    @app.handler("q", timeout=0.02, max_timeouts=1)
+    async def handle(payload: int) -> None:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+
+    await app.queue("q").enqueue(1, id="a")
+    await Worker(app).drain()
+    assert (await shown(app)).state is State.FAILED
+    release.set()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+async def test_a_value_counts_even_if_it_comes_late(app: Penstock) -> None:
+    """A handler that finishes its work when it is cancelled has done it."""
+
+    @app.handler("q", timeout=0.02)
+    async def handle(payload: int) -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "saved"
+        return "never"
+
+    await app.queue("q").enqueue(1, id="a")
+    await Worker(app).drain()
+    assert await app.queue("q").result("a") == "saved"
+
+
+async def test_no_timeout_is_a_persistent_task(app: Penstock) -> None:
+    """timeout=None bounds nothing, for the handler or for one job."""
+    gate = asyncio.Event()
+
+    @app.handler("q", timeout=0.02, max_timeouts=1)
+    async def handle(payload: int, job: Job) -> None:
+        if job.id == "a":
+            await gate.wait()
+        else:
+            await asyncio.Event().wait()
+
+    await app.queue("q").enqueue(1, id="a", timeout=None)
+    await app.queue("q").enqueue(1, id="b")
+    async with Worker(app):
+        await eventually(lambda: state_is(app, "b", State.FAILED))
+        assert (await shown(app)).state is State.RUNNING
+        gate.set()
+        await eventually(lambda: state_is(app, "a", State.COMPLETED))
+
+
+async def state_is(app: Penstock, id: str, state: State) -> bool:
+    return (await shown(app, id)).state is state
+
+
+async def test_a_job_whose_worker_is_gone_is_run_again(app: Penstock, clock: Clock) -> None:
+    """After the lease anybody takes it back; the run sees one stall."""
+    app.listen("q", lambda payload, job: [job.attempt, job.stalls])
+    await app.queue("q").enqueue(1, id="a")
+    assert len(await claim_elsewhere(app)) == 1
+    await Worker(app).drain()
+    assert (await shown(app)).state is State.RUNNING
+    clock.advance(11)
+    await Worker(app).drain()
+    assert await app.queue("q").result("a") == [2, 1]
+
+
+async def test_too_many_stalls_fail_without_a_run(app: Penstock, clock: Clock) -> None:
+    """The handler is not called; the error is a StallError of kind stall, and the fail handler hears it."""
+    failures: list[Failure] = []
+
+    @app.handler("q", max_stalls=2, on_failure=failures.append)
+    async def handle(payload: int) -> None:
+        raise AssertionError("must not be called")
+
+    await app.queue("q").enqueue(1, id="a")
+    for _ in range(2):
+        assert len(await claim_elsewhere(app)) == 1
+        clock.advance(11)
+        await app.storage.reap(["q"])
+    await Worker(app).drain()
+    status = await shown(app)
+    assert (status.state, status.stalls, status.attempts) == (State.FAILED, 2, 3)
+    assert (status.error.type, status.error.kind) == ("StallError", "stall")
+    assert [failure.error.kind for failure in failures] == ["stall"]
+
+
+async def test_at_most_once_is_not_run_after_a_stall(app: Penstock, clock: Clock) -> None:
+    """A job that must not run twice has failed when its worker is gone."""
+    app.listen("q", lambda payload: None, at_most_once=True)
+    await app.queue("q").enqueue(1, id="a")
+    await claim_elsewhere(app)
+    clock.advance(11)
+    await Worker(app).drain()
+    status = await shown(app)
+    assert (status.state, status.error.kind) == (State.FAILED, "stall")
+
+
+async def test_a_cancel_signal_reaches_the_run(app: Penstock) -> None:
+    """job.cancelled is set; what the handler raises then ends as cancelled, a returned value completes."""
+    started: set[str] = set()
+
+    @app.handler("q")
+    async def handle(payload: str, job: Job) -> str:
+        started.add(job.id)
+        await job.cancelled
+        if payload == "raise":
+            raise ValueError("stopping")
+        return "finished anyway"
+
+    await app.queue("q").enqueue_many([Entry("raise", id="a"), Entry("return", id="b")])
+    async with Worker(app, lease=0.3):
+        await eventually(lambda: len(started) == 2)
+        for id in "ab":
+            answer = await app.queue("q").cancel(id, running="signal")
+            assert (answer.status, bool(answer), answer.running) == ("cancel_requested", False, True)
+        await eventually(lambda: state_is(app, "a", State.CANCELLED))
+        await eventually(lambda: state_is(app, "b", State.COMPLETED))
+    assert await app.queue("q").result("b") == "finished anyway"
+
+
+async def test_a_kill_ends_the_run(app: Penstock) -> None:
+    """The task is cancelled and the job is cancelled; a thread goes on unheard."""
+    started: list[str] = []
+    release = threading.Event()
+
+    @app.handler("q")
+    async def handle(payload: int, job: Job) -> None:
+        started.append(job.id)
+        await asyncio.Event().wait()
+
+    @app.handler("threads")
+    def handle_in_thread(payload: int, job: Job) -> None:
+        started.append(job.id)
+        release.wait(10)
+
+    await app.queue("q").enqueue(1, id="a")
+    await app.queue("threads").enqueue(1, id="t")
+    async with Worker(app, lease=0.3):
+        await eventually(lambda: len(started) == 2)
+        await app.queue("q").cancel("a", running="kill")
+        await app.queue("threads").cancel("t", running="kill")
+        await eventually(lambda: state_is(app, "a", State.CANCELLED))
+        await eventually(lambda: threads_cancelled(app))
+    release.set()
+
+
+async def threads_cancelled(app: Penstock) -> bool:
+    return (await app.queue("threads").counts())[State.CANCELLED] == 1
+
+
+async def test_a_kill_gives_the_innocent_of_a_batch_back(app: Penstock) -> None:
+    """The other jobs of a killed batch are released, and run without having lost an attempt."""
+    batches: list[list[int]] = []
+    attempts: list[int] = []
+
+    @app.handler("q", batch_size=3)
+    async def handle(payloads: list[int], jobs: list[Job]) -> None:
+        batches.append(payloads)
+        attempts.extend(job.attempt for job in jobs)
+        if len(batches) == 1:
+            await asyncio.Event().wait()
+
+    await app.queue("q").enqueue_many([Entry(n, id=str(n)) for n in range(3)])
+    async with Worker(app, lease=0.3):
+        await eventually(lambda: batches)
+        await app.queue("q").cancel("1", running="kill")
+        await eventually(lambda: len(batches) == 2)
+    assert batches == [[0, 1, 2], [0, 2]]
+    assert set(attempts) == {1}
+    assert (await shown(app, "1")).state is State.CANCELLED
+
+
+async def test_forget_makes_this_run_the_last(app: Penstock) -> None:
+    """The run is not disturbed, but when it fails the job is cancelled instead of retried."""
+    started, gate = asyncio.Event(), asyncio.Event()
+
+    @app.handler("q")
+    async def handle(payload: int, job: Job) -> None:
+        started.set()
+        await gate.wait()
+        assert not job.cancelled
+        raise ValueError("no")
+
+    await app.queue("q").enqueue(1, id="a")
+    async with Worker(app):
+        await started.wait()
+        assert (await app.queue("q").cancel("a", running="forget")).status == "running"
+        gate.set()
+        await eventually(lambda: state_is(app, "a", State.CANCELLED))
+
+
+async def test_a_lost_lease_ends_the_run_unheard(app: Penstock, clock: Clock) -> None:
+    """When somebody else has the job, this run is cancelled and its outcome is nobody's business."""
+    started, cancelled, lost = asyncio.Event(), asyncio.Event(), list[str]()
+    app.on("lease_lost")(lambda event: lost.append(event.id))
+
+    @app.handler("q", max_stalls=None)
+    async def handle(payload: int, job: Job) -> int:
+        if job.attempt > 1:
+            return job.attempt
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return 0
+
+    await app.queue("q").enqueue(1, id="a")
+    async with Worker(app, lease=0.3):
+        await started.wait()
+        clock.advance(5)
+        await app.storage.reap(["q"])
+        await asyncio.wait_for(cancelled.wait(), 5)
+        await eventually(lambda: state_is(app, "a", State.COMPLETED))
+    assert await app.queue("q").result("a") == 2
+    assert lost == ["a"]
+
+
+async def test_a_deleted_queue_ends_its_runs(app: Penstock) -> None:
+    """Claims of a deleted queue are lost, and nothing comes back into it."""
+    started, ended = asyncio.Event(), asyncio.Event()
+
+    @app.handler("q")
+    async def handle(payload: int) -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    await app.queue("q").enqueue(1, id="a")
+    async with Worker(app, lease=0.3):
+        await started.wait()
+        assert await app.queue("q").delete() == 1
+        await asyncio.wait_for(ended.wait(), 5)
+    assert await app.queues() == []
