@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import inspect
 import os
@@ -165,7 +166,8 @@ def peer(backend: Backend, clock: Clock, storage: Storage, runner: asyncio.Runne
 def _children() -> set[int]:
     pids: set[int] = set()
     for task in Path("/proc/self/task").iterdir():
-        pids.update(int(pid) for pid in (task / "children").read_text().split())
+        with contextlib.suppress(OSError):  # a thread that ended meanwhile
+            pids.update(int(pid) for pid in (task / "children").read_text().split())
     return pids
 
 
@@ -173,10 +175,8 @@ def _files() -> set[str]:
     """Open files and sockets, each named by where it leads."""
     found: set[str] = set()
     for entry in Path("/proc/self/fd").iterdir():
-        try:
+        with contextlib.suppress(OSError):  # the one that lists this directory
             target = os.readlink(entry)
-        except OSError:
-            continue
-        if not target.startswith("/proc/"):
-            found.add(target)
+            if not target.startswith("/proc/"):
+                found.add(target)
     return found

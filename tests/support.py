@@ -90,8 +90,8 @@ def _storage_class(module: str, name: str) -> Any:
 
 
 class SqliteBackend(Backend):
-    #: Rows that outlive the jobs: the schema's version and marks.
-    STANDING_TABLES = frozenset({"schema", "meta", "sqlite_sequence", "sqlite_stat1", "sqlite_stat4"})
+    #: What outlives the jobs: the schema's version, and the newest lines of the feed, which is trimmed.
+    STANDING_TABLES = frozenset({"meta", "events", "sqlite_sequence", "sqlite_stat1", "sqlite_stat4"})
 
     def __init__(self, name: str, path: str, namespace: str) -> None:
         self.name = name
@@ -388,7 +388,7 @@ async def eventually(condition: Callable[[], Any], within: float = 5.0) -> Any:
 
 
 #: The names that tests use for queues: one that is empty is not listed, but may be known.
-QUEUE_NAMES = ("q", "q/x", "q/y", "q/side", "q/failures", "r", "s", "other")
+QUEUE_NAMES = ("q", "q/x", "q/y", "q/side", "q/failures", "q/marker", "r", "s", "other")
 
 
 async def forget_all(storage: Storage) -> None:

@@ -149,13 +149,13 @@ async def test_a_unix_socket_is_an_address(clock: Clock, backend: Backend) -> No
 
 
 @pytest.mark.only("sqlite")
-async def test_a_file_that_is_no_database_is_an_error_of_ours(clock: Clock, backend: Backend) -> None:
+def test_a_file_that_is_no_database_is_an_error_of_ours(clock: Clock, backend: Backend, runner: asyncio.Runner) -> None:
     """A file of something else is refused and not changed."""
     assert isinstance(backend, SqliteBackend)
     file = Path(backend.path)
     file.write_bytes(b"this is no database" * 100)
     storage = backend.build(clock)
     with pytest.raises(StorageError):
-        await storage.open()
-    await storage.close()
+        runner.run(storage.open())
+    runner.run(storage.close())
     assert file.read_bytes() == b"this is no database" * 100
