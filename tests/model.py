@@ -261,7 +261,7 @@ class Model:
                     job.attempts += 1
                     job.entered = False
                     claims.append(claim_of(request.queue, job, number))
-                    self._note("started", request.queue, job)
+                    self._note("started", request.queue, job, worker=worker)
         return Claimed(claims)
 
     def _batches(self, queue: Queue, limit: int, size: int) -> list[list[Job]]:

@@ -322,8 +322,8 @@ class RedisStorage:
 
     async def _on_workers(self, name: Literal["beat", "workers"], *args: Any) -> Any:
         keys = [self._keys.ears("workers"), self._keys.names("workers"), self._keys.workers]
-        args = [self._now(), self._keys.workers, "", *args]
-        return await self._connection.run(script(name), keys, args, repeat=True)
+        spelled = [self._now(), self._keys.workers, "", *args]
+        return await self._connection.run(script(name), keys, spelled, repeat=True)
 
     # hints and feeds -------------------------------------------------------------------------------
 

@@ -150,6 +150,13 @@ class Connection:
             return Redis(host=str(node.host), port=int(node.port), **options)
         return _client(self._url, blocking=True)
 
+    async def listeners(self, channel: str) -> int:
+        """How many connections are subscribed to a channel, on all nodes."""
+        if not self.cluster:
+            return int((await self.command("PUBSUB", "NUMSUB", channel))[1])
+        counted = await self.client.pubsub_numsub(channel, target_nodes=self.client.ALL_NODES)
+        return sum(int(count) for _, count in counted)
+
     async def _repeat(self, once: Callable[[], Awaitable[T]]) -> T:
         for tried in range(1, _TRIES + 1):
             try:

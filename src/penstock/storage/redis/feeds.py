@@ -150,25 +150,45 @@ class Feeds:
         """Everything that happens from the first step of this iterator on."""
         while True:
             try:
-                async with self._subscribed(self._keys.events) as pubsub:
-                    await self._open_ears()
-                    async with _repeating(self._open_ears, _EARS_EVERY):
-                        while True:
-                            message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=None)
-                            if message is not None:
-                                note = read_note(message["data"])
-                                if queue is None or note.queue == queue:
-                                    yield note
+                async with self._listened() as pubsub:
+                    while True:
+                        message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=None)
+                        if message is not None:
+                            note = read_note(message["data"])
+                            if queue is None or note.queue == queue:
+                                yield note
             except (RedisError, OSError, StorageError):
                 await asyncio.sleep(random.uniform(0.05, 0.3))
 
+    @contextlib.asynccontextmanager
+    async def _listened(self) -> AsyncGenerator[Any]:
+        """A subscription to the feed, and the mark that makes the scripts feed it."""
+        try:
+            async with self._subscribed(self._keys.events) as pubsub:
+                await self._open_ears()
+                async with _repeating(self._open_ears, _EARS_EVERY):
+                    yield pubsub
+        finally:
+            with contextlib.suppress(StorageError):
+                await self._shut_ears()
+
+    async def _shut_ears(self) -> None:
+        """Take the mark away if nobody else listens."""
+        if not await self._connection.listeners(self._keys.events):
+            for ears in await self._all_ears():
+                await self._connection.command("DEL", ears)
+
     async def _open_ears(self) -> None:
-        """Tell the scripts that somebody listens. On a Cluster each family is told."""
-        families = [""]
-        if self._keys.cluster:
-            families = [name.decode() for name in await self._connection.command("SMEMBERS", self._keys.families)]
-        for family in families:
-            await self._connection.command("SET", self._keys.ears(family), self._keys.events, "PX", _EARS_MS)
+        """Tell the scripts that somebody listens."""
+        for ears in await self._all_ears():
+            await self._connection.command("SET", ears, self._keys.events, "PX", _EARS_MS)
+
+    async def _all_ears(self) -> list[str]:
+        """One mark, or on a Cluster one in each family."""
+        if not self._keys.cluster:
+            return [self._keys.ears("")]
+        families = await self._connection.command("SMEMBERS", self._keys.families)
+        return [self._keys.ears(name.decode()) for name in families]
 
 
 @contextlib.asynccontextmanager

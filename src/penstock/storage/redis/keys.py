@@ -24,7 +24,7 @@ QUEUE_KEYS: dict[str, str] = {
     "ready": "sorted set, by bytes: rank + 'j' + id of due jobs, rank + 'g' + group of free groups",
     "scheduled": "sorted set, by bytes: due + sequence + id",
     "retrying": "sorted set, by bytes: due + sequence + id",
-    "lanes": "sorted set, by bytes: group, time + sequence + id of due jobs with a group",
+    "lanes": "sorted set, by bytes: group + NUL NUL, time + sequence + id of due jobs with a group",
     "turns": "hash group -> its member of ready",
     "holds": "hash group -> how many of its jobs run or wait for a retry",
     "leases": "sorted set token -> deadline; token~ for runs that their holder did not name",
@@ -67,17 +67,21 @@ class Keys:
         if known is None:
             if len(self._prefixes) > 10_000:
                 self._prefixes.clear()
-            known = f"{self.namespace}:{{{spell(family_of(queue))}}}:{spell(queue)}:"
+            known = f"{self._family(family_of(queue))}:{spell(queue)}:"
             self._prefixes[queue] = known
         return known
 
+    def _family(self, family: str) -> str:
+        """The hash tag; a Cluster would not see an empty one, so the empty family is `%`."""
+        return f"{self.namespace}:{{{spell(family) or '%'}}}"
+
     def ears(self, family: str) -> str:
         """A string with the channel of the event feed, there while somebody listens."""
-        return f"{self.namespace}:{{{spell(family)}}}:ears" if self.cluster else f"{self.namespace}:ears"
+        return f"{self._family(family)}:ears" if self.cluster else f"{self.namespace}:ears"
 
     def names(self, family: str) -> str:
         """A set of the names of the queues there are (of a family, on a Cluster)."""
-        return f"{self.namespace}:{{{spell(family)}}}:names" if self.cluster else f"{self.namespace}:names"
+        return f"{self._family(family)}:names" if self.cluster else f"{self.namespace}:names"
 
     def done(self, client: str) -> str:
         """The channel on which a client hears that a job it waits for has ended."""

@@ -181,8 +181,8 @@ def read_snapshot(
         known["error"] = last_error or None
     return Snapshot(
         queue=queue, id=id, payload=payload, group=group, priority=head[2], headers=headers, limits=limits,
-        created=head[9] << 32 | head[10], run_at=head[7] << 32 | head[8], attempts=head[11] + (counted & 1), retries=head[12],
-        stalls=head[13] + (counted >> 2 & 1), timeouts=head[14] + (counted >> 1 & 1), **known,
+        created=head[9] << 32 | head[10], run_at=head[7] << 32 | head[8], attempts=head[11] + (counted & 1),
+        retries=head[12], stalls=head[13] + (counted >> 2 & 1), timeouts=head[14] + (counted >> 1 & 1), **known,
     )  # fmt: skip
 
 

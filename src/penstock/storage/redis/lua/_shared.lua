@@ -161,7 +161,11 @@ end
 
 -- The ready order and the lanes --------------------------------------------------------------------
 
-local function lane_prefix(group) return pack('>H', #group) .. group end
+-- Sorts as the group's bytes do, and no group's prefix starts another's: NUL is escaped, NUL NUL ends.
+local function lane_prefix(group)
+  if string.find(group, '\0', 1, true) then group = string.gsub(group, '%z', '\0\255') end
+  return group .. '\0\0'
+end
 local function lane_member(j, id) return lane_prefix(j.group) .. pack('>I6I6', j.time, j.seq) .. id end
 local function lane_head(q, group, limit)
   local prefix = lane_prefix(group)

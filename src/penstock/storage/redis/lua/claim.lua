@@ -129,8 +129,10 @@ end
 local look_at = false
 if call('ZCARD', q.ready) > 0 then
   wake(q)
-elseif batches < limit or limit == 0 then
-  -- Nothing is left to take: one worker, this or another, is to look when the next job falls due.
+else
+  -- Nothing is left: whoever was to be woken need not come. One worker, this or another, is to look
+  -- when the next job falls due.
+  call('DEL', q.wake)
   local due
   for _, line in ipairs({ q.scheduled, q.retrying }) do
     local head = call('ZRANGE', line, 0, 0)[1]

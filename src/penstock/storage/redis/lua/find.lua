@@ -24,7 +24,10 @@ local function queued()
   end
   local from = #cursor > 1 and '(' .. sub(cursor, 2) or '-'
   local members = call('ZRANGEBYLEX', q.lanes, from, '+', 'LIMIT', 0, limit)
-  for _, member in ipairs(members) do found(sub(member, 15 + unpack_head('>H', member)), 'L' .. member) end
+  for _, member in ipairs(members) do
+    local _, prefix_end = string.find(member, '\0\0', 1, true)
+    found(sub(member, prefix_end + 13), 'L' .. member)
+  end
   return #members == limit and 'L' .. members[#members] or false
 end
 
