@@ -250,14 +250,14 @@ async def test_a_failing_call_is_tried_again(app: Penstock, trouble: Trouble, ve
         return payload
 
     trouble.fail(verb, times=2, after=after)
-    async with Worker(app, lease=0.3):
+    async with Worker(app, lease=1.5):
         answers = await app.queue("q").enqueue_many(range(8))
         if verb == "claim" and after:
             # Claims whose answer was lost are nobody's: they run out, and are taken back.
             await eventually(lambda: trouble.calls["claim"] > 2)
             clock = app.clock
             assert isinstance(clock, Clock)
-            clock.advance(1)
+            clock.advance(2)
         await eventually(lambda: equals(app, 8), within=15)
     assert sorted(finished) == sorted(answer.id for answer in answers)
 

@@ -174,7 +174,7 @@ async def test_a_cancel_signal_reaches_the_run(app: Penstock) -> None:
         return "finished anyway"
 
     await app.queue("q").enqueue_many([Entry("raise", id="a"), Entry("return", id="b")])
-    async with Worker(app, lease=0.3):
+    async with Worker(app, lease=1):
         await eventually(lambda: len(started) == 2)
         for id in "ab":
             answer = await app.queue("q").cancel(id, running="signal")
@@ -201,7 +201,7 @@ async def test_a_kill_ends_the_run(app: Penstock) -> None:
 
     await app.queue("q").enqueue(1, id="a")
     await app.queue("threads").enqueue(1, id="t")
-    async with Worker(app, lease=0.3):
+    async with Worker(app, lease=1):
         await eventually(lambda: len(started) == 2)
         await app.queue("q").cancel("a", running="kill")
         await app.queue("threads").cancel("t", running="kill")
@@ -227,7 +227,7 @@ async def test_a_kill_gives_the_innocent_of_a_batch_back(app: Penstock) -> None:
             await asyncio.Event().wait()
 
     await app.queue("q").enqueue_many([Entry(n, id=str(n)) for n in range(3)])
-    async with Worker(app, lease=0.3):
+    async with Worker(app, lease=1):
         await eventually(lambda: batches)
         await app.queue("q").cancel("1", running="kill")
         await eventually(lambda: len(batches) == 2)
@@ -272,7 +272,7 @@ async def test_a_lost_lease_ends_the_run_unheard(app: Penstock, clock: Clock) ->
         return 0
 
     await app.queue("q").enqueue(1, id="a")
-    async with Worker(app, lease=0.3):
+    async with Worker(app, lease=1):
         await started.wait()
         clock.advance(5)
         await app.storage.reap(["q"])
@@ -295,7 +295,7 @@ async def test_a_deleted_queue_ends_its_runs(app: Penstock) -> None:
             ended.set()
 
     await app.queue("q").enqueue(1, id="a")
-    async with Worker(app, lease=0.3):
+    async with Worker(app, lease=1):
         await started.wait()
         assert await app.queue("q").delete() == 1
         await asyncio.wait_for(ended.wait(), 5)
