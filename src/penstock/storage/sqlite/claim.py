@@ -115,7 +115,7 @@ def _start(tx: Tx, queue: Queue, batches: list[list[Row]], worker: str, until: i
         tx.many("claim_lanes", held)
     if tx.listening:
         for row in rows:
-            tx.note("started", queue, row[ID], row[11] + 1)
+            tx.note("started", queue, row[ID], row[11] + 1, worker)
 
 
 def _claim_of(queue: str, row: Row, token: str, batch: int) -> Claim:

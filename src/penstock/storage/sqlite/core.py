@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError, StorageError, StorageUnavailable, VersionMismatch
@@ -35,7 +35,8 @@ BUSY_FIRST, BUSY_LONGEST = 0.000_05, 0.005
 #: The results (primary codes) that mean: somebody else has the lock.
 BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
-Synchronous = Literal["NORMAL", "FULL"]
+#: What SQLite does to survive a power cut; a process that is killed loses nothing with any of them.
+Synchronous = Literal["OFF", "NORMAL", "FULL", "EXTRA"]
 
 T = TypeVar("T")
 
@@ -54,8 +55,8 @@ class Engine:
     ) -> None:
         if not path:
             raise ValueError("path must be a file name or ':memory:'")
-        if synchronous not in ("NORMAL", "FULL"):
-            raise ValueError('synchronous must be "NORMAL" or "FULL"')
+        if synchronous not in get_args(Synchronous):
+            raise ValueError(f"synchronous must be one of {', '.join(get_args(Synchronous))}, not {synchronous!r}")
         self.path = path
         self.memory = path == ":memory:"
         self.namespace = namespace
@@ -107,7 +108,7 @@ class Engine:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute(f"PRAGMA synchronous = {self.synchronous}")
             db.execute("PRAGMA cache_size = -32768")
-            db.execute("PRAGMA mmap_size = 268435456")
+            db.execute("PRAGMA mmap_size = 1073741824")
             db.execute("PRAGMA temp_store = MEMORY")
             db.execute("PRAGMA wal_autocheckpoint = 2000")
             self._create_tables(db)

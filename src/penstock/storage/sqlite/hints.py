@@ -40,7 +40,8 @@ def wait_idle(tx: Tx, queues: Sequence[str], waiter: str, path: str, timeout: in
 
 def is_idle(tx: Tx, queues: Sequence[str], waiter: str) -> bool:
     """Whether a waiter may go on sleeping: still on the list, and nothing ready."""
-    return tx.one("idle_has", waiter) is not None and not is_ready(tx, queues)
+    listed = not queues or tx.one("idle_has", waiter) is not None
+    return listed and not is_ready(tx, queues)
 
 
 def leave_idle(tx: Tx, queues: Sequence[str], waiter: str, woken: bool) -> bool:
@@ -48,7 +49,7 @@ def leave_idle(tx: Tx, queues: Sequence[str], waiter: str, woken: bool) -> bool:
 
     One that leaves without looking passes the wake-up on.
     """
-    picked = tx.do("idle_drop", waiter) == 0
+    picked = tx.do("idle_drop", waiter) == 0 and len(queues) > 0
     if picked and not woken:
         for name in queues:
             queue = tx.queue(name)

@@ -42,6 +42,7 @@ def delete_queue(tx: Tx, name: str) -> int:
     if not take_away(tx, queue.k, DELETE_AT_ONCE):
         tx.do("doomed_add", queue.k)
     tx.forget(queue)
+    tx.note("queue_deleted", queue, "", 0)
     tx.ended.append((name, None))
     return count
 

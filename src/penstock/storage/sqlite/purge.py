@@ -25,6 +25,8 @@ def purge(tx: Tx, queues: Sequence[str], limit: int) -> int:
             left -= tx.do("purge_ended", queue.k, place, tx.now, left)
         count += limit - left
         tx.do("purge_gone", queue.k, tx.now, limit)
+        if tx.do("purge_queue", queue.k):
+            tx.forget(queue)
     tx.do("purge_workers", tx.now)
     for statement in ("purge_idle", "purge_waits", "purge_listeners"):
         tx.do(statement, tx.wall)

@@ -46,7 +46,7 @@ CREATE TABLE jobs (
     until INTEGER,                       -- the end of its lease
     cancel TEXT,                         -- the cancel mode asked for
     cancel_ttl INTEGER,                  -- how long to keep it if it ends by that
-    expires INTEGER,                     -- when an ended job is forgotten (1 << 60: never)
+    expires INTEGER,                     -- when an ended job is forgotten (1 << 60: never); NULL before its end
     number INTEGER,                      -- the how-many-eth end of its queue
     finished INTEGER,                    -- when it ended
     progress BLOB,                       -- the last report of this run
@@ -57,19 +57,20 @@ CREATE TABLE jobs (
     payload BLOB                         -- opaque; last, since it is the longest
 );
 
+-- `place` ends the partial indexes so that counting need not look into the table; it takes no room in them.
 CREATE UNIQUE INDEX jobs_id ON jobs (queue, id, twin);
 -- The order of jobs without a group.
-CREATE INDEX jobs_ready ON jobs (queue, rank, time, seq) WHERE place = 1;
+CREATE INDEX jobs_ready ON jobs (queue, rank, time, seq, place) WHERE place = 1;
 -- The order inside each lane.
-CREATE INDEX jobs_lane ON jobs (queue, grp, time, seq) WHERE place = 2;
+CREATE INDEX jobs_lane ON jobs (queue, grp, time, seq, place) WHERE place = 2;
 -- Jobs whose time is still to come, or has come unseen; fresh ones apart from retried ones.
-CREATE INDEX jobs_later ON jobs (queue, retried, due, seq) WHERE place = 0;
+CREATE INDEX jobs_later ON jobs (queue, retried, due, seq, place) WHERE place = 0;
 -- Runs by the end of their lease.
-CREATE INDEX jobs_running ON jobs (queue, until) WHERE place = 3;
+CREATE INDEX jobs_running ON jobs (queue, until, place) WHERE place = 3;
 -- Blocked successors by acceptance.
-CREATE INDEX jobs_blocked ON jobs (queue, seq) WHERE place = 4;
+CREATE INDEX jobs_blocked ON jobs (queue, seq, place) WHERE place = 4;
 -- Ended jobs in the order in which they are forgotten.
-CREATE INDEX jobs_ended ON jobs (queue, place, expires, number) WHERE place >= 5;
+CREATE INDEX jobs_ended ON jobs (queue, place, expires, number) WHERE expires IS NOT NULL;
 
 -- Groups that are held or in the rotation; an idle group has no row.
 CREATE TABLE lanes (

@@ -23,7 +23,7 @@ SELECT name FROM queues AS q WHERE namespace = ?1 AND (
     OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place = 2)
     OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place = 0)
     OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place = 3)
-    OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place >= 5 AND place IN (5, 6, 7) AND expires > ?2)
+    OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place IN (5, 6, 7) AND expires > ?2)
 ) ORDER BY name
 
 -- one record --------------------------------------------------------------------------------------
@@ -172,11 +172,16 @@ SELECT {job} FROM jobs WHERE queue = ? AND place = 3 AND until <= ? ORDER BY unt
 
 -- name: purge_ended
 -- Ended jobs of one kind whose time is over.
-DELETE FROM jobs WHERE n IN (SELECT n FROM jobs WHERE queue = ? AND place = ? AND place >= 5 AND expires <= ? LIMIT ?)
+DELETE FROM jobs WHERE n IN (SELECT n FROM jobs WHERE queue = ? AND place = ? AND expires <= ? LIMIT ?)
 
 -- name: purge_gone
 -- Memories of settlements whose time is over.
 DELETE FROM gone WHERE queue = ?1 AND (id, token) IN (SELECT id, token FROM gone WHERE queue = ?1 AND expires <= ?2 LIMIT ?3)
+
+-- name: purge_queue
+-- A queue that holds nothing, not even a memory, and is not paused, leaves nothing behind.
+DELETE FROM queues WHERE k = ?1 AND paused IS NULL AND NOT EXISTS (SELECT 1 FROM jobs WHERE queue = ?1)
+    AND NOT EXISTS (SELECT 1 FROM gone WHERE queue = ?1)
 
 -- name: purge_workers
 -- Workers that were not heard of in time.
@@ -217,7 +222,7 @@ DELETE FROM doomed WHERE k = ?
 -- name: delete_count
 -- How many jobs a queue holds, without the forgotten ones.
 SELECT (SELECT count(*) FROM jobs WHERE queue = ?1)
-    - (SELECT count(*) FROM jobs WHERE queue = ?1 AND place >= 5 AND place IN (5, 6, 7) AND expires <= ?2)
+    - (SELECT count(*) FROM jobs WHERE queue = ?1 AND place IN (5, 6, 7) AND expires <= ?2)
 
 -- name: delete_lanes
 -- The groups of a deleted queue go.
@@ -263,7 +268,7 @@ SELECT {job} FROM jobs WHERE queue = ? AND place = 4 AND seq > ? ORDER BY seq LI
 
 -- name: find_ended
 -- Ended jobs in the order in which they are forgotten.
-SELECT {job} FROM jobs WHERE queue = ? AND place = ? AND place >= 5 AND (expires, number) > (?, ?)
+SELECT {job} FROM jobs WHERE queue = ? AND place = ? AND expires IS NOT NULL AND (expires, number) > (?, ?)
 ORDER BY expires, number LIMIT ?
 
 -- name: counts
@@ -275,9 +280,9 @@ SELECT (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 1)
     (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 0 AND retried = 1 AND due > ?2),
     (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 3),
     (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 4),
-    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place >= 5 AND place = 5 AND expires > ?2),
-    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place >= 5 AND place = 6 AND expires > ?2),
-    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place >= 5 AND place = 7 AND expires > ?2)
+    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 5 AND expires > ?2),
+    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 6 AND expires > ?2),
+    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 7 AND expires > ?2)
 
 -- presence ----------------------------------------------------------------------------------------
 
