@@ -61,6 +61,7 @@ class Penstock:
         self._serde = resolve_serde(serde)
         self._result_serde = None if result_serde is None else resolve_serde(result_serde, "result_serde")
         self._serdes: dict[str, dict[str, Serde]] = {}
+        self._fail_queues: dict[str, str] = {}
         self._queues: dict[str, Queue] = {}
         self._opening = asyncio.Lock()
         self._open = False
@@ -159,11 +160,15 @@ class Penstock:
     # what queues and workers need -----------------------------------------------------------------
 
     def codec(self, queue: str) -> Codec:
-        """The serdes of a queue, as they are known now."""
+        """The serdes of a queue, as they are known now. Failures travel in a serde of their own."""
         given = self._serdes.get(queue, {})
-        payload = given.get("serde", self._serde)
-        default = self._result_serde if "serde" not in given else None
-        return Codec.of(payload, given.get("result_serde", default))
+        result = given.get("result_serde", self._result_serde)
+        if queue in self._fail_queues:
+            failing = self.handlers[self._fail_queues[queue]]
+            codec = self.codec(failing.queue)
+            payload = FailureSerde(codec.payload, failing.signature.payload if failing.loaded else Any)
+            return Codec.of(payload, result or codec.result)
+        return Codec.of(given.get("serde", self._serde), result)
 
     def options(self, queue: str) -> HandlerOptions:
         """The options of a queue's handler, or the defaults when it has none here."""
@@ -205,22 +210,20 @@ class Penstock:
         result_serde: str | Serde | None,
     ) -> None:
         check_name(queue, "queue")
-        options = handler_options(given)
-        handler = Handler(queue, function, options)
-        failing = options.on_failure
-        names = [queue] if failing is None else [queue, fail_queue_of(queue)]
-        for name in names:
-            if (other := self.handlers.get(name)) is not None:
-                raise ValueError(f"queue {name!r} has a handler already ({other.name}); a queue has one handler")
+        handler = Handler(queue, function, handler_options(given))
+        added = [handler]
+        if handler.options.on_failure is not None:
+            added.append(fail_handler(handler))
+        for each in added:
+            if (other := self.handlers.get(each.queue)) is not None:
+                raise ValueError(f"queue {each.queue!r} has a handler already ({other.name}); a queue has one handler")
+        if handler.loaded:
+            wanted = self._serde if serde is None else resolve_serde(serde)
+            check_type(self._serdes.get(queue, {}).get("serde", wanted), handler.signature.payload)
         self._set_serdes(queue, serde, result_serde)
-        payload = handler.signature.payload if handler.loaded else Any
-        if failing is None and payload is not Failure:
-            check_type(self.codec(queue).payload, payload)
-        if failing is not None:
-            fail_options = handler_options(options.failure_options, FAILURE_DEFAULTS)
-            self.handlers[names[1]] = Handler(names[1], failing, fail_options)
-            self._serdes[names[1]] = {"serde": FailureSerde(self.codec(queue).payload, payload)}
-        self.handlers[queue] = handler
+        self.handlers.update({each.queue: each for each in added})
+        for each in added[1:]:
+            self._fail_queues[each.queue] = queue
 
     def _set_serdes(self, queue: str, serde: str | Serde | None, result_serde: str | Serde | None) -> None:
         for name, value in (("serde", serde), ("result_serde", result_serde)):
@@ -230,3 +233,14 @@ class Penstock:
             known = self._serdes.setdefault(queue, {}).setdefault(name, wanted)
             if known != wanted:
                 raise ValueError(f"queue {queue!r} has the {name} {known!r} already; it cannot also have {wanted!r}")
+
+
+def fail_handler(handler: Handler) -> Handler:
+    """The handler of a handler's fail jobs, by its `on_failure` and `failure_options`."""
+    options = handler.options
+    assert options.on_failure is not None
+    wanted = handler_options(options.failure_options, FAILURE_DEFAULTS)
+    fails = Handler(fail_queue_of(handler.queue), options.on_failure, wanted)
+    if fails.loaded and fails.signature.payload not in (Any, Failure):
+        raise TypeError(f"on_failure: {fails.name} gets a Failure; annotate its payload so, or not at all")
+    return fails

@@ -129,6 +129,8 @@ class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise TypeError("at_most_once must be True or False")
         if not (self.on_failure is None or callable(self.on_failure) or isinstance(self.on_failure, str)):
             raise TypeError('on_failure must be a function or "module:function"')
+        if not isinstance(self.failure_options, Mapping):
+            raise TypeError("failure_options must be a mapping of handler options")
         if self.failure_options and self.on_failure is None:
             raise ValueError("failure_options says how on_failure is run, but on_failure is not given")
 

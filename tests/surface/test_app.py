@@ -46,6 +46,13 @@ async def test_the_url_comes_from_the_environment(tmp_path: Path, monkeypatch: p
     assert (tmp_path / "penstock.db").exists()
 
 
+async def test_a_directory_will_do(tmp_path: Path) -> None:
+    """file:DIRECTORY keeps the jobs in a file there, and makes the directory."""
+    async with Penstock(f"file:{tmp_path / 'data'}") as app:
+        await app.queues()
+    assert (tmp_path / "data" / "penstock.db").exists()
+
+
 async def test_any_storage_object_will_do() -> None:
     """A storage may be given instead of a URL, but not with one."""
     async with Penstock(storage=connect("memory:")) as app:
@@ -98,6 +105,19 @@ def test_a_handler_that_is_refused_leaves_nothing_behind() -> None:
     assert app.handlers == {}
 
 
+def test_a_fail_handler_gets_failures() -> None:
+    """One whose annotation says something else is refused, and so are its bad options."""
+    app = Penstock("memory:")
+    with pytest.raises(TypeError, match="gets a Failure"):
+        app.listen("q", print_failure_wrongly, on_failure=print_failure_wrongly)
+    with pytest.raises(TypeError, match="failure_options must be a mapping"):
+        app.listen("q", print_failure_wrongly, on_failure=print_failure, failure_options=[])  # type: ignore[arg-type]
+    assert app.handlers == {}
+
+
+def print_failure_wrongly(failure: int) -> None: ...
+
+
 def complex_payload(payload: complex) -> None: ...
 
 
@@ -124,6 +144,23 @@ async def test_each_queue_speaks_its_own_serde(app: Penstock) -> None:
     status = await app.queue("raw").status("a")
     assert status is not None
     assert status.payload == b"\xff"
+
+
+async def test_a_serde_given_late_holds_for_failures_too(app: Penstock) -> None:
+    """The original payload is opened by the queue's own serde, whenever that was named."""
+    payloads: list[Any] = []
+
+    def on_failure(failure: Failure) -> None:
+        payloads.append(failure.payload)
+
+    @app.handler("q", on_failure=on_failure, max_retries=0)
+    def handle(payload: dict[str, bytes]) -> None:
+        raise ValueError("no")
+
+    await app.queue("q", serde="msgpack").enqueue({"b": b"\xff"})
+    await Worker(app).drain()
+    assert payloads == [{"b": b"\xff"}]
+    assert (await app.queue("q/failures").find("completed"))[0].payload.payload == {"b": b"\xff"}
 
 
 async def test_listeners_hear_what_this_app_does(app: Penstock) -> None:

@@ -163,6 +163,7 @@ async def test_a_fail_handler_hears_of_it(app: Penstock) -> None:
     assert (failure.payload, failure.job.id, failure.job.queue, failure.job.attempt) == ({"n": 1}, "a", "q", 1)
     assert (failure.error.type, failure.error.message, failure.error.kind) == ("ValueError", "no", "retriable")
     assert failure.job.headers == {"trace": "7"}
+    assert (await app.queue("q/failures").counts())[State.COMPLETED] == 1
 
 
 async def test_an_undecodable_payload_fails_for_good(app: Penstock) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -32,6 +33,9 @@ def connect(url: str, *, namespace: str = "penstock", clock: Clock | None = None
     if place is not None:
         from penstock.storage.sqlite import SqliteStorage
 
+        if url.startswith("file:"):
+            with contextlib.suppress(OSError):  # opening it will say what is wrong
+                Path(place.path).parent.mkdir(parents=True, exist_ok=True)
         return SqliteStorage(place.path, clock=clock, synchronous=place.synchronous, namespace=namespace)
     try:
         from penstock.storage.redis import RedisStorage

@@ -61,6 +61,7 @@ class Claimer:
         self._dry: set[str] = set()
         self._look_at: int | None = None
         self._vain = 0
+        self._rested = False
         self.stopping = False
 
     @property
@@ -80,13 +81,15 @@ class Claimer:
             answer = await self._host.storage.claim(requests, self._worker, self._lease_ms, new_token())
             got += self._heard(requests, answer, asked)
         self._vain = 0 if got else self._vain + 1
+        self._rested = self._rested and not got
 
     async def step(self) -> float | None:
         """Fill the pool; rest until units free when something is waiting for them, else until there is work."""
         await self.fill()
         if not self._dry:
             return None
-        if not self.starved and not self._pool.live:
+        if not self.starved and not self._pool.live and not self._rested:
+            self._rested = True
             self._host.tell("idle", worker=self._worker)
         return await self.patience()
 
@@ -100,7 +103,7 @@ class Claimer:
     async def doze(self, seconds: float) -> None:
         """Wait for a hint from the queues that were found empty."""
         if self._vain > 3:  # hints that lead to nothing must not turn into a busy loop
-            await asyncio.sleep(min(seconds, 0.01 * 2 ** min(self._vain, 7)))
+            await asyncio.sleep(0.01 * 2 ** min(self._vain, 7))
         await self._host.storage.wait_work(sorted(self._dry), seconds)
 
     async def _candidates(self) -> list[Seat]:
