@@ -141,13 +141,15 @@ class Waiters:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiter = self.enter(lambda: future.done() or future.set_result(None))
         end = time.monotonic() + timeout
-        found = False
+        found = left_already = False
         try:
             found = await self._submit(lambda tx: join(tx, waiter), True)
             while not found:
                 left = end - time.monotonic()
                 if left <= 0:
-                    return await self._submit(lambda tx: leave(tx, waiter, True), True)
+                    picked = await self._submit(lambda tx: leave(tx, waiter, True), True)
+                    left_already = True
+                    return picked
                 await asyncio.wait((future,), timeout=min(left, self._poll))
                 if future.done():
                     found = True
@@ -157,7 +159,7 @@ class Waiters:
             return True
         finally:
             self.leave(waiter)
-            if not future.done():
+            if not future.done() and not left_already:
                 # Queued behind the joining, so that no row is left even when that was cancelled.
                 looks = found
                 self.quietly(lambda tx: leave(tx, waiter, looks))
