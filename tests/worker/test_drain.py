@@ -94,6 +94,20 @@ async def test_drain_can_wait_for_later_jobs(app: Penstock, clock: Clock) -> Non
     assert runs == [(1,), (2,)]
 
 
+async def test_short_backoffs_are_waited_for_exactly() -> None:
+    """A worker keeps its promise to look again, however often it looks in between: no slow poll is needed."""
+    app = Penstock("memory:")
+
+    @app.handler("q", min_backoff=0.05, max_backoff=0.05)
+    async def handle(payload: int, job: Job) -> None:
+        if job.attempt < 4:
+            raise ValueError("again")
+
+    async with app, asyncio.timeout(0.9):
+        await app.queue("q").enqueue_many(range(200))
+        await Worker(app).drain(scheduled=True)
+
+
 async def test_the_handler_says_when_to_try_again(app: Penstock, clock: Clock) -> None:
     """Retry(delay), retry_at and Retry(count=False) are granted exactly."""
     asked = [Retry(delay=100, count=False), Retry(at=clock.time() + 300), None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
@@ -59,7 +60,7 @@ class Claimer:
         self._seats = {handler.queue: Seat(handler) for handler in handlers}
         self._turn = 0
         self._dry: set[str] = set()
-        self._look_at: int | None = None
+        self._promises: list[float] = []
         self._vain = 0
         self._rested = False
         self.stopping = False
@@ -71,8 +72,8 @@ class Claimer:
 
     async def fill(self) -> None:
         """Claim until there is no room, or nothing to claim."""
-        self._dry, self._look_at = set(), None
-        got = 0
+        self._dry = set()
+        began, got = asyncio.get_running_loop().time(), 0
         while not self.stopping:
             requests = plan(await self._candidates(), self._pool)
             if not requests:
@@ -80,6 +81,9 @@ class Claimer:
             asked = asyncio.get_running_loop().time()
             answer = await self._host.storage.claim(requests, self._worker, self._lease_ms, new_token())
             got += self._heard(requests, answer, asked)
+            if answer.look_at is not None:
+                await self._promise(answer.look_at)
+        self._promises = [due for due in self._promises if due > began]
         self._vain = 0 if got else self._vain + 1
         self._rested = self._rested and not got
 
@@ -91,14 +95,17 @@ class Claimer:
         if not self.starved and not self._pool.live and not self._rested:
             self._rested = True
             self._host.tell("idle", worker=self._worker)
-        return await self.patience()
+        return self.patience()
 
-    async def patience(self) -> float:
-        """How long to wait for a hint: until the alarm that this worker holds, or the slow poll."""
-        if self._look_at is None:
-            return SLOW_POLL
-        ms = self._look_at - await self._host.storage.time()
-        return min(max(ms / 1000, 0.0), SLOW_POLL)
+    def patience(self) -> float:
+        """How long to wait for a hint: until the next promise to look, or the slow poll."""
+        due = min(self._promises, default=math.inf) - asyncio.get_running_loop().time()
+        return min(max(due, 0.0), SLOW_POLL)
+
+    async def _promise(self, look_at: int) -> None:
+        """Remember to look again at that time of the storage's clock: nobody else was asked to."""
+        ms = look_at - await self._host.storage.time()
+        self._promises.append(asyncio.get_running_loop().time() + max(ms, 0) / 1000)
 
     async def doze(self, seconds: float) -> None:
         """Wait for a hint from the queues that were found empty."""
@@ -135,8 +142,6 @@ class Claimer:
                     seat.served = self._turn
             elif seat.queue not in self._dry:
                 seat.passed_over += 1
-        if answer.look_at is not None:
-            self._look_at = min(answer.look_at, self._look_at or answer.look_at)
         for queue, id in answer.corrupt:
             self._host.tell("invalid_data", queue=queue, id=id, worker=self._worker)
         for batch in batches:

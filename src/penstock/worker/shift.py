@@ -28,6 +28,9 @@ __all__ = ["Shift", "first_of"]
 
 log = logging.getLogger("penstock.worker")
 
+#: A drain that waits for later jobs looks so often (seconds) whether others have run them.
+DRAIN_POLL = 1.0
+
 
 class Shift:
     """The parts of a working worker. It is started once and finished once."""
@@ -100,7 +103,7 @@ class Shift:
         if before != (self._settler.rounds, self._upkeep.reaped):
             return 0
         if self._scheduled and await self._later():
-            return await self._claimer.patience()
+            return min(self._claimer.patience(), DRAIN_POLL)
         self.drained.set()
         return None
 
