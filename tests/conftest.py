@@ -71,6 +71,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "xdist_group(name): these tests stay on one worker")
     config.addinivalue_line("markers", "only(*names): run this test on these storages only")
     config.addinivalue_line("markers", "leaves_records: the test damages its storage, so nothing is checked after it")
     config.addinivalue_line("markers", "beyond_model: what the test asks for is not part of the model")

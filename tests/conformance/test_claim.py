@@ -98,6 +98,16 @@ async def test_a_scheduled_job_is_not_given_early(storage: Storage, clock: Clock
     assert ids(await claim_all(storage)) == ["a"]
 
 
+async def test_a_due_job_takes_no_later_one_with_it(storage: Storage, clock: Clock) -> None:
+    """When some jobs fall due, those that are due a moment later stay where they are."""
+    await storage.put([new("q", f"j{n}", delay=n, group="g" if n % 2 else None) for n in range(1, 9)])
+    for n in range(1, 9):
+        clock.advance(ms=1)
+        claims = await claim_all(storage)
+        assert ids(claims) == [f"j{n}"]
+        await storage.settle([complete(claims[0], ttl=0)])
+
+
 async def test_a_retrying_job_is_not_given_early(storage: Storage, clock: Clock) -> None:
     """A job in its backoff runs when that is over and not before."""
     await put1(storage, "q", "a")

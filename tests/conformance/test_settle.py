@@ -351,6 +351,26 @@ async def test_an_unkept_end_does_not_block_its_id(storage: Storage) -> None:
     assert (await claim1(storage)).payload == b"2"
 
 
+PAIRS = [
+    (ENDS[first], second)
+    for first in ("complete", "retried", "retried now", "fail", "release", "stall")
+    for second in (complete, fail, release, retried)
+    if ENDS[first] is not second and not (first.startswith("retried") and second is retried)
+]
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+async def test_of_two_outcomes_in_one_call_the_first_counts(storage: Storage, first: Ending, second: Ending) -> None:
+    """A run that is settled twice in one call, in different ways, ends as the first says and the second is lost."""
+    await put1(storage, "q", "a")
+    claim = await claim1(storage)
+    answers = await storage.settle([first(claim), second(claim)])
+    assert (answers[0].lost, answers[1]) == (False, LOST)
+    [job] = await find_all(storage)
+    assert job.state == answers[0].state
+    assert sum((await storage.counts("q")).values()) == 1
+
+
 # follow-ups --------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,220 @@
+"""Storages that are broken on purpose, each in one place: the conformance suite must notice every one.
+
+Each mutant is a copy of the package in which one text, found exactly once, was replaced; a handful of
+conformance tests is run against the copy and has to fail. The same tests pass on the package as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import penstock
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = Path(penstock.__file__).parent
+
+
+class Mutant(NamedTuple):
+    """What is broken, where, how, and the tests (`file::name` or `file`) of which one must fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    @property
+    def storage(self) -> str:
+        return "memory" if self.file.startswith("sqlite/") else "redis"
+
+
+SETTLE = "test_settle.py"
+GROUPS = "test_groups.py"
+ORDER = "test_order.py"
+
+MUTANTS = [
+    # SQLite
+    Mutant(
+        "sqlite: no token check when settling one by one", "sqlite/settle.py",
+        "job.place != RUNNING or job.token != s.token:", "job.place != RUNNING:",
+        (f"{SETTLE}::test_a_wrong_token_changes_nothing",),
+    ),
+    Mutant(
+        "sqlite: no token check when completing many", "sqlite/settle.py",
+        "row is not None and row[4] == s.token and", "row is not None and",
+        (f"{SETTLE}::test_a_stale_worker_cannot_touch_the_new_run",),
+    ),
+    Mutant(
+        "sqlite: the successor is not released", "sqlite/ends.py",
+        "    if successor:\n        successor.twin, successor.flags = 0, None\n",
+        "    if successor and ttl:\n        successor.twin, successor.flags = 0, None\n",
+        ("test_successors.py::test_the_successor_takes_the_place_of_the_result",),
+    ),
+    Mutant(
+        "sqlite: the sequence is no part of the order", "sqlite/statements.sql",
+        "place = 1 ORDER BY rank, time, seq LIMIT", "place = 1 ORDER BY rank, time, id LIMIT",
+        (f"{ORDER}::test_first_in_first_out",),
+    ),
+    Mutant(
+        "sqlite: a finished run keeps its hold", "sqlite/ends.py",
+        "    if held and job.grp is not None:\n        hold(tx, queue, job.grp, -1)\n", "",
+        (f"{GROUPS}::test_the_next_runs_when_the_head_is_done",),
+    ),
+    Mutant(
+        "sqlite: a reaped stall is not counted", "sqlite/reap.py",
+        "            job.stalls += 1\n", "",
+        ("test_reap.py::test_an_expired_run_is_queued_again",),
+    ),
+    Mutant(
+        "sqlite: a release does not refund the attempt", "sqlite/settle.py",
+        "            job.attempts -= 1\n", "",
+        (f"{SETTLE}::test_release_refunds_the_attempt",),
+    ),
+    Mutant(
+        "sqlite: a pause is ignored", "sqlite/claim.py",
+        "if queue is None or queue.paused is not None:", "if queue is None:",
+        ("test_pause.py::test_a_paused_queue_hands_out_nothing",),
+    ),
+    Mutant(
+        "sqlite: jobs are promoted a second early", "sqlite/statements.sql",
+        "AND retried = ? AND due <= ?\n", "AND retried = ? AND due <= ? + 1000\n",
+        ("test_claim.py::test_a_due_job_takes_no_later_one_with_it",),
+    ),
+    Mutant(
+        "sqlite: a result is a duplicate for ever", "sqlite/put.py",
+        "if old is None or old.forgotten(tx.now) or (", "if old is None or (",
+        ("test_put.py::test_a_completed_id_is_free_when_its_ttl_is_over",),
+    ),
+    Mutant(
+        "sqlite: a fold is not applied", "sqlite/ends.py",
+        "        apply(tx, job, successor, flags_of(successor.flags or 0))\n", "",
+        ("test_successors.py::test_the_successor_is_folded_into_a_returning_run",),
+    ),
+    Mutant(
+        "sqlite: a group keeps its turn at the front", "sqlite/lanes.py",
+        "time, seq = turn or (tx.now, queue.next_seq())", "time, seq = turn or (0, queue.next_seq())",
+        (f"{GROUPS}::test_plain_jobs_and_groups_share_the_line",),
+    ),
+    Mutant(
+        "sqlite: a backoff does not hold its group", "sqlite/records.py",
+        "self.place == RUNNING or (self.place == LATER and bool(self.retried))", "self.place == RUNNING",
+        (f"{GROUPS}::test_a_failing_head_holds_its_group_through_its_backoff",),
+    ),
+    Mutant(
+        "sqlite: a weaker cancel undoes a stronger", "sqlite/cancel.py",
+        "max(running, asked, key=CANCEL_MODES.index)", "running",
+        ("test_cancel.py::test_a_weaker_request_does_not_undo_a_stronger",),
+    ),
+    # Redis
+    Mutant(
+        "redis: no token check", "redis/lua/settle.lua",
+        "if not held or sub(held, 1, 16) ~= token then", "if not held then",
+        (f"{SETTLE}::test_a_wrong_token_changes_nothing",),
+    ),
+    Mutant(
+        "redis: the successor is not released", "redis/lua/_moves.lua",
+        "  if replaced then release_successor(q, id) end\n", "",
+        ("test_successors.py::test_the_successor_is_released_whatever_its_time",),
+    ),
+    Mutant(
+        "redis: the sequence is no part of the rank", "redis/lua/put.lua",
+        "zadd[#zadd + 1] = rank_before .. place_in_line .. 'j' .. id",
+        "zadd[#zadd + 1] = rank_before .. pack('>I6', 0) .. 'j' .. id",
+        (f"{ORDER}::test_first_in_first_out",),
+    ),
+    Mutant(
+        "redis: a finished run keeps its hold", "redis/lua/_moves.lua",
+        "  hold(q, run.group, -1)\n", "",
+        (f"{GROUPS}::test_one_run_of_a_group_at_a_time",),
+    ),
+    Mutant(
+        "redis: a stall is not counted", "redis/lua/settle.lua",
+        "j.attempts + 1, j.stalls + 1, now", "j.attempts + 1, j.stalls, now",
+        (f"{SETTLE}::test_stall_counts_and_keeps_the_place",),
+    ),
+    Mutant(
+        "redis: a pause is ignored", "redis/lua/claim.lua",
+        "if call('HEXISTS', q.meta, 'paused') == 1 then", "if false then",
+        ("test_pause.py::test_a_paused_queue_hands_out_nothing",),
+    ),
+    Mutant(
+        "redis: jobs are promoted a second early", "redis/lua/_shared.lua",
+        "local function enter(q, id, j)\n  if j.due > now then\n",
+        "local function enter(q, id, j)\n  if j.due > now + 1000 then\n",
+        ("test_claim.py::test_a_scheduled_job_is_not_given_early",),
+    ),
+    Mutant(
+        "redis: a result is a duplicate for ever", "redis/lua/_moves.lua",
+        "if over or e.update or state ~= 'completed' then", "if e.update or state ~= 'completed' then",
+        ("test_put.py::test_a_completed_id_is_free_when_its_ttl_is_over",),
+    ),
+    Mutant(
+        "redis: a fold is not applied", "redis/lua/_moves.lua",
+        "      apply(j, s, flags_of(byte(waiting, 1)))\n", "",
+        ("test_successors.py::test_the_successor_is_folded_into_a_returning_run",),
+    ),
+    Mutant(
+        "redis: a group loses its turn", "redis/lua/_shared.lua",
+        "  elseif not current then\n", "  elseif not current and turn then\n",
+        (f"{GROUPS}::test_one_run_of_a_group_at_a_time",),
+    ),
+    Mutant(
+        "redis: an unkept end is not remembered", "redis/lua/_moves.lua",
+        "call('ZADD', q.gone, now + GONE_MS,", "call('ZADD', q.gone, now,",
+        (f"{SETTLE}::test_an_end_that_was_not_kept_is_remembered_for_a_while",),
+    ),
+    Mutant(
+        "redis: a run that becomes ready wakes nobody", "redis/lua/_shared.lua",
+        "    call('ZADD', q.ready, 0, rank(j.priority, j.time, j.seq) .. 'j' .. id)\n    wake(q)\n",
+        "    call('ZADD', q.ready, 0, rank(j.priority, j.time, j.seq) .. 'j' .. id)\n",
+        ("test_waits.py::test_every_way_to_become_ready_wakes_a_waiter",),
+    ),
+]  # fmt: skip
+
+
+def run_tests(source: Path, storage: str, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    """Run conformance tests against the package in `source`, up to the first failure."""
+    command = [
+        sys.executable, "-m", "pytest", "-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist",
+        "-p", "no:hypothesispytest", "-o", f"pythonpath={source}", "--storages", storage,
+        *(f"tests/conformance/{test}" for test in tests),
+    ]  # fmt: skip
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(source),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PENSTOCK_EXPECTED_AT": str(source),
+    }
+    env.pop("PYTEST_ADDOPTS", None)
+    env.pop("PYTEST_XDIST_WORKER", None)
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_broken_storage_is_noticed(mutant: Mutant, tmp_path: Path) -> None:
+    """A storage with this defect fails the conformance suite."""
+    copy = tmp_path / "penstock"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    file = copy / "storage" / mutant.file
+    text = file.read_text()
+    assert text.count(mutant.old) == 1, f"{mutant.file} holds the text {text.count(mutant.old)} times: {mutant.old!r}"
+    file.write_text(text.replace(mutant.old, mutant.new))
+    outcome = run_tests(tmp_path, mutant.storage, mutant.tests)
+    assert outcome.returncode == 1, f"not noticed:\n{outcome.stdout[-3000:]}{outcome.stderr[-2000:]}"
+    assert "failed" in outcome.stdout or "FAILED" in outcome.stdout or "ERROR" in outcome.stdout
+
+
+@pytest.mark.parametrize("storage", ["memory", "redis"])
+def test_a_whole_storage_passes(storage: str, tmp_path: Path) -> None:
+    """The tests that notice the mutants pass on a copy without a defect, so it is the defect that they notice."""
+    shutil.copytree(PACKAGE, tmp_path / "penstock", ignore=shutil.ignore_patterns("__pycache__"))
+    tests = {test for mutant in MUTANTS if mutant.storage == storage for test in mutant.tests}
+    outcome = run_tests(tmp_path, storage, tuple(sorted(tests)))
+    assert outcome.returncode == 0, f"{outcome.stdout[-3000:]}{outcome.stderr[-2000:]}"
