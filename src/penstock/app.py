@@ -13,14 +13,14 @@ from penstock.clock import Clock, SystemClock
 from penstock.entry import Entry
 from penstock.errors import JobError
 from penstock.events import Event, L, Listeners
-from penstock.job import NewJob, check_name
+from penstock.job import NewJob, check_name, fail_queue_of
 from penstock.policy import FAILURE_DEFAULTS, HandlerArguments, HandlerOptions, handler_options
 from penstock.queue import Queue
 from penstock.run import Failure, FailureSerde
 from penstock.serde import Codec, Serde, check_type, resolve_serde
 from penstock.storage import connect
 from penstock.storage.base import Storage
-from penstock.task import Handler, fail_queue_of
+from penstock.task import Handler
 
 __all__ = ["Penstock"]
 

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from penstock.clock import Moment, Span, milliseconds, span_ms
 from penstock.errors import InvalidPayload
-from penstock.job import NewJob, Update, check_name, new_id
+from penstock.job import MAX_PRIORITY, NewJob, Update, check_name, new_id
 from penstock.policy import JobLimits
 from penstock.serde import Serde, encode, encode_headers
 
@@ -17,8 +17,8 @@ __all__ = ["Entry", "OnConflict", "job_from"]
 
 OnConflict = Literal["reject", "update", "raise"] | Update
 
-#: Priorities are exact in every storage within 32 bits.
-MAX_PRIORITY = 2**31 - 1
+#: Headers are labels: together they have at most this many bytes.
+MAX_HEADERS = 32_768
 
 UPDATE = Update()
 
@@ -87,7 +87,7 @@ def job_from(entry: Entry, queue: str, serde: Serde, max_payload: int, fresh_id:
         delay=None if entry.delay is None else span_ms(entry.delay, "delay"),
         priority=priority,
         group=group,
-        headers=_sized(encode_headers(entry.headers), "headers", max_payload) if entry.headers is not None else b"",
+        headers=_headers(entry.headers) if entry.headers is not None else b"",
         limits=_limits(entry),
     )
 
@@ -108,6 +108,13 @@ def _limits(entry: Entry) -> bytes:
     if given == (UNSET, UNSET, UNSET, UNSET):
         return b""
     return JobLimits.of(*given).encode()
+
+
+def _headers(headers: Mapping[str, str]) -> bytes:
+    data = encode_headers(headers)
+    if len(data) > MAX_HEADERS:
+        raise ValueError(f"headers are {len(data)} bytes together, more than {MAX_HEADERS}; put data into the payload")
+    return data
 
 
 def _sized(data: bytes, name: str, most: int) -> bytes:

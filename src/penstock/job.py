@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from base64 import urlsafe_b64encode
 from enum import StrEnum
@@ -20,6 +21,7 @@ __all__ = [
     "State",
     "Update",
     "check_name",
+    "fail_queue_of",
     "family_of",
     "new_id",
     "new_ids",
@@ -27,6 +29,8 @@ __all__ = [
 ]
 
 MAX_NAME_BYTES = 512
+FAIL_SUFFIX = "/failures"
+LONGEST_WITH_SUFFIX = MAX_NAME_BYTES - len(FAIL_SUFFIX)
 #: Priorities lie between this and its negative.
 MAX_PRIORITY = 2**31 - 1
 
@@ -101,7 +105,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a job, handed to one worker; `token` is the fence that its outcome must show.
 
-    `batch` numbers the batches of one answer: claims with the same number run together.
+    `batch` numbers the batches of one queue in one answer: claims with the same number run together.
     `attempts` includes this run.
     """
 
@@ -149,8 +153,20 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def family_of(queue: str) -> str:
-    """The family of a queue: its name up to the first `/`. What is atomic happens inside one."""
+    """The family of a queue: its name up to the first `/`. What is atomic happens inside one.
+
+    A name too long to carry the suffix of its fail queue is in the family of that queue instead.
+    """
+    if len(queue) > LONGEST_WITH_SUFFIX // 4 and fail_queue_of(queue) != queue + FAIL_SUFFIX:
+        return fail_queue_of(queue).partition("/")[0]
     return queue.partition("/")[0]
+
+
+def fail_queue_of(queue: str) -> str:
+    """The queue of a queue's fail jobs; a name too long for the suffix is stood in for by its digest."""
+    if len(queue.encode()) <= LONGEST_WITH_SUFFIX:
+        return queue + FAIL_SUFFIX
+    return hashlib.sha256(queue.encode()).hexdigest() + FAIL_SUFFIX
 
 
 def new_id() -> str:

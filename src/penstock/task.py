@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import inspect
 import types
@@ -10,10 +9,9 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from penstock.job import MAX_NAME_BYTES
 from penstock.policy import HandlerOptions
 
-__all__ = ["Handler", "Signature", "fail_queue_of", "load_function", "read_signature"]
+__all__ = ["Handler", "Signature", "load_function", "read_signature"]
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 LISTS: tuple[Any, ...] = (list, Sequence, typing.List, typing.Sequence, typing.Iterable)  # noqa: UP006
@@ -72,14 +70,6 @@ class Handler:
             _ = self.function
         assert self._signature is not None
         return self._signature
-
-
-def fail_queue_of(queue: str) -> str:
-    """The queue of a queue's fail jobs; a name too long for the suffix is stood in for by its digest."""
-    name = f"{queue}/failures"
-    if len(name.encode()) <= MAX_NAME_BYTES:
-        return name
-    return f"{hashlib.sha256(queue.encode()).hexdigest()}/failures"
 
 
 def split_path(path: str) -> tuple[str, str]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock import HandlerOptions, Job
-from penstock.task import Handler, fail_queue_of, load_function, read_signature
+from penstock.job import fail_queue_of
+from penstock.task import Handler, load_function, read_signature
 
 if TYPE_CHECKING:
     from decimal import Decimal

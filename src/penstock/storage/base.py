@@ -282,9 +282,7 @@ class Storage(Protocol):
         """Jobs by id; a running job hides its blocked successor."""
         ...
 
-    async def find(
-        self, queue: str, state: State | None = None, after: str | None = None, limit: int = 100
-    ) -> Page:
+    async def find(self, queue: str, state: State | None = None, after: str | None = None, limit: int = 100) -> Page:
         """A page of jobs, state by state, each in its order: see `FIND_ORDER`."""
         ...
 

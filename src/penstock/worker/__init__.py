@@ -16,9 +16,9 @@ from types import TracebackType
 from typing import Self
 
 from penstock.clock import Span, span_ms
-from penstock.job import check_name
+from penstock.job import check_name, fail_queue_of
 from penstock.serde import check_type
-from penstock.task import Handler, fail_queue_of
+from penstock.task import Handler
 from penstock.worker.host import Host
 from penstock.worker.pool import units_of
 from penstock.worker.shift import Shift, first_of

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from penstock.errors import ErrorKind, InvalidPayload, JobError
-from penstock.job import NewJob, State, new_id
+from penstock.job import NewJob, State, fail_queue_of, new_id
 from penstock.outcome import Outcome, Raised, Released, Returned, Stalled, Stopped
 from penstock.policy import Again, GiveUp, decide
 from penstock.run import failure_payload
@@ -26,7 +26,7 @@ from penstock.storage.base import (
     Settlement,
     Stall,
 )
-from penstock.task import Handler, fail_queue_of
+from penstock.task import Handler
 from penstock.worker.host import Host
 from penstock.worker.pool import Member, Run
 
