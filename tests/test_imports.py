@@ -13,8 +13,8 @@ import pytest
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 
 #: Pure words, each of which may import those before it.
-WORDS = ("_version", "errors", "clock", "job", "policy", "outcome", "serde", "task", "events", "run", "entry")
-ASKING = {"app", "queue", "status", "waiting", "sync", "admin"}
+WORDS = ("_version", "errors", "clock", "job", "policy", "outcome", "serde", "task", "events", "run", "ends", "entry")
+ASKING = {"app", "queue", "status", "waiting", "reservation", "feed", "calls", "presets", "sync", "admin"}
 WORKING = {"worker", "supervisor"}
 FACES = {"__main__", "cli", "dashboard", "testing"}
 BACKENDS = {"sqlite", "redis"}

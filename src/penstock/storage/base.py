@@ -14,6 +14,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
+from penstock.ends import Cancel, Complete, Ended, Fail, Release, Retried, Stall
 from penstock.job import Claim, NewJob, Snapshot, State
 
 __all__ = [
@@ -85,51 +86,6 @@ class Claimed(msgspec.Struct, frozen=True):
     claims: list[Claim]
     look_at: int | None = None
     corrupt: list[tuple[str, str]] = []
-
-
-class Complete(msgspec.Struct, frozen=True):
-    """running → completed, kept `ttl` ms (None: for ever, 0: not at all); `then` jobs are put with it."""
-
-    result: bytes
-    ttl: int | None
-    then: tuple[NewJob, ...] = ()
-
-
-class Retried(msgspec.Struct, frozen=True):
-    """running → retrying, at a time or after a delay (ms); `count` names the counter that grows."""
-
-    at: int | None = None
-    delay: int = 0
-    count: Literal["retries", "timeouts"] | None = "retries"
-    place: Literal["keep", "due"] = "keep"
-    solo: bool = False
-    error: bytes = b""
-
-
-class Fail(msgspec.Struct, frozen=True):
-    """running → failed, kept `ttl` ms; `then` holds the fail job, put in the same step."""
-
-    error: bytes
-    ttl: int | None
-    count: Literal["timeouts"] | None = None
-    then: tuple[NewJob, ...] = ()
-
-
-class Cancel(msgspec.Struct, frozen=True):
-    """running → cancelled, kept `ttl` ms."""
-
-    ttl: int | None
-
-
-class Release(msgspec.Struct, frozen=True):
-    """running → queued, at its place, the attempt refunded."""
-
-
-class Stall(msgspec.Struct, frozen=True):
-    """running → queued, at its place, stalls + 1: its process is known to be dead."""
-
-
-Ended = Complete | Retried | Fail | Cancel | Release | Stall
 
 
 class Settlement(msgspec.Struct, frozen=True):

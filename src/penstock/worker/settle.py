@@ -8,11 +8,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from penstock.ends import end_of
 from penstock.errors import ErrorKind, InvalidPayload, JobError
-from penstock.job import NewJob, State, fail_queue_of, new_id
-from penstock.outcome import Outcome, Raised, Released, Returned, Stalled, Stopped
-from penstock.policy import Again, GiveUp, decide
-from penstock.run import failure_payload
+from penstock.job import State
+from penstock.outcome import Outcome, Raised
 from penstock.serde import decode
 from penstock.storage.base import (
     MAX_BATCH,
@@ -30,7 +29,7 @@ from penstock.task import Handler
 from penstock.worker.host import Host
 from penstock.worker.pool import Member, Run
 
-__all__ = ["Pending", "Settler", "end_of"]
+__all__ = ["Pending", "Settler"]
 
 log = logging.getLogger("penstock.worker")
 
@@ -68,7 +67,7 @@ class Settler:
         for member, outcome in zip(run.members, outcomes, strict=True):
             member.ended = True
             if not member.lost:
-                self._pending.append(Pending(run.handler, member, outcome, end_of(run.handler, member, outcome)))
+                self._pending.append(Pending(run.handler, member, outcome, end_of(member.claim, member.rules, outcome)))
         if self._pending:
             self._empty.clear()
             self.wake()
@@ -119,7 +118,7 @@ class Settler:
         except (TypeError, ValueError) as error:
             log.error("the storage refused the outcome of job %r: %s", pending.member.claim.id, error)
             outcome = Raised(JobError.from_exception(error, ErrorKind.PERMANENT))
-        end = end_of(pending.handler, pending.member, outcome)
+        end = end_of(pending.member.claim, pending.member.rules, outcome)
         return (await settle([settlement(pending._replace(end=end))]))[0]
 
     def _tell(self, pending: Pending, answer: Settled) -> None:
@@ -171,37 +170,3 @@ class Settler:
 def settlement(pending: Pending) -> Settlement:
     claim = pending.member.claim
     return Settlement(claim.queue, claim.id, claim.token, pending.end)
-
-
-def end_of(handler: Handler, member: Member, outcome: Outcome) -> Ended:
-    """The transition that an outcome asks for, by the rules that hold for the job."""
-    rules = member.rules
-    match outcome:
-        case Returned(result, then):
-            return Complete(result, rules.keep_ms, then)
-        case Raised(error, wish, solo):
-            verdict = decide(member.claim, rules, error.kind, wish)
-            if isinstance(verdict, Again):
-                return Retried(
-                    verdict.at, verdict.delay, verdict.count, rules.retry_position, solo, error.encode()
-                )  # fmt: skip
-            count = verdict.count if isinstance(verdict, GiveUp) else None
-            return Fail(error.encode(), rules.keep_failed_ms, count, fail_job(handler, member, error))
-        case Stopped():
-            return Cancel(rules.keep_ms)
-        case Stalled():
-            return Stall()
-        case Released():
-            return Release()
-        case _:
-            raise AssertionError(f"{outcome!r} is no outcome of a run")
-
-
-def fail_job(handler: Handler, member: Member, error: JobError) -> tuple[NewJob, ...]:
-    """The job that tells the fail handler, if there is one."""
-    if handler.options.on_failure is None:
-        return ()
-    claim = member.claim
-    payload = failure_payload(claim, error)
-    queue = fail_queue_of(handler.queue)
-    return (NewJob(queue=queue, id=new_id(), fresh=True, payload=payload, headers=claim.headers),)
