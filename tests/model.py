@@ -458,8 +458,8 @@ class Model:
             self._finish(name, job, State.CANCELLED, "", ttl)
             return Withdrawn("cancelled")
         if running != "refuse":
-            stronger = max(running, job.run.cancel or "refuse", key=CANCEL_MODES.index)
-            job.run.cancel, job.run.cancel_ttl = stronger, ttl
+            asked: tuple[CancelMode, CancelMode] = (running, job.run.cancel or "refuse")
+            job.run.cancel, job.run.cancel_ttl = max(asked, key=CANCEL_MODES.index), ttl
             if running != "forget":
                 self._note("cancel_requested", name, job, worker=job.run.worker)
         successor = queue.blocked.pop(id, None)
