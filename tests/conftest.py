@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -26,7 +26,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run an `async def` test on the loop that its fixtures used."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
-    runner: asyncio.Runner = pyfuncitem.funcargs["runner"]
+    runner = cast(asyncio.Runner, pyfuncitem.funcargs["runner"])
     names = inspect.signature(pyfuncitem.obj).parameters
     runner.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
     return True
@@ -35,8 +35,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give every async test the `runner` fixture, and each storage's tests to one xdist worker."""
     for item in items:
-        is_async = isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj)
-        if is_async and "runner" not in item.fixturenames:
+        if not isinstance(item, pytest.Function):
+            continue
+        if inspect.iscoroutinefunction(item.obj) and "runner" not in item.fixturenames:
             item.fixturenames.insert(0, "runner")
         params: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
         if params.get("backend") in STORAGES:
@@ -84,7 +85,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def chosen(config: pytest.Config) -> list[str]:
     """The storages that `--storages` names."""
-    names = [name for name in config.getoption("--storages").split(",") if name]
+    names = [name for name in str(config.getoption("--storages")).split(",") if name]
     unknown = set(names) - {*STORAGES, "model"}
     if unknown:
         raise pytest.UsageError(f"--storages: unknown {sorted(unknown)}; known are {','.join(STORAGES)}")

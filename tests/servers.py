@@ -17,6 +17,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -183,7 +184,7 @@ class Cluster:
         """Wait until every node sees all slots served and all nodes."""
         until = time.monotonic() + START_SECONDS
         while time.monotonic() < until:
-            views = [client.execute_command("CLUSTER INFO") for client in clients]
+            views: list[Any] = [client.execute_command("CLUSTER INFO") for client in clients]
             if all(v["cluster_state"] == "ok" and v["cluster_known_nodes"] == str(len(clients)) for v in views):
                 return
             time.sleep(0.02)

@@ -7,13 +7,14 @@ import importlib
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import redis
 from redis.cluster import ClusterNode, RedisCluster
 
+from penstock.errors import StorageUnavailable
 from penstock.job import Claim, NewJob, Snapshot, State, Update
 from penstock.storage.base import (
     Cancel,
@@ -392,11 +393,24 @@ QUEUE_NAMES = ("q", "q/x", "q/y", "q/side", "q/failures", "q/marker", "r", "s", 
 
 
 async def forget_all(storage: Storage) -> None:
-    """Delete every queue and take every worker off the list."""
-    names = sorted({*await storage.queues(), *QUEUE_NAMES})
+    """Delete every queue and take every worker off the list, on whatever connections a test left."""
+    names = sorted({*await stubborn(storage.queues), *QUEUE_NAMES})
     for queue in names:
-        await storage.delete_queue(queue)
-    while await storage.purge(names):
+        await stubborn(lambda queue=queue: storage.delete_queue(queue))
+    while await stubborn(lambda: storage.purge(names)):
         pass
-    for worker in await storage.workers():
-        await storage.beat(worker.id, 0)
+    for worker in await stubborn(storage.workers):
+        await stubborn(lambda worker=worker: storage.beat(worker.id, 0))
+
+
+async def stubborn(call: Callable[[], Awaitable[Any]], within: float = 10) -> Any:
+    """Make a call again until the server is there."""
+
+    async def once() -> list[Any] | None:
+        try:
+            return [await call()]
+        except StorageUnavailable:
+            return None
+
+    [answer] = await eventually(once, within)
+    return answer

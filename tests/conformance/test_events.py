@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -68,7 +68,7 @@ def nameless(note: Note) -> Note:
 
 
 @asynccontextmanager
-async def listening(storage: Storage, queue: str | None = None) -> AsyncIterator[list[Note]]:
+async def listening(storage: Storage, queue: str | None = None) -> AsyncGenerator[list[Note]]:
     """The notes as they are heard; begins when the first one came through."""
     heard: list[Note] = []
 
@@ -97,7 +97,7 @@ async def listening(storage: Storage, queue: str | None = None) -> AsyncIterator
 
 
 @asynccontextmanager
-async def scene(storage: Storage, clock: Clock) -> AsyncIterator[Scene]:
+async def scene(storage: Storage, clock: Clock) -> AsyncGenerator[Scene]:
     async with listening(storage) as heard:
         yield Scene(storage, clock, heard)
 

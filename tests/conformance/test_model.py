@@ -48,6 +48,11 @@ WORKERS = ("v", "w")
 EXAMPLES = {"model": 50, "memory": 150, "sqlite": 60, "redis": 80, "valkey": 30, "cluster": 20}
 STEPS = 30
 
+SOAK = float(os.environ.get("PENSTOCK_SOAK_SECONDS", 0))
+
+#: A failing walk is walked again many times to shorten it.
+patient = pytest.mark.timeout(600 + SOAK)
+
 queues = st.sampled_from(QUEUES)
 ids = st.sampled_from(IDS)
 small_bytes = st.sampled_from([b"", b"1", b"2", b"\x00\xff"])
@@ -354,29 +359,28 @@ def walk(kind: type[Walk], backend: Backend, examples: int, *, derandomize: bool
             max_examples=examples, stateful_step_count=STEPS, deadline=None, derandomize=derandomize,
             database=None, report_multiple_bugs=False,
             print_blob=True, phases=[Phase.explicit, Phase.generate, Phase.target, Phase.shrink],
-            suppress_health_check=list(HealthCheck),
+            suppress_health_check=list(HealthCheck),  # type: ignore[arg-type]
         ),
     )  # fmt: skip
 
 
 def walk_on(kind: type[Walk], backend: Backend, examples: int) -> None:
     """A fixed number of fixed examples, or random ones until the soak is over."""
-    soak = float(os.environ.get("PENSTOCK_SOAK_SECONDS", 0))
-    if not soak:
+    if not SOAK:
         walk(kind, backend, examples, derandomize=True)
         return
-    until = time.monotonic() + soak
+    until = time.monotonic() + SOAK
     while time.monotonic() < until:
         walk(kind, backend, 50, derandomize=False)
 
 
-@pytest.mark.timeout(0)
+@patient
 def test_a_random_walk_agrees_with_the_model(backend: Backend) -> None:
     """Whatever is called in whatever order, the storage answers as the model does."""
     walk_on(Walk, backend, EXAMPLES[backend.name])
 
 
-@pytest.mark.timeout(0)
+@patient
 def test_a_random_walk_on_a_clock_that_is_set_back_agrees_with_the_model(backend: Backend) -> None:
     """A clock that goes back a little changes none of that."""
     walk_on(WalkWithSetbacks, backend, EXAMPLES[backend.name] // 3)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
@@ -19,7 +18,6 @@ from tests.support import (
     claim1,
     claim_all,
     complete,
-    eventually,
     find_all,
     forget_all,
     held,
@@ -30,6 +28,7 @@ from tests.support import (
     retried,
     run_order,
     settle1,
+    stubborn,
     tally,
 )
 
@@ -48,19 +47,6 @@ def cut(backend: RedisBackend) -> None:
     for client in backend.clients():
         with client:
             client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-
-
-async def stubborn(call: Callable[[], Awaitable[Any]], within: float = 10) -> Any:
-    """Make a call again until the server is there."""
-
-    async def once() -> list[Any] | None:
-        try:
-            return [await call()]
-        except StorageUnavailable:
-            return None
-
-    [answer] = await eventually(once, within)
-    return answer
 
 
 # scripts -----------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import StorageUnavailable
 from penstock.job import Claim
 from penstock.storage.base import Request, Storage
 from tests.support import (
@@ -36,6 +35,7 @@ from tests.support import (
     retried,
     settle1,
     stall,
+    stubborn,
     update,
 )
 
@@ -316,15 +316,6 @@ async def test_closing_ends_a_wait(backend: Backend, clock: Clock) -> None:
     await waiters(backend, storage, 1)
     await storage.close()
     await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), SOON)
-
-
-async def stubborn(call: Callable[[], Awaitable[Any]]) -> Any:
-    """Make a call again until the server is there."""
-    while True:
-        try:
-            return await call()
-        except StorageUnavailable:
-            await asyncio.sleep(0)
 
 
 @pytest.mark.only("redis", "valkey", "cluster")

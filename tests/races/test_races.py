@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ def start(backend: Backend, name: str, **options: Any) -> subprocess.Popen[str]:
 
 
 @contextmanager
-def racing(backend: Backend, total: int, lease: int = 60_000, dying: int | None = None) -> Iterator[Any]:
+def racing(backend: Backend, total: int, lease: int = 60_000, dying: int | None = None) -> Generator[Any]:
     """Worker processes at the starting line; killed, whatever happens."""
     racers = [
         start(backend, f"w{n}", total=total, lease=lease, die_after=dying if n == 0 else None) for n in range(PROCESSES)
