@@ -46,6 +46,10 @@ _UNAVAILABLE = (
 #: Words at the start of an error reply that mean "not now" rather than "wrong".
 _NOT_NOW = ("LOADING", "READONLY", "OOM", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF", "BUSY")
 
+#: Each call under way has a connection of its own; so many calls go out at once, the rest wait here.
+#: Waiters are not limited: each idle worker of a process has one.
+_AT_ONCE, _MANY = 50, 2**30
+
 #: How often a call that may safely be repeated is repeated, and the longest pause between.
 _TRIES, _PAUSE = 5, 0.5
 
@@ -59,6 +63,7 @@ class Connection:
         # redis-py's clients are typed loosely: they are handled as Any, here and nowhere else.
         self._client: Any = None
         self._blocking: Any = None
+        self._turns = asyncio.Semaphore(_AT_ONCE)
 
     def __repr__(self) -> str:
         return f"Connection({self.where!r})"
@@ -97,10 +102,11 @@ class Connection:
         """Run a script. With `repeat` it is tried again when the connection breaks, so it must bear that."""
 
         async def once() -> Any:
-            try:
-                return await self.client.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
-            except NoScriptError:
-                return await self.client.execute_command("EVAL", script.text, len(keys), *keys, *args)
+            async with self._turns:
+                try:
+                    return await self.client.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
+                except NoScriptError:
+                    return await self.client.execute_command("EVAL", script.text, len(keys), *keys, *args)
 
         if repeat:
             return await self._repeat(once)
@@ -117,7 +123,8 @@ class Connection:
         for script, keys, args in calls:
             pipe.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
         try:
-            answers = await pipe.execute(raise_on_error=False)
+            async with self._turns:
+                answers = await pipe.execute(raise_on_error=False)
         except (RedisError, OSError) as error:
             if not repeat:
                 raise self.explain(error) from error
@@ -204,6 +211,7 @@ def _client(url: str, *, blocking: bool = False) -> Any:
     options: dict[str, Any] = {"retry": Retry(NoBackoff(), 0), "socket_connect_timeout": 5}
     if parts.scheme in _PLAIN_SCHEMES:
         options |= {"socket_timeout": None if blocking else 30, "health_check_interval": 0}
+        options["max_connections"] = _MANY
         plain: Any = Redis
         return plain.from_url(urlunsplit(parts._replace(scheme=_PLAIN_SCHEMES[parts.scheme])), **options)
     query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
