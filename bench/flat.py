@@ -15,7 +15,7 @@ import time
 from typing import Any
 from urllib.parse import urlsplit
 
-from bench.server import storage_url
+from bench.server import rows_of, storage_url
 from penstock.job import NewJob, new_ids, new_token
 from penstock.storage import connect
 from penstock.storage.base import Claimed, Complete, Request, Settlement, Storage
@@ -91,26 +91,6 @@ async def _cycle(storage: Storage, url: str, jobs: int) -> float:
     return spent / done * 1e6
 
 
-async def _rows(url: str) -> int:
-    """How many keys or rows the storage holds."""
-    if url.startswith("sqlite:"):
-        import sqlite3
-
-        with sqlite3.connect(url.removeprefix("sqlite:")) as connection:
-            tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-            ours = [name for (name,) in tables if not name.startswith("sqlite_")]
-            counts = [connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in ours]
-        connection.close()
-        return sum(counts)
-    from redis.asyncio import Redis
-
-    parts = urlsplit(url)
-    client: Any = Redis(host=parts.hostname or "127.0.0.1", port=parts.port or 6379)
-    size = await client.execute_command("DBSIZE")
-    await client.aclose()
-    return int(size)
-
-
 async def run(engine: str, sizes: list[int], groups: list[int]) -> list[dict[str, Any]]:
     """One line per backlog: µs per job, and its ratio to the smallest of its kind."""
     lines: list[dict[str, Any]] = []
@@ -121,16 +101,16 @@ async def run(engine: str, sizes: list[int], groups: list[int]) -> list[dict[str
         with storage_url(engine) as url:
             storage = connect(url)
             await storage.open()
-            before = await _rows(url)
+            before = await rows_of(url)
             if kind == "scheduled":
                 await _fill(storage, sizes[0], "waiting", 1)
             await _fill(storage, count, kind, lanes or 1)
             costs = [await _cycle(storage, url, JOBS_PER_ROUND) for _ in range(ROUNDS)]
             await storage.delete_queue("bench")
-            after = await _rows(url)
+            after = await rows_of(url)
             while after > before:  # a large queue is taken away in bounded steps
                 await storage.purge(["bench"])
-                left, after = after, await _rows(url)
+                left, after = after, await rows_of(url)
                 if after == left:
                     break
             await storage.close()

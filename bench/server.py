@@ -8,8 +8,10 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 ENGINES = ("sqlite", "redis")
 
@@ -24,7 +26,7 @@ def _program() -> str:
 
 
 @contextlib.contextmanager
-def storage_url(engine: str) -> Iterator[str]:
+def storage_url(engine: str) -> Generator[str]:
     """The URL of an empty storage that is gone afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
     try:
@@ -38,7 +40,7 @@ def storage_url(engine: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _server(folder: Path) -> Iterator[str]:
+def _server(folder: Path) -> Generator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -53,3 +55,23 @@ def _server(folder: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait()
+
+
+async def rows_of(url: str) -> int:
+    """How many keys or rows the storage holds."""
+    if url.startswith("sqlite:"):
+        import sqlite3
+
+        with sqlite3.connect(url.removeprefix("sqlite:")) as connection:
+            tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+            ours = [name for (name,) in tables if not name.startswith("sqlite_")]
+            counts = [connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in ours]
+        connection.close()
+        return sum(counts)
+    from redis.asyncio import Redis
+
+    parts = urlsplit(url)
+    client: Any = Redis(host=parts.hostname or "127.0.0.1", port=parts.port or 6379)
+    size = await client.execute_command("DBSIZE")
+    await client.aclose()
+    return int(size)

@@ -33,6 +33,8 @@ from penstock.storage.base import (
 
 #: How long the storage remembers that a token has settled a job it did not keep.
 GONE_MS = 60_000
+#: How long a job that is not kept stays for those who wait for it.
+WAITED_MS = 60_000
 
 #: What each kind of end may have led to when it is reported a second time.
 POSSIBLE_ENDS: dict[type, tuple[State, ...]] = {
@@ -61,6 +63,7 @@ class End:
     worker: str | None
     result: bytes | None = None
     error: bytes | None = None
+    free: bool = False  # kept for its waiters only: the id is not taken
 
 
 @dataclass
@@ -115,6 +118,7 @@ class Queue:
     blocked: dict[str, Job] = field(default_factory=dict)
     turns: dict[str, tuple[int, int, int]] = field(default_factory=dict)  # free group with work → rank
     gone: dict[tuple[str, str], tuple[State, int]] = field(default_factory=dict)
+    waits: set[str] = field(default_factory=set)  # the ids whose end somebody wants to hear of
 
     def next_seq(self) -> int:
         self.seq += 1
@@ -132,7 +136,12 @@ class Model:
     # put -----------------------------------------------------------------------------------------
 
     def put(self, jobs: Sequence[NewJob]) -> list[Put]:
-        return [self._put(new) for new in jobs]
+        answers: list[Put] = []
+        for new in jobs:
+            answers.append(self._put(new))
+            if new.waiter is not None and answers[-1].status is not PutStatus.COMPLETED:
+                self.all[new.queue].waits.add(new.id)
+        return answers
 
     def _put(self, new: NewJob) -> Put:
         queue = self.all.setdefault(new.queue, Queue())
@@ -141,7 +150,7 @@ class Model:
         if old and old.end and self._expired(old.end):
             del queue.jobs[new.id]
             old = None
-        if old is None or (old.end and (new.update or old.end.state is not State.COMPLETED)):
+        if old is None or (old.end and (new.update or old.end.free or old.end.state is not State.COMPLETED)):
             job = self._accept(queue, new)
             queue.jobs[new.id] = job
             self._enter_if_due(queue, job)
@@ -391,14 +400,16 @@ class Model:
         worker = job.run.worker if job.run else None
         queue.finished += 1
         job.run, job.entered = None, False
-        expires = None if ttl is None else self.now + ttl
-        job.end = End(state, token, self.now, queue.finished, expires, worker, result, error)
+        free = ttl == 0 and job.id in queue.waits
+        queue.waits.discard(job.id)
+        expires = None if ttl is None else self.now + (WAITED_MS if free else ttl)
+        job.end = End(state, token, self.now, queue.finished, expires, worker, result, error, free)
         self._note(state.value, name, job, worker=worker, result=result, error=error)
         successor = queue.blocked.pop(job.id, None)
-        if ttl == 0 or successor:
+        if token and (ttl == 0 or successor):
+            queue.gone[job.id, token] = (state, self.now + GONE_MS)
+        if (ttl == 0 and not free) or successor:
             del queue.jobs[job.id]
-            if token:
-                queue.gone[job.id, token] = (state, self.now + GONE_MS)
         if successor:
             queue.jobs[job.id] = successor
             successor.flags = None
@@ -497,6 +508,9 @@ class Model:
                 continue
             for id in [j.id for j in queue.jobs.values() if j.end and self._expired(j.end)]:
                 del queue.jobs[id]
+                count += 1
+            for key in [key for key, (_, until) in queue.gone.items() if until <= self.now]:
+                del queue.gone[key]
                 count += 1
         return count
 

@@ -81,11 +81,13 @@ class Claimed(msgspec.Struct, frozen=True):
     """The answer to `claim`. `look_at` (ms) asks this worker to look again then: it holds the alarm.
 
     `corrupt` names jobs (queue, id) whose records could not be read; they are failed and kept.
+    `skipped` names those whose records were gone.
     """
 
     claims: list[Claim]
     look_at: int | None = None
     corrupt: list[tuple[str, str]] = []
+    skipped: list[tuple[str, str]] = []
 
 
 class Settlement(msgspec.Struct, frozen=True):
@@ -146,7 +148,7 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
     """One line of the feed: a transition as it happened, with bytes where the user sees values.
 
     Names: enqueued updated started completed retrying failed stalled timed_out cancelled
-    cancel_requested skipped invalid_data released queue_deleted.
+    cancel_requested skipped invalid_data released queue_deleted, what was announced, and `LISTENING`.
     """
 
     name: str
@@ -157,6 +159,11 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
     worker: str | None = None
     result: bytes | None = None
     error: bytes | None = None
+
+
+#: The name of the first note of a feed: what happens from here on is heard. It comes again, after a
+#: gap, when the storage was lost and found.
+LISTENING = "listening"
 
 
 class WorkerRecord(msgspec.Struct, frozen=True):
@@ -181,7 +188,12 @@ class Storage(Protocol):
         ...
 
     async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
-        """nothing → queued / scheduled / blocked, or updated in place, or the existing state."""
+        """nothing → queued / scheduled / blocked, or updated in place, or the existing state.
+
+        A job put with a `waiter`, or that `wait_done` waits for, and that would not be kept when it
+        ends (a TTL of 0) stays for a minute, so that whoever waits can read how it ended. Its id is
+        free at once: a put of it starts a new job, as if the old one were not there.
+        """
         ...
 
     async def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
@@ -215,7 +227,10 @@ class Storage(Protocol):
         ...
 
     async def purge(self, queues: Sequence[str], limit: int = MAX_BATCH) -> int:
-        """finished with its TTL over → gone; answers how many, bounded by `limit` per queue."""
+        """finished with its TTL over → gone; answers how many records went, at most `limit` of each queue.
+
+        Records are jobs, and what is remembered of settlements whose jobs were not kept.
+        """
         ...
 
     async def set_paused(self, queue: str, paused: bool) -> bool:
@@ -275,7 +290,11 @@ class Storage(Protocol):
         ...
 
     def events(self, queue: str | None = None) -> AsyncIterator[Note]:
-        """What happens in the storage from now on, whoever causes it."""
+        """What happens in the storage from now on, whoever causes it; the first note is `LISTENING`."""
+        ...
+
+    async def announce(self, notes: Sequence[Note]) -> None:
+        """Add lines to the feed, at the storage's time, if anybody reads it; nothing else changes."""
         ...
 
     async def time(self) -> int:

@@ -39,7 +39,7 @@ def delete_queue(tx: Tx, name: str) -> int:
     count = tx.one("delete_count", queue.k, tx.now)[0]
     tx.do("delete_queue", queue.k)
     tx.do("delete_lanes", queue.k)
-    if not take_away(tx, queue.k, DELETE_AT_ONCE):
+    if take_away(tx, queue.k, DELETE_AT_ONCE) == DELETE_AT_ONCE:
         tx.do("doomed_add", queue.k)
     tx.forget(queue)
     tx.note("queue_deleted", queue, "", 0)

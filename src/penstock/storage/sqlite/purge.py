@@ -14,7 +14,7 @@ EVENT_MS = 60_000
 
 
 def purge(tx: Tx, queues: Sequence[str], limit: int) -> int:
-    """Forget what is over; answers how many jobs, at most `limit` of each queue."""
+    """Forget what is over; answers how many records that were, at most `limit` of each queue."""
     count = 0
     for name in queues:
         queue = tx.queue(name)
@@ -23,8 +23,8 @@ def purge(tx: Tx, queues: Sequence[str], limit: int) -> int:
         left = limit
         for place in (Place.COMPLETED, Place.FAILED, Place.CANCELLED):
             left -= tx.do("purge_ended", queue.k, place, tx.now, left)
+        left -= tx.do("purge_gone", queue.k, tx.now, left)
         count += limit - left
-        tx.do("purge_gone", queue.k, tx.now, limit)
         if tx.do("purge_queue", queue.k):
             tx.forget(queue)
     tx.do("purge_workers", tx.now)
@@ -32,15 +32,15 @@ def purge(tx: Tx, queues: Sequence[str], limit: int) -> int:
         tx.do(statement, tx.wall)
     tx.do("purge_events", tx.wall - EVENT_MS, limit)
     for (k,) in tx.all("doomed_all"):
-        take_away(tx, k, limit)
+        count += take_away(tx, k, limit)
     return count
 
 
-def take_away(tx: Tx, k: int, limit: int) -> bool:
-    """Delete a bounded part of a deleted queue; True when nothing is left of it."""
-    if tx.do("doomed_jobs", k, limit) == limit:
-        return False
-    tx.do("delete_lanes", k)
-    tx.do("delete_gone", k)
-    tx.do("doomed_drop", k)
-    return True
+def take_away(tx: Tx, k: int, limit: int) -> int:
+    """Delete a bounded part of a deleted queue; answers how many jobs. With the last ones the queue is gone."""
+    taken = tx.do("doomed_jobs", k, limit)
+    if taken < limit:
+        tx.do("delete_lanes", k)
+        tx.do("delete_gone", k)
+        tx.do("doomed_drop", k)
+    return taken

@@ -1,7 +1,7 @@
 -- purge: finished with its TTL over -> gone; a queue that holds nothing more leaves no key behind
 -- keys: jobs ends blocked completed failed cancelled gone turns holds meta wake waits leases batches
 -- args: limit
--- gives: how many
+-- gives: how many records, memories of settlements included
 local q = queue_at(ARGV[2], ARGV[3])
 local limit = tonumber(ARGV[4])
 local count = 0
@@ -17,7 +17,11 @@ for _, state in ipairs(STATE_NAMES) do
     count = count + #over
   end
 end
-call('ZREMRANGEBYSCORE', q.gone, '-inf', now)
+local memories = limit > count and call('ZRANGEBYSCORE', q.gone, '-inf', now, 'LIMIT', 0, limit - count) or {}
+if #memories > 0 then
+  call('ZREM', q.gone, unpack(memories))
+  count = count + #memories
+end
 if call('EXISTS', q.jobs, q.blocked, q.gone) == 0 and call('HEXISTS', q.meta, 'paused') == 0 then
   call('DEL', q.meta, q.turns, q.holds, q.wake, q.waits, q.leases, q.batches)
   call('SREM', KEYS[2], q.name)

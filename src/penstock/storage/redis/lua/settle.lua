@@ -143,6 +143,7 @@ for i, s in ipairs(settlements) do
     gives[i] = 1
   else
     flush()
+    seen[id] = true
     gives[i] = settle_one(s)
     number = tonumber(call('HGET', q.meta, 'finished') or 0)
   end
