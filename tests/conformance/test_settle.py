@@ -439,3 +439,12 @@ async def test_settled_jobs_are_listed_in_their_state(storage: Storage) -> None:
         "a": "completed", "b": "retrying", "c": "queued", "d": "failed", "e": "cancelled", "f": "queued",
     }  # fmt: skip
     assert await storage.counts("q") == tally(completed=1, retrying=1, queued=2, failed=1, cancelled=1)
+
+
+async def test_a_follow_up_behind_a_run_that_ends_in_the_same_call(storage: Storage) -> None:
+    """A follow-up that blocks behind a run is released when that run is settled later in the same call."""
+    await storage.put([new("q", "a"), new("q", "b", b"old")])
+    first, second = await claim_all(storage)
+    await storage.settle([complete(first, then=[update("q", "b", b"new")]), complete(second)])
+    assert await storage.counts("q") == tally(completed=1, queued=1)
+    assert (await claim1(storage)).payload == b"new"

@@ -14,8 +14,14 @@ local gives = {}
 
 local function ttl_of(value) if value >= 0 then return value end end
 
+-- Ids whose runs this call has touched: what was read about them before is no longer true.
+local seen = {}
+
 local function put_all(jobs)
-  for _, new in ipairs(jobs or {}) do put_one(queue_at(new[1], new[2]), read_entry(new[3])) end
+  for _, new in ipairs(jobs or {}) do
+    if new[2] == q.name then seen[new[3][1]] = true end
+    put_one(queue_at(new[1], new[2]), read_entry(new[3]))
+  end
 end
 
 local POSSIBLE = { c = { completed = true }, f = { failed = true, cancelled = true } }
@@ -107,7 +113,7 @@ end
 
 -- A plain run that completes, is kept, and has nobody to tell: most do, so they are written together.
 local plain = not ears and call('EXISTS', q.waits) == 0
-local asked, seen = {}, {}
+local asked = {}
 for i, s in ipairs(settlements) do asked[i] = s[1] end
 local held = call('HMGET', q.runs, unpack(asked))
 local ends, done, over, per_token = {}, {}, {}, {}
