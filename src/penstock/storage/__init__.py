@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 from penstock.clock import Clock
 from penstock.storage.base import Storage
 
-__all__ = ["Place", "connect", "place_of", "redact"]
+__all__ = ["Place", "connect", "connect_blocking", "place_of", "redact"]
 
 SERVERS = ("redis", "rediss", "valkey", "valkeys", "unix", "redis+sentinel", "redis+cluster")
 KNOWN = ("memory:", "sqlite:PATH", "file:DIRECTORY", *(f"{scheme}://" for scheme in SERVERS))
@@ -46,6 +46,23 @@ def connect(url: str, *, namespace: str = "penstock", clock: Clock | None = None
             f'url {redact(url)!r} needs the redis package: pip install "penstock[redis]"', name=error.name
         ) from None
     return RedisStorage(url, clock=clock, namespace=namespace)
+
+
+def connect_blocking(url: str, beside: Storage, *, namespace: str = "penstock", clock: Clock | None = None) -> Storage:
+    """The same place for threads without an event loop: verbs that end on the calling thread.
+
+    `beside` is what `connect` gave for the URL. A file's connection is shared with it, and so is a
+    database in memory.
+    """
+    if place_of(url) is None:
+        from penstock.storage.redis.blocking import BlockingRedisStorage
+
+        return BlockingRedisStorage(url, clock=clock, namespace=namespace)
+    from penstock.storage.sqlite import SqliteStorage
+    from penstock.storage.sqlite.direct import DirectSqliteStorage
+
+    assert isinstance(beside, SqliteStorage)
+    return DirectSqliteStorage(beside.engine)
 
 
 def place_of(url: str) -> Place | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Literal, cast
 
@@ -60,7 +60,7 @@ class RedisStorage:
 
     def __init__(self, url: str, *, clock: Clock | None = None, namespace: str = "penstock") -> None:
         self._clock = clock
-        self._connection = Connection(url)
+        self._connection = self._connect(url)
         self._keys = Keys(namespace, cluster=self._connection.cluster)
         self._feeds = Feeds(self._connection, self._keys, self._wait_done)
         self._puts = Puts(self._put_now)
@@ -68,6 +68,10 @@ class RedisStorage:
 
     def __repr__(self) -> str:
         return f"RedisStorage({self._connection.where!r}, namespace={self._keys.namespace!r})"
+
+    @staticmethod
+    def _connect(url: str) -> Connection:
+        return Connection(url)
 
     # opening and calling ---------------------------------------------------------------------------
 
@@ -347,7 +351,7 @@ class RedisStorage:
 
     async def _register(self, family: str) -> None:
         """On a Cluster no script can reach a list of families: each client keeps it up, once a minute."""
-        now = asyncio.get_running_loop().time()
+        now = time.monotonic()
         if now - self._families.get(family, -60.0) >= 60.0:
             await self._connection.command("SADD", self._keys.families, family)
             self._families[family] = now

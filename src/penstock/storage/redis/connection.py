@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 
 from redis.asyncio import Redis
@@ -33,7 +34,7 @@ from redis.exceptions import (
 from penstock.errors import StorageError, StorageUnavailable
 from penstock.storage.redis.scripts import Script
 
-__all__ = ["Connection", "close"]
+__all__ = ["Connection", "Kit", "client_of", "close"]
 
 T = TypeVar("T")
 
@@ -54,6 +55,18 @@ _AT_ONCE, _MANY = 50, 2**30
 _TRIES, _PAUSE = 5, 0.5
 
 
+class Kit(NamedTuple):
+    """redis-py has everything twice, for asyncio and for threads: the classes of one way."""
+
+    redis: Any
+    cluster: Any
+    sentinel: Any
+    retry: Any
+
+
+ASYNCIO = Kit(Redis, RedisCluster, Sentinel, Retry)
+
+
 class Connection:
     """A client of the server at a URL. It never repeats a call by itself unless told that it may."""
 
@@ -63,20 +76,20 @@ class Connection:
         # redis-py's clients are typed loosely: they are handled as Any, here and nowhere else.
         self._client: Any = None
         self._blocking: Any = None
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._turns: AbstractAsyncContextManager[object] = asyncio.Semaphore(_AT_ONCE)
 
     def __repr__(self) -> str:
         return f"Connection({self.where!r})"
 
     async def open(self) -> None:
         if self._client is None:
-            client = _client(self._url)
+            client = self._new_client()
             try:
-                if isinstance(client, RedisCluster):
+                if self.cluster:
                     await client.initialize()
                 else:
                     await client.execute_command("PING")
-                    self._blocking = _client(self._url, blocking=True)
+                    self._blocking = self._new_client(blocking=True)
             except BaseException as error:
                 await close(client)
                 raise self.explain(error) from error
@@ -93,6 +106,9 @@ class Connection:
         if self._client is None:
             raise StorageError(f"the storage at {self.where} is not open: use `async with app` or `await app.open()`")
         return self._client
+
+    def _new_client(self, *, blocking: bool = False) -> Any:
+        return client_of(self._url, ASYNCIO, blocking=blocking)
 
     async def command(self, *args: object) -> Any:
         """One plain command that may be repeated."""
@@ -118,7 +134,7 @@ class Connection:
     async def run_many(self, calls: list[tuple[Script, list[str], list[Any]]], *, repeat: bool) -> list[Any]:
         """Run several scripts in one round trip, or side by side on a Cluster."""
         if len(calls) == 1 or self.cluster:
-            return list(await asyncio.gather(*(self.run(*call, repeat=repeat) for call in calls)))
+            return await self._side_by_side([self.run(*call, repeat=repeat) for call in calls])
         pipe = self.client.pipeline(transaction=False)
         for script, keys, args in calls:
             pipe.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
@@ -155,7 +171,7 @@ class Connection:
                 k: v for k, v in node.connection_kwargs.items() if k in ("username", "password", "ssl")
             }
             return Redis(host=str(node.host), port=int(node.port), **options)
-        return _client(self._url, blocking=True)
+        return self._new_client(blocking=True)
 
     async def listeners(self, channel: str) -> int:
         """How many connections are subscribed to a channel, on all nodes."""
@@ -164,6 +180,12 @@ class Connection:
         counted = await self.client.pubsub_numsub(channel, target_nodes=self.client.ALL_NODES)
         return sum(int(count) for _, count in counted)
 
+    async def _side_by_side(self, calls: list[Coroutine[Any, Any, Any]]) -> list[Any]:
+        return list(await asyncio.gather(*calls))
+
+    async def _pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
     async def _repeat(self, once: Callable[[], Awaitable[T]]) -> T:
         for tried in range(1, _TRIES + 1):
             try:
@@ -171,7 +193,7 @@ class Connection:
             except _UNAVAILABLE as error:
                 if tried == _TRIES:
                     raise self.explain(error) from error
-                await asyncio.sleep(random.uniform(0.5, 1) * min(_PAUSE, 0.02 * 2**tried))
+                await self._pause(random.uniform(0.5, 1) * min(_PAUSE, 0.02 * 2**tried))
             except RedisError as error:
                 raise self.explain(error) from error
         raise AssertionError("unreachable")
@@ -205,39 +227,38 @@ def _describe(url: str) -> tuple[str, bool]:
     return f"{parts.scheme}://{place}", parts.scheme == "redis+cluster"
 
 
-def _client(url: str, *, blocking: bool = False) -> Any:
+def client_of(url: str, kit: Kit, *, blocking: bool = False) -> Any:
     """The redis-py client for a URL; one that blocks has no read timeout of its own."""
     parts = urlsplit(url)
-    options: dict[str, Any] = {"retry": Retry(NoBackoff(), 0), "socket_connect_timeout": 5}
+    options: dict[str, Any] = {"retry": kit.retry(NoBackoff(), 0), "socket_connect_timeout": 5}
     if parts.scheme in _PLAIN_SCHEMES:
         options |= {"socket_timeout": None if blocking else 30, "health_check_interval": 0}
         options["max_connections"] = _MANY
-        plain: Any = Redis
-        return plain.from_url(urlunsplit(parts._replace(scheme=_PLAIN_SCHEMES[parts.scheme])), **options)
+        return kit.redis.from_url(urlunsplit(parts._replace(scheme=_PLAIN_SCHEMES[parts.scheme])), **options)
     query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
     login: dict[str, Any] = {"username": _unquoted(parts.username), "password": _unquoted(parts.password)}
     if query.get("tls") in ("1", "true"):
         login["ssl"] = True
     if parts.scheme == "redis+cluster":
         host, port = _hosts(parts.netloc, 6379)[0]
-        return RedisCluster(host=host, port=port, **login, **options)
+        return kit.cluster(host=host, port=port, **login, **options)
     if parts.scheme == "redis+sentinel":
-        return _sentinel_client(parts.netloc, parts.path, query, login, blocking=blocking)
+        return _sentinel_client(kit, parts.netloc, parts.path, query, login, blocking=blocking)
     raise ValueError(f"unknown storage scheme {parts.scheme!r}")
 
 
 def _sentinel_client(
-    netloc: str, path: str, query: dict[str, str], login: dict[str, Any], *, blocking: bool
-) -> Redis:  # fmt: skip
+    kit: Kit, netloc: str, path: str, query: dict[str, str], login: dict[str, Any], *, blocking: bool
+) -> Any:  # fmt: skip
     """`redis+sentinel://[user:password@]host:port,host:port/service[/db]`: the service's primary."""
     service, _, db = path.strip("/").partition("/")
     if not service:
         raise ValueError("a redis+sentinel:// URL names its service: redis+sentinel://host:26379/mymaster")
     timeout = None if blocking else 30
     sentinel_login = {"password": query["sentinel_password"]} if "sentinel_password" in query else {}
-    sentinel: Any = Sentinel(_hosts(netloc, 26379), sentinel_kwargs={"socket_connect_timeout": 5, **sentinel_login})
+    sentinel = kit.sentinel(_hosts(netloc, 26379), sentinel_kwargs={"socket_connect_timeout": 5, **sentinel_login})
     return sentinel.master_for(service, db=int(db or 0), socket_timeout=timeout, socket_connect_timeout=5,
-                               retry=Retry(NoBackoff(), 0), **login)  # fmt: skip
+                               retry=kit.retry(NoBackoff(), 0), **login)  # fmt: skip
 
 
 def _unquoted(text: str | None) -> str | None:

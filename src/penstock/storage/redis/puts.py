@@ -10,7 +10,7 @@ from penstock.job import NewJob
 from penstock.storage.base import MAX_BATCH, Put
 from penstock.storage.redis.records import Blobs, spell_job
 
-__all__ = ["Puts"]
+__all__ = ["PutCall", "Puts", "indexes_by_queue"]
 
 #: A script call carries at most this many bytes of payload, so that no call holds up the server.
 MAX_BYTES = 4_000_000
@@ -20,15 +20,45 @@ class PutNow(Protocol):
     async def __call__(self, queue: str, entries: list[list[Any]], blobs: list[bytes], *, fresh: bool) -> list[Put]: ...
 
 
-class _Waiting:
-    """The jobs of one queue that wait for the call in flight to come back."""
+class PutCall:
+    """One script call with jobs of one queue: all with ids just made up, or none."""
 
     def __init__(self, fresh: bool) -> None:
         self.entries: list[list[Any]] = []
         self.blobs = Blobs()
         self.fresh = fresh
         self.size = 0
+
+    @property
+    def full(self) -> bool:
+        return len(self.entries) >= MAX_BATCH or self.size > MAX_BYTES
+
+    def take(self, jobs: Sequence[NewJob], indexes: Sequence[int], at: int) -> int:
+        """Take the jobs at these indexes, from the one at `at`, while they fit; gives where it stopped."""
+        while at < len(indexes) and not self.full:
+            job = jobs[indexes[at]]
+            if job.fresh != self.fresh:
+                break
+            self.entries.append(spell_job(job, self.blobs))
+            self.size += len(job.payload)
+            at += 1
+        return at
+
+
+class _Waiting(PutCall):
+    """Jobs that wait for the call in flight to come back, and who asked for which of them."""
+
+    def __init__(self, fresh: bool) -> None:
+        super().__init__(fresh)
         self.asked: list[tuple[asyncio.Future[list[Put]], int, int]] = []
+
+
+def indexes_by_queue(jobs: Sequence[NewJob]) -> dict[str, list[int]]:
+    """Where the jobs of each queue stand among all."""
+    by_queue: dict[str, list[int]] = {}
+    for i, job in enumerate(jobs):
+        by_queue.setdefault(job.queue, []).append(i)
+    return by_queue
 
 
 class Puts:
@@ -42,11 +72,10 @@ class Puts:
     async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
         """Store jobs of any queues; the answers come in the order of the jobs."""
         answers: list[Put | None] = [None] * len(jobs)
-        by_queue: dict[str, list[int]] = {}
-        for i, job in enumerate(jobs):
-            by_queue.setdefault(job.queue, []).append(i)
         pending = [
-            (indexes, future) for queue, all_ in by_queue.items() for indexes, future in self._add(queue, all_, jobs)
+            (indexes, future)
+            for queue, all_ in indexes_by_queue(jobs).items()
+            for indexes, future in self._add(queue, all_, jobs)
         ]
         results = await asyncio.gather(*(future for _, future in pending), return_exceptions=True)
         for (indexes, _), result in zip(pending, results, strict=True):
@@ -66,21 +95,10 @@ class Puts:
         at = 0
         while at < len(indexes):
             fresh = jobs[indexes[at]].fresh
-            if (
-                not calls
-                or calls[-1].fresh != fresh
-                or len(calls[-1].entries) >= MAX_BATCH
-                or calls[-1].size > MAX_BYTES
-            ):
+            if not calls or calls[-1].fresh != fresh or calls[-1].full:
                 calls.append(_Waiting(fresh))
             call, start, first = calls[-1], len(calls[-1].entries), at
-            while at < len(indexes) and len(call.entries) < MAX_BATCH and call.size <= MAX_BYTES:
-                job = jobs[indexes[at]]
-                if job.fresh != fresh:
-                    break
-                call.entries.append(spell_job(job, call.blobs))
-                call.size += len(job.payload)
-                at += 1
+            at = call.take(jobs, indexes, at)
             future: asyncio.Future[list[Put]] = loop.create_future()
             call.asked.append((future, start, len(call.entries)))
             added.append((indexes[first:at], future))

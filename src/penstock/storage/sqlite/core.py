@@ -183,8 +183,8 @@ class Engine:
 
     def _attempt(self, ops: Sequence[Op], write: bool, damaged: bool = False) -> tuple[list[Any], list[Wake]]:
         db = self._connection()
-        db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-        try:
+        try:  # from the first step on: an interrupt may come between any two
+            db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             # The clock is read under the lock, so that order stamps follow the order of commits.
             tx = Tx(db, self.namespace, self.now(), round(time.time() * 1000), write, damaged)
             answers = [verb(tx) for verb, _ in ops]
