@@ -13,8 +13,11 @@ import pytest
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 
 #: Pure words, each of which may import those before it.
-WORDS = ("_version", "errors", "clock", "job", "policy", "outcome", "serde", "task", "events", "run", "ends", "entry")
-ASKING = {"app", "queue", "status", "waiting", "reservation", "feed", "calls", "presets", "sync", "admin"}
+WORDS = (
+    "_version", "errors", "clock", "job", "policy", "outcome", "serde", "task", "events", "run", "ends", "entry",
+    "merging", "presence", "presets",
+)  # fmt: skip
+ASKING = {"app", "queue", "status", "waiting", "reservation", "holding", "feed", "calls", "sync", "admin"}
 WORKING = {"worker", "supervisor"}
 FACES = {"__main__", "cli", "dashboard", "testing"}
 BACKENDS = {"sqlite", "redis"}

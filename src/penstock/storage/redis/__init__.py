@@ -337,8 +337,8 @@ class RedisStorage:
     async def wait_done(self, queue: str, id: str, timeout: float) -> bool:
         return await self._feeds.wait_done(queue, id, timeout)
 
-    async def _wait_done(self, queue: str, id: str, channel: str) -> bool:
-        return await self._run("wait_done", queue, id, channel) == 1
+    async def _wait_done(self, queue: str, ids: list[str], channel: str) -> list[bool]:
+        return [code == 1 for code in await self._run("wait_done", queue, channel, *ids)]
 
     def events(self, queue: str | None = None) -> AsyncIterator[Note]:
         return self._feeds.events(queue)

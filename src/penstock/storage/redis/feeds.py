@@ -12,7 +12,8 @@ from redis.exceptions import RedisError
 
 from penstock.errors import StorageError
 from penstock.job import family_of, new_token
-from penstock.storage.base import Note
+from penstock.merging import Merged
+from penstock.storage.base import MAX_BATCH, Note
 from penstock.storage.redis.connection import Connection, close
 from penstock.storage.redis.keys import Keys
 from penstock.storage.redis.records import read_note
@@ -31,7 +32,7 @@ class Feeds:
     def __init__(self, connection: Connection, keys: Keys, ask: Callable[[str, str, str], Awaitable[bool]]) -> None:
         self._connection = connection
         self._keys = keys
-        self._ask = ask
+        self._asks = Merged(lambda queue, ids: ask(queue, ids, self._channel), MAX_BATCH)
         self._channel = keys.done(new_token())
         self._waiters: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
         self._listener: asyncio.Task[None] | None = None
@@ -46,6 +47,7 @@ class Feeds:
         self._wake_all()
 
     # work ------------------------------------------------------------------------------------------
+        await self._asks.close()
 
     async def wait_work(self, queues: Sequence[str], timeout: float) -> bool:
         """Block on the wake lists of the queues: of all at once, or family by family on a Cluster."""
@@ -84,7 +86,7 @@ class Feeds:
                     await asyncio.wait_for(self._listen(), left)
                 except TimeoutError:
                     return False
-                if await self._ask(queue, id, self._channel):
+                if await self._asks.about(queue, id):
                     return True
                 done, _ = await asyncio.wait([future], timeout=min(_RECHECK, max(0.0, deadline - loop.time())))
                 if done:

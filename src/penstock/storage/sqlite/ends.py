@@ -12,6 +12,9 @@ __all__ = ["GONE_MS", "finish", "give_back"]
 #: How long it is remembered that a token has settled a job that was not kept.
 GONE_MS = 60_000
 
+#: How long a job that is not kept stays for those who wait for it.
+WAITED_MS = 60_000
+
 
 def finish(
     tx: Tx, queue: Queue, job: Job, place: Place, token: str, ttl: int | None,
@@ -25,10 +28,12 @@ def finish(
     queue.dirty = True
     tx.note(STATES[place].value, queue, job.id, job.attempts, worker, result, error)
     tx.ended.append((queue.name, job.id))
+    if token and (ttl == 0 or successor):
+        tx.rows("settle_gone", [(queue.k, job.id, token, place, tx.now + GONE_MS)])
+    if ttl == 0 and tx.waited(queue.name, job.id):
+        ttl, job.flags = WAITED_MS, int(place == Place.COMPLETED) or None
     if ttl == 0 or successor:
         tx.do("job_drop", job.n)
-        if token:
-            tx.rows("settle_gone", [(queue.k, job.id, token, place, tx.now + GONE_MS)])
     else:
         job.place, job.token, job.worker, job.expires = place, token, worker, expiry(ttl, tx.now)
         job.number, job.finished, job.result, job.error = queue.finished, tx.now, result, error

@@ -26,6 +26,9 @@ __all__ = ["apply", "merge_flags", "moved", "put"]
 _QUEUED = Put(PutStatus.QUEUED, State.QUEUED)
 _SCHEDULED = Put(PutStatus.SCHEDULED, State.SCHEDULED)
 
+#: Whoever puts a job and waits for it comes to wait within this time (ms).
+WAITER_MS = 60_000
+
 Row = tuple[object, ...]
 #: Groups that may come into the rotation, by their queue's name.
 Wakes = dict[str, list[Row]]
@@ -50,6 +53,9 @@ def put(tx: Tx, jobs: Sequence[NewJob]) -> list[Put]:
             known.add(key)
         answers.append(_accept_new(tx, queue, new, rows, wakes))
     _insert(tx, rows, wakes)
+    for new, answer in zip(jobs, answers, strict=True):
+        if new.waiter is not None and answer.status is not PutStatus.COMPLETED:
+            tx.do("wait_add", tx.namespace, new.queue, new.id, new.waiter, "", tx.wall + WAITER_MS)
     return answers
 
 
@@ -118,7 +124,7 @@ def _put_again(tx: Tx, queue: Queue, new: NewJob) -> Put:
     """An id that is taken: one decision by the state of the job that has it."""
     old = tx.job(queue, new.id)
     if old is None or old.forgotten(tx.now) or (
-        old.place > BLOCKED and (new.update or old.place != Place.COMPLETED)
+        old.place > BLOCKED and (new.update or old.place != Place.COMPLETED or old.flags)
     ):  # fmt: skip
         if old is not None:
             tx.do("job_drop", old.n)

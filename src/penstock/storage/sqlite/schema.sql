@@ -40,7 +40,7 @@ CREATE TABLE jobs (
     stalls INTEGER DEFAULT 0,            -- lost runs so far
     timeouts INTEGER DEFAULT 0,          -- timed-out runs so far
     settled TEXT,                        -- the last outcome that sent it back: a letter and the token
-    flags INTEGER,                       -- a blocked successor's update flags, as bits
+    flags INTEGER,                       -- a blocked successor's update flags, as bits; of an ended job, 1: its id is free
     token TEXT,                          -- the fence of the run it is in, or that ended it
     worker TEXT,                         -- who runs it, or who ended it
     until INTEGER,                       -- the end of its lease

@@ -44,9 +44,10 @@ def settle(tx: Tx, settlements: Sequence[Settlement]) -> list[Settled]:
         end = s.end
         row = known.pop((s.queue, s.id), None)
         if row is not None and row[4] == s.token and type(end) is Complete and not end.then:
-            done.add(s, end, row)
-            answers.append(_COMPLETED)
-            continue
+            if end.ttl != 0 or not tx.waited(s.queue, s.id):
+                done.add(s, end, row)
+                answers.append(_COMPLETED)
+                continue
         done.write()
         answers.append(_settle(tx, s))
         for new in getattr(end, "then", ()):

@@ -339,6 +339,10 @@ INSERT OR REPLACE INTO waits (namespace, queue, id, waiter, path, until) VALUES 
 -- Whether anybody waits for the end of any job.
 SELECT 1 FROM waits LIMIT 1
 
+-- name: wait_has
+-- Whether anybody waits for the end of a job.
+SELECT 1 FROM waits WHERE namespace = ? AND queue = ? AND id = ? AND until > ? LIMIT 1
+
 -- name: wait_pick
 -- Who waits for the end of a job.
 DELETE FROM waits WHERE namespace = ? AND queue = ? AND id = ? RETURNING waiter, path

@@ -142,6 +142,10 @@ class Tx:
         del self._queues[queue.name]
         self.ready.pop(queue.name, None)
 
+    def waited(self, queue: str, id: str) -> bool:
+        """Whether anybody waits for the end of a job."""
+        return self.one("wait_has", self.namespace, queue, id, self.wall) is not None
+
     # what others must hear of --------------------------------------------------------------------
 
     def work(self, queue: Queue, count: int = 1) -> None:
@@ -206,7 +210,7 @@ class Tx:
                 found = self.all("wait_pick_queue", self.namespace, name)
             else:
                 found = self.all("wait_pick", self.namespace, name, id)
-            self.wakes += [Wake(path, waiter) for waiter, path in found]
+            self.wakes += [Wake(path, waiter) for waiter, path in found if path]
 
 
 def _pieces(count: int) -> list[tuple[int, int]]:

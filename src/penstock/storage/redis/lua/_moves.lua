@@ -131,8 +131,8 @@ local function put_one(q, e)
   if not rec then return create(q, e) end
   local ended = call('HGET', q.ends, e.id)
   if ended then
-    local state, _, expires, _, _, _, value = parse_end(ended)
-    local over = expires ~= 0 and expires <= now
+    local state, _, expires, _, counted, _, value = parse_end(ended)
+    local over = expires ~= 0 and expires <= now or has(counted, FREE)
     if over or e.update or state ~= 'completed' then
       forget_end(q, e.id, ended)
       return create(q, e)
@@ -186,18 +186,20 @@ end
 -- successor (whether to look for one), attempt (for the note).
 local function finish(q, id, how)
   local number = call('HINCRBY', q.meta, 'finished', 1)
+  local ttl, counted = how.ttl, how.counted
+  if ttl == 0 and call('HEXISTS', q.waits, id) == 1 then ttl, counted = WAITED_MS, counted + FREE end
   tell(q, id)
   note(how.state, q, id, how.attempt or 0, how.worker,
     how.state == 'completed' and how.value or nil, how.state == 'failed' and how.value or nil)
   local replaced = how.successor and call('HEXISTS', q.blocked, id) == 1
-  if how.ttl == 0 or replaced then
+  if (how.ttl == 0 or replaced) and how.token ~= '' then
+    call('ZADD', q.gone, now + GONE_MS, how.token .. string.char(STATES[how.state]) .. id)
+  end
+  if ttl == 0 or replaced then
     call('HDEL', q.jobs, id)
-    if how.token ~= '' then
-      call('ZADD', q.gone, now + GONE_MS, how.token .. string.char(STATES[how.state]) .. id)
-    end
   else
-    local expires = how.ttl and now + how.ttl or 0
-    call('HSET', q.ends, id, build_end(how.state, expires, number, how.counted, how.token, how.worker or '', how.value))
+    local expires = ttl and now + ttl or 0
+    call('HSET', q.ends, id, build_end(how.state, expires, number, counted, how.token, how.worker or '', how.value))
     call('ZADD', q[how.state], 0, end_member(expires, number, id))
   end
   if replaced then release_successor(q, id) end

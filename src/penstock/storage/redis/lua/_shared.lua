@@ -16,8 +16,10 @@ local HEAD, HEAD_SIZE = '>BBi4I6I6I6I6HHHHHHHI4', 48
 local RETRIED, SOLO, SETTLED = 1, 2, 4
 local FOREVER = 281474976710655
 local COUNT_ATTEMPT, COUNT_TIMEOUT, COUNT_STALL = 1, 2, 4
+local FREE = 8 -- beside what is counted: kept for its waiters only, the id is not taken
 local CANCEL = { refuse = 0, forget = 1, signal = 2, kill = 3 }
 local GONE_MS = 60000
+local WAITED_MS = 60000 -- how long a job that is not kept stays for those who wait for it
 local FAILED_MS = 604800000 -- how long a job with a damaged record is kept
 local PROMOTE = 1000
 local WAKE_MS = 60000

@@ -1,10 +1,18 @@
--- wait_done: ask to be told when a job ends
+-- wait_done: ask to be told when jobs end
 -- uses: moves
 -- keys: jobs ends waits
--- args: id channel
--- gives: 1 when it has ended already or is not there, else 0
+-- args: channel ids...
+-- gives: a list of 1 (it has ended already or is not there) or 0
 local q = queue_at(ARGV[2], ARGV[3])
-local id, channel = ARGV[4], ARGV[5]
-if call('HEXISTS', q.jobs, id) == 0 or call('HEXISTS', q.ends, id) == 1 then return 1 end
-add_waiter(q, id, channel)
-return 0
+local channel = ARGV[4]
+local gives = {}
+for i = 5, #ARGV do
+  local id = ARGV[i]
+  if call('HEXISTS', q.jobs, id) == 0 or call('HEXISTS', q.ends, id) == 1 then
+    gives[#gives + 1] = 1
+  else
+    add_waiter(q, id, channel)
+    gives[#gives + 1] = 0
+  end
+end
+return gives
