@@ -459,10 +459,11 @@ class Model:
 
     def _cancel(self, name: str, id: str, running: CancelMode, ttl: int | None) -> Withdrawn:
         queue = self.all.get(name)
+        if queue:
+            self._promote(queue)
         job = queue.jobs.get(id) if queue else None
         if queue is None or job is None or (job.end and self._expired(job.end)):
             return Withdrawn("not_found")
-        self._promote(queue)
         if job.end:
             return Withdrawn(job.end.state.value)  # type: ignore[arg-type]
         if job.run is None:
@@ -484,12 +485,13 @@ class Model:
 
     def _revive(self, name: str, id: str) -> bool:
         queue = self.all.get(name)
+        if queue:
+            self._promote(queue)
         job = queue.jobs.get(id) if queue else None
         if queue is None or job is None or job.end is None or self._expired(job.end):
             return False
         if job.end.state is State.COMPLETED:
             return False
-        self._promote(queue)
         queue.time = max(queue.time, self.now)
         new = replace(
             job, end=None, run=None, time=queue.time, seq=queue.next_seq(), due=self.now, error=None, settled=None,

@@ -42,6 +42,7 @@ from penstock.storage.redis.records import (
     read_claim,
     read_snapshot,
     read_worker,
+    spell_note,
     spell_settlement,
 )
 from penstock.storage.redis.scripts import script
@@ -240,7 +241,9 @@ class RedisStorage:
     async def purge(self, queues: Sequence[str], limit: int = MAX_BATCH) -> int:
         names = list(dict.fromkeys(queues))
         calls = [self._call("purge", name, (min(limit, MAX_BATCH),)) for name in names]
-        return sum(await self._connection.run_many(calls, repeat=True)) if calls else 0
+        count = sum(await self._connection.run_many(calls, repeat=True)) if calls else 0
+        await self._unregister(names)
+        return count
 
     async def set_paused(self, queue: str, paused: bool) -> bool:
         if paused and self._keys.cluster:
@@ -248,7 +251,9 @@ class RedisStorage:
         return await self._run("set_paused", queue, int(paused), repeat=False) == 1
 
     async def delete_queue(self, queue: str) -> int:
-        return int(await self._run("delete_queue", queue, repeat=False))
+        count = int(await self._run("delete_queue", queue, repeat=False))
+        await self._unregister([queue])
+        return count
 
     async def set_ttl(self, queue: str, id: str, ttl: int | None) -> bool:
         return await self._run("set_ttl", queue, id, -1 if ttl is None else ttl) == 1
@@ -324,7 +329,7 @@ class RedisStorage:
         flat = await self._on_workers("workers")
         return sorted((read_worker(flat[i], flat[i + 1]) for i in range(0, len(flat), 2)), key=lambda w: w.id)
 
-    async def _on_workers(self, name: Literal["beat", "workers"], *args: Any) -> Any:
+    async def _on_workers(self, name: Literal["announce", "beat", "workers"], *args: Any) -> Any:
         keys = [self._keys.ears("workers"), self._keys.names("workers"), self._keys.workers]
         spelled = [self._now(), self._keys.workers, "", *args]
         return await self._connection.run(script(name), keys, spelled, repeat=True)
@@ -343,6 +348,9 @@ class RedisStorage:
     def events(self, queue: str | None = None) -> AsyncIterator[Note]:
         return self._feeds.events(queue)
 
+    async def announce(self, notes: Sequence[Note]) -> None:
+        await self._on_workers("announce", *map(spell_note, notes))
+
     async def time(self) -> int:
         if self._clock is not None:
             return int(self._now())
@@ -355,6 +363,15 @@ class RedisStorage:
         if now - self._families.get(family, -60.0) >= 60.0:
             await self._connection.command("SADD", self._keys.families, family)
             self._families[family] = now
+
+    async def _unregister(self, queues: Sequence[str]) -> None:
+        """Forget families without a queue. Should a queue appear meanwhile, its client says so within a minute."""
+        if not self._keys.cluster:
+            return
+        for family in {family_of(queue) for queue in queues}:
+            if not await self._connection.command("SCARD", self._keys.names(family)):
+                await self._connection.command("SREM", self._keys.families, family)
+                self._families.pop(family, None)
 
 
 def _by_queue(items: Sequence[Any]) -> list[tuple[str, list[int]]]:

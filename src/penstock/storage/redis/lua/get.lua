@@ -10,7 +10,7 @@ for i = 4, #ARGV do
     local run = call('HGET', q.runs, ARGV[i])
     local worker, ended = run and call('HGET', q.batches, 'w' .. sub(run, 1, 16)), call('HGET', q.ends, ARGV[i])
     local j = not run and not ended and parse(rec)
-    gives[#gives + 1] = { rec, run, worker, ended, j and waiting_state(q, ARGV[i], j) }
+    gives[#gives + 1] = { rec, run, worker, ended, j and waiting_state(q, ARGV[i], j) or false }
   else
     gives[#gives + 1] = 0
   end
