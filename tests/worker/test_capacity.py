@@ -171,7 +171,7 @@ async def test_claims_come_in_handfuls(app: Penstock, trouble: Trouble) -> None:
 def test_bad_arguments_are_refused_by_name(app: Penstock) -> None:
     """The exception names the argument; child processes are refused until they are there."""
     for name, value, error in (
-        ("processes", 2, ValueError),
+        ("processes", -1, ValueError),
         ("capacity", 0, ValueError),
         ("capacity", "1", TypeError),
         ("lease", 0, ValueError),

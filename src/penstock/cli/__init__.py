@@ -6,6 +6,7 @@ import click
 
 from penstock._version import __version__
 from penstock.cli.demo import demo
+from penstock.cli.worker import worker
 
 __all__ = ["main"]
 
@@ -17,3 +18,4 @@ def main() -> None:
 
 
 main.add_command(demo)
+main.add_command(worker)

@@ -11,29 +11,33 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Self
 
 from penstock.clock import Span, span_ms
-from penstock.job import check_name, fail_queue_of
-from penstock.serde import check_type
-from penstock.task import Handler
+from penstock.job import check_name
+from penstock.supervisor import Crew, Settings, source_of
+from penstock.worker.handlers import select_handlers
 from penstock.worker.host import Host
-from penstock.worker.pool import units_of
-from penstock.worker.shift import Shift, first_of
+from penstock.worker.shift import Shift, Working, first_of
 
 __all__ = ["Worker"]
-
-DEFAULT_LEASE = 10.0
 
 
 class Worker:
     """Runs the jobs of an app's handlers: `async with Worker(app):`, `await worker.run()` or `await worker.drain()`.
 
     It has `capacity` units, and each run holds its handler's `size` of them. A stopped worker can be
-    started again; the handlers are those that the app has at that moment.
+    started again; the handlers are those that the app has at that moment. With `processes` they run in
+    child processes with `capacity` units each, which import the app; a child is replaced after about
+    `max_jobs` jobs, or when it has more than `max_rss` bytes of memory.
     """
+
+    #: Where child processes find the app ("module:app"); None looks for it in the modules that are loaded.
+    source: str | None = None
+    #: The level at which child processes log to stderr; None leaves their logging to the app.
+    log_level: int | None = None
 
     def __init__(
         self,
@@ -44,21 +48,27 @@ class Worker:
         capacity: int = 100,
         lease: Span | None = None,
         id: str | None = None,
+        max_jobs: int | None = None,
+        max_rss: int | None = None,
     ) -> None:
-        if processes != 0:
-            raise ValueError("processes must be 0: handlers run in this process, child processes are not there yet")
-        if isinstance(capacity, bool) or not isinstance(capacity, int):
-            raise TypeError(f"capacity must be an int, not {type(capacity).__name__}")
-        if capacity < 1:
-            raise ValueError(f"capacity must be at least 1, not {capacity}")
+        check_whole(processes, "processes", least=0)
+        check_whole(capacity, "capacity", least=1)
+        if max_jobs is not None:
+            check_whole(max_jobs, "max_jobs", least=1)
+        if max_rss is not None:
+            check_whole(max_rss, "max_rss", least=1)
+        if processes == 0 and (max_jobs or max_rss):
+            raise ValueError("max_jobs and max_rss are about child processes: give processes too")
         if isinstance(queues, str):
             raise TypeError("queues must be a list of names, not one str")
         self.id = default_id() if id is None else check_name(id, "id")
         self.capacity = capacity
-        self.lease = DEFAULT_LEASE if lease is None else span_ms(lease, "lease", zero=False) / 1000
+        self.lease = app.lease if lease is None else span_ms(lease, "lease", zero=False) / 1000
+        self.processes = processes
+        self._max_jobs, self._max_rss = max_jobs, max_rss
         self._app = app
         self._queues = None if queues is None else [check_name(queue, "queues") for queue in queues]
-        self._shift: Shift | None = None
+        self._shift: Working | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()
         self._close_app = False
@@ -67,7 +77,7 @@ class Worker:
         return f"<Worker {self.id!r}{' working' if self._shift else ''}>"
 
     async def __aenter__(self) -> Self:
-        (await self._new_shift()).start()
+        await self._start()
         return self
 
     async def __aexit__(
@@ -77,7 +87,7 @@ class Worker:
 
     async def run(self) -> None:
         """Work until stopped; a cancellation gives the jobs back at once."""
-        (await self._new_shift()).start()
+        await self._start()
         try:
             await self._stopped.wait()
         except asyncio.CancelledError:
@@ -89,10 +99,11 @@ class Worker:
 
         It is for a worker that is not started. Jobs that other workers run are theirs to finish.
         """
-        shift = await self._new_shift()
-        shift.drain(scheduled)
+        await self._start(lambda shift: shift.drain(scheduled))
+        shift = self._shift
         try:
-            await first_of(shift.drained.wait(), self._stopped.wait())
+            if shift is not None:
+                await first_of(shift.drained.wait(), self._stopped.wait())
         except asyncio.CancelledError:
             await self.stop(grace=0)
             raise
@@ -120,17 +131,32 @@ class Worker:
         """Give back every job that is running here, to its place and without a lost attempt; gives how many."""
         return 0 if self._shift is None else await self._shift.release()
 
-    async def _new_shift(self) -> Shift:
+    async def _start(self, start: Callable[[Working], Awaitable[None]] | None = None) -> None:
         if self._shift is not None:
             raise RuntimeError("the worker is started already; stop() it first")
-        handlers = self._handlers()
+        handlers = select_handlers(self._app, self._queues, self.capacity)
+        source = (self.source or source_of(self._app)) if self.processes else ""
         self._close_app = not self._app.is_open
         await self._app.open()
         self._stopped.clear()
-        self._shift = Shift(self._app, self.id, handlers, self.capacity, self.lease)
-        return self._shift
+        if self.processes:
+            self._shift = Crew(self._app, handlers, self._settings(source))
+        else:
+            self._shift = Shift(self._app, self.id, handlers, self.capacity, self.lease)
+        try:
+            await (self._shift.start() if start is None else start(self._shift))
+        except BaseException:
+            await self.stop(grace=0)
+            raise
 
-    async def _stop(self, shift: Shift) -> None:
+    def _settings(self, source: str) -> Settings:
+        return Settings(
+            source=source, worker=self.id, queues=None if self._queues is None else tuple(self._queues),
+            capacity=self.capacity, lease=self.lease, seats=self.processes, max_jobs=self._max_jobs,
+            max_rss=self._max_rss, log_level=self.log_level,
+        )  # fmt: skip
+
+    async def _stop(self, shift: Working) -> None:
         try:
             await shift.finish()
             if self._close_app:
@@ -139,23 +165,15 @@ class Worker:
             self._shift = self._stopping = None
             self._stopped.set()
 
-    def _handlers(self) -> dict[str, Handler]:
-        """The handlers to serve: all of the app's, or those of the named queues with their fail queues."""
-        known = dict(self._app.handlers)
-        if self._queues is not None:
-            for queue in self._queues:
-                if queue not in known:
-                    raise ValueError(f"queues: {queue!r} has no handler; known: {', '.join(map(repr, sorted(known)))}")
-            wanted = {*self._queues, *(fail_queue_of(q) for q in self._queues if known[q].options.on_failure)}
-            known = {queue: handler for queue, handler in known.items() if queue in wanted}
-        for queue, handler in known.items():
-            check_type(self._app.codec(queue).payload, handler.signature.payload)
-            if units_of(handler) > self.capacity:
-                size = handler.options.size
-                raise ValueError(f"capacity ({self.capacity}) must be at least the size of {queue!r} ({size})")
-        return known
-
 
 def default_id() -> str:
     """A worker's id that says where it is, and that no other worker has."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def check_whole(value: object, name: str, least: int) -> None:
+    """A count as given, or an exception that names the argument."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, not {value}")

@@ -64,6 +64,8 @@ class Claimer:
         self._vain = 0
         self._rested = False
         self.stopping = False
+        #: How many more jobs may be held.
+        self.room: Callable[[], float] = lambda: math.inf
 
     @property
     def starved(self) -> bool:
@@ -74,7 +76,7 @@ class Claimer:
         """Claim until there is no room, or nothing to claim."""
         self._dry = set()
         began, got = asyncio.get_running_loop().time(), 0
-        while not self.stopping:
+        while not self.stopping and self.room() > 0:
             requests = plan(await self._candidates(), self._pool)
             if not requests:
                 break

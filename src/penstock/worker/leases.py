@@ -48,7 +48,14 @@ class Leases:
         self.watch(asked + self.seconds)
 
     def drop(self, member: Member) -> None:
+        """The end of a claim is recorded."""
         self._held.pop(member, None)
+
+    def begin(self, run: Run) -> None:
+        """The run of held claims begins; nobody else needs to know."""
+
+    def ended(self, run: Run) -> None:
+        """The run is over; what came of it is not recorded yet."""
 
     async def step(self) -> float | None:
         """Renew everything that is held, by name."""
@@ -80,17 +87,21 @@ class Leases:
                 continue
             lease.confirmed = asked
             if answer.cancel in ("signal", "kill"):
-                lease.member.job.cancelled.request()
-            if answer.cancel == "kill":
-                lease.member.wanted_dead = True
-                self._pool.interrupt(lease.run, Interruption.KILL)
+                self._wanted(lease, kill=answer.cancel == "kill")
+
+    def _wanted(self, lease: Lease, kill: bool) -> None:
+        """Somebody asked for the run to end."""
+        lease.member.job.cancelled.request()
+        if kill:
+            lease.member.wanted_dead = True
+            self._pool.interrupt(lease.run, Interruption.KILL)
 
     def _lose(self, lease: Lease) -> None:
         """The job may run elsewhere by now: nothing of this run is reported, and it ends if it is alone."""
         member, claim = lease.member, lease.member.claim
         member.lost = True
         member.job.cancelled.request()
-        self.drop(member)
+        self._held.pop(member, None)
         self._host.tell("lease_lost", queue=claim.queue, id=claim.id, attempt=claim.attempts, worker=self._worker)
         if all(each.lost for each in lease.run.members):
             self._pool.interrupt(lease.run, Interruption.LOSS)

@@ -37,6 +37,8 @@ class Loop:
         self._failed = failed
         self._doze = doze
         self._longest = longest
+        #: Called with the name when a step goes well after one that failed; with a doze, when that does too.
+        self.mended: Callable[[str], None] = lambda name: None
         self._awake = asyncio.Event()
         self._stopping = False
         self._due = -math.inf
@@ -71,9 +73,13 @@ class Loop:
             self._awake.clear()
             try:
                 rest = await self._step()
+                if self._failures and self._doze is None:
+                    self.mended(self.name)
                 self._due = math.inf if rest is None else asyncio.get_running_loop().time() + rest
                 if not self._stopping:
                     await self._rest(rest, self._doze)
+                if self._failures and self._doze is not None:
+                    self.mended(self.name)
                 self._failures = 0
             except Exception as error:
                 self._failures += 1

@@ -45,12 +45,13 @@ class Member:
 class Run:
     """One call of a handler: its jobs, how long it may take, and why it was interrupted, if it was."""
 
-    __slots__ = ("deadline", "handler", "interruption", "members", "task", "units")
+    __slots__ = ("began", "deadline", "handler", "interruption", "members", "task", "units")
 
     def __init__(self, handler: Handler, members: Sequence[Member], units: int) -> None:
         self.handler = handler
         self.members = members
         self.units = units
+        self.began = 0.0
         self.deadline: float | None = None
         self.interruption: Interruption | None = None
         self.task: asyncio.Task[None] | None = None
@@ -84,10 +85,17 @@ class Pool:
         self._change = asyncio.Event()
         #: Called with a time by which `sweep` must be called.
         self.watch: Callable[[float], None] = lambda _: None
+        #: In a process that may be killed: called with a run that cannot be made to end otherwise.
+        self.condemn: Callable[[Run], None] | None = None
+
+    @property
+    def busy(self) -> int:
+        """The units in use."""
+        return sum(run.units for run in self.live)
 
     @property
     def free(self) -> int:
-        return self.capacity - sum(run.units for run in self.live)
+        return self.capacity - self.busy
 
     def running(self, queue: str) -> int:
         return sum(1 for run in self.live if run.handler.queue == queue)
@@ -96,7 +104,8 @@ class Pool:
         """Begin a run in a task of its own."""
         loop = asyncio.get_running_loop()
         seconds = run.timeout
-        run.deadline = None if seconds is None else loop.time() + seconds
+        run.began = loop.time()
+        run.deadline = None if seconds is None else run.began + seconds
         self.live.add(run)
         run.task = loop.create_task(self._run(run))
         if run.deadline is not None:
@@ -104,12 +113,19 @@ class Pool:
 
     def interrupt(self, run: Run, why: Interruption) -> None:
         """Make a run end; the first reason stands."""
-        if run.interruption is None and run in self.live:
-            run.interruption = why
-            run.deadline = asyncio.get_running_loop().time() + PATIENCE
-            self.watch(run.deadline)
+        if run.interruption is not None or run not in self.live:
+            return
+        run.interruption = why
+        if self.condemn is not None and not run.handler.signature.is_async:
+            # A thread cannot be cancelled, but it may look whether somebody wants it to end.
+            if why is not Interruption.KILL:
+                self._doom(run)
+                return
+        else:
             assert run.task is not None
             run.task.cancel()
+        run.deadline = asyncio.get_running_loop().time() + PATIENCE
+        self.watch(run.deadline)
 
     def sweep(self, now: float) -> float:
         """Interrupt what is over its time, abandon what does not end; gives when to look again."""
@@ -118,12 +134,16 @@ class Pool:
                 if run.interruption is None:
                     self.interrupt(run, Interruption.TIMEOUT)
                 else:
-                    self.abandon(run)
+                    self._doom(run)
         return min((run.deadline for run in self.live if run.deadline is not None), default=math.inf)
 
-    def abandon(self, run: Run) -> None:
-        """Report a run that will not end; whatever it still does is not heard."""
-        self._finish(run, self._give_up(run))
+    def _doom(self, run: Run) -> None:
+        """A run will not end: it costs the process, or it is reported and whatever it still does is not heard."""
+        run.deadline = None
+        if self.condemn is not None:
+            self.condemn(run)
+        else:
+            self._finish(run, self._give_up(run))
 
     async def wait_empty(self) -> None:
         while self.live:

@@ -33,6 +33,12 @@ __all__ = ["Pending", "Settler"]
 
 log = logging.getLogger("penstock.worker")
 
+#: How the log calls the ends.
+ENDED_AS = {
+    "complete": "completed", "retried": "retrying", "fail": "failed", "release": "released", "stall": "stalled",
+    "cancel": "cancelled",
+}  # fmt: skip
+
 
 class Pending(NamedTuple):
     """A run's end for one of its jobs, to be recorded."""
@@ -41,6 +47,8 @@ class Pending(NamedTuple):
     member: Member
     outcome: Outcome
     end: Ended
+    #: How long the run took (seconds).
+    took: float = 0.0
 
 
 class Settler:
@@ -64,10 +72,12 @@ class Settler:
 
     def add(self, run: Run, outcomes: list[Outcome]) -> None:
         """Take the outcomes of a run; those of lost claims are nobody's business any more."""
+        took = asyncio.get_running_loop().time() - run.began if run.began else 0.0
         for member, outcome in zip(run.members, outcomes, strict=True):
             member.ended = True
             if not member.lost:
-                self._pending.append(Pending(run.handler, member, outcome, end_of(member.claim, member.rules, outcome)))
+                end = end_of(member.claim, member.rules, outcome)
+                self._pending.append(Pending(run.handler, member, outcome, end, took))
         if self._pending:
             self._empty.clear()
             self.wake()
@@ -108,6 +118,8 @@ class Settler:
         self.rounds += 1
         for pending, answer in zip(batch, answers, strict=True):
             self._settled(pending.member)
+            if log.isEnabledFor(logging.INFO):
+                log_run(pending, answer)
             self._tell(pending, answer)
 
     async def _send_alone(self, pending: Pending) -> Settled:
@@ -123,15 +135,16 @@ class Settler:
 
     def _tell(self, pending: Pending, answer: Settled) -> None:
         """The events of a transition, named by what the storage says it led to."""
-        if not self._host.listeners:
-            return
         outcome, end = pending.outcome, pending.end
+        invalid = isinstance(outcome, Raised) and outcome.invalid
+        if not (self._host.listeners or answer.lost or invalid):
+            return
         error = outcome.error if isinstance(outcome, Raised) else None
         if answer.lost:
-            return self._event("lease_lost", pending)
+            return None if pending.member.lost else self._event("lease_lost", pending)
         if answer.state is State.CANCELLED:
             return self._event("cancelled", pending)
-        if isinstance(outcome, Raised) and outcome.invalid:
+        if invalid:
             self._event("invalid_data", pending, error=error)
         if error is not None and error.kind is ErrorKind.TIMEOUT:
             self._event("timed_out", pending, error=error)
@@ -148,11 +161,14 @@ class Settler:
                 self._event("stalled", pending)
             case Cancel():
                 pass
+        if isinstance(end, Complete | Fail):
+            for new in end.then:
+                self._host.tell("enqueued", queue=new.queue, id=new.id)
 
     def _event(
         self, name: str, pending: Pending, *, result: bytes | None = None, error: JobError | None = None
     ) -> None:
-        if not self._host.listeners.wants(name):
+        if not self._host.listeners.wants(name) and name not in ("lease_lost", "invalid_data"):
             return
         claim = pending.member.claim
         value: Any = None
@@ -165,6 +181,16 @@ class Settler:
             name, queue=claim.queue, id=claim.id, attempt=claim.attempts, result=value, error=error,
             worker=self._worker,
         )  # fmt: skip
+
+
+def log_run(pending: Pending, answer: Settled) -> None:
+    """The one line that a run leaves in the log."""
+    claim, ms = pending.member.claim, pending.took * 1000
+    how = type(pending.end).__name__.lower() if answer.state is not State.CANCELLED else "cancel"
+    outcome = "lost" if answer.lost else ENDED_AS[how]
+    fields = {"queue": claim.queue, "job_id": claim.id, "attempt": claim.attempts, "ms": ms, "outcome": outcome}
+    text = "%s: job %s, attempt %d, %s after %.1f ms"
+    log.info(text, claim.queue, claim.id, claim.attempts, outcome, ms, extra=fields)
 
 
 def settlement(pending: Pending) -> Settlement:

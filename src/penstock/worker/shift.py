@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import math
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from penstock.errors import JobError, StorageError, StorageUnavailable
+from penstock.errors import StorageError
 from penstock.job import Claim, State
 from penstock.outcome import Outcome, Released
 from penstock.task import Handler
@@ -22,14 +21,28 @@ from penstock.worker.loop import Loop
 from penstock.worker.pool import Interruption, Member, Pool, Run
 from penstock.worker.settle import Settler
 from penstock.worker.threads import Threads
+from penstock.worker.trouble import Trouble
 from penstock.worker.upkeep import Upkeep
 
-__all__ = ["Shift", "first_of"]
-
-log = logging.getLogger("penstock.worker")
+__all__ = ["Shift", "Working", "first_of"]
 
 #: A drain that waits for later jobs looks so often (seconds) whether others have run them.
 DRAIN_POLL = 1.0
+
+
+class Working(Protocol):
+    """A stretch of work: a `Shift` in this process, or the `Crew` of a supervisor."""
+
+    drained: asyncio.Event
+    hurry: asyncio.Event
+
+    async def start(self) -> None: ...
+
+    async def drain(self, scheduled: bool) -> None: ...
+
+    async def finish(self) -> None: ...
+
+    async def release(self) -> int: ...
 
 
 class Shift:
@@ -39,19 +52,20 @@ class Shift:
         self._host = host
         self._worker = worker
         self._queues = sorted(handlers)
+        self._trouble = Trouble(host, worker)
         self._desk = WorkerDesk(host)
         self._threads = Threads()
         executor = Executor(host.codec, self._threads)
         self._pool = Pool(capacity, executor.execute, executor.give_up, self._ended)
-        self._leases = Leases(host, worker, lease, self._pool)
+        self._leases = self._new_leases(lease)
         self._settler = Settler(host, worker, self._settled)
         self._claimer = Claimer(host, worker, round(lease * 1000), handlers.values(), self._pool, self._begin)
-        self._upkeep = Upkeep(host, worker, lease, self._queues)
-        self._claiming = Loop("claim", self._claimer.step, self._failed, self._claimer.doze)
-        self._settling = Loop("settle", self._settler.step, self._failed)
-        self._renewing = Loop("leases", self._leases.step, self._failed, longest=lease / 6)
-        self._watching = Loop("watch", self._watch, self._failed)
-        self._keeping = Loop("upkeep", self._upkeep.step, self._failed)
+        self._upkeep = Upkeep(host, worker, lease, self._queues, self._units)
+        self._claiming = Loop("claim", self._claimer.step, self._trouble.failed, self._claimer.doze)
+        self._settling = Loop("settle", self._settler.step, self._trouble.failed)
+        self._renewing = Loop("leases", self._leases.step, self._trouble.failed, longest=lease / 6)
+        self._watching = Loop("watch", self._watch, self._trouble.failed)
+        self._keeping = Loop("upkeep", self._upkeep.step, self._trouble.failed)
         self._settler.wake = self._settling.wake
         self._pool.watch = self._leases.watch = self._watching.wake_by
         self._draining: bool = False
@@ -60,18 +74,25 @@ class Shift:
         #: Set when the runs that are left shall be given back.
         self.hurry = asyncio.Event()
 
-    def start(self) -> None:
+    def _new_leases(self, lease: float) -> Leases:
+        return Leases(self._host, self._worker, lease, self._pool)
+
+    async def start(self) -> None:
         """Claim and run until finished."""
         if not self._queues:
             self._host.tell("no_queues", worker=self._worker)
-        for loop in (self._settling, self._renewing, self._watching, self._keeping, self._claiming):
+        for loop in self._loops():
+            loop.mended = self._trouble.mended
             loop.start()
 
-    def drain(self, scheduled: bool) -> None:
+    def _loops(self) -> list[Loop]:
+        return [self._settling, self._renewing, self._watching, self._keeping, self._claiming]
+
+    async def drain(self, scheduled: bool) -> None:
         """Claim and run until `drained` is set: nothing due, nothing running, and nothing later if asked for."""
         self._draining, self._scheduled = True, scheduled
-        self._claiming = Loop("drain", self._drain, self._failed, self._claimer.doze)
-        self.start()
+        self._claiming = Loop("drain", self._drain, self._trouble.failed, self._claimer.doze)
+        await self.start()
 
     async def finish(self) -> None:
         """Stop claiming, let runs end until `hurry`, give the rest back, record everything, and leave."""
@@ -82,6 +103,9 @@ class Shift:
         for loop in (self._keeping, self._renewing, self._watching, self._settling):
             await loop.stop()
         self._threads.close()
+        await self._leave()
+
+    async def _leave(self) -> None:
         with contextlib.suppress(StorageError):
             await self._upkeep.leave()
 
@@ -104,6 +128,10 @@ class Shift:
             return 0
         if self._scheduled and await self._later():
             return min(self._claimer.patience(), DRAIN_POLL)
+        self._host.tell("idle", worker=self._worker)
+        return self._nothing_left()
+
+    def _nothing_left(self) -> float | None:
         self.drained.set()
         return None
 
@@ -128,13 +156,19 @@ class Shift:
         if self._claimer.stopping:
             self._settler.add(run, [Released()] * len(claims))
             return
-        for claim in claims:
+        self._start_run(run)
+
+    def _start_run(self, run: Run) -> None:
+        for member in run.members:
+            claim = member.claim
             self._host.tell(
                 "started", queue=claim.queue, id=claim.id, attempt=claim.attempts, worker=self._worker
             )  # fmt: skip
         self._pool.start(run)
+        self._leases.begin(run)
 
     def _ended(self, run: Run, outcomes: list[Outcome]) -> None:
+        self._leases.ended(run)
         self._settler.add(run, outcomes)
         if self._draining or self._claimer.starved:
             self._claiming.wake()
@@ -144,15 +178,9 @@ class Shift:
         if self._draining:
             self._claiming.wake()
 
-    def _failed(self, loop: str, error: Exception, times: int) -> None:
-        """A step failed; its loop goes on by itself, so this is only for people to know."""
-        if isinstance(error, StorageUnavailable):
-            if times == 1:
-                log.warning("%s: the storage cannot be reached: %s", loop, error)
-                self._host.tell("disconnected", error=JobError.from_exception(error), worker=self._worker)
-            return
-        log.error("%s: a step failed", loop, exc_info=error)
-        self._host.tell("error", error=JobError.from_exception(error), worker=self._worker)
+    def _units(self) -> tuple[int, int]:
+        """The capacity, and how much of it is in use."""
+        return self._pool.capacity, self._pool.busy
 
 
 async def first_of(*waits: Coroutine[Any, Any, object]) -> None:

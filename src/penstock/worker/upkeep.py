@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Sequence
-
-import msgspec
+from collections.abc import Callable, Sequence
 
 from penstock.job import State
+from penstock.presence import Presence
 from penstock.storage.base import MAX_BATCH
 from penstock.worker.host import Host
 
@@ -25,7 +24,9 @@ REAP = (2.0, 5.0)
 class Upkeep:
     """Takes back jobs whose lease is over, forgets old ones, and says that this worker is there."""
 
-    def __init__(self, host: Host, worker: str, lease: float, queues: Sequence[str]) -> None:
+    def __init__(
+        self, host: Host, worker: str, lease: float, queues: Sequence[str], units: Callable[[], tuple[int, int]]
+    ) -> None:
         self._host = host
         self._worker = worker
         self._queues = queues
@@ -34,14 +35,13 @@ class Upkeep:
         self._reaping = asyncio.Lock()
         #: How many jobs were taken back so far.
         self.reaped = 0
-        self._info = msgspec.msgpack.encode(
-            {"host": socket.gethostname(), "pid": os.getpid(), "queues": list(queues)}
-        )  # fmt: skip
+        self._units = units
+        self._started = 0
 
     async def step(self) -> float | None:
         now = asyncio.get_running_loop().time()
         if now >= self._next_beat:
-            await self._host.storage.beat(self._worker, round(PRESENCE * 1000), self._info)
+            await self._host.storage.beat(self._worker, round(PRESENCE * 1000), await self._words())
             self._next_beat = now + BEAT
         await self.reap()
         if self._queues and now >= self._next_purge:
@@ -62,6 +62,14 @@ class Upkeep:
                         self._host.tell("cancelled", queue=each.queue, id=each.id, worker=each.worker)
                 if len(reaped) < MAX_BATCH:
                     break
+
+    async def _words(self) -> bytes:
+        self._started = self._started or await self._host.storage.time()
+        capacity, busy = self._units()
+        return Presence(
+            host=socket.gethostname(), pid=os.getpid(), queues=list(self._queues), started=self._started,
+            capacity=capacity, busy=busy,
+        ).encode()  # fmt: skip
 
     async def leave(self) -> None:
         """Take this worker off the list."""

@@ -1,0 +1,67 @@
+"""`--reload`: which source files have changed, and a fresh start of the whole command."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+__all__ = ["Changes", "restart"]
+
+#: Directories that are nobody's sources.
+SKIPPED = {"node_modules", "__pycache__", "site-packages", "venv"}
+
+
+class Changes:
+    """The project's files, as they were when last looked at: those of the modules that are loaded, or everything."""
+
+    def __init__(self, everything: bool = False) -> None:
+        self._everything = everything
+        self._seen = self._times()
+
+    def look(self) -> set[str]:
+        """The files that changed, came or went since the last look; none of those that were loaded since."""
+        now = self._times()
+        before, self._seen = self._seen, now
+        if not self._everything:
+            return {path for path in before if now.get(path) != before[path]}
+        return {path for path in before.keys() | now.keys() if now.get(path) != before.get(path)}
+
+    def wait(self) -> None:
+        """Return when something has changed."""
+        while not self.look():
+            time.sleep(0.5)
+
+    def _times(self) -> dict[str, int]:
+        times: dict[str, int] = {}
+        for path in project_files() if self._everything else loaded_files():
+            try:
+                times[path] = os.stat(path).st_mtime_ns
+            except OSError:
+                times[path] = 0
+        return times
+
+
+def loaded_files() -> set[str]:
+    """The files of loaded modules, those of installed packages and the standard library left out."""
+    here, found = os.getcwd() + os.sep, set[str]()
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if path and os.path.abspath(path).startswith(here) and not SKIPPED & set(Path(path).parts):
+            found.add(os.path.abspath(path))
+    return found
+
+
+def project_files() -> Iterator[str]:
+    """Every Python file below this directory."""
+    for directory, names, files in os.walk(os.getcwd()):
+        names[:] = [name for name in names if name not in SKIPPED and not name.startswith(".")]
+        yield from (os.path.join(directory, name) for name in files if name.endswith(".py"))
+
+
+def restart() -> NoReturn:
+    """Become the same command again, with everything imported afresh."""
+    os.execv(sys.executable, [sys.executable, "-m", "penstock", *sys.argv[1:]])

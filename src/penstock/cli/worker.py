@@ -1,0 +1,192 @@
+"""`penstock worker`: an app's handlers in as many processes as there are cores."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import traceback
+from typing import Any
+
+import click
+
+from penstock import PenstockError, StorageUnavailable, Worker
+from penstock.cli.reload import Changes, restart
+from penstock.supervisor import CannotImport, load
+from penstock.supervisor.logs import configure
+from penstock.worker.host import Host
+
+__all__ = ["worker"]
+
+log = logging.getLogger("penstock.worker")
+
+#: Between two tries to reach a server that is not there yet (seconds).
+FIRST_REST, LONGEST_REST = 0.2, 5.0
+
+
+class Unusable(click.ClickException):
+    """What was asked for cannot be done: one line."""
+
+    exit_code = 2
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+class Unreachable(Unusable):
+    """The storage is not there."""
+
+    exit_code = 1
+
+
+def cores() -> int:
+    """The processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@click.command()
+@click.argument("app", metavar="MODULE:APP")
+@click.option("--processes", type=click.IntRange(0), help="Child processes, 0 for none.  [default: one per core]")
+@click.option("--queues", help="Serve only these queues, separated by commas.")
+@click.option("--capacity", type=click.IntRange(1), default=100, show_default=True, help="Units per process.")
+@click.option("--lease", type=float, help="Seconds a claim is held without a sign of life.")
+@click.option("--grace", type=click.FloatRange(0), default=30.0, show_default=True, help="Seconds runs may go on.")
+@click.option("--drain", is_flag=True, help="Work until nothing due is left, then end.")
+@click.option("--reload", is_flag=True, help="Start again when a source file changes.")
+@click.option("--wait", is_flag=True, help="Wait for a server that is not there yet.")
+@click.option("--id", help="The worker's id.")
+@click.option("--max-jobs", type=click.IntRange(1), help="Replace a process after about so many jobs.")
+@click.option("--max-rss", type=click.IntRange(1), metavar="MB", help="Replace a process with more memory than this.")
+@click.option("--verbose", "-v", is_flag=True, help="Log more.")
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+def worker(
+    app: str, wait: bool, drain: bool, grace: float, reload: bool, verbose: bool, debug: bool, **options: Any
+) -> None:
+    """Run the handlers of an app: `penstock worker jobs:app` for the `app` in jobs.py.
+
+    SIGTERM and Ctrl-C let runs end for the grace and give the rest back; a second one does so at once.
+    """
+    level = logging.DEBUG if verbose else logging.INFO
+    configure(level)
+    sys.path.insert(0, os.getcwd())
+    try:
+        loaded = load(app)
+        made = build(loaded, app, options)
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        if reload and isinstance(error, CannotImport):
+            click.echo(f"Error: {error} (waiting for a change)", err=True)
+            Changes(everything=True).wait()
+            restart()
+        if isinstance(error, (CannotImport, ValueError, TypeError, ImportError)):
+            more = "" if debug or error.__cause__ is None else " (--debug shows the traceback)"
+            raise Unusable(f"{error}{more}") from error
+        raise
+    made.log_level = level
+    try:
+        again = asyncio.run(Work(loaded, made, grace, wait, drain, reload).run())
+    except (PenstockError, OSError, ImportError) as error:
+        if debug:
+            traceback.print_exc()
+        raise (Unreachable if isinstance(error, StorageUnavailable) else Unusable)(str(error)) from error
+    if again:
+        restart()
+
+
+def build(app: Host, source: str, options: dict[str, Any]) -> Worker:
+    """The worker that the options describe."""
+    queues = None if options["queues"] is None else [name for name in options["queues"].split(",") if name]
+    processes = cores() if options["processes"] is None else options["processes"]
+    megabytes = options["max_rss"]
+    made = Worker(
+        app,
+        queues=queues,
+        processes=processes,
+        capacity=options["capacity"],
+        lease=options["lease"],
+        id=options["id"],
+        max_jobs=options["max_jobs"],
+        max_rss=None if megabytes is None else megabytes * 2**20,
+    )
+    made.source = source
+    return made
+
+
+class Work:
+    """One life of the command, from start to the signal that ends it."""
+
+    def __init__(self, app: Host, worker: Worker, grace: float, wait: bool, drain: bool, reload: bool) -> None:
+        self._app = app
+        self._worker = worker
+        self._grace = grace
+        self._wait = wait
+        self._drain = drain
+        self._reload = reload
+        self._signals = 0
+        self._again = False
+        self._stopping: set[asyncio.Task[None]] = set()
+        self._signalled = asyncio.Event()
+
+    async def run(self) -> bool:
+        """Work; gives whether to start again."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signal, number)
+        if not await self._open():
+            return False
+        watching = asyncio.create_task(self._watch()) if self._reload else None
+        try:
+            log.info("worker %s: %d processes", self._worker.id, self._worker.processes)
+            if not self._signals:
+                await (self._worker.drain() if self._drain else self._worker.run())
+            if self._stopping:
+                await asyncio.gather(*self._stopping)
+        finally:
+            if watching is not None:
+                watching.cancel()
+            await self._app.close()
+        log.info("worker %s: ended", self._worker.id)
+        return self._again
+
+    async def _open(self) -> bool:
+        """Open the storage; with --wait for as long as it takes."""
+        rest = FIRST_REST
+        while not self._signals:
+            try:
+                await self._app.open()
+                return True
+            except StorageUnavailable as error:
+                if not self._wait:
+                    raise
+                if rest == FIRST_REST:
+                    log.warning("waiting for the storage: %s", error)
+            try:
+                async with asyncio.timeout(rest):
+                    await self._signalled.wait()
+            except TimeoutError:
+                rest = min(rest * 2, LONGEST_REST)
+        return False
+
+    def _signal(self, number: signal.Signals) -> None:
+        self._signals += 1
+        self._signalled.set()
+        log.info("%s: %s", number.name, "stopping" if self._signals == 1 else "giving everything back now")
+        self._stop(self._grace if self._signals == 1 else 0.0)
+
+    def _stop(self, grace: float) -> None:
+        task = asyncio.ensure_future(self._worker.stop(grace))
+        self._stopping.add(task)
+
+    async def _watch(self) -> None:
+        """Start again when a source file changes."""
+        changes = Changes()
+        changed = await asyncio.to_thread(changes.look)
+        while not changed:
+            await asyncio.sleep(1.0)
+            changed = await asyncio.to_thread(changes.look)
+        log.info("%s changed: starting again", ", ".join(sorted(changed)))
+        self._again = not self._signals
+        self._stop(self._grace)

@@ -1,0 +1,11 @@
+"""Workers with child processes: the children claim, run and settle; the parent keeps their leases and their time.
+
+A board of shared memory says what each child holds (`board`), so that a handler that blocks its event
+loop, or holds the interpreter for a minute, loses nothing and escapes nothing.
+"""
+
+from penstock.supervisor.crew import Crew
+from penstock.supervisor.locate import CannotImport, load, source_of
+from penstock.supervisor.settings import Settings
+
+__all__ = ["CannotImport", "Crew", "Settings", "load", "source_of"]

@@ -1,0 +1,303 @@
+"""The parent: it starts children, keeps their leases and their time, ends those that cannot end, and replaces them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import multiprocessing
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from multiprocessing.context import BaseContext
+
+from penstock.errors import PenstockError, StorageError
+from penstock.supervisor.aftermath import Aftermath
+from penstock.supervisor.board import IDLE, UNITS, Phase, Verdict
+from penstock.supervisor.hand import Hand, Stage
+from penstock.supervisor.renewal import Renewals
+from penstock.supervisor.settings import Settings
+from penstock.task import Handler
+from penstock.worker.host import Host
+from penstock.worker.loop import Loop
+from penstock.worker.pool import Member
+from penstock.worker.settle import Settler
+from penstock.worker.shift import first_of
+from penstock.worker.trouble import Trouble
+from penstock.worker.upkeep import Upkeep
+
+__all__ = ["Crew"]
+
+log = logging.getLogger("penstock.worker")
+
+#: How often (seconds) the boards are looked over, and the memory of the children.
+SWEEP, MEMORY = 0.1, 1.0
+
+#: How long (seconds) the innocent runs of a child that must end may take.
+DRAIN_BOUND = 30.0
+
+#: A child that lived shorter than this (seconds) was no success; the next ones wait, up to this long.
+YOUNG, LONGEST_REST = 2.0, 5.0
+
+
+class Crew:
+    """The children of one worker, from start to stop. It is started once and finished once."""
+
+    def __init__(self, host: Host, handlers: Mapping[str, Handler], settings: Settings) -> None:
+        self._host = host
+        self._worker = settings.worker
+        self._settings = settings
+        self._hands: list[Hand] = []
+        self._hiring: dict[asyncio.Task[None], int] = {}
+        self._young: Counter[int] = Counter()
+        self._context = context(host)
+        self._trouble = Trouble(host, settings.worker)
+        self._upkeep = Upkeep(host, settings.worker, settings.lease, sorted(handlers), self._units)
+        self._settler = Settler(host, settings.worker, self._settled)
+        self._aftermath = Aftermath(host, handlers, settings.lease, self._settler)
+        self._renewals = Renewals(host, settings.worker, settings.lease, lambda: self._hands)
+        self._settling = Loop("settle", self._settler.step, self._trouble.failed)
+        self._burying = Loop("aftermath", self._aftermath.step, self._trouble.failed)
+        self._renewing = Loop("leases", self._renewals.step, self._trouble.failed, longest=settings.lease / 6)
+        self._watching = Loop("watch", self._watch, self._trouble.failed)
+        self._keeping = Loop("upkeep", self._upkeep.step, self._trouble.failed)
+        self._settler.wake = self._settling.wake
+        self._change = asyncio.Event()
+        self._finishing = False
+        self._next_memory = 0.0
+        #: The children that have not looked for work since jobs were given back, with their idle words then.
+        self._outdated: dict[Hand, int] = {}
+        self.drained = asyncio.Event()
+        #: Set when the runs that are left shall be given back.
+        self.hurry = asyncio.Event()
+
+    # start ----------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start the children, and return when all of them work."""
+        await self._upkeep.step()
+        for loop in (self._settling, self._burying, self._renewing, self._watching, self._keeping):
+            loop.mended = self._trouble.mended
+            loop.start()
+        for seat in range(self._settings.seats):
+            self._hire(seat)
+        try:
+            while self._hiring or any(hand.stage is Stage.STARTING for hand in self._hands):
+                await self._changed()
+                self._check_start()
+        except BaseException:
+            self.hurry.set()
+            await self.finish()
+            raise
+
+    async def drain(self, scheduled: bool) -> None:
+        """Work until `drained` is set: nothing due, nothing running, and nothing later if asked for."""
+        self._settings = dataclasses.replace(self._settings, drain=True, scheduled=scheduled)
+        await self.start()
+
+    def _check_start(self) -> None:
+        """The first children must start: whatever keeps them from it will not go away."""
+        for hand in self._hands:
+            if hand.failure is not None:
+                raise PenstockError(f"a child process cannot start: {hand.failure}")
+        if self._young and max(self._young.values()) > 2:
+            raise PenstockError(
+                "the child processes end before they are ready; a script that starts a worker with "
+                'processes needs `if __name__ == "__main__":` around it'
+            )
+
+    def _hire(self, seat: int, delay: float = 0.0) -> None:
+        task = asyncio.ensure_future(self._start_hand(seat, delay))
+        self._hiring[task] = seat
+        task.add_done_callback(self._hired)
+
+    async def _start_hand(self, seat: int, delay: float) -> None:
+        await asyncio.sleep(delay)
+        if self._finishing:
+            return
+        settings = dataclasses.replace(self._settings, seat=seat, environment=dict(os.environ))
+        hand = Hand(settings, self._told, self._died)
+        await hand.start(self._context)
+        self._hands.append(hand)
+        if self._finishing:
+            hand.leave()
+
+    def _hired(self, task: asyncio.Task[None]) -> None:
+        seat = self._hiring.pop(task)
+        self._change.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a child process could not be started: %s", error)
+            self._young[seat] += 1
+            if not self._finishing:
+                self._hire(seat, LONGEST_REST)
+
+    # stop -----------------------------------------------------------------------------------------
+
+    async def finish(self) -> None:
+        """Stop claiming, let runs end until `hurry`, give the rest back, record everything, and leave."""
+        self._finishing = True
+        for task in self._hiring:
+            task.cancel()
+        if self._hiring:
+            await asyncio.gather(*self._hiring, return_exceptions=True)
+        for hand in self._hands:
+            hand.leave()
+        await first_of(self._all_gone(), self.hurry.wait())
+        for hand in self._hands:
+            hand.leave(within=self._settings.lease + 2)
+            hand.say("hurry")
+            self._doom_all(hand)
+        await self._all_gone()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.lease):
+                await self._nothing_pending()
+        for loop in (self._keeping, self._renewing, self._watching, self._burying, self._settling):
+            await loop.stop()
+        with contextlib.suppress(StorageError):
+            await self._upkeep.leave()
+
+    async def release(self) -> int:
+        """Give back every run that is alive; gives how many jobs that were."""
+        wanted = [(hand, slot) for hand in self._hands for slot in hand.board.held() if slot.phase is not Phase.ENDED]
+        for hand in self._hands:
+            hand.say("release")
+            self._doom_all(hand)
+        keys = {(hand, slot.key) for hand, slot in wanted}
+        while keys & {(hand, slot.key) for hand in self._hands for slot in hand.board.held()}:
+            await self._changed(SWEEP / 5)
+        await self._nothing_pending()
+        return len(wanted)
+
+    def _doom_all(self, hand: Hand) -> None:
+        for slot in hand.board.held():
+            hand.doom(slot, Verdict.RELEASE)
+
+    async def _all_gone(self) -> None:
+        while self._hands:
+            await self._changed()
+
+    async def _nothing_pending(self) -> None:
+        while self._aftermath.busy:
+            await self._changed()
+
+    async def _changed(self, within: float = 1.0) -> None:
+        self._change.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                await self._change.wait()
+
+    # watch ----------------------------------------------------------------------------------------
+
+    async def _watch(self) -> float | None:
+        """The one sweep over all boards: leases, deadlines, memory."""
+        now = time.monotonic()
+        self._renewals.fence(now)
+        for hand in self._hands:
+            if not hand.killed:
+                self._judge(hand, now)
+        if self._settings.max_rss is not None and now >= self._next_memory:
+            self._next_memory = now + MEMORY
+            self._weigh(self._settings.max_rss)
+        if self._settings.drain and self._is_drained():
+            self.drained.set()
+        return SWEEP
+
+    def _judge(self, hand: Hand, now: float) -> None:
+        """A run that does not end costs its process: it is drained of the innocent and ended."""
+        guilty = hand.judge(now)
+        if guilty and not hand.convicted:
+            hand.convicted = True
+            log.warning("process %s has runs that do not end (%d): it is replaced", hand.pid, len(guilty))
+            self._replace(hand)
+        if hand.stage is Stage.LEAVING and hand.must_die(now, guilty):
+            hand.kill(guilty)
+
+    def _replace(self, hand: Hand) -> None:
+        """Start another child at once, and let this one go when its runs have ended."""
+        if hand.stage is not Stage.LEAVING and not self._finishing:
+            self._hire(hand.seat)
+        hand.leave(within=DRAIN_BOUND)
+
+    def _weigh(self, most: int) -> None:
+        for hand in self._hands:
+            if hand.stage is Stage.WORKING and (size := hand.memory()) > most:
+                log.info("process %s has %d MB: it is replaced", hand.pid, size // 2**20)
+                self._replace(hand)
+
+    def _is_drained(self) -> bool:
+        """Whether there is a moment at which every child found nothing, after everything was given back."""
+        if self._hiring or self._aftermath.busy or any(hand.stage is not Stage.WORKING for hand in self._hands):
+            return False
+        first = [hand.board.head[IDLE] for hand in self._hands]
+        second = [hand.board.head[IDLE] for hand in self._hands]
+        late = [hand for hand, word in zip(self._hands, first, strict=True) if self._outdated.get(hand) == word]
+        return first == second and not late and all(word % 2 for word in first) and bool(first)
+
+    # what children say ----------------------------------------------------------------------------
+
+    def _told(self, hand: Hand, words: str) -> None:
+        if words == "full" and hand.stage is Stage.WORKING:
+            log.info("process %s has run its share of jobs: it is replaced", hand.pid)
+            self._replace(hand)
+        elif words in ("stuck", "idle"):
+            self._watching.wake()
+        elif words == "ready":
+            log.info("process %s works", hand.pid)
+        self._change.set()
+
+    def _died(self, hand: Hand) -> None:
+        """A child is gone: what it held is settled, and another takes its seat unless one has."""
+        self._hands.remove(hand)
+        self._outdated.pop(hand, None)
+        slots = hand.board.held()
+        self._aftermath.add(hand, slots, self._worker)
+        self._burying.wake()
+        if not self._finishing and not hand.was_leaving:
+            self._mourn(hand, len(slots))
+        hand.bury()
+        self._change.set()
+
+    def _mourn(self, hand: Hand, jobs: int) -> None:
+        code = hand.exit_code
+        if hand.failure is not None:
+            log.error("a child process cannot start: %s", hand.failure)
+        elif hand.fenced:
+            log.warning("process %s was ended: its leases were not confirmed in time (%d jobs)", hand.pid, jobs)
+        else:
+            log.warning("process %s died (exit code %s) with %d jobs; they go back", hand.pid, code, jobs)
+        lived = time.monotonic() - hand.born
+        self._young[hand.seat] = self._young[hand.seat] + 1 if lived < YOUNG or hand.failure else 0
+        tries = self._young[hand.seat]
+        delay = 0.0 if tries < 2 else min(0.1 * 2 ** (tries - 2), LONGEST_REST)
+        self._hire(hand.seat, delay)
+
+    # helpers --------------------------------------------------------------------------------------
+
+    def _settled(self, member: Member) -> None:
+        self._change.set()
+        if self._settings.drain:
+            for hand in self._hands:
+                self._outdated[hand] = hand.board.head[IDLE]
+                hand.say("again")
+
+    def _units(self) -> tuple[int, int]:
+        """The capacity of all children, and how much of it is in use."""
+        capacity = self._settings.capacity * self._settings.seats
+        return capacity, sum(hand.board.head[UNITS] for hand in self._hands)
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that are alive."""
+        return [hand.pid for hand in self._hands if hand.pid is not None]
+
+
+def context(host: Host) -> BaseContext:
+    """How children are started: forked by a small server that has what they need, or else from nothing."""
+    methods: Iterable[str] = multiprocessing.get_all_start_methods()
+    if "forkserver" not in methods:
+        return multiprocessing.get_context("spawn")
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["penstock.supervisor.preload", type(host.storage).__module__])
+    return server

@@ -1,0 +1,92 @@
+"""A child's leases: written down where the parent sees them, kept by the parent."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+from penstock.storage.base import Held
+from penstock.supervisor.board import Board, Order, Verdict
+from penstock.worker.host import Host
+from penstock.worker.leases import Lease, Leases
+from penstock.worker.pool import Interruption, Member, Pool, Run
+
+__all__ = ["BoardLeases"]
+
+VERDICTS = {
+    Interruption.TIMEOUT: Verdict.TIMEOUT,
+    Interruption.KILL: Verdict.KILL,
+    Interruption.RELEASE: Verdict.RELEASE,
+    Interruption.LOSS: Verdict.LOSS,
+}
+
+
+class BoardLeases(Leases):
+    """Leases that somebody else renews. A claim is on the board before its run begins."""
+
+    def __init__(self, host: Host, worker: str, seconds: float, pool: Pool, board: Board) -> None:
+        super().__init__(host, worker, seconds, pool)
+        self._board = board
+        self._slots: dict[Member, int] = {}
+        #: From the event loop's clock to the one that all processes share.
+        self._ahead = time.monotonic() - asyncio.get_running_loop().time()
+
+    def hold(self, run: Run, asked: float) -> None:
+        for member in run.members:
+            claim = member.claim
+            held = Held(claim.queue, claim.id, claim.token)
+            self._slots[member] = self._board.hold(held, claim.attempts, asked + self._ahead)
+        super().hold(run, asked)
+
+    def begin(self, run: Run) -> None:
+        deadline = None if run.deadline is None else run.deadline + self._ahead
+        for member in run.members:
+            self._board.begin(self._slots[member], deadline, run.timeout)
+
+    def ended(self, run: Run) -> None:
+        for member in run.members:
+            if member.lost:
+                self._free(member)
+            else:
+                self._board.end(self._slots[member])
+
+    def drop(self, member: Member) -> None:
+        super().drop(member)
+        self._free(member)
+
+    async def step(self) -> float | None:
+        """Do what the parent has said of the claims."""
+        for lease in list(self._held.values()):
+            order = self._board.order(self._slots[lease.member])
+            if order is Order.LOST and not lease.member.ended:
+                self._lose(lease)
+            elif order in (Order.SIGNAL, Order.KILL):
+                self._wanted(lease, kill=order is Order.KILL)
+        return self.seconds / 3
+
+    def fence(self, now: float) -> float:
+        for lease in self._held.values():
+            lease.confirmed = self._board.confirmed(self._slots[lease.member]) - self._ahead
+        return super().fence(now)
+
+    def condemn(self, run: Run) -> None:
+        """A run cannot be made to end: leave word for the parent. Where nothing else is held, end right here."""
+        assert run.interruption is not None
+        for member in run.members:
+            verdict = VERDICTS[run.interruption]
+            if verdict is Verdict.KILL and not member.wanted_dead:
+                verdict = Verdict.RELEASE
+            self._board.condemn(self._slots[member], verdict)
+        if run.interruption is Interruption.LOSS and not self._held:
+            os._exit(1)
+
+    def _lose(self, lease: Lease) -> None:
+        super()._lose(lease)
+        if lease.member.ended:
+            self._free(lease.member)
+
+    def _free(self, member: Member) -> None:
+        slot = self._slots.pop(member, None)
+        if slot is not None:
+            self._board.drop(slot)

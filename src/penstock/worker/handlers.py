@@ -1,0 +1,45 @@
+"""Which of an app's handlers a worker serves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from penstock.job import fail_queue_of
+from penstock.serde import check_type
+from penstock.task import Handler
+from penstock.worker.host import Host
+from penstock.worker.pool import units_of
+
+__all__ = ["select_handlers", "share_of"]
+
+
+def select_handlers(app: Host, queues: Sequence[str] | None, capacity: int) -> dict[str, Handler]:
+    """All handlers of an app, or those of the named queues with their fail queues, checked."""
+    known = dict(app.handlers)
+    if queues is not None:
+        for queue in queues:
+            if queue not in known:
+                raise ValueError(f"queues: {queue!r} has no handler; known: {', '.join(map(repr, sorted(known)))}")
+        wanted = {*queues, *(fail_queue_of(q) for q in queues if known[q].options.on_failure)}
+        known = {queue: handler for queue, handler in known.items() if queue in wanted}
+    for queue, handler in known.items():
+        check_type(app.codec(queue).payload, handler.signature.payload)
+        if units_of(handler) > capacity:
+            size = handler.options.size
+            raise ValueError(f"capacity ({capacity}) must be at least the size of {queue!r} ({size})")
+    return known
+
+
+def share_of(handlers: dict[str, Handler], seat: int, seats: int) -> dict[str, Handler]:
+    """The handlers that one of several processes serves: together they run `concurrency=n` jobs, not each."""
+    mine: dict[str, Handler] = {}
+    for queue, handler in handlers.items():
+        n = handler.options.concurrency
+        if n is None:
+            mine[queue] = handler
+        elif part := n // seats + (seat < n % seats):
+            options = msgspec.structs.replace(handler.options, concurrency=part)
+            mine[queue] = Handler(queue, handler.path or handler.function, options)
+    return mine

@@ -1,0 +1,122 @@
+"""The app of the end-to-end tests. Every payload names the log file to write to."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import time
+from typing import Any
+
+from penstock import Failure, Job, Penstock
+
+app = Penstock(namespace=os.environ.get("PENSTOCK_NAMESPACE", "penstock"))
+
+
+def create_app() -> Penstock:
+    """A factory, for `jobs:create_app()`."""
+    return app
+
+
+def note(payload: dict[str, Any], *words: object) -> None:
+    """One line in the log, written at once."""
+    with open(payload["log"], "a", encoding="utf-8") as file:
+        file.write(" ".join(map(str, (*words, os.getpid()))) + "\n")
+
+
+@app.handler("quick", min_backoff=0.05)
+async def quick(payload: dict[str, Any], job: Job) -> int:
+    note(payload, "quick", job.id, job.attempt)
+    return os.getpid()
+
+
+@app.handler("slow", min_backoff=0.05, timeout=60)
+async def slow(payload: dict[str, Any], job: Job) -> str:
+    """Sleeps as long as told; says when it begins, ends, and is cancelled."""
+    note(payload, "begin", job.id, job.attempt)
+    try:
+        await asyncio.sleep(payload.get("seconds", 60))
+    except asyncio.CancelledError:
+        note(payload, "cancelled", job.id, job.attempt)
+        raise
+    note(payload, "end", job.id, job.attempt)
+    return "slept"
+
+
+@app.handler("thread", min_backoff=0.05, timeout=60)
+def thread(payload: dict[str, Any], job: Job) -> str:
+    """Sleeps in a thread."""
+    note(payload, "begin", job.id, job.attempt)
+    time.sleep(payload.get("seconds", 60))
+    note(payload, "end", job.id, job.attempt)
+    return "slept"
+
+
+@app.handler("greedy", min_backoff=0.05, timeout=60)
+async def greedy(payload: dict[str, Any], job: Job) -> str:
+    """Holds the interpreter's lock: no thread of its process can do anything."""
+    note(payload, "begin", job.id, job.attempt)
+    ctypes.PyDLL(None).usleep(int(payload.get("seconds", 60) * 1_000_000))
+    note(payload, "end", job.id, job.attempt)
+    return "held"
+
+
+@app.handler("stubborn", min_backoff=0.05, timeout=60)
+async def stubborn(payload: dict[str, Any], job: Job) -> str:
+    """Does not let itself be cancelled."""
+    note(payload, "begin", job.id, job.attempt)
+    until = time.monotonic() + payload.get("seconds", 60)
+    while time.monotonic() < until:
+        try:
+            await asyncio.sleep(until - time.monotonic())
+        except asyncio.CancelledError:
+            note(payload, "ignored", job.id, job.attempt)
+    note(payload, "end", job.id, job.attempt)
+    return "stubborn"
+
+
+def buried(failure: Failure) -> None:
+    note(failure.payload, "buried", failure.job.id, failure.error.type, failure.error.kind.value)
+
+
+@app.handler("poison", on_failure=buried, min_backoff=0.05, max_timeouts=1)
+async def poison(payload: dict[str, Any], job: Job) -> None:
+    """Kills its process, as the payload says."""
+    note(payload, "begin", job.id, job.attempt)
+    await asyncio.sleep(payload.get("seconds", 0.05))
+    if payload["how"] == "exit":
+        os._exit(3)
+    elif payload["how"] == "segfault":
+        ctypes.string_at(0)
+    elif payload["how"] == "once" and job.stalls:
+        return
+    elif payload["how"] == "hang":
+        await asyncio.to_thread(time.sleep, 0)
+        time.sleep(60)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.handler("hungry")
+async def hungry(payload: dict[str, Any], job: Job) -> None:
+    """Keeps memory."""
+    note(payload, "quick", job.id, job.attempt)
+    KEPT.append(bytearray(os.urandom(1)) * payload["bytes"])
+
+
+@app.handler("asks", timeout=60)
+async def asks(payload: dict[str, Any], job: Job) -> str:
+    """Ends when somebody asks it to."""
+    note(payload, "begin", job.id, job.attempt)
+    await job.cancelled
+    note(payload, "asked", job.id, job.attempt)
+    return "asked"
+
+
+KEPT: list[bytearray] = []
+
+
+@app.on("lease_lost")
+def lost(event: Any) -> None:
+    if path := os.environ.get("PENSTOCK_TEST_LOG"):
+        note({"log": path}, "lease_lost", event.id, event.attempt)
