@@ -81,13 +81,11 @@ class Claimed(msgspec.Struct, frozen=True):
     """The answer to `claim`. `look_at` (ms) asks this worker to look again then: it holds the alarm.
 
     `corrupt` names jobs (queue, id) whose records could not be read; they are failed and kept.
-    `skipped` names those whose records were gone.
     """
 
     claims: list[Claim]
     look_at: int | None = None
     corrupt: list[tuple[str, str]] = []
-    skipped: list[tuple[str, str]] = []
 
 
 class Settlement(msgspec.Struct, frozen=True):
@@ -148,7 +146,7 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
     """One line of the feed: a transition as it happened, with bytes where the user sees values.
 
     Names: enqueued updated started completed retrying failed stalled timed_out cancelled
-    cancel_requested skipped invalid_data released queue_deleted, what was announced, and `LISTENING`.
+    cancel_requested skipped invalid_data released queue_deleted, and what was announced.
     """
 
     name: str
@@ -159,11 +157,6 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
     worker: str | None = None
     result: bytes | None = None
     error: bytes | None = None
-
-
-#: The name of the first note of a feed: what happens from here on is heard. It comes again, after a
-#: gap, when the storage was lost and found.
-LISTENING = "listening"
 
 
 class WorkerRecord(msgspec.Struct, frozen=True):
@@ -290,7 +283,7 @@ class Storage(Protocol):
         ...
 
     def events(self, queue: str | None = None) -> AsyncIterator[Note]:
-        """What happens in the storage from now on, whoever causes it; the first note is `LISTENING`."""
+        """What happens in the storage from now on, whoever causes it."""
         ...
 
     async def announce(self, notes: Sequence[Note]) -> None:

@@ -186,11 +186,11 @@ class Feeds:
             await self._connection.command("SET", ears, self._keys.events, "PX", _EARS_MS)
 
     async def _all_ears(self) -> list[str]:
-        """One mark, or on a Cluster one in each family."""
+        """One mark, or on a Cluster one in each family, and one beside the workers for what they announce."""
         if not self._keys.cluster:
             return [self._keys.ears("")]
         families = await self._connection.command("SMEMBERS", self._keys.families)
-        return [self._keys.ears(name.decode()) for name in families]
+        return [self._keys.ears(name) for name in {"workers", *(family.decode() for family in families)}]
 
 
 @contextlib.asynccontextmanager

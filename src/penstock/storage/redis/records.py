@@ -35,6 +35,7 @@ __all__ = [
     "read_snapshot",
     "read_worker",
     "spell_job",
+    "spell_note",
     "spell_settlement",
 ]
 
@@ -232,6 +233,17 @@ def read_note(data: bytes) -> Note:
         (name or b"").decode(), (queue or b"").decode(), (id or b"").decode(), high << 32 | low, attempt,
         worker.decode() if worker else None, result, failure,
     )  # fmt: skip
+
+
+def spell_note(note: Note) -> bytes:
+    """A line of the event feed as `note` in `_shared.lua` writes it, but for the time at its front."""
+    worker = None if note.worker is None else note.worker.encode()
+    fields = (note.name.encode(), note.queue.encode(), note.id.encode(), worker, note.result, note.error)
+    return min(note.attempt, 65535).to_bytes(2, "big") + b"".join(map(_field, fields))
+
+
+def _field(data: bytes | None) -> bytes:
+    return b"\xff\xff\xff\xff" if data is None else len(data).to_bytes(4, "big") + data
 
 
 def read_worker(id: bytes, record: bytes) -> WorkerRecord:

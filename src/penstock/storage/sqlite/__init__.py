@@ -228,6 +228,10 @@ class SqliteStorage:
         """
         return self._waiting().feed(queue)
 
+    async def announce(self, notes: Sequence[Note]) -> None:
+        """Add lines to the feed, at the storage's time, if anybody reads it."""
+        await self._read(lambda tx: tx.announce(notes))
+
 
 def _nothing(tx: Tx) -> None:
     """The first transaction: it opens the file."""

@@ -173,6 +173,13 @@ class Tx:
         if self.listening:
             self._notes.append(Note(name, queue.name, id, self.now, attempt, worker, result, error))
 
+    def announce(self, notes: Iterable[Note]) -> None:
+        """Lines that are about no transition, if anybody reads the feed."""
+        if self.listening:
+            if not self.write:
+                raise Upgrade
+            self._notes += [msgspec.structs.replace(note, at=self.now) for note in notes]
+
     # the end -------------------------------------------------------------------------------------
 
     def finish(self) -> None:
