@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -12,14 +14,18 @@ from typing import Any, Self, TypeVar, Unpack
 from penstock.clock import Clock, SystemClock
 from penstock.entry import Entry
 from penstock.errors import JobError
-from penstock.events import Event, L, Listeners
+from penstock.events import OWN, Event, EventLog, L, Level, Listeners
+from penstock.feed import Announcer, EventStream
 from penstock.job import NewJob, check_name, fail_queue_of
 from penstock.policy import FAILURE_DEFAULTS, HandlerArguments, HandlerOptions, handler_options
-from penstock.queue import Queue
+from penstock.presence import WorkerInfo, worker_info
+from penstock.presets import Preset, preset_named
+from penstock.queue import Queue, QueueHost
 from penstock.run import Failure, FailureSerde
 from penstock.serde import Codec, Serde, check_type, resolve_serde
+from penstock.status import Cancelled, Enqueued
 from penstock.storage import connect
-from penstock.storage.base import Storage
+from penstock.storage.base import CancelMode, Note, Storage
 from penstock.task import Handler
 
 __all__ = ["Penstock"]
@@ -33,7 +39,9 @@ class Penstock:
     """A job queue: where jobs are kept, and what is done with them.
 
     The storage is given as a URL (by default `PENSTOCK_URL`, or else the file `penstock.db` here) or
-    as an object. It is opened by `async with app`, or with the first call that needs it.
+    as an object. It is opened by `async with app`, or with the first call that needs it. A `preset`
+    ("queasy", "queue_farm", "job_queue" or "worqr") sets that system's defaults; what is said
+    explicitly, in a call or for a handler, wins.
     """
 
     def __init__(
@@ -42,6 +50,7 @@ class Penstock:
         *,
         storage: Storage | None = None,
         namespace: str = "penstock",
+        preset: str | None = None,
         serde: str | Serde = "json",
         result_serde: str | Serde | None = None,
         max_payload: int = 1_048_576,
@@ -55,6 +64,8 @@ class Penstock:
             raise ValueError(f"max_payload must be at least 1, not {max_payload}")
         self.namespace = check_name(namespace, "namespace")
         self.max_payload = max_payload
+        #: What holds where nothing else is said.
+        self.defaults = preset_named(preset)
         self.clock: Clock = clock or SystemClock()
         self.handlers: dict[str, Handler] = {}
         self.listeners = Listeners()
@@ -69,6 +80,8 @@ class Penstock:
             url = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
             storage = connect(url, namespace=namespace, clock=clock)
         self.storage: Storage = storage
+        self._announcer = Announcer(storage)
+        self._streams: weakref.WeakSet[EventStream] = weakref.WeakSet()
 
     # open and close -------------------------------------------------------------------------------
 
@@ -80,6 +93,16 @@ class Penstock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    @property
+    def preset(self) -> str | None:
+        """The name of the preset, if there is one."""
+        return self.defaults.name
+
+    @property
+    def lease(self) -> float:
+        """The lease (seconds) of a worker or a reservation for which none is given."""
+        return self.defaults.lease
 
     @property
     def is_open(self) -> bool:
@@ -94,8 +117,11 @@ class Penstock:
                 self._open = True
 
     async def close(self) -> None:
-        """Let async listeners finish and close the storage. Idempotent; `open` may follow."""
+        """Let async listeners finish, end event streams and close the storage. Idempotent; `open` may follow."""
         await self.listeners.settle()
+        for stream in list(self._streams):
+            await stream.aclose()
+        await self._announcer.close()
         async with self._opening:
             if self._open:
                 self._open = False
@@ -113,12 +139,17 @@ class Penstock:
         """The queue of this name, for producers. Its serdes, if given, hold wherever this app uses it."""
         self._set_serdes(check_name(name, "name"), serde, result_serde)
         if name not in self._queues:
-            self._queues[name] = Queue(self, name)
+            self._queues[name] = Queue(self, name) if self.preset is None else PresetQueue(self, name, self.defaults)
         return self._queues[name]
 
     async def queues(self) -> list[str]:
         """The names of the queues that hold jobs or are paused."""
         return await (await self.opened()).queues()
+
+    async def workers(self) -> list[WorkerInfo]:
+        """The workers that are there, sorted by id."""
+        records = await (await self.opened()).workers()
+        return [worker_info(each.id, each.seen, each.until, each.info) for each in records]
 
     def handler(
         self,
@@ -157,6 +188,30 @@ class Penstock:
 
         return register
 
+    def events(self, names: str | Iterable[str] | None = None, queue: str | None = None) -> EventStream:
+        """What everybody does, in all processes: `async for event in app.events("failed", queue="mail")`.
+
+        One name, several or all; one queue or all. It hears from the first step on, or, as
+        `async with app.events() as stream`, from the beginning of the block.
+        """
+        stream = EventStream(self, names, queue)
+        self._streams.add(stream)
+        return stream
+
+    def log_events(
+        self,
+        logger: logging.Logger | str | None = None,
+        *,
+        level: Level | Mapping[str, Level] | None = None,
+        exclude: str | Iterable[str] = ("idle", "no_queues"),
+    ) -> EventLog:
+        """Log what this app causes and its workers settle, a line each, without payloads or results.
+
+        `level` is one for all events or a mapping of some; `exclude` names those that are not logged.
+        The answer has `off()` and `on()`, and is a context manager.
+        """
+        return EventLog(self.listeners, logger, level, exclude)
+
     # what queues and workers need -----------------------------------------------------------------
 
     def codec(self, queue: str) -> Codec:
@@ -173,7 +228,7 @@ class Penstock:
     def options(self, queue: str) -> HandlerOptions:
         """The options of a queue's handler, or the defaults when it has none here."""
         handler = self.handlers.get(queue)
-        return HandlerOptions() if handler is None else handler.options
+        return self.defaults.options if handler is None else handler.options
 
     def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob:
         """A job to be put later, checked and encoded now."""
@@ -192,7 +247,13 @@ class Penstock:
         error: JobError | None = None,
         worker: str | None = None,
     ) -> None:
-        """Tell this app's listeners that something happened, now."""
+        """Tell this app's listeners that something happened, now; and the feed, if no storage knows of it.
+
+        A payload that cannot be decoded is such a thing, too; a record that cannot be read (before any
+        attempt) is not.
+        """
+        if (name in OWN or (name == "invalid_data" and attempt)) and self._open:
+            self._announcer.add(Note(name, queue, id, 0, attempt, worker, None, error and error.encode()))
         if self.listeners.wants(name):
             at = datetime.fromtimestamp(self.clock.time(), UTC)
             self.listeners.tell(
@@ -210,7 +271,7 @@ class Penstock:
         result_serde: str | Serde | None,
     ) -> None:
         check_name(queue, "queue")
-        handler = Handler(queue, function, handler_options(given))
+        handler = Handler(queue, function, self.defaults.handler_options(given))
         added = [handler]
         if handler.options.on_failure is not None:
             added.append(fail_handler(handler))
@@ -233,6 +294,28 @@ class Penstock:
             known = self._serdes.setdefault(queue, {}).setdefault(name, wanted)
             if known != wanted:
                 raise ValueError(f"queue {queue!r} has the {name} {known!r} already; it cannot also have {wanted!r}")
+
+
+class PresetQueue(Queue):
+    """A queue of an app with a preset: it fills in what the producer left open."""
+
+    def __init__(self, host: QueueHost, name: str, preset: Preset) -> None:
+        super().__init__(host, name)
+        self._preset = preset
+
+    def new_job(self, entry: Entry) -> NewJob:
+        """Check an entry and encode it, without storing it."""
+        return super().new_job(self._preset.entry(entry, self.name))
+
+    async def cancel(self, id: str, running: CancelMode | None = None) -> Cancelled:
+        """Take a waiting job back; a running one is treated as `running` says, or else as the preset does."""
+        return await super().cancel(id, self._preset.cancel if running is None else running)
+
+    async def _put(self, entries: Sequence[Entry], jobs: Sequence[NewJob]) -> list[Enqueued]:
+        return await super()._put([self._preset.entry(entry, self.name) for entry in entries], jobs)
+
+    def _new_jobs(self, entries: Sequence[Entry]) -> list[NewJob]:
+        return super()._new_jobs([self._preset.entry(entry, self.name) for entry in entries])
 
 
 def fail_handler(handler: Handler) -> Handler:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 import msgspec
 
 from penstock.errors import JobError
 
-__all__ = ["EVENTS", "Event", "Listener", "Listeners"]
+__all__ = ["EVENTS", "LEVELS", "OWN", "Event", "EventLog", "Listener", "Listeners", "check_names"]
 
 log = logging.getLogger("penstock")
 
@@ -22,6 +23,22 @@ EVENTS = (
     "cancel_requested", "skipped", "invalid_data", "released", "lease_lost", "idle", "no_queues", "queue_deleted",
     "disconnected", "error",
 )  # fmt: skip
+
+#: What only the worker knows that it happens to; everything else is a transition, told by the storage.
+OWN = frozenset({"idle", "no_queues", "lease_lost", "disconnected", "error"})
+
+#: How loud `log_events` is.
+LEVELS: dict[str, int] = {
+    **dict.fromkeys(("enqueued", "updated", "started", "completed", "released", "queue_deleted"), logging.INFO),
+    **dict.fromkeys(("cancelled", "cancel_requested", "skipped", "idle", "no_queues"), logging.DEBUG),
+    **dict.fromkeys(
+        ("retrying", "stalled", "timed_out", "invalid_data", "lease_lost", "disconnected"), logging.WARNING
+    ),
+    **dict.fromkeys(("failed", "error"), logging.ERROR),
+}
+
+#: A log line shows so much of an error's message.
+MAX_MESSAGE = 200
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,11 +70,19 @@ class Listeners:
 
     def add(self, name: str, listener: Listener) -> None:
         """Call a listener for each event of this name; "*" is every event."""
-        if name != "*" and name not in EVENTS:
-            raise ValueError(f'unknown event {name!r}; known: {", ".join(EVENTS)}, or "*" for all')
+        if name != "*":
+            check_names(name, "name")
         if not callable(listener):
             raise TypeError(f"a listener must be callable, not {type(listener).__name__}")
         self._by_name.setdefault(name, []).append(listener)
+
+    def remove(self, name: str, listener: Listener) -> None:
+        """Call a listener no more for this name, if it was."""
+        left = [each for each in self._by_name.get(name, ()) if each != listener]
+        if left:
+            self._by_name[name] = left
+        else:
+            self._by_name.pop(name, None)
 
     def wants(self, name: str) -> bool:
         """Whether an event of this name would be heard, so that nobody builds it for nothing."""
@@ -85,3 +110,107 @@ class Listeners:
             await answer
         except Exception:
             log.exception("a listener for %r raised", event.name)
+
+
+def check_names(names: str | Iterable[str], argument: str) -> tuple[str, ...]:
+    """Names of events as given, one or several; one that is never told is refused with the known ones."""
+    given = (names,) if isinstance(names, str) else tuple(names)
+    for name in given:
+        if name not in EVENTS:
+            raise ValueError(f"{argument}: unknown event {name!r}; known: {', '.join(EVENTS)}")
+    return given
+
+
+Level = int | str
+
+
+class EventLog:
+    """Events as log lines: no payloads, no results, no headers. `off` and `on` again, or a `with` block.
+
+    A line starts with the event's name; queue, id, attempt, error and worker follow where there are any.
+    The record has them too, as `event`, `queue`, `job_id`, `attempt`, `worker`, `error_type` and
+    `error_message`.
+    """
+
+    def __init__(
+        self,
+        listeners: Listeners,
+        logger: logging.Logger | str | None = None,
+        level: Level | Mapping[str, Level] | None = None,
+        exclude: str | Iterable[str] = ("idle", "no_queues"),
+    ) -> None:
+        self._listeners = listeners
+        self._logger = logger if isinstance(logger, logging.Logger) else logging.getLogger(logger or "penstock.events")
+        self._levels = _levels(level)
+        excluded = check_names(exclude, "exclude")
+        self._names = [name for name in EVENTS if name not in excluded]
+        self._is_on = False
+        self.on()
+
+    def on(self) -> None:
+        """Log from now on. Idempotent."""
+        if not self._is_on:
+            self._is_on = True
+            for name in self._names:
+                self._listeners.add(name, self._log)
+
+    def off(self) -> None:
+        """Log no more. Idempotent."""
+        self._is_on = False
+        for name in self._names:
+            self._listeners.remove(name, self._log)
+
+    def __enter__(self) -> Self:
+        self.on()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.off()
+
+    def _log(self, event: Event) -> None:
+        level = self._levels[event.name]
+        if self._logger.isEnabledFor(level):
+            error = event.error
+            message = "" if error is None else _short(error.message)
+            parts = {
+                "queue": event.queue,
+                "id": event.id,
+                "attempt": event.attempt,
+                "error": "" if error is None else f"{error.type}: {message}",
+                "worker": event.worker,
+            }
+            extra = {
+                "event": event.name,
+                "queue": event.queue,
+                "job_id": event.id,
+                "attempt": event.attempt,
+                "worker": event.worker,
+                "error_type": None if error is None else error.type,
+                "error_message": None if error is None else message,
+            }
+            told = " ".join([event.name, *(f"{key}={value!r}" for key, value in parts.items() if value)])
+            self._logger.log(level, "%s", told, extra=extra)
+
+
+def _levels(level: Level | Mapping[str, Level] | None) -> dict[str, int]:
+    """The level of each event: the usual one, one for all, or those that are named."""
+    if level is None:
+        return LEVELS
+    if isinstance(level, Mapping):
+        return {**LEVELS, **{name: _level(level[name]) for name in check_names(level, "level")}}
+    return dict.fromkeys(EVENTS, _level(level))
+
+
+def _level(level: Level) -> int:
+    known = logging.getLevelNamesMapping()
+    if isinstance(level, str) and level.upper() in known:
+        return known[level.upper()]
+    if isinstance(level, bool) or not isinstance(level, int):
+        raise ValueError(f"level must be a number or one of {', '.join(known)}, not {level!r}")
+    return level
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_MESSAGE else f"{text[: MAX_MESSAGE - 1]}…"
