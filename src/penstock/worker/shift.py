@@ -128,7 +128,6 @@ class Shift:
             return 0
         if self._scheduled and await self._later():
             return min(self._claimer.patience(), DRAIN_POLL)
-        self._host.tell("idle", worker=self._worker)
         return self._nothing_left()
 
     def _nothing_left(self) -> float | None:
