@@ -1,0 +1,58 @@
+"""Helpers of the parity tests: workers that vanish, and handlers that watch who runs at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from penstock import JobStatus, Penstock, State
+from penstock.job import Claim
+from penstock.storage.base import Request
+
+#: The storages that parity is shown on.
+FEW = ("memory", "sqlite", "redis")
+
+
+async def vanish(app: Penstock, queue: str = "q", *, limit: int = 10, batch: int = 1) -> list[Claim]:
+    """Another worker takes what there is, for a lease of ten seconds, and is never heard of again."""
+    return (await app.storage.claim([Request(queue, limit, batch)], "gone", 10_000, "gone-token")).claims
+
+
+async def shown(app: Penstock, id: str = "a", queue: str = "q") -> JobStatus:
+    """How a job stands; an error if there is none."""
+    status = await app.queue(queue).status(id)
+    assert status is not None, f"no job {id!r} in {queue!r}"
+    return status
+
+
+async def count(app: Penstock, state: State, queue: str = "q") -> int:
+    """How many jobs of a queue are in this state."""
+    return (await app.queue(queue).counts())[state]
+
+
+class Floor:
+    """Where runs meet: who is on it now, how many were at most, and whether two of one name ever were together."""
+
+    def __init__(self) -> None:
+        self.inside: list[Any] = []
+        self.most = 0
+        self.met: set[Any] = set()
+
+    @contextmanager
+    def enter(self, name: Any) -> Iterator[None]:
+        if name in self.inside:
+            self.met.add(name)
+        self.inside.append(name)
+        self.most = max(self.most, len(self.inside))
+        try:
+            yield
+        finally:
+            self.inside.remove(name)
+
+
+async def dawdle(turns: int) -> None:
+    """Let others go first a number of times."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
