@@ -17,6 +17,7 @@ from penstock.errors import JobError
 from penstock.events import OWN, Event, EventLog, L, Level, Listeners
 from penstock.feed import Announcer, EventStream
 from penstock.job import NewJob, check_name, fail_queue_of
+from penstock.holding import Holding
 from penstock.policy import FAILURE_DEFAULTS, HandlerArguments, HandlerOptions, handler_options
 from penstock.presence import WorkerInfo, worker_info
 from penstock.presets import Preset, preset_named
@@ -28,6 +29,7 @@ from penstock.storage import connect
 from penstock.storage.base import CancelMode, Note, Storage
 from penstock.task import Handler
 
+from penstock.waiting import Waiting
 __all__ = ["Penstock"]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -81,6 +83,8 @@ class Penstock:
             storage = connect(url, namespace=namespace, clock=clock)
         self.storage: Storage = storage
         self._announcer = Announcer(storage)
+        self.waiting = Waiting(storage)
+        self.holding = Holding(self)
         self._streams: weakref.WeakSet[EventStream] = weakref.WeakSet()
 
     # open and close -------------------------------------------------------------------------------
@@ -117,7 +121,9 @@ class Penstock:
                 self._open = True
 
     async def close(self) -> None:
-        """Let async listeners finish, end event streams and close the storage. Idempotent; `open` may follow."""
+        """Give reservations back, let listeners finish, end streams, and close. Idempotent; `open` may follow."""
+        await self.holding.close()
+        await self.waiting.close()
         await self.listeners.settle()
         for stream in list(self._streams):
             await stream.aclose()
@@ -273,6 +279,11 @@ class Penstock:
         check_name(queue, "queue")
         handler = Handler(queue, function, self.defaults.handler_options(given))
         added = [handler]
+    def payload_type(self, queue: str) -> Any:
+        """What the payloads of a queue are decoded to: the annotation of its handler, if that is known here."""
+        handler = self.handlers.get(queue)
+        return Any if handler is None or not handler.loaded else handler.signature.payload
+
         if handler.options.on_failure is not None:
             added.append(fail_handler(handler))
         for each in added:

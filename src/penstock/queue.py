@@ -7,20 +7,27 @@ from itertools import islice
 from typing import Any, Protocol
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from penstock.clock import Moment, Span, span_ms
 from penstock.entry import Entry, OnConflict, job_from
-from penstock.errors import DuplicateJob, JobCancelled, JobError, JobFailed, JobNotFound, NotFinished
-from penstock.job import FINISHED, NewJob, Snapshot, State, check_name, new_ids
+from penstock.errors import CallTimeout, DuplicateJob, JobCancelled, JobError, JobFailed, JobNotFound, NotFinished
+from penstock.holding import Holding
+from penstock.job import FINISHED, NewJob, Snapshot, State, check_name, new_ids, new_token
 from penstock.policy import HandlerOptions
-from penstock.serde import Codec, decode
+from penstock.reservation import Reservation
+from penstock.serde import Codec, decode, encode
 from penstock.status import Cancelled, Enqueued, JobStatus, Page, status_of
 from penstock.storage.base import CANCEL_MODES, MAX_BATCH, CancelMode, Put, PutStatus, Storage
+from penstock.waiting import Waiting
 
 __all__ = ["Queue", "QueueHost"]
 
 #: How many jobs `enqueue_many` sends in one round trip.
 CHUNK = 500
+
+#: The states that `cancel_matching` looks through, in this order: successors go before the runs they follow.
+CANCELLABLE = (State.BLOCKED, State.QUEUED, State.RETRYING, State.SCHEDULED, State.RUNNING)
 
 
 class QueueHost(Protocol):
@@ -28,6 +35,15 @@ class QueueHost(Protocol):
 
     @property
     def max_payload(self) -> int: ...
+
+    @property
+    def lease(self) -> float: ...
+
+    @property
+    def waiting(self) -> Waiting: ...
+
+    @property
+    def holding(self) -> Holding: ...
 
     def codec(self, queue: str) -> Codec: ...
 
@@ -97,6 +113,63 @@ class Queue:
         """Check an entry and encode it, without storing it."""
         return job_from(entry, self.name, self._host.codec(self.name).payload, self._host.max_payload)
 
+    async def call(
+        self,
+        payload: Any,
+        *,
+        timeout: Span | None = 30,
+        id: str | None = None,
+        run_at: Moment | None = None,
+        delay: Span | None = None,
+        priority: int = 0,
+        group: str | None = None,
+        on_conflict: OnConflict | None = None,
+        run_timeout: Span | UnsetType | None = UNSET,
+        max_attempts: int | UnsetType | None = UNSET,
+        max_retries: int | UnsetType | None = UNSET,
+        result_ttl: Span | UnsetType = UNSET,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Add a job, as `enqueue` does, and give its result; joins a job that has the id already.
+
+        `timeout` is the caller's patience (None: for ever, 0: one look), after which `CallTimeout` is
+        raised and the job goes on; `run_timeout` is what `timeout` is for `enqueue`. A result that is
+        kept is given at once. A job that fails or is cancelled raises `JobFailed` or `JobCancelled`.
+        """
+        patience = _seconds(timeout)
+        if run_timeout is not UNSET and run_timeout is not None:
+            span_ms(run_timeout, "run_timeout", zero=False)
+        entry = Entry(
+            payload, id=id, run_at=run_at, delay=delay, priority=priority, group=group, on_conflict=on_conflict,
+            timeout=run_timeout, max_attempts=max_attempts, max_retries=max_retries, result_ttl=result_ttl,
+            headers=headers,
+        )  # fmt: skip
+        job = replace(self.new_job(entry), waiter=new_token())
+        [answer] = await self._put([entry], [job])
+        if answer.status is PutStatus.COMPLETED:
+            return answer.result
+        return await self._outcome(job.id, patience, look=False)
+
+    async def wait(self, id: str, timeout: Span | None = None) -> Any:
+        """The result of a job enqueued earlier, when it has one; raises what `call` raises."""
+        check_name(id, "id")
+        await self._host.opened()
+        return await self._outcome(id, _seconds(timeout))
+
+    async def reserve(self, limit: int = 1, wait: Span | None = None, lease: Span | None = None) -> list[Reservation]:
+        """Take up to `limit` jobs to work on here: as soon as there is one, none after `wait` seconds.
+
+        They are held until each is settled, or the app is closed. Without `wait` the answer comes at
+        once. The rules are those of the queue's handler, if it is registered here.
+        """
+        if isinstance(limit, bool) or not isinstance(limit, int):
+            raise TypeError(f"limit must be an int, not {type(limit).__name__}")
+        if not 1 <= limit <= MAX_BATCH:
+            raise ValueError(f"limit must be between 1 and {MAX_BATCH}, not {limit}")
+        seconds = 0.0 if wait is None else span_ms(wait, "wait") / 1000
+        lease_ms = span_ms(self._host.lease if lease is None else lease, "lease", zero=False)
+        return await self._host.holding.reserve(self.name, limit, seconds, lease_ms)
+
     # looking --------------------------------------------------------------------------------------
 
     async def status(self, id: str) -> JobStatus | None:
@@ -137,13 +210,33 @@ class Queue:
     async def cancel(self, id: str, running: CancelMode = "refuse") -> Cancelled:
         """Take a waiting job back; a running one is treated as `running` says."""
         check_name(id, "id")
-        if running not in CANCEL_MODES:
-            raise ValueError(f"running must be one of {', '.join(map(repr, CANCEL_MODES))}, not {running!r}")
-        storage = await self._host.opened()
-        [answer] = await storage.cancel(self.name, [id], running, self._host.options(self.name).keep_ms)
-        if answer.status in ("cancelled", "cancel_requested"):
-            self._host.tell(answer.status, queue=self.name, id=id)
-        return Cancelled.of(id, answer)
+        _check_mode(running)
+        return (await self._cancel([id], running))[0]
+
+    async def cancel_matching(self, payload: Any, running: CancelMode = "refuse") -> list[str]:
+        """Cancel every job with this payload; gives the ids of those cancelled or asked to end.
+
+        Encoded bytes are compared, a page of jobs at a time. A matching run whose successor does not
+        match is left alone: a cancel would take the successor.
+        """
+        _check_mode(running)
+        data = encode(self._host.codec(self.name).payload, payload, "payload")
+        others: set[str] = set()
+        cancelled: list[str] = []
+        for state in CANCELLABLE:
+            if state is State.RUNNING and running == "refuse":
+                continue
+            cursor: str | None = None
+            while True:
+                page = await (await self._host.opened()).find(self.name, state, cursor, CHUNK)
+                if state is State.BLOCKED:
+                    others.update(job.id for job in page.jobs if job.payload != data)
+                ids = [job.id for job in page.jobs if job.payload == data and job.id not in others]
+                cancelled += [each.id for each in await self._cancel(ids, running) if each or each.requested]
+                cursor = page.cursor
+                if cursor is None:
+                    break
+        return cancelled
 
     async def retry(self, ids: str | Iterable[str]) -> int:
         """Put failed or cancelled jobs back in line with all counts zero; gives how many there were."""
@@ -200,6 +293,31 @@ class Queue:
         ids = new_ids(len(entries))
         return [job_from(entry, self.name, serde, most, id) for entry, id in zip(entries, ids, strict=True)]
 
+    async def _cancel(self, ids: Sequence[str], running: CancelMode) -> list[Cancelled]:
+        if not ids:
+            return []
+        storage = await self._host.opened()
+        answers = await storage.cancel(self.name, ids, running, self._host.options(self.name).keep_ms)
+        for id, answer in zip(ids, answers, strict=True):
+            if answer.status in ("cancelled", "cancel_requested"):
+                self._host.tell(answer.status, queue=self.name, id=id)
+        return [Cancelled.of(*each) for each in zip(ids, answers, strict=True)]
+
+    async def _outcome(self, id: str, patience: float | None, *, look: bool = True) -> Any:
+        """The result of a job once it has ended, or the exception that says why there is none."""
+        snapshot = await self._host.waiting.ended(self.name, id, patience, look=look)
+        if snapshot is None:
+            raise JobNotFound(
+                f"there is no job {id!r} in queue {self.name!r}: it was never enqueued, it was deleted, "
+                "or it ended and was not kept (see result_ttl and retain)"
+            )
+        if snapshot.state not in FINISHED:
+            raise CallTimeout(
+                f"job {id!r} in queue {self.name!r} has not ended within {patience:g} s: it is {snapshot.state} "
+                "and goes on; wait() for it again, or cancel() it"
+            )
+        return self._result(snapshot)
+
     async def _get(self, id: str) -> Snapshot | None:
         check_name(id, "id")
         return (await (await self._host.opened()).get(self.name, [id]))[0]
@@ -222,6 +340,15 @@ class Queue:
 
 def _entry(item: Any) -> Entry:
     return item if isinstance(item, Entry) else Entry(item)
+
+
+def _seconds(timeout: Span | None) -> float | None:
+    return None if timeout is None else span_ms(timeout, "timeout") / 1000
+
+
+def _check_mode(running: CancelMode) -> None:
+    if running not in CANCEL_MODES:
+        raise ValueError(f"running must be one of {', '.join(map(repr, CANCEL_MODES))}, not {running!r}")
 
 
 def _state(value: State | str) -> State:

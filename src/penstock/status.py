@@ -56,6 +56,11 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
     def __bool__(self) -> bool:
         return self.status is CancelStatus.CANCELLED
 
+    @property
+    def requested(self) -> bool:
+        """Whether a run was asked to end."""
+        return self.status is CancelStatus.CANCEL_REQUESTED
+
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How a job stood when it was asked about. A payload that cannot be decoded is shown as its bytes."""

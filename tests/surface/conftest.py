@@ -1,15 +1,15 @@
-"""An app on each storage that needs no server, with a clock that moves by hand."""
+"""An app on each storage, with a clock that moves by hand; afterwards nothing may be left behind."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from penstock import Penstock
 from penstock.testing import Clock
+from tests.support import Backend, forget_all
 
 
 @pytest.fixture
@@ -17,14 +17,12 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return "memory:" if request.param == "memory" else f"sqlite:{tmp_path / 'penstock.db'}"
-
-
 @pytest.fixture
-def app(url: str, clock: Clock, runner: asyncio.Runner) -> Iterator[Penstock]:
-    app = Penstock(url, clock=clock)
+def app(backend: Backend, clock: Clock, no_leaks: None, runner: asyncio.Runner) -> Iterator[Penstock]:
+    app = Penstock(storage=backend.build(clock), clock=clock)  # type: ignore[arg-type]
     runner.run(app.open())
     yield app
+    runner.run(app.open())
+    runner.run(forget_all(app.storage))
     runner.run(app.close())
+    assert backend.leftovers() == []

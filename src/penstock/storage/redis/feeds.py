@@ -47,6 +47,8 @@ class Feeds:
         self._wake_all()
 
     # work ------------------------------------------------------------------------------------------
+        self._listening.set()  # whoever waits for the listener goes on, and finds out
+        await self._asks.close()
         await self._asks.close()
 
     async def wait_work(self, queues: Sequence[str], timeout: float) -> bool:
@@ -83,7 +85,8 @@ class Feeds:
                 if left <= 0:
                     return False
                 try:
-                    await asyncio.wait_for(self._listen(), left)
+                    async with asyncio.timeout(left):
+                        await self._listen()
                 except TimeoutError:
                     return False
                 if await self._asks.about(queue, id):
@@ -100,6 +103,7 @@ class Feeds:
     async def _listen(self) -> None:
         if self._listener is None or self._listener.done():
             self._listening.clear()
+            _ = self._connection.client  # an error when the storage is not open
             self._listener = asyncio.create_task(self._hear(), name="penstock-redis-done")
         await self._listening.wait()
 
