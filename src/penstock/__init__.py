@@ -2,6 +2,7 @@
 
 from penstock._version import __version__
 from penstock.app import Penstock
+from penstock.calls import Task
 from penstock.entry import Entry
 from penstock.errors import (
     CallTimeout,
@@ -29,6 +30,7 @@ from penstock.outcome import Outcome
 from penstock.policy import HandlerOptions
 from penstock.queue import Queue
 from penstock.run import Failure, Job, Progress
+from penstock.sealed import Encrypted, Signed
 from penstock.serde import Serde
 from penstock.status import Cancelled, Enqueued, JobStatus, Page
 from penstock.worker import Worker
@@ -37,6 +39,7 @@ __all__ = [
     "CallTimeout",
     "Cancelled",
     "DuplicateJob",
+    "Encrypted",
     "Enqueued",
     "Entry",
     "ErrorKind",
@@ -62,10 +65,12 @@ __all__ = [
     "Retry",
     "RunTimeout",
     "Serde",
+    "Signed",
     "StallError",
     "State",
     "StorageError",
     "StorageUnavailable",
+    "Task",
     "Update",
     "VersionMismatch",
     "Worker",

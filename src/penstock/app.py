@@ -6,11 +6,12 @@ import asyncio
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack, overload
 
+from penstock.calls import P, R, Task, TaskDecorator
 from penstock.clock import Clock, SystemClock
 from penstock.entry import Entry
 from penstock.errors import JobError
@@ -184,6 +185,48 @@ class Penstock:
     ) -> None:
         """Register a handler without decorating it; "module:function" is imported when a worker needs it."""
         self._register(queue, handler, options, serde, result_serde)
+
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R, Coroutine[Any, Any, R]]: ...
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
+
+    @overload
+    def task(
+        self,
+        function: None = None,
+        /,
+        *,
+        queue: str | None = None,
+        name: str | None = None,
+        serde: str | Serde | None = None,
+        result_serde: str | Serde | None = None,
+        **options: Unpack[HandlerArguments],
+    ) -> TaskDecorator: ...
+
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        queue: str | None = None,
+        name: str | None = None,
+        serde: str | Serde | None = None,
+        result_serde: str | Serde | None = None,
+        **options: Unpack[HandlerArguments],
+    ) -> Any:
+        """Decorate a function whose calls may be jobs: bare, or with a queue and the options of `HandlerOptions`.
+
+        Its queue is named like the function unless `queue` (or `name`) says otherwise.
+        """
+
+        def declare(function: Callable[..., Any]) -> Task[..., Any, Any]:
+            return Task(
+                self, function, queue=queue, name=name, serde=serde, result_serde=result_serde, options=options
+            )  # fmt: skip
+
+        return declare if function is None else declare(function)
 
     def on(self, name: str) -> Callable[[L], L]:
         """Decorate a plain or async listener for the events that this app causes or its workers settle."""

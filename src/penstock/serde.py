@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
-from collections.abc import Callable, Mapping
+import sys
+import typing
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, cast, runtime_checkable
 
 import msgspec
@@ -16,10 +20,13 @@ __all__ = [
     "MsgpackSerde",
     "RawSerde",
     "Serde",
+    "Wrapper",
     "check_type",
+    "decode",
     "decode_headers",
     "encode",
     "encode_headers",
+    "innermost",
     "resolve_serde",
     "serde_named",
 ]
@@ -27,20 +34,43 @@ __all__ = [
 
 @runtime_checkable
 class Serde(Protocol):
-    """How values become bytes and bytes values; `type` is the annotation to decode to, or `Any`."""
+    """How values become bytes and bytes values; any object with these two methods will do.
 
-    def dumps(self, value: Any, /) -> bytes: ...
+    Two serdes of one queue must be equal, so one that is made anew wants an `__eq__`.
+    """
 
-    def loads(self, data: bytes, type: Any, /) -> Any: ...
+    def dumps(self, value: Any, /) -> bytes:
+        """Turn a value into bytes, or raise `InvalidPayload`."""
+        ...
+
+    def loads(self, data: bytes, type: Any, /) -> Any:
+        """Turn bytes into a value of this annotation (`Any` without one), or raise `InvalidPayload`."""
+        ...
 
 
-class _Typed:
-    """A msgspec format with one decoder for each type it has met."""
+@runtime_checkable
+class Wrapper(Serde, Protocol):
+    """A serde around another one: what it adds is about bytes, not about values."""
 
-    name: str
+    @property
+    def inner(self) -> Serde:
+        """The serde inside."""
+        ...
 
-    def __init__(self) -> None:
-        self._decoders: dict[Any, Callable[[bytes], Any]] = {}
+    def around(self, inner: Serde, /) -> Serde:
+        """The same wrapping around another serde."""
+        ...
+
+
+def innermost(serde: Serde) -> Serde:
+    """The serde that knows about values, whatever is wrapped around it."""
+    while isinstance(serde, Wrapper):
+        serde = serde.inner
+    return serde
+
+
+class _Stateless:
+    """A serde without settings: all of its kind are equal."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -51,14 +81,33 @@ class _Typed:
     def __hash__(self) -> int:
         return hash(type(self))
 
+
+class _Typed(_Stateless):
+    """A msgspec format with one decoder for each type it has met."""
+
+    name: str
+
+    def __init__(self) -> None:
+        self._decoders: dict[Any, Callable[[bytes], Any]] = {}
+
+    def dumps(self, value: Any, /) -> bytes:
+        """Encode a value; one that has no form is an `InvalidPayload`."""
+        try:
+            return self._encode(value)
+        except InvalidPayload:
+            raise
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise InvalidPayload(f"cannot be encoded as {self.name}: {error}") from error
+
     def loads(self, data: bytes, type: Any, /) -> Any:
+        """Decode to a type; what does not fit is an `InvalidPayload`."""
         try:
             return self.decoder(type)(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise InvalidPayload(f"{len(data)} bytes are no {self.name} of the expected type: {error}") from error
 
     def decoder(self, type: Any) -> Callable[[bytes], Any]:
-        """The decoder for a type; raises `TypeError` for one that msgspec cannot decode to."""
+        """The decoder for a type; raises `TypeError` for one that nobody can decode to."""
         try:
             found = self._decoders.get(type)
         except TypeError:  # an annotation that cannot be hashed
@@ -68,25 +117,41 @@ class _Typed:
         return found
 
     def _build(self, type: Any) -> Callable[[bytes], Any]:
+        """Pydantic decodes its models and unions with them; msgspec all else, with a hook for models inside."""
+        if is_model(type):
+            return self._by_pydantic(type.model_validate_json)
+        try:
+            return self._by_msgspec(type)
+        except TypeError:
+            if not mentions_model(type):
+                raise
+        return self._by_pydantic(cast("Any", sys.modules["pydantic"]).TypeAdapter(type).validate_json)
+
+    def _encode(self, value: Any) -> bytes:
+        raise NotImplementedError
+
+    def _by_msgspec(self, type: Any) -> Callable[[bytes], Any]:
+        raise NotImplementedError
+
+    def _by_pydantic(self, validate: Callable[..., Any]) -> Callable[[bytes], Any]:
         raise NotImplementedError
 
 
 class JsonSerde(_Typed):
-    """JSON, typed by the handler's annotation: dataclasses, TypedDicts, Structs, datetimes, UUIDs and the like."""
+    """JSON, typed by the handler's annotation: dataclasses, TypedDicts, Structs, attrs, Pydantic models, datetimes…"""
 
     name = "JSON"
 
-    def dumps(self, value: Any, /) -> bytes:
-        try:
-            _check_json(value)
-            return _encode_json(value)
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            if isinstance(error, InvalidPayload):
-                raise
-            raise InvalidPayload(f"cannot be encoded as JSON: {error}") from error
+    def _encode(self, value: Any) -> bytes:
+        data = _encode_json(value)
+        _check_json(value)  # after the encoder, which refuses a value that holds itself
+        return data
 
-    def _build(self, type: Any) -> Callable[[bytes], Any]:
-        return msgspec.json.Decoder(type).decode
+    def _by_msgspec(self, type: Any) -> Callable[[bytes], Any]:
+        return msgspec.json.Decoder(type, dec_hook=_decode_model).decode
+
+    def _by_pydantic(self, validate: Callable[..., Any]) -> Callable[[bytes], Any]:
+        return functools.partial(_validated, validate)
 
 
 class MsgpackSerde(_Typed):
@@ -94,29 +159,21 @@ class MsgpackSerde(_Typed):
 
     name = "msgpack"
 
-    def dumps(self, value: Any, /) -> bytes:
-        try:
-            return _encode_msgpack(value)
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise InvalidPayload(f"cannot be encoded as msgpack: {error}") from error
+    def _encode(self, value: Any) -> bytes:
+        return _encode_msgpack(value)
 
-    def _build(self, type: Any) -> Callable[[bytes], Any]:
-        return msgspec.msgpack.Decoder(type).decode
+    def _by_msgspec(self, type: Any) -> Callable[[bytes], Any]:
+        return msgspec.msgpack.Decoder(type, dec_hook=_decode_model).decode
+
+    def _by_pydantic(self, validate: Callable[..., Any]) -> Callable[[bytes], Any]:
+        return lambda data: _validated(validate, _encode_json(msgspec.msgpack.decode(data)))
 
 
-class RawSerde:
+class RawSerde(_Stateless):
     """Bytes as they are; text as UTF-8 where the annotation says `str`."""
 
-    def __repr__(self) -> str:
-        return "RawSerde()"
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
-
-    def __hash__(self) -> int:
-        return hash(type(self))
-
     def dumps(self, value: Any, /) -> bytes:
+        """Bytes as they are, text as UTF-8; nothing else has a raw form."""
         if isinstance(value, bytes | bytearray | memoryview):
             return bytes(cast("bytes", value))
         if isinstance(value, str):
@@ -127,6 +184,7 @@ class RawSerde:
         raise InvalidPayload(f"must be bytes or str with the raw serde, not {type(value).__name__}")
 
     def loads(self, data: bytes, type: Any, /) -> Any:
+        """The bytes, or the text where `str` is asked for."""
         if type is not str:
             return data
         try:
@@ -165,9 +223,13 @@ class Codec(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, payload: Serde, result: Serde | None) -> Codec:
         """Results go the way of payloads, but raw bytes have no None: there they are msgpack."""
-        if result is None:
-            result = serde_named("msgpack") if isinstance(payload, RawSerde) else payload
-        return cls(payload, result)
+        return cls(payload, _without_raw(payload) if result is None else result)
+
+
+def _without_raw(serde: Serde) -> Serde:
+    if isinstance(serde, Wrapper):
+        return serde.around(_without_raw(serde.inner))
+    return serde_named("msgpack") if isinstance(serde, RawSerde) else serde
 
 
 def encode(serde: Serde, value: Any, what: str) -> bytes:
@@ -193,35 +255,55 @@ def decode(serde: Serde, data: bytes, type: Any = Any) -> Any:
         raise InvalidPayload(f"{len(data)} bytes cannot be decoded by {serde!r}: {error}") from error
 
 
-def check_type(serde: Serde, type: Any) -> None:
+def check_type(serde: Serde, type: Any, what: str = "the payload's annotation") -> None:
     """Refuse an annotation that this serde can never decode to, when the handler is declared."""
-    if not isinstance(serde, _Typed):
+    typed = innermost(serde)
+    if not isinstance(typed, _Typed):
         return
     try:
-        serde.decoder(type)
-        unknown = isinstance(msgspec.inspect.type_info(type), msgspec.inspect.CustomType)
-        why = f"{type!r} is no type that it knows" if unknown else None
+        typed.decoder(type)
+        unknown = next(_unknown_types(type), None)
+        why = None if unknown is None else f"{unknown!r} is no type that it knows"
     except TypeError as error:
         why = str(error)
     if why is not None:
         raise TypeError(
-            f"the payload's annotation cannot be decoded from {serde.name} ({why}); "
-            "use builtin types, a dataclass, a TypedDict, a msgspec.Struct, or no annotation"
+            f"{what} cannot be decoded from {typed.name} ({why}); "
+            "use builtin types, a dataclass, a TypedDict, a msgspec.Struct, a Pydantic model, or no annotation"
         )
+
+
+def _unknown_types(type: Any) -> Iterator[Any]:
+    """The classes in an annotation, at any depth, that are decoded neither by msgspec nor by Pydantic."""
+    if is_model(type):
+        return
+    try:
+        stack: list[Any] = [msgspec.inspect.type_info(type)]
+    except TypeError:  # one that Pydantic decodes as a whole
+        return
+    seen = set[int]()
+    while stack:
+        node = stack.pop()
+        if isinstance(node, list | tuple):
+            stack.extend(cast("list[Any]", node))
+        elif isinstance(node, msgspec.inspect.CustomType):
+            if not is_model(node.cls):
+                yield node.cls
+        elif isinstance(node, msgspec.inspect.Type | msgspec.inspect.Field) and id(node) not in seen:
+            seen.add(id(node))
+            stack.extend(getattr(node, name) for name in node.__struct_fields__ if name != "default")
 
 
 def encode_headers(headers: Mapping[str, str] | None) -> bytes:
     """Headers to bytes, checked: they map text to text."""
-    if not headers:
-        if headers is not None and not isinstance(headers, Mapping):
-            raise TypeError(f"headers must map str to str, not be {type(headers).__name__}")
+    if headers is None:
         return b""
     if not isinstance(headers, Mapping):
         raise TypeError(f"headers must map str to str, not be {type(headers).__name__}")
     for key, value in headers.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise TypeError(f"headers must map str to str; {key!r} does not")
-    return _encode_msgpack(dict(headers))
+    return _encode_headers(dict(headers)) if headers else b""
 
 
 def decode_headers(data: bytes) -> dict[str, str]:
@@ -232,25 +314,85 @@ def decode_headers(data: bytes) -> dict[str, str]:
         return {}
 
 
+def is_model(type: Any) -> bool:
+    """Whether this is a Pydantic model; told by its methods, so that nobody imports Pydantic for the question."""
+    return inspect.isclass(type) and hasattr(type, "model_validate_json") and hasattr(type, "model_dump")
+
+
+def mentions_model(type: Any) -> bool:
+    """Whether an annotation is a model or has one among its arguments."""
+    return is_model(type) or any(map(mentions_model, typing.get_args(type)))
+
+
+def _encode_other(value: Any) -> Any:
+    """What msgspec does not know: models, which travel in their JSON form, in msgpack too."""
+    if not is_model(type(value)):
+        raise TypeError(f"there is no form for objects of type {type(value).__name__}")
+    plain = value.model_dump(mode="json", by_alias=True, round_trip=True)
+    _check_json(plain)
+    return plain
+
+
+def _decode_model(type: Any, value: Any) -> Any:
+    if not is_model(type):
+        raise TypeError(f"{type!r} is no type that can be decoded")
+    return _validated(type.model_validate_json, _encode_json(value))
+
+
+def _validated(validate: Callable[..., Any], data: bytes) -> Any:
+    try:
+        return validate(data, **_either_name())
+    except ValueError as error:
+        raise ValueError(_complaint(error)) from None  # Pydantic's own text shows the values
+
+
+@functools.cache
+def _either_name() -> dict[str, bool]:
+    """Fields are written by alias; one that is only an alias of the input comes by its name (Pydantic 2.11)."""
+    version = str(getattr(sys.modules.get("pydantic"), "VERSION", "0.0"))
+    known = tuple(int(part) for part in version.split(".")[:2]) >= (2, 11)
+    return {"by_alias": True, "by_name": True} if known else {}
+
+
+def _complaint(error: ValueError) -> str:
+    try:
+        found = cast("Any", error).errors(include_url=False, include_context=False, include_input=False)
+    except AttributeError:
+        return str(error)
+    return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'value'}: {each['msg']}" for each in found)
+
+
 def _check_json(value: Any) -> None:
     """msgspec would write bytes as base64 text and NaN as null, which come back as something else."""
     stack: list[Any] = [value]
     while stack:
         item = stack.pop()
-        kind = cast("type[object]", type(item))
-        if kind is dict:
-            stack.extend(item.values())
-        elif kind is list or kind is tuple or kind is set:
-            stack.extend(item)
-        elif kind is float:
+        if item is None or isinstance(item, str | int):
+            continue
+        if isinstance(item, dict):
+            stack.extend(cast("dict[Any, Any]", item).values())
+        elif isinstance(item, list | tuple | set | frozenset):
+            stack.extend(cast("list[Any]", item))
+        elif isinstance(item, float):
             if not math.isfinite(item):
                 raise InvalidPayload(f"cannot be encoded as JSON: it has no {item!r}; send None or use msgpack")
         elif isinstance(item, bytes | bytearray | memoryview):
             raise InvalidPayload(
                 'cannot be encoded as JSON: it has no bytes; use serde="msgpack", serde="raw" or base64 text'
             )
+        else:
+            stack.extend(getattr(item, name, None) for name in _field_names(cast("type[Any]", type(item))))
 
 
-_encode_json = msgspec.json.Encoder().encode
-_encode_msgpack = msgspec.msgpack.Encoder().encode
+@functools.lru_cache(maxsize=1024)
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    """The fields of a Struct, a dataclass or an attrs class; those of anything else are not encoded by name."""
+    attributes = cast("tuple[Any, ...]", getattr(kind, "__attrs_attrs__", ()))
+    names: tuple[str, ...] = getattr(kind, "__struct_fields__", ()) or getattr(kind, "__dataclass_fields__", ())
+    return (*names, *(attribute.name for attribute in attributes))
+
+
+_encode_json = msgspec.json.Encoder(enc_hook=_encode_other).encode
+_encode_msgpack = msgspec.msgpack.Encoder(enc_hook=_encode_other).encode
+_encode_headers = msgspec.msgpack.Encoder().encode
 _decode_headers = msgspec.msgpack.Decoder(dict[str, str]).decode

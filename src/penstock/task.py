@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.policy import HandlerOptions
 
-__all__ = ["Handler", "Signature", "load_function", "read_signature"]
+__all__ = ["Handler", "Signature", "load_function", "read_annotation", "read_signature"]
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 LISTS: tuple[Any, ...] = (list, Sequence, typing.List, typing.Sequence, typing.Iterable)  # noqa: UP006
@@ -89,6 +89,7 @@ def load_function(path: str) -> Callable[..., Any]:
             found = getattr(found, part)
         except AttributeError:
             raise ImportError(f"{path!r}: there is no {part!r} in {module!r}") from None
+    found = getattr(found, "__handler__", found)  # a task runs payloads by another function than its own
     if not callable(found):
         raise TypeError(f"{path!r} must be a function, not {type(found).__name__}")
     return typing.cast("Callable[..., Any]", found)
@@ -129,22 +130,26 @@ def _wants_job(parameter: inspect.Parameter) -> bool:
 
 def _payload_type(function: Callable[..., Any], target: Any, parameter: inspect.Parameter) -> Any:
     """The payload's annotation, and no other: the rest of the signature need not exist at run time."""
-    annotation = parameter.annotation
+    return read_annotation(_title(function), target, parameter.name, parameter.annotation)
+
+
+def read_annotation(title: str, target: Any, name: str, annotation: Any) -> Any:
+    """The type that an annotation of a function stands for, `Any` if it says nothing; text is looked up."""
     if annotation is inspect.Parameter.empty:
         return Any
     plain = inspect.unwrap(target)
     names = dict(getattr(plain, "__globals__", {}))
     if inspect.isfunction(plain):
         names.update(inspect.getclosurevars(plain).nonlocals)
+    holder = types.SimpleNamespace(__annotations__={"it": annotation})
     try:
-        hints = typing.get_type_hints(types.SimpleNamespace(__annotations__={"payload": annotation}), names)
+        found = typing.get_type_hints(holder, names, include_extras=True)["it"]
     except NameError as error:
         raise TypeError(
-            f"{_title(function)}: the annotation of {parameter.name!r} cannot be resolved ({error}); "
+            f"{title}: the annotation of {name!r} cannot be resolved ({error}); "
             "define the type at the top of its module, not under TYPE_CHECKING or inside a function"
         ) from None
-    payload = hints["payload"]
-    return Any if payload is object or isinstance(payload, typing.TypeVar) else payload
+    return Any if found is object or isinstance(found, typing.TypeVar) else found
 
 
 def _item_type(function: Callable[..., Any], annotation: Any) -> Any:
