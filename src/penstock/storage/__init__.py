@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 from penstock.clock import Clock
 from penstock.storage.base import Storage
 
-__all__ = ["Place", "connect", "connect_blocking", "place_of", "redact"]
+__all__ = ["Place", "connect", "connect_blocking", "connect_counted", "place_of", "redact"]
 
 SERVERS = ("redis", "rediss", "valkey", "valkeys", "unix", "redis+sentinel", "redis+cluster")
 KNOWN = ("memory:", "sqlite:PATH", "file:DIRECTORY", *(f"{scheme}://" for scheme in SERVERS))
@@ -63,6 +63,16 @@ def connect_blocking(url: str, beside: Storage, *, namespace: str = "penstock", 
 
     assert isinstance(beside, SqliteStorage)
     return DirectSqliteStorage(beside.engine)
+
+
+def connect_counted(url: str, *, namespace: str = "penstock", clock: Clock | None = None) -> Storage:
+    """As `connect`; a database in memory stays until everybody who opened it has closed it."""
+    place = place_of(url)
+    if place is None or place.path != ":memory:":
+        return connect(url, namespace=namespace, clock=clock)
+    from penstock.storage.sqlite.direct import CountedSqliteStorage
+
+    return CountedSqliteStorage(place.path, clock=clock, namespace=namespace)
 
 
 def place_of(url: str) -> Place | None:

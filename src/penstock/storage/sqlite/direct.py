@@ -6,14 +6,16 @@ engine, so also the connection, of the storage on whose event loop this process 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
+from penstock.clock import Clock
 from penstock.storage.sqlite import SqliteStorage
 from penstock.storage.sqlite.core import Engine
 from penstock.storage.sqlite.tx import Tx
 
-__all__ = ["DirectSqliteStorage"]
+__all__ = ["CountedSqliteStorage", "DirectSqliteStorage"]
 
 T = TypeVar("T")
 
@@ -29,8 +31,9 @@ class DirectSqliteStorage(SqliteStorage):
         self.engine.open()
 
     async def close(self) -> None:
-        """Let go of the connection. Idempotent; `open` may follow."""
-        self.engine.close()
+        """Let go of the connection, unless it is the database. Idempotent; `open` may follow."""
+        if not self.engine.memory:
+            self.engine.close()
 
     async def _write(self, verb: Callable[[Tx], T]) -> T:
         return self.engine.run(verb)
@@ -40,3 +43,25 @@ class DirectSqliteStorage(SqliteStorage):
 
     def _waiting(self) -> NoReturn:
         raise RuntimeError("this waits for others: it needs a storage with an event loop")
+
+
+class CountedSqliteStorage(SqliteStorage):
+    """A database in memory for several event loops: it is there until everybody who opened it has closed it."""
+
+    def __init__(self, path: str, *, clock: Clock | None = None, namespace: str = "penstock") -> None:
+        super().__init__(path, clock=clock, namespace=namespace)
+        self._counting = threading.Lock()
+        self._users = 0
+
+    async def open(self) -> None:
+        """Open it if nobody has, and count."""
+        with self._counting:  # held while the writer starts: another loop may stand still for that long
+            await super().open()
+            self._users += 1
+
+    async def close(self) -> None:
+        """Close it if nobody else has it open."""
+        with self._counting:
+            self._users = max(0, self._users - 1)
+            if not self._users:
+                await super().close()

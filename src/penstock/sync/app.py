@@ -1,0 +1,220 @@
+"""The app without `await`: `penstock.Penstock` for scripts, threads and web servers that fork."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
+
+from penstock.app import DEFAULT_URL
+from penstock.app import Penstock as AsyncPenstock
+from penstock.clock import Clock
+from penstock.events import EventLog, L, Level
+from penstock.job import check_name
+from penstock.policy import HandlerArguments
+from penstock.presence import WorkerInfo
+from penstock.serde import Serde
+from penstock.storage import connect_counted
+from penstock.storage.base import Storage
+from penstock.sync.events import EventStream
+from penstock.sync.queue import Queue
+from penstock.sync.task import Task, TaskDecorator
+from penstock.sync.ways import App, Ways
+
+__all__ = ["Penstock"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Penstock:
+    """A job queue for code without an event loop: the surface of `penstock.Penstock` without `await`.
+
+    Any number of threads may use one app at once, and it may be made, and used, before a fork. Calls
+    go to the storage on the calling thread; what waits for a worker (`call`, `wait`, `reserve`,
+    `events`) is awaited on one background thread, which is started when it is first needed. In a
+    thread with a running event loop the short calls work, but hold the loop up; those that wait for
+    a worker raise `RuntimeError`: use the async `penstock.Penstock` there.
+
+    What is declared here is declared on `async_app`, the same app as workers want it:
+    `Worker(app.async_app)`, `penstock worker module:app`.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        storage: Storage | None = None,
+        namespace: str = "penstock",
+        preset: str | None = None,
+        serde: str | Serde = "json",
+        result_serde: str | Serde | None = None,
+        max_payload: int = 1_048_576,
+        clock: Clock | None = None,
+    ) -> None:
+        if url is not None and storage is not None:
+            raise ValueError("give url or storage, not both")
+        if storage is None:
+            url = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
+            storage = connect_counted(url, namespace=check_name(namespace, "namespace"), clock=clock)
+        app = App(
+            storage=storage, namespace=namespace, preset=preset, serde=serde, result_serde=result_serde,
+            max_payload=max_payload, clock=clock,
+        )  # fmt: skip
+        self._app = app
+        self._ways = Ways(app, url, clock)
+        self._queues: dict[str, Queue] = {}
+
+    @property
+    def async_app(self) -> AsyncPenstock:
+        """The async app with the same handlers, listeners and tasks: for workers, and for event loops."""
+        return self._app
+
+    # open and close -------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def namespace(self) -> str:
+        """What keeps this app's jobs apart from those of others in the same storage."""
+        return self._app.namespace
+
+    @property
+    def preset(self) -> str | None:
+        """The name of the preset, if there is one."""
+        return self._app.preset
+
+    @property
+    def lease(self) -> float:
+        """The lease (seconds) of a reservation for which none is given."""
+        return self._app.lease
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the storage is open."""
+        return self._ways.app.is_open
+
+    def open(self) -> None:
+        """Open the storage. Idempotent; the first call that needs it does it too."""
+        self._ways.now(self._ways.app.open())
+
+    def close(self) -> None:
+        """End the background thread and close the storage. Idempotent; `open` may follow."""
+        self._ways.close()
+
+    # queues and handlers --------------------------------------------------------------------------
+
+    def queue(self, name: str, *, serde: str | Serde | None = None, result_serde: str | Serde | None = None) -> Queue:
+        """The queue of this name, for producers. Its serdes, if given, hold wherever this app uses it."""
+        self._app.queue(name, serde=serde, result_serde=result_serde)
+        return self._queues.setdefault(name, Queue(self._ways, name))
+
+    def queues(self) -> list[str]:
+        """The names of the queues that hold jobs or are paused."""
+        return self._ways.now(self._ways.app.queues())
+
+    def workers(self) -> list[WorkerInfo]:
+        """The workers that are there, sorted by id."""
+        return self._ways.now(self._ways.app.workers())
+
+    def handler(
+        self,
+        queue: str,
+        *,
+        serde: str | Serde | None = None,
+        result_serde: str | Serde | None = None,
+        **options: Unpack[HandlerArguments],
+    ) -> Callable[[F], F]:
+        """Decorate the function that runs this queue's jobs; the options are those of `HandlerOptions`."""
+        return self._app.handler(queue, serde=serde, result_serde=result_serde, **options)
+
+    def listen(
+        self,
+        queue: str,
+        handler: Callable[..., Any] | str,
+        *,
+        serde: str | Serde | None = None,
+        result_serde: str | Serde | None = None,
+        **options: Unpack[HandlerArguments],
+    ) -> None:
+        """Register a handler without decorating it; "module:function" is imported when a worker needs it."""
+        self._app.listen(queue, handler, serde=serde, result_serde=result_serde, **options)
+
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R, Coroutine[Any, Any, R]]: ...
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
+
+    @overload
+    def task(
+        self,
+        /,
+        *,
+        queue: str | None = None,
+        name: str | None = None,
+        serde: str | Serde | None = None,
+        result_serde: str | Serde | None = None,
+        **options: Unpack[HandlerArguments],
+    ) -> TaskDecorator: ...
+
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        queue: str | None = None,
+        name: str | None = None,
+        serde: str | Serde | None = None,
+        result_serde: str | Serde | None = None,
+        **options: Unpack[HandlerArguments],
+    ) -> Any:
+        """Decorate a function whose calls may be jobs: bare, or with a queue and the options of `HandlerOptions`.
+
+        Its queue is named like the function unless `queue` (or `name`) says otherwise.
+        """
+        decorate = self._app.task(queue=queue, name=name, serde=serde, result_serde=result_serde, **options)
+
+        def declare(function: Callable[..., Any]) -> Task[..., Any, Any]:
+            return Task(self._ways, decorate(function))
+
+        return declare if function is None else declare(function)
+
+    def on(self, name: str) -> Callable[[L], L]:
+        """Decorate a listener for the events that this app causes or its workers settle.
+
+        A plain one is called on the thread that caused the event; an async one on the background thread.
+        """
+        return self._app.on(name)
+
+    def events(self, names: str | Iterable[str] | None = None, queue: str | None = None) -> EventStream:
+        """What everybody does, in all processes: `for event in app.events("failed", queue="mail")`.
+
+        One name, several or all; one queue or all. It hears from the first step on, or, as
+        `with app.events() as stream`, from the beginning of the block.
+        """
+        return EventStream(self._ways, self._ways.waiting.events(names, queue))
+
+    def log_events(
+        self,
+        logger: logging.Logger | str | None = None,
+        *,
+        level: Level | Mapping[str, Level] | None = None,
+        exclude: str | Iterable[str] = ("idle", "no_queues"),
+    ) -> EventLog:
+        """Log what this app causes and its workers settle, a line each, without payloads or results.
+
+        `level` is one for all events or a mapping of some; `exclude` names those that are not logged.
+        The answer has `off()` and `on()`, and is a context manager.
+        """
+        return self._app.log_events(logger, level=level, exclude=exclude)

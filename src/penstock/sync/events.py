@@ -1,0 +1,56 @@
+"""The feed of events as a plain iterator."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from penstock.events import Event
+from penstock.feed import EventStream as AsyncEventStream
+from penstock.sync.portal import Closed
+from penstock.sync.ways import Ways
+
+__all__ = ["EventStream"]
+
+
+class EventStream:
+    """What happens in the storage, whoever causes it: `for event in app.events()`.
+
+    It hears from its first step on; `with app.events() as stream` from the beginning of the block.
+    An interrupted step loses nothing. Closing it, or the app, in another thread ends the iteration.
+    """
+
+    def __init__(self, ways: Ways, stream: AsyncEventStream) -> None:
+        self._ways = ways
+        self._stream = stream
+
+    def __enter__(self) -> Self:
+        self._ways.patiently("events()", self._stream.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Event:
+        try:
+            event = self._ways.patiently("events()", self._next())
+        except Closed:
+            event = None
+        if event is None:
+            raise StopIteration
+        return event
+
+    def close(self) -> None:
+        """Stop hearing. Idempotent."""
+        self._ways.portal.spawn_last(self._stream.aclose)
+
+    def __del__(self) -> None:
+        self.close()
+
+    async def _next(self) -> Event | None:
+        return await anext(self._stream, None)

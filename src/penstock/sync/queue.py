@@ -1,0 +1,180 @@
+"""One queue without `await`: every method is that of `penstock.Queue`, ended before it returns."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Iterable, Mapping
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from penstock.clock import Moment, Span
+from penstock.entry import Entry, OnConflict
+from penstock.job import NewJob, State
+from penstock.queue import Queue as AsyncQueue
+from penstock.status import Cancelled, Enqueued, JobStatus, Page
+from penstock.storage.base import CancelMode
+from penstock.sync.reservation import Reservation
+from penstock.sync.ways import Ways
+
+__all__ = ["Queue"]
+
+
+class Queue:
+    """A named line of jobs, as a producer without an event loop sees it. Get one from `app.queue(name)`."""
+
+    def __init__(self, ways: Ways, name: str) -> None:
+        self._ways = ways
+        self._now = ways.now
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r}>"
+
+    def _queue(self) -> AsyncQueue:
+        return self._ways.queue(self.name)
+
+    def _patient(self) -> AsyncQueue:
+        return self._ways.waiting.queue(self.name)
+
+    # asking ---------------------------------------------------------------------------------------
+
+    def enqueue(
+        self,
+        payload: Any,
+        *,
+        id: str | None = None,
+        run_at: Moment | None = None,
+        delay: Span | None = None,
+        priority: int = 0,
+        group: str | None = None,
+        on_conflict: OnConflict | None = None,
+        timeout: Span | UnsetType | None = UNSET,
+        max_attempts: int | UnsetType | None = UNSET,
+        max_retries: int | UnsetType | None = UNSET,
+        result_ttl: Span | UnsetType = UNSET,
+        headers: Mapping[str, str] | None = None,
+    ) -> Enqueued:
+        """Add a job. With an id that is taken, `on_conflict` says what happens; by default nothing does."""
+        return self._now(
+            self._queue().enqueue(
+                payload, id=id, run_at=run_at, delay=delay, priority=priority, group=group, on_conflict=on_conflict,
+                timeout=timeout, max_attempts=max_attempts, max_retries=max_retries, result_ttl=result_ttl,
+                headers=headers,
+            )
+        )  # fmt: skip
+
+    def enqueue_many(self, entries: Iterable[Any]) -> list[Enqueued]:
+        """Add many jobs, given as payloads or `Entry` objects, a few hundred in each round trip.
+
+        A list is checked wholly before anything is stored; an iterator chunk by chunk. With
+        `on_conflict="raise"`, what stood before the duplicate in the same chunk is stored.
+        """
+        if isinstance(entries, AsyncIterable):
+            raise TypeError("entries must be a list or an iterator; an async iterator is for the async penstock.Queue")
+        return self._now(self._queue().enqueue_many(entries))
+
+    def call(
+        self,
+        payload: Any,
+        *,
+        timeout: Span | None = 30,
+        id: str | None = None,
+        run_at: Moment | None = None,
+        delay: Span | None = None,
+        priority: int = 0,
+        group: str | None = None,
+        on_conflict: OnConflict | None = None,
+        run_timeout: Span | UnsetType | None = UNSET,
+        max_attempts: int | UnsetType | None = UNSET,
+        max_retries: int | UnsetType | None = UNSET,
+        result_ttl: Span | UnsetType = UNSET,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Add a job, as `enqueue` does, and give its result; joins a job that has the id already.
+
+        `timeout` is the caller's patience (None: for ever, 0: one look), after which `CallTimeout` is
+        raised and the job goes on; `run_timeout` is what `timeout` is for `enqueue`. A result that is
+        kept is given at once. A job that fails or is cancelled raises `JobFailed` or `JobCancelled`.
+        """
+        return self._ways.patiently(
+            "call()",
+            self._patient().call(
+                payload, timeout=timeout, id=id, run_at=run_at, delay=delay, priority=priority, group=group,
+                on_conflict=on_conflict, run_timeout=run_timeout, max_attempts=max_attempts, max_retries=max_retries,
+                result_ttl=result_ttl, headers=headers,
+            ),
+        )  # fmt: skip
+
+    def wait(self, id: str, timeout: Span | None = None) -> Any:
+        """The result of a job enqueued earlier, when it has one; raises what `call` raises."""
+        return self._ways.patiently("wait()", self._patient().wait(id, timeout))
+
+    def reserve(self, limit: int = 1, wait: Span | None = None, lease: Span | None = None) -> list[Reservation]:
+        """Take up to `limit` jobs to work on here: as soon as there is one, none after `wait` seconds.
+
+        They are held until each is settled, or the app is closed. Without `wait` the answer comes at
+        once. The rules are those of the queue's handler, if it is registered here.
+        """
+        pulling = self._patient().reserve(limit, wait, lease)
+        held = self._ways.wait(pulling) if wait is None else self._ways.patiently("reserve(wait=...)", pulling)
+        return [Reservation(self._ways, each) for each in held]
+
+    def new_job(self, entry: Entry) -> NewJob:
+        """Check an entry and encode it, without storing it."""
+        return self._queue().new_job(entry)
+
+    # looking --------------------------------------------------------------------------------------
+
+    def status(self, id: str) -> JobStatus | None:
+        """How a job stands, or None when there is none with this id."""
+        return self._now(self._queue().status(id))
+
+    def result(self, id: str, default: Any = UNSET) -> Any:
+        """The value that a job returned. A given `default` stands in for every reason to have none."""
+        return self._now(self._queue().result(id, default))
+
+    def counts(self) -> dict[State, int]:
+        """How many jobs are in each of the eight states."""
+        return self._now(self._queue().counts())
+
+    def find(self, state: State | str | None = None, after: str | None = None, limit: int = 100) -> Page:
+        """A page of jobs, of one state or of all, in queue order; `after` is the cursor of the page before."""
+        return self._now(self._queue().find(state, after, limit))
+
+    def peek(self) -> JobStatus | None:
+        """The job that would be run next, or None."""
+        return self._now(self._queue().peek())
+
+    # changing -------------------------------------------------------------------------------------
+
+    def cancel(self, id: str, running: CancelMode = "refuse") -> Cancelled:
+        """Take a waiting job back; a running one is treated as `running` says."""
+        return self._now(self._queue().cancel(id, running))
+
+    def cancel_matching(self, payload: Any, running: CancelMode = "refuse") -> list[str]:
+        """Cancel every job with this payload; gives the ids of those cancelled or asked to end.
+
+        Encoded bytes are compared, a page of jobs at a time. A matching run whose successor does not
+        match is left alone: a cancel would take the successor.
+        """
+        return self._now(self._queue().cancel_matching(payload, running))
+
+    def retry(self, ids: str | Iterable[str]) -> int:
+        """Put failed or cancelled jobs back in line with all counts zero; gives how many there were."""
+        return self._now(self._queue().retry(ids))
+
+    def update_result_ttl(self, id: str, ttl: Span | None) -> bool:
+        """Keep a finished job for this long from now, None for ever; False when it is not there or not finished."""
+        return self._now(self._queue().update_result_ttl(id, ttl))
+
+    def pause(self) -> bool:
+        """Hand out no more jobs, anywhere, until `resume`; False when it was paused already."""
+        return self._now(self._queue().pause())
+
+    def resume(self) -> bool:
+        """Hand out jobs again; False when it was not paused."""
+        return self._now(self._queue().resume())
+
+    def delete(self) -> int:
+        """Remove the queue and every job in it at once; running ones go unheard. Gives how many there were."""
+        return self._now(self._queue().delete())

@@ -1,0 +1,75 @@
+"""Jobs that are pulled by code without an event loop."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.clock import Span
+from penstock.job import State
+from penstock.reservation import Reservation as AsyncReservation
+from penstock.run import Cancellation, JobInfo
+from penstock.sync.ways import Ways
+
+__all__ = ["Reservation"]
+
+
+class Reservation(JobInfo):
+    """A job that is held until `complete`, `fail`, `retry` or `release`, each of which gives the state it led to.
+
+    Its lease is renewed on the background thread for as long as the object is there. Settling it again
+    with the same outcome changes nothing; with any other one, or after the lease was lost, it raises
+    `LeaseLost`. As `with reservation:` it is completed with None at the end of the block unless it was
+    settled inside; an exception fails it as if a handler had raised it, and goes on; Ctrl-C and the
+    like release it. No timeout bounds it: the lease does.
+    """
+
+    def __init__(self, ways: Ways, held: AsyncReservation) -> None:
+        super().__init__(held.claim)
+        self.payload = held.payload
+        self._ways = ways
+        self._held = held
+
+    @property
+    def cancelled(self) -> Cancellation:
+        """True when somebody asked to cancel the job, or the lease was lost."""
+        return self._held.cancelled
+
+    @property
+    def lost(self) -> bool:
+        """Whether the lease ran out, so that the job may run elsewhere."""
+        return self._held.lost
+
+    @property
+    def settled(self) -> bool:
+        """Whether its end is recorded."""
+        return self._held.settled
+
+    def complete(self, result: Any = None) -> State:
+        """The job is done, with this result."""
+        return self._ways.wait(self._held.complete(result))
+
+    def fail(self, error: Exception | str) -> State:
+        """As if a handler had raised the error: the job is retried, unless that is permanent or was the last time."""
+        return self._ways.wait(self._held.fail(error))
+
+    def retry(self, *, at: datetime | float | None = None, delay: timedelta | float | None = None) -> State:
+        """Run the job again: at a time, after a delay, or after the usual backoff. It counts as a retry."""
+        return self._ways.wait(self._held.retry(at=at, delay=delay))
+
+    def release(self) -> State:
+        """Give the job back to its place, as if it had not been reserved."""
+        return self._ways.wait(self._held.release())
+
+    def extend(self, lease: Span | None = None) -> None:
+        """Renew the lease now, from now on with this length if one is given."""
+        self._ways.wait(self._held.extend(lease))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ways.wait(self._held.__aexit__(kind, error, trace))

@@ -1,0 +1,135 @@
+"""Tasks without `await`: functions that are called with ordinary arguments, here or by a worker."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
+
+from msgspec import UNSET
+
+from penstock.calls import Declared, TaskOptions
+from penstock.calls import Task as AsyncTask
+from penstock.calls import TaskCall as AsyncTaskCall
+from penstock.clock import Span
+from penstock.entry import Entry
+from penstock.status import Enqueued
+from penstock.sync.queue import Queue
+from penstock.sync.ways import App, Ways
+
+__all__ = ["Task", "TaskCall", "TaskDecorator"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+V = TypeVar("V")
+D = TypeVar("D")
+C = TypeVar("C", bound=AsyncTaskCall[..., Any])
+
+
+class _On(AsyncTaskCall[P, R]):
+    """Puts a task on another app."""
+
+    @staticmethod
+    def app(app: App, task: C) -> C:
+        """The same task, with the queue of another app that has the same declarations."""
+        twin, declared = copy.copy(task), task._declared
+        twin._declared = Declared(app, app.queue(declared.queue.name), declared.parameters)
+        return twin
+
+
+class TaskCall(Generic[P, R]):
+    """A task together with options for its next calls: what `task.options(...)` gives."""
+
+    def __init__(self, ways: Ways, task: AsyncTaskCall[P, R]) -> None:
+        self._ways = ways
+        self._task = task
+
+    def __repr__(self) -> str:
+        return repr(self._task)
+
+    @property
+    def queue(self) -> Queue:
+        """The queue that the calls go to."""
+        return Queue(self._ways, self._task.queue.name)
+
+    def options(self, **options: Unpack[TaskOptions]) -> TaskCall[P, R]:
+        """The same task with options for its next calls; of options given twice, the later ones win."""
+        return TaskCall(self._ways, self._task.options(**options))
+
+    def payload(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
+        """The payload of a call, for `job.then(task.name, task.payload(...))` and for other producers."""
+        return self._task.payload(*args, **kwargs)
+
+    def entry(self, *args: P.args, **kwargs: P.kwargs) -> Entry:
+        """The job that a call would be, for `enqueue_many`; wrong arguments are a `TypeError`."""
+        return self._task.entry(*args, **kwargs)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+        """Add a job that calls the function with these arguments; wrong ones are a `TypeError` here and now."""
+        return self._ways.now(_On.app(self._ways.app, self._task).enqueue(*args, **kwargs))
+
+    def enqueue_many(self, calls: Iterable[Entry | tuple[Any, ...]]) -> list[Enqueued]:
+        """Add many jobs, each given as a tuple of arguments or as an `entry(...)` of this task."""
+        if isinstance(calls, AsyncIterable):
+            raise TypeError("calls must be a list or an iterator; an async iterator is for the async app's tasks")
+        return self._ways.now(_On.app(self._ways.app, self._task).enqueue_many(calls))
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Have a worker call the function, and wait for what it returns: 30 s, or `options(timeout=...)`.
+
+        Raises `JobFailed`, `JobCancelled`, or `CallTimeout`, after which the job goes on.
+        """
+        return self._ways.patiently("call()", _On.app(self._ways.waiting, self._task).call(*args, **kwargs))
+
+
+class Task(TaskCall[P, R], Generic[P, R, V]):
+    """A function whose calls can be jobs: `task(1)` runs it here, `enqueue(1)` and `call(1)` have it run.
+
+    Made by `@app.task`. The payload is an object of the arguments by name. A parameter annotated `Job`
+    gets the running job and is no argument of `enqueue` and `call`; type checkers do not know that, so
+    write `job: Job | None = None`.
+    """
+
+    def __init__(self, ways: Ways, task: AsyncTask[P, R, V]) -> None:
+        super().__init__(ways, task)
+        self._whole = task
+        self.name: str = task.name
+        self.function = task.function
+        self.__handler__ = task.__handler__
+        functools.update_wrapper(cast("Callable[..., Any]", self), self.function)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name!r}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> V:
+        """Run the function here, as if it were no task."""
+        return self.function(*args, **kwargs)
+
+    @overload
+    def result(self, id: str) -> R: ...
+
+    @overload
+    def result(self, id: str, default: D) -> R | D: ...
+
+    def result(self, id: str, default: Any = UNSET) -> Any:
+        """The value that a job returned. A given `default` stands in for every reason to have none."""
+        return self._ways.now(_On.app(self._ways.app, self._whole).result(id, default))
+
+    def wait(self, id: str, timeout: Span | None = None) -> R:
+        """Wait for a job that was enqueued earlier, and give what it returned."""
+        return self._ways.patiently("wait()", _On.app(self._ways.waiting, self._whole).wait(id, timeout))
+
+
+class TaskDecorator(Protocol):
+    """What `app.task(...)` gives: a decorator that knows whether the function is async."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R, Coroutine[Any, Any, R]]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
+
+    def __call__(self, function: Callable[..., Any], /) -> Task[..., Any, Any]:
+        """Make a task of a function."""
+        ...
