@@ -34,4 +34,5 @@ def new_app(storage: Storage, clock: Clock, runner: asyncio.Runner) -> Iterator[
 
     yield new
     for app in apps:
-        runner.run(app.listeners.settle())
+        runner.run(app.close())
+    runner.run(storage.open())  # the apps have closed it, and it is looked at once more

@@ -1,0 +1,247 @@
+"""Pushing, deleting and keeping jobs, and what is told about them, as Queue Farm's users know it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import Any
+
+import pytest
+
+from penstock import Event, InvalidPayload, Job, Penstock, State, Worker
+from tests.parity.support import FEW, count, shown
+from tests.support import eventually
+
+pytestmark = pytest.mark.only(*FEW)
+
+
+async def test_the_defaults_are_the_documented_ones(app: Penstock) -> None:
+    """Three attempts, half a minute, one at a time and single jobs, unless something else is said (QF-T1, QF-6, QF-7)."""
+    app.listen("q", lambda payload: None)
+    app.listen("r", lambda payloads: None, max_attempts=5, timeout=1, concurrency=7, batch_size=3)
+    names = ("max_attempts", "timeout", "concurrency", "batch_size", "min_backoff", "retain")
+    assert [getattr(app.handlers["q"].options, name) for name in names] == [3, 30, 1, 1, 0, "none"]
+    assert [getattr(app.handlers["r"].options, name) for name in names] == [5, 1, 7, 3, 0, "none"]
+
+
+async def test_a_push_is_stored_whole(app: Penstock) -> None:
+    """A pushed job has an id, its data and its queue, which is listed from then on (QF-11, QF-39, QF-T2)."""
+    answer = await app.queue("q").enqueue({"some": "task"}, max_attempts=7, timeout=3)
+    status = await shown(app, answer.id)
+    assert (status.payload, status.state, status.group, status.attempts) == ({"some": "task"}, State.QUEUED, "q", 0)
+    assert await app.queues() == ["q"]
+
+
+async def test_a_deleted_job_is_gone(app: Penstock) -> None:
+    """Deleting the last of two jobs, or the only one, is true, and an unknown id changes nothing (QF-12, QF-40, QF-T3)."""
+    queue = app.queue("q")
+    first, second = await queue.enqueue_many(["first", "second"])
+    assert not await queue.cancel("unknown")
+    assert await queue.cancel(second.id)
+    assert [status.id for status in await queue.find()] == [first.id]
+    assert await queue.cancel(first.id)
+    assert await app.queues() == []
+    assert not await queue.cancel(first.id)
+
+
+async def test_a_performed_job_cannot_be_deleted(app: Penstock) -> None:
+    """Deleting a job that was performed is false (QF-12)."""
+    app.listen("q", lambda payload: None)
+    answer = await app.queue("q").enqueue(1)
+    await Worker(app).drain()
+    assert not await app.queue("q").cancel(answer.id)
+
+
+async def test_deleting_a_running_job_makes_it_the_last_run(app: Penstock) -> None:
+    """A running job that is deleted ends its run undisturbed, but is not retried; the answer is false (QF-S9, QF-12)."""
+    started, gate, runs = asyncio.Event(), asyncio.Event(), list[int]()
+
+    @app.handler("q")
+    async def handle(payload: int, job: Job) -> None:
+        runs.append(job.attempt)
+        started.set()
+        await gate.wait()
+        raise ValueError("no")
+
+    await app.queue("q").enqueue(1, id="a")
+    working = asyncio.create_task(Worker(app).drain())
+    await started.wait()
+    assert not await app.queue("q").cancel("a")
+    gate.set()
+    await working
+    assert (runs, await app.queue("q").status("a")) == ([1], None)
+
+
+async def test_a_deleted_job_that_is_kept_is_not_retried(app: Penstock) -> None:
+    """With finished jobs kept, a job deleted between two attempts is kept as cancelled and not run again (QF-D6, QF-T3)."""
+    runs: list[int] = []
+
+    @app.handler("q", retain="forever", min_backoff=60)
+    async def handle(payload: int, job: Job) -> None:
+        runs.append(job.attempt)
+        raise ValueError("no")
+
+    await app.queue("q").enqueue(1, id="a")
+    await Worker(app).drain()
+    assert await app.queue("q").cancel("a")
+    await app.queue("q").enqueue(2, id="b", max_attempts=1)
+    await Worker(app).drain()
+    assert (runs, (await shown(app)).state) == ([1, 1], State.CANCELLED)
+
+
+async def test_nothing_is_left_of_a_finished_job(app: Penstock) -> None:
+    """One job is one call, one start and one finish, and then an idle worker; no trace of it stays (QF-T4, QF-T13)."""
+    heard: list[Event] = []
+    app.on("*")(heard.append)
+    ran: list[Any] = []
+    app.listen("q", ran.append)
+    async with Worker(app, id="w"):
+        await app.queue("q").enqueue({"some": "task"}, id="a")
+        await eventually(lambda: heard and heard[-1].name == "idle" and ran)
+    names = [event.name for event in heard if event.name != "idle"]
+    assert (ran, names) == ([{"some": "task"}], ["enqueued", "started", "completed"])
+    assert [(event.queue, event.id) for event in heard if event.name != "idle"] == [("q", "a")] * 3
+    assert await app.queues() == []
+
+
+async def test_jobs_can_be_kept(app: Penstock) -> None:
+    """Finished jobs are kept on request and listed by how they ended (QF-5, QF-S6, QF-T15)."""
+
+    @app.handler("q", retain="forever", max_attempts=1)
+    async def handle(payload: str) -> None:
+        if payload == "bad":
+            raise ValueError("no")
+
+    for payload in ("good", "bad", "deleted"):
+        await app.queue("q").enqueue(payload, id=payload)
+    await app.queue("q").cancel("deleted")
+    await Worker(app).drain()
+    ends = {str(state): [status.id for status in await app.queue("q").find(state)] for state in list(State)[-3:]}
+    assert ends == {"completed": ["good"], "failed": ["bad"], "cancelled": ["deleted"]}
+
+
+@pytest.mark.parametrize("value", [None, "", 0, False, [], {}])
+async def test_an_empty_value_is_a_job(app: Penstock, value: Any) -> None:
+    """None and every empty value run like any other; what JSON cannot say is refused at the push (QF-D7, QF-D16)."""
+    ran: list[Any] = []
+    app.listen("q", ran.append)
+    await app.queue("q").enqueue(value)
+    with pytest.raises(InvalidPayload):
+        await app.queue("q").enqueue(object())
+    await Worker(app).drain()
+    assert ran == [value]
+
+
+async def test_the_events_of_a_failing_job(app: Penstock) -> None:
+    """Each failed attempt and the end are told with queue, id, attempt and error (QF-9, QF-19…23, QF-D8)."""
+    heard: list[tuple[str, str, str, int, str | None]] = []
+
+    @app.on("*")
+    def hear(event: Event) -> None:
+        heard.append((event.name, event.queue, event.id, event.attempt, event.error and event.error.message))
+
+    @app.handler("q", max_attempts=2)
+    async def handle(payload: int) -> None:
+        raise ValueError("no")
+
+    await app.queue("q").enqueue(1, id="a")
+    await Worker(app).drain()
+    assert [each for each in heard if each[2]] == [
+        ("enqueued", "q", "a", 0, None),
+        ("started", "q", "a", 1, None),
+        ("retrying", "q", "a", 1, "no"),
+        ("started", "q", "a", 2, None),
+        ("failed", "q", "a", 2, "no"),
+    ]
+
+
+async def test_invalid_data_is_told_with_its_id(app: Penstock) -> None:
+    """A job whose data cannot be decoded is not run, and is told by its queue and id (QF-24, QF-D8)."""
+    heard: list[tuple[str, str]] = []
+    ran: list[int] = []
+    app.on("invalid_data")(lambda event: heard.append((event.queue, event.id)))
+
+    @app.handler("q")
+    async def handle(payload: int) -> None:
+        ran.append(payload)
+
+    await app.queue("q").enqueue("no number", id="a")
+    await app.queue("q").enqueue(2, id="b")
+    await Worker(app).drain()
+    assert (heard, ran) == ([("q", "a")], [2])
+    assert (await shown(app)).payload == "no number"
+
+
+async def test_a_delete_is_told(app: Penstock) -> None:
+    """A job that was deleted is told by its queue and id; a delete that changed nothing is not (QF-10)."""
+    heard: list[tuple[str, str]] = []
+    app.on("cancelled")(lambda event: heard.append((event.queue, event.id)))
+    await app.queue("q").enqueue(1, id="a")
+    await app.queue("q").cancel("a")
+    await app.queue("q").cancel("a")
+    assert heard == [("q", "a")]
+
+
+def test_workers_have_names_of_their_own(app: Penstock) -> None:
+    """A worker's id begins with its host and is shared by no other; one may also be given (QF-8, QF-D18)."""
+    ids = {Worker(app).id for _ in range(1000)}
+    assert len(ids) == 1000
+    assert all(id.startswith(f"{socket.gethostname()}-") for id in ids)
+    assert Worker(app, id="mine").id == "mine"
+
+
+async def test_the_attempt_names_its_worker(app: Penstock) -> None:
+    """While a job runs its record says how often it was begun and by whom (QF-35, QF-43)."""
+    seen: list[tuple[int, str | None, State]] = []
+
+    @app.handler("q")
+    async def handle(payload: int, job: Job) -> None:
+        status = await shown(app)
+        seen.append((status.attempts, status.worker, status.state))
+        if job.attempt == 1:
+            raise ValueError("once")
+
+    await app.queue("q").enqueue(1, id="a")
+    await Worker(app, id="w").drain()
+    assert seen == [(1, "w", State.RUNNING), (2, "w", State.RUNNING)]
+
+
+async def test_events_are_logged_until_told_otherwise(app: Penstock, caplog: pytest.LogCaptureFixture) -> None:
+    """A logger gets a line for each event, without payloads, until it is switched off (QF-30…33, QF-S11, QF-T20)."""
+    caplog.set_level(logging.DEBUG, "farm")
+    log = app.log_events("farm")
+
+    @app.handler("q", max_attempts=2)
+    async def handle(payload: str) -> None:
+        raise ValueError("no")
+
+    await app.queue("q").enqueue("secret", id="a")
+    await Worker(app).drain()
+    lines = [record for record in caplog.records if record.name == "farm"]
+    assert [line.getMessage().split()[0] for line in lines] == [
+        "enqueued", "started", "retrying", "started", "failed",
+    ]  # fmt: skip
+    assert all("secret" not in line.getMessage() and "'a'" in line.getMessage() for line in lines)
+    caplog.clear()
+    log.off()
+    await app.queue("q").enqueue("secret", id="b")
+    assert [record for record in caplog.records if record.name == "farm"] == []
+    log.on()
+    await app.queue("q").cancel("b")
+    assert [record.getMessage().split()[0] for record in caplog.records if record.name == "farm"] == ["cancelled"]
+    log.off()
+
+
+async def test_some_events_are_not_logged(app: Penstock, caplog: pytest.LogCaptureFixture) -> None:
+    """Idle workers are not logged unless asked for, and any event can be left out or given a level (QF-31, QF-S11)."""
+    caplog.set_level(logging.DEBUG, "farm")
+    app.listen("q", lambda payload: None)
+    with app.log_events("farm", exclude="started", level={"idle": logging.DEBUG, "completed": "WARNING"}):
+        async with Worker(app):
+            await app.queue("q").enqueue(1)
+            await eventually(lambda: any("completed" in record.getMessage() for record in caplog.records))
+    told = [(record.getMessage().split()[0], record.levelname) for record in caplog.records if record.name == "farm"]
+    assert ("completed", "WARNING") in told
+    assert "started" not in {name for name, _ in told}
+    assert await count(app, State.QUEUED) == 0
