@@ -1,0 +1,99 @@
+"""Processes that die: by their own jobs, by a signal, together with their parent; and those that were frozen."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from tests.e2e.conftest import Stage, is_alive, until
+
+
+async def test_jobs_run_in_child_processes(stage: Stage) -> None:
+    """Handlers run in the children, and the job's worker is the id that was given."""
+    worker = stage.worker("--id", "crew", processes=2)
+    pids = await worker.working(2)
+    await stage.enqueue("slow", "a", {"seconds": 0.3})
+    begun = await stage.line("begin", "a")
+    assert int(begun[-1]) in pids
+    assert (await stage.status("slow", "a")).worker == "crew"
+    assert (await stage.state("slow", "a", "completed")).result == "slept"
+
+
+async def test_a_killed_child_costs_its_jobs_no_second(stage: Stage) -> None:
+    """Jobs of a child that dies are back at once, long before their lease is over, and another child has its seat."""
+    await stage.enqueue("slow", "a")
+    worker = stage.worker(lease=30)
+    pid = int((await stage.line("begin", "a", 1))[-1])
+    began = time.monotonic()
+    os.kill(pid, signal.SIGKILL)
+    again = await stage.line("begin", "a", 2)
+    assert time.monotonic() - began < 3
+    assert int(again[-1]) != pid
+    assert (await stage.status("slow", "a")).stalls == 1
+    assert worker.process.poll() is None
+
+
+@pytest.mark.parametrize("how", ["kill", "exit", "segfault"])
+async def test_a_job_that_kills_its_process_fails_in_the_end(stage: Stage, how: str) -> None:
+    """After max_stalls it is failed and its fail handler runs; its neighbours are run to their end."""
+    for number in range(3):
+        await stage.enqueue("slow", f"n{number}", {"seconds": 0.3})
+    await stage.enqueue("poison", "p", {"how": how})
+    stage.worker()
+    status = await stage.state("poison", "p", "failed")
+    assert (status.stalls, status.error and status.error.type) == (3, "StallError")
+    assert (await stage.line("buried", "p"))[2:4] == ["StallError", "stall"]
+    for number in range(3):
+        neighbour = await stage.state("slow", f"n{number}", "completed")
+        assert neighbour.stalls < 3
+
+
+async def test_children_die_with_their_parent(stage: Stage) -> None:
+    """When the parent is killed its children end by themselves, even one whose interpreter is held."""
+    await stage.enqueue("slow", "a")
+    await stage.enqueue("greedy", "g")
+    worker = stage.worker(processes=2)
+    pids = await worker.working(2)
+    await stage.line("begin", "g", 1)
+    worker.signal(signal.SIGKILL)
+    began = time.monotonic()
+    await until(lambda: not any(map(is_alive, pids)))
+    assert time.monotonic() - began < 2
+    other = stage.worker()
+    await other.working()
+    await stage.line("begin", "a", 2)
+
+
+async def test_a_frozen_worker_kills_its_stale_runs_when_it_goes_on(stage: Stage) -> None:
+    """Past its lease the job runs elsewhere; thawed, the old run is dead within a second and reports nothing."""
+    await stage.enqueue("thread", "a", {"seconds": 2})
+    frozen = stage.worker("--id", "frozen", lease=1)
+    stale = int((await stage.line("begin", "a", 1))[-1])
+    frozen.signal_group(signal.SIGSTOP)
+    os.kill(stale, signal.SIGSTOP)
+    stage.worker("--id", "fresh", lease=1)
+    await stage.line("begin", "a", 2)
+    os.kill(stale, signal.SIGCONT)
+    frozen.signal_group(signal.SIGCONT)
+    began = time.monotonic()
+    await until(lambda: not is_alive(stale))
+    assert time.monotonic() - began < 1.5
+    await stage.line("lease_lost", "a", 1)
+    status = await stage.state("thread", "a", "completed")
+    assert (status.attempts, status.stalls) == (2, 1)
+    assert not stage.lines("end", "a", 1)
+    await until(lambda: len(frozen.workers()) == 1)
+
+
+async def test_a_frozen_parent_does_not_leave_stale_runs_behind(stage: Stage) -> None:
+    """A child whose parent keeps its leases no more gives its runs up by itself."""
+    await stage.enqueue("slow", "a")
+    worker = stage.worker(lease=1)
+    await stage.line("begin", "a", 1)
+    worker.signal(signal.SIGSTOP)
+    await stage.line("cancelled", "a", 1)
+    worker.signal(signal.SIGCONT)
+    await stage.line("begin", "a", 2)

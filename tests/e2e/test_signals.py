@@ -1,0 +1,139 @@
+"""The end of a worker: by signals, by a drain, by its own program."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from tests.e2e.conftest import Stage, until
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_lets_runs_finish(stage: Stage, number: int) -> None:
+    """Nothing new is claimed, the run ends, the worker leaves the list and exits 0; the whole group may be told."""
+    await stage.enqueue("slow", "a", {"seconds": 1})
+    worker = stage.worker("--id", "w")
+    await stage.line("begin", "a")
+    assert [each.id for each in await stage.app.storage.workers()] == ["w"]
+    worker.signal_group(number)
+    await until(lambda: f"{signal.Signals(number).name}: stopping" in worker.said)
+    await stage.enqueue("quick", "b")
+    assert await worker.ended() == 0, worker.said
+    assert (await stage.status("slow", "a")).state == "completed"
+    assert (await stage.status("quick", "b")).state == "queued"
+    assert await stage.app.storage.workers() == []
+
+
+@pytest.mark.parametrize("queue", ["slow", "thread", "greedy", "stubborn"])
+async def test_what_is_left_after_the_grace_goes_back(stage: Stage, queue: str) -> None:
+    """A run that takes longer than the grace is given back to its place, and its attempt is refunded."""
+    await stage.enqueue(queue, "a")
+    worker = stage.worker("--grace", "0.3", lease=20)
+    await stage.line("begin", "a")
+    worker.signal(signal.SIGTERM)
+    assert await worker.ended() == 0, worker.said
+    status = await stage.status(queue, "a")
+    assert (status.state, status.attempts, status.stalls) == ("queued", 0, 0)
+
+
+async def test_a_second_signal_releases_at_once(stage: Stage) -> None:
+    """The first signal waits for the grace, the second does not."""
+    await stage.enqueue("slow", "a")
+    worker = stage.worker("--grace", "60")
+    await stage.line("begin", "a")
+    worker.signal(signal.SIGTERM)
+    await until(lambda: "SIGTERM: stopping" in worker.said)
+    began = time.monotonic()
+    worker.signal(signal.SIGTERM)
+    assert await worker.ended() == 0
+    assert time.monotonic() - began < 3
+    status = await stage.status("slow", "a")
+    assert (status.state, status.attempts) == ("queued", 0)
+
+
+async def test_a_drain_ends_when_nothing_due_is_left(stage: Stage) -> None:
+    """Every process works until all is done, later jobs are left alone, and the exit code is 0."""
+    for number in range(40):
+        await stage.enqueue("quick", f"q{number}")
+    await stage.enqueue("quick", "later", delay=3600)
+    worker = stage.worker("--drain", processes=2)
+    assert await worker.ended() == 0, worker.said
+    counts = await stage.app.queue("quick").counts()
+    assert (counts["completed"], counts["scheduled"]) == (40, 1)
+
+
+async def test_a_drain_waits_for_what_a_dead_child_gave_back(stage: Stage) -> None:
+    """A job whose process died is still due, so the drain is not over."""
+    await stage.enqueue("poison", "p", {"how": "once"})
+    worker = stage.worker("--drain", processes=2)
+    assert await worker.ended() == 0
+    status = await stage.status("poison", "p")
+    assert (status.state, status.stalls) == ("completed", 1)
+
+
+async def test_an_idle_worker_ends_at_once(stage: Stage) -> None:
+    """With nothing to do there is nothing to wait for."""
+    worker = stage.worker(processes=2)
+    await worker.working(2)
+    began = time.monotonic()
+    worker.signal(signal.SIGTERM)
+    assert await worker.ended() == 0
+    assert time.monotonic() - began < 3
+
+
+SCRIPT = """
+import asyncio, os, sys
+from penstock import Job, Penstock, Worker
+
+app = Penstock(namespace=os.environ["PENSTOCK_NAMESPACE"])
+
+@app.handler("mine", timeout=None)
+async def mine(payload: dict, job: Job) -> None:
+    with open(payload["log"], "a") as file:
+        file.write(f"begin {job.id} {job.attempt} {os.getpid()}\\n")
+    await asyncio.sleep(payload.get("seconds", 60))
+
+async def begun(count: int) -> None:
+    while open(os.environ["PENSTOCK_TEST_LOG"]).read().count("begin") < count:
+        await asyncio.sleep(0.02)
+
+async def main() -> None:
+    worker = Worker(app, processes=2, lease=3)
+    async with worker:
+        await begun(2)
+        released = await worker.release_all()
+        await begun(4)
+    await worker.stop()
+    print("released", released, flush=True)
+    async with worker:
+        await worker.stop(grace=0)
+        await worker.stop()
+    print("again", flush=True)
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+async def test_a_worker_of_a_script_releases_stops_and_starts_again(stage: Stage) -> None:
+    """An app in `__main__` works with processes; release_all() runs over all of them; stop() can be repeated."""
+    script = stage.directory / "script.py"
+    script.write_text(SCRIPT)
+    for id in ("a", "b"):
+        await stage.enqueue("mine", id, {"seconds": 1.0})
+    program = stage.run(str(script))
+    assert await program.ended() == 0, program.said
+    assert "released 2" in program.said
+    assert "again" in program.said
+    assert (await stage.app.queue("mine").counts())["completed"] == 2
+
+
+async def test_an_app_in_memory_cannot_be_shared(stage: Stage) -> None:
+    """Children that would have a database of their own are refused, with the reason."""
+    script = stage.directory / "private.py"
+    script.write_text(SCRIPT.replace("Penstock(", 'Penstock("memory:", '))
+    program = stage.run(str(script))
+    assert await program.ended() == 1
+    assert "memory: is private" in program.said
