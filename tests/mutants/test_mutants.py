@@ -125,14 +125,24 @@ MUTANTS = [
     ),
     Mutant(
         "redis: the sequence is no part of the rank", "redis/lua/put.lua",
-        "zadd[#zadd + 1] = rank_before .. place_in_line .. 'j' .. id",
-        "zadd[#zadd + 1] = rank_before .. pack('>I6', 0) .. 'j' .. id",
+        "add(ready, rank_before .. place_in_line .. 'j' .. e[1])",
+        "add(ready, rank_before .. pack('>I6', 0) .. 'j' .. e[1])",
         (f"{ORDER}::test_first_in_first_out",),
     ),
     Mutant(
-        "redis: a finished run keeps its hold", "redis/lua/_moves.lua",
+        "redis: a failed run keeps its hold", "redis/lua/_moves.lua",
         "  hold(q, run.group, -1)\n", "",
+        (GROUPS,),
+    ),
+    Mutant(
+        "redis: a completed run keeps its hold", "redis/lua/settle.lua",
+        "tonumber(holds[i] or 0) - count_of[group]", "tonumber(holds[i] or 0)",
         (f"{GROUPS}::test_one_run_of_a_group_at_a_time",),
+    ),
+    Mutant(
+        "redis: a completed run forgets its successor", "redis/lua/settle.lua",
+        "parsed.cancel == 0 and not parsed.successor then", "parsed.cancel == 0 then",
+        ("test_successors.py",),
     ),
     Mutant(
         "redis: a stall is not counted", "redis/lua/settle.lua",
@@ -146,8 +156,8 @@ MUTANTS = [
     ),
     Mutant(
         "redis: jobs are promoted a second early", "redis/lua/_shared.lua",
-        "local function enter(q, id, j)\n  if j.due > now then\n",
-        "local function enter(q, id, j)\n  if j.due > now + 1000 then\n",
+        "local due = call('ZRANGEBYLEX', line, '-', '(' .. pack('>I6', now + 1),",
+        "local due = call('ZRANGEBYLEX', line, '-', '(' .. pack('>I6', now + 1001),",
         ("test_claim.py::test_a_scheduled_job_is_not_given_early",),
     ),
     Mutant(
@@ -163,7 +173,7 @@ MUTANTS = [
     Mutant(
         "redis: a group loses its turn", "redis/lua/_shared.lua",
         "  elseif not current then\n", "  elseif not current and turn then\n",
-        (f"{GROUPS}::test_one_run_of_a_group_at_a_time",),
+        (GROUPS,),
     ),
     Mutant(
         "redis: an unkept end is not remembered", "redis/lua/_moves.lua",

@@ -31,12 +31,9 @@ local function acceptance(q)
 end
 
 -- A new record: ordered by its run-at, else by its acceptance; in a lane run-at never reaches back.
-local function accept(q, e)
-  local accepted = acceptance(q)
+local function accept(q, e, accepted, seq)
   local time = e.asked or accepted
   if e.group and time < accepted then time = accepted end
-  local seq = e.seq or next_seq(q)
-  if seq == 1 then call('SADD', KEYS[2], q.name) end
   return { priority = e.priority, time = time, seq = seq, due = e.asked or now, created = now,
     attempts = 0, retries = 0, stalls = 0, timeouts = 0, retried = false, solo = false, group = e.group,
     limits = e.limits, headers = e.headers, error = '', settled = '', payload = e.payload }
@@ -98,7 +95,13 @@ local function merge_codes(first, later_code)
     + ((a.limits or b.limits) and 16 or 0)
 end
 
-local function block(q, e, run)
+local function accept_now(q, e, seq)
+  seq = seq or next_seq(q)
+  if seq == 1 then call('SADD', KEYS[2], q.name) end
+  return accept(q, e, acceptance(q), seq)
+end
+
+local function block(q, e, run, seq)
   local waiting = call('HGET', q.blocked, e.id)
   if waiting then
     local j = parse(sub(waiting, 2))
@@ -107,7 +110,7 @@ local function block(q, e, run)
     note('updated', q, e.id, j.attempts)
     return { 'updated', 'blocked' }
   end
-  call('HSET', q.blocked, e.id, string.char(e.code) .. build(accept(q, e)))
+  call('HSET', q.blocked, e.id, string.char(e.code) .. build(accept_now(q, e, seq)))
   local r = parse_run(run)
   r.successor = true
   call('HSET', q.runs, e.id, build_run(r))
@@ -115,8 +118,8 @@ local function block(q, e, run)
   return { 'blocked', 'blocked' }
 end
 
-local function create(q, e)
-  local j = accept(q, e)
+local function create(q, e, seq)
+  local j = accept_now(q, e, seq)
   place(q, e.id, j)
   add_waiter(q, e.id, e.waiter)
   note('enqueued', q, e.id, 0)
@@ -125,17 +128,17 @@ local function create(q, e)
 end
 
 -- nothing -> queued / scheduled / blocked, or updated, or the existing state
-local function put_one(q, e)
+local function put_one(q, e, seq)
   promote(q)
   local rec = call('HGET', q.jobs, e.id)
-  if not rec then return create(q, e) end
+  if not rec then return create(q, e, seq) end
   local ended = call('HGET', q.ends, e.id)
   if ended then
     local state, _, expires, _, counted, _, value = parse_end(ended)
     local over = expires ~= 0 and expires <= now or has(counted, FREE)
     if over or e.update or state ~= 'completed' then
       forget_end(q, e.id, ended)
-      return create(q, e)
+      return create(q, e, seq)
     end
     return { 'completed', state, value }
   end
@@ -143,12 +146,12 @@ local function put_one(q, e)
   add_waiter(q, e.id, e.waiter)
   if run then
     if not e.update then return { 'duplicate', 'running' } end
-    return block(q, e, run)
+    return block(q, e, run, seq)
   end
   local j = parse(rec)
   if not j then
     call('HDEL', q.jobs, e.id)
-    return create(q, e)
+    return create(q, e, seq)
   end
   if not e.update then return { 'duplicate', waiting_state(q, e.id, j) } end
   leave(q, e.id, j)

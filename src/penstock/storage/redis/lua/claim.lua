@@ -38,32 +38,7 @@ end
 
 local function is_solo(rec) return has(byte(rec, 2), SOLO) end
 
-local function take_lane(group)
-  local head, at = lane_head(q, group, size)
-  call('HDEL', q.turns, group)
-  local names = {}
-  for i, member in ipairs(head) do names[i] = sub(member, at) end
-  local recs = #names > 0 and call('HMGET', q.jobs, unpack(names)) or {}
-  local taken, gone = 0, {}
-  for i, id in ipairs(names) do
-    local rec = recs[i]
-    if not readable(rec) then
-      set_aside(id, rec)
-      gone[#gone + 1] = head[i]
-    else
-      if is_solo(rec) and taken > 0 then break end
-      if taken == 0 then batches = batches + 1 end
-      taken = taken + 1
-      gone[#gone + 1] = head[i]
-      take(id, rec, group)
-      if is_solo(rec) then break end
-    end
-  end
-  if #gone > 0 then call('ZREM', q.lanes, unpack(gone)) end
-  if taken > 0 then hold(q, group, taken) else regroup(q, group) end
-  filled, solo_batch = 0, true
-end
-
+-- A job without a group joins the open batch or begins one; false when there is no room for it.
 local function take_job(id, rec)
   if not readable(rec) then
     set_aside(id, rec)
@@ -80,45 +55,86 @@ local function take_job(id, rec)
   return true
 end
 
-local function round()
-  local entries = limit > 0 and call('ZRANGE', q.ready, 0, math.min(limit * size, 1000) - 1) or {}
-  local wanted = {}
-  for _, member in ipairs(entries) do wanted[#wanted + 1] = sub(member, 18) end
-  local recs = #wanted > 0 and call('HMGET', q.jobs, unpack(wanted)) or {}
-  for i, member in ipairs(entries) do
-    if byte(member, 17) == 103 then -- 'g'
-      if batches == limit then break end
-      call('ZREM', q.ready, member)
-      take_lane(wanted[i])
+-- The head of a lane is a batch of its own, up to a job that must be alone; gives how many were taken.
+local function take_lane(head, recs, left)
+  local taken = 0
+  for i, id in ipairs(head.ids) do
+    local rec = recs[head.at + i]
+    if not readable(rec) then
+      set_aside(id, rec)
+      left[#left + 1] = head.members[i]
     else
-      if not take_job(wanted[i], recs[i]) then break end
-      call('ZREM', q.ready, member)
+      if is_solo(rec) and taken > 0 then break end
+      if taken == 0 then batches = batches + 1 end
+      taken = taken + 1
+      left[#left + 1] = head.members[i]
+      take(id, rec, head.group)
+      if is_solo(rec) then break end
     end
   end
+  filled, solo_batch = 0, true
+  return taken
+end
+
+-- What may be taken from the front of the order, as ids, and the heads of the lanes among it.
+local function front()
+  local entries, heads, wanted, lanes = {}, {}, {}, 0
+  for i, member in ipairs(call('ZRANGE', q.ready, 0, math.min(limit * size, 1000) - 1)) do
+    local name = sub(member, 18)
+    if byte(member, 17) == 103 then -- 'g'
+      if lanes == limit or #wanted > 3000 then break end
+      lanes = lanes + 1
+      local members, at = lane_head(q, name, size)
+      local head = { group = name, members = members, ids = {}, at = #wanted }
+      for k, lane_entry in ipairs(members) do
+        head.ids[k] = sub(lane_entry, at)
+        wanted[#wanted + 1] = head.ids[k]
+      end
+      heads[i] = head
+    else
+      wanted[#wanted + 1] = name
+    end
+    entries[i] = { name = name, at = #wanted }
+  end
+  return entries, heads, wanted
+end
+
+-- Take from the front until there is no room; everything that was used lies before everything that was not.
+local function round()
+  if limit == 0 then return 0 end
+  local entries, heads, wanted = front()
+  if #entries == 0 then return 0 end
+  local recs = #wanted > 0 and call('HMGET', q.jobs, unpack(wanted)) or {}
+  local used, left, groups, held, empty = 0, {}, {}, {}, {}
+  for i, entry in ipairs(entries) do
+    local head = heads[i]
+    if head then
+      if batches == limit then break end
+      local taken = take_lane(head, recs, left)
+      groups[#groups + 1] = head.group
+      if taken > 0 then
+        held[#held + 1] = head.group
+        held[#held + 1] = taken
+      else
+        empty[#empty + 1] = head.group
+      end
+    elseif not take_job(entry.name, recs[entry.at]) then
+      break
+    end
+    used = used + 1
+  end
+  if used > 0 then call('ZREMRANGEBYRANK', q.ready, 0, used - 1) end
+  if #left > 0 then call('ZREM', q.lanes, unpack(left)) end
+  if #groups > 0 then call('HDEL', q.turns, unpack(groups)) end
+  if #held > 0 then call('HSET', q.holds, unpack(held)) end
+  for _, group in ipairs(empty) do regroup(q, group) end
   return #entries
 end
 
--- Without batches and lanes every entry is one run: take them off the front in one command.
-local function quick_round()
-  local entries = limit > 0 and call('ZRANGE', q.ready, 0, limit - 1) or {}
-  local wanted = {}
-  for i, member in ipairs(entries) do
-    if byte(member, 17) ~= 106 then return false end -- 'j'
-    wanted[i] = sub(member, 18)
-  end
-  if #wanted == 0 then return true end
-  local recs = call('HMGET', q.jobs, unpack(wanted))
-  call('ZREMRANGEBYRANK', q.ready, 0, #wanted - 1)
-  for i, id in ipairs(wanted) do take_job(id, recs[i]) end
-  return true
-end
-
-if size > 1 or not quick_round() then
-  repeat
-    local before = batches
-    local seen = round()
-  until seen == 0 or batches == limit or batches == before
-end
+repeat
+  local before = batches
+  local seen = round()
+until seen == 0 or batches == limit or batches == before
 
 if #ids > 0 then
   call('HSET', q.runs, unpack(runs))

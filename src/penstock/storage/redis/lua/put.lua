@@ -5,28 +5,19 @@
 -- gives: a list of 1 (queued) or {status, state, result?}
 local q = queue_at(ARGV[2], ARGV[3])
 local entries = cmsgpack.unpack(ARGV[4])
-local gives = {}
+local gives, mine = {}, {}
 
--- A plain new job with nothing to compare: most are, so they are written together.
-local hset, zadd, mine = {}, {}, {}
-local known = {}
-local ask = {}
-for i, e in ipairs(entries) do
-  if #e == 3 and e[2] == 0 then ask[#ask + 1] = e[1] end
+-- Ids that may be taken are looked up together, and what turns out to be new is written together.
+local known, ask, grouped = {}, {}, false
+for _, e in ipairs(entries) do
+  if e[2] < 64 then ask[#ask + 1] = e[1] end
+  grouped = grouped or e[9]
 end
 if #ask > 0 then
   local found = call('HMGET', q.jobs, unpack(ask))
   for i, id in ipairs(ask) do known[id] = found[i] and true or false end
 end
-
-local function flush()
-  if #hset > 0 then
-    call('HSET', q.jobs, unpack(hset))
-    call('ZADD', q.ready, unpack(zadd))
-    wake(q)
-    hset, zadd = {}, {}
-  end
-end
+if grouped then promote(q) end
 
 local seq = call('HINCRBY', q.meta, 'seq', #entries) - #entries
 if seq == 0 then call('SADD', KEYS[2], q.name) end
@@ -35,23 +26,88 @@ local before = pack('>BBi4I6', FORMAT, 0, 0, accepted)
 local after = pack('>I6I6HHHHHHHI4', now, now, 0, 0, 0, 0, 0, 0, 0, 0)
 local rank_before = pack('>I4I6', 2147483647, accepted)
 
+local jobs, ready, scheduled, lanes, groups, first, due_first = {}, {}, {}, {}, {}, {}, nil
+
+local function add(list, value)
+  list[#list + 1] = 0
+  list[#list + 1] = value
+end
+
+local function add_job(id, record)
+  mine[id] = true
+  jobs[#jobs + 1] = id
+  jobs[#jobs + 1] = record
+  note('enqueued', q, id, 0)
+end
+
+-- A plain job: nothing but an id and a payload, due at once.
+local function add_plain(e, number)
+  local place_in_line = pack('>I6', number)
+  add_job(e[1], before .. place_in_line .. after .. blob(e[3]))
+  add(ready, rank_before .. place_in_line .. 'j' .. e[1])
+  return 1
+end
+
+local function add_new(e, number)
+  local j = accept(q, read_entry(e), accepted, number)
+  add_job(e[1], build(j))
+  if j.due > now then
+    add(scheduled, due_member(j, e[1]))
+    due_first = due_first and math.min(due_first, j.due) or j.due
+    return { 'scheduled', 'scheduled' }
+  elseif j.group then
+    add(lanes, lane_member(j, e[1]))
+    if not first[j.group] then
+      groups[#groups + 1] = j.group
+      first[j.group] = number
+    end
+  else
+    add(ready, rank(j.priority, j.time, j.seq) .. 'j' .. e[1])
+  end
+  return 1
+end
+
+-- Groups that got work and are neither held nor in the rotation take their turn.
+local function give_turns()
+  local turns, holds = call('HMGET', q.turns, unpack(groups)), call('HMGET', q.holds, unpack(groups))
+  local hset = {}
+  for i, group in ipairs(groups) do
+    if not turns[i] and not holds[i] then
+      local member = rank(0, now, first[group]) .. 'g' .. group
+      hset[#hset + 1] = group
+      hset[#hset + 1] = member
+      add(ready, member)
+    end
+  end
+  if #hset > 0 then call('HSET', q.turns, unpack(hset)) end
+end
+
+local function flush()
+  if #jobs == 0 then return end
+  call('HSET', q.jobs, unpack(jobs))
+  if #lanes > 0 then
+    call('ZADD', q.lanes, unpack(lanes))
+    give_turns()
+  end
+  if #ready > 0 then
+    call('ZADD', q.ready, unpack(ready))
+    wake(q)
+  end
+  if #scheduled > 0 then
+    call('ZADD', q.scheduled, unpack(scheduled))
+    later(q, due_first)
+  end
+  jobs, ready, scheduled, lanes, groups, first, due_first = {}, {}, {}, {}, {}, {}, nil
+end
+
 for i, e in ipairs(entries) do
-  local id, code = e[1], e[2]
-  if #e == 3 and (code == 64 or (code == 0 and known[id] == false)) and not mine[id] then
-    local place_in_line = pack('>I6', seq + i)
-    mine[id] = true
-    hset[#hset + 1] = id
-    hset[#hset + 1] = before .. place_in_line .. after .. blob(e[3])
-    zadd[#zadd + 1] = 0
-    zadd[#zadd + 1] = rank_before .. place_in_line .. 'j' .. id
-    note('enqueued', q, id, 0)
-    gives[i] = 1
+  local id = e[1]
+  if (e[2] >= 64 or known[id] == false) and not mine[id] and not e[10] then
+    gives[i] = #e == 3 and add_plain(e, seq + i) or add_new(e, seq + i)
   else
     flush()
-    local asked = read_entry(e)
-    asked.seq = seq + i
     mine[id] = true
-    gives[i] = put_one(q, asked)
+    gives[i] = put_one(q, read_entry(e), seq + i)
   end
 end
 flush()

@@ -111,13 +111,47 @@ local function settle_one(s)
   return retry(id, run, j, s)
 end
 
--- A plain run that completes, is kept, and has nobody to tell: most do, so they are written together.
+-- A run that completes, is kept, and has nobody to tell and nothing behind it: most are, so they are
+-- written together.
 local plain = not ears and call('EXISTS', q.waits) == 0
 local asked = {}
 for i, s in ipairs(settlements) do asked[i] = s[1] end
 local held = call('HMGET', q.runs, unpack(asked))
 local ends, done, over, per_token = {}, {}, {}, {}
+local freed, last_of, count_of = {}, {}, {}
 local number = tonumber(call('HGET', q.meta, 'finished') or 0)
+
+-- The groups of these runs lose their holders; those with work and no other holder join the rotation,
+-- in the order in which their last runs ended.
+local function free_groups()
+  table.sort(freed, function(a, b) return last_of[a] < last_of[b] end)
+  local holds, free, hset = call('HMGET', q.holds, unpack(freed)), {}, {}
+  for i, group in ipairs(freed) do
+    local left = tonumber(holds[i] or 0) - count_of[group]
+    if left <= 0 then
+      free[#free + 1] = group
+    else
+      call('HSET', q.holds, group, left)
+    end
+  end
+  if #free == 0 then return end
+  call('HDEL', q.holds, unpack(free))
+  local seq, zadd = call('HINCRBY', q.meta, 'seq', #free) - #free, {}
+  for i, group in ipairs(free) do
+    if #lane_head(q, group, 1) > 0 then
+      local member = rank(0, now, seq + i) .. 'g' .. group
+      zadd[#zadd + 1] = 0
+      zadd[#zadd + 1] = member
+      hset[#hset + 1] = group
+      hset[#hset + 1] = member
+    end
+  end
+  if #zadd > 0 then
+    call('ZADD', q.ready, unpack(zadd))
+    call('HSET', q.turns, unpack(hset))
+    wake(q)
+  end
+end
 
 local function flush()
   if #over == 0 then return end
@@ -126,30 +160,49 @@ local function flush()
   call('ZADD', q.completed, unpack(done))
   call('HSET', q.meta, 'finished', number)
   for token, count in pairs(per_token) do let_go(q, token, count.n) end
-  ends, done, over, per_token = {}, {}, {}, {}
+  if #freed > 0 then free_groups() end
+  ends, done, over, per_token, freed, last_of, count_of = {}, {}, {}, {}, {}, {}, {}
+end
+
+local function complete_plain(s, group, i)
+  local id, token, ttl = s[1], s[2], s[4]
+  seen[id] = true
+  local count = per_token[token]
+  if not count then
+    count = { n = 0, worker = call('HGET', q.batches, 'w' .. token) or '' }
+    per_token[token] = count
+  end
+  count.n = count.n + 1
+  number = number + 1
+  local expires = ttl > 0 and now + ttl or 0
+  over[#over + 1] = id
+  ends[#ends + 1] = id
+  ends[#ends + 1] = build_end('completed', expires, number, COUNT_ATTEMPT, token, count.worker, blob(s[5]))
+  done[#done + 1] = 0
+  done[#done + 1] = end_member(expires, number, id)
+  if group then
+    promote(q)
+    if not count_of[group] then freed[#freed + 1] = group end
+    count_of[group], last_of[group] = (count_of[group] or 0) + 1, i
+  end
+  return 1
+end
+
+-- The group of a run that may simply be completed, false for one without a group; nil for any other.
+local function simple(s, run)
+  if not plain or s[3] ~= 'c' or s[4] == 0 or s[6] or seen[s[1]] or not run then return nil end
+  if run == s[2] then return false end
+  local parsed = parse_run(run)
+  if parsed.token == s[2] and parsed.cancel == 0 and not parsed.successor then return parsed.group or false end
 end
 
 for i, s in ipairs(settlements) do
-  local id, token, ttl = s[1], s[2], s[4]
-  if plain and s[3] == 'c' and held[i] == token and ttl ~= 0 and not s[6] and not seen[id] then
-    seen[id] = true
-    local count = per_token[token]
-    if not count then
-      count = { n = 0, worker = call('HGET', q.batches, 'w' .. token) or '' }
-      per_token[token] = count
-    end
-    count.n = count.n + 1
-    number = number + 1
-    local expires = ttl > 0 and now + ttl or 0
-    over[#over + 1] = id
-    ends[#ends + 1] = id
-    ends[#ends + 1] = build_end('completed', expires, number, COUNT_ATTEMPT, token, count.worker, blob(s[5]))
-    done[#done + 1] = 0
-    done[#done + 1] = end_member(expires, number, id)
-    gives[i] = 1
+  local group = simple(s, held[i])
+  if group ~= nil then
+    gives[i] = complete_plain(s, group, i)
   else
     flush()
-    seen[id] = true
+    seen[s[1]] = true
     gives[i] = settle_one(s)
     number = tonumber(call('HGET', q.meta, 'finished') or 0)
   end
