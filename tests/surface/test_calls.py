@@ -12,6 +12,7 @@ import pytest
 from penstock import (
     CallTimeout,
     DuplicateJob,
+    Entry,
     InvalidPayload,
     JobCancelled,
     JobFailed,
@@ -321,6 +322,27 @@ def connections(backend: Backend) -> int:
         with client:
             total += client.info("clients")["connected_clients"]
     return total
+
+
+async def test_looks_at_once_are_one_read(app: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiters that look in the same turn are answered by few reads, each with its own job's state."""
+    queue = app.queue("q")
+    await queue.enqueue_many([Entry(n, id=str(n)) for n in range(150)])
+    await echo(app, 75)
+    reads: list[int] = []
+    real = app.storage.get
+
+    async def get(name: str, ids: Any) -> Any:
+        reads.append(len(ids))
+        return await real(name, ids)
+
+    monkeypatch.setattr(app.waiting._reads, "_ask", get)
+    looks = [start(queue.wait(str(n), timeout=0)) for n in range(-1, 150)]
+    answers = await asyncio.gather(*looks, return_exceptions=True)
+    assert isinstance(answers[0], JobNotFound)
+    assert answers[1:76] == list(range(75))
+    assert {type(answer) for answer in answers[76:]} == {CallTimeout}
+    assert reads == [100, 51]
 
 
 async def test_giving_up_leaves_nothing(app: Penstock) -> None:
