@@ -14,11 +14,6 @@ from tests.support import Backend
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
 def place(backend: Backend, clock: Clock, runner: asyncio.Runner) -> Iterator[Place]:
     """Where apps that see the same jobs can be made."""
     place = Place(backend, "job_queue", clock)
