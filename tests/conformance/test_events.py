@@ -307,3 +307,46 @@ async def test_a_feed_that_nobody_reads_any_more_leaves_nothing(storage: Storage
         pass
     await storage.put([new("q", "a")])
     assert await storage.delete_queue("q") == 1
+
+
+async def test_an_announcement_is_heard_by_everybody(storage: Storage, clock: Clock) -> None:
+    """What is announced comes through the feed with every field, at the storage's own time."""
+    notes = [
+        Note("idle", "", "", 0, 0, "w\x00é"),
+        Note("lease_lost", "q", "a:\n", 7, 3, "w"),
+        Note("error", "", "", 0, 70_000, None, b"", b"\x00\xff"),
+    ]
+    async with listening(storage) as heard:
+        await storage.announce(notes)
+        await storage.announce([])
+        await eventually(lambda: len(heard) >= 3)
+        assert [msgspec.structs.replace(note, attempt=0) for note in heard] == [
+            msgspec.structs.replace(note, at=clock.ms, attempt=0) for note in notes
+        ]
+        assert [note.attempt for note in heard[:2]] == [0, 3]
+        assert heard[2].attempt >= 65_535
+
+
+async def test_an_announcement_of_a_queue_is_its_own(storage: Storage) -> None:
+    """A feed of one queue hears only what is announced of that queue."""
+    async with listening(storage, "q") as heard:
+        await storage.announce(
+            [Note("idle", "", "", 0), Note("lease_lost", "r", "a", 0), Note("lease_lost", "q", "b", 0)]
+        )
+        await eventually(lambda: [note.id for note in heard] == ["b"])
+
+
+async def test_an_announcement_reaches_other_processes(storage: Storage, peer: Storage) -> None:
+    """What one announces is heard by another."""
+    async with listening(storage) as heard:
+        await peer.announce([Note("idle", "", "", 0, 0, "w")])
+        await eventually(lambda: [note.name for note in heard] == ["idle"])
+
+
+async def test_an_announcement_that_nobody_reads_leaves_nothing(storage: Storage) -> None:
+    """Without a listener an announcement is lost, and nothing is stored."""
+    await storage.announce([Note("idle", "", "", 0, 0, "w")])
+    assert await storage.queues() == []
+    async with listening(storage) as heard:
+        await storage.put([new("q", "a")])
+        await eventually(lambda: [note.name for note in heard] == ["enqueued"])

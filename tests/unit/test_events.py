@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.events import Event, Listeners
+from penstock.events import EVENTS, LEVELS, Event, Listeners
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -81,3 +81,22 @@ def test_unknown_events_are_refused() -> None:
         Listeners().add("complete", print)
     with pytest.raises(TypeError, match="callable"):
         Listeners().add("completed", 5)  # type: ignore[arg-type]
+
+
+def test_a_listener_may_leave() -> None:
+    """A removed listener hears no more, the others do, and when the last has left nobody wants anything."""
+    listeners, one, other = Listeners(), list[Event](), list[Event]()
+    listeners.add("completed", one.append)
+    listeners.add("completed", other.append)
+    listeners.remove("completed", one.append)
+    listeners.remove("failed", one.append)
+    listeners.tell(event())
+    assert (len(one), len(other)) == (0, 1)
+    listeners.remove("completed", other.append)
+    assert not listeners
+    assert not listeners.wants("completed")
+
+
+def test_every_event_has_a_level() -> None:
+    """No event is logged at a level that nobody chose."""
+    assert set(LEVELS) == set(EVENTS)
