@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from penstock import State
 from tests.e2e.conftest import Stage, is_alive, until
 
 
@@ -86,7 +87,7 @@ async def test_a_child_is_replaced_after_its_share_of_jobs(stage: Stage) -> None
         await stage.enqueue("quick", f"q{number}")
     worker = stage.worker("--max-jobs", "10", "--drain")
     assert await worker.ended() == 0
-    assert (await stage.app.queue("quick").counts())["completed"] == 60
+    assert (await stage.app.queue("quick").counts())[State.COMPLETED] == 60
     assert len({line[-1] for line in stage.lines("quick")}) >= 3
 
 

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from penstock import State
 from tests.e2e.conftest import Stage, until
 
 
@@ -61,7 +62,7 @@ async def test_a_drain_ends_when_nothing_due_is_left(stage: Stage) -> None:
     worker = stage.worker("--drain", processes=2)
     assert await worker.ended() == 0, worker.said
     counts = await stage.app.queue("quick").counts()
-    assert (counts["completed"], counts["scheduled"]) == (40, 1)
+    assert (counts[State.COMPLETED], counts[State.SCHEDULED]) == (40, 1)
 
 
 async def test_a_drain_waits_for_what_a_dead_child_gave_back(stage: Stage) -> None:
@@ -127,7 +128,7 @@ async def test_a_worker_of_a_script_releases_stops_and_starts_again(stage: Stage
     assert await program.ended() == 0, program.said
     assert "released 2" in program.said
     assert "again" in program.said
-    assert (await stage.app.queue("mine").counts())["completed"] == 2
+    assert (await stage.app.queue("mine").counts())[State.COMPLETED] == 2
 
 
 async def test_an_app_in_memory_cannot_be_shared(stage: Stage) -> None:

@@ -16,6 +16,7 @@ from penstock import PenstockError, StorageUnavailable, Worker
 from penstock.cli.reload import Changes, restart
 from penstock.supervisor import CannotImport, load
 from penstock.supervisor.logs import configure
+from penstock.worker.handlers import select_handlers
 from penstock.worker.host import Host
 
 __all__ = ["worker"]
@@ -112,6 +113,7 @@ def build(app: Host, source: str, options: dict[str, Any]) -> Worker:
         max_rss=None if megabytes is None else megabytes * 2**20,
     )
     made.source = source
+    select_handlers(app, queues, options["capacity"])  # what is wrong with them is better known now
     return made
 
 

@@ -182,6 +182,9 @@ class ChildShift(Shift):
     def _loops(self) -> list[Loop]:
         return [self._settling, self._renewing, self._watching, self._claiming]
 
+    def _new_heart(self) -> None:
+        """The parent's is better."""
+
     async def _leave(self) -> None:
         """The parent is still there."""
 

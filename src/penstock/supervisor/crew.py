@@ -66,6 +66,7 @@ class Crew:
         self._settler.wake = self._settling.wake
         self._change = asyncio.Event()
         self._finishing = False
+        self._failure: str | None = None
         self._next_memory = 0.0
         #: The children that have not looked for work since jobs were given back, with their idle words then.
         self._outdated: dict[Hand, int] = {}
@@ -99,9 +100,8 @@ class Crew:
 
     def _check_start(self) -> None:
         """The first children must start: whatever keeps them from it will not go away."""
-        for hand in self._hands:
-            if hand.failure is not None:
-                raise PenstockError(f"a child process cannot start: {hand.failure}")
+        if self._failure is not None:
+            raise PenstockError(f"a child process cannot start: {self._failure}")
         if self._young and max(self._young.values()) > 2:
             raise PenstockError(
                 "the child processes end before they are ready; a script that starts a worker with "
@@ -245,6 +245,7 @@ class Crew:
             self._watching.wake()
         elif words == "ready":
             log.info("process %s works", hand.pid)
+        self._failure = hand.failure or self._failure
         self._change.set()
 
     def _died(self, hand: Hand) -> None:

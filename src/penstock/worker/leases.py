@@ -65,7 +65,7 @@ class Leases:
             asked = asyncio.get_running_loop().time()
             ms = round(self.seconds * 1000)
             answers = await self._host.storage.renew(self._worker, [lease.held for lease in chunk], ms)
-            self._heard(chunk, answers, asked)
+            self.heard(chunk, answers, asked)
         return self.seconds / 3
 
     def fence(self, now: float) -> float:
@@ -76,7 +76,12 @@ class Leases:
         first = min((lease.confirmed for lease in self._held.values()), default=math.inf)
         return first + self.seconds
 
-    def _heard(self, leases: Sequence[Lease], answers: Sequence[Renewal], asked: float) -> None:
+    def late(self, since: float) -> list[Lease]:
+        """The leases that were not confirmed since this time. Any thread may ask."""
+        return [lease for lease in list(self._held.values()) if lease.confirmed < since]
+
+    def heard(self, leases: Sequence[Lease], answers: Sequence[Renewal], asked: float) -> None:
+        """What the storage said of these leases, asked at this time."""
         for lease, answer in zip(leases, answers, strict=True):
             if self._held.get(lease.member) is not lease:
                 continue  # settled meanwhile
@@ -85,7 +90,7 @@ class Leases:
                 if not lease.member.ended:
                     self._lose(lease)
                 continue
-            lease.confirmed = asked
+            lease.confirmed = max(lease.confirmed, asked)
             if answer.cancel in ("signal", "kill"):
                 self._wanted(lease, kill=answer.cancel == "kill")
 

@@ -15,6 +15,7 @@ from penstock.task import Handler
 from penstock.worker.claim import Claimer
 from penstock.worker.desk import WorkerDesk
 from penstock.worker.execute import Executor
+from penstock.worker.heart import Heart
 from penstock.worker.host import Host
 from penstock.worker.leases import Leases
 from penstock.worker.loop import Loop
@@ -68,6 +69,7 @@ class Shift:
         self._keeping = Loop("upkeep", self._upkeep.step, self._trouble.failed)
         self._settler.wake = self._settling.wake
         self._pool.watch = self._leases.watch = self._watching.wake_by
+        self._heart: Heart | None = None
         self._draining: bool = False
         self._scheduled = False
         self.drained = asyncio.Event()
@@ -84,6 +86,13 @@ class Shift:
         for loop in self._loops():
             loop.mended = self._trouble.mended
             loop.start()
+        self._heart = self._new_heart()
+        if self._heart is not None:
+            self._heart.start()
+
+    def _new_heart(self) -> Heart | None:
+        """A thread that keeps the leases while this loop is held up, for storages that a thread can use."""
+        return Heart(self._leases, self._worker, self._host.blocking_storage)
 
     def _loops(self) -> list[Loop]:
         return [self._settling, self._renewing, self._watching, self._keeping, self._claiming]
@@ -102,6 +111,8 @@ class Shift:
         await self.release()
         for loop in (self._keeping, self._renewing, self._watching, self._settling):
             await loop.stop()
+        if self._heart is not None:
+            await self._heart.stop()
         self._threads.close()
         await self._leave()
 

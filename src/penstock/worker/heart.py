@@ -1,0 +1,85 @@
+"""A thread that keeps leases while the event loop of a worker is held up by a handler.
+
+It has a connection of its own and does nothing as long as the loop renews in time. A handler that
+holds the interpreter's lock holds this thread too: that is what child processes are for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from penstock.errors import StorageError
+from penstock.storage.base import MAX_BATCH, Renewal, Storage
+from penstock.worker.leases import Lease, Leases
+
+__all__ = ["Heart"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("penstock.worker")
+
+
+class Heart:
+    """Renews for a loop that is late; what the storage says of cancelled and lost claims waits for the loop."""
+
+    def __init__(self, leases: Leases, worker: str, open_storage: Callable[[], Storage | None]) -> None:
+        self._leases = leases
+        self._worker = worker
+        self._open_storage = open_storage
+        self._loop = asyncio.get_running_loop()
+        self._ahead = time.monotonic() - self._loop.time()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="penstock heart", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Let the thread end. Idempotent."""
+        self._over.set()
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join)
+
+    def _beat(self) -> None:
+        storage: Storage | None = None
+        while not self._over.wait(self._leases.seconds / 6):
+            leases = self._leases.late(time.monotonic() - self._ahead - self._leases.seconds / 2)
+            if not leases:
+                continue
+            try:
+                if storage is None:
+                    storage = self._open_storage()
+                    if storage is None:
+                        return
+                    drive(storage.open())
+                self._renew(storage, leases)
+            except StorageError as error:
+                log.debug("the heart could not renew: %s", error)
+        if storage is not None and not hasattr(storage, "engine"):  # an engine is the app's own
+            drive(storage.close())
+
+    def _renew(self, storage: Storage, leases: Sequence[Lease]) -> None:
+        for at in range(0, len(leases), MAX_BATCH):
+            chunk = leases[at : at + MAX_BATCH]
+            asked = time.monotonic() - self._ahead
+            ms = round(self._leases.seconds * 1000)
+            answers: list[Renewal] = drive(storage.renew(self._worker, [lease.held for lease in chunk], ms))
+            for lease, answer in zip(chunk, answers, strict=True):
+                if answer.kept:
+                    lease.confirmed = asked
+            self._loop.call_soon_threadsafe(self._leases.heard, chunk, answers, asked)
+
+
+def drive(call: Coroutine[Any, Any, T]) -> T:
+    """The answer of a verb that never waits for an event loop."""
+    try:
+        call.send(None)
+    except StopIteration as end:
+        return end.value
+    call.close()
+    raise RuntimeError("the storage of a thread must not wait for an event loop")
