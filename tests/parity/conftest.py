@@ -1,4 +1,4 @@
-"""What the parity tests share: a storage of a few kinds, on a clock that moves by hand, and apps with a preset on it."""
+"""What the parity tests share: a storage on a clock that moves by hand, and apps with a preset on it."""
 
 from __future__ import annotations
 

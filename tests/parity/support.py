@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
 from penstock import JobStatus, Penstock, State
-from penstock.job import Claim
+from penstock.job import Claim, new_token
 from penstock.storage.base import Request
 
 #: The storages that parity is shown on.
@@ -17,7 +17,7 @@ FEW = ("memory", "sqlite", "redis")
 
 async def vanish(app: Penstock, queue: str = "q", *, limit: int = 10, batch: int = 1) -> list[Claim]:
     """Another worker takes what there is, for a lease of ten seconds, and is never heard of again."""
-    return (await app.storage.claim([Request(queue, limit, batch)], "gone", 10_000, "gone-token")).claims
+    return (await app.storage.claim([Request(queue, limit, batch)], "gone", 10_000, new_token())).claims
 
 
 async def shown(app: Penstock, id: str = "a", queue: str = "q") -> JobStatus:
@@ -41,7 +41,7 @@ class Floor:
         self.met: set[Any] = set()
 
     @contextmanager
-    def enter(self, name: Any) -> Iterator[None]:
+    def enter(self, name: Any) -> Generator[None, None, None]:
         if name in self.inside:
             self.met.add(name)
         self.inside.append(name)

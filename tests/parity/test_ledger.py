@@ -41,13 +41,13 @@ def entries(system: str) -> dict[str, dict[str, Any]]:
     return tomllib.loads((LEDGER / f"{system}.toml").read_text())
 
 
-def tests_named_by(entry: dict[str, Any]) -> list[str]:
+def named_by(entry: dict[str, Any]) -> list[str]:
     named = entry.get("test", [])
     return [named] if isinstance(named, str) else named
 
 
 @cache
-def tests_in(path: str) -> dict[str, str | None]:
+def found_in(path: str) -> dict[str, str | None]:
     """The tests of a file with their docstrings, by name or Class::name; the file is read, not imported."""
     return dict(_tests(ast.parse((ROOT / path).read_text())))
 
@@ -65,7 +65,7 @@ def complaint(test: str) -> str | None:
     path, _, name = test.partition("::")
     if not path.startswith("tests/") or not (ROOT / path).is_file():
         return f"{test}: there is no such file"
-    found = tests_in(path)
+    found = found_in(path)
     name = name.partition("[")[0]  # one case of a parametrised test
     if name not in found:
         return f"{test}: there is no such test"
@@ -86,7 +86,7 @@ def test_every_fact_has_a_test_or_a_reason(system: str) -> None:
     bad: list[str] = []
     for fact, entry in entries(system).items():
         texts = [entry[field] for field in ("otherwise", "pending") if field in entry]
-        named = tests_named_by(entry)
+        named = named_by(entry)
         if not entry or set(entry) - FIELDS:
             bad.append(f"{fact}: its fields are {sorted(entry)}, known are {sorted(FIELDS)}")
         elif not all(isinstance(text, str) and text.strip() for text in [*texts, *named]) or not [*texts, *named]:
@@ -97,7 +97,7 @@ def test_every_fact_has_a_test_or_a_reason(system: str) -> None:
 @pytest.mark.parametrize("system", FACTS)
 def test_every_test_of_the_ledger_exists(system: str) -> None:
     """Each test that the ledger names is there and has a docstring."""
-    named = {test for entry in entries(system).values() for test in tests_named_by(entry)}
+    named = {test for entry in entries(system).values() for test in named_by(entry)}
     assert sorted(filter(None, map(complaint, named))) == []
 
 

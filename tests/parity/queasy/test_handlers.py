@@ -33,7 +33,7 @@ def ignore(data: Any) -> None: ...
 
 
 async def test_eleven_runs_with_doubling_delays(app: Penstock, clock: Clock) -> None:
-    """Ten retries are eleven runs, 2 s after the first failure and never more than 300 s apart (QR-S16, QE-2, QZ-T16)."""
+    """Ten retries are eleven runs, first 2 s and never more than 300 s apart (QR-S16, QE-2, QZ-T16)."""
     retries: list[int] = []
     delays: list[float] = []
 

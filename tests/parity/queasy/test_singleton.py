@@ -114,7 +114,7 @@ async def test_a_successor_runs_after_a_permanent_failure(app: Penstock) -> None
 async def test_a_successor_updates_a_retried_job(
     app: Penstock, flags: Update, data: str, state: State, retries: int
 ) -> None:
-    """When the running job is to be retried, the blocked one updates it by its flags, and one is left (QR-13, QE-42)."""
+    """When the running job is retried, the blocked one updates it by its flags, and one is left (QR-13, QE-42)."""
 
     def fail() -> None:
         raise ValueError("again")

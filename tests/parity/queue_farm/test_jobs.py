@@ -17,7 +17,7 @@ pytestmark = pytest.mark.only(*FEW)
 
 
 async def test_the_defaults_are_the_documented_ones(app: Penstock) -> None:
-    """Three attempts, half a minute, one at a time and single jobs, unless something else is said (QF-T1, QF-6, QF-7)."""
+    """Three attempts, half a minute, one at a time and single jobs, unless otherwise said (QF-T1, QF-6, QF-7)."""
     app.listen("q", lambda payload: None)
     app.listen("r", lambda payloads: None, max_attempts=5, timeout=1, concurrency=7, batch_size=3)
     names = ("max_attempts", "timeout", "concurrency", "batch_size", "min_backoff", "retain")
@@ -34,7 +34,7 @@ async def test_a_push_is_stored_whole(app: Penstock) -> None:
 
 
 async def test_a_deleted_job_is_gone(app: Penstock) -> None:
-    """Deleting the last of two jobs, or the only one, is true, and an unknown id changes nothing (QF-12, QF-40, QF-T3)."""
+    """Deleting the last of two jobs, or the only one, is true; an unknown id changes nothing (QF-12, QF-T3)."""
     queue = app.queue("q")
     first, second = await queue.enqueue_many(["first", "second"])
     assert not await queue.cancel("unknown")
@@ -54,7 +54,7 @@ async def test_a_performed_job_cannot_be_deleted(app: Penstock) -> None:
 
 
 async def test_deleting_a_running_job_makes_it_the_last_run(app: Penstock) -> None:
-    """A running job that is deleted ends its run undisturbed, but is not retried; the answer is false (QF-S9, QF-12)."""
+    """A running job that is deleted ends its run undisturbed and is not retried; the answer is false (QF-S9)."""
     started, gate, runs = asyncio.Event(), asyncio.Event(), list[int]()
 
     @app.handler("q")
@@ -74,7 +74,7 @@ async def test_deleting_a_running_job_makes_it_the_last_run(app: Penstock) -> No
 
 
 async def test_a_deleted_job_that_is_kept_is_not_retried(app: Penstock) -> None:
-    """With finished jobs kept, a job deleted between two attempts is kept as cancelled and not run again (QF-D6, QF-T3)."""
+    """With finished jobs kept, one deleted between two attempts is kept as cancelled and not run again (QF-D6)."""
     runs: list[int] = []
 
     @app.handler("q", retain="forever", min_backoff=60)

@@ -77,7 +77,7 @@ async def test_many_queues_with_concurrency(app: Penstock) -> None:
 
 
 async def test_many_workers_keep_the_order(app: Penstock) -> None:
-    """Ten workers with five at once over 10 queues of 100 jobs: exactly 1000 runs, each queue in order (QF-T8, QF-41)."""
+    """Ten workers with five at once over 10 queues of 100 jobs: exactly 1000 runs, each queue in order (QF-T8)."""
     farm = Farm()
     app.listen("q", farm, concurrency=5)
     wanted = await push(app, names=10, jobs=100)
@@ -179,7 +179,7 @@ async def test_one_slow_job_leaves_the_other_slots_to_others(app: Penstock) -> N
 
 
 async def test_a_stalled_job_is_taken_over(app: Penstock, clock: Clock) -> None:
-    """A job in flight with a worker that is gone is run by another, once, and holds its queue till then (QF-T11, QF-42)."""
+    """A job in flight with a worker that is gone is run by another, and holds its queue till then (QF-T11, QF-42)."""
     ran: list[int] = []
     app.listen("q", ran.append)
     await app.queue("q").enqueue_many([1, 2])
@@ -192,7 +192,7 @@ async def test_a_stalled_job_is_taken_over(app: Penstock, clock: Clock) -> None:
 
 
 async def test_a_job_that_kills_its_workers_is_bounded(app: Penstock, clock: Clock) -> None:
-    """Every start counts as an attempt: after three vanished workers the job has failed, and the next runs (QF-S1, QF-43)."""
+    """Every start counts: after three vanished workers the job has failed, and the next one runs (QF-S1, QF-43)."""
     ran: list[int] = []
     app.listen("q", ran.append)
     await app.queue("q").enqueue(1, id="killer")
