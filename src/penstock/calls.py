@@ -262,6 +262,9 @@ class Task(TaskCall[P, R], Generic[P, R, V]):
     write `job: Job | None = None`.
     """
 
+    __name__: str
+    __qualname__: str
+
     def __init__(
         self,
         host: TaskHost,

@@ -81,6 +81,9 @@ class _Stateless:
     def __hash__(self) -> int:
         return hash(type(self))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ()
+
 
 class _Typed(_Stateless):
     """A msgspec format with one decoder for each type it has met."""
@@ -303,7 +306,7 @@ def encode_headers(headers: Mapping[str, str] | None) -> bytes:
     for key, value in headers.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise TypeError(f"headers must map str to str; {key!r} does not")
-    return _encode_headers(dict(headers)) if headers else b""
+    return msgspec.msgpack.encode(dict(headers)) if headers else b""
 
 
 def decode_headers(data: bytes) -> dict[str, str]:
@@ -394,5 +397,4 @@ def _field_names(kind: type[Any]) -> tuple[str, ...]:
 
 _encode_json = msgspec.json.Encoder(enc_hook=_encode_other).encode
 _encode_msgpack = msgspec.msgpack.Encoder(enc_hook=_encode_other).encode
-_encode_headers = msgspec.msgpack.Encoder().encode
 _decode_headers = msgspec.msgpack.Decoder(dict[str, str]).decode

@@ -1,0 +1,150 @@
+"""What a type checker makes of the public surface. Nothing here is run: `test_types.py` has it checked."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, assert_type
+
+from penstock import (
+    Cancelled,
+    Encrypted,
+    Enqueued,
+    Entry,
+    Event,
+    Job,
+    JobStatus,
+    Page,
+    Penstock,
+    Queue,
+    Signed,
+    State,
+    Update,
+    Worker,
+)
+
+app = Penstock("memory:", serde=Signed("json", ["a secret of sixteen"]), result_serde=Encrypted("msgpack", b"x" * 32))
+
+
+@app.task
+async def add(a: int, b: int = 2) -> int:
+    return a + b
+
+
+@app.task
+def greet(name: str, *, loud: bool = False) -> str:
+    return name
+
+
+@app.task(queue="mail", max_retries=3, timeout=timedelta(minutes=1))
+async def send(to: list[str], job: Job | None = None) -> None: ...
+
+
+@app.task(name="half")
+def half(value: float, /) -> float | None:
+    return value / 2
+
+
+@app.handler("thumbnails", timeout=30)
+async def thumbnail(payload: dict[str, str], job: Job) -> str:
+    return payload["name"]
+
+
+@app.handler("plain")
+def plain(payload: bytes) -> int:
+    return len(payload)
+
+
+@app.on("completed")
+async def completed(event: Event) -> None:
+    assert_type(event.name, str)
+    assert_type(event.at, datetime)
+    assert_type(event.attempt, int)
+
+
+@app.on("failed")
+def failed(event: Event) -> int:
+    return event.attempt
+
+
+async def tasks() -> None:
+    assert_type(await add(1, b=2), int)
+    assert_type(greet("x", loud=True), str)
+    assert_type(half(1.5), float | None)
+    assert_type(await add.enqueue(1, b=2), Enqueued)
+    assert_type(await add.enqueue(1), Enqueued)
+    assert_type(await add.call(1, b=2), int)
+    assert_type(await greet.call("x"), str)
+    assert_type(await half.call(1.5), float | None)
+    assert_type(await send.enqueue(["a"]), Enqueued)
+    assert_type(await send.call(["a"]), None)
+    assert_type(add.name, str)
+    assert_type(add.queue, Queue)
+    assert_type(add.entry(1, b=2), Entry)
+    assert_type(add.payload(1), dict[str, Any])
+    assert_type(await add.enqueue_many([(1,), add.entry(1, b=2)]), list[Enqueued])
+    assert_type(await add.result("id"), int)
+    assert_type(await add.result("id", default=None), int | None)
+    assert_type(await greet.wait("id", timeout=5), str)
+
+
+async def options() -> None:
+    later = add.options(
+        id="a", delay=timedelta(hours=1), priority=5, headers={"k": "v"}, on_conflict=Update(run_at=False)
+    )
+    assert_type(await later.enqueue(1, b=2), Enqueued)
+    assert_type(await later.options(timeout=5, run_timeout=None, result_ttl=60).call(1), int)
+    assert_type(await add.options(max_attempts=1, max_retries=None, group="g", run_at=1.5).enqueue(1), Enqueued)
+
+
+async def handlers() -> None:
+    assert_type(await thumbnail({"name": "x"}, Job.__new__(Job)), str)
+    assert_type(plain(b""), int)
+    assert_type(await completed(Event(name="", at=datetime.now())), None)
+    assert_type(failed(Event(name="", at=datetime.now())), int)
+
+
+async def queue() -> None:
+    async with app as opened:
+        assert_type(opened, Penstock)
+    mail = app.queue("mail", serde="msgpack")
+    assert_type(mail, Queue)
+    answer = await mail.enqueue({"to": "x"}, id="a", delay=5, on_conflict=Update(payload=True, run_at="if_later"))
+    assert_type(answer, Enqueued)
+    assert_type(answer.id, str)
+    assert_type(answer.state, State)
+    assert_type(bool(answer), bool)
+    assert_type(await mail.enqueue_many([1, Entry(2, id="b")]), list[Enqueued])
+    assert_type(await mail.status("a"), JobStatus | None)
+    assert_type(await mail.find("failed"), Page)
+    assert_type(await mail.counts(), dict[State, int])
+    assert_type(await mail.cancel("a", running="signal"), Cancelled)
+    assert_type(await mail.retry(["a"]), int)
+    assert_type(await mail.pause(), bool)
+    assert_type(await app.queues(), list[str])
+
+
+async def worker() -> None:
+    async with Worker(app, queues=["mail"], capacity=10, lease=timedelta(seconds=5)) as started:
+        assert_type(started, Worker)
+    assert_type(await Worker(app).drain(), None)
+
+
+async def call_and_reserve() -> None:
+    mail = app.queue("mail")
+    assert_type(await mail.call(1, timeout=5), Any)
+    assert_type(await mail.wait("a"), Any)
+    for reservation in await mail.reserve(limit=5, wait=1):
+        assert_type(reservation.id, str)
+
+
+async def events() -> None:
+    async for event in app.events(["completed"], queue="mail"):
+        assert_type(event, Event)
+
+
+async def inside(job: Job) -> None:
+    assert_type(job.id, str)
+    assert_type(job.attempt, int)
+    assert_type(await job.progress(0.5, "half"), bool)
+    assert_type(bool(job.cancelled), bool)
+    assert_type(job.then("mail", {"to": "x"}, delay=5), str)
