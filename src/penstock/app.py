@@ -17,8 +17,8 @@ from penstock.entry import Entry
 from penstock.errors import JobError
 from penstock.events import OWN, Event, EventLog, L, Level, Listeners
 from penstock.feed import Announcer, EventStream
-from penstock.job import NewJob, check_name, fail_queue_of
 from penstock.holding import Holding
+from penstock.job import NewJob, check_name, fail_queue_of
 from penstock.policy import FAILURE_DEFAULTS, HandlerArguments, HandlerOptions, handler_options
 from penstock.presence import WorkerInfo, worker_info
 from penstock.presets import Preset, preset_named
@@ -29,8 +29,8 @@ from penstock.status import Cancelled, Enqueued
 from penstock.storage import connect
 from penstock.storage.base import CancelMode, Note, Storage
 from penstock.task import Handler
-
 from penstock.waiting import Waiting
+
 __all__ = ["Penstock"]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -83,9 +83,9 @@ class Penstock:
             url = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
             storage = connect(url, namespace=namespace, clock=clock)
         self.storage: Storage = storage
-        self._announcer = Announcer(storage)
         self.waiting = Waiting(storage)
         self.holding = Holding(self)
+        self._announcer = Announcer(storage)
         self._streams: weakref.WeakSet[EventStream] = weakref.WeakSet()
 
     # open and close -------------------------------------------------------------------------------
@@ -279,6 +279,11 @@ class Penstock:
         handler = self.handlers.get(queue)
         return self.defaults.options if handler is None else handler.options
 
+    def payload_type(self, queue: str) -> Any:
+        """What the payloads of a queue are decoded to: the annotation of its handler, if that is known here."""
+        handler = self.handlers.get(queue)
+        return Any if handler is None or not handler.loaded else handler.signature.payload
+
     def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob:
         """A job to be put later, checked and encoded now."""
         if options.get("on_conflict") == "raise":
@@ -322,11 +327,6 @@ class Penstock:
         check_name(queue, "queue")
         handler = Handler(queue, function, self.defaults.handler_options(given))
         added = [handler]
-    def payload_type(self, queue: str) -> Any:
-        """What the payloads of a queue are decoded to: the annotation of its handler, if that is known here."""
-        handler = self.handlers.get(queue)
-        return Any if handler is None or not handler.loaded else handler.signature.payload
-
         if handler.options.on_failure is not None:
             added.append(fail_handler(handler))
         for each in added:
@@ -364,6 +364,10 @@ class PresetQueue(Queue):
     async def cancel(self, id: str, running: CancelMode | None = None) -> Cancelled:
         """Take a waiting job back; a running one is treated as `running` says, or else as the preset does."""
         return await super().cancel(id, self._preset.cancel if running is None else running)
+
+    async def cancel_matching(self, payload: Any, running: CancelMode | None = None) -> list[str]:
+        """Cancel every job with this payload; running ones as `running` says, or else as the preset does."""
+        return await super().cancel_matching(payload, self._preset.cancel if running is None else running)
 
     async def _put(self, entries: Sequence[Entry], jobs: Sequence[NewJob]) -> list[Enqueued]:
         return await super()._put([self._preset.entry(entry, self.name) for entry in entries], jobs)

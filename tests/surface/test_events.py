@@ -49,7 +49,8 @@ async def test_a_stream_hears_other_processes(app: Penstock, backend: Backend, c
     """Whatever another app does at the same place is heard, errors included."""
     if not backend.shared:
         pytest.skip("a private database has no second user")
-    async with Penstock(storage=backend.build(clock), clock=clock) as other, app.events("failed") as stream:
+    storage = backend.build(cast("Any", clock))
+    async with Penstock(storage=storage, clock=clock) as other, app.events("failed") as stream:
 
         @other.handler("q", max_retries=0)
         def handle(payload: Any) -> None:

@@ -88,7 +88,7 @@ async def is_told_to_its_fail_handler(app: Penstock, clock: Clock) -> list[Field
     await app.queue("q").enqueue("bad", id="a")
     await Worker(app, id="w").drain()
     [fail] = await app.queue("q/failures").find("completed")
-    of_fail = {"queue": "q/failures", "id": fail.id}
+    of_fail: Fields = {"queue": "q/failures", "id": fail.id}
     return [
         told("enqueued"),
         by_worker("started"),
