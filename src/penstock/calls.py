@@ -202,7 +202,7 @@ class TaskCall(Generic[P, R]):
         return TaskCall(self._declared, cast("TaskOptions", {**self._options, **options}))
 
     def payload(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
-        """The payload of a call, for `job.then(task.name, task.payload(...))` and for other producers."""
+        """The payload of a call, for `job.then(task.queue.name, task.payload(...))` and other producers."""
         return self._declared.parameters.payload(args, kwargs)
 
     def entry(self, *args: P.args, **kwargs: P.kwargs) -> Entry:

@@ -299,12 +299,12 @@ async def test_a_failed_task_has_its_arguments(app: Penstock) -> None:
 
 async def test_a_follow_up_may_be_a_task(app: Penstock) -> None:
     """`payload` gives what `job.then` needs."""
-    adding = app.task(add)
+    adding = app.task(queue="sums/add")(add)
 
-    @app.task
+    @app.task(queue="sums/start")
     def start(a: int, job: Job | None = None) -> None:
         assert job is not None
-        job.then(adding.name, adding.payload(a, b=1), id="next")
+        job.then(adding.queue.name, adding.payload(a, b=1), id="next")
 
     await start.enqueue(4)
     assert await run_of(app, adding, "next") == 5
