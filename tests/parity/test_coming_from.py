@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import penstock
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "coming-from"
@@ -34,7 +37,11 @@ def test_an_example_runs(source: str, line: int, page: str, tmp_path: Path) -> N
     program = tmp_path / "example.py"
     program.write_text("\n" * (line - 1) + source)  # so that a traceback names the line of the page
     command = [sys.executable, "-W", "error", str(program)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(Path(penstock.__file__).parents[1])}
+    environment.pop("PENSTOCK_URL", None)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, f"{page}.md: {done.stderr}"
 
 
