@@ -112,15 +112,18 @@ async def test_a_process_lives_as_long_as_its_holder(place: Place, app: Penstock
 
 
 async def test_a_bad_task_is_finished_by_hand(app: Penstock) -> None:
-    """A process can fail its task, which comes back at once, or end it for good (WQ-13, WQ-D13)."""
+    """A process can fail its task, which is the next one again, until its last attempt (WQ-13, WQ-D3, WQ-D13)."""
     queue = app.queue("q")
     await queue.enqueue("bad", id="a", max_attempts=2)
+    await queue.enqueue("good", id="b")
     [process] = await queue.reserve()
     await process.fail("no use")
     [process] = await queue.reserve()
-    assert (process.attempt, process.retries) == (2, 1)
+    assert (process.id, process.attempt, process.retries) == ("a", 2, 1)
     assert await process.fail("no use") is State.FAILED
-    assert await queue.reserve() == []
+    [process] = await queue.reserve()
+    assert process.id == "b"
+    await process.complete()
 
 
 async def test_all_equal_tasks_are_cancelled(app: Penstock) -> None:
@@ -131,7 +134,7 @@ async def test_all_equal_tasks_are_cancelled(app: Penstock) -> None:
     for id, task in (("held", "bad"), ("1", "good"), ("2", "bad"), ("3", "bad")):
         await queue.enqueue(task, id=id)
     [held] = await queue.reserve()
-    found = await queue.cancel_matching("bad", running="signal")
+    found = await queue.cancel_matching("bad")
     assert sorted(found) == ["2", "3", "held"]
     await held.extend()
     assert held.cancelled
