@@ -61,7 +61,7 @@ class Penstock:
             url = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
             storage = connect_counted(url, namespace=check_name(namespace, "namespace"), clock=clock)
         app = App(
-            storage=storage, namespace=namespace, preset=preset, serde=serde, result_serde=result_serde,
+            storage, url, namespace=namespace, preset=preset, serde=serde, result_serde=result_serde,
             max_payload=max_payload, clock=clock,
         )  # fmt: skip
         self._app = app

@@ -41,22 +41,22 @@ class Options(TypedDict):
 class App(AsyncPenstock):
     """An async app that can be had again on another storage object, with all that was declared."""
 
-    def __init__(self, url: str | None = None, **given: Any) -> None:
-        super().__init__(url, **given)
-        given.pop("storage", None)
+    def __init__(self, storage: Storage, place: str | None, **given: Any) -> None:
+        super().__init__(storage=storage, **given)
+        self._url = place
         self._given = given
 
     @classmethod
     def twin(cls, app: App, storage: Storage, listeners: Listeners) -> Self:
         """The same app on another storage."""
-        twin = cls(storage=storage, **app._given)
+        twin = cls(storage, app._url, **app._given)
         twin._share(app, listeners)
         return twin
 
     def again(self, storage: Storage) -> None:
         """Begin anew on another storage, as if never opened."""
         before = copy.copy(self)
-        App.__init__(self, storage=storage, **self._given)
+        App.__init__(self, storage, self._url, **self._given)
         self._share(before, before.listeners)
         self._queues = before._queues
 
@@ -68,8 +68,8 @@ class App(AsyncPenstock):
 class Direct(App):
     """An app for many threads without a loop: its coroutines never suspend."""
 
-    def __init__(self, url: str | None = None, **given: Any) -> None:
-        super().__init__(url, **given)
+    def __init__(self, storage: Storage, place: str | None, **given: Any) -> None:
+        super().__init__(storage, place, **given)
         self._mutex = threading.Lock()
         #: What must be done before: a database in memory is there only while somebody else has it open.
         self.first: Callable[[], None] = lambda: None

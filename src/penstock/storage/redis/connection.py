@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
@@ -25,6 +25,7 @@ from redis.exceptions import (
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
+    RedisClusterException,
     RedisError,
     ResponseError,
     TimeoutError,
@@ -46,6 +47,9 @@ _UNAVAILABLE = (
 
 #: Words at the start of an error reply that mean "not now" rather than "wrong".
 _NOT_NOW = ("LOADING", "READONLY", "OOM", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF", "BUSY")
+
+#: A Cluster's client that finds no node says so in an exception that may mean anything.
+_UNREACHED = "cannot be connected"
 
 #: Each call under way has a connection of its own; so many calls go out at once, the rest wait here.
 #: Waiters are not limited: each idle worker of a process has one.
@@ -205,7 +209,7 @@ class Connection:
         text = f"{type(error).__name__}: {error}"
         if isinstance(error, ResponseError) and str(error).startswith(_NOT_NOW):
             return StorageUnavailable(f"{self.where} cannot take this now: {error}")
-        if isinstance(error, _UNAVAILABLE):
+        if isinstance(error, _UNAVAILABLE) or (isinstance(error, RedisClusterException) and _UNREACHED in str(error)):
             return StorageUnavailable(f"cannot reach {self.where}: {text}")
         if isinstance(error, RedisError):
             return StorageError(f"{self.where} answered with an error: {text}")
@@ -234,7 +238,7 @@ def client_of(url: str, kit: Kit, *, blocking: bool = False) -> Any:
     if parts.scheme in _PLAIN_SCHEMES:
         options |= {"socket_timeout": None if blocking else 30, "health_check_interval": 0}
         options["max_connections"] = _MANY
-        return kit.redis.from_url(urlunsplit(parts._replace(scheme=_PLAIN_SCHEMES[parts.scheme])), **options)
+        return kit.redis.from_url(_PLAIN_SCHEMES[parts.scheme] + url[len(parts.scheme) :], **options)
     query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
     login: dict[str, Any] = {"username": _unquoted(parts.username), "password": _unquoted(parts.password)}
     if query.get("tls") in ("1", "true"):

@@ -11,6 +11,7 @@ import secrets
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, TypeVar, get_args
@@ -46,6 +47,10 @@ Op = tuple[Callable[[Tx], Any], bool]
 #: Connections of a parent process: closing them in a child would drop the parent's locks.
 _inherited: list[sqlite3.Connection] = []
 
+#: Every engine of this process, and those that stand still while it forks.
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+_still: list[Engine] = []
+
 
 class Engine:
     """One database file (or a private one in memory) and everything that one process does with it."""
@@ -69,6 +74,7 @@ class Engine:
         self._db: sqlite3.Connection | None = None
         self._pid = 0
         self._lock = threading.RLock()
+        _engines.add(self)
 
     # connection ----------------------------------------------------------------------------------
 
@@ -84,6 +90,20 @@ class Engine:
         """In a child process: a lock that the parent's threads held is nobody's here."""
         self._lock = threading.RLock()
         self.address = f"none:{secrets.token_hex(8)}"
+
+    def stand_still(self) -> None:
+        """Before a fork: no transaction is under way, and no child inherits a file that is open.
+
+        SQLite keeps account of a file's locks per process; in a child that account would be the
+        parent's, and name locks that the child does not have.
+        """
+        self._lock.acquire()
+        if not self.memory:
+            self.close()
+
+    def go_on(self) -> None:
+        """After a fork, in parent and child."""
+        self._lock.release()
 
     def close(self) -> None:
         """Let go of the connection. Idempotent."""
@@ -222,6 +242,20 @@ class Engine:
                     _, wakes = self._patiently(partial(self._transact, again))
                 except (sqlite3.Error, PenstockError):
                     return  # a hint only: whoever waits looks for itself before long
+
+
+def _before_fork() -> None:
+    for engine in list(_engines):
+        engine.stand_still()
+        _still.append(engine)
+
+
+def _after_fork() -> None:
+    while _still:
+        _still.pop().go_on()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 def _create(path: str) -> None:

@@ -1,0 +1,72 @@
+"""The sync surface is the async one: same names, same parameters."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import calls, feed, reservation, sync
+
+#: What queues, workers and keepers need of the async object, and no user of the sync one.
+INNER = {
+    "Penstock": {"blocking_storage", "codec", "new_job", "opened", "options", "payload_type", "tell"},
+    "Reservation": {"busy", "claim", "held", "note", "settlement"},
+    "EventStream": {"aclose"},
+}
+
+PAIRS = [
+    (penstock.Penstock, sync.Penstock),
+    (penstock.Queue, sync.Queue),
+    (reservation.Reservation, sync.Reservation),
+    (calls.TaskCall, sync.TaskCall),
+    (calls.Task, sync.Task),
+    (feed.EventStream, sync.EventStream),
+]
+
+
+def members(cls: type) -> dict[str, Any]:
+    return {name: value for name, value in inspect.getmembers(cls) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(("other", "ours"), PAIRS, ids=lambda cls: cls.__name__)
+def test_every_public_member_is_there(other: type, ours: type) -> None:
+    """Every method and property of the async class is on the sync one, and is no coroutine there."""
+    missing = set(members(other)) - set(members(ours)) - INNER.get(other.__name__, set())
+    assert not missing
+    assert not [name for name, value in members(ours).items() if inspect.iscoroutinefunction(value)]
+
+
+@pytest.mark.parametrize(("other", "ours"), PAIRS, ids=lambda cls: cls.__name__)
+def test_parameters_are_the_same(other: type, ours: type) -> None:
+    """Every method takes the parameters of its async twin, with the same kinds, defaults and annotations."""
+    names = sorted(set(members(other)) & set(members(ours)))
+    for name in names:
+        theirs, mine = members(other)[name], members(ours)[name]
+        if not inspect.isfunction(theirs):
+            continue
+        expected, got = inspect.signature(theirs), inspect.signature(mine)
+        assert _plain(got) == _plain(expected), name
+
+
+@pytest.mark.parametrize(("other", "ours"), PAIRS, ids=lambda cls: cls.__name__)
+def test_docstrings(other: type, ours: type) -> None:
+    """Every public member of the sync classes has a docstring of its own, for help() and editors."""
+    own = {name: value for name, value in vars(ours).items() if not name.startswith("_")}
+    assert ours.__doc__
+    assert not [name for name, value in own.items() if not (getattr(value, "__doc__", "") or "").strip()]
+
+
+def test_the_app_takes_the_same_arguments() -> None:
+    """A sync app is made with the arguments of an async one."""
+    assert inspect.signature(sync.Penstock).parameters == inspect.signature(penstock.Penstock).parameters
+
+
+def _plain(signature: inspect.Signature) -> list[tuple[str, Any, Any, str]]:
+    """Parameters to compare; an async iterable has no place among the sync ones."""
+    return [
+        (each.name, each.kind, each.default, str(each.annotation).partition(" | AsyncIterable")[0])
+        for each in signature.parameters.values()
+    ]
