@@ -28,7 +28,9 @@ from penstock.events import Event
 from penstock.job import State, Update
 from penstock.outcome import Outcome
 from penstock.policy import HandlerOptions
+from penstock.presence import WorkerInfo
 from penstock.queue import Queue
+from penstock.reservation import Reservation
 from penstock.run import Failure, Job, Progress
 from penstock.sealed import Encrypted, Signed
 from penstock.serde import Serde
@@ -62,6 +64,7 @@ __all__ = [
     "PermanentError",
     "Progress",
     "Queue",
+    "Reservation",
     "Retry",
     "RunTimeout",
     "Serde",
@@ -74,5 +77,6 @@ __all__ = [
     "Update",
     "VersionMismatch",
     "Worker",
+    "WorkerInfo",
     "__version__",
 ]

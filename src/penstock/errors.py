@@ -152,6 +152,7 @@ class JobError(msgspec.Struct, frozen=True, array_like=True):
         return cls(type(error).__name__, _message(error), kind, text)
 
     def encode(self) -> bytes:
+        """Its stored form."""
         return _encode(self)
 
     @classmethod

@@ -78,6 +78,7 @@ class Update(msgspec.Struct, frozen=True):
 
     @property
     def resets(self) -> bool:
+        """Whether the job's counts start again."""
         return self.payload if self.reset_counts is None else self.reset_counts
 
 

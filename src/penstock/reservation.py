@@ -69,10 +69,12 @@ class Reservation(JobInfo):
 
     @property
     def claim(self) -> Claim:
+        """The claim behind it."""
         return self._claim
 
     @property
     def held(self) -> Held:
+        """The claim as a renewal names it."""
         return Held(self.queue, self.id, self.fence)
 
     async def complete(self, result: Any = None) -> State:
@@ -134,6 +136,7 @@ class Reservation(JobInfo):
         self._settled, self._state = settled, state
 
     def settlement(self, end: Ended) -> Settlement:
+        """The settlement that ends this run so."""
         return Settlement(self.queue, self.id, self.fence, end)
 
     def _check(self, wanted: tuple[object, ...] | None) -> State | None:

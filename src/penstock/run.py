@@ -32,6 +32,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
             raise TypeError(f"message must be a str, not {type(self.message).__name__}")
 
     def encode(self) -> bytes:
+        """Its stored form."""
         return _encode(self)
 
     @classmethod
@@ -78,14 +79,17 @@ class JobInfo:
 
     @property
     def id(self) -> str:
+        """The job's id."""
         return self._claim.id
 
     @property
     def queue(self) -> str:
+        """The name of its queue."""
         return self._claim.queue
 
     @property
     def group(self) -> str | None:
+        """The lane it runs in, or None."""
         return self._claim.group
 
     @property
@@ -95,26 +99,32 @@ class JobInfo:
 
     @property
     def retries(self) -> int:
+        """How many runs failed before this one."""
         return self._claim.retries
 
     @property
     def stalls(self) -> int:
+        """How many runs were lost before this one."""
         return self._claim.stalls
 
     @property
     def timeouts(self) -> int:
+        """How many runs took too long before this one."""
         return self._claim.timeouts
 
     @property
     def created_at(self) -> datetime:
+        """When it was accepted."""
         return as_datetime(self._claim.created)
 
     @property
     def run_at(self) -> datetime:
+        """When it was due."""
         return as_datetime(self._claim.run_at)
 
     @property
     def headers(self) -> dict[str, str]:
+        """What was sent beside the payload, text to text."""
         return decode_headers(self._claim.headers)
 
     @property

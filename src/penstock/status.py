@@ -51,6 +51,7 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, id: str, answer: Withdrawn) -> Cancelled:
+        """A storage's answer as the user sees it."""
         return cls(id=id, status=CancelStatus(answer.status), running=answer.running)
 
     def __bool__(self) -> bool:
