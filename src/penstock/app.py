@@ -26,7 +26,7 @@ from penstock.queue import Queue, QueueHost
 from penstock.run import Failure, FailureSerde
 from penstock.serde import Codec, Serde, check_type, resolve_serde
 from penstock.status import Cancelled, Enqueued
-from penstock.storage import connect
+from penstock.storage import connect, connect_blocking
 from penstock.storage.base import CancelMode, Note, Storage
 from penstock.task import Handler
 from penstock.waiting import Waiting
@@ -79,8 +79,9 @@ class Penstock:
         self._queues: dict[str, Queue] = {}
         self._opening = asyncio.Lock()
         self._open = False
+        self._url: str | None = None
         if storage is None:
-            url = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
+            self._url = url = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
             storage = connect(url, namespace=namespace, clock=clock)
         self.storage: Storage = storage
         self.waiting = Waiting(storage)
@@ -283,6 +284,13 @@ class Penstock:
         """What the payloads of a queue are decoded to: the annotation of its handler, if that is known here."""
         handler = self.handlers.get(queue)
         return Any if handler is None or not handler.loaded else handler.signature.payload
+
+    def blocking_storage(self) -> Storage | None:
+        """The same place for a thread without an event loop; None when the storage was given as an object."""
+        if self._url is None:
+            return None
+        clock = None if isinstance(self.clock, SystemClock) else self.clock
+        return connect_blocking(self._url, self.storage, namespace=self.namespace, clock=clock)
 
     def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob:
         """A job to be put later, checked and encoded now."""

@@ -282,6 +282,10 @@ class Storage(Protocol):
         """Sleep until a job may have ended or `timeout` seconds have passed."""
         ...
 
+    async def wait_cancel(self, worker: str, timeout: float) -> bool:
+        """Sleep until a run of this worker may have been asked to end or `timeout` seconds have passed."""
+        ...
+
     def events(self, queue: str | None = None) -> AsyncIterator[Note]:
         """What happens in the storage from now on, whoever causes it."""
         ...

@@ -24,7 +24,7 @@ from penstock.worker.host import Host
 from penstock.worker.loop import Loop
 from penstock.worker.pool import Member
 from penstock.worker.settle import Settler
-from penstock.worker.shift import first_of
+from penstock.worker.shift import EAR, first_of
 from penstock.worker.trouble import Trouble
 from penstock.worker.upkeep import Upkeep
 
@@ -63,6 +63,7 @@ class Crew:
         self._renewing = Loop("leases", self._renewals.step, self._trouble.failed, longest=settings.lease / 6)
         self._watching = Loop("watch", self._watch, self._trouble.failed)
         self._keeping = Loop("upkeep", self._upkeep.step, self._trouble.failed)
+        self._hearing = Loop("cancels", self._listen, self._trouble.failed, self._hear)
         self._settler.wake = self._settling.wake
         self._change = asyncio.Event()
         self._finishing = False
@@ -79,7 +80,7 @@ class Crew:
     async def start(self) -> None:
         """Start the children, and return when all of them work."""
         await self._upkeep.step()
-        for loop in (self._settling, self._burying, self._renewing, self._watching, self._keeping):
+        for loop in (self._settling, self._burying, self._renewing, self._watching, self._keeping, self._hearing):
             loop.mended = self._trouble.mended
             loop.start()
         for seat in range(self._settings.seats):
@@ -153,7 +154,7 @@ class Crew:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.lease):
                 await self._nothing_pending()
-        for loop in (self._keeping, self._renewing, self._watching, self._burying, self._settling):
+        for loop in (self._hearing, self._keeping, self._renewing, self._watching, self._burying, self._settling):
             await loop.stop()
         with contextlib.suppress(StorageError):
             await self._upkeep.leave()
@@ -203,6 +204,14 @@ class Crew:
         if self._settings.drain and self._is_drained():
             self.drained.set()
         return SWEEP
+
+    async def _listen(self) -> float | None:
+        return EAR
+
+    async def _hear(self, seconds: float) -> None:
+        """A renewal tells which run somebody wants to end."""
+        if await self._host.storage.wait_cancel(self._worker, seconds):
+            self._renewing.wake()
 
     def _judge(self, hand: Hand, now: float) -> None:
         """A run that does not end costs its process: it is drained of the innocent and ended."""

@@ -41,6 +41,10 @@ class Leases:
         #: Called with the time at which the next lease ends unless it is confirmed.
         self.watch: Callable[[float], None] = lambda _: None
 
+    def __bool__(self) -> bool:
+        """Whether anything is held."""
+        return bool(self._held)
+
     def hold(self, run: Run, asked: float) -> None:
         """Keep the claims of a run; `asked` is when the storage was asked for them."""
         for member in run.members:

@@ -31,6 +31,10 @@ __all__ = ["Shift", "Working", "first_of"]
 DRAIN_POLL = 1.0
 
 
+#: How long (seconds) one wait for requests to cancel is.
+EAR = 30.0
+
+
 class Working(Protocol):
     """A stretch of work: a `Shift` in this process, or the `Crew` of a supervisor."""
 
@@ -67,6 +71,7 @@ class Shift:
         self._renewing = Loop("leases", self._leases.step, self._trouble.failed, longest=lease / 6)
         self._watching = Loop("watch", self._watch, self._trouble.failed)
         self._keeping = Loop("upkeep", self._upkeep.step, self._trouble.failed)
+        self._hearing = Loop("cancels", self._listen, self._trouble.failed, self._hear)
         self._settler.wake = self._settling.wake
         self._pool.watch = self._leases.watch = self._watching.wake_by
         self._heart: Heart | None = None
@@ -95,7 +100,7 @@ class Shift:
         return Heart(self._leases, self._worker, self._host.blocking_storage)
 
     def _loops(self) -> list[Loop]:
-        return [self._settling, self._renewing, self._watching, self._keeping, self._claiming]
+        return [self._settling, self._renewing, self._watching, self._keeping, self._hearing, self._claiming]
 
     async def drain(self, scheduled: bool) -> None:
         """Claim and run until `drained` is set: nothing due, nothing running, and nothing later if asked for."""
@@ -109,7 +114,7 @@ class Shift:
         await self._claiming.stop()
         await first_of(self._pool.wait_empty(), self.hurry.wait())
         await self.release()
-        for loop in (self._keeping, self._renewing, self._watching, self._settling):
+        for loop in (self._hearing, self._keeping, self._renewing, self._watching, self._settling):
             await loop.stop()
         if self._heart is not None:
             await self._heart.stop()
@@ -160,9 +165,18 @@ class Shift:
         due = min(self._pool.sweep(now), self._leases.fence(now))
         return None if due == math.inf else max(due - now, 0.0)
 
+    async def _listen(self) -> float | None:
+        """Somebody may want a run to end, as long as there are any."""
+        return EAR if self._leases else None
+
+    async def _hear(self, seconds: float) -> None:
+        if await self._host.storage.wait_cancel(self._worker, seconds):
+            self._renewing.wake()
+
     def _begin(self, handler: Handler, claims: Sequence[Claim], units: int, asked: float) -> None:
         run = Run(handler, [Member(claim, handler.options, self._desk) for claim in claims], units)
         self._leases.hold(run, asked)
+        self._hearing.wake_by(asked + 2 * EAR)
         if self._claimer.stopping:
             self._settler.add(run, [Released()] * len(claims))
             return

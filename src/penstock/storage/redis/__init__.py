@@ -30,6 +30,7 @@ from penstock.storage.base import (
     WorkerRecord,
 )
 from penstock.storage.redis.connection import Connection
+from penstock.storage.redis.families import Families
 from penstock.storage.redis.feeds import Feeds
 from penstock.storage.redis.keys import SCHEMA_VERSION, Keys
 from penstock.storage.redis.pages import Cursor, read_cursor
@@ -65,7 +66,7 @@ class RedisStorage:
         self._keys = Keys(namespace, cluster=self._connection.cluster)
         self._feeds = Feeds(self._connection, self._keys, self._wait_done)
         self._puts = Puts(self._put_now)
-        self._families: dict[str, float] = {}
+        self._families = Families(self._connection, self._keys)
 
     def __repr__(self) -> str:
         return f"RedisStorage({self._connection.where!r}, namespace={self._keys.namespace!r})"
@@ -115,17 +116,18 @@ class RedisStorage:
 
     async def _put_now(self, queue: str, entries: list[list[Any]], blobs: list[bytes], *, fresh: bool) -> list[Put]:
         """Store the jobs of one queue; only freshly made ids can be sent again after a broken connection."""
-        if self._keys.cluster:
-            await self._register(family_of(queue))
+        await self._families.add(queue)
         try:
-            answers = await self._run("put", queue, pack(entries), *blobs, repeat=False)
+            created, answers = await self._run("put", queue, pack(entries), *blobs, repeat=False)
         except StorageUnavailable:
             if not fresh:
                 raise
             # Whatever got through the first time is found by its id, which nobody else can have.
             again = [[entry[0], entry[1] & ~64, *entry[2:]] for entry in entries]
-            answers = await self._run("put", queue, pack(again), *blobs)
+            created, answers = await self._run("put", queue, pack(again), *blobs)
             return [self._read_put(a, own=True) for a in answers]
+        if created:
+            await self._families.add(queue, created=True)
         return [_QUEUED if a == 1 else self._read_put(a) for a in answers]
 
     @staticmethod
@@ -242,17 +244,17 @@ class RedisStorage:
         names = list(dict.fromkeys(queues))
         calls = [self._call("purge", name, (min(limit, MAX_BATCH),)) for name in names]
         count = sum(await self._connection.run_many(calls, repeat=True)) if calls else 0
-        await self._unregister(names)
+        await self._families.drop_empty(names)
         return count
 
     async def set_paused(self, queue: str, paused: bool) -> bool:
-        if paused and self._keys.cluster:
-            await self._register(family_of(queue))
+        if paused:
+            await self._families.add(queue, created=True)
         return await self._run("set_paused", queue, int(paused), repeat=False) == 1
 
     async def delete_queue(self, queue: str) -> int:
         count = int(await self._run("delete_queue", queue, repeat=False))
-        await self._unregister([queue])
+        await self._families.drop_empty([queue])
         return count
 
     async def set_ttl(self, queue: str, id: str, ttl: int | None) -> bool:
@@ -311,11 +313,8 @@ class RedisStorage:
         return None if since is None else int(since)
 
     async def queues(self) -> list[str]:
-        families = [""]
-        if self._keys.cluster:
-            families = [name.decode() for name in await self._connection.command("SMEMBERS", self._keys.families)]
         found: list[str] = []
-        for family in families:
+        for family in await self._families.all():
             for name in await self._connection.command("SMEMBERS", self._keys.names(family)):
                 numbers = await self._run("counts", name.decode())
                 if any(numbers[:8]) or numbers[8] is not None:
@@ -345,6 +344,9 @@ class RedisStorage:
     async def _wait_done(self, queue: str, ids: list[str], channel: str) -> list[bool]:
         return [code == 1 for code in await self._run("wait_done", queue, channel, *ids)]
 
+    async def wait_cancel(self, worker: str, timeout: float) -> bool:
+        return await self._feeds.wait_cancel(worker, timeout)
+
     def events(self, queue: str | None = None) -> AsyncIterator[Note]:
         return self._feeds.events(queue)
 
@@ -356,22 +358,6 @@ class RedisStorage:
             return int(self._now())
         seconds, micros = await self._connection.command("TIME")
         return int(seconds) * 1000 + int(micros) // 1000
-
-    async def _register(self, family: str) -> None:
-        """On a Cluster no script can reach a list of families: each client keeps it up, once a minute."""
-        now = time.monotonic()
-        if now - self._families.get(family, -60.0) >= 60.0:
-            await self._connection.command("SADD", self._keys.families, family)
-            self._families[family] = now
-
-    async def _unregister(self, queues: Sequence[str]) -> None:
-        """Forget families without a queue. Should a queue appear meanwhile, its client says so within a minute."""
-        if not self._keys.cluster:
-            return
-        for family in {family_of(queue) for queue in queues}:
-            if not await self._connection.command("SCARD", self._keys.names(family)):
-                await self._connection.command("SREM", self._keys.families, family)
-                self._families.pop(family, None)
 
 
 def _by_queue(items: Sequence[Any]) -> list[tuple[str, list[int]]]:

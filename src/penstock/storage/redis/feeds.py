@@ -29,7 +29,9 @@ _RECHECK = 5.0
 class Feeds:
     """The waiting side of a `RedisStorage`; opens its connections when first used."""
 
-    def __init__(self, connection: Connection, keys: Keys, ask: Callable[[str, str, str], Awaitable[bool]]) -> None:
+    def __init__(
+        self, connection: Connection, keys: Keys, ask: Callable[[str, list[str], str], Awaitable[list[bool]]]
+    ) -> None:
         self._connection = connection
         self._keys = keys
         self._asks = Merged(lambda queue, ids: ask(queue, ids, self._channel), MAX_BATCH)
@@ -37,6 +39,7 @@ class Feeds:
         self._waiters: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
         self._listener: asyncio.Task[None] | None = None
         self._listening = asyncio.Event()
+        self._ears: dict[str, _Ear] = {}
 
     async def close(self) -> None:
         listener, self._listener = self._listener, None
@@ -44,12 +47,14 @@ class Feeds:
             listener.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await listener
+        ears, self._ears = self._ears, {}
+        for ear in ears.values():
+            await ear.close()
         self._wake_all()
-
-    # work ------------------------------------------------------------------------------------------
         self._listening.set()  # whoever waits for the listener goes on, and finds out
         await self._asks.close()
-        await self._asks.close()
+
+    # work ------------------------------------------------------------------------------------------
 
     async def wait_work(self, queues: Sequence[str], timeout: float) -> bool:
         """Block on the wake lists of the queues: of all at once, or family by family on a Cluster."""
@@ -102,8 +107,8 @@ class Feeds:
 
     async def _listen(self) -> None:
         if self._listener is None or self._listener.done():
-            self._listening.clear()
             _ = self._connection.client  # an error when the storage is not open
+            self._listening.clear()
             self._listener = asyncio.create_task(self._hear(), name="penstock-redis-done")
         await self._listening.wait()
 
@@ -150,6 +155,23 @@ class Feeds:
                 await pubsub.aclose()
                 await close(client)
 
+    # cancels ---------------------------------------------------------------------------------------
+
+    async def wait_cancel(self, worker: str, timeout: float) -> bool:
+        """Wait for a word on the worker's channel; what is said between two waits is heard by the second."""
+        ear = self._ears.get(worker)
+        if ear is None:
+            _ = self._connection.client  # an error when the storage is not open
+            channel = self._keys.cancel(worker)
+            ear = self._ears[worker] = _Ear(lambda: self._subscribed(channel))
+        try:
+            async with asyncio.timeout(timeout):
+                await ear.heard.wait()
+        except TimeoutError:
+            return False
+        ear.heard.clear()
+        return True
+
     # events ----------------------------------------------------------------------------------------
 
     async def events(self, queue: str | None = None) -> AsyncGenerator[Note]:
@@ -195,6 +217,34 @@ class Feeds:
             return [self._keys.ears("")]
         families = await self._connection.command("SMEMBERS", self._keys.families)
         return [self._keys.ears(name) for name in {"workers", *(family.decode() for family in families)}]
+
+
+class _Ear:
+    """Listens to one channel until closed; after a broken connection there may have been something."""
+
+    def __init__(self, subscribed: Callable[[], contextlib.AbstractAsyncContextManager[Any]]) -> None:
+        self._subscribed = subscribed
+        self.heard = asyncio.Event()
+        self._task = asyncio.create_task(self._listen(), name="penstock-redis-cancels")
+
+    async def close(self) -> None:
+        """Stop listening, and let who waits look."""
+        self.heard.set()
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                async with self._subscribed() as pubsub:
+                    while True:
+                        message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=None)
+                        if message is not None:
+                            self.heard.set()
+            except (RedisError, OSError, StorageError):
+                await asyncio.sleep(random.uniform(0.05, 0.3))
+                self.heard.set()
 
 
 @contextlib.asynccontextmanager

@@ -83,6 +83,10 @@ class Keys:
         """A set of the names of the queues there are (of a family, on a Cluster)."""
         return f"{self._family(family)}:names" if self.cluster else f"{self.namespace}:names"
 
+    def cancel(self, worker: str) -> str:
+        """The channel on which a worker hears that somebody asked a run of its to end; as cancel.lua spells it."""
+        return f"{self.namespace}:cancel:{worker}"
+
     def done(self, client: str) -> str:
         """The channel on which a client hears that a job it waits for has ended."""
         return f"{self.namespace}:done:{client}"

@@ -220,6 +220,10 @@ class SqliteStorage:
         """Sleep until a job may have ended or `timeout` seconds have passed."""
         return await self._waiting().done(queue, id, timeout)
 
+    async def wait_cancel(self, worker: str, timeout: float) -> bool:
+        """Sleep until a run of this worker may have been asked to end or `timeout` seconds have passed."""
+        return await self._waiting().cancel(worker, timeout)
+
     def events(self, queue: str | None = None) -> AsyncIterator[Note]:
         """What happens in the storage from this call on, whoever causes it.
 

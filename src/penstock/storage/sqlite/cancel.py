@@ -51,4 +51,5 @@ def _ask(tx: Tx, queue: Queue, job: Job, running: CancelMode, ttl: int | None) -
     job.cancel, job.cancel_ttl = max(running, asked, key=CANCEL_MODES.index), ttl
     tx.do("job_save", *job.values())
     if running != "forget":
+        tx.ended.append(("", job.worker))
         tx.note("cancel_requested", queue, job.id, job.attempts, job.worker)

@@ -8,8 +8,8 @@ from typing import Any
 from penstock.storage.sqlite.tx import Tx, Wake
 
 __all__ = [
-    "forget_process", "hear", "is_done", "is_idle", "is_ready", "leave_done", "leave_idle", "listen", "listen_end",
-    "rewake", "wait_idle", "watch_done",
+    "forget_process", "hear", "is_cancelled", "is_done", "is_idle", "is_ready", "leave_done", "leave_idle", "listen",
+    "listen_end", "rewake", "wait_idle", "watch_cancel", "watch_done",
 ]  # fmt: skip
 
 #: A listener that was not heard of for so long (ms of real time) is gone.
@@ -70,6 +70,17 @@ def watch_done(tx: Tx, name: str, id: str, waiter: str, path: str, timeout: int)
         return True
     tx.do("wait_add", tx.namespace, name, id, waiter, path, tx.wall + timeout + GRACE_MS)
     return False
+
+
+def watch_cancel(tx: Tx, worker: str, waiter: str, path: str, timeout: int) -> bool:
+    """Wait for a request to cancel a run of a worker; the empty name is no queue's, so it is free for this."""
+    tx.do("wait_add", tx.namespace, "", worker, waiter, path, tx.wall + timeout + GRACE_MS)
+    return False
+
+
+def is_cancelled(tx: Tx, worker: str) -> bool:
+    """Whether somebody has woken all who waited for a request to a worker."""
+    return not tx.waited("", worker)
 
 
 def leave_done(tx: Tx, waiter: str) -> bool:

@@ -127,6 +127,16 @@ class Waiters:
             lambda tx, waiter, looks: hints.leave_done(tx, waiter),
         )
 
+    async def cancel(self, worker: str, timeout: float) -> bool:
+        """Sleep until a run of a worker may have been asked to end."""
+        path, span = self._path, round(timeout * 1000)
+        return await self._wait(
+            timeout,
+            lambda tx, waiter: hints.watch_cancel(tx, worker, waiter, path(), span),
+            lambda tx, waiter: hints.is_cancelled(tx, worker),
+            lambda tx, waiter, looks: hints.leave_done(tx, waiter),
+        )
+
     def _path(self) -> str:
         return self._engine.address
 

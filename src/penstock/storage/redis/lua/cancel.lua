@@ -16,6 +16,7 @@ local function cancel_run(id, held)
     if mode > 1 then
       local j = parse(call('HGET', q.jobs, id))
       note('cancel_requested', q, id, j and j.attempts + 1 or 0, worker)
+      call('PUBLISH', string.match(q.prefix, '^[^:]*') .. ':cancel:' .. worker, '')
     end
   end
   run.successor = false

@@ -2,7 +2,7 @@
 -- uses: moves
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds completed failed cancelled meta waits wake
 -- args: entries (msgpack: a list of asked-for jobs, see read_entry) blobs...
--- gives: a list of 1 (queued) or {status, state, result?}
+-- gives: {1 when the queue is new, a list of 1 (queued) or {status, state, result?}}
 local q = queue_at(ARGV[2], ARGV[3])
 local entries = cmsgpack.unpack(ARGV[4])
 local gives, mine = {}, {}
@@ -111,4 +111,4 @@ for i, e in ipairs(entries) do
   end
 end
 flush()
-return gives
+return { seq == 0 and 1 or 0, gives }

@@ -1,0 +1,48 @@
+"""On a Cluster no script can reach a list of families, which has a slot of its own: the clients keep it up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from penstock.job import family_of
+from penstock.storage.redis.connection import Connection
+from penstock.storage.redis.keys import Keys
+
+__all__ = ["Families"]
+
+#: A client says once in so many seconds that a family it puts to is there.
+_AGAIN = 60.0
+
+
+class Families:
+    """The families that hold queues. Without a Cluster there is one list of queues, and nothing to keep up."""
+
+    def __init__(self, connection: Connection, keys: Keys) -> None:
+        self._connection = connection
+        self._keys = keys
+        self._said: dict[str, float] = {}
+
+    async def all(self) -> list[str]:
+        """The families there are; one without a name stands for all of them where there is no Cluster."""
+        if not self._keys.cluster:
+            return [""]
+        return [name.decode() for name in await self._connection.command("SMEMBERS", self._keys.families)]
+
+    async def add(self, queue: str, *, created: bool = False) -> None:
+        """Say that a queue's family is there; at once when the queue has just been created."""
+        if not self._keys.cluster:
+            return
+        family, now = family_of(queue), time.monotonic()
+        if created or now - self._said.get(family, -_AGAIN) >= _AGAIN:
+            await self._connection.command("SADD", self._keys.families, family)
+            self._said[family] = now
+
+    async def drop_empty(self, queues: Iterable[str]) -> None:
+        """Forget families without a queue. Should one appear meanwhile, its client says so within a minute."""
+        if not self._keys.cluster:
+            return
+        for family in {family_of(queue) for queue in queues}:
+            if not await self._connection.command("SCARD", self._keys.names(family)):
+                await self._connection.command("SREM", self._keys.families, family)
+                self._said.pop(family, None)
