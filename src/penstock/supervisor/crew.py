@@ -20,11 +20,12 @@ from penstock.supervisor.hand import Hand, Stage
 from penstock.supervisor.renewal import Renewals
 from penstock.supervisor.settings import Settings
 from penstock.task import Handler
+from penstock.worker.ears import EAR, hear
 from penstock.worker.host import Host
 from penstock.worker.loop import Loop
 from penstock.worker.pool import Member
 from penstock.worker.settle import Settler
-from penstock.worker.shift import EAR, first_of
+from penstock.worker.shift import first_of
 from penstock.worker.trouble import Trouble
 from penstock.worker.upkeep import Upkeep
 
@@ -210,7 +211,7 @@ class Crew:
 
     async def _hear(self, seconds: float) -> None:
         """A renewal tells which run somebody wants to end."""
-        if await self._host.storage.wait_cancel(self._worker, seconds):
+        if await hear(self._host, self._worker, seconds):
             self._renewing.wake()
 
     def _judge(self, hand: Hand, now: float) -> None:

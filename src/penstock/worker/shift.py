@@ -14,6 +14,7 @@ from penstock.outcome import Outcome, Released
 from penstock.task import Handler
 from penstock.worker.claim import Claimer
 from penstock.worker.desk import WorkerDesk
+from penstock.worker.ears import EAR, hear
 from penstock.worker.execute import Executor
 from penstock.worker.heart import Heart
 from penstock.worker.host import Host
@@ -29,10 +30,6 @@ __all__ = ["Shift", "Working", "first_of"]
 
 #: A drain that waits for later jobs looks so often (seconds) whether others have run them.
 DRAIN_POLL = 1.0
-
-
-#: How long (seconds) one wait for requests to cancel is.
-EAR = 30.0
 
 
 class Working(Protocol):
@@ -170,7 +167,7 @@ class Shift:
         return EAR if self._leases else None
 
     async def _hear(self, seconds: float) -> None:
-        if await self._host.storage.wait_cancel(self._worker, seconds):
+        if await hear(self._host, self._worker, seconds):
             self._renewing.wake()
 
     def _begin(self, handler: Handler, claims: Sequence[Claim], units: int, asked: float) -> None:
