@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Literal, cast
 
@@ -117,23 +116,22 @@ class RedisStorage:
     async def _put_now(self, queue: str, entries: list[list[Any]], blobs: list[bytes], *, fresh: bool) -> list[Put]:
         """Store the jobs of one queue; only freshly made ids can be sent again after a broken connection."""
         await self._families.add(queue)
+        again = False
         try:
             created, answers = await self._run("put", queue, pack(entries), *blobs, repeat=False)
         except StorageUnavailable:
             if not fresh:
                 raise
             # Whatever got through the first time is found by its id, which nobody else can have.
-            again = [[entry[0], entry[1] & ~64, *entry[2:]] for entry in entries]
-            created, answers = await self._run("put", queue, pack(again), *blobs)
-            return [self._read_put(a, own=True) for a in answers]
+            again = True
+            known = [[entry[0], entry[1] & ~64, *entry[2:]] for entry in entries]
+            created, answers = await self._run("put", queue, pack(known), *blobs)
         if created:
             await self._families.add(queue, created=True)
-        return [_QUEUED if a == 1 else self._read_put(a) for a in answers]
+        return [_QUEUED if a == 1 else self._read_put(a, own=again) for a in answers]
 
     @staticmethod
-    def _read_put(answer: Any, *, own: bool = False) -> Put:
-        if answer == 1:
-            return _QUEUED
+    def _read_put(answer: Any, *, own: bool) -> Put:
         status, state = PutStatus(answer[0].decode()), State(answer[1].decode())
         if own and status is PutStatus.DUPLICATE and state in (State.QUEUED, State.SCHEDULED):
             status = PutStatus(state.value)
