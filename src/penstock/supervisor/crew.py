@@ -68,6 +68,7 @@ class Crew:
         self._settler.wake = self._settling.wake
         self._change = asyncio.Event()
         self._finishing = False
+        self._closing = asyncio.Event()
         self._failure: str | None = None
         self._next_memory = 0.0
         #: The children that have not looked for work since jobs were given back, with their idle words then.
@@ -116,7 +117,10 @@ class Crew:
         task.add_done_callback(self._hired)
 
     async def _start_hand(self, seat: int, delay: float) -> None:
-        await asyncio.sleep(delay)
+        if delay:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay):
+                    await self._closing.wait()
         if self._finishing:
             return
         settings = dataclasses.replace(self._settings, seat=seat, environment=dict(os.environ))
@@ -140,10 +144,9 @@ class Crew:
     async def finish(self) -> None:
         """Stop claiming, let runs end until `hurry`, give the rest back, record everything, and leave."""
         self._finishing = True
-        for task in self._hiring:
-            task.cancel()
-        if self._hiring:
-            await asyncio.gather(*self._hiring, return_exceptions=True)
+        self._closing.set()
+        if self._hiring:  # a start is never cancelled: nobody would know of the process
+            await asyncio.wait(list(self._hiring))
         for hand in self._hands:
             hand.leave()
         await first_of(self._all_gone(), self.hurry.wait())

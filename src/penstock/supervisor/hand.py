@@ -85,6 +85,7 @@ class Hand:
             await asyncio.to_thread(process.start)
         except BaseException:
             ours.close()
+            self.board.close()
             raise
         finally:
             theirs.close()
