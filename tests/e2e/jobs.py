@@ -46,9 +46,9 @@ async def slow(payload: dict[str, Any], job: Job) -> str:
 
 @app.handler("thread", min_backoff=0.05, timeout=60)
 def thread(payload: dict[str, Any], job: Job) -> str:
-    """Sleeps in a thread."""
+    """Sleeps in a thread; when it is run again, as long as `again` says."""
     note(payload, "begin", job.id, job.attempt)
-    time.sleep(payload.get("seconds", 60))
+    time.sleep(payload["again"] if job.attempt > 1 and "again" in payload else payload.get("seconds", 60))
     note(payload, "end", job.id, job.attempt)
     return "slept"
 

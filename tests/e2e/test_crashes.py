@@ -69,7 +69,7 @@ async def test_children_die_with_their_parent(stage: Stage) -> None:
 
 async def test_a_frozen_worker_kills_its_stale_runs_when_it_goes_on(stage: Stage) -> None:
     """Past its lease the job runs elsewhere; thawed, the old run is dead within a second and reports nothing."""
-    await stage.enqueue("thread", "a", {"seconds": 2})
+    await stage.enqueue("thread", "a", {"seconds": 60, "again": 0.5})
     frozen = stage.worker("--id", "frozen", lease=1)
     stale = int((await stage.line("begin", "a", 1))[-1])
     frozen.signal_group(signal.SIGSTOP)

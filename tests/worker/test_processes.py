@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from typing import Any
 
 import pytest
 
@@ -58,8 +59,10 @@ def test_processes_share_the_concurrency_of_a_handler(n: int, seats: int, shares
 
 def test_limits_of_processes_need_processes() -> None:
     """max_jobs and max_rss say when a child is replaced, so there must be children."""
-    for options in ({"max_jobs": 1}, {"max_rss": 1}):
+    for name in ("max_jobs", "max_rss"):
+        some: dict[str, Any] = {name: 1}
+        none: dict[str, Any] = {name: 0}
         with pytest.raises(ValueError, match="processes"):
-            Worker(Penstock("memory:"), **options)
-        with pytest.raises(ValueError, match=next(iter(options))):
-            Worker(Penstock("memory:"), processes=1, **dict.fromkeys(options, 0))
+            Worker(Penstock("memory:"), **some)
+        with pytest.raises(ValueError, match=name):
+            Worker(Penstock("memory:"), processes=1, **none)
