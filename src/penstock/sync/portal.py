@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, wait
 from typing import Any, TypeVar
 
 from penstock.errors import StorageError
@@ -13,6 +13,9 @@ from penstock.errors import StorageError
 __all__ = ["Closed", "Portal", "drive", "refuse_in_loop"]
 
 T = TypeVar("T")
+
+#: Who waits looks up so often (s): a signal that comes just before the wait is seen only after it.
+SLICE = 0.5
 
 
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -56,6 +59,8 @@ class Portal:
             raise RuntimeError("this is the event loop that would have to answer: await the methods of app.async_app")
         future = self._submit(coroutine, call=True)
         try:
+            while not future.done():
+                wait((future,), timeout=SLICE)
             return future.result()
         except CancelledError:
             raise Closed("the app was closed while this call was under way") from None
