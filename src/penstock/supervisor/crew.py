@@ -266,6 +266,7 @@ class Crew:
         self._hands.remove(hand)
         self._outdated.pop(hand, None)
         slots = hand.board.held()
+        hand.fenced = hand.fenced or (bool(slots) and all(slot.verdict is Verdict.LOSS for slot in slots))
         self._aftermath.add(hand, slots, self._worker)
         self._burying.wake()
         if not self._finishing and not hand.was_leaving:
@@ -278,7 +279,7 @@ class Crew:
         if hand.failure is not None:
             log.error("a child process cannot start: %s", hand.failure)
         elif hand.fenced:
-            log.warning("process %s was ended: its leases were not confirmed in time (%d jobs)", hand.pid, jobs)
+            log.warning("process %s ended: its leases were not confirmed in time (%d jobs)", hand.pid, jobs)
         else:
             log.warning("process %s died (exit code %s) with %d jobs; they go back", hand.pid, code, jobs)
         lived = time.monotonic() - hand.born

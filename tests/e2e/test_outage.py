@@ -1,0 +1,59 @@
+"""A server that is away for a while: nothing stale goes on, and the worker goes on by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Stage, until
+from tests.servers import Server, redis_program
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A Redis of the test's own, because it is going to suffer."""
+    server = Server(redis_program()).start()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def url(server: Server, tmp_path: Path) -> str:
+    return f"redis://{server.address}/0"
+
+
+async def test_a_worker_outlives_an_outage(stage: Stage, server: Server) -> None:
+    """Past the lease the runs are ended; when the server answers again the job is run again, and new ones too."""
+    assert server.process is not None
+    await stage.enqueue("thread", "a", {"seconds": 60, "again": 0.1})
+    worker = stage.worker(lease=1)
+    pid = int((await stage.line("begin", "a", 1))[-1])
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        await until(lambda: "leases were not confirmed in time" in worker.said)
+        await until(lambda: pid not in worker.workers())
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+    status = await stage.state("thread", "a", "completed")
+    assert (status.attempts, status.stalls) == (2, 1)
+    await stage.enqueue("quick", "b")
+    await stage.state("quick", "b", "completed")
+    assert worker.process.poll() is None
+
+
+async def test_a_stop_does_not_wait_for_a_dead_server(stage: Stage, server: Server) -> None:
+    """What cannot be given back runs out by itself; the worker ends all the same."""
+    await stage.enqueue("slow", "a")
+    worker = stage.worker(lease=1)
+    await stage.line("begin", "a", 1)
+    server.kill()
+    await asyncio.sleep(0.1)
+    worker.signal(signal.SIGTERM)
+    worker.signal(signal.SIGTERM)
+    assert await worker.ended() == 0, worker.said
+    assert worker.said.count("the storage cannot be reached") <= 3
+    assert "Traceback" not in worker.said
