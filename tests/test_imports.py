@@ -14,8 +14,8 @@ SOURCE = Path(__file__).resolve().parent.parent / "src"
 
 #: Pure words, each of which may import those before it.
 WORDS = (
-    "_version", "errors", "clock", "job", "policy", "outcome", "serde", "sealed", "task", "events", "run", "ends", "entry",
-    "merging", "presence", "presets",
+    "_version", "errors", "clock", "job", "policy", "outcome", "serde", "sealed", "task", "events", "run", "ends",
+    "entry", "merging", "presence", "presets",
 )  # fmt: skip
 ASKING = {"app", "queue", "status", "waiting", "reservation", "holding", "feed", "calls", "sync", "admin"}
 WORKING = {"worker", "supervisor"}

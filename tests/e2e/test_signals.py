@@ -138,3 +138,28 @@ async def test_an_app_in_memory_cannot_be_shared(stage: Stage) -> None:
     program = stage.run(str(script))
     assert await program.ended() == 1
     assert "memory: is private" in program.said
+
+
+PARTS = {
+    "core.py": 'import os\nfrom penstock import Penstock\napp = Penstock(namespace=os.environ["PENSTOCK_NAMESPACE"])\n',
+    "one.py": 'from core import app\n@app.handler("one")\nasync def one(payload: dict) -> int:\n    return 1\n',
+    "two.py": 'from core import app\n@app.handler("two")\nasync def two(payload: dict) -> int:\n    return 2\n',
+    "main.py": "import asyncio, one, two\nfrom core import app\nfrom penstock import Worker\n"
+    'if __name__ == "__main__":\n    asyncio.run(Worker(app, processes=1, lease=3).drain())\n',
+    "late.py": "import asyncio\nfrom core import app\nfrom penstock import Worker\n"
+    'if __name__ == "__main__":\n    app.listen("three", len)\n    asyncio.run(Worker(app, processes=1).drain())\n',
+}
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+async def test_handlers_of_many_modules_are_all_there(stage: Stage) -> None:
+    """Children have the handlers of every module; one that is registered only at run time is an error."""
+    for name, text in PARTS.items():
+        (stage.directory / name).write_text(text)
+    await stage.enqueue("one", "a")
+    await stage.enqueue("two", "b")
+    program, late = stage.run("main.py"), stage.run("late.py")
+    assert await program.ended() == 0, program.said
+    assert ((await stage.status("one", "a")).result, (await stage.status("two", "b")).result) == (1, 2)
+    assert await late.ended() == 1
+    assert "no handler for 'three' in a child process" in late.said

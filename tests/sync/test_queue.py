@@ -251,6 +251,10 @@ def test_arguments_are_passed_on(backend: Backend) -> None:
         with pytest.raises(DuplicateJob):
             queue.enqueue(b"again", id="a")
         assert (app.preset, app.lease) == ("worqr", 3.0)
+        [held] = queue.reserve()
+        assert queue.cancel("a", running="refuse").status == "running"
+        assert queue.cancel("a").status == "cancel_requested"
+        held.release()
 
 
 def test_a_storage_given_as_an_object(backend: Backend, no_leaks: None) -> None:

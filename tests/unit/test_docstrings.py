@@ -13,6 +13,7 @@ import penstock
 
 CLASSES = [name for name in penstock.__all__ if inspect.isclass(getattr(penstock, name))]
 
+
 def public_members(kind: type[Any]) -> Iterator[tuple[str, Any]]:
     """The methods and properties that a user of a class may call, those of its bases in Penstock included."""
     for base in kind.__mro__:

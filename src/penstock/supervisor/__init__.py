@@ -5,7 +5,7 @@ loop, or holds the interpreter for a minute, loses nothing and escapes nothing.
 """
 
 from penstock.supervisor.crew import Crew
-from penstock.supervisor.locate import CannotImport, load, source_of
+from penstock.supervisor.locate import CannotImport, load, modules_of, source_of
 from penstock.supervisor.settings import Settings
 
-__all__ = ["CannotImport", "Crew", "Settings", "load", "source_of"]
+__all__ = ["CannotImport", "Crew", "Settings", "load", "modules_of", "source_of"]

@@ -20,7 +20,7 @@ from penstock.outcome import Outcome, Released
 from penstock.supervisor.board import BEGUN, RUNS, UNITS, Board
 from penstock.supervisor.keeper import BoardLeases
 from penstock.supervisor.line import Line
-from penstock.supervisor.locate import load, one_line
+from penstock.supervisor.locate import load_all, one_line
 from penstock.supervisor.logs import configure
 from penstock.supervisor.settings import Settings
 from penstock.task import Handler
@@ -49,7 +49,7 @@ def main(settings: Settings, board: Board, end: socket.socket) -> None:
     if settings.log_level is not None:
         configure(settings.log_level)
     try:
-        app = load(settings.source)
+        app = load_all(settings.source, settings.modules, settings.serves)
         handlers = select_handlers(app, settings.queues, settings.capacity)
     except Exception as error:
         log.debug("the app cannot be loaded", exc_info=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.worker.host import Host
 
-__all__ = ["CannotImport", "load", "source_of"]
+__all__ = ["CannotImport", "load", "load_all", "modules_of", "source_of"]
 
 
 class CannotImport(PenstockError):
@@ -75,6 +76,26 @@ def source_of(app: Host) -> str:
             "give it a name there (app = Penstock(...)), or run `penstock worker module:app`"
         )
     return min(found)[2]
+
+
+def modules_of(app: Host) -> tuple[str, ...]:
+    """The modules of an app's handlers: importing the app's own may not be all it takes to have them."""
+    functions = [handler.function for handler in app.handlers.values() if handler.loaded]
+    names = {getattr(function, "__module__", None) for function in functions}
+    return tuple(sorted(name for name in names if name and name in sys.modules and not name.startswith("penstock.")))
+
+
+def load_all(source: str, modules: Iterable[str], serves: Iterable[str]) -> Host:
+    """The app with all its handlers, as another process has it."""
+    app = load(source)
+    for name in modules:
+        import_module(name, name)
+    if missing := sorted(set(serves) - set(app.handlers)):
+        raise CannotImport(
+            f"{source} has no handler for {', '.join(map(repr, missing))} in a child process; "
+            "register handlers where their module is imported, not inside a function"
+        )
+    return app
 
 
 def can_run_again(main: ModuleType) -> bool:

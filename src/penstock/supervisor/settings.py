@@ -12,6 +12,9 @@ class Settings:
     """How to work: for whom, as whom, how much, and which seat of how many."""
 
     source: str
+    #: The modules in which the handlers are, and the queues that they serve.
+    modules: tuple[str, ...]
+    serves: tuple[str, ...]
     worker: str
     queues: tuple[str, ...] | None
     capacity: int

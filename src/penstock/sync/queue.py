@@ -147,17 +147,22 @@ class Queue:
 
     # changing -------------------------------------------------------------------------------------
 
-    def cancel(self, id: str, running: CancelMode = "refuse") -> Cancelled:
-        """Take a waiting job back; a running one is treated as `running` says."""
-        return self._now(self._queue().cancel(id, running))
+    def cancel(self, id: str, running: CancelMode | None = None) -> Cancelled:
+        """Take a waiting job back; a running one is treated as `running` says.
 
-    def cancel_matching(self, payload: Any, running: CancelMode = "refuse") -> list[str]:
+        If that is not given, the preset says it; without one it is "refuse".
+        """
+        queue = self._queue()
+        return self._now(queue.cancel(id) if running is None else queue.cancel(id, running))
+
+    def cancel_matching(self, payload: Any, running: CancelMode | None = None) -> list[str]:
         """Cancel every job with this payload; gives the ids of those cancelled or asked to end.
 
         Encoded bytes are compared, a page of jobs at a time. A matching run whose successor does not
         match is left alone: a cancel would take the successor.
         """
-        return self._now(self._queue().cancel_matching(payload, running))
+        queue = self._queue()
+        return self._now(queue.cancel_matching(payload) if running is None else queue.cancel_matching(payload, running))
 
     def retry(self, ids: str | Iterable[str]) -> int:
         """Put failed or cancelled jobs back in line with all counts zero; gives how many there were."""

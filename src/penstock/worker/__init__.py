@@ -17,7 +17,7 @@ from typing import Self
 
 from penstock.clock import Span, span_ms
 from penstock.job import check_name
-from penstock.supervisor import Crew, Settings, source_of
+from penstock.supervisor import Crew, Settings, modules_of, source_of
 from penstock.worker.handlers import select_handlers
 from penstock.worker.host import Host
 from penstock.worker.shift import Shift, Working, first_of
@@ -140,7 +140,7 @@ class Worker:
         await self._app.open()
         self._stopped.clear()
         if self.processes:
-            self._shift = Crew(self._app, handlers, self._settings(source))
+            self._shift = Crew(self._app, handlers, self._settings(source, handlers))
         else:
             self._shift = Shift(self._app, self.id, handlers, self.capacity, self.lease)
         try:
@@ -149,9 +149,9 @@ class Worker:
             await self.stop(grace=0)
             raise
 
-    def _settings(self, source: str) -> Settings:
+    def _settings(self, source: str, serves: Iterable[str]) -> Settings:
         return Settings(
-            source=source, worker=self.id, queues=None if self._queues is None else tuple(self._queues),
+            source=source, modules=modules_of(self._app), serves=tuple(serves), worker=self.id, queues=None if self._queues is None else tuple(self._queues),
             capacity=self.capacity, lease=self.lease, seats=self.processes, max_jobs=self._max_jobs,
             max_rss=self._max_rss, log_level=self.log_level,
         )  # fmt: skip

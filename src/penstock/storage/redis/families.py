@@ -9,10 +9,12 @@ from penstock.job import family_of
 from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.keys import Keys
 
-__all__ = ["Families"]
+__all__ = ["EARS_MS", "Families"]
 
 #: A client says once in so many seconds that a family it puts to is there.
 _AGAIN = 60.0
+#: How long the mark of a listener lives unless it is renewed.
+EARS_MS = 15_000
 
 
 class Families:
@@ -37,6 +39,9 @@ class Families:
         if created or now - self._said.get(family, -_AGAIN) >= _AGAIN:
             await self._connection.command("SADD", self._keys.families, family)
             self._said[family] = now
+            # Whoever listens has told the families there were; a new one is told before anything happens in it.
+            if channel := await self._connection.command("GET", self._keys.ears("workers")):
+                await self._connection.command("SET", self._keys.ears(family), channel, "PX", EARS_MS)
 
     async def drop_empty(self, queues: Iterable[str]) -> None:
         """Forget families without a queue. Should one appear meanwhile, its client says so within a minute."""

@@ -15,13 +15,14 @@ from penstock.job import family_of, new_token
 from penstock.merging import Merged
 from penstock.storage.base import MAX_BATCH, Note
 from penstock.storage.redis.connection import Connection, close
+from penstock.storage.redis.families import EARS_MS
 from penstock.storage.redis.keys import Keys
 from penstock.storage.redis.records import read_note
 
 __all__ = ["Feeds"]
 
-#: How long a listener's mark lives, and how often it is renewed.
-_EARS_MS, _EARS_EVERY = 15_000, 2.0
+#: How often a listener's mark is renewed.
+_EARS_EVERY = 2.0
 #: A waiter asks again this often even if nobody tells it anything.
 _RECHECK = 5.0
 
@@ -209,7 +210,7 @@ class Feeds:
     async def _open_ears(self) -> None:
         """Tell the scripts that somebody listens."""
         for ears in await self._all_ears():
-            await self._connection.command("SET", ears, self._keys.events, "PX", _EARS_MS)
+            await self._connection.command("SET", ears, self._keys.events, "PX", EARS_MS)
 
     async def _all_ears(self) -> list[str]:
         """One mark, or on a Cluster one in each family, and one beside the workers for what they announce."""

@@ -43,11 +43,11 @@ def settle(tx: Tx, settlements: Sequence[Settlement]) -> list[Settled]:
     for s in settlements:
         end = s.end
         row = known.pop((s.queue, s.id), None)
-        if row is not None and row[4] == s.token and type(end) is Complete and not end.then:
-            if end.ttl != 0 or not tx.waited(s.queue, s.id):
-                done.add(s, end, row)
-                answers.append(_COMPLETED)
-                continue
+        ours = row is not None and row[4] == s.token and (end if isinstance(end, Complete) else None)
+        if row and ours and not ours.then and (ours.ttl != 0 or not tx.waited(s.queue, s.id)):
+            done.add(s, ours, row)
+            answers.append(_COMPLETED)
+            continue
         done.write()
         answers.append(_settle(tx, s))
         for new in getattr(end, "then", ()):
