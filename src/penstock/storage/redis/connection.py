@@ -160,9 +160,8 @@ class Connection:
         """Block until one of the lists (of one slot, on a Cluster) has something."""
         client = self.client if self._blocking is None else self._blocking
         try:
-            answer = await asyncio.wait_for(
-                client.execute_command("BLPOP", *keys, max(0.001, round(timeout, 3))), timeout + 1
-            )
+            async with asyncio.timeout(timeout + 1):  # a server that is gone without a word does not answer at all
+                answer = await client.execute_command("BLPOP", *keys, max(0.001, round(timeout, 3)))
         except (RedisError, OSError) as error:
             raise self.explain(error) from error
         return answer is not None
