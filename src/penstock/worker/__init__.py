@@ -151,7 +151,8 @@ class Worker:
 
     def _settings(self, source: str, serves: Iterable[str]) -> Settings:
         return Settings(
-            source=source, modules=modules_of(self._app), serves=tuple(serves), worker=self.id, queues=None if self._queues is None else tuple(self._queues),
+            source=source, modules=modules_of(self._app), serves=tuple(serves), worker=self.id,
+            queues=None if self._queues is None else tuple(self._queues),
             capacity=self.capacity, lease=self.lease, seats=self.processes, max_jobs=self._max_jobs,
             max_rss=self._max_rss, log_level=self.log_level,
         )  # fmt: skip
