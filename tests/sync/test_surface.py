@@ -64,7 +64,7 @@ def test_the_app_takes_the_same_arguments() -> None:
     assert inspect.signature(sync.Penstock).parameters == inspect.signature(penstock.Penstock).parameters
 
 
-def _plain(signature: inspect.Signature) -> list[tuple[str, Any, Any, str]]:
+def _plain(signature: inspect.Signature) -> list[tuple[Any, ...]]:
     """Parameters to compare; an async iterable has no place among the sync ones.
 
     What `running` is when it is not given depends on the preset: async queues are of two classes for that.
