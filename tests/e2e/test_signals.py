@@ -163,3 +163,30 @@ async def test_handlers_of_many_modules_are_all_there(stage: Stage) -> None:
     assert ((await stage.status("one", "a")).result, (await stage.status("two", "b")).result) == (1, 2)
     assert await late.ended() == 1
     assert "no handler for 'three' in a child process" in late.said
+
+
+BUSY = (
+    SCRIPT.partition("async def main()")[0]
+    + """
+import time
+
+async def main() -> None:
+    async with Worker(app, processes=1, lease=1):
+        await begun(1)
+        time.sleep(2.5)
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+)
+
+
+async def test_a_busy_parent_keeps_the_leases_of_its_children(stage: Stage) -> None:
+    """A program that blocks its own event loop past the lease loses no job of its worker's children."""
+    script = stage.directory / "busy.py"
+    script.write_text(BUSY)
+    await stage.enqueue("mine", "a", {"seconds": 2.0})
+    program = stage.run(str(script))
+    assert await program.ended() == 0, program.said
+    status = await stage.status("mine", "a")
+    assert (status.state, status.attempts, status.stalls) == ("completed", 1, 0)

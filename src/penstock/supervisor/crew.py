@@ -21,6 +21,7 @@ from penstock.supervisor.renewal import Renewals
 from penstock.supervisor.settings import Settings
 from penstock.task import Handler
 from penstock.worker.ears import EAR, hear
+from penstock.worker.heart import Heart
 from penstock.worker.host import Host
 from penstock.worker.loop import Loop
 from penstock.worker.pool import Member
@@ -59,6 +60,7 @@ class Crew:
         self._settler = Settler(host, settings.worker, self._settled)
         self._aftermath = Aftermath(host, handlers, settings.lease, self._settler)
         self._renewals = Renewals(host, settings.worker, settings.lease, lambda: self._hands)
+        self._heart = Heart(self._renewals, settings.worker, host.blocking_storage, ahead=0.0)
         self._settling = Loop("settle", self._settler.step, self._trouble.failed)
         self._burying = Loop("aftermath", self._aftermath.step, self._trouble.failed)
         self._renewing = Loop("leases", self._renewals.step, self._trouble.failed, longest=settings.lease / 6)
@@ -85,6 +87,7 @@ class Crew:
         for loop in (self._settling, self._burying, self._renewing, self._watching, self._keeping, self._hearing):
             loop.mended = self._trouble.mended
             loop.start()
+        self._heart.start()
         for seat in range(self._settings.seats):
             self._hire(seat)
         try:
@@ -160,6 +163,7 @@ class Crew:
                 await self._nothing_pending()
         for loop in (self._hearing, self._keeping, self._renewing, self._watching, self._burying, self._settling):
             await loop.stop()
+        await self._heart.stop()
         with contextlib.suppress(StorageError):
             await self._upkeep.leave()
 

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 
-from penstock.storage.base import MAX_BATCH, Renewal
+from penstock.storage.base import MAX_BATCH, Held, Renewal
 from penstock.supervisor.board import Order, Phase, Slot, Verdict
 from penstock.supervisor.hand import Hand, Stage
 from penstock.worker.host import Host
 
 __all__ = ["Renewals"]
 
-Named = tuple[Hand, Slot]
+
+class Named:
+    """A claim of a child."""
+
+    __slots__ = ("hand", "slot")
+
+    def __init__(self, hand: Hand, slot: Slot) -> None:
+        self.hand = hand
+        self.slot = slot
+
+    @property
+    def held(self) -> Held:
+        return self.slot.held
+
+    @property
+    def confirmed(self) -> float:
+        return self.slot.confirmed
+
+    @confirmed.setter
+    def confirmed(self, at: float) -> None:
+        self.hand.board.confirm(self.slot, at)
 
 
 class Renewals:
@@ -21,7 +42,7 @@ class Renewals:
     def __init__(self, host: Host, worker: str, lease: float, hands: Callable[[], Sequence[Hand]]) -> None:
         self._host = host
         self._worker = worker
-        self._lease = lease
+        self.seconds = lease
         self._hands = hands
         #: When the storage last answered (monotonic).
         self.confirmed = time.monotonic()
@@ -29,17 +50,21 @@ class Renewals:
     async def step(self) -> float | None:
         """Renew every claim of every child, by name."""
         self.fence(time.monotonic())
-        named = [(hand, slot) for hand in self._hands() if not hand.killed for slot in hand.board.held()]
-        named = [(hand, slot) for hand, slot in named if hand.board.ordered(slot) is not Order.LOST]
-        named.sort(key=lambda each: each[1].held.token)  # claims of one token are renewed together
+        named = self.late(math.inf)
         for at in range(0, len(named), MAX_BATCH):
             chunk = named[at : at + MAX_BATCH]
             asked = time.monotonic()
-            ms = round(self._lease * 1000)
-            answers = await self._host.storage.renew(self._worker, [slot.held for _, slot in chunk], ms)
+            ms = round(self.seconds * 1000)
+            answers = await self._host.storage.renew(self._worker, [each.held for each in chunk], ms)
             self.confirmed = asked
-            self._heard(chunk, answers, asked)
-        return self._lease / 3
+            self.heard(chunk, answers, asked)
+        return self.seconds / 3
+
+    def late(self, since: float) -> list[Named]:
+        """The claims that were not confirmed since this time, those of one token together. Any thread may ask."""
+        named = [Named(hand, slot) for hand in list(self._hands()) if not hand.killed for slot in hand.board.held()]
+        named = [n for n in named if n.confirmed < since and n.hand.board.ordered(n.slot) is not Order.LOST]
+        return sorted(named, key=lambda each: each.held.token)
 
     def fence(self, now: float) -> None:
         """A child with a run that was not confirmed within its lease is ended, and reports nothing.
@@ -49,7 +74,7 @@ class Renewals:
         for hand in self._hands():
             if hand.killed or hand.stage is Stage.DEAD:
                 continue
-            stale = hand.board.unconfirmed(now - self._lease)
+            stale = hand.board.unconfirmed(now - self.seconds)
             if not stale:
                 continue
             keys = {slot.key for slot in stale}
@@ -61,9 +86,11 @@ class Renewals:
                 self._lose(hand, slot)
             hand.say("look")
 
-    def _heard(self, named: Sequence[Named], answers: Sequence[Renewal], asked: float) -> None:
+    def heard(self, leases: Sequence[Named], answers: Sequence[Renewal], asked: float) -> None:
+        """What the storage said of these claims, asked at this time."""
         spoken_to: set[Hand] = set()
-        for (hand, slot), answer in zip(named, answers, strict=True):
+        for named, answer in zip(leases, answers, strict=True):
+            hand, slot = named.hand, named.slot
             if hand.stage is Stage.DEAD:
                 continue
             if not answer.kept:
@@ -72,7 +99,7 @@ class Renewals:
                     self._lose(hand, slot)
                     spoken_to.add(hand)
                 continue
-            hand.board.confirm(slot, asked)
+            named.confirmed = asked
             wanted = {"signal": Order.SIGNAL, "kill": Order.KILL}.get(answer.cancel or "", Order.NONE)
             if wanted > hand.board.ordered(slot):
                 hand.board.give(slot, wanted)

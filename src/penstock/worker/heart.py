@@ -11,28 +11,55 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from penstock.errors import StorageError
-from penstock.storage.base import MAX_BATCH, Renewal, Storage
-from penstock.worker.leases import Lease, Leases
+from penstock.storage.base import MAX_BATCH, Held, Renewal, Storage
 
 __all__ = ["Heart"]
 
 T = TypeVar("T")
+C = TypeVar("C", bound="Confirmable")
 
 log = logging.getLogger("penstock.worker")
+
+
+class Confirmable(Protocol):
+    """A claim that is held, and when the storage last confirmed it."""
+
+    @property
+    def held(self) -> Held: ...
+
+    @property
+    def confirmed(self) -> float: ...
+
+    @confirmed.setter
+    def confirmed(self, at: float, /) -> None: ...
+
+
+class Keeper(Protocol[C]):
+    """Who keeps leases on an event loop. `late` is asked from another thread."""
+
+    @property
+    def seconds(self) -> float: ...
+
+    def late(self, since: float) -> list[C]: ...
+
+    def heard(self, leases: Sequence[C], answers: Sequence[Renewal], asked: float) -> None: ...
 
 
 class Heart:
     """Renews for a loop that is late; what the storage says of cancelled and lost claims waits for the loop."""
 
-    def __init__(self, leases: Leases, worker: str, open_storage: Callable[[], Storage | None]) -> None:
+    def __init__(
+        self, leases: Keeper[Any], worker: str, open_storage: Callable[[], Storage | None], ahead: float | None = None
+    ) -> None:
         self._leases = leases
         self._worker = worker
         self._open_storage = open_storage
         self._loop = asyncio.get_running_loop()
-        self._ahead = time.monotonic() - self._loop.time()
+        #: From the clock by which the leases go, which is the event loop's own unless told, to this thread's.
+        self._ahead = time.monotonic() - self._loop.time() if ahead is None else ahead
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="penstock heart", daemon=True)
 
@@ -48,22 +75,22 @@ class Heart:
     def _beat(self) -> None:
         storage: Storage | None = None
         while not self._over.wait(self._leases.seconds / 6):
-            leases = self._leases.late(time.monotonic() - self._ahead - self._leases.seconds / 2)
-            if not leases:
-                continue
             try:
+                leases = self._leases.late(time.monotonic() - self._ahead - self._leases.seconds / 2)
+                if not leases:
+                    continue
                 if storage is None:
                     storage = self._open_storage()
                     if storage is None:
                         return
                     drive(storage.open())
                 self._renew(storage, leases)
-            except StorageError as error:
+            except (StorageError, ValueError) as error:  # or a board was closed meanwhile
                 log.debug("the heart could not renew: %s", error)
         if storage is not None and not hasattr(storage, "engine"):  # an engine is the app's own
             drive(storage.close())
 
-    def _renew(self, storage: Storage, leases: Sequence[Lease]) -> None:
+    def _renew(self, storage: Storage, leases: Sequence[Confirmable]) -> None:
         for at in range(0, len(leases), MAX_BATCH):
             chunk = leases[at : at + MAX_BATCH]
             asked = time.monotonic() - self._ahead
