@@ -221,7 +221,7 @@ class Feeds:
 
 
 class _Ear:
-    """Listens to one channel until closed; after a broken connection there may have been something."""
+    """Listens to one channel until closed; before the server says so there may have been something."""
 
     def __init__(self, subscribed: Callable[[], contextlib.AbstractAsyncContextManager[Any]]) -> None:
         self._subscribed = subscribed
@@ -239,13 +239,13 @@ class _Ear:
         while True:
             try:
                 async with self._subscribed() as pubsub:
+                    self.heard.set()
                     while True:
                         message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=None)
                         if message is not None:
                             self.heard.set()
             except (RedisError, OSError, StorageError):
                 await asyncio.sleep(random.uniform(0.05, 0.3))
-                self.heard.set()
 
 
 @contextlib.asynccontextmanager
