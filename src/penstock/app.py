@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
@@ -21,13 +21,12 @@ from penstock.holding import Holding
 from penstock.job import NewJob, check_name, fail_queue_of
 from penstock.policy import FAILURE_DEFAULTS, HandlerArguments, HandlerOptions, handler_options
 from penstock.presence import WorkerInfo, worker_info
-from penstock.presets import Preset, preset_named
-from penstock.queue import Queue, QueueHost
+from penstock.presets import preset_named
+from penstock.queue import Queue
 from penstock.run import Failure, FailureSerde
 from penstock.serde import Codec, Serde, check_type, resolve_serde
-from penstock.status import Cancelled, Enqueued
 from penstock.storage import connect, connect_blocking
-from penstock.storage.base import CancelMode, Note, Storage
+from penstock.storage.base import Note, Storage
 from penstock.task import Handler
 from penstock.waiting import Waiting
 
@@ -75,6 +74,7 @@ class Penstock:
         self._serde = resolve_serde(serde)
         self._result_serde = None if result_serde is None else resolve_serde(result_serde, "result_serde")
         self._serdes: dict[str, dict[str, Serde]] = {}
+        self._codecs: dict[str, Codec] = {}
         self._fail_queues: dict[str, str] = {}
         self._queues: dict[str, Queue] = {}
         self._opening = asyncio.Lock()
@@ -147,7 +147,7 @@ class Penstock:
         """The queue of this name, for producers. Its serdes, if given, hold wherever this app uses it."""
         self._set_serdes(check_name(name, "name"), serde, result_serde)
         if name not in self._queues:
-            self._queues[name] = Queue(self, name) if self.preset is None else PresetQueue(self, name, self.defaults)
+            self._queues[name] = Queue(self, name)
         return self._queues[name]
 
     async def queues(self) -> list[str]:
@@ -266,6 +266,8 @@ class Penstock:
 
     def codec(self, queue: str) -> Codec:
         """The serdes of a queue, as they are known now. Failures travel in a serde of their own."""
+        if known := self._codecs.get(queue):
+            return known
         given = self._serdes.get(queue, {})
         result = given.get("result_serde", self._result_serde)
         if queue in self._fail_queues:
@@ -273,7 +275,8 @@ class Penstock:
             codec = self.codec(failing.queue)
             payload = FailureSerde(codec.payload, failing.signature.payload if failing.loaded else Any)
             return Codec.of(payload, result or codec.result)
-        return Codec.of(given.get("serde", self._serde), result)
+        known = self._codecs[queue] = Codec.of(given.get("serde", self._serde), result)
+        return known
 
     def options(self, queue: str) -> HandlerOptions:
         """The options of a queue's handler, or the defaults when it has none here."""
@@ -347,6 +350,7 @@ class Penstock:
         self.handlers.update({each.queue: each for each in added})
         for each in added[1:]:
             self._fail_queues[each.queue] = queue
+        self._codecs.clear()
 
     def _set_serdes(self, queue: str, serde: str | Serde | None, result_serde: str | Serde | None) -> None:
         for name, value in (("serde", serde), ("result_serde", result_serde)):
@@ -354,34 +358,9 @@ class Penstock:
                 continue
             wanted = resolve_serde(value, name)
             known = self._serdes.setdefault(queue, {}).setdefault(name, wanted)
+            self._codecs.pop(queue, None)
             if known != wanted:
                 raise ValueError(f"queue {queue!r} has the {name} {known!r} already; it cannot also have {wanted!r}")
-
-
-class PresetQueue(Queue):
-    """A queue of an app with a preset: it fills in what the producer left open."""
-
-    def __init__(self, host: QueueHost, name: str, preset: Preset) -> None:
-        super().__init__(host, name)
-        self._preset = preset
-
-    def new_job(self, entry: Entry) -> NewJob:
-        """Check an entry and encode it, without storing it."""
-        return super().new_job(self._preset.entry(entry, self.name))
-
-    async def cancel(self, id: str, running: CancelMode | None = None) -> Cancelled:
-        """Take a waiting job back; a running one is treated as `running` says, or else as the preset does."""
-        return await super().cancel(id, self._preset.cancel if running is None else running)
-
-    async def cancel_matching(self, payload: Any, running: CancelMode | None = None) -> list[str]:
-        """Cancel every job with this payload; running ones as `running` says, or else as the preset does."""
-        return await super().cancel_matching(payload, self._preset.cancel if running is None else running)
-
-    async def _put(self, entries: Sequence[Entry], jobs: Sequence[NewJob]) -> list[Enqueued]:
-        return await super()._put([self._preset.entry(entry, self.name) for entry in entries], jobs)
-
-    def _new_jobs(self, entries: Sequence[Entry]) -> list[NewJob]:
-        return super()._new_jobs([self._preset.entry(entry, self.name) for entry in entries])
 
 
 def fail_handler(handler: Handler) -> Handler:

@@ -1,7 +1,7 @@
-"""Defaults that give users of the four systems their behaviour back. This is data; facts cite SEEDS.md.
+"""Defaults that give users of the four systems their behaviour back. This is data; facts are those of the ledger.
 
 A preset only fills in what nobody said: an option of a call, a job or a handler always wins over it.
-What none of the systems should have done (SEEDS 5.4) is in no preset.
+What none of the systems should have done is in no preset.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ REPLACES: tuple[tuple[str, str, Any], ...] = (
     ("result_ttl", "retain", "ttl"),  # a time to keep results is a wish to keep them
 )
 
-#: No preset: the defaults of DESIGN section 2.
+#: No preset: Penstock's own defaults.
 PLAIN = Preset(name=None)
 
 QUEASY = Preset(
@@ -74,7 +74,7 @@ QUEASY = Preset(
         max_timeouts=3,  # C9
         min_backoff=2.0,  # C11
         max_backoff=300.0,  # C11
-        timeout=60.0,  # 5.3
+        timeout=60.0,
         size=10,  # C21: units and sizes, 100 and 10
         retain="none",  # C3: nothing is kept of a finished job, its id is free again
     ),
@@ -85,7 +85,7 @@ QUEUE_FARM = Preset(
     grouped=True,  # QF-1: each named queue runs in order, one batch in flight (QF-41)
     on_conflict="reject",  # C1: ids are made up, so there is nothing to decide
     cancel="forget",  # QF-S9: deleting a running job makes this run its last
-    lease=30.0,  # 5.3: as the timeout; the heartbeat stays on, so a slow healthy job is not run twice (QF-D2)
+    lease=30.0,  # as the timeout; the heartbeat stays on, so a slow healthy job is not run twice (QF-D2)
     options=HandlerOptions(
         retry_position="keep",  # QF-44: back to the front
         max_attempts=3,  # QF-7; QF-S1: every start counts
@@ -110,9 +110,9 @@ JOB_QUEUE = Preset(
         max_attempts=3,  # C10
         max_retries=None,  # C9: one limit
         max_stalls=3,  # 5.3 note 1: unlimited stalls are a defect (PJ-D6); None restores them
-        max_timeouts=None,  # 5.3
+        max_timeouts=None,
         min_backoff=0.0,  # C11: none
-        timeout=30.0,  # 5.3
+        timeout=30.0,
         concurrency=1,  # C21
         retain="ttl",  # C19: results are stored
         result_ttl=3600.0,  # U12: for an hour

@@ -15,6 +15,7 @@ from penstock.errors import CallTimeout, DuplicateJob, JobCancelled, JobError, J
 from penstock.holding import Holding
 from penstock.job import FINISHED, NewJob, Snapshot, State, check_name, new_ids, new_token
 from penstock.policy import HandlerOptions
+from penstock.presets import Preset
 from penstock.reservation import Reservation
 from penstock.serde import Codec, decode, encode
 from penstock.status import Cancelled, Enqueued, JobStatus, Page, status_of
@@ -38,6 +39,9 @@ class QueueHost(Protocol):
 
     @property
     def lease(self) -> float: ...
+
+    @property
+    def defaults(self) -> Preset: ...
 
     @property
     def waiting(self) -> Waiting: ...
@@ -111,7 +115,7 @@ class Queue:
 
     def new_job(self, entry: Entry) -> NewJob:
         """Check an entry and encode it, without storing it."""
-        return job_from(entry, self.name, self._host.codec(self.name).payload, self._host.max_payload)
+        return job_from(self._meant(entry), self.name, self._host.codec(self.name).payload, self._host.max_payload)
 
     async def call(
         self,
@@ -207,19 +211,21 @@ class Queue:
 
     # changing -------------------------------------------------------------------------------------
 
-    async def cancel(self, id: str, running: CancelMode = "refuse") -> Cancelled:
-        """Take a waiting job back; a running one is treated as `running` says."""
-        check_name(id, "id")
-        _check_mode(running)
-        return (await self._cancel([id], running))[0]
+    async def cancel(self, id: str, running: CancelMode | None = None) -> Cancelled:
+        """Take a waiting job back; a running one is treated as `running` says.
 
-    async def cancel_matching(self, payload: Any, running: CancelMode = "refuse") -> list[str]:
+        If that is not given, the preset says it; without one it is "refuse".
+        """
+        check_name(id, "id")
+        return (await self._cancel([id], self._mode(running)))[0]
+
+    async def cancel_matching(self, payload: Any, running: CancelMode | None = None) -> list[str]:
         """Cancel every job with this payload; gives the ids of those cancelled or asked to end.
 
         Encoded bytes are compared, a page of jobs at a time. A matching run whose successor does not
         match is left alone: a cancel would take the successor.
         """
-        _check_mode(running)
+        running = self._mode(running)
         data = encode(self._host.codec(self.name).payload, payload, "payload")
         others: set[str] = set()
         cancelled: list[str] = []
@@ -281,7 +287,7 @@ class Queue:
 
     def _enqueued(self, entry: Entry, job: NewJob, put: Put) -> Enqueued:
         if put.status in (PutStatus.DUPLICATE, PutStatus.COMPLETED):
-            if entry.on_conflict == "raise":
+            if self._meant(entry).on_conflict == "raise":
                 raise DuplicateJob(f"there is a job {job.id!r} in queue {self.name!r} already; it is {put.state}")
         else:
             self._host.tell("updated" if put.status is PutStatus.UPDATED else "enqueued", queue=self.name, id=job.id)
@@ -291,7 +297,17 @@ class Queue:
     def _new_jobs(self, entries: Sequence[Entry]) -> list[NewJob]:
         serde, most = self._host.codec(self.name).payload, self._host.max_payload
         ids = new_ids(len(entries))
-        return [job_from(entry, self.name, serde, most, id) for entry, id in zip(entries, ids, strict=True)]
+        return [job_from(self._meant(e), self.name, serde, most, id) for e, id in zip(entries, ids, strict=True)]
+
+    def _meant(self, entry: Entry) -> Entry:
+        """An entry with what its producer left to the app's preset."""
+        return self._host.defaults.entry(entry, self.name)
+
+    def _mode(self, running: CancelMode | None) -> CancelMode:
+        mode = self._host.defaults.cancel if running is None else running
+        if mode not in CANCEL_MODES:
+            raise ValueError(f"running must be one of {', '.join(map(repr, CANCEL_MODES))}, not {mode!r}")
+        return mode
 
     async def _cancel(self, ids: Sequence[str], running: CancelMode) -> list[Cancelled]:
         if not ids:
@@ -344,11 +360,6 @@ def _entry(item: Any) -> Entry:
 
 def _seconds(timeout: Span | None) -> float | None:
     return None if timeout is None else span_ms(timeout, "timeout") / 1000
-
-
-def _check_mode(running: CancelMode) -> None:
-    if running not in CANCEL_MODES:
-        raise ValueError(f"running must be one of {', '.join(map(repr, CANCEL_MODES))}, not {running!r}")
 
 
 def _state(value: State | str) -> State:

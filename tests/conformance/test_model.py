@@ -337,7 +337,7 @@ class WalkWithSetbacks(Walk):
 
 
 def check_invariants(found: list[Snapshot], counted: dict[State, int]) -> None:
-    """What must hold whatever happened (DESIGN, section 7), as far as it shows in the public reads."""
+    """What must hold whatever happened, as far as it shows in the public reads."""
     assert {state: sum(job.state is state for job in found) for state in State} == counted
     order = [FIND_ORDER.index(job.state) for job in found]
     assert order == sorted(order)

@@ -12,7 +12,7 @@ from penstock.storage.base import Request
 
 PRESETS = ("queasy", "queue_farm", "job_queue", "worqr")
 
-#: SEEDS.md 5.3, with limits in our words: max_failures=n is max_retries=n-1.
+#: The systems' defaults, with limits in our words: max_failures=n is max_retries=n-1.
 TABLE: dict[str, dict[str, Any]] = {
     "queasy": {
         "retry_position": "due", "max_attempts": None, "max_retries": 10, "max_stalls": 3, "max_timeouts": 3,

@@ -62,6 +62,7 @@ class App(AsyncPenstock):
 
     def _share(self, app: App, listeners: Listeners) -> None:
         self.handlers, self._serdes, self._fail_queues = app.handlers, app._serdes, app._fail_queues
+        self._codecs = app._codecs
         self.listeners = listeners
 
 
