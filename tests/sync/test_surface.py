@@ -65,14 +65,8 @@ def test_the_app_takes_the_same_arguments() -> None:
 
 
 def _plain(signature: inspect.Signature) -> list[tuple[Any, ...]]:
-    """Parameters to compare; an async iterable has no place among the sync ones.
-
-    What `running` is when it is not given depends on the preset: async queues are of two classes for that.
-    """
-    return [
-        (each.name, each.kind, *(_said(each) if each.name != "running" else ("", "")))
-        for each in signature.parameters.values()
-    ]
+    """Parameters to compare; an async iterable has no place among the sync ones."""
+    return [(each.name, each.kind, *_said(each)) for each in signature.parameters.values()]
 
 
 def _said(parameter: inspect.Parameter) -> tuple[Any, str]:

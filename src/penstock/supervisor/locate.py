@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.worker.host import Host
+from penstock.worker.host import Host, async_app
 
 __all__ = ["CannotImport", "load", "load_all", "modules_of", "source_of"]
 
@@ -35,6 +35,7 @@ def load(source: str) -> Host:
             found = found()
         except Exception as error:
             raise CannotImport(f"{source} failed: {type(error).__name__}: {one_line(error)}") from error
+    found = async_app(found)
     if not is_app(found):
         what = "add () to call it" if callable(found) else f"it is a {type(found).__name__}"
         raise CannotImport(f"{source} is no Penstock app ({what}){hint(module, name)}")
@@ -67,7 +68,7 @@ def source_of(app: Host) -> str:
         if name == "__mp_main__" or (name == "__main__" and not can_run_again(module)):
             continue
         for attribute, value in list(getattr(module, "__dict__", {}).items()):
-            if value is app:
+            if value is app or (type(value).__module__.startswith("penstock.") and async_app(value) is app):
                 defines = getattr(module, "__spec__", None) is not None
                 found.append((name == "__main__" or not defines, len(name), f"{name}:{attribute}"))
     if not found:

@@ -19,7 +19,7 @@ from penstock.clock import Span, span_ms
 from penstock.job import check_name
 from penstock.supervisor import Crew, Settings, modules_of, source_of
 from penstock.worker.handlers import select_handlers
-from penstock.worker.host import Host
+from penstock.worker.host import Host, SyncFace, async_app
 from penstock.worker.shift import Shift, Working, first_of
 
 __all__ = ["Worker"]
@@ -41,7 +41,7 @@ class Worker:
 
     def __init__(
         self,
-        app: Host,
+        app: Host | SyncFace,
         *,
         queues: Iterable[str] | None = None,
         processes: int = 0,
@@ -51,6 +51,7 @@ class Worker:
         max_jobs: int | None = None,
         max_rss: int | None = None,
     ) -> None:
+        app = async_app(app)
         check_whole(processes, "processes", least=0)
         check_whole(capacity, "capacity", least=1)
         if max_jobs is not None:

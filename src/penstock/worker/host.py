@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from penstock.errors import JobError
 from penstock.events import Listeners
@@ -12,7 +12,7 @@ from penstock.serde import Codec
 from penstock.storage.base import Storage
 from penstock.task import Handler
 
-__all__ = ["Host"]
+__all__ = ["Host", "SyncFace", "async_app"]
 
 
 class Host(Protocol):
@@ -54,3 +54,15 @@ class Host(Protocol):
         error: JobError | None = None,
         worker: str | None = None,
     ) -> None: ...
+
+
+class SyncFace(Protocol):
+    """An app without `await`; what workers want is the async app behind it."""
+
+    @property
+    def async_app(self) -> Host: ...
+
+
+def async_app(app: Host | SyncFace) -> Host:
+    """The app as a worker sees it, whichever of its faces is given."""
+    return cast("Host", getattr(app, "async_app", app))
