@@ -55,7 +55,11 @@ def thread(payload: dict[str, Any], job: Job) -> str:
 
 @app.handler("greedy", min_backoff=0.05, timeout=60)
 async def greedy(payload: dict[str, Any], job: Job) -> str:
-    """Holds the interpreter's lock: no thread of its process can do anything."""
+    """Holds the interpreter's lock: no thread of its process can do anything.
+
+    Not in the middle of a transaction of its own SQLite writer, which would hold up everybody else.
+    """
+    await asyncio.sleep(0.3)
     note(payload, "begin", job.id, job.attempt)
     ctypes.PyDLL(None).usleep(int(payload.get("seconds", 60) * 1_000_000))
     note(payload, "end", job.id, job.attempt)

@@ -67,7 +67,7 @@ async def test_the_innocent_in_a_held_process_are_given_back(stage: Stage) -> No
     await stage.enqueue("slow", "innocent", {"seconds": 1})
     stage.worker()
     pid = (await stage.line("begin", "innocent"))[-1]
-    await stage.enqueue("greedy", "guilty", timeout=0.2, max_attempts=1)
+    await stage.enqueue("greedy", "guilty", timeout=0.5, max_attempts=1)
     assert (await stage.line("begin", "guilty"))[-1] == pid
     status = await stage.state("slow", "innocent", "completed")
     assert (status.attempts, status.stalls, status.timeouts) == (1, 0, 0)
