@@ -33,7 +33,7 @@ async def test_an_async_run_is_cancelled_at_its_deadline(stage: Stage) -> None:
 @pytest.mark.parametrize("queue", ["thread", "greedy", "stubborn"])
 async def test_a_run_that_cannot_be_ended_costs_its_process(stage: Stage, queue: str) -> None:
     """A thread, a held interpreter and a task that will not be cancelled are timeouts like any other."""
-    await stage.enqueue(queue, "a", timeout=0.3, max_attempts=1)
+    await stage.enqueue(queue, "a", timeout=0.8, max_attempts=1)
     worker = stage.worker()
     pid = int((await stage.line("begin", "a"))[-1])
     status = await stage.state(queue, "a", "failed")
@@ -67,7 +67,7 @@ async def test_the_innocent_in_a_held_process_are_given_back(stage: Stage) -> No
     await stage.enqueue("slow", "innocent", {"seconds": 1})
     stage.worker()
     pid = (await stage.line("begin", "innocent"))[-1]
-    await stage.enqueue("greedy", "guilty", timeout=0.5, max_attempts=1)
+    await stage.enqueue("greedy", "guilty", timeout=0.8, max_attempts=1)
     assert (await stage.line("begin", "guilty"))[-1] == pid
     status = await stage.state("slow", "innocent", "completed")
     assert (status.attempts, status.stalls, status.timeouts) == (1, 0, 0)
