@@ -99,6 +99,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     names = [name for name in chosen(metafunc.config) if only is None or name in only.args]
     if metafunc.definition.get_closest_marker("beyond_model"):
         names = [name for name in names if name != "model"]
+    if "peer" in metafunc.fixturenames:
+        names = [name for name in names if name != "memory"]  # a private database has no second user
     metafunc.parametrize("backend", names, indirect=True)
 
 
@@ -157,8 +159,6 @@ def storage(
 @pytest.fixture
 def peer(backend: Backend, clock: Clock, storage: Storage, runner: asyncio.Runner) -> Iterator[Storage]:
     """A second storage object at the same place, as another process would have."""
-    if not backend.shared:
-        pytest.skip("a private database has no second user")
     peer = backend.build(clock)
     runner.run(peer.open())
     yield peer
