@@ -111,6 +111,8 @@ class Holding:
             wanted = limit - len(got)
             asked = asyncio.get_running_loop().time()
             claimed = await self._claim(Request(queue, wanted), lease_ms)
+            for _, id in claimed.skipped:
+                self._host.tell("skipped", queue=queue, id=id, worker=self.worker)
             for _, id in claimed.corrupt:
                 self._host.tell("invalid_data", queue=queue, id=id, worker=self.worker)
             refused: list[tuple[Claim, HandlerOptions, Outcome]] = []

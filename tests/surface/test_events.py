@@ -187,8 +187,10 @@ async def test_a_payload_that_makes_no_sense_is_heard_by_others(app: Penstock) -
 
 @pytest.mark.only("redis", "valkey")
 async def test_a_job_whose_record_is_gone_is_skipped(app: Penstock, backend: Any) -> None:
-    """An entry without a record is passed over, and that is told."""
+    """An entry without a record is passed over, and that is told, here and to everybody."""
     app.listen("q", lambda payload: None)
+    heard: list[str] = []
+    app.on("skipped")(lambda event: heard.append(event.id))
     async with app.events("skipped") as stream:
         await app.queue("q").enqueue(1, id="a")
         with backend.client() as client:
@@ -196,6 +198,7 @@ async def test_a_job_whose_record_is_gone_is_skipped(app: Penstock, backend: Any
             client.delete(jobs)
         await Worker(app).drain()
         assert [(e.name, e.id) for e in await hear(stream, 1)] == [("skipped", "a")]
+    assert heard == ["a"]
 
 
 def test_names_and_queues_are_checked() -> None:

@@ -81,11 +81,13 @@ class Claimed(msgspec.Struct, frozen=True):
     """The answer to `claim`. `look_at` (ms) asks this worker to look again then: it holds the alarm.
 
     `corrupt` names jobs (queue, id) whose records could not be read; they are failed and kept.
+    `skipped` names those that stood in line without a record.
     """
 
     claims: list[Claim]
     look_at: int | None = None
     corrupt: list[tuple[str, str]] = []
+    skipped: list[tuple[str, str]] = []
 
 
 class Settlement(msgspec.Struct, frozen=True):

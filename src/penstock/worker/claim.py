@@ -144,6 +144,8 @@ class Claimer:
                     seat.served = self._turn
             elif seat.queue not in self._dry:
                 seat.passed_over += 1
+        for queue, id in answer.skipped:
+            self._host.tell("skipped", queue=queue, id=id, worker=self._worker)
         for queue, id in answer.corrupt:
             self._host.tell("invalid_data", queue=queue, id=id, worker=self._worker)
         for batch in batches:

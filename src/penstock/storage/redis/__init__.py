@@ -140,6 +140,7 @@ class RedisStorage:
     async def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
         claims: list[Claim] = []
         corrupt: list[tuple[str, str]] = []
+        skipped: list[tuple[str, str]] = []
         look_at: int | None = None
         asked = list(requests)
         answers: dict[int, Any] = {}
@@ -153,12 +154,13 @@ class RedisStorage:
                 answers[i] = answer
             todo = [i for i in todo if answers[i][0] == 1]
         for i, request in enumerate(asked):
-            _, look, flat, bad = answers[i]
+            _, look, flat, bad, missing = answers[i]
             if look:
                 look_at = int(look) if look_at is None else min(look_at, int(look))
             corrupt += [(request.queue, id.decode()) for id in bad]
+            skipped += [(request.queue, id.decode()) for id in missing]
             await self._read_claims(request.queue, token, flat, claims, corrupt)
-        return Claimed(claims, look_at, corrupt)
+        return Claimed(claims, look_at, corrupt, skipped)
 
     async def _read_claims(
         self, queue: str, token: str, flat: list[Any], claims: list[Claim], corrupt: list[tuple[str, str]]

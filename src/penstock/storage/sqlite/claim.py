@@ -151,6 +151,7 @@ def _quarantine(tx: Tx, queue: Queue, rows: list[Row], corrupt: Corrupt) -> bool
         queue.dirty = True
         tx.do("claim_corrupt", tx.now + QUARANTINE_MS, queue.finished, tx.now, error, row[N])
         tx.note("invalid_data", queue, row[ID], 0, error=error)
+        tx.note("failed", queue, row[ID], 0, error=error)
         tx.ended.append((queue.name, row[ID]))
         corrupt.append((queue.name, row[ID]))
     return True

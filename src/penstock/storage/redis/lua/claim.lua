@@ -1,13 +1,13 @@
 -- claim: due -> running
 -- keys: jobs runs ends ready scheduled retrying lanes turns holds leases batches failed meta waits wake
 -- args: token worker lease limit batch
--- gives: {again, look_at or false, {id, record, batch number, ...}, {corrupt id, ...}}
+-- gives: {again, look_at or false, {id, record, batch number, ...}, {corrupt id, ...}, {id without a record, ...}}
 local q = queue_at(ARGV[2], ARGV[3])
 local token, worker, lease, limit, size = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-if call('HEXISTS', q.meta, 'paused') == 1 then return { 0, false, {}, {} } end
-if promote(q) then return { 1, false, {}, {} } end
+if call('HEXISTS', q.meta, 'paused') == 1 then return { 0, false, {}, {}, {} } end
+if promote(q) then return { 1, false, {}, {}, {} } end
 
-local gives, corrupt, ids, runs = {}, {}, {}, {}
+local gives, corrupt, skipped, ids, runs = {}, {}, {}, {}, {}
 local batches, filled, solo_batch = 0, 0, true -- filled: jobs in the open batch without a group
 
 local function take(id, rec, group)
@@ -23,6 +23,7 @@ end
 -- A record that cannot be read ends as failed, its bytes kept; one that is missing is passed over.
 local function set_aside(id, rec)
   if not rec then
+    skipped[#skipped + 1] = id
     note('skipped', q, id, 0)
     return
   end
@@ -161,4 +162,4 @@ else
     look_at = due
   end
 end
-return { 0, look_at, gives, corrupt }
+return { 0, look_at, gives, corrupt, skipped }
