@@ -141,7 +141,7 @@ class Work:
             return False
         watching = asyncio.create_task(self._watch()) if self._reload else None
         try:
-            log.info("worker %s: %d processes", self._worker.id, self._worker.processes)
+            log.info("worker %s begins, child processes: %d", self._worker.id, self._worker.processes)
             if not self._signals:
                 await (self._worker.drain() if self._drain else self._worker.run())
             if self._stopping:
