@@ -1,4 +1,4 @@
-"""Every Python example of docs/coming-from and of the page on asking runs as it stands."""
+"""Every Python example of docs/coming-from and of the pages on asking and working runs as it stands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 def examples() -> Iterator[tuple[str, int, str]]:
     """The page, the line and the text of every Python block."""
-    for page in [*sorted(PAGES.glob("*.md")), ROOT / "docs" / "how-to" / "asking.md"]:
+    how_to = ROOT / "docs" / "how-to"
+    for page in [*sorted(PAGES.glob("*.md")), how_to / "asking.md", how_to / "working.md"]:
         text = page.read_text()
         for found in BLOCK.finditer(text):
             yield page.stem, text.count("\n", 0, found.start()) + 2, found.group(1)
