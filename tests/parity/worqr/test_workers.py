@@ -145,7 +145,7 @@ async def test_a_worker_that_lost_its_task_is_told(place: Place, app: Penstock, 
         await Worker(other, id="survivor").drain()
         gate.set()
         await eventually(lambda: len(heard) == 2)
-    assert heard == [("completed", "survivor"), ("lease_lost", "frozen")]
+    assert sorted(heard) == [("completed", "survivor"), ("lease_lost", "frozen")]  # whichever is noticed first
 
 
 async def test_a_persistent_task_is_kept_by_one_worker(place: Place, app: Penstock) -> None:
