@@ -237,8 +237,11 @@ async def test_a_worker_tells_how_it_fares(app: Penstock, monkeypatch: pytest.Mo
     assert [(e.name, e.worker, e.queue, e.id) for e in heard] == [("idle", "w", "", "")] * 2
 
 
-async def test_a_lost_storage_is_told_once(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lost_storage_is_told_once(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """However many tries fail, a worker is disconnected once; after it was back, once more."""
+    caplog.set_level("INFO", "penstock.worker")
     monkeypatch.setattr("penstock.worker.loop.LONGEST_REST", 0.02)
     monkeypatch.setattr("penstock.worker.loop.FIRST_REST", 0.005)
     monkeypatch.setattr("penstock.worker.claim.SLOW_POLL", 0.01)
@@ -255,6 +258,7 @@ async def test_a_lost_storage_is_told_once(clock: Clock, monkeypatch: pytest.Mon
                 trouble.down = False
                 await app.queue("q").enqueue(times, id=f"{times}")
                 await eventually(lambda times=times: app.queue("q").result(f"{times}", default=None))
+                await eventually(lambda times=times: caplog.text.count("can be reached again") == times)
                 assert len(heard) == times
     assert heard[0].worker == "w"
     assert heard[0].error is not None
