@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 APP = "tests.e2e.jobs:app"
 
 
-async def until(condition: Callable[[], Any] | Callable[[], Awaitable[Any]], seconds: float = 8.0) -> Any:
-    """Wait for a condition, plain or async; gives what it gave."""
+async def until(condition: Callable[[], Any] | Callable[[], Awaitable[Any]], seconds: float = 12.0) -> Any:
+    """Wait for a condition, plain or async; gives what it gave. It is shorter than the leases that must not matter."""
     end = time.monotonic() + seconds
     while True:
         value: Any = condition()

