@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
+import pytest
+
 from penstock import State, Worker
+from penstock.supervisor.locate import source_of
 from penstock.sync import Penstock
 
 JOBS = """
@@ -34,6 +38,15 @@ def test_the_command_runs_a_sync_app(tmp_path: Path) -> None:
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert app.queue("double").result("a") == 42
+
+
+def test_an_app_is_found_beside_odd_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module may hold objects of a type whose `__module__` is no text; apps are found among them."""
+    module = types.ModuleType("odd_jobs")
+    odd = type("Odd", (), {"__module__": property(lambda self: "odd")})
+    vars(module).update(odd=odd(), app=Penstock("memory:"))
+    monkeypatch.setitem(sys.modules, "odd_jobs", module)
+    assert source_of(module.app.async_app) == "odd_jobs:app"
 
 
 async def test_a_worker_takes_a_sync_app(tmp_path: Path) -> None:

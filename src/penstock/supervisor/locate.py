@@ -68,7 +68,8 @@ def source_of(app: Host) -> str:
         if name == "__mp_main__" or (name == "__main__" and not can_run_again(module)):
             continue
         for attribute, value in list(getattr(module, "__dict__", {}).items()):
-            if value is app or (type(value).__module__.startswith("penstock.") and async_app(value) is app):
+            ours = str(type(value).__module__).startswith("penstock.")  # some types have no name there, but a slot
+            if value is app or (ours and async_app(value) is app):
                 defines = getattr(module, "__spec__", None) is not None
                 found.append((name == "__main__" or not defines, len(name), f"{name}:{attribute}"))
     if not found:
