@@ -1,0 +1,407 @@
+"""A TCP proxy in front of a Redis or Valkey server that does to its clients what a network may do.
+
+    with Proxy(server.port) as proxy:
+        app = Penstock(f"redis://{proxy.address}/0")
+        lost = proxy.lose_reply("EVALSHA")        # the server does it, nobody hears of it
+        ...
+        assert lost.happened
+
+It listens on a free loopback port, runs on an event loop in a thread of its own (so a test may block, and
+clients may live in other processes), and understands just enough of the protocol to know which reply belongs
+to which command. Every method may be called from any thread and has taken effect when it returns.
+
+What can be done to one command, the first, the nth, or the next few that contain a text:
+
+- `lose_reply`: the server runs it, its reply is swallowed;
+- `lose_request`: the server never sees it.
+
+After either the connection is `"cut"`, or stays open in `"silence"`: nothing passes any more, in neither
+direction, and nobody is told (half-open). A reply can also be made to arrive late: `hold_reply`, then `release`.
+A reply that is merely left out does not exist in TCP, so what comes behind a lost one is lost as well.
+
+What can be done to everybody: `delay`, `cut`, `silence` (half-open), `refuse` (no new connections), and `heal`,
+which ends all of it, also the faults that still wait for their command. Connections in silence stay silent: their
+bytes are gone. `close` ends everything.
+
+Two things it cannot do. The kernel behind a silent connection still acknowledges bytes and keep-alive probes, so
+only time limits and questions of the client itself notice the silence. And a Cluster's or Sentinel's clients follow
+the addresses that the servers announce: give each node a proxy with a port of your choice (`Proxy(…, port=…)`) and
+start the node with `cluster-announce-port` (or `replica-announce-port`) set to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Literal, TypeVar
+
+__all__ = ["Fault", "Proxy"]
+
+T = TypeVar("T")
+After = Literal["cut", "silence"]
+
+HOST = "127.0.0.1"
+_CHUNK = 65_536
+_SIZED, _LISTS, _MAPS, _PUSH = b"$=!", b"*~>", b"%", ord(">")
+_SUBSCRIBES = (b"SUBSCRIBE", b"PSUBSCRIBE", b"SSUBSCRIBE")
+
+
+class Fault:
+    """What is to happen to the commands that contain a text; it says how often it did."""
+
+    def __init__(self, kind: str, contains: str | bytes, nth: int, times: int, then: After) -> None:
+        self.kind = kind
+        self.contains = contains.encode() if isinstance(contains, str) else contains
+        self.then: After = then
+        self.count = 0
+        self.commands: list[bytes] = []
+        self._skip = nth - 1
+        self._left = times
+        self._begun = threading.Event()
+        self._release: asyncio.Event | None = None
+
+    def __repr__(self) -> str:
+        return f"<Fault {self.kind} {self.contains[:40]!r} {self.count} times>"
+
+    @property
+    def happened(self) -> bool:
+        """Whether it has happened: the reply came and was swallowed or held, the request was kept back."""
+        return self.count > 0
+
+    def wait(self, seconds: float = 30) -> None:
+        """Block this thread until it has happened; async tests await `happened` instead."""
+        if not self._begun.wait(seconds):
+            raise TimeoutError(f"no such command within {seconds} s: {self!r}")
+
+    @property
+    def spent(self) -> bool:
+        """Whether no further command will meet it."""
+        return not self._left
+
+    def takes(self, command: bytes) -> bool:
+        """Whether this command is one of those; counts down."""
+        if not self._left or self.contains not in command:
+            return False
+        if self._skip:
+            self._skip -= 1
+            return False
+        self._left -= 1
+        self.commands.append(command)
+        return True
+
+    def note(self) -> None:
+        self.count += 1
+        self._begun.set()
+
+
+class Proxy:
+    """Passes everything on to the server at `target_port` until it is told otherwise."""
+
+    def __init__(self, target_port: int, *, port: int = 0, target_host: str = HOST) -> None:
+        self.target = (target_host, target_port)
+        self.port = port
+        #: How many commands have come in so far, on all connections.
+        self.commands = 0
+        self._faults: list[Fault] = []
+        self._delay = 0.0
+        self._silent = False
+        self._links: set[_Link] = set()
+        self._server: asyncio.Server | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+
+    def __enter__(self) -> Proxy:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected, those in silence included."""
+        return len(self._links)
+
+    def start(self) -> Proxy:
+        self._thread.start()
+        self._call(self._listen())
+        return self
+
+    def close(self) -> None:
+        """Cut everything and end the thread; a second call does nothing."""
+        if self._loop.is_closed():
+            return
+        self._call(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    # to one command --------------------------------------------------------------------------------
+
+    def lose_reply(
+        self, contains: str | bytes = b"", *, nth: int = 1, times: int = 1, then: After = "cut"
+    ) -> Fault:  # fmt: skip
+        """The next command with this text (the nth from now on, over all connections) is run and not answered."""
+        return self._add(Fault("lose_reply", contains, nth, times, then))
+
+    def lose_request(
+        self, contains: str | bytes = b"", *, nth: int = 1, times: int = 1, then: After = "cut"
+    ) -> Fault:  # fmt: skip
+        """The next command with this text never reaches the server."""
+        return self._add(Fault("lose_request", contains, nth, times, then))
+
+    def hold_reply(self, contains: str | bytes = b"", *, nth: int = 1) -> Fault:
+        """The reply to the next command with this text, and what comes behind it, waits until `release`."""
+        return self._add(Fault("hold_reply", contains, nth, 1, "cut"))
+
+    def release(self, fault: Fault) -> None:
+        """Let a held reply go, now or when it comes."""
+        self._now(lambda: _event_of(fault).set())
+
+    def forget(self, fault: Fault) -> None:
+        """Take back a fault that still waits for its command."""
+        self._now(lambda: self._faults.remove(fault) if fault in self._faults else None)
+
+    # to everybody ----------------------------------------------------------------------------------
+
+    def delay(self, seconds: float) -> None:
+        """Every reply (what is read of a connection at once) comes this much later, from now on."""
+        self._now(lambda: setattr(self, "_delay", seconds))
+
+    def cut(self, *, reset: bool = False) -> int:
+        """End every connection, politely or with a reset; tells how many. New ones are welcome."""
+        return self._now(lambda: self._cut(reset))
+
+    def silence(self, *, new: bool = False) -> int:
+        """Half-open: nothing passes on today's connections, and nobody is told; tells how many.
+
+        With `new` also the connections made from now on are taken and left in silence, until `heal`.
+        """
+        return self._now(lambda: self._hush(new))
+
+    def refuse(self) -> None:
+        """Take no new connections until `heal`; those that there are go on."""
+        self._call(self._stop_listening())
+
+    def heal(self) -> None:
+        """End all faults: no delay, new connections are taken and pass. Cut those in silence yourself (`cut`)."""
+        self._call(self._heal())
+
+    # on the proxy's own loop -----------------------------------------------------------------------
+
+    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+
+    def _now(self, action: Callable[[], T]) -> T:
+        async def act() -> T:
+            return action()
+
+        return self._call(act())
+
+    def _add(self, fault: Fault) -> Fault:
+        self._now(lambda: self._faults.append(fault))
+        return fault
+
+    async def _listen(self) -> None:
+        if self._server is None:
+            self._server = await asyncio.start_server(self._serve, HOST, self.port, reuse_address=True)
+            self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _stop_listening(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+
+    async def _heal(self) -> None:
+        self._delay, self._silent = 0.0, False
+        for fault in self._faults:
+            _event_of(fault).set()
+        self._faults.clear()
+        await self._listen()
+
+    async def _end(self) -> None:
+        await self._stop_listening()
+        self._cut(False)
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _cut(self, reset: bool) -> int:
+        links = list(self._links)
+        for link in links:
+            link.cut(reset)
+        return len(links)
+
+    def _hush(self, new: bool) -> int:
+        self._silent = new
+        for link in self._links:
+            link.silent = True
+        return len(self._links)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        link = _Link(self, reader, writer)
+        link.silent = self._silent
+        self._links.add(link)
+        try:
+            await link.run()
+        finally:
+            self._links.discard(link)
+
+    def fault_of(self, command: bytes) -> Fault | None:
+        """The fault that this command meets, if any; a spent one is forgotten."""
+        self.commands += 1
+        fault = next((fault for fault in self._faults if fault.takes(command)), None)
+        if fault is not None and fault.spent and fault.kind != "hold_reply":  # a held one is there to be released
+            self._faults.remove(fault)
+        return fault
+
+    async def lag(self) -> None:
+        if self._delay:
+            await asyncio.sleep(self._delay)
+
+
+def _event_of(fault: Fault) -> asyncio.Event:
+    if fault._release is None:
+        fault._release = asyncio.Event()
+    return fault._release
+
+
+class _Link:
+    """One client's connection and its twin to the server."""
+
+    def __init__(self, proxy: Proxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.proxy = proxy
+        self.silent = False
+        self._client = (reader, writer)
+        self._writers = [writer]
+        self._sent = 0
+        self._answered = 0
+        self._subscribed = False
+        self._over = asyncio.Event()
+        #: The faults of commands that were sent and not yet answered, by the number of the command.
+        self._waiting: deque[tuple[int, Fault]] = deque()
+
+    async def run(self) -> None:
+        pumps: list[asyncio.Task[None]] = []
+        try:
+            server = await asyncio.open_connection(*self.proxy.target)
+            self._writers.append(server[1])
+            pumps.append(asyncio.create_task(self._requests(self._client[0], server[1])))
+            pumps.append(asyncio.create_task(self._replies(server[0], self._client[1])))
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        except OSError:
+            pass  # the server is away: the client is told by the end of its connection
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+            self.cut()
+
+    def cut(self, reset: bool = False) -> None:
+        self._over.set()
+        for writer in self._writers:
+            if reset:
+                with contextlib.suppress(OSError):
+                    raw: socket.socket = writer.get_extra_info("socket")
+                    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+
+    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        frames = _Frames()
+        while data := await reader.read(_CHUNK):
+            for command in frames.feed(data):
+                fault = None if self._subscribed else self.proxy.fault_of(command)
+                self._subscribed = self._subscribed or _name(command) in _SUBSCRIBES
+                self._sent += 1
+                if fault is not None and fault.kind == "lose_request":
+                    fault.note()
+                    if not await self._give_up(fault):
+                        return
+                elif fault is not None:
+                    self._waiting.append((self._sent, fault))
+                if not self.silent:
+                    writer.write(command)
+            await writer.drain()
+        if self.silent:  # nobody is told that the client is gone
+            await self._over.wait()
+
+    async def _replies(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        frames = _Frames()
+        while data := await reader.read(_CHUNK):
+            await self.proxy.lag()
+            for reply in frames.feed(data):
+                if reply[0] != _PUSH:  # a word that nobody asked for
+                    self._answered += 1
+                if self._waiting and self._waiting[0][0] == self._answered and not self.silent:
+                    _, fault = self._waiting.popleft()
+                    fault.note()
+                    if fault.kind == "hold_reply":
+                        await writer.drain()
+                        await _event_of(fault).wait()
+                    elif not await self._give_up(fault):
+                        return
+                if not self.silent:
+                    writer.write(reply)
+            await writer.drain()
+        if self.silent:
+            await self._over.wait()
+
+    async def _give_up(self, fault: Fault) -> bool:
+        """Go silent, or say that the connection is to be cut."""
+        if fault.then == "cut":
+            self._client[1].close()  # what was answered before is still sent
+            with contextlib.suppress(OSError):
+                await self._client[1].wait_closed()
+            return False
+        self.silent = True
+        return True
+
+
+class _Frames:
+    """Splits a stream of the protocol into whole commands or whole replies."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        self._buffer += data
+        at = 0
+        while at < len(self._buffer) and (end := _end_of(self._buffer, at)) is not None:
+            frame = bytes(self._buffer[at:end])
+            at = end
+            yield frame
+        del self._buffer[:at]
+
+
+def _end_of(buffer: bytearray, at: int) -> int | None:
+    """Where the value that begins at `at` ends, or None if it is not all there."""
+    line = buffer.find(b"\r\n", at)
+    if line < 0:
+        return None
+    kind, after = buffer[at], line + 2
+    if kind in _SIZED:
+        size = int(buffer[at + 1 : line])
+        after += size + 2 if size >= 0 else 0
+        return after if after <= len(buffer) else None
+    if kind in _LISTS or kind in _MAPS:
+        count = int(buffer[at + 1 : line]) * (2 if kind in _MAPS else 1)
+        for _ in range(count):
+            end = _end_of(buffer, after)
+            if end is None:
+                return None
+            after = end
+    return after
+
+
+def _name(command: bytes) -> bytes:
+    parts = command.split(b"\r\n", 3)
+    return (parts[2] if command[:1] == b"*" and len(parts) > 2 else parts[0]).upper()
