@@ -14,7 +14,8 @@ __all__ = ["Presence", "WorkerInfo", "worker_info"]
 class Presence(msgspec.Struct, frozen=True, kw_only=True):
     """A worker's own words, sent with each beat. What an older or newer worker leaves out has its default.
 
-    `started` is in milliseconds of the storage's clock; `busy` counts the capacity units in use.
+    `started` is in milliseconds of the storage's clock; `busy` counts the capacity units in use, and `allowed`
+    those that may be: an adaptive worker that cannot keep up allows itself less than its capacity.
     """
 
     host: str = ""
@@ -22,6 +23,7 @@ class Presence(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[str] = []
     started: int = 0
     capacity: int = 0
+    allowed: int | None = None
     busy: int = 0
 
     def encode(self) -> bytes:
@@ -47,6 +49,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     queues: list[str]
     capacity: int
+    allowed: int
     busy: int
     started_at: datetime | None
     seen_at: datetime
@@ -62,6 +65,7 @@ def worker_info(id: str, seen: int, until: int, words: bytes) -> WorkerInfo:
         pid=said.pid,
         queues=said.queues,
         capacity=said.capacity,
+        allowed=said.capacity if said.allowed is None else said.allowed,
         busy=said.busy,
         started_at=as_datetime(said.started) if said.started else None,
         seen_at=as_datetime(seen),

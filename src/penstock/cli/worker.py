@@ -60,6 +60,7 @@ def cores() -> int:
 @click.option("--id", help="The worker's id.")
 @click.option("--max-jobs", type=click.IntRange(1), help="Replace a process after about so many jobs.")
 @click.option("--max-rss", type=click.IntRange(1), metavar="MB", help="Replace a process with more memory than this.")
+@click.option("--adaptive", is_flag=True, help="Claim less while a process cannot keep up.")
 @click.option("--verbose", "-v", is_flag=True, help="Log more.")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 def worker(
@@ -111,6 +112,7 @@ def build(app: Host, source: str, options: dict[str, Any]) -> Worker:
         id=options["id"],
         max_jobs=options["max_jobs"],
         max_rss=None if megabytes is None else megabytes * 2**20,
+        adaptive=options["adaptive"],
     )
     made.source = source
     select_handlers(app, queues, options["capacity"])  # what is wrong with them is better known now

@@ -31,7 +31,7 @@ TEXT_SIZE = 1104
 MAX_TOKEN = TEXT_SIZE - TEXT_HEAD.size - 2 * 512
 
 #: Words of the head, all written by the child.
-HIGH, LIVE, BEGUN, IDLE, UNITS, RUNS = range(6)
+HIGH, LIVE, BEGUN, IDLE, UNITS, RUNS, WITHHELD = range(7)
 HEAD_WORDS = 64
 
 

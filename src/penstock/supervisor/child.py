@@ -17,7 +17,7 @@ from typing import Any
 
 from penstock.errors import StorageUnavailable
 from penstock.outcome import Outcome, Released
-from penstock.supervisor.board import BEGUN, RUNS, UNITS, Board
+from penstock.supervisor.board import BEGUN, RUNS, UNITS, WITHHELD, Board
 from penstock.supervisor.keeper import BoardLeases
 from penstock.supervisor.line import Line
 from penstock.supervisor.locate import load_all, one_line
@@ -171,7 +171,7 @@ class ChildShift(Shift):
         self._full = False
         self._suspects: list[Run] = []
         self._alone: Run | None = None
-        super().__init__(host, settings.worker, handlers, settings.capacity, settings.lease)
+        super().__init__(host, settings.worker, handlers, settings.capacity, settings.lease, settings.adaptive)
         self._pool.condemn = self._condemn
         self._claimer.room = self._room
 
@@ -255,9 +255,14 @@ class ChildShift(Shift):
             super()._start_run(run)
             self._count()
 
+    def _share_changed(self) -> None:
+        super()._share_changed()
+        self._count()
+
     def _count(self) -> None:
         self._board.head[UNITS] = max(self._pool.busy, 0)
         self._board.head[RUNS] = len(self._pool.live)
+        self._board.head[WITHHELD] = self._pool.capacity - self._pool.allowed
 
     def _condemn(self, run: Run) -> None:
         self._keeper.condemn(run)

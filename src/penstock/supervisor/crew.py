@@ -15,7 +15,7 @@ from multiprocessing.context import BaseContext
 
 from penstock.errors import PenstockError, StorageError
 from penstock.supervisor.aftermath import Aftermath
-from penstock.supervisor.board import IDLE, UNITS, Phase, Verdict
+from penstock.supervisor.board import IDLE, UNITS, WITHHELD, Phase, Verdict
 from penstock.supervisor.hand import Hand, Stage
 from penstock.supervisor.renewal import Renewals
 from penstock.supervisor.settings import Settings
@@ -28,7 +28,7 @@ from penstock.worker.pool import Member
 from penstock.worker.settle import Settler
 from penstock.worker.shift import first_of
 from penstock.worker.trouble import Trouble
-from penstock.worker.upkeep import Upkeep
+from penstock.worker.upkeep import Units, Upkeep
 
 __all__ = ["Crew"]
 
@@ -301,10 +301,11 @@ class Crew:
                 self._outdated[hand] = hand.board.head[IDLE]
                 hand.say("again")
 
-    def _units(self) -> tuple[int, int]:
-        """The capacity of all children, and how much of it is in use."""
+    def _units(self) -> Units:
+        """Those of all children together."""
         capacity = self._settings.capacity * self._settings.seats
-        return capacity, sum(hand.board.head[UNITS] for hand in self._hands)
+        heads = [hand.board.head for hand in self._hands]
+        return Units(capacity, capacity - sum(h[WITHHELD] for h in heads), sum(h[UNITS] for h in heads))
 
     @property
     def pids(self) -> list[int]:

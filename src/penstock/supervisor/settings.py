@@ -20,6 +20,7 @@ class Settings:
     capacity: int
     lease: float
     seats: int
+    adaptive: bool = False
     seat: int = 0
     drain: bool = False
     scheduled: bool = False

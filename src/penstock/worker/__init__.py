@@ -32,6 +32,10 @@ class Worker:
     started again; the handlers are those that the app has at that moment. With `processes` they run in
     child processes with `capacity` units each, which import the app; a child is replaced after about
     `max_jobs` jobs, or when it has more than `max_rss` bytes of memory.
+
+    With `adaptive` a process whose event loop lags, or that uses more than nine tenths of a core, claims
+    less until it keeps up again: fewer units, and a smaller part of each `concurrency=n`, but always
+    enough for one run of every queue.
     """
 
     #: Where child processes find the app ("module:app"); None looks for it in the modules that are loaded.
@@ -50,6 +54,7 @@ class Worker:
         id: str | None = None,
         max_jobs: int | None = None,
         max_rss: int | None = None,
+        adaptive: bool = False,
     ) -> None:
         app = async_app(app)
         check_whole(processes, "processes", least=0)
@@ -67,6 +72,7 @@ class Worker:
         self.lease = app.lease if lease is None else span_ms(lease, "lease", zero=False) / 1000
         self.processes = processes
         self._max_jobs, self._max_rss = max_jobs, max_rss
+        self.adaptive = adaptive
         self._app = app
         self._queues = None if queues is None else [check_name(queue, "queues") for queue in queues]
         self._shift: Working | None = None
@@ -143,7 +149,7 @@ class Worker:
         if self.processes:
             self._shift = Crew(self._app, handlers, self._settings(source, handlers))
         else:
-            self._shift = Shift(self._app, self.id, handlers, self.capacity, self.lease)
+            self._shift = Shift(self._app, self.id, handlers, self.capacity, self.lease, self.adaptive)
         try:
             await (self._shift.start() if start is None else start(self._shift))
         except BaseException:
@@ -155,7 +161,7 @@ class Worker:
             source=source, modules=modules_of(self._app), serves=tuple(serves), worker=self.id,
             queues=None if self._queues is None else tuple(self._queues),
             capacity=self.capacity, lease=self.lease, seats=self.processes, max_jobs=self._max_jobs,
-            max_rss=self._max_rss, log_level=self.log_level,
+            max_rss=self._max_rss, adaptive=self.adaptive, log_level=self.log_level,
         )  # fmt: skip
 
     async def _stop(self, shift: Working) -> None:

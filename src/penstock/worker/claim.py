@@ -183,7 +183,7 @@ def plan(seats: Sequence[Seat], pool: Pool) -> list[Request]:
 def room(seat: Seat, pool: Pool, free: int) -> int:
     """How many runs of a queue fit now."""
     n = seat.handler.options.concurrency
-    most = free // seat.units if n is None else n - pool.running(seat.queue)
+    most = free // seat.units if n is None else pool.slots(n) - pool.running(seat.queue)
     return min(most, MAX_BATCH // seat.batch)
 
 

@@ -76,8 +76,12 @@ class Pool:
         execute: Callable[[Run], Awaitable[list[Outcome]]],
         give_up: Callable[[Run], list[Outcome]],
         ended: Callable[[Run, list[Outcome]], None],
+        least: int = 1,
     ) -> None:
         self.capacity = capacity
+        self._least = least
+        #: The share of the capacity that may be used; less than all while the process cannot keep up.
+        self.share = 1.0
         self.live: set[Run] = set()
         self._execute = execute
         self._give_up = give_up
@@ -94,8 +98,18 @@ class Pool:
         return sum(run.units for run in self.live)
 
     @property
+    def allowed(self) -> int:
+        """The units that may be in use now: never fewer than the largest run needs, so that no queue starves."""
+        return self.capacity if self.share >= 1 else max(self._least, int(self.capacity * self.share))
+
+    @property
     def free(self) -> int:
-        return self.capacity - self.busy
+        """The units that may be claimed for; below zero when less is allowed than is in use."""
+        return self.allowed - self.busy
+
+    def slots(self, n: int) -> int:
+        """How many runs of a handler with `concurrency=n` there may be now."""
+        return max(1, int(n * self.share))
 
     def running(self, queue: str) -> int:
         return sum(1 for run in self.live if run.handler.queue == queue)

@@ -12,6 +12,7 @@ from penstock.errors import StorageError
 from penstock.job import Claim, State
 from penstock.outcome import Outcome, Released
 from penstock.task import Handler
+from penstock.worker.adapt import Adapter
 from penstock.worker.claim import Claimer
 from penstock.worker.desk import WorkerDesk
 from penstock.worker.ears import EAR, hear
@@ -20,11 +21,11 @@ from penstock.worker.heart import Heart
 from penstock.worker.host import Host
 from penstock.worker.leases import Leases
 from penstock.worker.loop import Loop
-from penstock.worker.pool import Interruption, Member, Pool, Run
+from penstock.worker.pool import Interruption, Member, Pool, Run, units_of
 from penstock.worker.settle import Settler
 from penstock.worker.threads import Threads
 from penstock.worker.trouble import Trouble
-from penstock.worker.upkeep import Upkeep
+from penstock.worker.upkeep import Units, Upkeep
 
 __all__ = ["Shift", "Working", "first_of"]
 
@@ -50,7 +51,10 @@ class Working(Protocol):
 class Shift:
     """The parts of a working worker. It is started once and finished once."""
 
-    def __init__(self, host: Host, worker: str, handlers: Mapping[str, Handler], capacity: int, lease: float) -> None:
+    def __init__(
+        self, host: Host, worker: str, handlers: Mapping[str, Handler], capacity: int, lease: float,
+        adaptive: bool = False,
+    ) -> None:  # fmt: skip
         self._host = host
         self._worker = worker
         self._queues = sorted(handlers)
@@ -58,7 +62,8 @@ class Shift:
         self._desk = WorkerDesk(host)
         self._threads = Threads()
         executor = Executor(host.codec, self._threads)
-        self._pool = Pool(capacity, executor.execute, executor.give_up, self._ended)
+        largest = max((units_of(handler) for handler in handlers.values()), default=1)
+        self._pool = Pool(capacity, executor.execute, executor.give_up, self._ended, least=max(largest, 1))
         self._leases = self._new_leases(lease)
         self._settler = Settler(host, worker, self._settled)
         self._claimer = Claimer(host, worker, round(lease * 1000), handlers.values(), self._pool, self._begin)
@@ -69,6 +74,8 @@ class Shift:
         self._watching = Loop("watch", self._watch, self._trouble.failed)
         self._keeping = Loop("upkeep", self._upkeep.step, self._trouble.failed)
         self._hearing = Loop("cancels", self._listen, self._trouble.failed, self._hear)
+        adapter = Adapter(self._pool, self._share_changed)
+        self._adapting = Loop("adapt", adapter.step, self._trouble.failed) if adaptive else None
         self._settler.wake = self._settling.wake
         self._pool.watch = self._leases.watch = self._watching.wake_by
         self._heart: Heart | None = None
@@ -85,7 +92,7 @@ class Shift:
         """Claim and run until finished."""
         if not self._queues:
             self._host.tell("no_queues", worker=self._worker)
-        for loop in self._loops():
+        for loop in (*self._loops(), *filter(None, [self._adapting])):
             loop.mended = self._trouble.mended
             loop.start()
         self._heart = self._new_heart()
@@ -111,8 +118,9 @@ class Shift:
         await self._claiming.stop()
         await first_of(self._pool.wait_empty(), self.hurry.wait())
         await self.release()
-        for loop in (self._hearing, self._keeping, self._renewing, self._watching, self._settling):
-            await loop.stop()
+        for loop in (self._adapting, self._hearing, self._keeping, self._renewing, self._watching, self._settling):
+            if loop is not None:
+                await loop.stop()
         if self._heart is not None:
             await self._heart.stop()
         self._threads.close()
@@ -199,9 +207,12 @@ class Shift:
         if self._draining:
             self._claiming.wake()
 
-    def _units(self) -> tuple[int, int]:
-        """The capacity, and how much of it is in use."""
-        return self._pool.capacity, self._pool.busy
+    def _share_changed(self) -> None:
+        if self._claimer.starved:
+            self._claiming.wake()
+
+    def _units(self) -> Units:
+        return Units(self._pool.capacity, self._pool.allowed, self._pool.busy)
 
 
 async def first_of(*waits: Coroutine[Any, Any, object]) -> None:

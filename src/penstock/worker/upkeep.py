@@ -6,13 +6,14 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from penstock.job import State
 from penstock.presence import Presence
 from penstock.storage.base import MAX_BATCH
 from penstock.worker.host import Host
 
-__all__ = ["Upkeep"]
+__all__ = ["Units", "Upkeep"]
 
 #: How often (seconds) presence is renewed and how long it lasts; how often old jobs are forgotten.
 BEAT, PRESENCE, PURGE = 10.0, 25.0, 30.0
@@ -21,11 +22,19 @@ BEAT, PRESENCE, PURGE = 10.0, 25.0, 30.0
 REAP = (2.0, 5.0)
 
 
+class Units(NamedTuple):
+    """The capacity of a worker, how much of it may be used now, and how much of it is."""
+
+    capacity: int
+    allowed: int
+    busy: int
+
+
 class Upkeep:
     """Takes back jobs whose lease is over, forgets old ones, and says that this worker is there."""
 
     def __init__(
-        self, host: Host, worker: str, lease: float, queues: Sequence[str], units: Callable[[], tuple[int, int]]
+        self, host: Host, worker: str, lease: float, queues: Sequence[str], units: Callable[[], Units]
     ) -> None:
         self._host = host
         self._worker = worker
@@ -65,10 +74,10 @@ class Upkeep:
 
     async def _words(self) -> bytes:
         self._started = self._started or await self._host.storage.time()
-        capacity, busy = self._units()
+        units = self._units()
         return Presence(
             host=socket.gethostname(), pid=os.getpid(), queues=list(self._queues), started=self._started,
-            capacity=capacity, busy=busy,
+            capacity=units.capacity, allowed=units.allowed, busy=units.busy,
         ).encode()  # fmt: skip
 
     async def leave(self) -> None:
