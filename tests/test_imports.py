@@ -15,9 +15,22 @@ SOURCE = Path(__file__).resolve().parent.parent / "src"
 #: Pure words, each of which may import those before it.
 WORDS = (
     "_version", "errors", "clock", "job", "policy", "outcome", "serde", "sealed", "task", "events", "run", "ends",
-    "entry", "merging", "presence", "presets",
+    "entry", "merging", "presence", "presets", "vitals",
 )  # fmt: skip
-ASKING = {"app", "queue", "status", "waiting", "reservation", "holding", "feed", "calls", "sync", "admin"}
+ASKING = {
+    "app",
+    "queue",
+    "status",
+    "waiting",
+    "reservation",
+    "holding",
+    "feed",
+    "calls",
+    "sync",
+    "admin",
+    "doctor",
+    "transfer",
+}
 WORKING = {"worker", "supervisor"}
 FACES = {"__main__", "cli", "dashboard", "testing"}
 BACKENDS = {"sqlite", "redis"}

@@ -31,6 +31,7 @@ from penstock.storage.base import (
 from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.families import Families
 from penstock.storage.redis.feeds import Feeds
+from penstock.storage.redis.inspection import Inspection
 from penstock.storage.redis.keys import SCHEMA_VERSION, Keys
 from penstock.storage.redis.pages import Cursor, read_cursor
 from penstock.storage.redis.puts import Puts
@@ -56,7 +57,7 @@ _LOST = Settled(None, lost=True)
 _FAILED_TTL = 7 * 24 * 3600 * 1000
 
 
-class RedisStorage:
+class RedisStorage(Inspection):
     """A `Storage` on a Redis or Valkey server. `clock` replaces the server's time, for tests."""
 
     def __init__(self, url: str, *, clock: Clock | None = None, namespace: str = "penstock") -> None:

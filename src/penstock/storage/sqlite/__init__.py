@@ -30,11 +30,24 @@ from penstock.storage.base import (
     Withdrawn,
     WorkerRecord,
 )
-from penstock.storage.sqlite import cancel, claim, operator, purge, put, reads, reap, renew, revive, settle
+from penstock.storage.sqlite import (
+    cancel,
+    claim,
+    inspection,
+    operator,
+    purge,
+    put,
+    reads,
+    reap,
+    renew,
+    revive,
+    settle,
+)
 from penstock.storage.sqlite.core import Engine, Synchronous
 from penstock.storage.sqlite.tx import Tx
 from penstock.storage.sqlite.waiting import Waiters
 from penstock.storage.sqlite.writer import Writer
+from penstock.vitals import FileVitals, Meter
 
 __all__ = ["Engine", "SqliteStorage"]
 
@@ -209,6 +222,24 @@ class SqliteStorage:
     async def time(self) -> int:
         """The storage's clock, in milliseconds."""
         return self.engine.now()
+
+    # looking after the file ----------------------------------------------------------------------
+
+    async def vitals(self, check: bool = True) -> FileVitals:
+        """How the file is doing; `check` reads all of it to find damage."""
+        return await self._read(lambda tx: inspection.vitals(tx, self.engine, check))
+
+    async def meters(self, queues: Sequence[str]) -> list[Meter]:
+        """What is counted in each of these queues."""
+        return await self._read(lambda tx: inspection.meters(tx, queues))
+
+    async def latest(self, queue: str, state: State, limit: int = 10) -> list[Snapshot]:
+        """Ended jobs of one state, those that are kept longest first."""
+        return await self._read(lambda tx: inspection.latest(tx, queue, state, limit))
+
+    async def forget_namespace(self) -> None:
+        """Take away what the namespace holds beside its queues."""
+        await self._write(inspection.forget_namespace)
 
     # hints and feeds -----------------------------------------------------------------------------
 

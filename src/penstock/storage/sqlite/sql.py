@@ -1,4 +1,4 @@
-"""The statements of `statements.sql` by name, and the schema, read once when the package is imported."""
+"""The statements of the SQL files by name, and the schema, read once when the package is imported."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def parse(text: str) -> dict[str, str]:
     return found
 
 
-SQL = parse(_read("statements.sql"))
+SQL = parse(_read("statements.sql") + _read("inspection.sql"))
 SCHEMA = _read("schema.sql")
 
 

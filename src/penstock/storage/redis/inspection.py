@@ -1,0 +1,161 @@
+"""Looking into a server: what it says of itself, and what is counted in its queues."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, cast
+
+from penstock.errors import StorageError, StorageUnavailable
+from penstock.job import Snapshot, State
+from penstock.storage.redis.connection import Connection
+from penstock.storage.redis.keys import Keys
+from penstock.storage.redis.records import read_snapshot
+from penstock.vitals import Meter, NodeVitals, ServerVitals
+
+__all__ = ["Inspection"]
+
+#: Sends one command to one server.
+Ask = Callable[..., Awaitable[Any]]
+
+#: The latency is the best of so many tries: it is about the way, not about what else goes on.
+TRIES = 5
+
+
+class Inspection:
+    """The part of the Redis storage that looks after the place; see `penstock.vitals.Inspectable`."""
+
+    _connection: Connection
+    _keys: Keys
+
+    def _call(self, name: str, queue: str, args: Sequence[Any]) -> tuple[Any, list[str], Any]:
+        raise NotImplementedError
+
+    async def vitals(self, check: bool = True) -> ServerVitals:
+        """How the servers are doing; there is nothing to `check` beyond what they say."""
+        schema = int(await self._connection.command("GET", self._keys.schema) or 0)
+        nodes = [await read_node(where, ask) for where, ask in self._servers()]
+        return ServerVitals(schema=schema, cluster=self._connection.cluster, nodes=nodes)
+
+    def _servers(self) -> list[tuple[str, Ask]]:
+        """Each server by its address: the one there is, or the primaries of a Cluster."""
+        if not self._connection.cluster:
+            return [(self._connection.where, self._connection.command)]
+        client = self._connection.client
+
+        def to(node: Any) -> Ask:
+            async def ask(*command: object) -> Any:
+                try:
+                    return await client.execute_command(*command, target_nodes=node)
+                except Exception as error:
+                    raise self._connection.explain(error) from error
+
+            return ask
+
+        return [(f"{node.host}:{node.port}", to(node)) for node in client.get_primaries()]
+
+    async def meters(self, queues: Sequence[str]) -> list[Meter]:
+        """What is counted in each of these queues."""
+        calls = [self._call("meters", name, ()) for name in queues]
+        counted = await self._connection.run_many(calls, repeat=True) if calls else []
+        return [Meter(name, int(done), int(over)) for name, (done, over) in zip(queues, counted, strict=True)]
+
+    async def latest(self, queue: str, state: State, limit: int = 10) -> list[Snapshot]:
+        """Ended jobs of one state, those that are kept longest first."""
+        now, *rows = await self._connection.run(*self._call("latest", queue, (state.value, limit)), repeat=True)
+        read = (read_snapshot(queue, id.decode(), int(now), record, None, None, end, None) for id, record, end in rows)
+        return [snapshot for snapshot in read if snapshot is not None]
+
+    async def forget_namespace(self) -> None:
+        """Take away what the namespace holds beside its queues: its marks, and its workers' words."""
+        keys = [self._keys.schema, self._keys.workers, self._keys.families, self._keys.names(""), self._keys.ears("")]
+        for key in keys:
+            await self._connection.command("DEL", key)
+
+
+async def read_node(where: str, ask: Ask) -> NodeVitals:
+    """One server as it describes itself; what it will not say is left at its default."""
+    info = await _info(ask)
+    config = await _config(ask)
+    ahead, latency = await _clock(ask)
+    return NodeVitals(
+        where=where,
+        software="valkey" if info.get("server_name") == "valkey" or "valkey_version" in info else "redis",
+        version=info.get("valkey_version") or info.get("redis_version", ""),
+        role=info.get("role", "master"),
+        policy=info.get("maxmemory_policy"),
+        max_memory=_int(info.get("maxmemory")),
+        used_memory=_int(info.get("used_memory")),
+        machine_memory=_int(info.get("total_system_memory")),
+        evicted=_int(info.get("evicted_keys")),
+        aof=info.get("aof_enabled") == "1",
+        appendfsync=config.get("appendfsync"),
+        save=config.get("save"),
+        saved_at=_int(info.get("rdb_last_save_time")),
+        changes=_int(info.get("rdb_changes_since_last_save")),
+        writes_work="err" not in (info.get("rdb_last_bgsave_status"), info.get("aof_last_write_status")),
+        replicas=_int(info.get("connected_slaves")),
+        needs_replicas=_int(config["min-replicas-to-write"]) if "min-replicas-to-write" in config else None,
+        clients=_int(info.get("connected_clients")),
+        max_clients=_int(info.get("maxclients")),
+        ahead_ms=ahead,
+        latency_ms=latency,
+    )
+
+
+async def _info(ask: Ask) -> dict[str, str]:
+    """INFO as text by name, whether or not the client has read it already."""
+    answer = await _try(ask, "INFO")
+    if isinstance(answer, Mapping):
+        return _texts(cast("Mapping[Any, Any]", answer))
+    lines = _text(answer or "").splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
+
+
+async def _config(ask: Ask) -> dict[str, str]:
+    """The settings that matter here; hosted servers often refuse to show them."""
+    found: dict[str, str] = {}
+    for name in ("appendfsync", "save", "min-replicas-to-write"):
+        answer = await _try(ask, "CONFIG", "GET", name)
+        if isinstance(answer, Mapping):
+            found |= _texts(cast("Mapping[Any, Any]", answer))
+        elif answer:
+            found |= _texts(dict(zip(answer[::2], answer[1::2], strict=True)))
+    return found
+
+
+async def _clock(ask: Ask) -> tuple[float, float]:
+    """How far the server's clock is ahead, and the way there and back, in ms: the quickest of a few tries."""
+    best = (0.0, float("inf"))
+    for _ in range(TRIES):
+        sent, began = time.time(), time.perf_counter()
+        answer = await ask("TIME")
+        took = (time.perf_counter() - began) * 1000
+        if took < best[1]:
+            best = (int(answer[0]) * 1000 + int(answer[1]) / 1000 - sent * 1000 - took / 2, took)
+    return best
+
+
+async def _try(ask: Ask, *command: object) -> Any:
+    """A command that a server may refuse: None then."""
+    try:
+        return await ask(*command)
+    except StorageUnavailable:
+        raise
+    except StorageError:
+        return None
+
+
+def _texts(values: Mapping[Any, Any]) -> dict[str, str]:
+    return {_text(key): _text(value) for key, value in values.items()}
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _int(value: str | None) -> int:
+    try:
+        return int(float(value or 0))
+    except ValueError:
+        return 0

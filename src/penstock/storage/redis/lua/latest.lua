@@ -1,0 +1,12 @@
+-- latest: ended jobs of one state, those that are kept longest first
+-- keys: jobs ends completed failed cancelled
+-- args: state limit
+-- gives: {now, {id, record, end}, ...}
+local q = queue_at(ARGV[2], ARGV[3])
+local rows = { now }
+for _, member in ipairs(call('ZREVRANGE', q[ARGV[4]], 0, tonumber(ARGV[5]) - 1)) do
+  local id = sub(member, 13)
+  local rec, ended = call('HGET', q.jobs, id), call('HGET', q.ends, id)
+  if rec and ended then rows[#rows + 1] = { id, rec, ended } end
+end
+return rows

@@ -1,0 +1,93 @@
+"""Looking into the file: how it is kept, whether it is whole, and what is counted in its queues."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from penstock.job import Snapshot, State
+from penstock.storage.sqlite.core import Engine
+from penstock.storage.sqlite.records import STATES, Job, snapshot
+from penstock.storage.sqlite.tx import Tx
+from penstock.vitals import FileVitals, Meter
+
+__all__ = ["forget_namespace", "latest", "meters", "vitals"]
+
+#: The check names at most so many faults.
+MAX_FAULTS = 10
+
+PLACES = {state: place for place, state in STATES.items()}
+
+
+def vitals(tx: Tx, engine: Engine, check: bool) -> FileVitals:
+    """How the file is doing. The check reads all of it."""
+    began = time.perf_counter()
+    schema = tx.db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()[0]
+    latency = (time.perf_counter() - began) * 1000
+    faults = None
+    if check:
+        rows = tx.db.execute(f"PRAGMA quick_check({MAX_FAULTS})").fetchall()
+        faults = [str(row[0]) for row in rows if row[0] != "ok"]
+    about = FileVitals(
+        path="" if engine.memory else os.path.abspath(engine.path),
+        version=sqlite3.sqlite_version,
+        schema=schema,
+        journal_mode=str(tx.db.execute("PRAGMA journal_mode").fetchone()[0]),
+        synchronous=engine.synchronous,
+        faults=faults,
+        latency_ms=latency,
+    )
+    return about if engine.memory else _on_disk(about)
+
+
+def _on_disk(about: FileVitals) -> FileVitals:
+    status, room = os.stat(about.path), os.statvfs(os.path.dirname(about.path))
+    log_size = 0
+    with contextlib.suppress(OSError):  # it comes and goes
+        log_size = os.stat(about.path + "-wal").st_size
+    return FileVitals(
+        path=about.path, version=about.version, schema=about.schema, journal_mode=about.journal_mode,
+        synchronous=about.synchronous, faults=about.faults, latency_ms=about.latency_ms,
+        size=status.st_size, log_size=log_size, mode=status.st_mode & 0o777, own=status.st_uid == os.geteuid(),
+        free=room.f_bavail * room.f_frsize, filesystem=filesystem_of(about.path),
+    )  # fmt: skip
+
+
+def filesystem_of(path: str) -> str | None:
+    """The kind of file system that a path is on, or None where that cannot be told."""
+    try:
+        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    except OSError:
+        return None
+    found, longest = None, -1
+    for _, point, kind, *_ in mounts:
+        point = point.encode().decode("unicode_escape")
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= longest:  # the last one mounted at a place hides the others
+            found, longest = kind, len(point)
+    return found
+
+
+def meters(tx: Tx, names: Sequence[str]) -> list[Meter]:
+    """What is counted in each of these queues."""
+    found = [tx.one("meter", tx.now, tx.namespace, name) or (0, 0) for name in names]
+    return [Meter(name, *row) for name, row in zip(names, found, strict=True)]
+
+
+def latest(tx: Tx, name: str, state: State, limit: int) -> list[Snapshot]:
+    """Ended jobs of one state, those that are kept longest first."""
+    queue = tx.queue(name)
+    if queue is None:
+        return []
+    rows = tx.all("latest", queue.k, PLACES[state], tx.now, limit)
+    return [snapshot(name, Job(*row), tx.now) for row in rows]
+
+
+def forget_namespace(tx: Tx) -> None:
+    """Take away what the namespace holds beside its queues."""
+    for name in ("forget_workers", "forget_events"):
+        tx.do(name, tx.namespace)
