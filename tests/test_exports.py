@@ -38,6 +38,7 @@ EXPECTED = [
     "Queue",
     "Reservation",
     "Retry",
+    "RunInfo",
     "RunTimeout",
     "Serde",
     "Signed",

@@ -28,7 +28,7 @@ from penstock.events import Event
 from penstock.job import State, Update
 from penstock.outcome import Outcome
 from penstock.policy import HandlerOptions
-from penstock.presence import WorkerInfo
+from penstock.presence import RunInfo, WorkerInfo
 from penstock.queue import Queue
 from penstock.reservation import Reservation
 from penstock.run import Failure, Job, Progress
@@ -66,6 +66,7 @@ __all__ = [
     "Queue",
     "Reservation",
     "Retry",
+    "RunInfo",
     "RunTimeout",
     "Serde",
     "Signed",

@@ -32,7 +32,7 @@ LONG = Held("ü" * 256, "\0:{}" * 128, "t" * 16)
 def test_a_claim_is_seen_as_it_was_written(child: Board, parent: Board) -> None:
     """The longest names come through, with the attempt, the phase and the times."""
     place = child.hold(LONG, 7, 1.5)
-    child.begin(place, 12.5, 10.0)
+    child.begin(place, 12.5, 10.0, 2.5)
     [slot] = parent.held()
     assert (slot.held, slot.attempt, slot.phase, slot.verdict) == (LONG, 7, Phase.RUNNING, Verdict.NONE)
     assert (slot.deadline, slot.timeout, slot.confirmed) == (12.5, 10.0, 1.5)
@@ -65,7 +65,7 @@ def test_what_presses_is_found(child: Board, parent: Board) -> None:
     """Runs past their deadline and condemned ones; not those that ended, nor those that have no deadline."""
     late, endless, ended, doomed = (child.hold(Held("q", f"{n}", "t"), 1, 0.0) for n in range(4))
     for place, deadline in ((late, 5.0), (endless, None), (ended, 5.0), (doomed, None)):
-        child.begin(place, deadline, 1.0)
+        child.begin(place, deadline, 1.0, 0.5)
     child.end(ended)
     child.condemn(doomed, Verdict.KILL)
     assert [(slot.place, slot.verdict) for slot in parent.pressing(6.0)] == [(late, 0), (doomed, Verdict.KILL)]
@@ -76,7 +76,7 @@ def test_what_is_not_confirmed_is_found(child: Board, parent: Board) -> None:
     """A run is confirmed by the time at which the storage was asked."""
     first, second = (child.hold(Held("q", f"{n}", "t"), 1, 1.0) for n in range(2))
     for place in (first, second):
-        child.begin(place, None, None)
+        child.begin(place, None, None, 0.5)
     parent.confirm(parent.held()[0], 2.0)
     assert [slot.place for slot in parent.unconfirmed(1.5)] == [second]
     assert child.confirmed(first) == 2.0

@@ -63,7 +63,7 @@ class Order(IntEnum):
 
 
 class Slot(NamedTuple):
-    """A held claim, as the parent sees it. Times are monotonic seconds; a deadline of 0 is none."""
+    """A held claim, as the parent sees it. Times are monotonic seconds; 0 is none."""
 
     place: int
     number: int
@@ -74,6 +74,7 @@ class Slot(NamedTuple):
     deadline: float
     timeout: float
     confirmed: float
+    begun: float
 
     @property
     def key(self) -> tuple[int, int]:
@@ -85,20 +86,18 @@ class Board:
 
     def __init__(self, fd: int | None = None, slots: int = SLOTS) -> None:
         self.slots = slots
-        sizes = (HEAD_WORDS * 8, slots * 8, slots * 8, slots * 8, slots * 8, slots * 4, slots, slots)
+        sizes = (HEAD_WORDS * 8, slots * 8, slots * 8, slots * 8, slots * 8, slots * 8, slots * 4, slots, slots)
         size = sum(sizes) + slots * TEXT_SIZE
         self._fd = anonymous_file(size) if fd is None else fd
         self._memory = mmap.mmap(self._fd, size)
         self._views: list[Any] = []
         whole: Any = memoryview(self._memory)
         at = 0
-        for size, kind in zip(sizes, "QdddQIBB", strict=True):
+        for size, kind in zip(sizes, "QddddQIBB", strict=True):
             self._views += [whole[at : at + size], whole[at : at + size].cast(kind)]
             at += size
-        self.head, self._deadlines, self._timeouts, self._confirmed, self._orders, self._numbers, *rest = self._views[
-            1::2
-        ]
-        self._phases, self._verdicts = rest
+        self.head, self._deadlines, self._timeouts, self._confirmed, self._begun, *rest = self._views[1::2]
+        self._orders, self._numbers, self._phases, self._verdicts = rest
         self._texts = whole[at:]
         self._views += [self._texts, whole]
         self._free: list[int] = []
@@ -134,7 +133,7 @@ class Board:
         text = TEXT_HEAD.pack(len(queue), len(id), len(token), attempt) + queue + id + token
         at = index * TEXT_SIZE
         self._texts[at : at + len(text)] = text
-        self._deadlines[index] = self._timeouts[index] = 0.0
+        self._deadlines[index] = self._timeouts[index] = self._begun[index] = 0.0
         self._confirmed[index] = asked
         self._phases[index], self._verdicts[index] = Phase.HELD, Verdict.NONE
         self.head[HIGH] = max(self.head[HIGH], index + 1)
@@ -142,8 +141,9 @@ class Board:
         self._numbers[index] += 1
         return index
 
-    def begin(self, index: int, deadline: float | None, timeout: float | None) -> None:
+    def begin(self, index: int, deadline: float | None, timeout: float | None, at: float) -> None:
         """The run of a held claim begins."""
+        self._begun[index] = at
         self._deadlines[index], self._timeouts[index] = deadline or 0.0, timeout or 0.0
         self._phases[index] = Phase.RUNNING
         self.head[BEGUN] += 1
@@ -225,7 +225,7 @@ class Board:
         at = index * TEXT_SIZE
         queue, id, token, attempt = TEXT_HEAD.unpack_from(self._texts, at)
         text = bytes(self._texts[at + TEXT_HEAD.size : at + TEXT_HEAD.size + queue + id + token])
-        rest = (self._deadlines[index], self._timeouts[index], self._confirmed[index])
+        rest = (self._deadlines[index], self._timeouts[index], self._confirmed[index], self._begun[index])
         phase, verdict = self._phases[index], self._verdicts[index]
         if number % 2 == 0 or self._numbers[index] != number:
             return None  # it changed hands meanwhile

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from multiprocessing.context import BaseContext
 
 from penstock.errors import PenstockError, StorageError
+from penstock.presence import Presence, RunWords, oldest
 from penstock.supervisor.aftermath import Aftermath
 from penstock.supervisor.board import IDLE, UNITS, WITHHELD, Phase, Verdict
 from penstock.supervisor.hand import Hand, Stage
@@ -24,11 +25,12 @@ from penstock.worker.ears import EAR, hear
 from penstock.worker.heart import Heart
 from penstock.worker.host import Host
 from penstock.worker.loop import Loop
+from penstock.worker.memory import resident
 from penstock.worker.pool import Member
 from penstock.worker.settle import Settler
 from penstock.worker.shift import first_of
 from penstock.worker.trouble import Trouble
-from penstock.worker.upkeep import Units, Upkeep
+from penstock.worker.upkeep import Upkeep
 
 __all__ = ["Crew"]
 
@@ -56,7 +58,7 @@ class Crew:
         self._young: Counter[int] = Counter()
         self._context = context(host)
         self._trouble = Trouble(host, settings.worker)
-        self._upkeep = Upkeep(host, settings.worker, settings.lease, sorted(handlers), self._units)
+        self._upkeep = Upkeep(host, settings.worker, settings.lease, sorted(handlers), self._status)
         self._settler = Settler(host, settings.worker, self._settled)
         self._aftermath = Aftermath(host, handlers, settings.lease, self._settler)
         self._renewals = Renewals(host, settings.worker, settings.lease, lambda: self._hands)
@@ -262,6 +264,7 @@ class Crew:
             self._watching.wake()
         elif words == "ready":
             log.info("process %s works", hand.pid)
+            self._keeping.wake()  # to say so
         self._failure = hand.failure or self._failure
         self._change.set()
 
@@ -273,6 +276,7 @@ class Crew:
         hand.fenced = hand.fenced or (bool(slots) and all(slot.verdict is Verdict.LOSS for slot in slots))
         self._aftermath.add(hand, slots, self._worker)
         self._burying.wake()
+        self._keeping.wake()
         if not self._finishing and not hand.was_leaving:
             self._mourn(hand, len(slots))
         hand.bury()
@@ -301,11 +305,23 @@ class Crew:
                 self._outdated[hand] = hand.board.head[IDLE]
                 hand.say("again")
 
-    def _units(self) -> Units:
-        """Those of all children together."""
-        capacity = self._settings.capacity * self._settings.seats
+    def _status(self) -> Presence:
+        """How the children fare, all together."""
+        now, capacity = time.monotonic(), self._settings.capacity * self._settings.seats
         heads = [hand.board.head for hand in self._hands]
-        return Units(capacity, capacity - sum(h[WITHHELD] for h in heads), sum(h[UNITS] for h in heads))
+        slots = [slot for hand in self._hands for slot in hand.board.held()]
+        confirmed = min((slot.confirmed for slot in slots), default=None)
+        runs = [
+            RunWords(slot.held.queue, slot.held.id, slot.attempt, round((now - slot.begun) * 1000))
+            for slot in slots
+            if slot.phase is Phase.RUNNING
+        ]
+        return Presence(
+            processes=self.pids, capacity=capacity, allowed=capacity - sum(head[WITHHELD] for head in heads),
+            busy=sum(head[UNITS] for head in heads), memory=resident() + sum(hand.memory() for hand in self._hands),
+            lease_age=None if confirmed is None else round((now - confirmed) * 1000),
+            running=len(runs), runs=oldest(runs),
+        )  # fmt: skip
 
     @property
     def pids(self) -> list[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import math
-import os
 import socket
 import time
 import weakref
@@ -18,6 +17,7 @@ from penstock.supervisor import child
 from penstock.supervisor.board import Board, Phase, Slot, Verdict
 from penstock.supervisor.line import Line
 from penstock.supervisor.settings import Settings
+from penstock.worker.memory import resident
 from penstock.worker.pool import PATIENCE
 
 __all__ = ["LATE", "Hand", "Stage"]
@@ -141,11 +141,7 @@ class Hand:
 
     def memory(self) -> int:
         """The bytes of memory that the process has, 0 where that is not known."""
-        try:
-            with open(f"/proc/{self.pid}/statm") as file:
-                return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        except (OSError, IndexError, ValueError):
-            return 0
+        return 0 if self.pid is None else resident(self.pid)
 
     def bury(self) -> None:
         """Let go of everything that the child had."""

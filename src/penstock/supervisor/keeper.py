@@ -42,7 +42,7 @@ class BoardLeases(Leases):
     def begin(self, run: Run) -> None:
         deadline = None if run.deadline is None else run.deadline + self._ahead
         for member in run.members:
-            self._board.begin(self._slots[member], deadline, run.timeout)
+            self._board.begin(self._slots[member], deadline, run.timeout, run.began + self._ahead)
 
     def ended(self, run: Run) -> None:
         for member in run.members:

@@ -80,6 +80,11 @@ class Leases:
         first = min((lease.confirmed for lease in self._held.values()), default=math.inf)
         return first + self.seconds
 
+    def age(self, now: float) -> float | None:
+        """How long ago the storage confirmed the lease that it has not confirmed for the longest."""
+        first = min((lease.confirmed for lease in self._held.values()), default=None)
+        return None if first is None else now - first
+
     def late(self, since: float) -> list[Lease]:
         """The leases that were not confirmed since this time. Any thread may ask."""
         return [lease for lease in list(self._held.values()) if lease.confirmed < since]

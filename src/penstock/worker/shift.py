@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from penstock.errors import StorageError
 from penstock.job import Claim, State
 from penstock.outcome import Outcome, Released
+from penstock.presence import Presence, RunWords, oldest
 from penstock.task import Handler
 from penstock.worker.adapt import Adapter
 from penstock.worker.claim import Claimer
@@ -21,11 +22,12 @@ from penstock.worker.heart import Heart
 from penstock.worker.host import Host
 from penstock.worker.leases import Leases
 from penstock.worker.loop import Loop
+from penstock.worker.memory import resident
 from penstock.worker.pool import Interruption, Member, Pool, Run, units_of
 from penstock.worker.settle import Settler
 from penstock.worker.threads import Threads
 from penstock.worker.trouble import Trouble
-from penstock.worker.upkeep import Units, Upkeep
+from penstock.worker.upkeep import Upkeep
 
 __all__ = ["Shift", "Working", "first_of"]
 
@@ -67,7 +69,7 @@ class Shift:
         self._leases = self._new_leases(lease)
         self._settler = Settler(host, worker, self._settled)
         self._claimer = Claimer(host, worker, round(lease * 1000), handlers.values(), self._pool, self._begin)
-        self._upkeep = Upkeep(host, worker, lease, self._queues, self._units)
+        self._upkeep = Upkeep(host, worker, lease, self._queues, self._status)
         self._claiming = Loop("claim", self._claimer.step, self._trouble.failed, self._claimer.doze)
         self._settling = Loop("settle", self._settler.step, self._trouble.failed)
         self._renewing = Loop("leases", self._leases.step, self._trouble.failed, longest=lease / 6)
@@ -211,8 +213,19 @@ class Shift:
         if self._claimer.starved:
             self._claiming.wake()
 
-    def _units(self) -> Units:
-        return Units(self._pool.capacity, self._pool.allowed, self._pool.busy)
+    def _status(self) -> Presence:
+        """How this worker fares."""
+        now, pool = asyncio.get_running_loop().time(), self._pool
+        age = self._leases.age(now)
+        runs = [
+            RunWords(m.claim.queue, m.claim.id, m.claim.attempts, round((now - run.began) * 1000))
+            for run in pool.live
+            for m in run.members
+        ]
+        return Presence(
+            capacity=pool.capacity, allowed=pool.allowed, busy=pool.busy, memory=resident(),
+            lease_age=None if age is None else round(age * 1000), running=len(runs), runs=oldest(runs),
+        )  # fmt: skip
 
 
 async def first_of(*waits: Coroutine[Any, Any, object]) -> None:

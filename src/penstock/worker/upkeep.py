@@ -6,14 +6,15 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from penstock.job import State
 from penstock.presence import Presence
 from penstock.storage.base import MAX_BATCH
 from penstock.worker.host import Host
 
-__all__ = ["Units", "Upkeep"]
+__all__ = ["Upkeep"]
 
 #: How often (seconds) presence is renewed and how long it lasts; how often old jobs are forgotten.
 BEAT, PRESENCE, PURGE = 10.0, 25.0, 30.0
@@ -22,19 +23,11 @@ BEAT, PRESENCE, PURGE = 10.0, 25.0, 30.0
 REAP = (2.0, 5.0)
 
 
-class Units(NamedTuple):
-    """The capacity of a worker, how much of it may be used now, and how much of it is."""
-
-    capacity: int
-    allowed: int
-    busy: int
-
-
 class Upkeep:
     """Takes back jobs whose lease is over, forgets old ones, and says that this worker is there."""
 
     def __init__(
-        self, host: Host, worker: str, lease: float, queues: Sequence[str], units: Callable[[], Units]
+        self, host: Host, worker: str, lease: float, queues: Sequence[str], status: Callable[[], Presence]
     ) -> None:
         self._host = host
         self._worker = worker
@@ -44,14 +37,13 @@ class Upkeep:
         self._reaping = asyncio.Lock()
         #: How many jobs were taken back so far.
         self.reaped = 0
-        self._units = units
+        self._status = status
+        self._said: Presence = Presence()
         self._started = 0
 
     async def step(self) -> float | None:
         now = asyncio.get_running_loop().time()
-        if now >= self._next_beat:
-            await self._host.storage.beat(self._worker, round(PRESENCE * 1000), await self._words())
-            self._next_beat = now + BEAT
+        await self._beat(now)
         await self.reap()
         if self._queues and now >= self._next_purge:
             while await self._host.storage.purge(self._queues) >= MAX_BATCH:
@@ -72,13 +64,17 @@ class Upkeep:
                 if len(reaped) < MAX_BATCH:
                     break
 
-    async def _words(self) -> bytes:
+    async def _beat(self, now: float) -> None:
+        """Say that this worker is there: while it runs something or has changed with each step, else now and then."""
+        said = self._status()
+        if now < self._next_beat and not said.running and said.shape == self._said.shape:
+            return
         self._started = self._started or await self._host.storage.time()
-        units = self._units()
-        return Presence(
-            host=socket.gethostname(), pid=os.getpid(), queues=list(self._queues), started=self._started,
-            capacity=units.capacity, allowed=units.allowed, busy=units.busy,
-        ).encode()  # fmt: skip
+        words = msgspec.structs.replace(
+            said, host=socket.gethostname(), pid=os.getpid(), queues=list(self._queues), started=self._started
+        )
+        await self._host.storage.beat(self._worker, round(PRESENCE * 1000), words.encode())
+        self._said, self._next_beat = said, now + BEAT
 
     async def leave(self) -> None:
         """Take this worker off the list."""
