@@ -6,13 +6,13 @@ others (`wait_work`, `wait_done`, `events`) needs a loop and is not here.
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, NoReturn
 
 from redis import Redis
 from redis.cluster import RedisCluster
+from redis.exceptions import ReadOnlyError, RedisError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
@@ -21,6 +21,7 @@ from penstock.storage.base import Note, Put
 from penstock.storage.redis import RedisStorage
 from penstock.storage.redis.connection import Connection, Kit, client_of
 from penstock.storage.redis.puts import PutCall, indexes_by_queue
+from penstock.storage.redis.wire import BlockingWires, pack_command
 
 __all__ = ["BlockingRedisStorage"]
 
@@ -70,57 +71,53 @@ class BlockingConnection(Connection):
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self._turns = contextlib.nullcontext()  # threads are few, and each has its own connection
+        self._wires: BlockingWires | None = None
 
-    def _new_client(self, *, blocking: bool = False) -> Any:
-        return None if blocking else _Client(self._url)
-
-    async def _side_by_side(self, calls: list[Coroutine[Any, Any, Any]]) -> list[Any]:
-        return [await call for call in calls]
-
-    async def _pause(self, seconds: float) -> None:
-        time.sleep(seconds)  # noqa: ASYNC251 - no event loop runs this
-
-
-class _Client:
-    """A blocking client under the names of the asyncio one."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._client: Any = None
-
-    def _made(self) -> Any:
+    async def open(self) -> None:
+        """Nothing is connected before it is needed."""
         if self._client is None:
-            self._client = client_of(self._url, BLOCKING)  # a Cluster's client connects as it is made
-        return self._client
+            try:
+                self._client = client_of(self._url, BLOCKING)  # a Cluster's client connects as it is made
+                if not self.cluster:
+                    self._wires = BlockingWires(self._client.connection_pool)
+                await self._send("PING")
+            except BaseException as error:
+                await self.close()
+                raise self.explain(error) from error
 
-    async def initialize(self) -> None:
-        self._made()
-
-    async def execute_command(self, *args: object) -> Any:
-        return (self._client or self._made()).execute_command(*args)
-
-    def pipeline(self, *, transaction: bool) -> _Pipeline:
-        return _Pipeline(self._made().pipeline(transaction=transaction))
-
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         client, self._client = self._client, None
+        wires, self._wires = self._wires, None
+        if wires is not None:
+            wires.close()
         if client is not None:
             client.close()
             manager = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
             for sentinel in manager.sentinels if manager else ():
                 sentinel.close()
 
+    async def _send(self, *args: Any) -> Any:
+        client = self.client
+        if self._wires is None:
+            return client.execute_command(*args)
+        (answer,) = self._wires.call(pack_command(*args))
+        if isinstance(answer, Exception):
+            if isinstance(answer, ReadOnlyError):  # they are no primary's any more
+                self._wires.close()
+            raise answer
+        return answer
 
-class _Pipeline:
-    """A blocking pipeline under the names of the asyncio one."""
+    async def _send_many(self, commands: list[tuple[Any, ...]]) -> list[Any]:
+        client = self.client
+        if self._wires is not None:
+            return self._wires.call(b"".join(pack_command(*args) for args in commands), len(commands))
+        answers: list[Any] = []
+        for args in commands:
+            try:
+                answers.append(client.execute_command(*args))
+            except (RedisError, OSError) as error:
+                answers.append(error)
+        return answers
 
-    def __init__(self, pipe: Any) -> None:
-        self._pipe = pipe
-
-    def execute_command(self, *args: object) -> None:
-        self._pipe.execute_command(*args)
-
-    async def execute(self, *, raise_on_error: bool) -> list[Any]:
-        with self._pipe as pipe:
-            return pipe.execute(raise_on_error=raise_on_error)
+    async def _pause(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 - no event loop runs this

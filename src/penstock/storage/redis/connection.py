@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -34,6 +33,7 @@ from redis.exceptions import (
 
 from penstock.errors import StorageError, StorageUnavailable
 from penstock.storage.redis.scripts import Script
+from penstock.storage.redis.wire import Wire, pack_command
 
 __all__ = ["Connection", "Kit", "client_of", "close"]
 
@@ -51,8 +51,7 @@ _NOT_NOW = ("LOADING", "READONLY", "OOM", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN
 #: A Cluster's client that finds no node says so in an exception that may mean anything.
 _UNREACHED = "cannot be connected"
 
-#: Each call under way has a connection of its own; so many calls go out at once, the rest wait here.
-#: Waiters are not limited: each idle worker of a process has one.
+#: On a Cluster each call under way has a connection of its own; so many go out at once, the rest wait here.
 _AT_ONCE, _MANY = 50, 2**30
 
 #: How often a call that may safely be repeated is repeated, and the longest pause between.
@@ -72,15 +71,18 @@ ASYNCIO = Kit(Redis, RedisCluster, Sentinel, Retry)
 
 
 class Connection:
-    """A client of the server at a URL. It never repeats a call by itself unless told that it may."""
+    """The way to the server at a URL. It never repeats a call by itself unless told that it may."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self.where, self.cluster = _describe(url)
         # redis-py's clients are typed loosely: they are handled as Any, here and nowhere else.
         self._client: Any = None
-        self._blocking: Any = None
-        self._turns: AbstractAsyncContextManager[object] = asyncio.Semaphore(_AT_ONCE)
+        self._wire: Wire | None = None
+        self._wiring = asyncio.Lock()
+        self._idle: list[Wire] = []
+        self._popping: set[Wire] = set()
+        self._turns = asyncio.Semaphore(_AT_ONCE)
 
     def __repr__(self) -> str:
         return f"Connection({self.where!r})"
@@ -89,21 +91,27 @@ class Connection:
         if self._client is None:
             client = self._new_client()
             try:
-                if self.cluster:
-                    await client.initialize()
-                else:
-                    await client.execute_command("PING")
-                    self._blocking = self._new_client(blocking=True)
+                await self._greet(client)
             except BaseException as error:
                 await close(client)
                 raise self.explain(error) from error
             self._client = client
 
+    async def _greet(self, client: Any) -> None:
+        if self.cluster:
+            await client.initialize()
+        else:
+            self._wire = await Wire.open(client.connection_pool)
+            await self._wire.send(pack_command("PING"))
+
     async def close(self) -> None:
-        clients, self._client, self._blocking = (self._client, self._blocking), None, None
-        for client in clients:
-            if client is not None:
-                await close(client)
+        client, self._client = self._client, None
+        wires, self._wire, self._idle = [self._wire, *self._idle, *self._popping], None, []
+        for wire in wires:
+            if wire is not None:
+                wire.close()
+        if client is not None:
+            await close(client)
 
     @property
     def client(self) -> Any:
@@ -111,22 +119,23 @@ class Connection:
             raise StorageError(f"the storage at {self.where} is not open: use `async with app` or `await app.open()`")
         return self._client
 
-    def _new_client(self, *, blocking: bool = False) -> Any:
-        return client_of(self._url, ASYNCIO, blocking=blocking)
+    def _new_client(self) -> Any:
+        return client_of(self._url, ASYNCIO)
+
+    # calling ---------------------------------------------------------------------------------------
 
     async def command(self, *args: object) -> Any:
         """One plain command that may be repeated."""
-        return await self._repeat(lambda: self.client.execute_command(*args))
+        return await self._repeat(lambda: self._send(*args))
 
     async def run(self, script: Script, keys: list[str], args: list[Any], *, repeat: bool) -> Any:
         """Run a script. With `repeat` it is tried again when the connection breaks, so it must bear that."""
 
         async def once() -> Any:
-            async with self._turns:
-                try:
-                    return await self.client.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
-                except NoScriptError:
-                    return await self.client.execute_command("EVAL", script.text, len(keys), *keys, *args)
+            try:
+                return await self._send("EVALSHA", script.sha, len(keys), *keys, *args)
+            except NoScriptError:
+                return await self._send("EVAL", script.text, len(keys), *keys, *args)
 
         if repeat:
             return await self._repeat(once)
@@ -137,34 +146,80 @@ class Connection:
 
     async def run_many(self, calls: list[tuple[Script, list[str], list[Any]]], *, repeat: bool) -> list[Any]:
         """Run several scripts in one round trip, or side by side on a Cluster."""
-        if len(calls) == 1 or self.cluster:
-            return await self._side_by_side([self.run(*call, repeat=repeat) for call in calls])
-        pipe = self.client.pipeline(transaction=False)
-        for script, keys, args in calls:
-            pipe.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
+        if len(calls) == 1:
+            return [await self.run(*calls[0], repeat=repeat)]
         try:
-            async with self._turns:
-                answers = await pipe.execute(raise_on_error=False)
-        except (RedisError, OSError) as error:
-            if not repeat:
-                raise self.explain(error) from error
-            return [await self.run(*call, repeat=True) for call in calls]
+            answers = await self._send_many([("EVALSHA", s.sha, len(keys), *keys, *args) for s, keys, args in calls])
+        except (RedisError, OSError) as error:  # not even connected
+            answers = [error] * len(calls)
         for i, answer in enumerate(answers):
-            if isinstance(answer, NoScriptError):
+            if isinstance(answer, NoScriptError) or (repeat and isinstance(answer, _UNAVAILABLE)):
                 answers[i] = await self.run(*calls[i], repeat=repeat)
-            elif isinstance(answer, Exception):
+            elif isinstance(answer, BaseException):
                 raise self.explain(answer) from answer
         return answers
 
+    async def _send(self, *args: Any) -> Any:
+        """A command's answer; an error is raised."""
+        if self.cluster:
+            async with self._turns:
+                return await self.client.execute_command(*args)
+        wire = self._wire
+        if wire is None or not wire.alive:
+            wire = await self._rewire()
+        try:
+            return await wire.send(pack_command(*args))
+        except ReadOnlyError:  # it is no primary any more: whoever is must be looked for
+            wire.close()
+            raise
+
+    async def _send_many(self, commands: list[tuple[Any, ...]]) -> list[Any]:
+        """The answers of several commands, errors among them."""
+        if self.cluster:
+            return await asyncio.gather(*(self._send(*args) for args in commands), return_exceptions=True)
+        wire = self._wire
+        if wire is None or not wire.alive:
+            wire = await self._rewire()
+        return await asyncio.gather(*(wire.send(pack_command(*args)) for args in commands), return_exceptions=True)
+
+    async def _rewire(self) -> Wire:
+        """Connect again; who comes meanwhile waits for it."""
+        async with self._wiring:
+            if self._wire is None or not self._wire.alive:
+                pool = self.client.connection_pool
+                wire = await Wire.open(pool)
+                if self._client is None:  # closed meanwhile
+                    wire.close()
+                    raise ConnectionError("the storage was closed")
+                self._wire = wire
+            return self._wire
+
     async def pop(self, keys: list[str], timeout: float) -> bool:
         """Block until one of the lists (of one slot, on a Cluster) has something."""
-        client = self.client if self._blocking is None else self._blocking
+        command = ("BLPOP", *keys, max(0.001, round(timeout, 3)))
         try:
             async with asyncio.timeout(timeout + 1):  # a server that is gone without a word does not answer at all
-                answer = await client.execute_command("BLPOP", *keys, max(0.001, round(timeout, 3)))
+                if self.cluster:
+                    return await self.client.execute_command(*command) is not None
+                return await self._pop(pack_command(*command)) is not None
         except (RedisError, OSError) as error:
             raise self.explain(error) from error
-        return answer is not None
+
+    async def _pop(self, command: bytes) -> Any:
+        """On a connection of its own, which goes with a caller that does not wait for the answer."""
+        pool = self.client.connection_pool
+        self._idle = [wire for wire in self._idle if wire.alive]
+        wire = self._idle.pop() if self._idle else await Wire.open(pool)
+        self._popping.add(wire)
+        try:
+            answer = await wire.send(command, patient=True)
+        except BaseException as error:
+            wire.close(error)
+            raise
+        finally:
+            self._popping.discard(wire)
+        self._idle.append(wire)
+        return answer
 
     def subscriber(self) -> Any:
         """A client of its own for pub/sub: on a Cluster any node will do, messages reach them all."""
@@ -174,7 +229,7 @@ class Connection:
                 k: v for k, v in node.connection_kwargs.items() if k in ("username", "password", "ssl")
             }
             return Redis(host=str(node.host), port=int(node.port), **options)
-        return self._new_client(blocking=True)
+        return client_of(self._url, ASYNCIO, blocking=True)
 
     async def listeners(self, channel: str) -> int:
         """How many connections are subscribed to a channel, on all nodes."""
@@ -182,9 +237,6 @@ class Connection:
             return int((await self.command("PUBSUB", "NUMSUB", channel))[1])
         counted = await self.client.pubsub_numsub(channel, target_nodes=self.client.ALL_NODES)
         return sum(int(count) for _, count in counted)
-
-    async def _side_by_side(self, calls: list[Coroutine[Any, Any, Any]]) -> list[Any]:
-        return list(await asyncio.gather(*calls))
 
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

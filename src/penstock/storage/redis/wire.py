@@ -1,0 +1,230 @@
+"""The hot path: commands of all callers of a process on one connection, written together, answered in order.
+
+redis-py makes the connection (address, TLS, login, Sentinel) and then leaves its socket to us: it
+would take a connection and two system calls for each caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+from collections import deque
+from typing import Any
+
+import hiredis
+from hiredis import Reader
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    ConnectionError,
+    MasterDownError,
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+)
+
+__all__ = ["BlockingWire", "BlockingWires", "Wire", "pack_command"]
+
+#: A server that has not answered for so long (seconds) is given up, and the connection with it.
+SILENCE = 15.0
+
+#: What the reader says when an answer is not complete yet.
+_MORE: Any = object()
+
+_ERRORS: dict[str, type[RedisError]] = {
+    "NOSCRIPT": NoScriptError, "READONLY": ReadOnlyError, "LOADING": BusyLoadingError, "OOM": OutOfMemoryError,
+    "MASTERDOWN": MasterDownError, "NOAUTH": AuthenticationError, "WRONGPASS": AuthenticationError,
+    "NOPERM": NoPermissionError,
+}  # fmt: skip
+
+
+def _error(text: str) -> Exception:
+    word, _, rest = text.partition(" ")
+    kind = _ERRORS.get(word)
+    return ResponseError(text) if kind is None else kind(rest)
+
+
+def _new_reader() -> Reader:
+    return Reader(replyError=_error, notEnoughData=_MORE)
+
+
+_pack: Any = getattr(hiredis, "pack_command")  # noqa: B009 - typed as taking one argument only
+
+
+def pack_command(*args: Any) -> bytes:
+    """A command as the server reads it."""
+    return _pack(args)
+
+
+class Wire(asyncio.Protocol):
+    """One connection for any number of callers at once."""
+
+    def __init__(self, connection: Any) -> None:
+        # From here on the socket is ours: what redis-py and the streams would close when nobody refers to them.
+        self._streams = connection._reader, connection._writer
+        connection._reader = connection._writer = None
+        self._transport: asyncio.Transport = self._streams[1].transport
+        self._before: Any = self._transport.get_protocol()
+        self._transport.set_protocol(self)
+        self._loop = asyncio.get_running_loop()
+        self._reader = _new_reader()
+        self._out: list[bytes] = []
+        self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
+        self._watched = False
+        self._lost: BaseException | None = None
+
+    @classmethod
+    async def open(cls, pool: Any) -> Wire:
+        """Connect as the clients of this redis-py pool do."""
+        connection = pool.make_connection()
+        await connection.connect()
+        return cls(connection)
+
+    @property
+    def alive(self) -> bool:
+        return self._lost is None and not self._transport.is_closing()
+
+    def send(self, command: bytes, *, patient: bool = False) -> asyncio.Future[Any]:
+        """Send a command with all others of this turn of the loop; `patient` sets no bound to the wait."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if self._lost is not None:
+            future.set_exception(ConnectionError(f"the connection is closed: {self._lost}"))
+            return future
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(command)
+        self._waiting.append((future, self._loop.time()))
+        if not self._watched and not patient:
+            self._watched = True
+            self._loop.call_later(SILENCE, self._watch)
+        return future
+
+    def close(self, why: BaseException | None = None) -> None:
+        """Hang up; who still waits for an answer gets an error. Idempotent."""
+        self._give_up(why or ConnectionError("closed"))
+        self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        reader, waiting = self._reader, self._waiting
+        reader.feed(data)
+        try:
+            while (answer := reader.gets()) is not _MORE:
+                future, _ = waiting.popleft()
+                if not future.done():  # a caller may have gone away
+                    if isinstance(answer, Exception):
+                        future.set_exception(answer)
+                    else:
+                        future.set_result(answer)
+        except Exception as error:  # bytes that are no answer, or an answer that nobody asked for
+            self.close(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._give_up(exc or ConnectionError("the server closed the connection"))
+        self._before.connection_lost(exc)
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        if self._lost is None and out:
+            self._transport.write(b"".join(out) if len(out) > 1 else out[0])
+
+    def _watch(self) -> None:
+        """One timer for all callers: a server that does not answer the oldest of them is gone."""
+        self._watched = False
+        if self._waiting and self._lost is None:
+            left = self._waiting[0][1] + SILENCE - self._loop.time()
+            if left <= 0:
+                self.close(TimeoutError(f"no answer for {SILENCE:g} s"))
+            else:
+                self._watched = True
+                self._loop.call_later(left, self._watch)
+
+    def _give_up(self, error: BaseException) -> None:
+        if self._lost is None:
+            self._lost = error
+            while self._waiting:
+                future, _ = self._waiting.popleft()
+                if not future.done():
+                    cause = (
+                        error if isinstance(error, RedisError) else ConnectionError(f"the connection broke: {error}")
+                    )
+                    future.set_exception(cause)
+                    future.exception()  # whoever was waiting may be gone: do not complain then
+
+
+class BlockingWire:
+    """One connection for one thread at a time."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._socket = connection._sock
+        self._reader = _new_reader()
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
+
+    @property
+    def stale(self) -> bool:
+        """Whether there is something to read though nothing was asked: the server has hung up."""
+        return bool(self._poll.poll(0))
+
+    def call(self, commands: bytes, count: int = 1) -> list[Any]:
+        """Send commands and wait for their answers, errors among them."""
+        reader, answers = self._reader, list[Any]()
+        self._socket.sendall(commands)
+        while True:
+            answer = reader.gets()
+            if answer is not _MORE:
+                answers.append(answer)
+                if len(answers) == count:
+                    return answers
+                continue
+            data = self._socket.recv(65536)
+            if not data:
+                raise ConnectionError("the server closed the connection")
+            reader.feed(data)
+
+    def close(self) -> None:
+        self._connection.disconnect()
+
+
+class BlockingWires:
+    """The idle connections of a process; each thread takes one and puts it back. A fork has none of them."""
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+        self._idle: deque[BlockingWire] = deque()
+        self._pid = os.getpid()
+
+    def call(self, commands: bytes, count: int = 1) -> list[Any]:
+        """As `BlockingWire.call`, on a connection that is free."""
+        wire = self._take()
+        try:
+            answers = wire.call(commands, count)
+        except BaseException as error:
+            wire.close()
+            if isinstance(error, OSError) and not isinstance(error, RedisError):
+                raise ConnectionError(str(error) or type(error).__name__) from error
+            raise
+        self._idle.append(wire)
+        return answers
+
+    def _take(self) -> BlockingWire:
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._idle = deque()
+        while self._idle:
+            wire = self._idle.pop()
+            if not wire.stale:
+                return wire
+            wire.close()
+        connection = self._pool.make_connection()
+        connection.connect()
+        return BlockingWire(connection)
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
