@@ -7,7 +7,9 @@ import pytest
 from penstock.job import State
 from penstock.storage.base import Storage
 from tests.support import (
+    SECOND,
     Backend,
+    Clock,
     RedisBackend,
     SqliteBackend,
     claim_answer,
@@ -120,3 +122,26 @@ async def test_many_corrupt_records_are_all_set_aside(backend: Backend, storage:
     assert claimed == [f"j{n:02}" for n in range(1, 30, 2)]
     assert sorted(corrupt) == [f"j{n:02}" for n in range(0, 30, 2)]
     assert await storage.counts("q") == tally(running=15, failed=15)
+
+
+async def test_a_corrupt_record_keeps_its_id_until_it_is_set_aside(backend: Backend, storage: Storage) -> None:
+    """A put of its id changes nothing before a claim has met it, so that no job is handed out twice."""
+    await put1(storage, "q", "a", b"old", headers=b"headers")
+    damage(backend, "a", "truncated")
+    assert (await put1(storage, "q", "a", b"new")).status == "duplicate"
+    assert ids((await claim_answer(storage)).claims) == []
+    await put1(storage, "q", "a", b"new")
+    assert [claim.payload for claim in (await claim_answer(storage)).claims] == [b"new"]
+    assert (await claim_answer(storage)).claims == []
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+async def test_a_corrupt_record_that_falls_due_is_set_aside(
+    backend: Backend, storage: Storage, clock: Clock, how: str
+) -> None:
+    """One that was damaged while its time had not come does not vanish from its queue."""
+    await put1(storage, "q", "a", headers=b"headers", delay=SECOND)
+    damage(backend, "a", how)
+    clock.advance(ms=SECOND)
+    assert (await claim_answer(storage)).corrupt == [("q", "a")]
+    assert await storage.counts("q") == tally(failed=1)

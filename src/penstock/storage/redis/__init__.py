@@ -37,6 +37,7 @@ from penstock.storage.redis.pages import Cursor, read_cursor
 from penstock.storage.redis.puts import Puts
 from penstock.storage.redis.records import (
     CORRUPT,
+    FORMAT,
     Blobs,
     fence,
     pack,
@@ -62,6 +63,8 @@ class RedisStorage(Inspection):
 
     def __init__(self, url: str, *, clock: Clock | None = None, namespace: str = "penstock") -> None:
         self._clock = clock
+        #: The newest record format that is read here, and the one that is written.
+        self.format = FORMAT
         self._connection = self._connect(url)
         self._keys = Keys(namespace, cluster=self._connection.cluster)
         self._feeds = Feeds(self._connection, self._keys, self._wait_done)
@@ -97,7 +100,7 @@ class RedisStorage(Inspection):
 
     def _call(self, name: str, queue: str, args: Iterable[Any], also: Iterable[str] = ()) -> tuple[Any, list[str], Any]:
         """A script call for one queue; `also` names other queues that it may touch."""
-        run = script(name)
+        run = script(name, self.format)
         family = family_of(queue)
         keys = [self._keys.ears(family), self._keys.names(family)]
         prefix = self._keys.prefix(queue)
@@ -272,7 +275,7 @@ class RedisStorage(Inspection):
             chosen = ids[at : at + MAX_BATCH]
             now, *rows = await self._run("get", queue, *chosen)
             for id, row in zip(chosen, rows, strict=True):
-                found.append(None if row == 0 else read_snapshot(queue, id, int(now), *row))
+                found.append(None if row == 0 else read_snapshot(queue, id, int(now), *row, format=self.format))
         return found
 
     async def find(self, queue: str, state: State | None = None, after: str | None = None, limit: int = 100) -> Page:
@@ -289,12 +292,11 @@ class RedisStorage(Inspection):
         last = found[limit - 1][1].spell() if len(found) > limit else None
         return Page([snapshot for snapshot, _ in found[:limit]], last)
 
-    @staticmethod
-    def _read_rows(queue: str, state: State, rows: list[Any]) -> list[tuple[Snapshot, Cursor]]:
+    def _read_rows(self, queue: str, state: State, rows: list[Any]) -> list[tuple[Snapshot, Cursor]]:
         now, *rest = rows
         read: list[tuple[Snapshot, Cursor]] = []
         for place, id, *parts in rest:
-            snapshot = read_snapshot(queue, id.decode(), int(now), *parts)
+            snapshot = read_snapshot(queue, id.decode(), int(now), *parts, format=self.format)
             if snapshot:
                 read.append((snapshot, Cursor(state, place)))
         return read

@@ -145,8 +145,8 @@ def _sections(record: bytes, head: tuple[Any, ...]) -> tuple[str | None, bytes, 
     if not (glen or llen or hlen or elen or head[1] & _SETTLED):
         return None, b"", b"", b"", record[at:]
     end = at + glen + llen + hlen + elen + (17 if head[1] & _SETTLED else 0)
-    if head[0] != FORMAT or len(record) < end:
-        raise ValueError("a record that is too short for its sections")
+    if not head[0] or len(record) < end:
+        raise ValueError("a record of no format, or too short for its sections")
     group = record[at : at + glen].decode() if glen else None
     at += glen
     limits = record[at : at + llen]
@@ -156,18 +156,30 @@ def _sections(record: bytes, head: tuple[Any, ...]) -> tuple[str | None, bytes, 
     return group, limits, headers, record[at : at + elen], record[end:]
 
 
+def _newer_sections(record: bytes, head: tuple[Any, ...]) -> tuple[str | None, bytes, bytes, bytes, bytes]:
+    """The same of a record whose format is not known here: nothing but the group."""
+    glen = head[15]
+    if len(record) < _HEAD.size + glen:
+        raise ValueError("a record that is too short for its group")
+    return record[_HEAD.size : _HEAD.size + glen].decode() or None, b"", b"", b"", b""
+
+
 def read_snapshot(
     queue: str, id: str, now: int, record: bytes, run: bytes | None, worker: bytes | None, end: bytes | None,
-    waiting: bytes | None,
+    waiting: bytes | None, format: int = FORMAT,
 ) -> Snapshot | None:  # fmt: skip
-    """Everything known about a job, or None when it has been kept for long enough."""
+    """Everything known about a job, or None when it has been kept for long enough.
+
+    Of a record in a newer format than `format` it is what its head and its group say.
+    """
     ended = _read_end(end) if end else {}
     if ended and ended["expires"] is not None and ended["expires"] <= now:
         return None
     counted = ended.pop("counted", 1 if run else 0)
     try:
         head = _HEAD.unpack_from(record)
-        group, limits, headers, last_error, payload = _sections(record, head)
+        sections = _newer_sections if head[0] > format else _sections
+        group, limits, headers, last_error, payload = sections(record, head)
     except (error, ValueError):
         shown = ended or {"state": State.FAILED}
         shown["error"] = CORRUPT.encode()
@@ -183,7 +195,8 @@ def read_snapshot(
     return Snapshot(
         queue=queue, id=id, payload=payload, group=group, priority=head[2], headers=headers, limits=limits,
         created=head[9] << 32 | head[10], run_at=head[7] << 32 | head[8], attempts=head[11] + (counted & 1),
-        retries=head[12], stalls=head[13] + (counted >> 2 & 1), timeouts=head[14] + (counted >> 1 & 1), **known,
+        retries=head[12], stalls=head[13] + (counted >> 2 & 1), timeouts=head[14] + (counted >> 1 & 1),
+        format=head[0] if head[0] > format else None, **known,
     )  # fmt: skip
 
 

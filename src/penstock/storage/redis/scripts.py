@@ -9,9 +9,11 @@ from functools import cache
 from importlib.resources import files
 
 from penstock.storage.redis.keys import QUEUE_KEYS
+from penstock.storage.redis.records import FORMAT
 
 __all__ = ["Script", "script"]
 
+_FORMAT = "local FORMAT = {}\n"
 _HEADER = re.compile(r"^-- (uses|keys|args|gives):(.*)$", re.MULTILINE)
 
 
@@ -30,14 +32,17 @@ def _source(name: str) -> str:
 
 
 @cache
-def script(name: str) -> Script:
-    """Read a script once: `_shared.lua` in front, `_moves.lua` too where its header says so."""
+def script(name: str, format: int = FORMAT) -> Script:
+    """Read a script once: `_shared.lua` in front, `_moves.lua` too where its header says so.
+
+    `format` is the newest record format that it reads, and the one it writes.
+    """
     body = _source(name)
     header = {key: value.split() for key, value in _HEADER.findall(body)}
     missing = {"keys", "args", "gives"} - header.keys()
     if missing or not body.startswith(f"-- {name}: "):
         raise ValueError(f"{name}.lua must start with '-- {name}: ' and have a header of keys, args, gives")
     parts = [_source("_shared"), *(_source(f"_{used}") for used in header.get("uses", [])), body]
-    text = "\n".join(parts)
+    text = "\n".join(parts).replace(_FORMAT.format(FORMAT), _FORMAT.format(format))
     keys = tuple(key for key in header["keys"] if key in QUEUE_KEYS)
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(), keys)

@@ -105,6 +105,7 @@ local function block(q, e, run, seq)
   local waiting = call('HGET', q.blocked, e.id)
   if waiting then
     local j = parse(sub(waiting, 2))
+    if not j or j.rest then return { 'duplicate', 'running' } end -- nobody here knows what it holds
     apply(j, e, e.update)
     call('HSET', q.blocked, e.id, string.char(merge_codes(byte(waiting, 1), e.code)) .. build(j))
     note('updated', q, e.id, j.attempts)
@@ -149,11 +150,8 @@ local function put_one(q, e, seq)
     return block(q, e, run, seq)
   end
   local j = parse(rec)
-  if not j then
-    call('HDEL', q.jobs, e.id)
-    return create(q, e, seq)
-  end
-  if not e.update then return { 'duplicate', waiting_state(q, e.id, j) } end
+  if not j then return { 'duplicate', 'queued' } end -- damaged: taken until a claim sets it aside
+  if not e.update or j.rest then return { 'duplicate', waiting_state(q, e.id, j) } end
   leave(q, e.id, j)
   apply(j, e, e.update)
   place(q, e.id, j)
@@ -209,19 +207,29 @@ local function finish(q, id, how)
   regroup(q, how.group)
 end
 
+local function replace(j, s)
+  if not s.rest then s.settled = j.settled end
+  for key in pairs(j) do j[key] = nil end
+  for key, value in pairs(s) do j[key] = value end
+end
+
 -- running -> waiting; a blocked successor is folded in by its own flags.
 local function give_back(q, id, j, name, worker)
+  local group = j.group
   j.retried = j.due > now
   note(name, q, id, j.attempts, worker, nil, name == 'retrying' and #j.error > 0 and j.error or nil)
   local waiting = call('HGET', q.blocked, id)
   if waiting then
     call('HDEL', q.blocked, id)
     local s = parse(sub(waiting, 2))
-    if s then
+    if s and (s.rest or j.rest) then
+      replace(j, s) -- nobody here can fold what it cannot read
+      regroup(q, group)
+    elseif s then
       s.asked = s.due > now and s.due or nil
       apply(j, s, flags_of(byte(waiting, 1)))
-      note('updated', q, id, j.attempts)
     end
+    if s then note('updated', q, id, j.attempts) end
   end
   if j.due <= now then j.retried = false end
   call('HSET', q.jobs, id, build(j))

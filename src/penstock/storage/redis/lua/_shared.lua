@@ -4,7 +4,8 @@
 -- KEYS 1 is `ears` (who listens to events), 2 is `names` (the queues there are); on a Cluster the
 -- queue's other keys follow, declared so that the server can refuse a slot that is on the move.
 --
--- job record:  head, then group, limits, headers, error, settled (17 bytes or none), payload
+-- job record:  head, then group, limits, headers, error, settled (17 bytes or none), payload; the head and
+--              the group mean the same in every format, what follows them is the format's own
 -- run record:  token (16), then, unless plain: cancel, successor, ttl + 1, group, has progress, progress
 -- end record:  state, finished, expires (0: never), number, counted, token (16 or none), worker, value
 -- rank:        2^31-1 - priority, time, sequence: their bytes sort as the jobs run
@@ -47,19 +48,32 @@ local function has(flags, bit) return floor(flags / bit) % 2 == 1 end
 
 -- Records ------------------------------------------------------------------------------------------
 
-local function readable(rec) return rec and #rec >= HEAD_SIZE and byte(rec, 1) == FORMAT end
+local function readable(rec)
+  local format = rec and #rec >= HEAD_SIZE and byte(rec, 1) or 0
+  return format > 0 and format <= FORMAT
+end
+
+-- A job whose format is newer than this software: it is moved, counted and cancelled by its head, but
+-- never handed out, and what follows the head goes back as it came.
+local function parse_newer(rec, j, flags, glen, llen, hlen, elen)
+  if #rec < HEAD_SIZE + glen then return nil end
+  j.rest, j.flags, j.sizes = sub(rec, HEAD_SIZE + 1), flags, { glen, llen, hlen, elen }
+  j.limits, j.headers, j.error, j.settled, j.payload = '', '', '', '', ''
+  return j
+end
 
 -- The job behind a record, or nil when the bytes make no sense.
 local function parse(rec)
-  if not readable(rec) then return nil end
-  local j, flags, glen, llen, hlen, elen, _ = {}
-  _, flags, j.priority, j.time, j.seq, j.due, j.created, j.attempts, j.retries, j.stalls, j.timeouts,
+  if not rec or #rec < HEAD_SIZE or byte(rec, 1) == 0 then return nil end
+  local j, flags, glen, llen, hlen, elen = {}
+  j.format, flags, j.priority, j.time, j.seq, j.due, j.created, j.attempts, j.retries, j.stalls, j.timeouts,
     glen, llen, hlen, elen = unpack_head(HEAD, rec)
   local slen = has(flags, SETTLED) and 17 or 0
   local at = HEAD_SIZE + 1
-  if #rec < HEAD_SIZE + glen + llen + hlen + elen + slen then return nil end
   j.retried, j.solo = has(flags, RETRIED), has(flags, SOLO)
   j.group = glen > 0 and sub(rec, at, at + glen - 1) or nil
+  if j.format > FORMAT then return parse_newer(rec, j, flags, glen, llen, hlen, elen) end
+  if #rec < HEAD_SIZE + glen + llen + hlen + elen + slen then return nil end
   at = at + glen
   j.limits = sub(rec, at, at + llen - 1)
   at = at + llen
@@ -72,13 +86,25 @@ local function parse(rec)
   return j
 end
 
+local function build_head(j, format, flags, glen, llen, hlen, elen)
+  return pack(HEAD, format, flags + (j.retried and RETRIED or 0) + (j.solo and SOLO or 0), j.priority, j.time, j.seq,
+    j.due, j.created, math.min(j.attempts, 65535), math.min(j.retries, 65535), math.min(j.stalls, 65535),
+    math.min(j.timeouts, 65535), glen, llen, hlen, elen)
+end
+
 local function build(j)
-  local flags = (j.retried and RETRIED or 0) + (j.solo and SOLO or 0) + (#j.settled > 0 and SETTLED or 0)
+  if j.rest then
+    return build_head(j, j.format, j.flags - j.flags % (RETRIED + SOLO + 1), unpack(j.sizes)) .. j.rest
+  end
   local group = j.group or ''
-  return pack(HEAD, FORMAT, flags, j.priority, j.time, j.seq, j.due, j.created,
-      math.min(j.attempts, 65535), math.min(j.retries, 65535), math.min(j.stalls, 65535), math.min(j.timeouts, 65535),
-      #group, #j.limits, #j.headers, #j.error)
+  return build_head(j, FORMAT, #j.settled > 0 and SETTLED or 0, #group, #j.limits, #j.headers, #j.error)
     .. group .. j.limits .. j.headers .. j.error .. j.settled .. j.payload
+end
+
+-- The format of a record that only newer software can read, or nil.
+local function newer(rec)
+  local j = rec and parse(rec)
+  return j and j.rest and j.format
 end
 
 local function parse_run(run)
@@ -175,11 +201,54 @@ local function lane_head(q, group, limit)
 end
 local function due_member(j, id) return pack('>I6I6', j.due, j.seq) .. id end
 
+-- What only newer software can run is parked: its member of ready, behind its format, so that no claim
+-- meets it again. A lane is parked by its head. `parked` in meta is the lowest format there is.
+local function park(q, format, member, group)
+  local parked = string.char(format) .. member
+  call('ZADD', q.parked, 0, parked)
+  if group then call('HSET', q.turns, group, parked) end
+  local lowest = tonumber(call('HGET', q.meta, 'parked') or 256)
+  if format < lowest then call('HSET', q.meta, 'parked', format) end
+end
+
+-- What this software knows comes back to its place; true when there may be more.
+local function unpark(q)
+  if tonumber(call('HGET', q.meta, 'parked') or 256) > FORMAT then return false end
+  local members = call('ZRANGEBYLEX', q.parked, '-', '(' .. string.char(FORMAT + 1), 'LIMIT', 0, PROMOTE)
+  for _, parked in ipairs(members) do
+    local member = sub(parked, 2)
+    call('ZREM', q.parked, parked)
+    call('ZADD', q.ready, 0, member)
+    if byte(member, 17) == 103 then call('HSET', q.turns, sub(member, 18), member) end
+  end
+  if #members > 0 then wake(q) end
+  if #members == PROMOTE then return true end
+  local first = call('ZRANGE', q.parked, 0, 0)[1]
+  if first then
+    call('HSET', q.meta, 'parked', byte(first, 1))
+  else
+    call('HDEL', q.meta, 'parked')
+  end
+  return false
+end
+
+-- The turn of a group. Whatever happens to a parked one, the next claim looks at its head again.
+local function turn_of(q, group)
+  local current = call('HGET', q.turns, group)
+  if not current or #current == 17 + #group then return current end
+  local member = sub(current, 2)
+  call('ZREM', q.parked, current)
+  call('ZADD', q.ready, 0, member)
+  call('HSET', q.turns, group, member)
+  wake(q)
+  return member
+end
+
 -- A group is in the rotation if, and only if, it has work and nothing holds it. One that comes in
 -- anew takes the turn given, or else the end of the rotation.
 local function regroup(q, group, turn)
   if not group then return end
-  local current = call('HGET', q.turns, group)
+  local current = turn_of(q, group)
   local held = tonumber(call('HGET', q.holds, group) or 0) > 0
   if held or #lane_head(q, group, 1) == 0 then
     if current then
@@ -229,7 +298,8 @@ local function leave(q, id, j)
   elseif j.group then
     call('ZREM', q.lanes, lane_member(j, id))
   else
-    call('ZREM', q.ready, rank(j.priority, j.time, j.seq) .. 'j' .. id)
+    local member = rank(j.priority, j.time, j.seq) .. 'j' .. id
+    if call('ZREM', q.ready, member) == 0 then call('ZREM', q.parked, string.char(j.format) .. member) end
   end
 end
 
@@ -245,6 +315,8 @@ local function promote_from(q, line, retried)
       if retried then hold(q, j.group, -1) end
       enter(q, id, j)
       regroup(q, j.group, rank(0, j.due, j.seq))
+    else -- damaged or missing: a claim sets it aside
+      call('ZADD', q.ready, 0, rank(0, unpack_head('>I6I6', member)) .. 'j' .. id)
     end
   end
   return #due == PROMOTE

@@ -1,6 +1,6 @@
 -- cancel: waiting or blocked -> cancelled; a running job is treated as asked
 -- uses: moves
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds batches completed failed cancelled gone meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked batches completed failed cancelled gone meta waits wake
 -- args: mode ttl (-1: for ever) ids...
 -- gives: {status, 1 when a run goes on, ...}
 local q = queue_at(ARGV[2], ARGV[3])

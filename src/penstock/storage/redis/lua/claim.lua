@@ -1,13 +1,15 @@
 -- claim: due -> running
--- keys: jobs runs ends ready scheduled retrying lanes turns holds leases batches failed meta waits wake
+-- keys: jobs runs ends ready scheduled retrying lanes turns holds parked leases batches failed meta waits wake
 -- args: token worker lease limit batch
 -- gives: {again, look_at or false, {id, record, batch number, ...}, {corrupt id, ...}, {id without a record, ...}}
 local q = queue_at(ARGV[2], ARGV[3])
 local token, worker, lease, limit, size = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-if call('HEXISTS', q.meta, 'paused') == 1 then return { 0, false, {}, {}, {} } end
-if promote(q) then return { 1, false, {}, {}, {} } end
+local known = call('HMGET', q.meta, 'paused', 'parked')
+if known[1] then return { 0, false, {}, {}, {} } end
+if (known[2] and unpark(q)) or promote(q) then return { 1, false, {}, {}, {} } end
 
 local gives, corrupt, skipped, ids, runs = {}, {}, {}, {}, {}
+local aside, parked = 0, 0 -- how many entries were used up without a run, and how many of these were parked
 local batches, filled, solo_batch = 0, 0, true -- filled: jobs in the open batch without a group
 
 local function take(id, rec, group)
@@ -20,8 +22,15 @@ local function take(id, rec, group)
   if ears then note('started', q, id, (parse(rec) or { attempts = 0 }).attempts + 1, worker) end
 end
 
+-- The i-th entry of this round waits for somebody who knows its format, with its group if it has one.
+local function park_entry(i, format, group)
+  aside, parked = aside + 1, parked + 1
+  park(q, format, call('ZRANGE', q.ready, i - 1, i - 1)[1], group)
+end
+
 -- A record that cannot be read ends as failed, its bytes kept; one that is missing is passed over.
 local function set_aside(id, rec)
+  aside = aside + 1
   if not rec then
     skipped[#skipped + 1] = id
     note('skipped', q, id, 0)
@@ -40,9 +49,10 @@ end
 local function is_solo(rec) return has(byte(rec, 2), SOLO) end
 
 -- A job without a group joins the open batch or begins one; false when there is no room for it.
-local function take_job(id, rec)
+local function take_job(i, id, rec)
   if not readable(rec) then
-    set_aside(id, rec)
+    local format = newer(rec)
+    if format then park_entry(i, format) else set_aside(id, rec) end
     return true
   end
   local solo = is_solo(rec)
@@ -56,12 +66,17 @@ local function take_job(id, rec)
   return true
 end
 
--- The head of a lane is a batch of its own, up to a job that must be alone; gives how many were taken.
+-- The head of a lane is a batch of its own, up to a job that must be alone or that is not known here; gives
+-- how many were taken, and the format of the first if that is why there are none.
 local function take_lane(head, recs, left)
   local taken = 0
   for i, id in ipairs(head.ids) do
     local rec = recs[head.at + i]
-    if not readable(rec) then
+    local format = not readable(rec) and newer(rec)
+    if format then
+      if taken == 0 then return 0, format end
+      break
+    elseif not readable(rec) then
       set_aside(id, rec)
       left[#left + 1] = head.members[i]
     else
@@ -111,15 +126,19 @@ local function round()
     local head = heads[i]
     if head then
       if batches == limit then break end
-      local taken = take_lane(head, recs, left)
-      groups[#groups + 1] = head.group
-      if taken > 0 then
-        held[#held + 1] = head.group
-        held[#held + 1] = taken
+      local taken, format = take_lane(head, recs, left)
+      if format then
+        park_entry(i, format, head.group)
       else
-        empty[#empty + 1] = head.group
+        groups[#groups + 1] = head.group
+        if taken > 0 then
+          held[#held + 1] = head.group
+          held[#held + 1] = taken
+        else
+          empty[#empty + 1] = head.group
+        end
       end
-    elseif not take_job(entry.name, recs[entry.at]) then
+    elseif not take_job(i, entry.name, recs[entry.at]) then
       break
     end
     used = used + 1
@@ -129,13 +148,15 @@ local function round()
   if #groups > 0 then call('HDEL', q.turns, unpack(groups)) end
   if #held > 0 then call('HSET', q.holds, unpack(held)) end
   for _, group in ipairs(empty) do regroup(q, group) end
-  return #entries
+  return used
 end
 
+-- Again while there is room, as what was set aside may have hidden more; bounded.
 repeat
-  local before = batches
-  local seen = round()
-until seen == 0 or batches == limit or batches == before
+  local before = aside
+  local used = round()
+  local full = batches == limit and (aside == before or solo_batch or filled == size)
+until used == 0 or full or aside > PROMOTE
 
 if #ids > 0 then
   call('HSET', q.runs, unpack(runs))
@@ -144,7 +165,7 @@ if #ids > 0 then
 end
 
 local look_at = false
-if call('ZCARD', q.ready) > 0 then
+if parked > 0 or call('ZCARD', q.ready) > 0 then -- what was parked here may be known to the next one
   wake(q)
 else
   -- Nothing is left: whoever was to be woken need not come. One worker, this or another, is to look

@@ -1,12 +1,12 @@
 -- counts: how many jobs are in each state
--- keys: runs blocked ready scheduled retrying lanes turns completed failed cancelled meta
+-- keys: runs blocked ready scheduled retrying lanes turns parked completed failed cancelled meta
 -- args:
 -- gives: {scheduled, queued, blocked, running, retrying, completed, failed, cancelled, paused since or false}
 local q = queue_at(ARGV[2], ARGV[3])
 local up_to_now, after_now = '(' .. pack('>I6', now + 1), '[' .. pack('>I6', now + 1)
 local function kept(state) return call('ZLEXCOUNT', q[state], after_now, '+') end
 local function come(line) return call('ZLEXCOUNT', line, '-', up_to_now) end
-local queued = call('ZCARD', q.ready) - call('HLEN', q.turns) + call('ZCARD', q.lanes)
+local queued = call('ZCARD', q.ready) + call('ZCARD', q.parked) - call('HLEN', q.turns) + call('ZCARD', q.lanes)
   + come(q.scheduled) + come(q.retrying)
 return { kept('scheduled'), queued, call('HLEN', q.blocked), call('HLEN', q.runs), kept('retrying'),
   kept('completed'), kept('failed'), kept('cancelled'), call('HGET', q.meta, 'paused') }

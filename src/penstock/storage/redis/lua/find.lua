@@ -1,10 +1,10 @@
 -- find: ids of one state after a cursor, in the order that FIND_ORDER in base.py describes
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds batches completed failed cancelled meta wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked batches completed failed cancelled meta wake
 -- args: state cursor (empty: from the start) limit
 -- gives: {again, cursor to go on with or false, {now, {place, id, record, run or false, worker or false, end or false, state}, ...}}
 local q = queue_at(ARGV[2], ARGV[3])
 local state, cursor, limit = ARGV[4], ARGV[5], tonumber(ARGV[6])
-if promote(q) then return { 1, false, { now } } end
+if unpark(q) or promote(q) then return { 1, false, { now } } end
 
 local ids, places = {}, {}
 local function found(id, place_of)
@@ -12,23 +12,29 @@ local function found(id, place_of)
   places[#places + 1] = place_of
 end
 
--- Jobs without a group lie in the ready order among the lanes' turns; then come the lanes.
-local function queued()
-  if sub(cursor, 1, 1) ~= 'L' then
-    local from = cursor == '' and '-' or '(' .. sub(cursor, 2)
-    local members = call('ZRANGEBYLEX', q.ready, from, '+', 'LIMIT', 0, limit)
-    for _, member in ipairs(members) do
-      if byte(member, 17) == 106 then found(sub(member, 18), 'R' .. member) end
-    end
-    return #members == limit and 'R' .. members[#members] or 'L'
+-- Jobs without a group lie in the ready order among the lanes' turns, and so do the parked ones, each behind
+-- its format.
+local function among_turns(part, line, at, following)
+  local from = #cursor > 1 and '(' .. sub(cursor, 2) or '-'
+  local members = call('ZRANGEBYLEX', line, from, '+', 'LIMIT', 0, limit)
+  for _, member in ipairs(members) do
+    if byte(member, at) == 106 then found(sub(member, at + 1), part .. member) end
   end
+  return #members == limit and part .. members[#members] or following
+end
+
+-- First the order, then the lanes, then what was parked.
+local function queued()
+  local part = sub(cursor, 1, 1)
+  if part == '' or part == 'R' then return among_turns('R', q.ready, 17, 'L') end
+  if part == 'P' then return among_turns('P', q.parked, 18, false) end
   local from = #cursor > 1 and '(' .. sub(cursor, 2) or '-'
   local members = call('ZRANGEBYLEX', q.lanes, from, '+', 'LIMIT', 0, limit)
   for _, member in ipairs(members) do
     local _, prefix_end = string.find(member, '\0\0', 1, true)
     found(sub(member, prefix_end + 13), 'L' .. member)
   end
-  return #members == limit and 'L' .. members[#members] or false
+  return #members == limit and 'L' .. members[#members] or 'P'
 end
 
 -- What runs, and what is blocked behind it, is no more than the workers hold: sort it here.

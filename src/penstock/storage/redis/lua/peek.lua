@@ -1,12 +1,23 @@
 -- peek: the id of the job that a claim would give next
--- keys: jobs ready scheduled retrying lanes turns holds meta wake
+-- keys: jobs ready scheduled retrying lanes turns holds parked meta wake
 -- args:
 -- gives: {again, id or false}
 local q = queue_at(ARGV[2], ARGV[3])
 if call('HEXISTS', q.meta, 'paused') == 1 then return { 0, false } end
-if promote(q) then return { 1, false } end
-local first = call('ZRANGE', q.ready, 0, 0)[1]
-if not first then return { 0, false } end
-if byte(first, 17) == 106 then return { 0, sub(first, 18) } end
-local head, at = lane_head(q, sub(first, 18), 1)
-return { 0, head[1] and sub(head[1], at) or false }
+if unpark(q) or promote(q) then return { 1, false } end
+for _ = 1, PROMOTE do
+  local first = call('ZRANGE', q.ready, 0, 0)[1]
+  if not first then return { 0, false } end
+  local id, group = sub(first, 18), nil
+  if byte(first, 17) == 103 then -- 'g'
+    group = id
+    local head, at = lane_head(q, group, 1)
+    id = head[1] and sub(head[1], at)
+  end
+  local format = id and newer(call('HGET', q.jobs, id))
+  if not format then return { 0, id or false } end
+  call('ZREM', q.ready, first)
+  park(q, format, first, group)
+  wake(q)
+end
+return { 1, false }

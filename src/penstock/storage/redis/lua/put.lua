@@ -1,6 +1,6 @@
 -- put: nothing -> queued / scheduled / blocked, or updated, or the existing state
 -- uses: moves
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds completed failed cancelled meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked completed failed cancelled meta waits wake
 -- args: entries (msgpack: a list of asked-for jobs, see read_entry) blobs...
 -- gives: {1 when the queue is new, a list of 1 (queued) or {status, state, result?}}
 local q = queue_at(ARGV[2], ARGV[3])

@@ -1,6 +1,6 @@
 -- reap: running with its lease over -> queued at its place with stalls + 1, or cancelled if asked to
 -- uses: moves
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds leases batches completed failed cancelled gone meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked leases batches completed failed cancelled gone meta waits wake
 -- args: limit
 -- gives: {id, state, worker, ...}
 local q = queue_at(ARGV[2], ARGV[3])

@@ -1,5 +1,5 @@
 -- set_paused: stop or go on handing out jobs of a queue
--- keys: ready scheduled retrying meta wake
+-- keys: ready scheduled retrying parked meta wake
 -- args: paused (1 or 0)
 -- gives: 1 when that changed anything
 local q = queue_at(ARGV[2], ARGV[3])
@@ -8,5 +8,5 @@ if ARGV[4] == '1' then
   return call('HSETNX', q.meta, 'paused', now)
 end
 local changed = call('HDEL', q.meta, 'paused')
-if changed == 1 and (call('EXISTS', q.ready, q.scheduled, q.retrying) > 0) then wake(q) end
+if changed == 1 and (call('EXISTS', q.ready, q.scheduled, q.retrying, q.parked) > 0) then wake(q) end
 return changed

@@ -1,6 +1,6 @@
 -- settle: running -> completed / retrying / failed / cancelled / queued, fenced by the token
 -- uses: moves
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds leases batches completed failed cancelled gone meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked leases batches completed failed cancelled gone meta waits wake
 -- args: settlements (msgpack: a list of {id, token, kind, ...}, see below) blobs...
 -- gives: a list of 1 (completed), 0 (lost) or the name of the state
 --
