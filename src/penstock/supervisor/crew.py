@@ -63,11 +63,14 @@ class Crew:
         self._aftermath = Aftermath(host, handlers, settings.lease, self._settler)
         self._renewals = Renewals(host, settings.worker, settings.lease, lambda: self._hands)
         self._heart = Heart(self._renewals, settings.worker, host.blocking_storage, ahead=0.0)
-        self._settling = Loop("settle", self._settler.step, self._trouble.failed)
+        self._settling = Loop("settle", self._settler.step, self._trouble.failed, answers=lambda: self._settler.rounds)
         self._burying = Loop("aftermath", self._aftermath.step, self._trouble.failed)
-        self._renewing = Loop("leases", self._renewals.step, self._trouble.failed, longest=settings.lease / 6)
+        self._renewing = Loop(
+            "leases", self._renewals.step, self._trouble.failed, longest=settings.lease / 6,
+            answers=lambda: self._renewals.rounds,
+        )  # fmt: skip
         self._watching = Loop("watch", self._watch, self._trouble.failed)
-        self._keeping = Loop("upkeep", self._upkeep.step, self._trouble.failed)
+        self._keeping = Loop("upkeep", self._upkeep.step, self._trouble.failed, answers=lambda: self._upkeep.rounds)
         self._hearing = Loop("cancels", self._listen, self._trouble.failed, self._hear)
         self._settler.wake = self._settling.wake
         self._change = asyncio.Event()
@@ -87,7 +90,7 @@ class Crew:
         """Start the children, and return when all of them work."""
         await self._upkeep.step()
         for loop in (self._settling, self._burying, self._renewing, self._watching, self._keeping, self._hearing):
-            loop.mended = self._trouble.mended
+            loop.went_well = self._trouble.went_well
             loop.start()
         self._heart.start()
         for seat in range(self._settings.seats):

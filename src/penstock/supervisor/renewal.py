@@ -46,6 +46,8 @@ class Renewals:
         self._hands = hands
         #: When the storage last answered (monotonic).
         self.confirmed = time.monotonic()
+        #: Grows with every renewal that was heard.
+        self.rounds = 0
 
     async def step(self) -> float | None:
         """Renew every claim of every child, by name."""
@@ -57,6 +59,7 @@ class Renewals:
             ms = round(self.seconds * 1000)
             answers = await self._host.storage.renew(self._worker, [each.held for each in chunk], ms)
             self.confirmed = asked
+            self.rounds += 1
             self.heard(chunk, answers, asked)
         return self.seconds / 3
 

@@ -64,6 +64,10 @@ class Claimer:
         self._vain = 0
         self._rested = False
         self.stopping = False
+        #: Grows with every claim that was heard.
+        self.rounds = 0
+        #: Whether every outcome of this worker is recorded and told.
+        self.settled: Callable[[], bool] = lambda: True
         #: How many more jobs may be held.
         self.room: Callable[[], float] = lambda: math.inf
 
@@ -82,6 +86,7 @@ class Claimer:
                 break
             asked = asyncio.get_running_loop().time()
             answer = await self._host.storage.claim(requests, self._worker, self._lease_ms, new_token())
+            self.rounds += 1
             got += self._heard(requests, answer, asked)
             if answer.look_at is not None:
                 await self._promise(answer.look_at)
@@ -94,10 +99,15 @@ class Claimer:
         await self.fill()
         if not self._dry:
             return None
-        if not self.starved and not self._pool.live and not self._rested:
-            self._rested = True
-            self._host.tell("idle", worker=self._worker)
+        self.rest()
         return self.patience()
+
+    def rest(self) -> None:
+        """Say once that there is nothing to do: nothing was found, nothing runs, and nothing waits to be recorded."""
+        if self._rested or self.starved or self._pool.live or not self.settled():
+            return
+        self._rested = True
+        self._host.tell("idle", worker=self._worker)
 
     def patience(self) -> float:
         """How long to wait for a hint: until the next promise to look, or the slow poll."""

@@ -38,6 +38,8 @@ class Leases:
         self._pool = pool
         self._held: dict[Member, Lease] = {}
         self.seconds = seconds
+        #: Grows with every renewal that was heard.
+        self.rounds = 0
         #: Called with the time at which the next lease ends unless it is confirmed.
         self.watch: Callable[[float], None] = lambda _: None
 
@@ -69,6 +71,7 @@ class Leases:
             asked = asyncio.get_running_loop().time()
             ms = round(self.seconds * 1000)
             answers = await self._host.storage.renew(self._worker, [lease.held for lease in chunk], ms)
+            self.rounds += 1
             self.heard(chunk, answers, asked)
         return self.seconds / 3
 

@@ -21,7 +21,8 @@ class Loop:
     A step gives the seconds to rest until the next one, or None to rest until woken. It is never
     cancelled: a call to the storage whose answer got lost may have taken jobs. A rest always can be:
     it is cut short by `wake` and `stop`. `doze` may replace the sleep of a finite rest; after an error
-    the rest grows up to `longest`.
+    the rest grows up to `longest`. `answers` counts the answers of the storage that steps have heard: a
+    step that had nothing to ask says nothing about it.
     """
 
     def __init__(
@@ -31,14 +32,16 @@ class Loop:
         failed: Callable[[str, Exception, int], None],
         doze: Callable[[float], Awaitable[object]] | None = None,
         longest: float = LONGEST_REST,
+        answers: Callable[[], int] = lambda: 0,
     ) -> None:
         self.name = name
         self._step = step
         self._failed = failed
         self._doze = doze
         self._longest = longest
-        #: Called with the name when a step goes well after one that failed; with a doze, when that does too.
-        self.mended: Callable[[str], None] = lambda name: None
+        self._answers = answers
+        #: Called with the name when a step went well, and with a doze that too, and whether it was answered.
+        self.went_well: Callable[[str, bool], None] = lambda name, answered: None
         self._awake = asyncio.Event()
         self._stopping = False
         self._due = -math.inf
@@ -71,15 +74,17 @@ class Loop:
     async def _run(self) -> None:
         while not self._stopping:
             self._awake.clear()
+            before = self._answers()
             try:
                 rest = await self._step()
-                if self._failures and self._doze is None:
-                    self.mended(self.name)
+                dozes = rest is not None and self._doze is not None
+                if not dozes:
+                    self.went_well(self.name, self._answers() != before)
                 self._due = math.inf if rest is None else asyncio.get_running_loop().time() + rest
                 if not self._stopping:
                     await self._rest(rest, self._doze)
-                if self._failures and self._doze is not None:
-                    self.mended(self.name)
+                if dozes:
+                    self.went_well(self.name, self._answers() != before)
                 self._failures = 0
             except Exception as error:
                 self._failures += 1

@@ -63,6 +63,8 @@ class Settler:
         self._empty = asyncio.Event()
         self._empty.set()
         self.wake: Callable[[], None] = lambda: None
+        #: Called when everything that there was is recorded and told.
+        self.emptied: Callable[[], None] = lambda: None
         #: Grows with every settle that was heard.
         self.rounds = 0
 
@@ -96,10 +98,12 @@ class Settler:
                 raise
             finally:
                 self._in_flight = 0
-        if not self._pending:
-            self._empty.set()
-            return None
-        return 0
+        if self._pending:
+            return 0
+        self._empty.set()
+        if batch:
+            self.emptied()
+        return None
 
     def _take(self) -> list[Pending]:
         batch: list[Pending] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from penstock.errors import StorageError
@@ -70,15 +70,19 @@ class Shift:
         self._settler = Settler(host, worker, self._settled)
         self._claimer = Claimer(host, worker, round(lease * 1000), handlers.values(), self._pool, self._begin)
         self._upkeep = Upkeep(host, worker, lease, self._queues, self._status)
-        self._claiming = Loop("claim", self._claimer.step, self._trouble.failed, self._claimer.doze)
-        self._settling = Loop("settle", self._settler.step, self._trouble.failed)
-        self._renewing = Loop("leases", self._leases.step, self._trouble.failed, longest=lease / 6)
+        self._claiming = self._new_claiming("claim", self._claimer.step)
+        self._settling = Loop("settle", self._settler.step, self._trouble.failed, answers=lambda: self._settler.rounds)
+        self._renewing = Loop(
+            "leases", self._leases.step, self._trouble.failed, longest=lease / 6, answers=lambda: self._leases.rounds
+        )
         self._watching = Loop("watch", self._watch, self._trouble.failed)
-        self._keeping = Loop("upkeep", self._upkeep.step, self._trouble.failed)
+        self._keeping = Loop("upkeep", self._upkeep.step, self._trouble.failed, answers=lambda: self._upkeep.rounds)
         self._hearing = Loop("cancels", self._listen, self._trouble.failed, self._hear)
         adapter = Adapter(self._pool, self._share_changed)
         self._adapting = Loop("adapt", adapter.step, self._trouble.failed) if adaptive else None
         self._settler.wake = self._settling.wake
+        self._settler.emptied = self._claimer.rest
+        self._claimer.settled = lambda: not self._settler.busy
         self._pool.watch = self._leases.watch = self._watching.wake_by
         self._heart: Heart | None = None
         self._draining: bool = False
@@ -86,6 +90,9 @@ class Shift:
         self.drained = asyncio.Event()
         #: Set when the runs that are left shall be given back.
         self.hurry = asyncio.Event()
+
+    def _new_claiming(self, name: str, step: Callable[[], Awaitable[float | None]]) -> Loop:
+        return Loop(name, step, self._trouble.failed, self._claimer.doze, answers=lambda: self._claimer.rounds)
 
     def _new_leases(self, lease: float) -> Leases:
         return Leases(self._host, self._worker, lease, self._pool)
@@ -95,7 +102,7 @@ class Shift:
         if not self._queues:
             self._host.tell("no_queues", worker=self._worker)
         for loop in (*self._loops(), *filter(None, [self._adapting])):
-            loop.mended = self._trouble.mended
+            loop.went_well = self._trouble.went_well
             loop.start()
         self._heart = self._new_heart()
         if self._heart is not None:
@@ -111,7 +118,8 @@ class Shift:
     async def drain(self, scheduled: bool) -> None:
         """Claim and run until `drained` is set: nothing due, nothing running, and nothing later if asked for."""
         self._draining, self._scheduled = True, scheduled
-        self._claiming = Loop("drain", self._drain, self._trouble.failed, self._claimer.doze)
+        self._settler.emptied = lambda: None
+        self._claiming = self._new_claiming("drain", self._drain)
         await self.start()
 
     async def finish(self) -> None:

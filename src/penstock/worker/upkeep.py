@@ -37,6 +37,8 @@ class Upkeep:
         self._reaping = asyncio.Lock()
         #: How many jobs were taken back so far.
         self.reaped = 0
+        #: Grows with every answer that was heard.
+        self.rounds = 0
         self._status = status
         self._said: Presence = Presence()
         self._started = 0
@@ -57,6 +59,7 @@ class Upkeep:
             while self._queues:
                 reaped = await self._host.storage.reap(self._queues)
                 self.reaped += len(reaped)
+                self.rounds += 1
                 for each in reaped:
                     self._host.tell("stalled", queue=each.queue, id=each.id, worker=each.worker)
                     if each.state is State.CANCELLED:
@@ -75,6 +78,7 @@ class Upkeep:
         )
         await self._host.storage.beat(self._worker, round(PRESENCE * 1000), words.encode())
         self._said, self._next_beat = said, now + BEAT
+        self.rounds += 1
 
     async def leave(self) -> None:
         """Take this worker off the list."""
