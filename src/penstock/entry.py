@@ -13,7 +13,7 @@ from penstock.job import MAX_PRIORITY, NewJob, Update, check_name, new_id
 from penstock.policy import JobLimits
 from penstock.serde import Serde, encode, encode_headers
 
-__all__ = ["Entry", "OnConflict", "job_from"]
+__all__ = ["Entry", "OnConflict", "job_from", "plain_job"]
 
 OnConflict = Literal["reject", "update", "raise"] | Update
 
@@ -89,6 +89,13 @@ def job_from(entry: Entry, queue: str, serde: Serde, max_payload: int, fresh_id:
         group=group,
         headers=_headers(entry.headers) if entry.headers is not None else b"",
         limits=_limits(entry),
+    )
+
+
+def plain_job(payload: Any, queue: str, serde: Serde, max_payload: int, id: str) -> NewJob:
+    """What to store for a payload without options."""
+    return NewJob(
+        queue=queue, id=id, fresh=True, payload=_sized(encode(serde, payload, "payload"), "payload", max_payload)
     )
 
 

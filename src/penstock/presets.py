@@ -29,6 +29,11 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     #: A job without a group is in the group named like its queue.
     grouped: bool = False
 
+    @property
+    def plain(self) -> bool:
+        """Whether an entry that leaves everything open is taken as it is."""
+        return not self.grouped and self.on_conflict == "reject"
+
     def handler_options(self, given: Mapping[str, Any]) -> HandlerOptions:
         """A handler's options over the preset's; one that is given also replaces those that would undo it."""
         for name, other, value in REPLACES:
@@ -38,7 +43,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
 
     def entry(self, entry: Entry, queue: str) -> Entry:
         """An entry with what its producer left open; the entry itself is not changed."""
-        if not self.grouped and self.on_conflict == "reject":
+        if self.plain:
             return entry
         group = queue if self.grouped and entry.group is None else entry.group
         on_conflict = self.on_conflict if entry.on_conflict is None else entry.on_conflict

@@ -10,8 +10,9 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from penstock.clock import Moment, Span, span_ms
-from penstock.entry import Entry, OnConflict, job_from
+from penstock.entry import Entry, OnConflict, job_from, plain_job
 from penstock.errors import CallTimeout, DuplicateJob, JobCancelled, JobError, JobFailed, JobNotFound, NotFinished
+from penstock.events import Listeners
 from penstock.holding import Holding
 from penstock.job import FINISHED, NewJob, Snapshot, State, check_name, new_ids, new_token
 from penstock.policy import HandlerOptions
@@ -26,6 +27,8 @@ __all__ = ["Queue", "QueueHost"]
 
 #: How many jobs `enqueue_many` sends in one round trip.
 CHUNK = 500
+
+QUEUED = PutStatus.QUEUED
 
 #: The states that `cancel_matching` looks through, in this order: successors go before the runs they follow.
 CANCELLABLE = (State.BLOCKED, State.QUEUED, State.RETRYING, State.SCHEDULED, State.RUNNING)
@@ -48,6 +51,9 @@ class QueueHost(Protocol):
 
     @property
     def holding(self) -> Holding: ...
+
+    @property
+    def listeners(self) -> Listeners: ...
 
     def codec(self, queue: str) -> Codec: ...
 
@@ -104,10 +110,9 @@ class Queue:
             raise TypeError("entries must be a list or an iterator of payloads, not one payload")
         answers: list[Enqueued] = []
         if isinstance(entries, Sequence):
-            given = [_entry(item) for item in entries]
-            jobs = self._new_jobs(given)
+            jobs = self._new_jobs(entries)
             for at in range(0, len(jobs), CHUNK):
-                answers += await self._put(given[at : at + CHUNK], jobs[at : at + CHUNK])
+                answers += await self._put(entries[at : at + CHUNK], jobs[at : at + CHUNK])
         else:
             async for chunk in _chunks(entries):
                 answers += await self._put(chunk, self._new_jobs(chunk))
@@ -279,25 +284,39 @@ class Queue:
 
     # helpers --------------------------------------------------------------------------------------
 
-    async def _put(self, entries: Sequence[Entry], jobs: Sequence[NewJob]) -> list[Enqueued]:
+    async def _put(self, items: Sequence[Any], jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Store jobs; the items are what they were made of, payloads or entries."""
         if not jobs:
             return []
         puts = await (await self._host.opened()).put(jobs)
-        return [self._enqueued(*each) for each in zip(entries, jobs, puts, strict=True)]
+        if self._host.listeners:
+            return [self._enqueued(*each) for each in zip(items, jobs, puts, strict=True)]
+        return [
+            Enqueued(id=job.id, status=QUEUED, state=put.state)
+            if put.status is QUEUED
+            else self._enqueued(item, job, put)
+            for item, job, put in zip(items, jobs, puts, strict=True)
+        ]
 
-    def _enqueued(self, entry: Entry, job: NewJob, put: Put) -> Enqueued:
+    def _enqueued(self, item: Any, job: NewJob, put: Put) -> Enqueued:
         if put.status in (PutStatus.DUPLICATE, PutStatus.COMPLETED):
-            if self._meant(entry).on_conflict == "raise":
+            if self._meant(_entry(item)).on_conflict == "raise":
                 raise DuplicateJob(f"there is a job {job.id!r} in queue {self.name!r} already; it is {put.state}")
         else:
             self._host.tell("updated" if put.status is PutStatus.UPDATED else "enqueued", queue=self.name, id=job.id)
         result = None if put.result is None else decode(self._host.codec(self.name).result, put.result)
         return Enqueued(id=job.id, status=put.status, state=put.state, result=result)
 
-    def _new_jobs(self, entries: Sequence[Entry]) -> list[NewJob]:
-        serde, most = self._host.codec(self.name).payload, self._host.max_payload
-        ids = new_ids(len(entries))
-        return [job_from(self._meant(e), self.name, serde, most, id) for e, id in zip(entries, ids, strict=True)]
+    def _new_jobs(self, items: Sequence[Any]) -> list[NewJob]:
+        """Check and encode payloads and entries, without storing them."""
+        name, serde, most = self.name, self._host.codec(self.name).payload, self._host.max_payload
+        plain = self._host.defaults.plain
+        return [
+            plain_job(item, name, serde, most, id)
+            if plain and not isinstance(item, Entry)
+            else job_from(self._meant(_entry(item)), name, serde, most, id)
+            for item, id in zip(items, new_ids(len(items)), strict=True)
+        ]
 
     def _meant(self, entry: Entry) -> Entry:
         """An entry with what its producer left to the app's preset."""
@@ -369,12 +388,12 @@ def _state(value: State | str) -> State:
         raise ValueError(f"state must be one of {', '.join(State)}, not {value!r}") from None
 
 
-async def _chunks(entries: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[list[Entry]]:
-    """Entries of any iterator, a round trip's worth at a time."""
+async def _chunks(entries: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[list[Any]]:
+    """What any iterator gives, a round trip's worth at a time."""
     if isinstance(entries, AsyncIterable):
-        chunk: list[Entry] = []
+        chunk: list[Any] = []
         async for item in entries:
-            chunk.append(_entry(item))
+            chunk.append(item)
             if len(chunk) == CHUNK:
                 yield chunk
                 chunk = []
@@ -382,5 +401,5 @@ async def _chunks(entries: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[
             yield chunk
         return
     iterator = iter(entries)
-    while chunk := [_entry(item) for item in islice(iterator, CHUNK)]:
+    while chunk := list(islice(iterator, CHUNK)):
         yield chunk
