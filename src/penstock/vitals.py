@@ -86,6 +86,11 @@ class FileVitals(msgspec.Struct, frozen=True, kw_only=True):
 class Inspectable(Protocol):
     """A storage that can be looked into."""
 
+    @property
+    def where(self) -> str:
+        """Its URL as it may be shown: without a login."""
+        ...
+
     async def vitals(self, check: bool = True) -> FileVitals | ServerVitals:
         """How the place is doing; `check` also looks for damage, which takes longer the more there is."""
         ...

@@ -31,6 +31,11 @@ class Inspection:
     def _call(self, name: str, queue: str, args: Sequence[Any]) -> tuple[Any, list[str], Any]:
         raise NotImplementedError
 
+    @property
+    def where(self) -> str:
+        """Its URL without a login."""
+        return self._connection.where
+
     async def vitals(self, check: bool = True) -> ServerVitals:
         """How the servers are doing; there is nothing to `check` beyond what they say."""
         schema = int(await self._connection.command("GET", self._keys.schema) or 0)

@@ -225,6 +225,11 @@ class SqliteStorage:
 
     # looking after the file ----------------------------------------------------------------------
 
+    @property
+    def where(self) -> str:
+        """Its URL."""
+        return "memory:" if self.engine.memory else f"sqlite:{self.engine.path}"
+
     async def vitals(self, check: bool = True) -> FileVitals:
         """How the file is doing; `check` reads all of it to find damage."""
         return await self._read(lambda tx: inspection.vitals(tx, self.engine, check))
