@@ -105,8 +105,7 @@ class Proxy:
     def __init__(self, target_port: int, *, port: int = 0, target_host: str = HOST) -> None:
         self.target = (target_host, target_port)
         self.port = port
-        #: How many commands have come in so far, on all connections.
-        self.commands = 0
+        self.commands = 0  # that came in so far, on all connections
         self._faults: list[Fault] = []
         self._delay = 0.0
         self._silent = False
@@ -146,15 +145,11 @@ class Proxy:
 
     # to one command --------------------------------------------------------------------------------
 
-    def lose_reply(
-        self, contains: str | bytes = b"", *, nth: int = 1, times: int = 1, then: After = "cut"
-    ) -> Fault:  # fmt: skip
+    def lose_reply(self, contains: str | bytes = b"", *, nth: int = 1, times: int = 1, then: After = "cut") -> Fault:
         """The next command with this text (the nth from now on, over all connections) is run and not answered."""
         return self._add(Fault("lose_reply", contains, nth, times, then))
 
-    def lose_request(
-        self, contains: str | bytes = b"", *, nth: int = 1, times: int = 1, then: After = "cut"
-    ) -> Fault:  # fmt: skip
+    def lose_request(self, contains: str | bytes = b"", *, nth: int = 1, times: int = 1, then: After = "cut") -> Fault:
         """The next command with this text never reaches the server."""
         return self._add(Fault("lose_request", contains, nth, times, then))
 
@@ -229,10 +224,8 @@ class Proxy:
 
     async def _end(self) -> None:
         await self._stop_listening()
-        self._cut(False)
+        self._cut(False)  # which ends every task by itself
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _cut(self, reset: bool) -> int:

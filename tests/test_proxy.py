@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import redis
@@ -165,3 +165,31 @@ def test_frames_are_found_wherever_the_bytes_break(frame: bytes) -> None:
         frames = _Frames()
         data = frame * 2
         assert [f for at in range(0, len(data), size) for f in frames.feed(data[at : at + size])] == [frame, frame]
+
+
+def test_it_closes_in_the_middle_of_everything(server: Server) -> None:
+    """Closing ends clients that wait, hold and are silent alike, and leaves no thread."""
+    outcomes: list[object] = []
+    with Proxy(server.port) as proxy:
+        held = proxy.hold_reply("ECHO")
+        waiting = threading.Thread(target=lambda: outcomes.append(fate(lambda: connect(proxy).echo("x"))))
+        waiting.start()
+        held.wait()
+        proxy.delay(60)
+        slow = threading.Thread(target=lambda: outcomes.append(fate(lambda: connect(proxy))))
+        slow.start()
+        while proxy.connections < 2:
+            pass
+        proxy.silence()
+    for thread in (waiting, slow):
+        thread.join(30)
+    assert outcomes == [redis.ConnectionError] * 2
+    assert proxy.connections == 0
+
+
+def fate(call: Callable[[], object]) -> object:
+    """What a call gives, or the kind of its error."""
+    try:
+        return call()
+    except redis.RedisError as error:
+        return type(error)

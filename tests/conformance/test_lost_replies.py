@@ -1,0 +1,409 @@
+"""Redis behind a network that loses answers: the server has done it, and the caller does not know."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from penstock.errors import StorageUnavailable
+from penstock.job import State
+from penstock.storage.base import Renewal, Request, Settled, Settlement, Storage
+from penstock.storage.redis.scripts import script
+from tests.proxy import Proxy
+from tests.servers import Server
+from tests.support import (
+    LEASE,
+    LOST,
+    Clock,
+    HasToken,
+    RedisBackend,
+    cancel_end,
+    claim1,
+    claim_all,
+    complete,
+    eventually,
+    fail,
+    find_all,
+    get1,
+    held,
+    ids,
+    new,
+    put1,
+    release,
+    retried,
+    run_order,
+    settle1,
+    stall,
+    state_of,
+    stubborn,
+    tally,
+    update,
+)
+
+pytestmark = [pytest.mark.beyond_model, pytest.mark.only("redis", "valkey")]
+
+
+@pytest.fixture
+def proxy(backend: RedisBackend, no_leaks: None) -> Iterator[Proxy]:
+    assert isinstance(backend.server, Server)
+    with Proxy(backend.server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def far(
+    backend: RedisBackend, proxy: Proxy, clock: Clock, storage: Storage, runner: asyncio.Runner
+) -> Iterator[Storage]:
+    """The same jobs as in `storage`, behind the proxy; the server knows every script."""
+    assert isinstance(backend.server, Server)
+    url = f"redis://{proxy.address}/0"
+    far = RedisBackend(backend.name, url, backend.namespace, backend.server).build(clock)
+    runner.run(far.open())
+    with backend.server.client() as client:
+        for verb in ("put", "claim", "settle", "renew", "reap", "wait_done", "cancel"):
+            client.script_load(script(verb).text)
+    yield far
+    proxy.heal()
+    runner.run(far.close())
+
+
+def sha(verb: str) -> str:
+    return script(verb).sha
+
+
+# claim -------------------------------------------------------------------------------------------
+
+
+async def test_a_lost_claim_runs_elsewhere_after_one_lease(
+    proxy: Proxy, far: Storage, storage: Storage, clock: Clock
+) -> None:
+    """A claim whose reply is lost holds its job for one lease; then another worker has it, and settles it once."""
+    await put1(storage, "q", "a")
+    proxy.lose_reply(sha("claim"))
+    with pytest.raises(StorageUnavailable):
+        await claim1(far, worker="deaf")
+    assert await claim_all(storage) == await claim_all(far) == []
+    clock.advance(ms=LEASE - 1)
+    assert await storage.reap(["q"]) == []
+    clock.advance(ms=1)
+    assert ids(await storage.reap(["q"])) == ["a"]
+    claim = await claim1(storage)
+    assert (claim.attempts, claim.stalls) == (2, 1)
+    assert await settle1(storage, complete(claim)) == Settled(State.COMPLETED)
+    assert await storage.counts("q") == tally(completed=1)
+
+
+async def test_a_lost_claim_is_not_kept_alive(proxy: Proxy, far: Storage, storage: Storage, clock: Clock) -> None:
+    """The worker's renewals name what it has, so that what it never heard of expires all the same."""
+    await storage.put([new("q", "a"), new("q", "b")])
+    mine = await claim1(far)
+    proxy.lose_reply(sha("claim"))
+    with pytest.raises(StorageUnavailable):
+        await claim1(far)
+    clock.advance(ms=LEASE // 2)
+    assert await far.renew("w", [held(mine)], LEASE) == [Renewal(True)]
+    clock.advance(ms=LEASE // 2)
+    assert ids(await far.reap(["q"])) == ["b"]
+    assert await state_of(storage, "a") is State.RUNNING
+
+
+async def test_a_group_waits_for_its_lost_claim(proxy: Proxy, far: Storage, storage: Storage, clock: Clock) -> None:
+    """Nobody overtakes a job whose claim was lost: its group goes on with it, in order."""
+    await storage.put([new("q", id, group="g") for id in "abc"])
+    proxy.lose_reply(sha("claim"))
+    with pytest.raises(StorageUnavailable):
+        await claim1(far)
+    assert await claim_all(storage) == []
+    clock.advance(ms=LEASE)
+    await storage.reap(["q"])
+    assert await run_order(storage) == ["a", "b", "c"]
+
+
+async def test_one_lost_reply_of_several_loses_what_came_with_it(
+    proxy: Proxy, far: Storage, storage: Storage, clock: Clock
+) -> None:
+    """A claim over several queues is lost as a whole, and every part of it comes back."""
+    queues = ["q", "r", "s"]
+    await storage.put([new(queue, "a") for queue in queues])
+    proxy.lose_reply(sha("claim"), nth=2)
+    with pytest.raises(StorageUnavailable):
+        await far.claim([Request(queue, 1) for queue in queues], "w", LEASE, "t")
+    clock.advance(ms=LEASE)
+    await storage.reap(queues)
+    answer = await far.claim([Request(queue, 1) for queue in queues], "w", LEASE, "u")
+    assert [claim.queue for claim in answer.claims] == queues
+
+
+# settle ------------------------------------------------------------------------------------------
+
+ENDS: dict[str, tuple[Callable[[HasToken], Settlement], State]] = {
+    "complete": (complete, State.COMPLETED),
+    "complete_unkept": (lambda claim: complete(claim, ttl=0), State.COMPLETED),
+    "complete_then": (lambda claim: complete(claim, then=[new("q/x", "next")]), State.COMPLETED),
+    "retry_now": (retried, State.QUEUED),
+    "retry_later": (lambda claim: retried(claim, delay=5000), State.RETRYING),
+    "fail": (fail, State.FAILED),
+    "fail_then": (lambda claim: fail(claim, then=(new("q/x", "told"),)), State.FAILED),
+    "cancel": (cancel_end, State.CANCELLED),
+    "release": (release, State.QUEUED),
+    "stall": (stall, State.QUEUED),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize("loss", ["reply", "request"])
+async def test_a_lost_settlement_is_made_once(
+    proxy: Proxy, far: Storage, storage: Storage, how: str, loss: str
+) -> None:
+    """A settlement is sent again until it is answered: as the first time, with one effect."""
+    end, state = ENDS[how]
+    await put1(storage, "q", "a", group="g")
+    await put1(storage, "q", "b", group="g")
+    claim = await claim1(far)
+    lost = proxy.lose_reply(sha("settle")) if loss == "reply" else proxy.lose_request(sha("settle"))
+    assert await settle1(far, end(claim)) == Settled(state)
+    assert lost.happened
+    assert await settle1(far, end(claim)) == Settled(state)
+    assert ids(await find_all(storage, "q/x")) == (
+        [] if not how.endswith("then") else ["next"] if how == "complete_then" else ["told"]
+    )
+    if how != "complete_unkept":
+        snapshot = await get1(storage, "a")
+        assert snapshot.state is state
+        assert snapshot.attempts == (0 if how == "release" else 1)
+        assert (snapshot.retries, snapshot.stalls) == (int(how.startswith("retry")), int(how == "stall"))
+    waits = how in ("retry_now", "retry_later", "release", "stall")
+    assert ids(await claim_all(storage)) == ([] if how == "retry_later" else ["a"] if waits else ["b"])
+
+
+async def test_a_settlement_repeated_after_the_next_claim_changes_nothing(
+    proxy: Proxy, far: Storage, storage: Storage
+) -> None:
+    """When another worker has taken the retried job meanwhile, the repetition leaves that run alone."""
+    await put1(storage, "q", "a")
+    claim = await claim1(far)
+    holding = proxy.hold_reply(sha("settle"))
+    settling = asyncio.create_task(settle1(far, retried(claim)))
+    await eventually(lambda: holding.happened, 30)
+    other = await claim1(storage, worker="other")
+    proxy.cut()
+    assert await settling == LOST
+    assert (await get1(storage, "a")).worker == "other"
+    assert await settle1(storage, complete(other)) == Settled(State.COMPLETED)
+    assert (await get1(storage, "a")).attempts == 2
+
+
+async def test_many_settlements_survive_many_losses(proxy: Proxy, far: Storage, storage: Storage) -> None:
+    """With every other reply lost, each of fifty outcomes is recorded once."""
+    await storage.put([new("q", f"j{n}") for n in range(50)])
+    for claim in await claim_all(far):
+        proxy.lose_reply(sha("settle"))
+        assert await settle1(far, complete(claim, result=claim.id.encode())) == Settled(State.COMPLETED)
+    assert await storage.counts("q") == tally(completed=50)
+    assert all(job.result == job.id.encode() for job in await find_all(storage, state=State.COMPLETED))
+
+
+# put ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["reply", "request"])
+async def test_a_lost_put_is_told_and_can_be_repeated(proxy: Proxy, far: Storage, storage: Storage, loss: str) -> None:
+    """Whoever puts a job by its id is told that the answer is unknown; put again, there is one job."""
+    lost = proxy.lose_reply(sha("put")) if loss == "reply" else proxy.lose_request(sha("put"))
+    with pytest.raises(StorageUnavailable):
+        await put1(far, "q", "a", group="g")
+    assert lost.happened
+    assert (await put1(far, "q", "a", group="g")).status == ("duplicate" if loss == "reply" else "queued")
+    assert await run_order(storage) == ["a"]
+
+
+async def test_a_lost_update_can_be_repeated(proxy: Proxy, far: Storage, storage: Storage) -> None:
+    """An update that is made twice leaves one job with the new payload; behind a run, one successor."""
+    for id in "ab":
+        await put1(storage, "q", id)
+    running = await claim1(storage)
+    for id in "ab":
+        proxy.lose_reply(sha("put"))
+        with pytest.raises(StorageUnavailable):
+            await far.put([update("q", id, b"new")])
+        assert (await far.put([update("q", id, b"new")]))[0].status == "updated"
+    assert await storage.counts("q") == tally(running=1, blocked=1, queued=1)
+    assert await settle1(storage, complete(running, ttl=0)) == Settled(State.COMPLETED)
+    payloads: list[tuple[str, bytes]] = []
+    while claims := await claim_all(storage, limit=1):
+        payloads += [(claim.id, claim.payload) for claim in claims]
+        await storage.settle([complete(claim, ttl=0) for claim in claims])
+    assert sorted(payloads) == [("a", b"new"), ("b", b"new")]
+
+
+@pytest.mark.parametrize("loss", ["reply", "request"])
+async def test_a_lost_put_without_an_id_is_repeated_by_itself(
+    proxy: Proxy, far: Storage, storage: Storage, loss: str
+) -> None:
+    """Ids that were just made up are safe to send again: nobody notices, and there is one job each."""
+    lost = proxy.lose_reply(sha("put")) if loss == "reply" else proxy.lose_request(sha("put"))
+    answers = await far.put([new("q", f"fresh{n}", fresh=True, delay=n // 10 * 1000) for n in range(20)])
+    assert lost.happened
+    assert [put.status for put in answers] == ["queued"] * 10 + ["scheduled"] * 10
+    assert await storage.counts("q") == tally(queued=10, scheduled=10)
+
+
+async def test_everybody_whose_put_was_in_the_lost_call_is_told(proxy: Proxy, far: Storage, storage: Storage) -> None:
+    """Calls that left together are lost together; each caller can repeat its own."""
+    proxy.lose_reply(sha("put"))
+    names = [f"j{n}" for n in range(10)]
+    answers = await asyncio.gather(*(put1(far, "q", name) for name in names), return_exceptions=True)
+    assert any(isinstance(answer, StorageUnavailable) for answer in answers)
+    for name, answer in zip(names, answers, strict=True):
+        if isinstance(answer, BaseException):
+            await put1(far, "q", name)
+    assert sorted(await run_order(storage)) == names
+
+
+# renew and reap ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["reply", "request"])
+async def test_a_lost_renewal_is_repeated(
+    proxy: Proxy, far: Storage, storage: Storage, clock: Clock, loss: str
+) -> None:
+    """The lease is renewed all the same, and the answer tells what was kept, lost and asked to end."""
+    await storage.put([new("q", id) for id in "abc"])
+    a, b, c = await claim_all(far)
+    await settle1(storage, release(b))
+    await storage.cancel("q", ["c"], "signal")
+    clock.advance(ms=LEASE - 1)
+    lost = proxy.lose_reply(sha("renew")) if loss == "reply" else proxy.lose_request(sha("renew"))
+    answers = await far.renew("w", [held(a), held(b), held(c)], LEASE)
+    assert lost.happened
+    assert answers == [Renewal(True), Renewal(False), Renewal(True, "signal")]
+    clock.advance(ms=LEASE - 1)
+    assert await storage.reap(["q"]) == []
+
+
+async def test_a_lost_reap_counts_one_stall(proxy: Proxy, far: Storage, storage: Storage, clock: Clock) -> None:
+    """A sweep that is made again finds nothing more to sweep."""
+    await put1(storage, "q", "a")
+    await claim1(storage)
+    clock.advance(ms=LEASE)
+    lost = proxy.lose_reply(sha("reap"))
+    await far.reap(["q"])
+    assert lost.happened
+    assert (await claim1(storage)).stalls == 1
+
+
+# waiting -----------------------------------------------------------------------------------------
+
+
+async def blocked(backend: RedisBackend) -> None:
+    """Wait until the server has a client that waits for a list."""
+    await eventually(lambda: any("b" in each["flags"] for each in clients_of(backend)), 30)
+
+
+async def subscribed(backend: RedisBackend) -> None:
+    """Wait until the server has a client that listens to a channel."""
+    await eventually(lambda: any(int(each["sub"]) for each in clients_of(backend)), 30)
+
+
+def clients_of(backend: RedisBackend) -> list[dict[str, str]]:
+    assert isinstance(backend.server, Server)
+    with backend.server.client() as client:
+        return client.client_list()
+
+
+async def test_a_cut_wait_for_work_is_told(backend: RedisBackend, proxy: Proxy, far: Storage, storage: Storage) -> None:
+    """Whoever waits for work on a connection that is cut hears of it at once, and the next wait works."""
+    waiting = asyncio.create_task(far.wait_work(["q"], 60))
+    await blocked(backend)
+    proxy.cut()
+    with pytest.raises(StorageUnavailable):
+        await asyncio.wait_for(waiting, 30)
+    again = asyncio.create_task(far.wait_work(["q"], 60))
+    await blocked(backend)
+    await put1(storage, "q", "a")
+    assert await asyncio.wait_for(again, 30) is True
+
+
+async def test_a_lost_hint_costs_no_job(backend: RedisBackend, proxy: Proxy, far: Storage, storage: Storage) -> None:
+    """The wake-up that was on its way when the connection broke is gone; the job is there for who looks."""
+    lost = proxy.lose_reply("BLPOP")
+    waiting = asyncio.create_task(far.wait_work(["q"], 60))
+    await blocked(backend)
+    await put1(storage, "q", "a")
+    with pytest.raises(StorageUnavailable):
+        await asyncio.wait_for(waiting, 30)
+    assert lost.happened
+    assert (await claim1(far)).id == "a"
+
+
+async def test_a_waiter_hears_of_the_end_behind_a_cut(
+    backend: RedisBackend, proxy: Proxy, far: Storage, storage: Storage
+) -> None:
+    """Whoever waits for an end looks again when the connection breaks, so an end that was told to nobody is seen."""
+    await put1(storage, "q", "a")
+    claim = await claim1(storage)
+    waiting = asyncio.create_task(stubborn(lambda: far.wait_done("q", "a", 60), 60))
+    await subscribed(backend)
+    proxy.refuse()
+    proxy.cut()
+    await settle1(storage, complete(claim))
+    proxy.heal()
+    assert await asyncio.wait_for(waiting, 30) is True
+
+
+async def test_a_feed_goes_on_behind_a_cut(backend: RedisBackend, proxy: Proxy, far: Storage, storage: Storage) -> None:
+    """A stream of events misses what happens while it is cut off, and then goes on by itself."""
+    feed = far.events("q")
+    hearing = asyncio.ensure_future(anext(feed))
+    await subscribed(backend)
+    proxy.cut()
+    for n in range(10_000):
+        await put1(storage, "q", f"j{n}")
+        if hearing.done():
+            break
+        await asyncio.sleep(0.01)
+    assert (await hearing).name == "enqueued"
+    await feed.aclose()  # type: ignore[attr-defined]
+
+
+# half-open connections ---------------------------------------------------------------------------
+
+
+@pytest.mark.only("redis")  # a minute of patience is spent once
+async def test_a_half_open_connection_is_given_up(
+    backend: RedisBackend, proxy: Proxy, far: Storage, storage: Storage
+) -> None:
+    """Nobody waits for ever for a server that is gone without a word: calls are made again, or their callers told."""
+    await storage.put([new("q", id) for id in "abc"])
+    a, b, c = await claim_all(far)
+    waiting = asyncio.create_task(far.wait_work(["q"], 5))
+    ending = asyncio.create_task(stubborn(lambda: far.wait_done("q", "c", 60), 60))
+    await blocked(backend)
+    await subscribed(backend)
+    assert proxy.silence() >= 2
+    await settle1(storage, complete(c))
+    answers: list[Any] = await asyncio.wait_for(
+        asyncio.gather(
+            settle1(far, complete(a)),
+            far.renew("w", [held(b)], LEASE),
+            far.counts("r"),
+            put1(far, "r", "by id"),
+            put1(far, "s", "made up", fresh=True),
+            claim_all(far, "r"),
+            waiting,
+            ending,
+            return_exceptions=True,
+        ),
+        90,
+    )
+    assert answers[:3] == [Settled(State.COMPLETED), [Renewal(True)], tally()]
+    assert isinstance(answers[3], StorageUnavailable)
+    assert answers[4].status == "queued"
+    assert [isinstance(answer, StorageUnavailable) for answer in answers[5:]] == [True, True, False]
+    assert await storage.counts("q") == tally(completed=2, running=1)
+    assert await run_order(storage, "s") == ["made up"]
+    assert (await put1(far, "r", "by id")).status == "queued"
+    assert await run_order(far, "r") == ["by id"]
