@@ -103,7 +103,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     waiter: str | None = None
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class Claim(msgspec.Struct, frozen=True):
     """One run of a job, handed to one worker; `token` is the fence that its outcome must show.
 
     `batch` numbers the batches of one queue in one answer: claims with the same number run together.

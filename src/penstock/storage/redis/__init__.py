@@ -14,6 +14,7 @@ from penstock.storage.base import (
     MAX_BATCH,
     CancelMode,
     Claimed,
+    Complete,
     Fail,
     Held,
     Note,
@@ -38,14 +39,14 @@ from penstock.storage.redis.puts import Puts
 from penstock.storage.redis.records import (
     CORRUPT,
     FORMAT,
-    Blobs,
     fence,
     pack,
-    read_claim,
+    read_claims,
     read_snapshot,
     read_worker,
+    spell_jobs,
     spell_note,
-    spell_settlement,
+    spell_settlements,
 )
 from penstock.storage.redis.scripts import script
 
@@ -55,7 +56,7 @@ _QUEUED = Put(PutStatus.QUEUED, State.QUEUED)
 _RENEWALS = [Renewal(False), Renewal(True), *(Renewal(True, mode) for mode in CANCEL_MODES[1:])]
 _COMPLETED = Settled(State.COMPLETED)
 _LOST = Settled(None, lost=True)
-_FAILED_TTL = 7 * 24 * 3600 * 1000
+_CORRUPT = Fail(CORRUPT.encode(), 7 * 24 * 3600 * 1000)
 
 
 class RedisStorage(Inspection):
@@ -117,21 +118,23 @@ class RedisStorage(Inspection):
     async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
         return await self._puts.put(jobs)
 
-    async def _put_now(self, queue: str, entries: list[list[Any]], blobs: list[bytes], *, fresh: bool) -> list[Put]:
+    async def _put_now(self, queue: str, jobs: Sequence[NewJob], *, fresh: bool) -> list[Put]:
         """Store the jobs of one queue; only freshly made ids can be sent again after a broken connection."""
-        await self._families.add(queue)
+        if self._keys.cluster:
+            await self._families.add(queue)
         again = False
         try:
-            created, answers = await self._run("put", queue, pack(entries), *blobs, repeat=False)
+            created, answers = await self._run("put", queue, *spell_jobs(jobs, fresh=fresh), repeat=False)
         except StorageUnavailable:
             if not fresh:
                 raise
             # Whatever got through the first time is found by its id, which nobody else can have.
             again = True
-            known = [[entry[0], entry[1] & ~64, *entry[2:]] for entry in entries]
-            created, answers = await self._run("put", queue, pack(known), *blobs)
+            created, answers = await self._run("put", queue, *spell_jobs(jobs, fresh=False))
         if created:
             await self._families.add(queue, created=True)
+        if answers == 1:
+            return [_QUEUED] * len(jobs)
         return [_QUEUED if a == 1 else self._read_put(a, own=again) for a in answers]
 
     @staticmethod
@@ -158,39 +161,28 @@ class RedisStorage(Inspection):
                 answers[i] = answer
             todo = [i for i in todo if answers[i][0] == 1]
         for i, request in enumerate(asked):
-            _, look, flat, bad, missing = answers[i]
+            _, look, ids, records, numbers, bad, missing = answers[i]
             if look:
                 look_at = int(look) if look_at is None else min(look_at, int(look))
             corrupt += [(request.queue, id.decode()) for id in bad]
             skipped += [(request.queue, id.decode()) for id in missing]
-            await self._read_claims(request.queue, token, flat, claims, corrupt)
+            bad = read_claims(request.queue, token, ids, records, numbers, claims)
+            if bad:
+                await self.settle([Settlement(request.queue, id, token, _CORRUPT) for id in bad])
+                corrupt += [(request.queue, id) for id in bad]
         return Claimed(claims, look_at, corrupt, skipped)
-
-    async def _read_claims(
-        self, queue: str, token: str, flat: list[Any], claims: list[Claim], corrupt: list[tuple[str, str]]
-    ) -> None:
-        bad: list[str] = []
-        for at in range(0, len(flat), 3):
-            id = flat[at].decode()
-            claim = read_claim(queue, id, token, flat[at + 1], flat[at + 2])
-            if claim is None:
-                bad.append(id)
-            else:
-                claims.append(claim)
-        if bad:
-            await self.settle([Settlement(queue, id, token, Fail(CORRUPT.encode(), _FAILED_TTL)) for id in bad])
-            corrupt += [(queue, id) for id in bad]
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         answers: list[Settled] = [_LOST] * len(settlements)
         for queue, indexes in _chunks(settlements):
-            chosen = [settlements[i] for i in indexes]
-            also = {new.queue for s in chosen for new in getattr(s.end, "then", ())}
-            self._check_families(queue, also)
-            blobs = Blobs()
-            spelled = pack([spell_settlement(s, self._keys.prefix, blobs) for s in chosen])
-            call = self._call("settle", queue, (spelled, *blobs.all), also)
-            for i, answer in zip(indexes, await self._connection.run(*call, repeat=True), strict=True):
+            chosen = settlements if len(indexes) == len(settlements) else [settlements[i] for i in indexes]
+            also = {new.queue for s in chosen if isinstance(s.end, Complete | Fail) for new in s.end.then}
+            if also:
+                self._check_families(queue, also)
+            call = self._call("settle", queue, spell_settlements(chosen, self._keys.prefix), also)
+            given = await self._connection.run(*call, repeat=True)
+            for at, i in enumerate(indexes):
+                answer: Any = given if given == 1 else given[at]
                 answers[i] = _COMPLETED if answer == 1 else _LOST if answer == 0 else Settled(State(answer.decode()))
         return answers
 
@@ -222,9 +214,9 @@ class RedisStorage(Inspection):
         calls = [self._call("reap", name, (limit,)) for name in names]
         reaped: list[Reaped] = []
         for name, flat in zip(names, await self._connection.run_many(calls, repeat=True), strict=True):
-            for at in range(0, len(flat), 3):
-                id, state, worker = (part.decode() for part in flat[at : at + 3])
-                reaped.append(Reaped(name, id, State(state), worker))
+            for at in range(0, len(flat), 4):
+                id, state, worker, attempt = (part.decode() for part in flat[at : at + 4])
+                reaped.append(Reaped(name, id, State(state), worker, int(attempt)))
         return reaped
 
     async def cancel(
@@ -373,8 +365,11 @@ def _by_queue(items: Sequence[Any]) -> list[tuple[str, list[int]]]:
     ]
 
 
-def _chunks(settlements: Sequence[Settlement]) -> list[tuple[str, list[int]]]:
+def _chunks(settlements: Sequence[Settlement]) -> Sequence[tuple[str, Sequence[int]]]:
     """As `_by_queue`, but in their order when one queue's settlements put jobs into another."""
+    count, first = len(settlements), settlements[0].queue if settlements else ""
+    if count <= MAX_BATCH and all(s.queue == first for s in settlements):
+        return [(first, range(count))] if count else []
     if not any(getattr(s.end, "then", ()) for s in settlements):
         return _by_queue(settlements)
     chunks: list[tuple[str, list[int]]] = []

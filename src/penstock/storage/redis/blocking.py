@@ -38,16 +38,14 @@ class BlockingRedisStorage(RedisStorage):
     async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
         """Store jobs of any queues, a call for each queue and as many more as their size needs."""
         if len(jobs) == 1:
-            call = PutCall(jobs[0].fresh)
-            call.take(jobs, (0,), 0)
-            return await self._put_now(jobs[0].queue, call.entries, call.blobs.all, fresh=call.fresh)
+            return await self._put_now(jobs[0].queue, jobs, fresh=jobs[0].fresh)
         answers: dict[int, Put] = {}
         for queue, indexes in indexes_by_queue(jobs).items():
             at = 0
             while at < len(indexes):
                 call = PutCall(jobs[indexes[at]].fresh)
                 end = call.take(jobs, indexes, at)
-                puts = await self._put_now(queue, call.entries, call.blobs.all, fresh=call.fresh)
+                puts = await self._put_now(queue, call.jobs, fresh=call.fresh)
                 answers.update(zip(indexes[at:end], puts, strict=True))
                 at = end
         return [answers[i] for i in range(len(jobs))]

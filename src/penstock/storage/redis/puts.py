@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from penstock.job import NewJob
 from penstock.storage.base import MAX_BATCH, Put
-from penstock.storage.redis.records import Blobs, spell_job
 
 __all__ = ["PutCall", "Puts", "indexes_by_queue"]
 
@@ -17,21 +16,20 @@ MAX_BYTES = 4_000_000
 
 
 class PutNow(Protocol):
-    async def __call__(self, queue: str, entries: list[list[Any]], blobs: list[bytes], *, fresh: bool) -> list[Put]: ...
+    async def __call__(self, queue: str, jobs: Sequence[NewJob], *, fresh: bool) -> list[Put]: ...
 
 
 class PutCall:
     """One script call with jobs of one queue: all with ids just made up, or none."""
 
     def __init__(self, fresh: bool) -> None:
-        self.entries: list[list[Any]] = []
-        self.blobs = Blobs()
+        self.jobs: list[NewJob] = []
         self.fresh = fresh
         self.size = 0
 
     @property
     def full(self) -> bool:
-        return len(self.entries) >= MAX_BATCH or self.size > MAX_BYTES
+        return len(self.jobs) >= MAX_BATCH or self.size > MAX_BYTES
 
     def take(self, jobs: Sequence[NewJob], indexes: Sequence[int], at: int) -> int:
         """Take the jobs at these indexes, from the one at `at`, while they fit; gives where it stopped."""
@@ -39,7 +37,7 @@ class PutCall:
             job = jobs[indexes[at]]
             if job.fresh != self.fresh:
                 break
-            self.entries.append(spell_job(job, self.blobs))
+            self.jobs.append(job)
             self.size += len(job.payload)
             at += 1
         return at
@@ -97,10 +95,10 @@ class Puts:
             fresh = jobs[indexes[at]].fresh
             if not calls or calls[-1].fresh != fresh or calls[-1].full:
                 calls.append(_Waiting(fresh))
-            call, start, first = calls[-1], len(calls[-1].entries), at
+            call, start, first = calls[-1], len(calls[-1].jobs), at
             at = call.take(jobs, indexes, at)
             future: asyncio.Future[list[Put]] = loop.create_future()
-            call.asked.append((future, start, len(call.entries)))
+            call.asked.append((future, start, len(call.jobs)))
             added.append((indexes[first:at], future))
         sender = self._senders.get(queue)
         if sender is None or sender.done():
@@ -112,7 +110,7 @@ class Puts:
         while calls:
             call = calls.pop(0)
             try:
-                puts = await self._put_now(queue, call.entries, call.blobs.all, fresh=call.fresh)
+                puts = await self._put_now(queue, call.jobs, fresh=call.fresh)
             except BaseException as error:
                 for future, _, _ in call.asked:
                     if not future.done():

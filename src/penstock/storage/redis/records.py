@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from struct import Struct, error
 from typing import Any
@@ -30,13 +30,15 @@ __all__ = [
     "Blobs",
     "fence",
     "pack",
-    "read_claim",
+    "read_claims",
     "read_note",
     "read_snapshot",
     "read_worker",
     "spell_job",
+    "spell_jobs",
     "spell_note",
     "spell_settlement",
+    "spell_settlements",
 ]
 
 FORMAT = 1
@@ -91,9 +93,9 @@ def _or_false(value: object) -> object:
     return False if value is None else value
 
 
-def spell_job(new: NewJob, blobs: Blobs) -> list[Any]:
+def spell_job(new: NewJob, blobs: Blobs, *, fresh: bool | None = None) -> list[Any]:
     """An asked-for job as `read_entry` reads it: trailing defaults are left off."""
-    code = (64 if new.fresh else 0) + _update_code(new.update)
+    code = (64 if (new.fresh if fresh is None else fresh) else 0) + _update_code(new.update)
     payload = blobs.add(new.payload)
     if new.run_at is None and new.group is None and not (new.limits or new.headers or new.priority or new.waiter):
         return [new.id, code, payload] if new.delay is None else [new.id, code, payload, 0, 0, False, new.delay]
@@ -101,6 +103,47 @@ def spell_job(new: NewJob, blobs: Blobs) -> list[Any]:
         new.id, code, payload, blobs.add(new.limits), blobs.add(new.headers), _or_false(new.run_at),
         _or_false(new.delay), new.priority, _or_false(new.group), _or_false(new.waiter),
     ]  # fmt: skip
+
+
+def spell_jobs(jobs: Sequence[NewJob], *, fresh: bool) -> list[Any]:
+    """Asked-for jobs as `put.lua` reads them; `fresh` says that nobody can have their ids."""
+    flat: list[Any] = ["fresh" if fresh else "named"]
+    for new in jobs:
+        if (
+            new.run_at is not None or new.group is not None or new.delay is not None or new.update is not None
+            or new.limits or new.headers or new.priority or new.waiter
+        ):  # fmt: skip
+            break
+        flat += (new.id, new.payload)
+    else:
+        if fresh or len({new.id for new in jobs}) == len(jobs):
+            return flat
+    blobs = Blobs()
+    spelled = pack([spell_job(new, blobs, fresh=fresh) for new in jobs])
+    return ["any", spelled, *blobs.all]
+
+
+def spell_settlements(settlements: Sequence[Settlement], prefix: Callable[[str], str]) -> list[Any]:
+    """Settlements of one queue as `settle.lua` reads them."""
+    parts: list[list[Any]] = []
+    flat: list[Any] = ["completed", b""]
+    token = ttl = None
+    for s in settlements:
+        end = s.end
+        if not isinstance(end, Complete) or end.then or end.ttl == 0:
+            break
+        if s.token != token or end.ttl != ttl:
+            token, ttl = s.token, end.ttl
+            parts.append([fence(token), -1 if ttl is None else ttl, 0])
+        parts[-1][2] += 1
+        flat += (s.id, end.result)
+    else:
+        if len({s.id for s in settlements}) == len(settlements):
+            flat[1] = pack(parts)
+            return flat
+    blobs = Blobs()
+    spelled = pack([spell_settlement(s, prefix, blobs) for s in settlements])
+    return ["any", spelled, *blobs.all]
 
 
 def spell_settlement(s: Settlement, prefix: Callable[[str], str], blobs: Blobs) -> list[Any]:
@@ -124,18 +167,30 @@ def spell_settlement(s: Settlement, prefix: Callable[[str], str], blobs: Blobs) 
     return [s.id, fence(s.token), *more]
 
 
-def read_claim(queue: str, id: str, token: str, record: bytes, batch: int) -> Claim | None:
-    """The claim behind a record, or None when the bytes make no sense."""
-    try:
-        head = _HEAD.unpack_from(record)
-        group, limits, headers, _, payload = _sections(record, head)
-        return Claim(
-            queue=queue, id=id, token=token, payload=payload, batch=batch, group=group, priority=head[2],
-            headers=headers, limits=limits, created=head[9] << 32 | head[10], run_at=head[7] << 32 | head[8],
-            attempts=head[11] + 1, retries=head[12], stalls=head[13], timeouts=head[14],
+def read_claims(
+    queue: str, token: str, ids: list[bytes], records: list[bytes], numbers: list[int] | None, claims: list[Claim]
+) -> list[str]:
+    """Append the claims behind records, each a batch of its own if they have no numbers; gives the ids of bad ones."""
+    unpack, size, bad = _HEAD.unpack_from, _HEAD.size, list[str]()
+    for i, raw in enumerate(ids):
+        id, record = raw.decode(), records[i]
+        group, limits, headers = None, b"", b""
+        try:
+            head = unpack(record)
+            if head[1] & _SETTLED or head[15] or head[16] or head[17] or head[18]:
+                group, limits, headers, _, payload = _sections(record, head)
+            else:
+                payload = record[size:]
+        except (error, ValueError):
+            bad.append(id)
+            continue
+        batch = i if numbers is None else numbers[i]
+        claim = Claim(
+            queue, id, token, payload, batch, group, head[2], headers, limits, head[9] << 32 | head[10],
+            head[7] << 32 | head[8], head[11] + 1, head[12], head[13], head[14],
         )  # fmt: skip
-    except (error, ValueError):
-        return None
+        claims.append(claim)
+    return bad
 
 
 def _sections(record: bytes, head: tuple[Any, ...]) -> tuple[str | None, bytes, bytes, bytes, bytes]:

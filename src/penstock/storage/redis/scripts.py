@@ -14,7 +14,8 @@ from penstock.storage.redis.records import FORMAT
 __all__ = ["Script", "script"]
 
 _FORMAT = "local FORMAT = {}\n"
-_HEADER = re.compile(r"^-- (uses|keys|args|gives):(.*)$", re.MULTILINE)
+_INCLUDE = re.compile(r"^-- include: (.*)$", re.MULTILINE)
+_HEADER = re.compile(r"^-- (keys|args|gives):(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ def _source(name: str) -> str:
 
 @cache
 def script(name: str, format: int = FORMAT) -> Script:
-    """Read a script once: `_shared.lua` in front, `_moves.lua` too where its header says so.
+    """Read a script once: `_base.lua` in front, what it includes in its place.
 
     `format` is the newest record format that it reads, and the one it writes.
     """
@@ -42,7 +43,7 @@ def script(name: str, format: int = FORMAT) -> Script:
     missing = {"keys", "args", "gives"} - header.keys()
     if missing or not body.startswith(f"-- {name}: "):
         raise ValueError(f"{name}.lua must start with '-- {name}: ' and have a header of keys, args, gives")
-    parts = [_source("_shared"), *(_source(f"_{used}") for used in header.get("uses", [])), body]
-    text = "\n".join(parts).replace(_FORMAT.format(FORMAT), _FORMAT.format(format))
+    body = _INCLUDE.sub(lambda line: "\n".join(_source(f"_{part}") for part in line[1].split()), body)
+    text = f"{_source('_base')}\n{body}".replace(_FORMAT.format(FORMAT), _FORMAT.format(format))
     keys = tuple(key for key in header["keys"] if key in QUEUE_KEYS)
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(), keys)

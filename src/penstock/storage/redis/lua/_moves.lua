@@ -9,8 +9,8 @@ local function flags_of(code)
   return { payload = has(code, 1), move = floor(code / 2) % 4, resets = has(code, 8), limits = has(code, 16) }
 end
 
--- Bytes come beside the msgpack arguments, which know none: ARGV 5 and on, found by number.
-local function blob(number) return number and number > 0 and ARGV[4 + number] or '' end
+-- Bytes come beside the msgpack arguments, which know none: they are found by number.
+local function blob(number) return number and number > 0 and ARGV[blobs + number] or '' end
 
 -- An asked-for job: id, code (64: fresh, 32..1: update flags), payload, limits, headers, run-at,
 -- delay, priority, group, waiter; trailing defaults are left off. False stands for none.
@@ -160,14 +160,6 @@ local function put_one(q, e, seq)
 end
 
 -- Ending -------------------------------------------------------------------------------------------
-
--- Some runs of a token are over; with the last one its lease goes.
-local function let_go(q, token, count)
-  if call('HINCRBY', q.batches, 'n' .. token, -count) <= 0 then
-    call('HDEL', q.batches, 'n' .. token, 'b' .. token, 'w' .. token, 'b' .. token .. '~')
-    call('ZREM', q.leases, token, token .. '~')
-  end
-end
 
 local function drop_run(q, id, run)
   call('HDEL', q.runs, id)

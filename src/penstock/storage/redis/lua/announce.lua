@@ -2,6 +2,7 @@
 -- keys:
 -- args: notes..., each without its time
 -- gives: 1
+-- include: shared
 if ears then
   for i = 4, #ARGV do call('PUBLISH', ears, pack('>I6', now) .. ARGV[i]) end
 end

@@ -1,8 +1,8 @@
 -- cancel: waiting or blocked -> cancelled; a running job is treated as asked
--- uses: moves
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked batches completed failed cancelled gone meta waits wake
 -- args: mode ttl (-1: for ever) ids...
 -- gives: {status, 1 when a run goes on, ...}
+-- include: shared moves
 local q = queue_at(ARGV[2], ARGV[3])
 local mode, ttl = CANCEL[ARGV[4]], tonumber(ARGV[5])
 local kept = ttl >= 0 and ttl or nil

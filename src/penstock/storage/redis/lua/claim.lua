@@ -1,22 +1,85 @@
 -- claim: due -> running
 -- keys: jobs runs ends ready scheduled retrying lanes turns holds parked leases batches failed meta waits wake
 -- args: token worker lease limit batch
--- gives: {again, look_at or false, {id, record, batch number, ...}, {corrupt id, ...}, {id without a record, ...}}
+-- gives: {again, look_at or false, {id, ...}, {record, ...}, {batch number, ...} or false (each its own),
+--         {corrupt id, ...}, {id without a record, ...}}
 local q = queue_at(ARGV[2], ARGV[3])
 local token, worker, lease, limit, size = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local known = call('HMGET', q.meta, 'paused', 'parked')
-if known[1] then return { 0, false, {}, {}, {} } end
-if (known[2] and unpark(q)) or promote(q) then return { 1, false, {}, {}, {} } end
+if known[1] then return { 0, false, {}, {}, {}, {}, {} } end
 
-local gives, corrupt, skipped, ids, runs = {}, {}, {}, {}, {}
+-- When the next job falls due, or nil.
+local function next_due()
+  local due
+  for _, line in ipairs({ q.scheduled, q.retrying }) do
+    local head = call('ZRANGE', line, '0', '0')[1]
+    local at = head and unpack_head('>I6', head)
+    if at and (not due or at < due) then due = at end
+  end
+  return due
+end
+
+-- Others are woken if there is more; if nothing is left, nobody need come, but one worker, this or
+-- another, is to look when the next job falls due. Gives when, if it is this one.
+local function pass_on(more)
+  if more or call('ZCARD', q.ready) > 0 then
+    wake(q)
+    return false
+  end
+  call('DEL', q.wake)
+  local due, alarm = next_due(), tonumber(call('HGET', q.meta, 'alarm') or 0)
+  if due and (alarm <= now or due < alarm) then
+    call('HSET', q.meta, 'alarm', due)
+    return due
+  end
+  return false
+end
+
+local function hold_runs(ids, runs)
+  if #ids == 0 then return end
+  call('HSET', q.runs, unpack(runs))
+  call('ZADD', q.leases, now + lease, token)
+  call('HSET', q.batches, 'b' .. token, cmsgpack.pack(ids), 'n' .. token, #ids, 'w' .. token, worker)
+end
+
+-- The jobs at the front of the order with their records, if they can simply be taken; else nil.
+local function plain_front()
+  local due = next_due()
+  if due and due <= now then return nil end
+  local ids = {}
+  for i, member in ipairs(call('ZRANGE', q.ready, '0', limit - 1)) do
+    if byte(member, 17) ~= 106 then return nil end -- a group
+    ids[i] = sub(member, 18)
+  end
+  if #ids == 0 then return ids, ids end
+  local recs = call('HMGET', q.jobs, unpack(ids))
+  for _, rec in ipairs(recs) do
+    local format = rec and #rec >= HEAD_SIZE and byte(rec, 1) or 0
+    if format == 0 or format > FORMAT then return nil end
+  end
+  return ids, recs
+end
+
+if not ears and not known[2] and size == 1 and limit > 0 then
+  local ids, recs = plain_front()
+  if ids then
+    local runs = {}
+    for i, id in ipairs(ids) do runs[2 * i - 1], runs[2 * i] = id, token end
+    hold_runs(ids, runs)
+    if #ids > 0 then call('ZREMRANGEBYRANK', q.ready, '0', #ids - 1) end
+    return { 0, pass_on(false), ids, recs, false, {}, {} }
+  end
+end
+
+-- include: shared
+if (known[2] and unpark(q)) or promote(q) then return { 1, false, {}, {}, {}, {}, {} } end
+
+local ids, recs, numbers, runs, corrupt, skipped = {}, {}, {}, {}, {}, {}
 local aside, parked = 0, 0 -- how many entries were used up without a run, and how many of these were parked
 local batches, filled, solo_batch = 0, 0, true -- filled: jobs in the open batch without a group
 
 local function take(id, rec, group)
-  gives[#gives + 1] = id
-  gives[#gives + 1] = rec
-  gives[#gives + 1] = batches - 1
-  ids[#ids + 1] = id
+  ids[#ids + 1], recs[#recs + 1], numbers[#numbers + 1] = id, rec, batches - 1
   runs[#runs + 1] = id
   runs[#runs + 1] = group and build_run({ token = token, cancel = 0, group = group, ttl = 0 }) or token
   if ears then note('started', q, id, (parse(rec) or { attempts = 0 }).attempts + 1, worker) end
@@ -68,10 +131,10 @@ end
 
 -- The head of a lane is a batch of its own, up to a job that must be alone or that is not known here; gives
 -- how many were taken, and the format of the first if that is why there are none.
-local function take_lane(head, recs, left)
+local function take_lane(head, found, left)
   local taken = 0
   for i, id in ipairs(head.ids) do
-    local rec = recs[head.at + i]
+    local rec = found[head.at + i]
     local format = not readable(rec) and newer(rec)
     if format then
       if taken == 0 then return 0, format end
@@ -120,13 +183,13 @@ local function round()
   if limit == 0 then return 0 end
   local entries, heads, wanted = front()
   if #entries == 0 then return 0 end
-  local recs = #wanted > 0 and call('HMGET', q.jobs, unpack(wanted)) or {}
+  local found = #wanted > 0 and call('HMGET', q.jobs, unpack(wanted)) or {}
   local used, left, groups, held, empty = 0, {}, {}, {}, {}
   for i, entry in ipairs(entries) do
     local head = heads[i]
     if head then
       if batches == limit then break end
-      local taken, format = take_lane(head, recs, left)
+      local taken, format = take_lane(head, found, left)
       if format then
         park_entry(i, format, head.group)
       else
@@ -138,7 +201,7 @@ local function round()
           empty[#empty + 1] = head.group
         end
       end
-    elseif not take_job(i, entry.name, recs[entry.at]) then
+    elseif not take_job(i, entry.name, found[entry.at]) then
       break
     end
     used = used + 1
@@ -158,29 +221,6 @@ repeat
   local full = batches == limit and (aside == before or solo_batch or filled == size)
 until used == 0 or full or aside > PROMOTE
 
-if #ids > 0 then
-  call('HSET', q.runs, unpack(runs))
-  call('ZADD', q.leases, now + lease, token)
-  call('HSET', q.batches, 'b' .. token, cmsgpack.pack(ids), 'n' .. token, #ids, 'w' .. token, worker)
-end
-
-local look_at = false
-if parked > 0 or call('ZCARD', q.ready) > 0 then -- what was parked here may be known to the next one
-  wake(q)
-else
-  -- Nothing is left: whoever was to be woken need not come. One worker, this or another, is to look
-  -- when the next job falls due.
-  call('DEL', q.wake)
-  local due
-  for _, line in ipairs({ q.scheduled, q.retrying }) do
-    local head = call('ZRANGE', line, 0, 0)[1]
-    local at = head and unpack_head('>I6', head)
-    if at and (not due or at < due) then due = at end
-  end
-  local alarm = tonumber(call('HGET', q.meta, 'alarm') or 0)
-  if due and (alarm <= now or due < alarm) then
-    call('HSET', q.meta, 'alarm', due)
-    look_at = due
-  end
-end
-return { 0, look_at, gives, corrupt, skipped }
+hold_runs(ids, runs)
+-- What was parked here may be known to the next one.
+return { 0, pass_on(parked > 0), ids, recs, numbers, corrupt, skipped }

@@ -2,6 +2,7 @@
 -- keys: runs blocked ready scheduled retrying lanes turns parked completed failed cancelled meta
 -- args:
 -- gives: {scheduled, queued, blocked, running, retrying, completed, failed, cancelled, paused since or false}
+-- include: shared
 local q = queue_at(ARGV[2], ARGV[3])
 local up_to_now, after_now = '(' .. pack('>I6', now + 1), '[' .. pack('>I6', now + 1)
 local function kept(state) return call('ZLEXCOUNT', q[state], after_now, '+') end

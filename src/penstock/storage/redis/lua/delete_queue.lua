@@ -2,6 +2,7 @@
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked leases batches completed failed cancelled gone meta waits wake
 -- args:
 -- gives: how many jobs there were
+-- include: shared
 local q = queue_at(ARGV[2], ARGV[3])
 local count = call('HLEN', q.jobs) + call('HLEN', q.blocked)
 for _, state in ipairs(STATE_NAMES) do

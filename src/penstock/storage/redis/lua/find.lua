@@ -2,6 +2,7 @@
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked batches completed failed cancelled meta wake
 -- args: state cursor (empty: from the start) limit
 -- gives: {again, cursor to go on with or false, {now, {place, id, record, run or false, worker or false, end or false, state}, ...}}
+-- include: shared
 local q = queue_at(ARGV[2], ARGV[3])
 local state, cursor, limit = ARGV[4], ARGV[5], tonumber(ARGV[6])
 if unpark(q) or promote(q) then return { 1, false, { now } } end

@@ -2,6 +2,7 @@
 -- keys: jobs runs ends batches scheduled retrying
 -- args: ids...
 -- gives: {now, {record, run or false, worker or false, end or false, state if it waits or false} or 0, ...}
+-- include: shared
 local q = queue_at(ARGV[2], ARGV[3])
 local gives = { now }
 for i = 4, #ARGV do

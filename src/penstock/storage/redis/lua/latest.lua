@@ -2,6 +2,7 @@
 -- keys: jobs ends completed failed cancelled
 -- args: state limit
 -- gives: {now, {id, record, end}, ...}
+-- include: shared
 local q = queue_at(ARGV[2], ARGV[3])
 local rows = { now }
 for _, member in ipairs(call('ZREVRANGE', q[ARGV[4]], 0, tonumber(ARGV[5]) - 1)) do

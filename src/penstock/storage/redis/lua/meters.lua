@@ -2,5 +2,6 @@
 -- keys: leases meta
 -- args:
 -- gives: {ended, leases over}
+-- include: shared
 local q = queue_at(ARGV[2], ARGV[3])
 return { tonumber(call('HGET', q.meta, 'finished') or 0), call('ZCOUNT', q.leases, '-inf', now) }

@@ -2,6 +2,7 @@
 -- keys: jobs ready scheduled retrying lanes turns holds parked meta wake
 -- args:
 -- gives: {again, id or false}
+-- include: shared
 local q = queue_at(ARGV[2], ARGV[3])
 if call('HEXISTS', q.meta, 'paused') == 1 then return { 0, false } end
 if unpark(q) or promote(q) then return { 1, false } end

@@ -2,6 +2,7 @@
 -- keys: jobs ends blocked completed failed cancelled gone turns holds parked meta wake waits leases batches
 -- args: limit
 -- gives: how many records, memories of settlements included
+-- include: shared
 local q = queue_at(ARGV[2], ARGV[3])
 local limit = tonumber(ARGV[4])
 local count = 0

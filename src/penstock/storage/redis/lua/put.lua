@@ -1,11 +1,51 @@
 -- put: nothing -> queued / scheduled / blocked, or updated, or the existing state
--- uses: moves
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked completed failed cancelled meta waits wake
--- args: entries (msgpack: a list of asked-for jobs, see read_entry) blobs...
--- gives: {1 when the queue is new, a list of 1 (queued) or {status, state, result?}}
+-- args: 'fresh' or 'named', then id, payload, ...: jobs that have nothing else; ids just made up, or all different
+--       'any', entries (msgpack: a list of asked-for jobs, see read_entry), blobs...
+-- gives: {1 when the queue is new, 1 (all queued) or a list of 1 (queued) or {status, state, result?}}
 local q = queue_at(ARGV[2], ARGV[3])
-local entries = cmsgpack.unpack(ARGV[4])
-local gives, mine = {}, {}
+
+-- Whether these ids are free.
+local function all_free()
+  local ids = {}
+  for i = 5, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
+  for _, taken in ipairs(call('HMGET', q.jobs, unpack(ids))) do
+    if taken then return false end
+  end
+  return true
+end
+
+-- Most jobs are new, due at once and nothing but an id and a payload: they are written together.
+local form = ARGV[4]
+if not ears and (form == 'fresh' or form == 'named' and all_free()) then
+  local meta = call('HMGET', q.meta, 'seq', 'time')
+  local first, accepted = tonumber(meta[1] or 0), math.max(tonumber(meta[2] or 0), now)
+  local before = pack('>BBi4I6', FORMAT, 0, 0, accepted)
+  local after = pack('>I6I6HHHHHHHI4', now, now, 0, 0, 0, 0, 0, 0, 0, 0)
+  local rank_before = pack('>I4I6', 2147483647, accepted)
+  local jobs, ready, seq = {}, {}, first
+  for i = 5, #ARGV, 2 do
+    seq = seq + 1
+    local id, place_in_line = ARGV[i], pack('>I6', seq)
+    jobs[i - 4], jobs[i - 3] = id, before .. place_in_line .. after .. ARGV[i + 1]
+    ready[i - 4], ready[i - 3] = '0', rank_before .. place_in_line .. 'j' .. id
+  end
+  call('HSET', q.meta, 'seq', seq, 'time', accepted)
+  if first == 0 then call('SADD', KEYS[2], q.name) end
+  call('HSET', q.jobs, unpack(jobs))
+  call('ZADD', q.ready, unpack(ready))
+  wake(q)
+  return { first == 0 and 1 or 0, 1 }
+end
+
+-- include: shared moves
+local entries, gives, mine = {}, {}, {}
+if form == 'any' then
+  entries = cmsgpack.unpack(ARGV[5])
+else
+  blobs = 4
+  for i = 5, #ARGV, 2 do entries[#entries + 1] = { ARGV[i], form == 'fresh' and 64 or 0, i - 3 } end
+end
 
 -- Ids that may be taken are looked up together, and what turns out to be new is written together.
 local known, ask, grouped = {}, {}, false

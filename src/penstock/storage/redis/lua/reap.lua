@@ -1,8 +1,8 @@
 -- reap: running with its lease over -> queued at its place with stalls + 1, or cancelled if asked to
--- uses: moves
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked leases batches completed failed cancelled gone meta waits wake
 -- args: limit
--- gives: {id, state, worker, ...}
+-- gives: {id, state, worker, attempt, ...}
+-- include: shared moves
 local q = queue_at(ARGV[2], ARGV[3])
 local limit = tonumber(ARGV[4])
 local gives, late, leases = {}, {}, {}
@@ -37,15 +37,16 @@ end)
 
 for i = 1, math.min(limit, #late) do
   local id, run, j, worker, state = late[i].id, late[i].run, late[i].job, late[i].worker, nil
+  local attempt = j and j.attempts + 1 or 0
   late[i].lease.left = late[i].lease.left - 1
   drop_run(q, id, run)
   if j and run.cancel == 0 then
-    j.attempts, j.stalls, j.due, j.settled = j.attempts + 1, j.stalls + 1, now, ''
+    j.attempts, j.stalls, j.due, j.settled = attempt, j.stalls + 1, now, ''
+    j.solo = j.stalls > 1
     give_back(q, id, j, 'stalled', worker)
     state = waiting_state(q, id, j)
   else -- it was to be its last run, or its record was damaged while it ran
     state = j and 'cancelled' or 'failed'
-    local attempt = j and j.attempts + 1 or 0
     note('stalled', q, id, attempt, worker)
     finish(q, id, { state = state, token = '', worker = worker, ttl = j and run.ttl or FAILED_MS, value = '',
       counted = COUNT_ATTEMPT + COUNT_STALL, group = run.group, successor = run.successor, attempt = attempt })
@@ -53,6 +54,7 @@ for i = 1, math.min(limit, #late) do
   gives[#gives + 1] = id
   gives[#gives + 1] = state
   gives[#gives + 1] = worker
+  gives[#gives + 1] = tostring(attempt)
 end
 for _, lease in ipairs(leases) do
   if lease.left == 0 then call('ZREM', q.leases, lease.member) end

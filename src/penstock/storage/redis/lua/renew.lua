@@ -2,6 +2,7 @@
 -- keys: runs leases batches
 -- args: lease held (msgpack: a list of {id, token})
 -- gives: a list of 0 (lost), 1 (kept), 2, 3, 4 (kept; asked to cancel: forget, signal, kill)
+-- include: shared
 local q = queue_at(ARGV[2], ARGV[3])
 local deadline, held = now + tonumber(ARGV[4]), cmsgpack.unpack(ARGV[5])
 local gives, named, ids = {}, {}, {}

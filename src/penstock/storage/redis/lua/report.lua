@@ -2,6 +2,7 @@
 -- keys: runs
 -- args: id token progress
 -- gives: 1, or 0 when the claim is lost
+-- include: shared
 local q = queue_at(ARGV[2], ARGV[3])
 local held = call('HGET', q.runs, ARGV[4])
 if not held or sub(held, 1, 16) ~= ARGV[5] then return 0 end

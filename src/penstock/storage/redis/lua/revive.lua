@@ -1,8 +1,8 @@
 -- revive: failed or cancelled -> queued at the end of the line, all counts zero
--- uses: moves
 -- keys: jobs ends ready scheduled retrying lanes turns holds parked completed failed cancelled meta wake
 -- args: ids...
 -- gives: a list of 1 (revived) or 0
+-- include: shared moves
 local q = queue_at(ARGV[2], ARGV[3])
 
 local function revive_one(id)

@@ -2,6 +2,7 @@
 -- keys: ready scheduled retrying parked meta wake
 -- args: paused (1 or 0)
 -- gives: 1 when that changed anything
+-- include: shared
 local q = queue_at(ARGV[2], ARGV[3])
 if ARGV[4] == '1' then
   call('SADD', KEYS[2], q.name)

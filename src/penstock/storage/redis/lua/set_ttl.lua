@@ -2,6 +2,7 @@
 -- keys: jobs ends completed failed cancelled
 -- args: id ttl (-1: for ever)
 -- gives: 1, or 0 when it is not there or not finished
+-- include: shared
 local q = queue_at(ARGV[2], ARGV[3])
 local id, ttl = ARGV[4], tonumber(ARGV[5])
 local ended = call('HGET', q.ends, id)

@@ -1,16 +1,75 @@
 -- settle: running -> completed / retrying / failed / cancelled / queued, fenced by the token
--- uses: moves
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked leases batches completed failed cancelled gone meta waits wake
--- args: settlements (msgpack: a list of {id, token, kind, ...}, see below) blobs...
--- gives: a list of 1 (completed), 0 (lost) or the name of the state
+-- args: 'completed', {{token, ttl (-1: for ever), count}, ...} (msgpack), then id, result, ...: completions that
+--       are kept and put no jobs, all of different ids
+--       'any', settlements (msgpack: a list of {id, token, kind, ...}, see below), blobs...
+-- gives: 1 (all completed) or a list of 1 (completed), 0 (lost) or the name of the state
 --
 -- kinds: c complete {ttl (-1: for ever), result, then}   f fail {ttl, error, counts a timeout, then}
 --        r retried {at or false, delay, count, place due, solo, error}   x cancel {ttl}
 --        l release {}   s stall {}
 -- `then` is a list of {queue prefix, queue name, asked-for job}.
 local q = queue_at(ARGV[2], ARGV[3])
-local settlements = cmsgpack.unpack(ARGV[4])
-local gives = {}
+local form, given = ARGV[4], cmsgpack.unpack(ARGV[5])
+
+-- The ids of plain runs of these tokens, with nobody to tell and nothing behind them; nil if some are not.
+local function plain_runs()
+  local ids, at = {}, 0
+  for i = 6, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
+  local held = call('HMGET', q.runs, unpack(ids))
+  for _, part in ipairs(given) do
+    for i = at + 1, at + part[3] do
+      if held[i] ~= part[1] then return nil end
+    end
+    at = at + part[3]
+  end
+  if call('EXISTS', q.waits) == 1 then
+    for _, waiting in ipairs(call('HMGET', q.waits, unpack(ids))) do
+      if waiting then return nil end
+    end
+  end
+  return ids
+end
+
+-- Most runs simply complete: they are written together.
+local over = form == 'completed' and not ears and plain_runs()
+if over then
+  local number, at, ends, done = tonumber(call('HGET', q.meta, 'finished') or 0), 6, {}, {}
+  for _, part in ipairs(given) do
+    local token, ttl, count = part[1], part[2], part[3]
+    local worker = call('HGET', q.batches, 'w' .. token) or ''
+    local expires = ttl > 0 and now + ttl or 0
+    local before = pack('>BI6I6', 1, now, expires)
+    local after = pack('>BBH', COUNT_ATTEMPT, #token, #worker) .. token .. worker
+    local line = pack('>I6', expires == 0 and FOREVER or expires)
+    for i = at, at + 2 * count - 2, 2 do
+      number = number + 1
+      local id, place_in_line = ARGV[i], pack('>I6', number)
+      ends[i - 5], ends[i - 4] = id, before .. place_in_line .. after .. ARGV[i + 1]
+      done[i - 5], done[i - 4] = '0', line .. place_in_line .. id
+    end
+    at = at + 2 * count
+    let_go(q, token, count)
+  end
+  call('HDEL', q.runs, unpack(over))
+  call('HSET', q.ends, unpack(ends))
+  call('ZADD', q.completed, unpack(done))
+  call('HSET', q.meta, 'finished', number)
+  return 1
+end
+
+-- include: shared moves
+local settlements, gives = given, {}
+if form == 'completed' then
+  settlements = {}
+  local at = 6
+  for _, part in ipairs(given) do
+    for i = at, at + 2 * part[3] - 2, 2 do
+      settlements[#settlements + 1] = { ARGV[i], part[1], 'c', part[2], i - 4, false }
+    end
+    at = at + 2 * part[3]
+  end
+end
 
 local function ttl_of(value) if value >= 0 then return value end end
 
@@ -105,7 +164,7 @@ local function settle_one(s)
     j.due = now
     return give_back_run(id, run, j, 'l', 'released')
   elseif kind == 's' then
-    j.attempts, j.stalls, j.due = j.attempts + 1, j.stalls + 1, now
+    j.attempts, j.stalls, j.solo, j.due = j.attempts + 1, j.stalls + 1, true, now
     return give_back_run(id, run, j, 's', 'stalled')
   end
   return retry(id, run, j, s)
@@ -117,7 +176,8 @@ local plain = not ears and call('EXISTS', q.waits) == 0
 local asked = {}
 for i, s in ipairs(settlements) do asked[i] = s[1] end
 local held = call('HMGET', q.runs, unpack(asked))
-local ends, done, over, per_token = {}, {}, {}, {}
+local ends, done, per_token = {}, {}, {}
+over = {}
 local freed, last_of, count_of = {}, {}, {}
 local number = tonumber(call('HGET', q.meta, 'finished') or 0)
 

@@ -1,8 +1,8 @@
 -- wait_done: ask to be told when jobs end
--- uses: moves
 -- keys: jobs ends waits
 -- args: channel ids...
 -- gives: a list of 1 (it has ended already or is not there) or 0
+-- include: shared moves
 local q = queue_at(ARGV[2], ARGV[3])
 local channel = ARGV[4]
 local gives = {}

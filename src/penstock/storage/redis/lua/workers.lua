@@ -2,6 +2,7 @@
 -- keys: workers
 -- args:
 -- gives: {id, record, ...}
+-- include: shared
 local workers = ARGV[2]
 local gives, over, all = {}, {}, call('HGETALL', workers)
 for i = 1, #all, 2 do
