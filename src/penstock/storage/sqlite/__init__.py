@@ -73,6 +73,15 @@ class SqliteStorage:
         self._pid = 0
         self._opening: asyncio.Lock | None = None
 
+    @property
+    def format(self) -> int:
+        """The newest record format that is read here, and the one that is written."""
+        return self.engine.format
+
+    @format.setter
+    def format(self, format: int) -> None:
+        self.engine.format = format
+
     async def open(self) -> None:
         """Open the file, create what is missing, start the writer. Idempotent."""
         if self._opening is None:

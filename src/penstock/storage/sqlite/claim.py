@@ -8,9 +8,9 @@ from typing import Any
 from penstock.errors import ErrorKind, JobError
 from penstock.job import Claim
 from penstock.storage.base import Claimed, Request
-from penstock.storage.sqlite.lanes import promote, regroup
+from penstock.storage.sqlite.lanes import park, promote, regroup, unpark
 from penstock.storage.sqlite.records import FOREVER
-from penstock.storage.sqlite.tx import Queue, Tx
+from penstock.storage.sqlite.tx import Queue, Tx, Upgrade
 
 __all__ = ["QUARANTINE_MS", "claim", "first"]
 
@@ -18,9 +18,12 @@ __all__ = ["QUARANTINE_MS", "claim", "first"]
 QUARANTINE_MS = 7 * 24 * 3600 * 1000
 
 #: A row of `claim_ready` or `claim_lane`: rank, time, seq, n, id, payload, grp, headers, limits, created,
-#: due, attempts, retries, stalls, timeouts, solo.
+#: due, attempts, retries, stalls, timeouts, solo, format.
 Row = tuple[Any, ...]
-N, ID, PAYLOAD, GROUP, HEADERS, LIMITS, NUMBERS, SOLO = 3, 4, 5, 6, 7, 8, slice(9, 16), 15
+N, ID, PAYLOAD, GROUP, HEADERS, LIMITS, NUMBERS, SOLO, FORMAT = 3, 4, 5, 6, 7, 8, slice(9, 17), 15, 16
+
+#: How far ahead a claim looks for more of a kind that it must set aside, and how often it does so.
+AHEAD, STEPS = 1_000, 10
 
 _INT = {int}
 
@@ -36,7 +39,7 @@ def claim(tx: Tx, requests: Sequence[Request], worker: str, lease: int, token: s
         queue = tx.queue(request.queue)
         if queue is None or queue.paused is not None:
             continue
-        more = promote(tx, queue, wake=False)
+        more = unpark(tx, queue, wake=False) | promote(tx, queue, wake=False)
         batches, left = _batches(tx, queue, request.limit, request.batch, corrupt)
         _start(tx, queue, batches, worker, tx.now + lease, token)
         for number, batch in enumerate(batches):
@@ -90,19 +93,31 @@ def _batches(tx: Tx, queue: Queue, limit: int, size: int, corrupt: Corrupt) -> t
 
 def _ready(tx: Tx, queue: Queue, limit: int, corrupt: Corrupt) -> list[Row]:
     rows = tx.all("claim_ready", queue.k, limit)
-    while _quarantine(tx, queue, rows, corrupt):
+    for _ in range(STEPS):
+        bad = _unreadable(tx, queue, rows)
+        newer = [row[FORMAT] for row in bad if _newer(tx, row)]
+        if newer:
+            tx.do("park_jobs", queue.k, AHEAD, tx.format)
+            park(tx, queue, min(newer))
+        if not _quarantine(tx, queue, bad, corrupt) and not newer:
+            return rows
         rows = tx.all("claim_ready", queue.k, limit)
-    return rows
+    bad = _unreadable(tx, queue, rows)
+    return [row for row in rows if row not in bad]
 
 
 def _head(tx: Tx, queue: Queue, group: str, size: int, corrupt: Corrupt) -> list[Row]:
-    """The first jobs of a lane, up to one that must be alone."""
+    """The first jobs of a lane, up to one that must be alone or is not known here; that one parks its lane."""
     rows = tx.all("claim_lane", queue.k, group, size)
-    while _quarantine(tx, queue, rows, corrupt):
+    while _quarantine(tx, queue, _unreadable(tx, queue, rows), corrupt):
         rows = tx.all("claim_lane", queue.k, group, size)
     if not rows and tx.write:
         regroup(tx, queue, group)
-    cut = next((i for i, row in enumerate(rows) if row[SOLO]), None)
+    if rows and _newer(tx, rows[0]):
+        tx.do("park_lane", rows[0][FORMAT], queue.k, group)
+        park(tx, queue, rows[0][FORMAT])
+        return []
+    cut = next((i for i, row in enumerate(rows) if row[SOLO] or (i and row[FORMAT] > tx.format)), None)
     return rows if cut is None else rows[: max(cut, 1)]
 
 
@@ -119,12 +134,20 @@ def _start(tx: Tx, queue: Queue, batches: list[list[Row]], worker: str, until: i
 
 
 def _claim_of(queue: str, row: Row, token: str, batch: int) -> Claim:
-    rank, _, _, _, id, payload, group, headers, limits, created, due, attempts, retries, stalls, timeouts, _ = row
+    rank, _, _, _, id, payload, group, headers, limits, created, due, attempts, retries, stalls, timeouts, _, _ = row
     return Claim(
         queue=queue, id=id, token=token, payload=payload, batch=batch, group=group, priority=-rank, headers=headers,
         limits=limits, created=created, run_at=due, attempts=attempts + 1, retries=retries, stalls=stalls,
         timeouts=timeouts,
     )  # fmt: skip
+
+
+def _newer(tx: Tx, row: Row) -> bool:
+    """Whether only newer software can run this. It is set aside where something may be written."""
+    newer = type(row[FORMAT]) is int and row[FORMAT] > tx.format
+    if newer and not tx.write:
+        raise Upgrade
+    return newer
 
 
 def _readable(tx: Tx, queue: Queue, row: Row) -> bool:
@@ -137,15 +160,20 @@ def _readable(tx: Tx, queue: Queue, row: Row) -> bool:
         and type(row[HEADERS]) is bytes
         and type(row[LIMITS]) is bytes
         and {*map(type, row[NUMBERS])} == _INT
+        and row[FORMAT] <= tx.format
     )
 
 
+def _unreadable(tx: Tx, queue: Queue, rows: list[Row]) -> list[Row]:
+    return [row for row in rows if not _readable(tx, queue, row)]
+
+
 def _quarantine(tx: Tx, queue: Queue, rows: list[Row], corrupt: Corrupt) -> bool:
-    """Fail the records among these that cannot be read, so that they never stop their queue."""
-    bad = [row for row in rows if not _readable(tx, queue, row)]
-    if not bad or not tx.write:
+    """Fail what nobody can read, so that it never stops its queue."""
+    damaged = [row for row in rows if not _newer(tx, row)]
+    if not damaged or not tx.write:
         return False
-    for row in bad:
+    for row in damaged:
         error = JobError("CorruptRecord", "the record cannot be read", ErrorKind.PERMANENT).encode()
         queue.finished += 1
         queue.dirty = True

@@ -20,6 +20,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError, StorageError, StorageUnavailable, VersionMismatch
 from penstock.storage.sqlite.hints import rewake
 from penstock.storage.sqlite.mail import post
+from penstock.storage.sqlite.records import FORMAT
 from penstock.storage.sqlite.sql import SCHEMA
 from penstock.storage.sqlite.tx import Tx, Upgrade, Wake
 
@@ -67,6 +68,8 @@ class Engine:
         self.namespace = namespace
         self.clock: Clock = clock or SystemClock()
         self.synchronous = synchronous
+        #: The newest record format that is read here, and the one that is written.
+        self.format = FORMAT
         #: Where other processes reach this one; a socket replaces it when somebody waits here.
         self.address = f"none:{secrets.token_hex(8)}"
         #: Wakes a waiter of this process; False when there is none of that name.
@@ -206,7 +209,7 @@ class Engine:
         try:  # from the first step on: an interrupt may come between any two
             db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             # The clock is read under the lock, so that order stamps follow the order of commits.
-            tx = Tx(db, self.namespace, self.now(), round(time.time() * 1000), write, damaged)
+            tx = Tx(db, self.namespace, self.now(), round(time.time() * 1000), write, damaged, self.format)
             answers = [verb(tx) for verb, _ in ops]
             tx.finish()
             db.execute("COMMIT")

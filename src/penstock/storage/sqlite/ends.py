@@ -46,13 +46,15 @@ def finish(
     regroup(tx, queue, job.grp)
 
 
-def give_back(tx: Tx, queue: Queue, job: Job, note: str, due: int) -> None:
-    """running → waiting; a blocked successor is folded in by its own flags."""
+def give_back(tx: Tx, queue: Queue, job: Job, note: str, due: int) -> Job:
+    """running → waiting; a blocked successor is folded in by its own flags. Gives the job that waits now."""
     held = job.holds
     worker, job.worker = job.worker, None
     job.due, job.retried = due, int(due > tx.now)
     tx.note(note, queue, job.id, job.attempts, worker, error=job.error if note == "retrying" else None)
     successor = tx.job(queue, job.id, twin=1)
+    if successor and max(successor.format, job.format) > tx.format:
+        return _replace(tx, queue, job, successor, held)
     if successor:
         apply(tx, job, successor, flags_of(successor.flags or 0))
         tx.do("job_drop", successor.n)
@@ -60,3 +62,20 @@ def give_back(tx: Tx, queue: Queue, job: Job, note: str, due: int) -> None:
     enter(tx, queue, job)
     save(tx, queue, job, held)
     regroup(tx, queue, job.grp)
+    return job
+
+
+def _replace(tx: Tx, queue: Queue, job: Job, successor: Job, held: bool) -> Job:
+    """What cannot be read here cannot be folded: the successor stands in for the whole job."""
+    tx.do("job_drop", job.n)
+    if held and job.grp is not None:
+        hold(tx, queue, job.grp, -1)
+    regroup(tx, queue, job.grp)
+    successor.twin, successor.flags = 0, None
+    if successor.format <= tx.format:
+        successor.settled = job.settled
+    tx.note("updated", queue, successor.id, successor.attempts)
+    enter(tx, queue, successor)
+    save(tx, queue, successor, False)
+    regroup(tx, queue, successor.grp)
+    return successor

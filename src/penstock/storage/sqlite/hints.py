@@ -23,7 +23,10 @@ def is_ready(tx: Tx, queues: Sequence[str]) -> bool:
     """Whether one of the queues has something to hand out."""
     for name in queues:
         queue = tx.queue(name)
-        if queue is not None and queue.paused is None and tx.one("work_ready", queue.k, tx.now):
+        if queue is None or queue.paused is not None:
+            continue
+        known = queue.parked is not None and queue.parked <= tx.format
+        if known or tx.one("work_ready", queue.k, tx.now):
             return True
     return False
 

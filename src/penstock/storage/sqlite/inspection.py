@@ -84,7 +84,7 @@ def latest(tx: Tx, name: str, state: State, limit: int) -> list[Snapshot]:
     if queue is None:
         return []
     rows = tx.all("latest", queue.k, PLACES[state], tx.now, limit)
-    return [snapshot(name, Job(*row), tx.now) for row in rows]
+    return [snapshot(name, Job(*row), tx.now, tx.format) for row in rows]
 
 
 def forget_namespace(tx: Tx) -> None:

@@ -6,10 +6,10 @@ counted: its running jobs, and its heads that wait out a backoff.
 
 from __future__ import annotations
 
-from penstock.storage.sqlite.records import LANE, LATER, READY, Job
+from penstock.storage.sqlite.records import FOREVER, LANE, LATER, READY, Job
 from penstock.storage.sqlite.tx import Queue, Tx
 
-__all__ = ["enter", "enter_if_due", "hold", "promote", "regroup", "save"]
+__all__ = ["enter", "enter_if_due", "hold", "park", "promote", "regroup", "save", "unpark"]
 
 #: One step of promotion, and how many jobs a single transaction promotes at most.
 PROMOTE_STEP, PROMOTE_MAX = 1_000, 10_000
@@ -28,6 +28,10 @@ def regroup(tx: Tx, queue: Queue, group: str | None, turn: tuple[int, int] | Non
     if group is None:
         return
     row = tx.one("lane_get", queue.k, group)
+    if row is not None and row[2] is not None:
+        # Whatever happens to a parked group, the next claim looks at its head again.
+        tx.do("park_lane", None, queue.k, group)
+        tx.work(queue)
     held = row is not None and row[0] > 0
     if held or tx.one("lane_work", queue.k, group) is None:
         if row is None:
@@ -51,6 +55,7 @@ def save(tx: Tx, queue: Queue, job: Job, held: bool) -> None:
 
 def enter(tx: Tx, queue: Queue, job: Job) -> None:
     """Give a waiting job its place: in the order if its time has come, else among the later ones."""
+    job.format = max(job.format, tx.format)
     if job.due <= tx.now:
         job.retried = 0
         job.place = READY if job.grp is None else LANE
@@ -66,6 +71,32 @@ def enter_if_due(tx: Tx, queue: Queue, job: Job, held: bool) -> None:
     enter(tx, queue, job)
     save(tx, queue, job, held)
     regroup(tx, queue, job.grp, (tx.now, job.seq))
+
+
+def park(tx: Tx, queue: Queue, format: int) -> None:
+    """Something of this format has left the order: whoever knows it is to look."""
+    if queue.parked is None or format < queue.parked:
+        queue.parked, queue.dirty = format, True
+    tx.work(queue)
+
+
+def unpark(tx: Tx, queue: Queue, wake: bool = True) -> bool:
+    """Let what was parked, and is known here, back to its place in the order.
+
+    Bounded: True says that there is more (or, in a transaction that must not write, that there is some).
+    """
+    if queue.parked is None or queue.parked > tx.format:
+        return False
+    if not tx.write:
+        return True
+    back = tx.do("unpark_jobs", queue.k, tx.format, PROMOTE_MAX) + tx.do(
+        "unpark_lanes", queue.k, tx.format, PROMOTE_MAX
+    )
+    lowest = tx.one("park_lowest", queue.k)[0]
+    queue.parked, queue.dirty = None if lowest == FOREVER else lowest, True
+    if wake:
+        tx.work(queue, back)
+    return lowest <= tx.format
 
 
 def promote(tx: Tx, queue: Queue, wake: bool = True) -> bool:

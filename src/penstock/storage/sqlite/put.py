@@ -100,7 +100,7 @@ def _accept_new(tx: Tx, queue: Queue, new: NewJob, rows: list[Row], wakes: Wakes
         tx.later(queue, due)
     rows.append(
         (queue.k, new.id, 0, place, -new.priority, time, seq, due, tx.now, new.group, None,
-         new.headers, new.limits, new.payload)
+         tx.format, new.headers, new.limits, new.payload)
     )  # fmt: skip
     return answer
 
@@ -134,7 +134,7 @@ def _put_again(tx: Tx, queue: Queue, new: NewJob) -> Put:
         _insert(tx, rows, wakes)
         return answer
     state = state_of(old, tx.now)
-    if new.update is None:
+    if new.update is None or (old.place != RUNNING and old.format > tx.format):  # what cannot be read is not changed
         if old.place > BLOCKED:
             return Put(PutStatus.COMPLETED, state, old.result)
         return Put(PutStatus.DUPLICATE, state)
@@ -154,12 +154,15 @@ def _put_behind(tx: Tx, queue: Queue, new: NewJob, flags: Update) -> Put:
         time, due = _stamps(tx, queue, new)
         row = (
             queue.k, new.id, 1, BLOCKED, -new.priority, time, queue.next_seq(), due, tx.now, new.group,
-            flags_to_bits(flags), new.headers, new.limits, new.payload,
+            flags_to_bits(flags), tx.format, new.headers, new.limits, new.payload,
         )  # fmt: skip
         tx.rows("put_insert", [row])
         tx.note("enqueued", queue, new.id, 0)
         return Put(PutStatus.BLOCKED, State.BLOCKED)
+    if successor.format > tx.format:
+        return Put(PutStatus.DUPLICATE, State.RUNNING)
     apply(tx, successor, new, flags)
+    successor.format = tx.format
     successor.flags = flags_to_bits(merge_flags(flags_of(successor.flags or 0), flags))
     tx.do("job_save", *successor.values())
     tx.note("updated", queue, successor.id, successor.attempts)

@@ -11,7 +11,7 @@ import msgspec
 from penstock.job import Snapshot, State
 from penstock.storage.base import FIND_ORDER, Page, WorkerRecord
 from penstock.storage.sqlite.claim import first
-from penstock.storage.sqlite.lanes import promote
+from penstock.storage.sqlite.lanes import promote, unpark
 from penstock.storage.sqlite.records import Job, Place, snapshot
 from penstock.storage.sqlite.tx import Queue, Tx, Upgrade
 
@@ -23,11 +23,12 @@ _LOW = -(1 << 62)
 Cursor = tuple[int, tuple[int | str, ...]]
 
 #: `find` in parts, in the order of `FIND_ORDER`: the state, the statement, its fixed values and the
-#: key to start from. `queued` has two: jobs without a group, then lane by lane.
+#: key to start from. `queued` has three: jobs without a group, lane by lane, parked ones.
 SECTIONS: tuple[tuple[State, str, tuple[int, ...], tuple[int | str, ...]], ...] = (
     (State.RUNNING, "find_running", (), (_LOW,)),
     (State.QUEUED, "find_ready", (), (_LOW, _LOW, _LOW)),
     (State.QUEUED, "find_lanes", (), ("", _LOW, _LOW)),
+    (State.QUEUED, "find_parked", (), (_LOW, _LOW, _LOW, _LOW)),
     (State.RETRYING, "find_later", (1,), (_LOW, _LOW)),
     (State.SCHEDULED, "find_later", (0,), (_LOW, _LOW)),
     (State.BLOCKED, "find_blocked", (), (_LOW,)),
@@ -50,12 +51,15 @@ def get(tx: Tx, name: str, ids: Sequence[str]) -> list[Snapshot | None]:
     if queue is None:
         return [None for _ in ids]
     found = {row[2]: Job(*row) for row in tx.among("get_many", (queue.k,), ids)}
-    return [snapshot(name, job, tx.now) if (job := found.get(id)) and not job.forgotten(tx.now) else None for id in ids]
+    return [
+        snapshot(name, job, tx.now, tx.format) if (job := found.get(id)) and not job.forgotten(tx.now) else None
+        for id in ids
+    ]
 
 
 def promote_all(tx: Tx, queue: Queue) -> bool:
     """Let due jobs enter before they are shown; a read that finds some is run again as a write."""
-    more = promote(tx, queue)
+    more = unpark(tx, queue) or promote(tx, queue)
     if more and not tx.write:
         raise Upgrade
     return more
@@ -81,7 +85,7 @@ def find(tx: Tx, name: str, state: State | None, after: Cursor | None, limit: in
         room = limit - len(jobs)
         rows = tx.all(statement, queue.k, *fixed, *key, room + 1)
         found = [Job(*row) for row in rows[:room]]
-        jobs += [snapshot(name, job, tx.now) for job in found]
+        jobs += [snapshot(name, job, tx.now, tx.format) for job in found]
         if len(rows) > room:
             last = _key(section, found[-1]) if found else key
             return Page(jobs, _format_cursor(section, last))
@@ -94,6 +98,8 @@ def _key(section: int, job: Job) -> tuple[Any, ...]:
             return (job.rank, job.time, job.seq)
         case "find_lanes":
             return (job.grp, job.time, job.seq)
+        case "find_parked":
+            return (job.format, job.rank, job.time, job.seq)
         case "find_later":
             return (job.due, job.seq)
         case "find_ended":
@@ -128,7 +134,7 @@ def peek(tx: Tx, name: str) -> Snapshot | None:
     promote_all(tx, queue)
     id = first(tx, queue)
     job = None if id is None else tx.job(queue, id)
-    return None if job is None else snapshot(name, job, tx.now)
+    return None if job is None else snapshot(name, job, tx.now, tx.format)
 
 
 def counts(tx: Tx, name: str) -> dict[State, int]:

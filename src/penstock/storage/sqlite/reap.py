@@ -31,6 +31,6 @@ def reap(tx: Tx, queues: Sequence[str], limit: int) -> list[Reaped]:
                 finish(tx, queue, job, Place.CANCELLED, "", job.cancel_ttl)
                 reaped.append(Reaped(name, job.id, State.CANCELLED, worker))
             else:
-                give_back(tx, queue, job, "stalled", tx.now)
+                job = give_back(tx, queue, job, "stalled", tx.now)
                 reaped.append(Reaped(name, job.id, state_of(job, tx.now), worker))
     return reaped

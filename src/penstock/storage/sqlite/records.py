@@ -9,15 +9,25 @@ import msgspec
 
 from penstock.job import MoveWhen, Snapshot, State, Update
 
-__all__ = ["FOREVER", "STATES", "Job", "Place", "expiry", "flags_of", "flags_to_bits", "snapshot", "state_of"]
+__all__ = ["FOREVER", "FORMAT", "STATES", "Job", "Place", "expiry", "flags_of", "flags_to_bits", "snapshot", "state_of"]
 
 #: The `expires` of a job that is kept for ever: later than any clock, so that one order fits all.
 FOREVER = 1 << 60
 
 
-class Place(IntEnum):
-    """Which structure a row is in. `LATER` is a waiting job that has not entered the order yet."""
+#: The newest format of headers, limits and payload that is read here, and the one that is written. The
+#: other columns mean the same in every format.
+FORMAT = 1
 
+
+class Place(IntEnum):
+    """Which structure a row is in.
+
+    `LATER` is a waiting job that has not entered the order yet, `PARKED` one that has left it until
+    somebody comes who knows its format.
+    """
+
+    PARKED = -1
     LATER = 0
     READY = 1
     LANE = 2
@@ -56,6 +66,7 @@ class Job(msgspec.Struct, gc=False):
     grp: str | None
     retried: int
     solo: int
+    format: int
     attempts: int
     retries: int
     stalls: int
@@ -93,10 +104,10 @@ class Job(msgspec.Struct, gc=False):
     def values(self) -> tuple[object, ...]:
         """What `job_save` writes."""
         return (
-            self.twin, self.place, self.time, self.seq, self.due, self.retried, self.solo, self.attempts, self.retries,
-            self.stalls, self.timeouts, self.settled, self.flags, self.token, self.worker, self.until, self.cancel,
-            self.cancel_ttl, self.expires, self.number, self.finished, self.progress, self.error, self.result,
-            self.headers, self.limits, self.payload, self.n,
+            self.twin, self.place, self.time, self.seq, self.due, self.retried, self.solo, self.format, self.attempts,
+            self.retries, self.stalls, self.timeouts, self.settled, self.flags, self.token, self.worker, self.until,
+            self.cancel, self.cancel_ttl, self.expires, self.number, self.finished, self.progress, self.error,
+            self.result, self.headers, self.limits, self.payload, self.n,
         )  # fmt: skip
 
 
@@ -115,18 +126,19 @@ def expiry(ttl: int | None, now: int) -> int:
     return FOREVER if ttl is None else now + ttl
 
 
-def snapshot(queue: str, job: Job, now: int) -> Snapshot:
-    """What is shown of a job. A damaged record is shown as far as it can be read."""
+def snapshot(queue: str, job: Job, now: int, format: int = FORMAT) -> Snapshot:
+    """What is shown of a job. A damaged record, or one of a newer format, is shown as far as it can be read."""
+    newer = _int(job.format) > format
     running, ended = job.place == RUNNING, job.place > BLOCKED
     return Snapshot(
         queue=queue,
         id=job.id,
         state=state_of(job, now),
-        payload=_bytes(job.payload),
+        payload=b"" if newer else _bytes(job.payload),
         group=job.grp,
         priority=-_int(job.rank),
-        headers=_bytes(job.headers),
-        limits=_bytes(job.limits),
+        headers=b"" if newer else _bytes(job.headers),
+        limits=b"" if newer else _bytes(job.limits),
         created=_int(job.created),
         run_at=_int(job.due),
         attempts=_int(job.attempts),
@@ -136,10 +148,11 @@ def snapshot(queue: str, job: Job, now: int) -> Snapshot:
         progress=job.progress if running else None,
         worker=job.worker if running or ended else None,
         result=job.result if ended else None,
-        error=job.error,
+        error=None if newer and not ended else job.error,
         cancel=job.cancel if running else None,
         finished=job.finished if ended else None,
         expires=None if not ended or job.expires == FOREVER else job.expires,
+        format=job.format if newer else None,
     )
 
 

@@ -13,6 +13,7 @@ CREATE TABLE queues (
     time INTEGER NOT NULL DEFAULT 0,     -- the latest acceptance time: order stamps never go back
     finished INTEGER NOT NULL DEFAULT 0, -- how many jobs have ended: numbers them
     paused INTEGER,                      -- since when it is paused, or NULL
+    parked INTEGER,                      -- the lowest format among what waits for newer software, or NULL
     alarm INTEGER,                       -- when some worker has promised to look again, or NULL
     UNIQUE (namespace, name)
 );
@@ -26,7 +27,7 @@ CREATE TABLE jobs (
     queue INTEGER NOT NULL,              -- queues.k
     id TEXT NOT NULL,                    -- the job's id within its queue
     twin INTEGER NOT NULL DEFAULT 0,     -- 1: the blocked successor of the running job with this id
-    place INTEGER NOT NULL,              -- 0 later, 1 ready, 2 in its lane, 3 running, 4 blocked, 5 completed, 6 failed, 7 cancelled
+    place INTEGER NOT NULL,              -- -1 parked, 0 later, 1 ready, 2 in its lane, 3 running, 4 blocked, 5 completed, 6 failed, 7 cancelled
     rank INTEGER NOT NULL DEFAULT 0,     -- minus the priority, so that every order is ascending
     time INTEGER NOT NULL,               -- the order stamp: run-at or acceptance
     seq INTEGER NOT NULL,                -- the sequence number of its acceptance
@@ -35,6 +36,7 @@ CREATE TABLE jobs (
     grp TEXT,                            -- its group, or NULL
     retried INTEGER NOT NULL DEFAULT 0,  -- 1: waits out a backoff, and holds its group meanwhile
     solo INTEGER NOT NULL DEFAULT 0,     -- 1: must not share a batch
+    format INTEGER NOT NULL DEFAULT 1,   -- how its headers, limits and payload are to be read
     attempts INTEGER DEFAULT 0,          -- claims so far
     retries INTEGER DEFAULT 0,           -- failed runs so far
     stalls INTEGER DEFAULT 0,            -- lost runs so far
@@ -61,6 +63,8 @@ CREATE TABLE jobs (
 CREATE UNIQUE INDEX jobs_id ON jobs (queue, id, twin);
 -- The order of jobs without a group.
 CREATE INDEX jobs_ready ON jobs (queue, rank, time, seq, place) WHERE place = 1;
+-- What only newer software can run, so that no claim meets it again.
+CREATE INDEX jobs_parked ON jobs (queue, format, rank, time, seq, place) WHERE place = -1;
 -- The order inside each lane.
 CREATE INDEX jobs_lane ON jobs (queue, grp, time, seq, place) WHERE place = 2;
 -- Jobs whose time is still to come, or has come unseen; fresh ones apart from retried ones.
@@ -79,9 +83,11 @@ CREATE TABLE lanes (
     holds INTEGER NOT NULL DEFAULT 0,    -- its running jobs and its heads in backoff
     turn_time INTEGER,                   -- its turn in the rotation, NULL while held
     turn_seq INTEGER,                    -- second part of the turn
+    parked INTEGER,                      -- the format of its head, if only newer software can run that
     PRIMARY KEY (queue, grp)
 ) WITHOUT ROWID;
-CREATE INDEX lanes_turn ON lanes (queue, turn_time, turn_seq) WHERE turn_time IS NOT NULL;
+CREATE INDEX lanes_turn ON lanes (queue, turn_time, turn_seq) WHERE turn_time IS NOT NULL AND parked IS NULL;
+CREATE INDEX lanes_parked ON lanes (queue, parked) WHERE parked IS NOT NULL;
 
 -- Settlements of jobs that were not kept, so that a repeated one is answered as before.
 CREATE TABLE gone (

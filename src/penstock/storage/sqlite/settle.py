@@ -155,8 +155,7 @@ def _send_back(tx: Tx, queue: Queue, job: Job, end: Release | Stall | Retried, t
         case Retried():
             due = _retry(tx, queue, job, end)
     job.settled = LETTERS[type(end)] + token
-    give_back(tx, queue, job, note, due)
-    return Settled(state_of(job, tx.now))
+    return Settled(state_of(give_back(tx, queue, job, note, due), tx.now))
 
 
 def _retry(tx: Tx, queue: Queue, job: Job, end: Retried) -> int:

@@ -10,7 +10,7 @@ __all__ = ["JOB_COLUMNS", "SCHEMA", "SQL", "with_list", "with_rows"]
 #: The columns of a whole record, in the order of `records.Job`.
 JOB_COLUMNS = (
     "n", "queue", "id", "twin", "place", "rank", "time", "seq", "due", "created", "grp", "retried", "solo",
-    "attempts", "retries", "stalls", "timeouts", "settled", "flags", "token", "worker", "until", "cancel",
+    "format", "attempts", "retries", "stalls", "timeouts", "settled", "flags", "token", "worker", "until", "cancel",
     "cancel_ttl", "expires", "number", "finished", "progress", "error", "result", "headers", "limits", "payload",
 )  # fmt: skip
 
@@ -31,7 +31,7 @@ def parse(text: str) -> dict[str, str]:
     return found
 
 
-SQL = parse(_read("statements.sql") + _read("inspection.sql"))
+SQL = parse("\n".join(map(_read, ("statements.sql", "parking.sql", "inspection.sql"))))
 SCHEMA = _read("schema.sql")
 
 

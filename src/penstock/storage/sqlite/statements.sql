@@ -5,7 +5,7 @@
 
 -- name: queue_get
 -- A queue by its name.
-SELECT k, seq, time, finished, paused, alarm FROM queues WHERE namespace = ? AND name = ?
+SELECT k, seq, time, finished, paused, parked, alarm FROM queues WHERE namespace = ? AND name = ?
 
 -- name: queue_add
 -- A queue that was not there.
@@ -13,7 +13,7 @@ INSERT INTO queues (namespace, name) VALUES (?, ?)
 
 -- name: queue_save
 -- What a transaction changed in a queue's row.
-UPDATE queues SET seq = ?, time = ?, finished = ?, paused = ?, alarm = ? WHERE k = ?
+UPDATE queues SET seq = ?, time = ?, finished = ?, paused = ?, parked = ?, alarm = ? WHERE k = ?
 
 -- name: queue_names
 -- The queues that hold a job which is not forgotten, or are paused.
@@ -23,6 +23,7 @@ SELECT name FROM queues AS q WHERE namespace = ?1 AND (
     OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place = 2)
     OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place = 0)
     OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place = 3)
+    OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place = -1)
     OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place IN (5, 6, 7) AND expires > ?2)
 ) ORDER BY name
 
@@ -34,7 +35,7 @@ SELECT {job} FROM jobs WHERE queue = ? AND id = ? AND twin = ?
 
 -- name: job_save
 -- Everything that a transition may change in a record.
-UPDATE jobs SET twin = ?, place = ?, time = ?, seq = ?, due = ?, retried = ?, solo = ?, attempts = ?, retries = ?,
+UPDATE jobs SET twin = ?, place = ?, time = ?, seq = ?, due = ?, retried = ?, solo = ?, format = ?, attempts = ?, retries = ?,
     stalls = ?, timeouts = ?, settled = ?, flags = ?, token = ?, worker = ?, until = ?, cancel = ?, cancel_ttl = ?,
     expires = ?, number = ?, finished = ?, progress = ?, error = ?, result = ?, headers = ?, limits = ?, payload = ?
 WHERE n = ?
@@ -51,7 +52,7 @@ SELECT id FROM jobs WHERE queue = ? AND twin = 0 AND id IN ({list})
 
 -- name: put_insert
 -- New records.
-INSERT INTO jobs (queue, id, twin, place, rank, time, seq, due, created, grp, flags, headers, limits, payload)
+INSERT INTO jobs (queue, id, twin, place, rank, time, seq, due, created, grp, flags, format, headers, limits, payload)
 VALUES {rows}
 
 -- lanes -------------------------------------------------------------------------------------------
@@ -67,7 +68,7 @@ ON CONFLICT (queue, grp) DO UPDATE SET holds = holds + ?3
 
 -- name: lane_get
 -- What is known of a group, if it is held or in the rotation.
-SELECT holds, turn_time FROM lanes WHERE queue = ? AND grp = ?
+SELECT holds, turn_time, parked FROM lanes WHERE queue = ? AND grp = ?
 
 -- name: lane_work
 -- Whether a group has a job in its lane.
@@ -99,17 +100,19 @@ SELECT 1 FROM jobs WHERE queue = ?1 AND place = 0 AND retried IN (0, 1) AND due 
 
 -- name: claim_ready
 -- The first jobs without a group.
-SELECT rank, time, seq, n, id, payload, grp, headers, limits, created, due, attempts, retries, stalls, timeouts, solo
+SELECT rank, time, seq, n, id, payload, grp, headers, limits, created, due, attempts, retries, stalls, timeouts, solo,
+    format
 FROM jobs WHERE queue = ? AND place = 1 ORDER BY rank, time, seq LIMIT ?
 
 -- name: claim_turns
 -- The first groups in the rotation.
-SELECT turn_time, turn_seq, grp FROM lanes WHERE queue = ? AND turn_time IS NOT NULL
+SELECT turn_time, turn_seq, grp FROM lanes WHERE queue = ? AND turn_time IS NOT NULL AND parked IS NULL
 ORDER BY turn_time, turn_seq LIMIT ?
 
 -- name: claim_lane
 -- The head of a lane.
-SELECT rank, time, seq, n, id, payload, grp, headers, limits, created, due, attempts, retries, stalls, timeouts, solo
+SELECT rank, time, seq, n, id, payload, grp, headers, limits, created, due, attempts, retries, stalls, timeouts, solo,
+    format
 FROM jobs WHERE queue = ? AND grp = ? AND place = 2 ORDER BY time, seq LIMIT ?
 
 -- name: claim_start
@@ -275,6 +278,7 @@ ORDER BY expires, number LIMIT ?
 -- How many jobs are in each state, by the clock: queued, scheduled, retrying, running, blocked and the three ends.
 SELECT (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 1)
         + (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 2)
+        + (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = -1)
         + (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 0 AND retried IN (0, 1) AND due <= ?2),
     (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 0 AND retried = 0 AND due > ?2),
     (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 0 AND retried = 1 AND due > ?2),
@@ -303,13 +307,13 @@ SELECT id, seen, until, info FROM workers WHERE namespace = ? AND until > ? ORDE
 -- name: work_ready
 -- Whether a queue has something to hand out, or something whose time has come unseen.
 SELECT 1 WHERE EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND place = 1)
-    OR EXISTS (SELECT 1 FROM lanes WHERE queue = ?1 AND turn_time IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM lanes WHERE queue = ?1 AND turn_time IS NOT NULL AND parked IS NULL)
     OR EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND place = 0 AND retried IN (0, 1) AND due <= ?2)
 
 -- name: work_count
 -- How many runs a queue could hand out now, up to a limit.
 SELECT (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE queue = ?1 AND place = 1 LIMIT ?2))
-    + (SELECT count(*) FROM (SELECT 1 FROM lanes WHERE queue = ?1 AND turn_time IS NOT NULL LIMIT ?2))
+    + (SELECT count(*) FROM (SELECT 1 FROM lanes WHERE queue = ?1 AND turn_time IS NOT NULL AND parked IS NULL LIMIT ?2))
 
 -- name: idle_add
 -- A waiter has nothing to do.

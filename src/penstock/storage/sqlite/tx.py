@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from penstock.storage.base import Note
-from penstock.storage.sqlite.records import Job
+from penstock.storage.sqlite.records import FORMAT, Job
 from penstock.storage.sqlite.sql import SQL, with_list, with_rows
 
 __all__ = ["Queue", "Tx", "Upgrade", "Wake"]
@@ -44,6 +44,7 @@ class Queue(msgspec.Struct):
     time: int
     finished: int
     paused: int | None
+    parked: int | None
     alarm: int | None
     dirty: bool = False
     promoted: bool = False
@@ -58,8 +59,9 @@ class Tx:
     """The inside of one transaction. Verbs are functions of it; they may be run again, so they keep no state."""
 
     def __init__(
-        self, db: sqlite3.Connection, namespace: str, now: int, wall: int, write: bool, damaged: bool = False
-    ) -> None:
+        self, db: sqlite3.Connection, namespace: str, now: int, wall: int, write: bool, damaged: bool = False,
+        format: int = FORMAT,
+    ) -> None:  # fmt: skip
         self.db = db
         self.namespace = namespace
         self.now = now
@@ -67,6 +69,8 @@ class Tx:
         self.write = write
         #: Text that is not UTF-8 was met: an id may not be what is stored.
         self.damaged = damaged
+        #: The newest record format that is known here.
+        self.format = format
         self.ready: dict[str, int] = {}
         self.ended: list[tuple[str, str | None]] = []
         self.wakes: list[Wake] = []
@@ -188,7 +192,8 @@ class Tx:
             return
         for queue in self._queues.values():
             if queue.dirty:
-                self.do("queue_save", queue.seq, queue.time, queue.finished, queue.paused, queue.alarm, queue.k)
+                kept = (queue.seq, queue.time, queue.finished, queue.paused, queue.parked, queue.alarm)
+                self.do("queue_save", *kept, queue.k)
         if self._notes:
             self._publish()
         for name, count in self.ready.items():
