@@ -87,6 +87,7 @@ class Job:
     error: bytes | None = None
     settled: tuple[str, type] | None = None  # the last run's token and end, for answering it twice
     flags: Update | None = None  # of a blocked successor
+    format: int = 1  # how its content is to be read: software may be too old for it
     entered: bool = False  # promoted: in the ready order or in its lane
     run: Run | None = None
     end: End | None = None
@@ -130,6 +131,7 @@ class Model:
 
     def __init__(self, now: int) -> None:
         self.now = now
+        self.format = 1
         self.all: dict[str, Queue] = {}
         self.notes: list[Note] = []
 
@@ -158,7 +160,7 @@ class Model:
             self._note("enqueued", new.queue, job)
             return Put(PutStatus(state.value), state)
         state = old.state(self.now)
-        if new.update is None:
+        if new.update is None or (old.waiting() and self._newer(old)):
             if old.end:
                 return Put(PutStatus.COMPLETED, state, old.end.result)
             return Put(PutStatus.DUPLICATE, state)
@@ -174,8 +176,11 @@ class Model:
             job.flags = new.update
             self._note("enqueued", new.queue, job)
             return Put(PutStatus.BLOCKED, State.BLOCKED)
+        if self._newer(successor):
+            return Put(PutStatus.DUPLICATE, State.RUNNING)
         assert successor.flags
         self._apply(successor, new, new.update)
+        successor.format = self.format
         successor.flags = merge_flags(successor.flags, new.update)
         self._note("updated", new.queue, successor)
         return Put(PutStatus.UPDATED, State.BLOCKED)
@@ -191,6 +196,7 @@ class Model:
         return Job(
             id=new.id, payload=new.payload, headers=new.headers, limits=new.limits,
             priority=new.priority, group=new.group, time=time, seq=queue.next_seq(), due=due, created=self.now,
+            format=self.format,
         )  # fmt: skip
 
     def _asked(self, new: NewJob) -> int | None:
@@ -229,6 +235,7 @@ class Model:
 
     def _enter_if_due(self, queue: Queue, job: Job) -> None:
         """Into the ready order or its lane, if its time has come; a group it wakes gets its turn now."""
+        job.format = max(job.format, self.format)
         if job.due <= self.now:
             job.entered, job.retried = True, False
         self._regroup(queue, job.group, (0, self.now, job.seq))
@@ -280,6 +287,8 @@ class Model:
         for kind, name in self._order(queue):
             if kind == "job":
                 job = queue.jobs[name]
+                if self._newer(job):
+                    continue  # for those who know it
                 if open_batch and not job.solo and not batches[-1][0].solo and len(batches[-1]) < size:
                     batches[-1].append(job)
                     continue
@@ -291,7 +300,9 @@ class Model:
                 if len(batches) == limit:
                     break
                 head = self._lane(queue, name)[:size]
-                cut = next((i for i, job in enumerate(head) if job.solo), None)
+                if self._newer(head[0]):
+                    continue
+                cut = next((i for i, job in enumerate(head) if job.solo or self._newer(job)), None)
                 if cut is not None:
                     head = head[: max(cut, 1)]
                 batches.append(head)
@@ -338,13 +349,14 @@ class Model:
                 return Settled(State.CANCELLED)
             case Release():
                 job.attempts -= 1
-                self._return(s.queue, job, "released", self.now)
+                job = self._return(s.queue, job, "released", self.now)
             case Stall():
-                job.stalls += 1
+                job.stalls, job.solo = job.stalls + 1, True
                 self._return(s.queue, job, "stalled", self.now)
             case Retried():
-                self._retry(s.queue, job, s.end, worker)
-        job.settled = (s.token, type(s.end))
+                job = self._retry(s.queue, job, s.end, worker)
+        if not self._newer(job):
+            job.settled = (s.token, type(s.end))
         return Settled(job.state(self.now))
 
     def _settled_before(self, queue: Queue, job: Job | None, s: Settlement) -> Settled:
@@ -361,7 +373,7 @@ class Model:
             return Settled(job.state(self.now))
         return Settled(None, lost=True)
 
-    def _retry(self, name: str, job: Job, end: Retried, worker: str) -> None:
+    def _retry(self, name: str, job: Job, end: Retried, worker: str) -> Job:
         queue = self.all[name]
         if end.count == "timeouts":
             job.timeouts += 1
@@ -373,23 +385,39 @@ class Model:
             job.time, job.seq = max(due, self.now), queue.next_seq()
         job.error = end.error or None
         job.solo = end.solo
-        self._return(name, job, "retrying", due)
+        return self._return(name, job, "retrying", due)
 
-    def _return(self, name: str, job: Job, note: str, due: int) -> None:
-        """running → waiting; a blocked successor is folded in by its own flags."""
+    def _return(self, name: str, job: Job, note: str, due: int) -> Job:
+        """running → waiting; a blocked successor is folded in by its own flags. Gives the job that waits now."""
         queue = self.all[name]
         worker = job.run.worker if job.run else None
         job.run, job.due = None, due
         job.retried = job.due > self.now
         self._note(note, name, job, worker=worker, error=job.error if note == "retrying" else None)
         successor = queue.blocked.pop(job.id, None)
+        if successor and (self._newer(successor) or self._newer(job)):
+            return self._replace(name, job, successor)
         if successor:
             assert successor.flags
             self._apply(job, successor, successor.flags)
             self._note("updated", name, job)
+        return self._come_back(queue, job)
+
+    def _come_back(self, queue: Queue, job: Job) -> Job:
+        job.format = max(job.format, self.format)
         if job.due <= self.now:
             job.entered, job.retried = True, False
         self._regroup(queue, job.group)
+        return job
+
+    def _replace(self, name: str, job: Job, successor: Job) -> Job:
+        """What cannot be read cannot be folded: the successor stands in for the whole job."""
+        queue = self.all[name]
+        queue.jobs[job.id] = successor
+        self._regroup(queue, job.group)
+        successor.flags = None
+        self._note("updated", name, successor)
+        return self._come_back(queue, successor)
 
     def _finish(
         self, name: str, job: Job, state: State, token: str, ttl: int | None,
@@ -444,10 +472,11 @@ class Model:
                 if run.cancel is not None:
                     self._note("stalled", name, job, worker=run.worker)
                     self._finish(name, job, State.CANCELLED, "", run.cancel_ttl)
-                    reaped.append(Reaped(name, job.id, State.CANCELLED, run.worker))
+                    reaped.append(Reaped(name, job.id, State.CANCELLED, run.worker, job.attempts))
                 else:
+                    job.solo = job.stalls > 1
                     self._return(name, job, "stalled", self.now)
-                    reaped.append(Reaped(name, job.id, job.state(self.now), run.worker))
+                    reaped.append(Reaped(name, job.id, job.state(self.now), run.worker, job.attempts))
         return reaped
 
     # operator ------------------------------------------------------------------------------------
@@ -559,14 +588,17 @@ class Model:
     def _snapshot(self, name: str, job: Job | None, blocked: bool = False) -> Snapshot | None:
         if job is None or (job.end and self._expired(job.end)):
             return None
+        newer = self._newer(job)
         return Snapshot(
-            queue=name, id=job.id, state=State.BLOCKED if blocked else job.state(self.now), payload=job.payload,
-            group=job.group, priority=job.priority, headers=job.headers, limits=job.limits, created=job.created,
+            queue=name, id=job.id, state=State.BLOCKED if blocked else job.state(self.now),
+            payload=b"" if newer else job.payload, headers=b"" if newer else job.headers,
+            limits=b"" if newer else job.limits, format=job.format if newer else None,
+            group=job.group, priority=job.priority, created=job.created,
             run_at=job.due, attempts=job.attempts, retries=job.retries, stalls=job.stalls, timeouts=job.timeouts,
             progress=job.run.progress if job.run else None,
             worker=job.run.worker if job.run else job.end.worker if job.end else None,
             result=job.end.result if job.end else None,
-            error=job.end.error if job.end else job.error,
+            error=job.end.error if job.end else None if newer else job.error,
             cancel=job.run.cancel if job.run else None,
             finished=job.end.at if job.end else None,
             expires=job.end.expires if job.end else None,
@@ -606,7 +638,8 @@ class Model:
         self._promote(queue)
         for kind, entry in self._order(queue):
             job = queue.jobs[entry] if kind == "job" else self._lane(queue, entry)[0]
-            return self._snapshot(name, job)
+            if not self._newer(job):
+                return self._snapshot(name, job)
         return None
 
     def counts(self, name: str) -> dict[State, int]:
@@ -621,6 +654,10 @@ class Model:
         return any(not (j.end and self._expired(j.end)) for j in queue.jobs.values())
 
     # helpers -------------------------------------------------------------------------------------
+
+    def _newer(self, job: Job) -> bool:
+        """Whether only newer software can read this."""
+        return job.format > self.format
 
     def _expired(self, end: End) -> bool:
         return end.expires is not None and end.expires <= self.now

@@ -54,7 +54,10 @@ class Release(msgspec.Struct, frozen=True):
 
 
 class Stall(msgspec.Struct, frozen=True):
-    """running → queued, at its place, stalls + 1: its process is known to be dead."""
+    """running → queued, at its place, stalls + 1: its process is known to be dead.
+
+    It runs by itself next time: one job of a batch may have killed the process of them all.
+    """
 
 
 Ended = Complete | Retried | Fail | Cancel | Release | Stall

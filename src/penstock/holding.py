@@ -99,9 +99,9 @@ class Holding:
         while True:
             reaped = await self._host.storage.reap([queue])
             for each in reaped:
-                self._host.tell("stalled", queue=queue, id=each.id, worker=each.worker)
+                self._host.tell("stalled", queue=queue, id=each.id, attempt=each.attempt, worker=each.worker)
                 if each.state is State.CANCELLED:
-                    self._host.tell("cancelled", queue=queue, id=each.id, worker=each.worker)
+                    self._host.tell("cancelled", queue=queue, id=each.id, attempt=each.attempt, worker=each.worker)
             if len(reaped) < MAX_BATCH:
                 return
 

@@ -25,6 +25,7 @@ from tests.support import (
     put1,
     retried,
     settle1,
+    stall,
     tally,
 )
 
@@ -229,6 +230,28 @@ async def test_a_batch_keeps_its_order_when_it_comes_back(storage: Storage, cloc
     await claim_all(storage, batch=3)
     clock.advance(ms=LEASE)
     assert len(await storage.reap(["q"])) == 3
+    assert batches(await claim_all(storage, batch=3)) == [["z", "m", "a"]]
+
+
+async def test_a_batch_that_was_lost_twice_comes_back_one_by_one(storage: Storage, clock: Clock) -> None:
+    """Jobs whose worker died twice run alone and in order, so that a poison one is found; others are as before."""
+    await storage.put([new("q", id) for id in "zma"])
+    for _ in range(2):
+        assert batches(await claim_all(storage, batch=3)) == [["z", "m", "a"]]
+        clock.advance(ms=LEASE)
+        assert len(await storage.reap(["q"])) == 3
+    await storage.put([new("q", id) for id in "bc"])
+    assert batches(await claim_all(storage, batch=3)) == [["z"], ["m"], ["a"], ["b", "c"]]
+
+
+async def test_a_batch_whose_process_died_comes_back_one_by_one(storage: Storage) -> None:
+    """Stalls that are settled, because the process is known to be dead, are isolated at once, and for one run."""
+    await storage.put([new("q", id) for id in "zma"])
+    claims = await claim_all(storage, batch=3)
+    await storage.settle([stall(claim) for claim in claims])
+    claims = await claim_all(storage, batch=3)
+    assert batches(claims) == [["z"], ["m"], ["a"]]
+    await storage.settle([retried(claim) for claim in claims])
     assert batches(await claim_all(storage, batch=3)) == [["z", "m", "a"]]
 
 

@@ -40,11 +40,11 @@ async def test_a_live_lease_is_left_alone(storage: Storage, clock: Clock) -> Non
 
 
 async def test_an_expired_run_is_queued_again(storage: Storage, clock: Clock) -> None:
-    """A run whose lease is over goes back, and the answer names it and its worker (PJ-D4, PJ-D5)."""
+    """A run whose lease is over goes back, and the answer names it, its worker and the attempt (PJ-D4, PJ-D5)."""
     await put1(storage, "q", "a")
     await claim1(storage, worker="dead")
     clock.advance(ms=LEASE)
-    assert await storage.reap(["q"]) == [Reaped("q", "a", State.QUEUED, "dead")]
+    assert await storage.reap(["q"]) == [Reaped("q", "a", State.QUEUED, "dead", 1)]
     job = await get1(storage)
     assert (job.state, job.worker, job.attempts, job.stalls, job.retries) == (State.QUEUED, None, 1, 1, 0)
 
@@ -127,7 +127,7 @@ async def test_a_reaped_run_that_was_asked_to_cancel_is_cancelled(storage: Stora
     await claim1(storage, worker="dead")
     await storage.cancel("q", ["a"], running="signal", ttl=HOUR)
     clock.advance(ms=LEASE)
-    assert await storage.reap(["q"]) == [Reaped("q", "a", State.CANCELLED, "dead")]
+    assert await storage.reap(["q"]) == [Reaped("q", "a", State.CANCELLED, "dead", 1)]
     job = await get1(storage)
     assert (job.state, job.stalls) == (State.CANCELLED, 1)
 

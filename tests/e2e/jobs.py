@@ -100,6 +100,14 @@ async def poison(payload: dict[str, Any], job: Job) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@app.handler("batches", on_failure=buried, batch_size=4, max_stalls=2)
+async def batches(payloads: list[dict[str, Any]], jobs: list[Job]) -> None:
+    """Kills its process if one of its jobs says so."""
+    note(payloads[0], "batch", *(job.id for job in jobs))
+    if any("poison" in payload for payload in payloads):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 @app.handler("hungry")
 async def hungry(payload: dict[str, Any], job: Job) -> None:
     """Keeps memory."""

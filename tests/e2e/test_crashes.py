@@ -90,3 +90,17 @@ async def test_a_frozen_parent_does_not_leave_stale_runs_behind(stage: Stage) ->
     await stage.line("cancelled", "a", 1)
     worker.signal(signal.SIGCONT)
     await stage.line("begin", "a", 2)
+
+
+async def test_a_poison_job_does_not_take_its_batch_down(stage: Stage) -> None:
+    """When one job of a batch kills their process they come back one by one: it alone fails, the others complete."""
+    for id in "abcd":
+        await stage.enqueue("batches", id, {"poison": 1} if id == "c" else None)
+    stage.worker()
+    await stage.state("batches", "c", "failed", seconds=30)
+    assert await stage.line("buried", "c", "StallError", "stall", seconds=30)
+    for id in "abd":
+        status = await stage.state("batches", id, "completed")
+        assert (status.stalls, status.attempts) == (1, 2)
+    assert stage.lines("batch")[0][1:-1] == ["a", "b", "c", "d"]
+    assert {len(line[1:-1]) for line in stage.lines("batch")[1:]} == {1}

@@ -212,7 +212,7 @@ async def test_a_job_of_a_dead_worker_is_told_as_stalled(app: Penstock, clock: C
     async with app.events("stalled") as stream:
         await Worker(app, id="w").drain()
         assert [(e.name, e.worker, e.attempt) for e in heard if e.id] == [
-            ("enqueued", None, 0), ("stalled", "dead", 0), ("started", "w", 2), ("completed", "w", 2),
+            ("enqueued", None, 0), ("stalled", "dead", 1), ("started", "w", 2), ("completed", "w", 2),
         ]  # fmt: skip
         async with asyncio.timeout(10):
             event = await anext(stream)

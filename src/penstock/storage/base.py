@@ -122,12 +122,13 @@ class Renewal(msgspec.Struct, frozen=True):
 
 
 class Reaped(msgspec.Struct, frozen=True):
-    """A job taken back from a worker whose lease was over."""
+    """A job taken back from a worker whose lease was over, and which attempt that was (0: not known)."""
 
     queue: str
     id: str
     state: State
     worker: str
+    attempt: int = 0
 
 
 class Withdrawn(msgspec.Struct, frozen=True):
@@ -208,7 +209,10 @@ class Storage(Protocol):
         ...
 
     async def reap(self, queues: Sequence[str], limit: int = MAX_BATCH) -> list[Reaped]:
-        """running with its lease over → queued at its place with stalls + 1 (or cancelled, if asked to)."""
+        """running with its lease over → queued at its place with stalls + 1 (or cancelled, if asked to).
+
+        The first time a batch comes back whole; a job that stalled before runs by itself.
+        """
         ...
 
     async def cancel(

@@ -227,7 +227,7 @@ class ChildShift(Shift):
 
     def _start_run(self, run: Run) -> None:
         """Jobs whose process died before run alone when one more time would be the last: they may be the reason."""
-        if on_last_chance(run) and self._pool.live:
+        if on_last_chance(run) and not self._empty:
             self._suspects.append(run)
             asyncio.get_running_loop().call_later(ALONE_WITHIN, self._next_suspect, run)
             return
@@ -241,8 +241,17 @@ class ChildShift(Shift):
             self._alone = None
         super()._ended(run, outcomes)
         self._count()
-        if self._suspects and not self._pool.live:
+        self._all_settled()
+
+    def _all_settled(self) -> None:
+        """What went well before a suspect runs must be recorded, or it would count as lost with it."""
+        super()._all_settled()
+        if self._suspects and self._empty:
             self._next_suspect(self._suspects[0])
+
+    @property
+    def _empty(self) -> bool:
+        return not self._pool.live and not self._settler.busy
 
     def _next_suspect(self, run: Run) -> None:
         if run not in self._suspects:

@@ -81,7 +81,7 @@ class Shift:
         adapter = Adapter(self._pool, self._share_changed)
         self._adapting = Loop("adapt", adapter.step, self._trouble.failed) if adaptive else None
         self._settler.wake = self._settling.wake
-        self._settler.emptied = self._claimer.rest
+        self._settler.emptied = self._all_settled
         self._claimer.settled = lambda: not self._settler.busy
         self._pool.watch = self._leases.watch = self._watching.wake_by
         self._heart: Heart | None = None
@@ -118,7 +118,6 @@ class Shift:
     async def drain(self, scheduled: bool) -> None:
         """Claim and run until `drained` is set: nothing due, nothing running, and nothing later if asked for."""
         self._draining, self._scheduled = True, scheduled
-        self._settler.emptied = lambda: None
         self._claiming = self._new_claiming("drain", self._drain)
         await self.start()
 
@@ -216,6 +215,10 @@ class Shift:
         self._leases.drop(member)
         if self._draining:
             self._claiming.wake()
+
+    def _all_settled(self) -> None:
+        if not self._draining:
+            self._claimer.rest()
 
     def _share_changed(self) -> None:
         if self._claimer.starved:

@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.job import State
 from penstock.presence import Presence
-from penstock.storage.base import MAX_BATCH
+from penstock.storage.base import MAX_BATCH, Reaped
 from penstock.worker.host import Host
 
 __all__ = ["Upkeep"]
@@ -61,11 +61,14 @@ class Upkeep:
                 self.reaped += len(reaped)
                 self.rounds += 1
                 for each in reaped:
-                    self._host.tell("stalled", queue=each.queue, id=each.id, worker=each.worker)
+                    self._tell("stalled", each)
                     if each.state is State.CANCELLED:
-                        self._host.tell("cancelled", queue=each.queue, id=each.id, worker=each.worker)
+                        self._tell("cancelled", each)
                 if len(reaped) < MAX_BATCH:
                     break
+
+    def _tell(self, name: str, each: Reaped) -> None:
+        self._host.tell(name, queue=each.queue, id=each.id, attempt=each.attempt, worker=each.worker)
 
     async def _beat(self, now: float) -> None:
         """Say that this worker is there: while it runs something or has changed with each step, else now and then."""

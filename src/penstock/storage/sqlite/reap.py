@@ -24,13 +24,14 @@ def reap(tx: Tx, queues: Sequence[str], limit: int) -> list[Reaped]:
         promote(tx, queue)
         for row in tx.all("reap_late", queue.k, tx.now, limit):
             job = Job(*row)
-            worker = job.worker or ""
+            worker, attempt = job.worker or "", job.attempts
             job.stalls += 1
             if job.cancel is not None:
                 tx.note("stalled", queue, job.id, job.attempts, worker)
                 finish(tx, queue, job, Place.CANCELLED, "", job.cancel_ttl)
-                reaped.append(Reaped(name, job.id, State.CANCELLED, worker))
+                reaped.append(Reaped(name, job.id, State.CANCELLED, worker, attempt))
             else:
+                job.solo = int(job.stalls > 1)
                 job = give_back(tx, queue, job, "stalled", tx.now)
-                reaped.append(Reaped(name, job.id, state_of(job, tx.now), worker))
+                reaped.append(Reaped(name, job.id, state_of(job, tx.now), worker, attempt))
     return reaped

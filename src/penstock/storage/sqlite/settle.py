@@ -150,7 +150,7 @@ def _send_back(tx: Tx, queue: Queue, job: Job, end: Release | Stall | Retried, t
             job.attempts -= 1
             note = "released"
         case Stall():
-            job.stalls += 1
+            job.stalls, job.solo = job.stalls + 1, 1
             note = "stalled"
         case Retried():
             due = _retry(tx, queue, job, end)
