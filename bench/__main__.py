@@ -1,62 +1,102 @@
-"""`python -m bench [cycle] [flat] [residue] [--engine sqlite|redis] [--full]`: JSON lines, then a table."""
+"""Measure Penstock: `python -m bench [workload ...] [--storage redis|sqlite|valkey] [--full]`.
+
+`python -m bench peers` compares with others, `python -m bench chart FILE` draws what that wrote.
+"""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
+import contextlib
 import fcntl
+import os
+import sys
 import tempfile
+from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
 
-from bench import cycle, flat, residue
-from bench.server import ENGINES
+from bench import call, cycle, drain, enqueue, flat, herd, idle, memory, pickup, residue
+from bench.cases import Case, repeat
+from bench.lines import Book, table, write
+from bench.server import STORAGES, Storage, storage_of
 
-WORKLOADS = ("cycle", "flat", "residue")
-
-
-def _table(lines: list[dict[str, Any]]) -> None:
-    for line in lines:
-        if line["workload"] == "cycle":
-            print(
-                f"{line['engine']:7} {line['kind']:11} put {line['put_per_s']:>8,}/s   work {line['work_per_s']:>8,}/s"
-            )
-        elif line["workload"] == "residue":
-            print(f"{line['engine']:7} after {line['jobs']:,} jobs: {line['before']} before, {line['after']} after")
-        else:
-            print(
-                f"{line['engine']:7} {line['kind']:11} {line['backlog']:>9,}  {line['us_per_job']:7.1f} us/job"
-                f"   x{line['ratio']:.2f}   left behind {line['left_behind']}"
-            )
-
-
-async def _run(args: argparse.Namespace) -> list[dict[str, Any]]:
-    lines: list[dict[str, Any]] = []
-    for engine in args.engine or ENGINES:
-        if "cycle" in args.workloads:
-            lines += await cycle.run(engine, 50_000 if args.full else 10_000)
-        if "flat" in args.workloads:
-            lines += await flat.run(engine, *flat.sizes_for(args.full))
-        if "residue" in args.workloads:
-            lines += await residue.run(engine, 1_000_000 if args.full else 20_000)
-    return lines
+CASES: dict[str, Callable[[bool], list[Case]]] = {
+    "drain": drain.cases,
+    "enqueue": enqueue.cases,
+    "call": call.cases,
+    "pickup": pickup.cases,
+    "idle": idle.cases,
+    "memory": memory.cases,
+    "herd": herd.cases,
+}
+OTHERS: dict[str, Callable[[Storage, Book, bool], list[str]]] = {
+    "flat": flat.run,
+    "residue": residue.run,
+    "cycle": cycle.run,
+}
+WORKLOADS = (*CASES, *OTHERS)
+SERVER_ONLY = ("memory", "herd")
+USUAL = [name for name in WORKLOADS if name != "cycle"]
 
 
-def main() -> None:
+@contextlib.contextmanager
+def alone() -> Generator[None]:
+    """One benchmark at a time on this machine: two would measure each other."""
+    with (Path(tempfile.gettempdir()) / "penstock-bench.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            print("bench: waiting for another benchmark to end", file=sys.stderr, flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def measure(workloads: list[str], storages: list[str], full: bool) -> tuple[Book, list[str]]:
+    """All of these workloads on all of these storages."""
+    book, faults = Book(), list[str]()
+    for kind in storages:
+        for name in workloads:
+            if kind == "sqlite" and name in SERVER_ONLY:
+                continue
+            with storage_of(kind) as storage:
+                if name in CASES:
+                    faults += repeat(CASES[name](full), storage, book)
+                else:
+                    faults += OTHERS[name](storage, book, full)
+    return book, faults
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("workloads", nargs="*", metavar="workload", help="cycle, flat, residue (default: all)")
-    parser.add_argument("--engine", action="append", choices=ENGINES, help="default: both")
-    parser.add_argument("--full", action="store_true", help="up to a million jobs and 100 000 groups; takes minutes")
+    parser.add_argument("workloads", nargs="*", metavar="workload", help=f"{', '.join(WORKLOADS)}; default: the usual")
+    parser.add_argument("--storage", action="append", choices=STORAGES, help="default: redis and sqlite")
+    parser.add_argument("--full", action="store_true", help="larger sizes, up to a million jobs; takes minutes")
+    parser.add_argument("--out", type=Path, help="where the JSON lines go; default: standard output")
     args = parser.parse_args()
-    args.workloads = args.workloads or list(WORKLOADS)
     if unknown := set(args.workloads) - set(WORKLOADS):
         parser.error(f"unknown workload {', '.join(sorted(unknown))}")
-    with (Path(tempfile.gettempdir()) / "penstock-bench.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two benchmarks at once would measure each other
-        lines = asyncio.run(_run(args))
-    print()
-    _table(lines)
+    return args
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["peers"]:
+        from bench.compare import main as peers
+
+        return peers(sys.argv[2:])
+    if sys.argv[1:2] == ["chart"]:
+        from bench.chart import main as chart
+
+        return chart(sys.argv[2:])
+    args = _arguments()
+    with alone():
+        book, faults = measure(args.workloads or USUAL, args.storage or ["redis", "sqlite"], args.full)
+    lines = book.lines()
+    write(lines, args.out)
+    print(f"\n{table(lines)}\n")
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; servers without persistence, on loopback")
+    for fault in faults:
+        print(f"FAILED: {fault.splitlines()[0]}", file=sys.stderr)
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

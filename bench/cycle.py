@@ -1,18 +1,21 @@
-"""How fast are the verbs? Put, then claim and settle, in batches, with every kind of job."""
+"""How fast are the verbs alone? Put, then claim and settle, in batches, with every kind of job, by one client."""
 
 from __future__ import annotations
 
-import json
-import statistics
+import asyncio
 import time
 from typing import Any
 
-from bench.server import storage_url
+from bench.cases import Reading, note
+from bench.lines import REPETITIONS, Book
+from bench.server import Storage as Place
+from bench.systems import ours
+from penstock._version import __version__
 from penstock.job import NewJob, new_ids, new_token
 from penstock.storage import connect
 from penstock.storage.base import Complete, Request, Settlement, Storage
 
-PAYLOAD = b'{"user": 12345, "action": "resize", "size": [640, 480]}'
+PAYLOAD = b'{"user":12345,"action":"resize","size":[640,480]}'
 KINDS = ("plain", "ids", "priorities", "groups")
 BATCH = 100
 
@@ -46,21 +49,19 @@ async def _once(storage: Storage, kind: str, count: int) -> tuple[float, float]:
     return count / put, count / work
 
 
-async def run(engine: str, count: int) -> list[dict[str, Any]]:
-    """One line per kind of job: the median of three runs, and the spread."""
-    lines: list[dict[str, Any]] = []
+async def _run(place: Place, book: Book, count: int) -> None:
+    about = {"version": __version__, "loop": None}
     for kind in KINDS:
-        with storage_url(engine) as url:
-            storage = connect(url)
-            await storage.open()
-            results = [await _once(storage, kind, count) for _ in range(3)]
-            await storage.close()
-        puts, works = zip(*results, strict=True)
-        line = {
-            "workload": "cycle", "engine": engine, "kind": kind, "jobs": count,
-            "put_per_s": round(statistics.median(puts)), "put_spread": [round(min(puts)), round(max(puts))],
-            "work_per_s": round(statistics.median(works)), "work_spread": [round(min(works)), round(max(works))],
-        }  # fmt: skip
-        print(json.dumps(line), flush=True)
-        lines.append(line)
-    return lines
+        place.clear()
+        storage = connect(place.url)
+        await storage.open()
+        for _ in range(REPETITIONS):
+            put, work = await _once(storage, kind, count)
+            note(book, ours(), place, about, Reading(f"cycle/put/{kind}", "jobs/s", put, jobs=count))
+            note(book, ours(), place, about, Reading(f"cycle/work/{kind}", "jobs/s", work, jobs=count))
+        await storage.close()
+
+
+def run(place: Place, book: Book, full: bool) -> list[str]:
+    asyncio.run(_run(place, book, 50_000 if full else 5_000))
+    return []

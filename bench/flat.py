@@ -8,22 +8,24 @@ is deleted, and the number of keys or rows must be what it was.
 
 from __future__ import annotations
 
-import json
+import asyncio
 import statistics
-import sys
 import time
 from typing import Any
-from urllib.parse import urlsplit
 
-from bench.server import rows_of, storage_url
+from bench.cases import Reading, note
+from bench.lines import REPETITIONS, Book
+from bench.server import Storage as Place
+from bench.systems import ours
+from penstock._version import __version__
 from penstock.job import NewJob, new_ids, new_token
 from penstock.storage import connect
 from penstock.storage.base import Claimed, Complete, Request, Settlement, Storage
 
-PAYLOAD = b'{"user": 12345, "action": "resize", "size": [640, 480]}'
+PAYLOAD = b'{"user":12345,"action":"resize","size":[640,480]}'
 CHUNK = 1000
 BATCH = 10
-ROUNDS, JOBS_PER_ROUND = 3, 2000
+JOBS_PER_ROUND = 2000
 
 
 async def _fill(storage: Storage, count: int, kind: str, groups: int) -> None:
@@ -42,40 +44,17 @@ async def _fill(storage: Storage, count: int, kind: str, groups: int) -> None:
         )  # fmt: skip
 
 
-class _Server:
-    """The time that the server has spent in scripts; an SQLite file has no server."""
-
-    def __init__(self, url: str) -> None:
-        self._client: Any = None
-        if url.startswith("redis:"):
-            from redis import Redis
-
-            parts = urlsplit(url)
-            self._client = Redis(host=parts.hostname or "127.0.0.1", port=parts.port or 6379)
-
-    def seconds(self) -> float:
-        if self._client is None:
-            return 0.0
-        stats = self._client.info("commandstats")
-        return sum(stats.get(f"cmdstat_{name}", {"usec": 0})["usec"] for name in ("evalsha", "eval")) / 1e6
-
-    def close(self) -> None:
-        if self._client is not None:
-            self._client.close()
-
-
-async def _cycle(storage: Storage, url: str, jobs: int) -> float:
-    """CPU microseconds per job to claim and settle, the backlog kept full by putting as many."""
-    spent = 0.0
+async def _cycle(storage: Storage, place: Place, jobs: int) -> tuple[float, float]:
+    """CPU microseconds per job to claim and settle, here and in the server; the backlog is kept full by putting."""
+    here = there = 0.0
     done = 0
-    server = _Server(url)
     while done < jobs:
-        there, here = server.seconds(), time.process_time()
+        server, client = place.cpu(), time.process_time()
         claimed: Claimed = await storage.claim([Request("bench", BATCH)], "bench", 60_000, new_token())
         ends = [Settlement(c.queue, c.id, c.token, Complete(b"null", 1)) for c in claimed.claims]
         await storage.settle(ends)
-        here = time.process_time() - here
-        spent += here + server.seconds() - there
+        here += time.process_time() - client
+        there += place.cpu() - server
         done += len(claimed.claims)
         groups = [claim.group for claim in claimed.claims]
         fresh = new_ids(len(groups))
@@ -87,48 +66,52 @@ async def _cycle(storage: Storage, url: str, jobs: int) -> float:
         )
         while await storage.purge(["bench"]):
             pass
-    server.close()
-    return spent / done * 1e6
+    return here / done * 1e6, there / done * 1e6
 
 
-async def run(engine: str, sizes: list[int], groups: list[int]) -> list[dict[str, Any]]:
-    """One line per backlog: µs per job, and its ratio to the smallest of its kind."""
-    lines: list[dict[str, Any]] = []
+async def _empty(storage: Storage, place: Place, before: int) -> int:
+    """Delete the queue; a large one is taken away in bounded steps. Gives what is left behind."""
+    await storage.delete_queue("bench")
+    after = place.size()
+    while after > before:
+        await storage.purge(["bench"])
+        left, after = after, place.size()
+        if after == left:
+            break
+    return after - before
+
+
+async def _case(place: Place, kind: str, count: int, lanes: int, small: int) -> tuple[list[tuple[float, float]], int]:
+    place.clear()
+    storage = connect(place.url)
+    await storage.open()
+    before = place.size()
+    if kind == "scheduled":
+        await _fill(storage, small, "waiting", 1)
+    await _fill(storage, count, kind, lanes or 1)
+    costs = [await _cycle(storage, place, JOBS_PER_ROUND) for _ in range(REPETITIONS)]
+    left = await _empty(storage, place, before)
+    await storage.close()
+    return costs, left
+
+
+def run(place: Place, book: Book, full: bool) -> list[str]:
+    """One measure per backlog: µs per job, and its ratio to the smallest of its kind."""
+    sizes, groups = sizes_for(full)
     cases = [("waiting", n, 0) for n in sizes] + [("scheduled", n, 0) for n in sizes]
     cases += [("groups", max(g, min(sizes)), g) for g in groups]
     base: dict[str, float] = {}
     for kind, count, lanes in cases:
-        with storage_url(engine) as url:
-            storage = connect(url)
-            await storage.open()
-            before = await rows_of(url)
-            if kind == "scheduled":
-                await _fill(storage, sizes[0], "waiting", 1)
-            await _fill(storage, count, kind, lanes or 1)
-            costs = [await _cycle(storage, url, JOBS_PER_ROUND) for _ in range(ROUNDS)]
-            await storage.delete_queue("bench")
-            after = await rows_of(url)
-            while after > before:  # a large queue is taken away in bounded steps
-                await storage.purge(["bench"])
-                left, after = after, await rows_of(url)
-                if after == left:
-                    break
-            await storage.close()
-        cost = statistics.median(costs)
-        first = base.setdefault(kind, cost)
-        line = {
-            "workload": "flat", "engine": engine, "kind": kind, "backlog": lanes or count,
-            "us_per_job": round(cost, 1), "spread": [round(min(costs), 1), round(max(costs), 1)],
-            "ratio": round(cost / first, 2), "left_behind": after - before,
-        }  # fmt: skip
-        print(json.dumps(line), flush=True)
-        lines.append(line)
-    return lines
+        costs, left = asyncio.run(_case(place, kind, count, lanes, sizes[0]))
+        cost = statistics.median(sum(both) for both in costs)
+        notes = {"ratio": round(cost / base.setdefault(kind, cost), 2), "left_behind": left}
+        for here, there in costs:
+            server = there if place.process is not None else None
+            name, unit = f"flat/{kind}/{lanes or count}", "CPU µs/job"
+            reading = Reading(name, unit, here + there, here, server, JOBS_PER_ROUND, notes)
+            note(book, ours(), place, {"version": __version__, "loop": None}, reading)
+    return []
 
 
 def sizes_for(full: bool) -> tuple[list[int], list[int]]:
-    return ([1000, 100_000, 1_000_000], [10, 1000, 100_000]) if full else ([1000, 50_000], [10, 1000, 10_000])
-
-
-if __name__ == "__main__":
-    sys.exit("run it as: python -m bench flat")
+    return ([1000, 100_000, 1_000_000], [10, 1000, 100_000]) if full else ([1000, 20_000], [10, 1000])

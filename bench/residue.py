@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
+import asyncio
+import time
 
-from bench.server import rows_of, storage_url
+from bench.cases import Reading, note
+from bench.lines import Book
+from bench.server import Storage as Place
+from bench.systems import ours
+from penstock._version import __version__
 from penstock.job import NewJob, new_ids, new_token
 from penstock.storage import connect
 from penstock.storage.base import Complete, Fail, Request, Settlement, Storage
@@ -41,25 +45,30 @@ class _Later:
     """The machine's clock, an hour on."""
 
     def time(self) -> float:
-        import time
-
         return time.time() + 3600
 
 
-async def run(engine: str, count: int) -> list[dict[str, Any]]:
+async def _run(place: Place, count: int) -> tuple[int, int]:
     """Keys or rows before and after; an hour after the last job nothing may be left."""
-    with storage_url(engine) as url:
-        storage = connect(url)
-        await storage.open()
-        before = await rows_of(url)
-        await _work(storage, count)
-        await storage.close()
-        later = connect(url, clock=_Later())
-        await later.open()
-        while await later.purge(["bench"]):
-            pass
-        await later.close()
-        after = await rows_of(url)
-    line = {"workload": "residue", "engine": engine, "jobs": count, "before": before, "after": after}
-    print(json.dumps(line), flush=True)
-    return [line]
+    storage = connect(place.url)
+    await storage.open()
+    before = place.size()
+    await _work(storage, count)
+    await storage.close()
+    later = connect(place.url, clock=_Later())
+    await later.open()
+    while await later.purge(["bench"]):
+        pass
+    await later.close()
+    return before, place.size()
+
+
+def run(place: Place, book: Book, full: bool) -> list[str]:
+    """Once: counting needs no repetition."""
+    count = 1_000_000 if full else 20_000
+    place.clear()
+    before, after = asyncio.run(_run(place, count))
+    notes = {"before": before, "after": after}
+    reading = Reading("residue", "keys or rows left", after - before, jobs=count, notes=notes)
+    note(book, ours(), place, {"version": __version__, "loop": None}, reading)
+    return [] if after == before else [f"residue on {place.kind}: {before} before, {after} after"]

