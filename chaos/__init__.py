@@ -1,0 +1,1 @@
+"""Faults by the dozen, and a checker that reads what was done meanwhile: `python -m chaos --help`."""

@@ -1,0 +1,154 @@
+"""Where the jobs of a run are: a server of its own behind proxies, or a file on a small disk of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tests.proxy import Proxy
+from tests.servers import Server, redis_program, valkey_program
+
+__all__ = ["Place", "ServerPlace", "SqlitePlace", "place_for"]
+
+
+class Place:
+    """A storage for one run. Each role (a worker's or producer's name) has a URL of its own."""
+
+    #: Kinds of faults that only this place knows.
+    name = ""
+
+    @property
+    def url(self) -> str:
+        """The straight way, for the runner itself."""
+        raise NotImplementedError
+
+    def url_for(self, role: str) -> str:
+        """The way of a process, which faults may lie on."""
+        return self.url
+
+    def describe(self) -> str:
+        """A few words for the report."""
+        return self.name
+
+    def heal(self) -> None:
+        """End every fault of the place itself."""
+
+    def leftovers(self) -> list[str]:
+        """What is stored beside the schema's own marks and what goes away by itself."""
+        raise NotImplementedError
+
+    def remove(self) -> None:
+        """Stop everything and forget it."""
+
+
+class ServerPlace(Place):
+    """One Redis or Valkey server with an append-only file, and a proxy for each role."""
+
+    def __init__(self, name: str, fsync: str) -> None:
+        self.name = name
+        self.fsync = fsync
+        program = valkey_program() if name == "valkey" else redis_program()
+        self.server = Server(program, "--appendonly", "yes", "--appendfsync", fsync, "--enable-debug-command", "local")
+        self.server.start()
+        self.proxies: dict[str, Proxy] = {}
+
+    @property
+    def url(self) -> str:
+        return f"redis://{self.server.address}/0"
+
+    def url_for(self, role: str) -> str:
+        if role not in self.proxies:
+            self.proxies[role] = Proxy(self.server.port).start()
+        return f"redis://{self.proxies[role].address}/0"
+
+    def describe(self) -> str:
+        return f"{self.name}, appendfsync {self.fsync}"
+
+    def heal(self) -> None:
+        if self.server.process is None:
+            self.server.restart()
+        for proxy in self.proxies.values():
+            proxy.heal()
+            proxy.cut()
+        with contextlib.closing(self.client()) as client:
+            client.config_set("maxmemory", 0)
+
+    def client(self) -> Any:
+        return self.server.client()
+
+    def leftovers(self) -> list[str]:
+        left: list[str] = []
+        with contextlib.closing(self.client()) as client:
+            for key in client.scan_iter(count=1000):
+                ttl = client.pttl(key)
+                if not key.endswith(b":schema") and not 0 <= ttl <= 120_000:
+                    left.append(f"{key!r} ({client.type(key).decode()}, ttl {ttl})")
+        return left
+
+    def remove(self) -> None:
+        for proxy in self.proxies.values():
+            proxy.close()
+        self.server.remove()
+
+
+class SqlitePlace(Place):
+    """One file, on a tmpfs of its own if one can be mounted; without one the disk cannot be filled."""
+
+    name = "sqlite"
+    MEGABYTES = 96
+    #: What outlives the jobs: the schema's version, and the newest lines of the feed, which is trimmed.
+    STANDING = frozenset({"meta", "events"})
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "disk"
+        self.folder.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={self.MEGABYTES}m", "penstock-chaos", str(self.folder)]
+        self.small = shutil.which("mount") is not None and subprocess.run(command, capture_output=True).returncode == 0
+        self.path = self.folder / "jobs.db"
+        self.ballast = self.folder / "ballast"
+
+    @property
+    def url(self) -> str:
+        return f"sqlite:{self.path}"
+
+    def describe(self) -> str:
+        return f"sqlite on {f'a tmpfs of {self.MEGABYTES} MB' if self.small else 'the usual disk'}"
+
+    def fill(self) -> int:
+        """Leave no room on the disk; gives the bytes it took."""
+        size = 0
+        with self.ballast.open("ab", buffering=0) as file, contextlib.suppress(OSError):
+            for piece in (2**20, 4096):
+                with contextlib.suppress(OSError):
+                    while True:
+                        size += file.write(bytes(piece))
+        return size
+
+    def heal(self) -> None:
+        self.ballast.unlink(missing_ok=True)
+
+    def leftovers(self) -> list[str]:
+        import sqlite3
+
+        left: list[str] = []
+        connection = sqlite3.connect(self.path)
+        for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            if table not in self.STANDING and not table.startswith("sqlite_"):
+                left += [f"{table}: {row!r}"[:300] for row in connection.execute(f'SELECT * FROM "{table}"')]
+        connection.close()
+        return left
+
+    def remove(self) -> None:
+        if self.small:
+            subprocess.run(["umount", "-l", str(self.folder)], capture_output=True, check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def place_for(storage: str, folder: Path, fsync: str) -> Place:
+    """The place that the command line names."""
+    if storage == "sqlite":
+        return SqlitePlace(folder)
+    return ServerPlace(storage, fsync)

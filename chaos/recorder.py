@@ -1,0 +1,119 @@
+"""Writes down what a process asks of its storage and what it hears: claims, ends, renewals, sweeps.
+
+The verbs of the storage object are replaced one by one, so that it stays of its own class. What is asked is written
+before it is sent where it may take effect without an answer (`settle`); the rest when the answer is there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from chaos.log import Log, now
+from penstock import Penstock
+from penstock.job import Claim
+from penstock.storage.base import Cancel, Claimed, Complete, Fail, Release, Retried, Settlement, Stall, Storage
+
+__all__ = ["LEFT_ALONE", "RECORDED", "record"]
+
+#: The verbs that are written down, and those that need not be: the producers write what they ask themselves.
+RECORDED = frozenset({"claim", "settle", "renew", "reap"})
+LEFT_ALONE = frozenset({
+    "open", "close", "put", "cancel", "revive", "purge", "set_paused", "delete_queue", "set_ttl", "report", "get",
+    "find", "peek", "counts", "paused", "queues", "beat", "workers", "wait_work", "wait_done", "wait_cancel", "events",
+    "announce", "time",
+})  # fmt: skip
+
+KINDS = {Complete: "c", Fail: "f", Retried: "r", Cancel: "x", Release: "l", Stall: "s"}
+
+
+def record(app: Penstock, log: Log) -> None:
+    """Write down what this app's worker does, also what its heart does in a thread."""
+    _record(app.storage, log)
+    build = app.blocking_storage
+
+    def recorded() -> Storage | None:
+        storage = build()
+        if storage is not None and storage is not app.storage:
+            _record(storage, log)
+        return storage
+
+    app.blocking_storage = recorded
+
+
+def _record(storage: Any, log: Log) -> None:
+    recorder = Recorder(storage, log)
+    for verb in RECORDED:
+        setattr(storage, verb, getattr(recorder, verb))
+
+
+class Recorder:
+    """The recorded verbs in front of the real ones."""
+
+    def __init__(self, storage: Storage, log: Log) -> None:
+        self._claim, self._settle = storage.claim, storage.settle
+        self._renew, self._reap = storage.renew, storage.reap
+        self._log = log
+        self._numbers = itertools.count(1)
+
+    async def claim(self, requests: Any, worker: str, lease: int, token: str) -> Claimed:
+        asked = now()
+        answer = await self._claim(requests, worker, lease, token)
+        if answer.claims:
+            claims = [spell_claim(claim) for claim in answer.claims]
+            self._log.write("claim", a=asked, w=worker, lease=lease, tok=token, claims=claims)
+        elif answer.skipped or answer.corrupt:
+            self._log.write("claim", a=asked, w=worker, lease=lease, tok=token, claims=[], skipped=answer.skipped)
+        return answer
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Any:
+        number = next(self._numbers)
+        self._log.write("settle", s=number, ends=[spell_end(each) for each in settlements])
+        try:
+            answers = await self._settle(settlements)
+        except BaseException as error:
+            self._log.write("settled", s=number, error=type(error).__name__)
+            raise
+        self._log.write("settled", s=number, states=["lost" if each.lost else each.state for each in answers])
+        return answers
+
+    async def renew(self, worker: str, held: Any, lease: int) -> Any:
+        asked = now()
+        answers = await self._renew(worker, held, lease)
+        named = [[each.queue, each.id, each.token] for each in held]
+        kept = [name for name, answer in zip(named, answers, strict=True) if answer.kept]
+        lost = [name for name, answer in zip(named, answers, strict=True) if not answer.kept]
+        self._log.write("renew", a=asked, w=worker, lease=lease, kept=kept, lost=lost)
+        return answers
+
+    async def reap(self, *args: Any, **options: Any) -> Any:
+        asked = now()
+        answers = await self._reap(*args, **options)
+        if answers:
+            self._log.write("reap", a=asked, jobs=[[each.queue, each.id, each.state, each.worker] for each in answers])
+        return answers
+
+
+def spell_claim(claim: Claim) -> list[Any]:
+    """queue, id, batch, group, attempts, retries, stalls, timeouts, number of the payload."""
+    return [
+        claim.queue, claim.id, claim.batch, claim.group, claim.attempts, claim.retries, claim.stalls, claim.timeouts,
+        number_of(claim.payload),
+    ]  # fmt: skip
+
+
+def spell_end(settlement: Settlement) -> list[Any]:
+    """queue, id, token, kind, jobs put with it, delay (ms) before the next run."""
+    end = settlement.end
+    then = [[new.queue, new.id] for new in getattr(end, "then", ())]
+    delay = end.delay if isinstance(end, Retried) and end.at is None else 0
+    return [settlement.queue, settlement.id, settlement.token, KINDS[type(end)], then, delay]
+
+
+def number_of(payload: bytes | None) -> int | None:
+    """The number with which every payload of a producer begins."""
+    if not payload or not payload.startswith(b'{"n":'):
+        return None
+    digits = payload[5 : min(i for i in (payload.find(b","), payload.find(b"}")) if i > 0)]
+    return int(digits) if digits.isdigit() else None

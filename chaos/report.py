@@ -1,0 +1,101 @@
+"""What a run came to: jobs, runs, faults, how soon work went on after a kill, and what was violated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from chaos.history import History
+from chaos.log import Record
+from chaos.violation import Violation
+
+__all__ = ["recoveries", "summary", "table"]
+
+#: Faults after which somebody else must take over, and how the table calls what was killed.
+KILLS = {"kill_child": "child", "kill_worker": "worker", "kill_parent": "worker's main process"}
+
+
+def recoveries(history: History, records: Sequence[Record]) -> dict[str, list[float]]:
+    """Seconds from a kill until each job that was running there was handed out again; of the server: from its
+    answering again until the first job was handed out."""
+    found: dict[str, list[float]] = {}
+    claims = sorted((claim.answered for job in history.jobs.values() for claim in job.claims))
+    begun = {record["number"]: record["t"] for record in records if record["k"] == "fault"}
+    for record in records:
+        if record["k"] == "fault_over" and record["name"] in KILLS:
+            spans = found.setdefault(KILLS[record["name"]], [])
+            spans += _again(history, begun[record["number"]], set(record["pids"]), record["t"])
+        elif record["k"] == "server" and record["did"] == "back":
+            after = next((at for at in claims if at > record["t"]), None)
+            if after is not None:
+                found.setdefault("server", []).append((after - record["t"]) / 1e6)
+    return found
+
+
+def _again(history: History, at: int, pids: set[int], over: int) -> Iterable[float]:
+    """How long the jobs of dead processes waited for their next run."""
+    for run in history.runs:
+        if run.pid not in pids or run.started > over or (run.ended is not None and run.ended < over):
+            continue
+        for id, token, *_ in run.jobs:
+            job = history.jobs[run.queue, id]
+            own = history.claim_of(run.queue, id, token)
+            if own is None or any(end.pid in pids for end in own.ends):
+                continue  # its end was on its way
+            later = min((claim.answered for claim in job.claims if claim.asked > run.started), default=None)
+            if later is not None and later > at:
+                yield (later - at) / 1e6
+
+
+def summary(
+    history: History, records: Sequence[Record], found: Sequence[Violation], about: dict[str, Any]
+) -> dict[str, Any]:
+    """One line of figures."""
+    faults = Counter(record["name"] for record in records if record["k"] == "fault")
+    puts = sum(len(job.puts) for job in history.jobs.values()) + len(history.possible)
+    ends = [end for job in history.jobs.values() for end in job.ends]
+    spans = recoveries(history, records)
+    return {
+        **about,
+        "puts": puts,
+        "jobs": sum(1 for job in history.jobs.values() if job.puts or job.finals),
+        "runs": len(history.runs),
+        "ends": Counter(job.final.state for job in history.jobs.values() if job.final is not None),
+        "refused_ends": sum(1 for end in ends if end.state == "lost"),
+        "unanswered_ends": sum(1 for end in ends if end.state is None),
+        "stalled": sum(name == "stalled" for job in history.jobs.values() for name, _ in job.events),
+        "faults": sum(faults.values()),
+        "faults_by_kind": dict(sorted(faults.items())),
+        "recovery_s": {
+            name: {"n": len(all_), "p50": _p50(all_), "max": round(max(all_), 3)}
+            for name, all_ in spans.items()
+            if all_
+        },
+        "violations": dict(Counter(each.kind for each in found)),
+    }
+
+
+def _p50(values: Sequence[float]) -> float:
+    return round(sorted(values)[len(values) // 2], 3)
+
+
+def table(line: dict[str, Any]) -> str:
+    """A summary for the eye."""
+    ends = ", ".join(f"{count} {state}" for state, count in sorted(line["ends"].items()))
+    rows = [
+        ("storage", line["storage"]),
+        ("seed", str(line["seed"])),
+        ("jobs", f"{line['jobs']:,} ({ends})"),
+        ("runs", f"{line['runs']:,}; {line['refused_ends']} ends refused, {line['unanswered_ends']} not answered"),
+        ("faults", f"{line['faults']:,}"),
+        *((f"  {name}", str(count)) for name, count in line["faults_by_kind"].items()),
+        *(
+            (f"after a kill: {name}", f"p50 {span['p50']:.2f} s, max {span['max']:.2f} s ({span['n']})")
+            for name, span in line["recovery_s"].items()
+        ),
+        ("took", f"{line['seconds']:.0f} s"),
+        ("violations", ", ".join(f"{n} {kind}" for kind, n in line["violations"].items()) or "none"),
+    ]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
