@@ -1,4 +1,4 @@
-"""`penstock worker`: an app's handlers in as many processes as there are cores."""
+"""`penstock worker`: an app's handlers in as many processes as there are cores; `penstock dev`: one, reloaded."""
 
 from __future__ import annotations
 
@@ -6,20 +6,26 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from penstock import PenstockError, StorageUnavailable, Worker
+from penstock import StorageUnavailable, Worker
+from penstock.cli.base import Command, Stop, debug_option
+from penstock.cli.hiding import hide
 from penstock.cli.reload import Changes, restart
-from penstock.supervisor import CannotImport, load
+from penstock.cli.target import app_named, load_app
+from penstock.cli.workers import ls
+from penstock.doctor import warnings_at_start
+from penstock.supervisor import CannotImport
 from penstock.supervisor.logs import configure
 from penstock.worker.handlers import select_handlers
 from penstock.worker.host import Host
 
-__all__ = ["worker"]
+__all__ = ["dev", "worker"]
 
 log = logging.getLogger("penstock.worker")
 
@@ -27,73 +33,122 @@ log = logging.getLogger("penstock.worker")
 FIRST_REST, LONGEST_REST = 0.2, 5.0
 
 
-class Unusable(click.ClickException):
-    """What was asked for cannot be done: one line."""
-
-    exit_code = 2
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
-
-
-class Unreachable(Unusable):
-    """The storage is not there."""
-
-    exit_code = 1
-
-
 def cores() -> int:
     """The processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@click.command()
-@click.argument("app", metavar="MODULE:APP")
+class WorkerCommand(Command):
+    """`worker` runs an app, and `worker ls` lists those that run."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """`ls` is no app: the list has a command of its own."""
+        if args[:1] == [ls.name]:
+            return ls.make_context(f"{info_name} {ls.name}", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The options, and `ls`."""
+        found = super().shell_complete(ctx, incomplete)
+        return [CompletionItem("ls", help=ls.get_short_help_str()), *found] if "ls".startswith(incomplete) else found
+
+
+def worker_options(function: Callable[..., None]) -> Any:
+    """The options of a worker, for `worker` and `dev`."""
+    decorated: Any = function
+    for option in reversed(
+        [
+            click.option("--queues", help="Serve only these queues, separated by commas."),
+            click.option(
+                "--capacity", type=click.IntRange(1), default=100, show_default=True, help="Units per process."
+            ),
+            click.option("--lease", type=float, help="Seconds a claim is held without a sign of life."),
+            click.option("--id", help="The worker's id."),
+            click.option("--max-jobs", type=click.IntRange(1), help="Replace a process after about so many jobs."),
+            click.option(
+                "--max-rss", type=click.IntRange(1), metavar="MB", help="Replace a process with more memory than this."
+            ),
+            click.option("--adaptive", is_flag=True, help="Claim less while a process cannot keep up."),
+            click.option("--wait", is_flag=True, help="Wait for a server that is not there yet."),
+            click.option("--verbose", "-v", is_flag=True, help="Log more."),
+            debug_option,
+        ]
+    ):
+        decorated = option(decorated)
+    return decorated
+
+
+@click.command(
+    cls=WorkerCommand,
+    examples="""
+        penstock worker jobs:app                       # the `app` in jobs.py, one process per core
+        penstock worker jobs:app --processes 4 --queues mail,thumbnails
+        penstock worker jobs:app --drain               # until nothing due is left, then end
+        penstock worker                                # the app that PENSTOCK_APP or pyproject.toml names
+        penstock worker ls                             # who works
+    """,
+)
+@click.argument("app", metavar="[MODULE:APP]", required=False)
 @click.option("--processes", type=click.IntRange(0), help="Child processes, 0 for none.  [default: one per core]")
-@click.option("--queues", help="Serve only these queues, separated by commas.")
-@click.option("--capacity", type=click.IntRange(1), default=100, show_default=True, help="Units per process.")
-@click.option("--lease", type=float, help="Seconds a claim is held without a sign of life.")
 @click.option("--grace", type=click.FloatRange(0), default=30.0, show_default=True, help="Seconds runs may go on.")
 @click.option("--drain", is_flag=True, help="Work until nothing due is left, then end.")
 @click.option("--reload", is_flag=True, help="Start again when a source file changes.")
-@click.option("--wait", is_flag=True, help="Wait for a server that is not there yet.")
-@click.option("--id", help="The worker's id.")
-@click.option("--max-jobs", type=click.IntRange(1), help="Replace a process after about so many jobs.")
-@click.option("--max-rss", type=click.IntRange(1), metavar="MB", help="Replace a process with more memory than this.")
-@click.option("--adaptive", is_flag=True, help="Claim less while a process cannot keep up.")
-@click.option("--verbose", "-v", is_flag=True, help="Log more.")
-@click.option("--debug", is_flag=True, help="Show tracebacks.")
-def worker(
-    app: str, wait: bool, drain: bool, grace: float, reload: bool, verbose: bool, debug: bool, **options: Any
-) -> None:
+@worker_options
+def worker(**options: Any) -> None:
     """Run the handlers of an app: `penstock worker jobs:app` for the `app` in jobs.py.
 
     SIGTERM and Ctrl-C let runs end for the grace and give the rest back; a second one does so at once.
     """
+    work(**options)
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        penstock dev jobs:app
+        penstock dev jobs:app --processes 0    # handlers in this process: breakpoint() works
+    """,
+)
+@click.argument("app", metavar="[MODULE:APP]", required=False)
+@click.option("--processes", type=click.IntRange(0), default=1, show_default=True, help="Child processes, 0 for none.")
+@click.option("--grace", type=click.FloatRange(0), default=2.0, show_default=True, help="Seconds runs may go on.")
+@worker_options
+def dev(**options: Any) -> None:
+    """Work while you write: one process, started again when a source file changes, every run told as it ends.
+
+    A file that cannot be imported is waited out.
+    """
+    work(**options, drain=False, reload=True)
+
+
+def work(app: str | None, wait: bool, drain: bool, grace: float, reload: bool, verbose: bool, **options: Any) -> None:
+    """Load the app, work until the end, and begin again when the sources have changed."""
     level = logging.DEBUG if verbose else logging.INFO
     configure(level)
-    sys.path.insert(0, os.getcwd())
+    source = app_named(app)
+    if source is None:
+        raise click.UsageError(
+            "which app? Give it as MODULE:APP (jobs:app is the `app` in jobs.py), in PENSTOCK_APP, "
+            "or as app in [tool.penstock] of pyproject.toml"
+        )
     try:
-        loaded = load(app)
-        made = build(loaded, app, options)
-    except Exception as error:
-        if debug:
+        loaded = load_app(source)
+        made = build(loaded, source, options)
+    except CannotImport as error:
+        if not reload:
+            raise
+        if click.get_current_context().meta.get("debug"):
             traceback.print_exc()
-        if reload and isinstance(error, CannotImport):
-            click.echo(f"Error: {error} (waiting for a change)", err=True)
-            Changes(everything=True).wait()
-            restart()
-        if isinstance(error, (CannotImport, ValueError, TypeError, ImportError)):
-            more = "" if debug or error.__cause__ is None else " (--debug shows the traceback)"
-            raise Unusable(f"{error}{more}") from error
-        raise
+        click.echo(f"Error: {hide(str(error))} (waiting for a change)", err=True)
+        Changes(everything=True).wait()
+        restart()
     made.log_level = level
     try:
         again = asyncio.run(Work(loaded, made, grace, wait, drain, reload).run())
-    except (PenstockError, OSError, ImportError) as error:
-        if debug:
-            traceback.print_exc()
-        raise (Unreachable if isinstance(error, StorageUnavailable) else Unusable)(str(error)) from error
+    except StorageUnavailable as error:
+        raise Stop(f"{error}; is it running there? --wait waits for it") from error
     if again:
         restart()
 
@@ -141,6 +196,8 @@ class Work:
             loop.add_signal_handler(number, self._signal, number)
         if not await self._open():
             return False
+        for line in await warnings_at_start(self._app.storage):
+            log.warning("JOBS MAY BE LOST: %s", line)
         watching = asyncio.create_task(self._watch()) if self._reload else None
         try:
             log.info("worker %s begins, child processes: %d", self._worker.id, self._worker.processes)

@@ -1,0 +1,128 @@
+"""`penstock bench`: how fast a storage is from here, with jobs that do nothing and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import statistics
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import click
+import msgspec
+
+from penstock import Penstock, Worker
+from penstock.cli.base import Command, debug_option, run
+from penstock.cli.hiding import hide, keep_secret
+from penstock.cli.output import Column, count, echo, echo_json, is_terminal, json_option, table
+from penstock.storage import redact
+
+__all__ = ["Measured", "bench", "measure"]
+
+#: Single calls are made so often, each waiting for its answer.
+CALLS = 200
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured; rates are jobs a second, times milliseconds."""
+
+    where: str
+    jobs: int
+    enqueue_many: float
+    enqueue_one: float
+    drain: float
+    call_p50_ms: float
+    call_p99_ms: float
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        penstock bench                                  # a temporary SQLite file
+        penstock bench --url redis://localhost:6379
+        penstock bench --url redis://localhost:6379 --jobs 100000 --json
+    """,
+)
+@click.option("--url", help="What to measure.  [default: a temporary SQLite file]")
+@click.option("--jobs", type=click.IntRange(100, 10_000_000), default=10_000, show_default=True, help="How many.")
+@json_option
+@debug_option
+def bench(url: str | None, jobs: int, as_json: bool) -> None:
+    """Enqueue and work jobs that do nothing, in one process, and say how fast that was.
+
+    They are in a namespace of their own, which is removed at the end; nothing else is touched. The
+    figures are about this machine, this storage and the way between them, at this moment.
+    """
+    with place(url) as where:
+        if is_terminal() and not as_json:
+            echo(f"measuring {hide(redact(where))} with {count(jobs, 'job')} ...", err=True)
+        found = run(measure(where, jobs))
+    if as_json:
+        echo_json(found)
+        return
+    rows = [
+        ["enqueue, many in a call", f"{found.enqueue_many:,.0f}", "jobs/s"],
+        ["enqueue, one after another", f"{found.enqueue_one:,.0f}", "jobs/s"],
+        ["work, concurrency 100, one process", f"{found.drain:,.0f}", "jobs/s"],
+        ["call and answer, half of them within", f"{found.call_p50_ms:.2f}", "ms"],
+        ["call and answer, 99 of 100 within", f"{found.call_p99_ms:.2f}", "ms"],
+    ]
+    table([Column("what"), Column("measured", True), Column("")], rows, "")
+
+
+@contextmanager
+def place(url: str | None) -> Generator[str, None, None]:
+    """What is measured: the URL, or a file that is gone afterwards."""
+    if url:
+        yield keep_secret(url)
+        return
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-", ignore_cleanup_errors=True) as directory:
+        yield f"sqlite:{os.path.join(directory, 'penstock.db')}"
+
+
+async def measure(url: str, jobs: int) -> Measured:
+    """Measure, and leave nothing behind whatever happens."""
+    app = Penstock(url, namespace=f"penstock-bench-{secrets.token_hex(6)}")
+
+    @app.handler("bench", concurrency=100)
+    async def nothing(payload: int) -> int:
+        return payload
+
+    queue = app.queue("bench")
+    async with app:
+        try:
+            began = time.perf_counter()
+            await queue.enqueue_many(list(range(jobs)))
+            put = time.perf_counter()
+            await Worker(app).drain()
+            drained = time.perf_counter()
+            single, waits = min(jobs, 1000), list[float]()
+            for number in range(single):
+                await queue.enqueue(number)
+            one_by_one = time.perf_counter()
+            await Worker(app).drain()
+            async with Worker(app):
+                for number in range(CALLS):
+                    asked = time.perf_counter()
+                    await queue.call(number)
+                    waits.append((time.perf_counter() - asked) * 1000)
+        finally:
+            await queue.delete()
+            await forget(app)
+    quantiles = statistics.quantiles(waits, n=100)
+    return Measured(
+        where=hide(redact(url)), jobs=jobs, enqueue_many=jobs / (put - began), drain=jobs / (drained - put),
+        enqueue_one=single / (one_by_one - drained), call_p50_ms=statistics.median(waits), call_p99_ms=quantiles[98],
+    )  # fmt: skip
+
+
+async def forget(app: Penstock) -> None:
+    """Take away what the namespace holds beside its queues."""
+    for worker in await app.storage.workers():
+        await app.storage.beat(worker.id, 0)
+    await app.storage.purge(["bench"])
+    forgetting = getattr(app.storage, "forget_namespace", None)
+    if forgetting is not None:
+        await forgetting()

@@ -1,0 +1,58 @@
+"""Shell completion: the script for each shell, and the names of queues as they are at that moment."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from penstock.cli.base import Command
+from penstock.cli.target import Target
+
+__all__ = ["completion", "queue_argument", "queue_names"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Whoever presses a key waits for at most so long (seconds).
+PATIENCE = 1.0
+
+
+def queue_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The queues whose names begin like this; none when the storage cannot be asked quickly."""
+    target = Target(ctx.params.get("url"), ctx.params.get("namespace"), ctx.params.get("app"))
+
+    async def ask() -> list[str]:
+        async with asyncio.timeout(PATIENCE), target.opened() as app:
+            return await app.queues()
+
+    with contextlib.suppress(Exception):  # a completion must never be in the way
+        return [CompletionItem(name) for name in asyncio.run(ask()) if name.startswith(incomplete)]
+    return []
+
+
+def queue_argument(function: F) -> F:
+    """The argument that names a queue."""
+    return click.argument("queue", shell_complete=queue_names)(function)
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        penstock completion bash >> ~/.bashrc
+        penstock completion zsh >> ~/.zshrc
+        penstock completion fish > ~/.config/fish/completions/penstock.fish
+    """,
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print a script that completes commands, options and queue names in your shell."""
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    assert made is not None
+    click.echo(made(ctx.find_root().command, {}, "penstock", "_PENSTOCK_COMPLETE").source())

@@ -1,0 +1,128 @@
+"""`penstock doctor`: what can be lost, what goes wrong, and what to change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from penstock.cli.base import USAGE, Command, Stop, run
+from penstock.cli.hiding import hide, keep_secret
+from penstock.cli.output import (
+    DIM,
+    Cell,
+    Column,
+    Styled,
+    console,
+    count,
+    drawn,
+    echo,
+    echo_json,
+    is_terminal,
+    json_option,
+)
+from penstock.cli.target import Target, target_options
+from penstock.doctor import Finding, Level, Report, examine
+from penstock.errors import PenstockError
+
+__all__ = ["doctor"]
+
+MARKS = {Level.FINE: Styled("✔", "green"), Level.NOTE: Styled("•", "cyan"), Level.WARNING: Styled("✘", "bold red")}
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        penstock doctor redis://localhost:6379
+        penstock doctor sqlite:penstock.db
+        penstock doctor --json | jq '.findings[] | select(.level == "warning")'
+    """,
+)
+@click.argument("place", metavar="[URL]", required=False)
+@click.option("--no-check", is_flag=True, help="Do not read a whole file to look for damage.")
+@json_option
+@target_options
+def doctor(target: Target, place: str | None, no_check: bool, as_json: bool) -> None:
+    """Look at a storage and at the work in it: what can be lost, what goes wrong, what to change.
+
+    The exit code is 0 when all is fine, 1 when there are warnings, 2 when the storage cannot be reached.
+    """
+    if place is not None:
+        if target.url is not None:
+            raise click.UsageError("give the URL once")
+        target = target._replace(url=keep_secret(place))
+
+    async def work() -> Report:
+        async with target.opened() as app:
+            return await examine(app, check=not no_check)
+
+    try:
+        report = run(work())
+    except Stop as error:
+        raise Stop(error.message, USAGE) from error
+    except (PenstockError, OSError) as error:
+        raise Stop(str(error), USAGE) from error
+    if as_json:
+        echo_json(described(report))
+    else:
+        show(report)
+    if report.warnings:
+        raise click.exceptions.Exit(1)
+
+
+def described(report: Report) -> dict[str, Any]:
+    """The report for programs."""
+    found = [{"level": f.level, "about": f.about, "says": f.says, "fix": f.fix} for f in report.findings]
+    return {
+        "where": hide(report.where),
+        "warnings": len(report.warnings),
+        "findings": found,
+        "can_be_lost": report.lost,
+    }
+
+
+def show(report: Report) -> None:
+    """The report for people."""
+    if is_terminal():
+        draw(report)
+    else:
+        echo(f"storage: {hide(report.where)}")
+        for finding in report.findings:
+            echo(f"{finding.level:<7}  {finding.about}: {finding.says}")
+            if finding.fix and finding.level is not Level.FINE:
+                echo(f"{'':7}  -> {finding.fix}")
+        echo("what can be lost:")
+        for line in report.lost:
+            echo(f"  - {line}")
+    echo(verdict(report))
+
+
+def draw(report: Report) -> None:
+    """The report on a terminal."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    out = console()
+    out.print(Text.assemble(("storage ", "bold"), hide(report.where)))
+    out.print()
+    out.print(drawn([Column(""), Column("about"), Column("found", elastic=True)], [row(f) for f in report.findings]))
+    out.print()
+    out.print(Text("What can be lost", "bold"))
+    for line in report.lost:
+        out.print(Padding(Text(line), (0, 0, 0, 2)))
+    out.print()
+
+
+def row(finding: Finding) -> list[Cell]:
+    style = {Level.WARNING: "red", Level.NOTE: "", Level.FINE: DIM}[finding.level]
+    text = finding.says
+    if finding.fix and finding.level is not Level.FINE:
+        text = f"{text} → {finding.fix}"
+    return [MARKS[finding.level], Styled(finding.about, "bold"), Styled(text, style)]
+
+
+def verdict(report: Report) -> str:
+    """The last line."""
+    if not report.warnings:
+        return "all is fine"
+    return f"{count(len(report.warnings), 'warning')}: each says what to change"

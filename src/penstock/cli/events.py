@@ -1,0 +1,46 @@
+"""`penstock events`: what everybody does, as it happens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import click
+
+from penstock.cli.base import Command
+from penstock.cli.following import follow
+from penstock.cli.output import echo, is_terminal, json_option
+from penstock.cli.target import Target, target_options, where
+from penstock.events import EVENTS
+
+__all__ = ["events"]
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        penstock events
+        penstock events failed retrying --queue mail
+        penstock events --json | jq -c 'select(.error)'
+        penstock events completed --limit 1    # wait for the next one
+    """,
+)
+@click.argument("names", metavar="[NAME...]", nargs=-1, type=click.Choice(EVENTS))
+@click.option("--queue", help="Only events of this queue.")
+@click.option("--limit", type=click.IntRange(1), help="Stop after so many.")
+@json_option
+@target_options
+def events(target: Target, names: tuple[str, ...], queue: str | None, limit: int | None, as_json: bool) -> None:
+    """Tell what happens in all processes, a line each, until Ctrl-C.
+
+    Payloads are not shown. While somebody listens, every change of a job is also written to the feed.
+    """
+
+    async def work() -> None:
+        async with target.opened() as app, app.events(names or None, queue) as stream:
+            if is_terminal() and not as_json:
+                echo(f"listening at {where(app)}; Ctrl-C ends it", err=True)
+            await follow(stream, as_json=as_json, limit=limit)
+
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(work())

@@ -1,0 +1,286 @@
+"""`penstock job`: the jobs of a queue, one job whole, and cancelling or repeating them."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import click
+
+from penstock import JobStatus, Penstock, State
+from penstock.cli.base import Group, Stop, confirm, run, yes_option
+from penstock.cli.completing import queue_argument
+from penstock.cli.following import follow_job
+from penstock.cli.output import (
+    DIM,
+    STYLES,
+    Cell,
+    Column,
+    Styled,
+    age,
+    bar,
+    count,
+    echo,
+    echo_json,
+    is_terminal,
+    json_option,
+    record,
+    table,
+    when,
+)
+from penstock.cli.target import Target, target_options
+from penstock.cli.values import shown_value
+from penstock.storage.base import CANCEL_MODES, CancelMode
+
+__all__ = ["job"]
+
+#: A page of jobs to repeat or count at a time.
+PAGE = 1000
+
+
+@click.group(cls=Group)
+def job() -> None:
+    """Look at jobs; cancel and retry them."""
+
+
+@job.command(
+    "ls",
+    examples="""
+        penstock job ls mail
+        penstock job ls mail --state failed --limit 20
+        penstock job ls mail --json | jq '.jobs[].id'
+    """,
+)
+@queue_argument
+@click.option("--state", type=click.Choice([str(state) for state in State]), help="Only jobs in this state.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most.")
+@click.option("--after", metavar="CURSOR", help="Go on after the page that gave this cursor.")
+@json_option
+@target_options(serde=True)
+def ls(target: Target, queue: str, state: str | None, limit: int, after: str | None, as_json: bool) -> None:
+    """List the jobs of a queue, in the order in which they run; finished ones come last."""
+
+    async def work() -> None:
+        async with target.opened() as app:
+            page = await app.queue(queue).find(state, after, limit)
+            now = now_of(await app.storage.time())
+        if as_json:
+            echo_json({"jobs": list(page), "cursor": page.cursor})
+            return
+        table(COLUMNS, [row(status, now) for status in page], f"no jobs in {queue}{f' are {state}' if state else ''}")
+        if page.cursor:
+            echo(f"there are more: --after {page.cursor}", err=not is_terminal())
+
+    run(work())
+
+
+COLUMNS = [
+    Column("id", elastic=True), Column("state"), Column("group"), Column("prio", True), Column("age", True),
+    Column("due"), Column("runs", True), Column("about", elastic=True),
+]  # fmt: skip
+
+
+def now_of(ms: int) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC)
+
+
+def row(status: JobStatus, now: datetime.datetime) -> list[Cell]:
+    """A job in a list."""
+    due = ""
+    if status.state in (State.SCHEDULED, State.RETRYING):
+        due = f"in {age((status.run_at - now).total_seconds())}"
+    return [
+        status.id,
+        Styled(str(status.state), STYLES[status.state]),
+        status.group or Styled("-", DIM),
+        str(status.priority) if status.priority else Styled("-", DIM),
+        age((now - status.created_at).total_seconds()),
+        due,
+        str(status.attempts) if status.attempts else Styled("-", DIM),
+        about(status),
+    ]
+
+
+def about(status: JobStatus) -> Cell:
+    """What is most worth knowing of a job: how far it is, or what went wrong."""
+    if status.progress is not None:
+        said = f" {status.progress.message}" if status.progress.message else ""
+        return f"{bar(status.progress.fraction, 1)} {status.progress.fraction:.0%}{said}"
+    if status.error is not None:
+        message = " ".join(status.error.message.split())
+        return Styled(f"{status.error.type}: {message[:80]}", "red" if status.state is State.FAILED else "yellow")
+    return status.worker or ""
+
+
+@job.command(
+    "show",
+    examples="""
+        penstock job show mail welcome-42
+        penstock job show mail welcome-42 --json | jq .payload
+    """,
+)
+@queue_argument
+@click.argument("id")
+@json_option
+@target_options(serde=True)
+def show(target: Target, queue: str, id: str, as_json: bool) -> None:
+    """Show everything that is known about one job: payload, counts, result or error."""
+    status, now = run(look(target, queue, id))
+    if as_json:
+        echo_json(status)
+        return
+    pairs: list[tuple[str, Cell]] = [
+        ("job", Styled(status.id, "bold")),
+        ("queue", status.queue),
+        ("state", Styled(str(status.state), STYLES[status.state])),
+        ("enqueued", when(status.created_at, now)),
+        ("due", when(status.run_at, now)),
+        ("counts", ", ".join(tallies(status))),
+    ]
+    pairs += [(name, str(value)) for name in ("group", "priority", "worker") if (value := getattr(status, name))]
+    if status.headers:
+        pairs.append(("headers", ", ".join(f"{key}={value}" for key, value in status.headers.items())))
+    if status.progress is not None:
+        pairs.append(("progress", about(status)))
+    pairs.append(("payload", shown_value(status.payload)))
+    if status.state is State.COMPLETED:
+        pairs.append(("result", Styled(shown_value(status.result), "green")))
+    if status.error is not None:
+        pairs.append(("error", Styled(f"{status.error.type}: {status.error.message} ({status.error.kind})", "red")))
+        if status.error.traceback:
+            pairs.append(("traceback", Styled(status.error.traceback.rstrip(), DIM)))
+    record(pairs)
+
+
+def tallies(status: JobStatus) -> list[str]:
+    """What was counted, in words."""
+    words = [count(status.attempts, "run")]
+    for number, one in ((status.retries, "retry"), (status.stalls, "stall"), (status.timeouts, "timeout")):
+        if number:
+            words.append(count(number, one, "retries" if one == "retry" else None))
+    return words
+
+
+async def look(target: Target, queue: str, id: str) -> tuple[JobStatus, datetime.datetime]:
+    """A job and the storage's time, or the end of the command."""
+    async with target.opened() as app:
+        return await found(app, queue, id), now_of(await app.storage.time())
+
+
+async def found(app: Penstock, queue: str, id: str) -> JobStatus:
+    """The job, or one line that says that there is none."""
+    status = await app.queue(queue).status(id)
+    if status is None:
+        raise Stop(f"there is no job {id!r} in queue {queue!r}: never enqueued, deleted, or ended and not kept")
+    return status
+
+
+@job.command(
+    "cancel",
+    examples="""
+        penstock job cancel mail welcome-42
+        penstock job cancel mail welcome-42 --running signal    # ask the handler to end
+    """,
+)
+@queue_argument
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.option(
+    "--running",
+    type=click.Choice(list(CANCEL_MODES)),
+    default="refuse",
+    show_default=True,
+    help="What to do with a job that runs: leave it, make this run its last, ask it to end, or end it.",
+)
+@yes_option
+@json_option
+@target_options
+def cancel(target: Target, queue: str, ids: tuple[str, ...], running: CancelMode, yes: bool, as_json: bool) -> None:
+    """Take waiting jobs back. `penstock job retry` brings a cancelled job back while it is kept."""
+    if running in ("forget", "kill"):
+        confirm(f"--running {running} cannot be taken back for jobs that run. Go on?", yes)
+
+    async def work() -> list[Any]:
+        async with target.opened() as app:
+            return [await app.queue(queue).cancel(id, running) for id in ids]
+
+    answers = run(work())
+    if as_json:
+        echo_json(answers)
+    else:
+        for answer in answers:
+            echo(f"{answer.id}: {answer.status.replace('_', ' ')}")
+    if not all(answer or answer.requested for answer in answers):
+        raise click.exceptions.Exit(1)
+
+
+@job.command(
+    "retry",
+    examples="""
+        penstock job retry mail welcome-42
+        penstock job retry mail --all              # every failed job of the queue
+        penstock job retry mail --all --yes        # without asking
+    """,
+)
+@queue_argument
+@click.argument("ids", metavar="[ID...]", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="Every failed job of the queue.")
+@yes_option
+@target_options
+def retry(target: Target, queue: str, ids: tuple[str, ...], every: bool, yes: bool) -> None:
+    """Put failed or cancelled jobs back in line, with all counts zero."""
+    if every == bool(ids):
+        raise click.UsageError("give the ids of jobs, or --all")
+
+    async def work() -> None:
+        async with target.opened() as app:
+            if every:
+                failed = (await app.queue(queue).counts())[State.FAILED]
+                if failed:
+                    confirm(f"Run {count(failed, 'failed job')} of {queue} again?", yes)
+                echo(f"{queue}: {count(await retry_all(app, queue, failed), 'job')} back in line")
+                return
+            back = await app.queue(queue).retry(ids)
+            echo(f"{queue}: {count(back, 'job')} back in line")
+            if back < len(ids):
+                raise Stop(f"{count(len(ids) - back, 'job')} of these are neither failed nor cancelled")
+
+    run(work())
+
+
+async def retry_all(app: Penstock, queue: str, failed: int) -> int:
+    """Retry the jobs that have failed by now; one that fails again meanwhile is not repeated for ever."""
+    back = 0
+    while back < failed:
+        page = await app.queue(queue).find(State.FAILED, None, min(PAGE, failed - back))
+        moved = await app.queue(queue).retry([status.id for status in page])
+        if not moved:
+            break
+        back += moved
+    return back
+
+
+@job.command(
+    "logs",
+    examples="""
+        penstock job logs mail welcome-42              # until it has ended
+        penstock job logs mail welcome-42 --forever    # also when it is enqueued again
+    """,
+)
+@queue_argument
+@click.argument("id")
+@click.option("--forever", is_flag=True, help="Do not stop when the job has ended.")
+@json_option
+@target_options
+def logs(target: Target, queue: str, id: str, forever: bool, as_json: bool) -> None:
+    """Tell what happens to one job, as it happens, until it has ended.
+
+    The exit code is 1 when it failed or was cancelled.
+    """
+
+    async def work() -> State | None:
+        async with target.opened() as app:
+            return await follow_job(app, queue, id, forever=forever, as_json=as_json)
+
+    ended = run(work())
+    if ended in (State.FAILED, State.CANCELLED):
+        raise click.exceptions.Exit(1)

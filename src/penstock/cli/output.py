@@ -1,0 +1,239 @@
+"""How answers look: drawn on a terminal, aligned text when piped, JSON when asked for.
+
+rich is imported only when something is drawn, so that workers and scripts do without it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+import msgspec
+
+from penstock.job import State
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+__all__ = [
+    "STYLES",
+    "Cell",
+    "Column",
+    "Styled",
+    "age",
+    "bar",
+    "clean",
+    "console",
+    "count",
+    "drawn",
+    "echo",
+    "echo_json",
+    "is_terminal",
+    "json_option",
+    "record",
+    "size",
+    "table",
+    "text_of",
+    "when",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: How each state looks; the same everywhere.
+STYLES: dict[str, str] = {
+    State.SCHEDULED: "blue",
+    State.QUEUED: "cyan",
+    State.BLOCKED: "yellow",
+    State.RUNNING: "bold green",
+    State.RETRYING: "yellow",
+    State.COMPLETED: "green",
+    State.FAILED: "bold red",
+    State.CANCELLED: "bright_black",
+}
+DIM = "bright_black"
+
+
+class Styled(NamedTuple):
+    """A text with a style for terminals."""
+
+    text: str
+    style: str = ""
+
+
+#: What stands in a table: a text, or one with a style.
+Cell = str | Styled
+
+
+class Column(NamedTuple):
+    """A column of a table; numbers stand at the right."""
+
+    name: str
+    right: bool = False
+    #: May be cut off on a narrow terminal; never when piped.
+    elastic: bool = False
+
+
+def json_option(function: F) -> F:
+    """The option that asks for JSON; the command gets it as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for programs.")(function)
+
+
+def is_terminal(stream: Any = None) -> bool:
+    """Whether somebody looks at the output, at a terminal that can draw."""
+    stream = sys.stdout if stream is None else stream
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def console(*, err: bool = False) -> Console:
+    """A rich console; only for terminals."""
+    from rich.console import Console
+
+    return Console(stderr=err, highlight=False)
+
+
+def echo(text: str = "", *, err: bool = False) -> None:
+    """A line of text, or several; whatever stands in it commands no terminal."""
+    click.echo(clean(text, lines=True), err=err)
+
+
+def echo_json(value: Any, *, line: bool = False) -> None:
+    """A value as JSON: indented for people, one line for programs and streams."""
+    data = msgspec.json.encode(value, enc_hook=repr)
+    if not line and is_terminal():
+        data = msgspec.json.format(data, indent=2)
+    click.echo(data.decode("utf-8", "replace"))
+
+
+# tables and records ------------------------------------------------------------------------------
+
+
+def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], empty: str) -> None:
+    """Rows under headings; `empty` is said when there are none."""
+    if not rows:
+        echo(empty, err=not is_terminal())
+    elif is_terminal():
+        console().print(drawn(columns, rows))
+    else:
+        for line in aligned(columns, rows):
+            echo(line)
+
+
+def drawn(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> RichTable:
+    """A table for a terminal."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
+    for column in columns:
+        wide = "fold" if column.elastic else "ellipsis"
+        made.add_column(
+            column.name, justify="right" if column.right else "left", no_wrap=not column.elastic, overflow=wide
+        )
+    for row in rows:
+        made.add_row(*map(text_of, row))
+    return made
+
+
+def aligned(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> list[str]:
+    """A table as plain lines, nothing cut off."""
+    lines = [[column.name for column in columns], *([plain(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    return [
+        "  ".join(
+            f"{text:>{width}}" if column.right else f"{text:<{width}}"
+            for text, width, column in zip(line, widths, columns, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+
+
+def record(pairs: Sequence[tuple[str, Cell]]) -> None:
+    """Names and values, one each line."""
+    if is_terminal():
+        from rich.table import Table
+
+        made = Table.grid(padding=(0, 2))
+        made.add_column(style="bold", no_wrap=True)
+        made.add_column(overflow="fold")
+        for name, value in pairs:
+            made.add_row(name, text_of(value, lines=True))
+        console().print(made)
+        return
+    width = max(len(name) for name, _ in pairs)
+    for name, value in pairs:
+        first, *rest = plain(value, lines=True).splitlines() or [""]
+        echo(f"{name:<{width}}  {first}".rstrip())
+        for line in rest:
+            echo(f"{'':{width}}  {line}".rstrip())
+
+
+def text_of(cell: Cell, *, lines: bool = False) -> Text:
+    """A cell as rich shows it; nothing in it is taken for markup."""
+    from rich.text import Text
+
+    style = cell.style if isinstance(cell, Styled) else ""
+    return Text(plain(cell, lines=lines), style=style)
+
+
+def plain(cell: Cell, *, lines: bool = False) -> str:
+    return clean(cell.text if isinstance(cell, Styled) else cell, lines=lines)
+
+
+def clean(text: str, *, lines: bool = False) -> str:
+    """A text without control characters: names are anybody's, and must not command the terminal."""
+    if text.isprintable():
+        return text
+    keep = "\n" if lines else ""
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
+# words -------------------------------------------------------------------------------------------
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """A number of things: "1 job", "1,204 jobs"."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def age(seconds: float) -> str:
+    """A span in its two largest units: "850ms", "12s", "3m20s", "2h05m", "4d3h"."""
+    if seconds < 1:
+        return f"{max(seconds, 0) * 1000:.0f}ms"
+    whole = int(seconds)
+    days, hours, minutes = whole // 86400, whole % 86400 // 3600, whole % 3600 // 60
+    if days:
+        return f"{days}d{hours}h"
+    if hours:
+        return f"{hours}h{minutes:02}m"
+    return f"{minutes}m{whole % 60:02}s" if minutes else f"{whole}s"
+
+
+def when(moment: datetime | None, now: datetime | None = None) -> str:
+    """A moment and how far it is away: "2026-03-01 12:00:00Z (3m20s ago)"."""
+    if moment is None:
+        return "-"
+    away = ((now or datetime.now(UTC)) - moment).total_seconds()
+    near = f"{age(away)} ago" if away >= 0 else f"in {age(-away)}"
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z ({near})"
+
+
+def size(number: float) -> str:
+    """Bytes in a unit that fits: "812 B", "1.4 MB"."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} TB"
+
+
+def bar(part: float, whole: float, width: int = 10) -> str:
+    """How full something is, as blocks."""
+    share = min(max(part / whole, 0.0), 1.0) if whole else 0.0
+    full = round(share * width)
+    return "█" * full + "░" * (width - full)

@@ -1,0 +1,177 @@
+"""`penstock queue`: what is in the queues, and holding them, letting them go, deleting them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any
+
+import click
+
+from penstock import JobStatus, Queue, State
+from penstock.admin import QueueView, survey
+from penstock.cli.base import Group, confirm, run, yes_option
+from penstock.cli.completing import queue_argument
+from penstock.cli.output import (
+    DIM,
+    STYLES,
+    Cell,
+    Column,
+    Styled,
+    age,
+    count,
+    echo,
+    echo_json,
+    json_option,
+    record,
+    table,
+    when,
+)
+from penstock.cli.target import Target, target_options
+
+__all__ = ["queue"]
+
+SHOWN = (
+    State.QUEUED, State.RUNNING, State.SCHEDULED, State.RETRYING, State.BLOCKED, State.COMPLETED, State.FAILED,
+    State.CANCELLED,
+)  # fmt: skip
+
+
+@click.group(cls=Group)
+def queue() -> None:
+    """Look at queues; pause, resume and delete them."""
+
+
+@queue.command(
+    "ls",
+    examples="""
+        penstock queue ls
+        penstock queue ls --url redis://localhost:6379 --json | jq '.[].name'
+    """,
+)
+@json_option
+@target_options
+def ls(target: Target, as_json: bool) -> None:
+    """List the queues: how many jobs in which state, and since when the first in line waits."""
+
+    async def work() -> None:
+        async with target.opened() as app:
+            seen = await survey(app)
+        if as_json:
+            echo_json([described(view, seen.at) for view in seen.queues])
+            return
+        columns = [Column("queue", elastic=True), *(Column(str(state), True) for state in SHOWN)]
+        rows = [[Styled(v.name, "bold"), *numbers(v), *more(v, seen.at)] for v in seen.queues]
+        table([*columns, Column("waits", True), Column("workers", True), Column("")], rows, "no queues here")
+
+    run(work())
+
+
+def numbers(view: QueueView) -> list[Cell]:
+    """The counts; what is zero stands back."""
+    return [Styled(f"{n:,}", STYLES[state] if n else DIM) for state in SHOWN for n in [view.counts[state]]]
+
+
+def more(view: QueueView, now: datetime) -> list[Cell]:
+    """How long the first in line waits, who serves it, and whether it is paused."""
+    waits = Styled("-", DIM) if view.oldest is None else age((now - view.oldest).total_seconds())
+    alone = not view.workers and bool(view.counts[State.QUEUED])
+    workers = Styled(str(len(view.workers)), "bold red" if alone else "")
+    return [waits, workers, Styled("paused", "yellow") if view.paused_since else ""]
+
+
+def described(view: QueueView, now: datetime) -> dict[str, Any]:
+    """A queue for programs."""
+    oldest = None if view.oldest is None else max(0.0, (now - view.oldest).total_seconds())
+    return {
+        "name": view.name,
+        "counts": {str(state): view.counts[state] for state in SHOWN},
+        "oldest_seconds": oldest,
+        "paused_since": view.paused_since,
+        "workers": view.workers,
+        "finished": view.finished,
+        "overdue_leases": view.overdue,
+    }
+
+
+@queue.command("show", examples="penstock queue show mail")
+@queue_argument
+@json_option
+@target_options
+def show(target: Target, queue: str, as_json: bool) -> None:
+    """Show one queue: its counts, who serves it, and which job comes next."""
+
+    async def work() -> tuple[QueueView, datetime, JobStatus | None]:
+        async with target.opened() as app:
+            seen = await survey(app, [queue])
+            return seen.queues[0], seen.at, await app.queue(queue).peek()
+
+    view, now, first = run(work())
+    if as_json:
+        echo_json({**described(view, now), "next": first and {"id": first.id, "state": first.state}})
+        return
+    pairs: list[tuple[str, Cell]] = [("queue", Styled(view.name, "bold"))]
+    pairs += [(str(state), cell) for state, cell in zip(SHOWN, numbers(view), strict=True)]
+    if view.paused_since:
+        pairs.append(("paused", Styled(f"since {when(view.paused_since, now)}", "yellow")))
+    if view.oldest:
+        pairs.append(("waiting", f"the first in line since {when(view.oldest, now)}"))
+    pairs.append(("next", first.id if first else Styled("none that may run now", DIM)))
+    nobody = Styled("none: no worker serves this queue", "yellow" if view.open else DIM)
+    pairs.append(("workers", ", ".join(view.workers) if view.workers else nobody))
+    if view.overdue:
+        pairs.append(("overdue", Styled(f"{count(view.overdue, 'lease')} to be taken back", "yellow")))
+    record(pairs)
+
+
+queues_argument = click.argument("queues", metavar="QUEUE...", nargs=-1, required=True)
+
+
+@queue.command("pause", examples="penstock queue pause mail invoices")
+@queues_argument
+@target_options
+def pause(target: Target, queues: tuple[str, ...]) -> None:
+    """Hand out no more jobs of these queues, anywhere, until they are resumed. Runs go on."""
+    run(each(target, queues, Queue.pause, "paused", "was paused already"))
+
+
+@queue.command("resume", examples="penstock queue resume mail")
+@queues_argument
+@target_options
+def resume(target: Target, queues: tuple[str, ...]) -> None:
+    """Hand out jobs of these queues again."""
+    run(each(target, queues, Queue.resume, "resumed", "was not paused"))
+
+
+async def each(
+    target: Target, queues: tuple[str, ...], act: Callable[[Queue], Awaitable[bool]], done: str, otherwise: str
+) -> None:
+    """Do the same to several queues, a line each."""
+    async with target.opened() as app:
+        for name in queues:
+            echo(f"{name}: {done if await act(app.queue(name)) else otherwise}")
+
+
+@queue.command(
+    "delete",
+    examples="""
+        penstock queue delete mail          # asks
+        penstock queue delete mail --yes    # for scripts
+    """,
+)
+@queue_argument
+@yes_option
+@target_options
+def delete(target: Target, queue: str, yes: bool) -> None:
+    """Remove a queue and every job in it. Its runs go on, and nobody hears how they end."""
+
+    async def work() -> None:
+        async with target.opened() as app:
+            held = sum((await app.queue(queue).counts()).values())
+            if not held:
+                echo(f"{queue}: holds no jobs")
+            else:
+                confirm(f"Delete {queue} with {count(held, 'job')}? They cannot be brought back.", yes)
+            echo(f"{queue}: deleted, {count(await app.queue(queue).delete(), 'job')}")
+
+    run(work())

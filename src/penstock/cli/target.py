@@ -1,0 +1,155 @@
+"""Where a command finds its app and its storage: by option, environment, pyproject.toml, or the file here."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import tomllib
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from penstock.app import DEFAULT_URL, Penstock
+from penstock.cli.base import USAGE, Stop, debug_option
+from penstock.cli.hiding import hide, keep_secret
+from penstock.storage import place_of
+from penstock.supervisor import CannotImport, load
+from penstock.vitals import Inspectable
+from penstock.worker.host import Host
+
+__all__ = ["Project", "Target", "app_named", "load_app", "project", "target_options", "where"]
+
+KNOWN = ("app", "url", "namespace")
+
+
+class Project(NamedTuple):
+    """What `[tool.penstock]` in the nearest pyproject.toml says."""
+
+    directory: Path | None = None
+    app: str | None = None
+    url: str | None = None
+    namespace: str | None = None
+
+
+def project() -> Project:
+    """The project around this directory; one without a `[tool.penstock]` says nothing."""
+    here = Path.cwd()
+    for directory in (here, *here.parents):
+        path = directory / "pyproject.toml"
+        if not path.is_file():
+            continue
+        try:
+            said = tomllib.loads(path.read_text("utf-8")).get("tool", {}).get("penstock", {})
+        except (OSError, ValueError) as error:
+            raise Stop(f"{path} cannot be read: {error}", USAGE) from error
+        for key, value in said.items():
+            if key not in KNOWN or not isinstance(value, str):
+                raise Stop(f"{path}: [tool.penstock] knows {', '.join(KNOWN)}, each a text; not {key!r}", USAGE)
+        return Project(directory, said.get("app"), said.get("url"), said.get("namespace"))
+    return Project()
+
+
+def app_named(given: str | None) -> str | None:
+    """The "module:app" to use: as given, PENSTOCK_APP, or the project's."""
+    return given or os.environ.get("PENSTOCK_APP") or project().app
+
+
+def load_app(source: str) -> Host:
+    """Import an app from this directory, or from the project's."""
+    directory = project().directory
+    for path in (None if directory is None else str(directory), os.getcwd()):
+        if path is not None and path not in sys.path:
+            sys.path.insert(0, path)
+    return load(source)
+
+
+class Target(NamedTuple):
+    """What the options said about where to go."""
+
+    url: str | None = None
+    namespace: str | None = None
+    app: str | None = None
+    serde: str | None = None
+
+    def build(self) -> Penstock:
+        """The app, not opened: a user's own if there is one, else one without handlers on the URL."""
+        if self.url is not None and self.app is not None:
+            raise Stop("give --url or --app, not both", USAGE)
+        source = None if self.url is not None else app_named(self.app)
+        if source is None:
+            url, namespace = self.place()
+            return Penstock(url, namespace=namespace, serde=self.serde or "json")
+        if self.namespace is not None or self.serde is not None:
+            raise Stop(f"--namespace and --serde go with --url; {source} has its own", USAGE)
+        try:
+            app = load_app(source)
+        except CannotImport as error:
+            raise CannotImport(f"{error} (or give --url, to do without the app)") from error.__cause__
+        if not isinstance(app, Penstock):
+            raise Stop(f"{source} is a {type(app).__name__}, and this command needs a Penstock", USAGE)
+        return app
+
+    def place(self) -> tuple[str, str]:
+        """URL and namespace without an app: by option, environment, project, or the file here."""
+        said = project()
+        url = self.url or os.environ.get("PENSTOCK_URL") or said.url or DEFAULT_URL
+        namespace = self.namespace or os.environ.get("PENSTOCK_NAMESPACE") or said.namespace or "penstock"
+        return keep_secret(url), namespace
+
+    @asynccontextmanager
+    async def opened(self, *, create: bool = False) -> AsyncGenerator[Penstock, None]:
+        """The app on its open storage. A file that is not there is made only where that is meant."""
+        app = self.build()
+        check_place(app, create)
+        async with app:
+            yield app
+
+
+def check_place(app: Penstock, create: bool) -> None:
+    """Refuse what no command can see: another process's memory, and a file that is not there."""
+    place = place_of(app.storage.where) if isinstance(app.storage, Inspectable) else None
+    if place is None:
+        return
+    if place.path == ":memory:":
+        raise Stop("memory: is private to the process that made it; give a file or a server with --url", USAGE)
+    if not create and not os.path.exists(place.path):
+        raise Stop(f"there is no {place.path} here; --url or PENSTOCK_URL says where the jobs are")
+
+
+def where(app: Penstock) -> str:
+    """Where an app's jobs are, as it may be shown."""
+    place = app.storage.where if isinstance(app.storage, Inspectable) else type(app.storage).__name__
+    return hide(place if app.namespace == "penstock" else f"{place} (namespace {app.namespace})")
+
+
+def target_options(function: Callable[..., Any] | None = None, *, serde: bool = False) -> Any:
+    """Options that say where to go; the command gets them as one `Target`, its first argument."""
+    if function is None:
+        return functools.partial(target_options, serde=serde)
+
+    @functools.wraps(function)
+    def wrapped(url: str | None, namespace: str | None, app: str | None, **options: Any) -> Any:
+        chosen = options.pop("serde", None)
+        if url is not None:
+            keep_secret(url)
+        return function(Target(url, namespace, app, chosen), **options)
+
+    decorated: Any = debug_option(wrapped)
+    if serde:
+        kinds = click.Choice(["json", "msgpack", "raw"])
+        decorated = click.option("--serde", type=kinds, help="How payloads are written, with --url.  [default: json]")(
+            decorated
+        )
+    decorated = click.option("--app", metavar="MODULE:APP", help="The app.  [default: PENSTOCK_APP, or the project's]")(
+        decorated
+    )
+    decorated = click.option("--namespace", help="The namespace at --url.  [default: PENSTOCK_NAMESPACE, or penstock]")(
+        decorated
+    )
+    return click.option(
+        "--url", help="Where the jobs are, if no app says it.  [default: PENSTOCK_URL, or sqlite:penstock.db]"
+    )(decorated)

@@ -1,0 +1,153 @@
+"""`penstock top`: queues with their rates, workers with their load, and what failed last, as it changes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from penstock import Penstock, StorageUnavailable
+from penstock.admin import Rate, Survey, rates, survey
+from penstock.cli.base import Command, run
+from penstock.cli.output import console, echo, echo_json, is_terminal, json_option
+from penstock.cli.screen import Frame, plain_frame, render
+from penstock.cli.target import Target, target_options, where
+
+__all__ = ["top"]
+
+#: Rates are those of the last so many seconds.
+WINDOW = 5.0
+
+#: The failures that are asked for; the screen shows as many as it has room for.
+FAILURES = 20
+
+#: So many past rates are drawn behind each queue.
+HISTORY = 20
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        penstock top
+        penstock top --interval 0.5
+        penstock top --once            # one look, as text
+        penstock top --json | jq '.queues[] | {name, ending}'
+    """,
+)
+@click.option("--interval", type=click.FloatRange(0.1), default=1.0, show_default=True, help="Seconds between looks.")
+@click.option("--once", is_flag=True, help="Look once, for one interval, and print it.")
+@json_option
+@target_options
+def top(target: Target, interval: float, once: bool, as_json: bool) -> None:
+    """Watch queues, workers and failures, live, until Ctrl-C.
+
+    Piped, or with --once or --json, it looks for one interval and prints what it saw.
+    """
+    if once or as_json or not is_terminal():
+        frame = run(look_once(target, interval))
+        if as_json:
+            echo_json(described(frame))
+        else:
+            for line in plain_frame(frame):
+                echo(line)
+        return
+    with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
+        asyncio.run(live(target, interval))
+
+
+class Watch:
+    """Looks again and again, and remembers enough to know how fast things go."""
+
+    def __init__(self, app: Penstock) -> None:
+        self._app = app
+        self._seen: deque[Survey] = deque()
+        self._past: dict[str, deque[float]] = {}
+        self._trouble = ""
+
+    async def look(self) -> Frame:
+        """What there is now; while the storage is away, what there was, and why nothing is new."""
+        try:
+            seen = await survey(self._app, failures=FAILURES)
+        except StorageUnavailable as error:
+            self._trouble = str(error)
+            if not self._seen:
+                raise
+        else:
+            self._trouble = ""
+            self._seen.append(seen)
+            while len(self._seen) > 2 and (seen.at - self._seen[1].at).total_seconds() >= WINDOW:
+                self._seen.popleft()
+        return self.frame()
+
+    def frame(self) -> Frame:
+        """The newest look with its rates."""
+        now = self._seen[-1]
+        found: Mapping[str, Rate] = rates(self._seen[0], now) if len(self._seen) > 1 else {}
+        if len(self._seen) > 1 and not self._trouble:
+            step = rates(self._seen[-2], now)
+            for name, rate in step.items():
+                self._past.setdefault(name, deque(maxlen=HISTORY)).append(rate.ending)
+        past = {name: list(values) for name, values in self._past.items()}
+        return Frame(where(self._app), now, dict(found), past, self._trouble)
+
+
+async def look_once(target: Target, interval: float) -> Frame:
+    """Two looks, so that there are rates."""
+    async with target.opened() as app:
+        watch = Watch(app)
+        await watch.look()
+        await asyncio.sleep(interval)
+        return await watch.look()
+
+
+async def live(target: Target, interval: float) -> None:
+    """The screen, until somebody ends it. Whatever ends it leaves the terminal as it was."""
+    from rich.live import Live
+
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, task.cancel)
+    async with target.opened() as app:
+        watch = Watch(app)
+        frame = await watch.look()
+        out = console()
+        with Live(render(frame, out.size.height), console=out, screen=True, auto_refresh=False) as screen:
+            while True:
+                screen.update(render(frame, out.size.height), refresh=True)
+                await asyncio.sleep(interval)
+                frame = await watch.look()
+
+
+def described(frame: Frame) -> dict[str, Any]:
+    """One look for programs."""
+    seen = frame.seen
+    queues = [
+        {
+            "name": queue.name,
+            "counts": {str(state): number for state, number in queue.counts.items()},
+            "arriving": frame.rates[queue.name].arriving if queue.name in frame.rates else None,
+            "ending": frame.rates[queue.name].ending if queue.name in frame.rates else None,
+            "oldest_seconds": None if queue.oldest is None else max(0.0, (seen.at - queue.oldest).total_seconds()),
+            "paused_since": queue.paused_since,
+            "workers": queue.workers,
+        }
+        for queue in seen.queues
+    ]
+    failures = [
+        {
+            "queue": f.queue,
+            "id": f.id,
+            "at": f.at,
+            "attempts": f.attempts,
+            "type": f.error.type,
+            "message": f.error.message,
+        }
+        for f in seen.failures
+    ]
+    return {"where": frame.where, "at": seen.at, "queues": queues, "workers": seen.workers, "failures": failures}

@@ -1,0 +1,178 @@
+"""`penstock export` and `penstock import`: jobs as lines of JSON, from one storage to another."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from typing import IO, Any
+
+import click
+
+from penstock import Penstock, State
+from penstock.cli.base import USAGE, Command, Stop, run
+from penstock.cli.completing import queue_names
+from penstock.cli.output import console, count, echo, echo_json, is_terminal, json_option
+from penstock.cli.target import Target, target_options, where
+from penstock.transfer import Taken, count_jobs, export_jobs, import_jobs
+
+__all__ = ["export", "import_"]
+
+
+@contextlib.contextmanager
+def progress(title: str, total: int | None) -> Generator[Callable[[int], None], None, None]:
+    """A bar on stderr, if somebody looks; gives what moves it."""
+    if not is_terminal(sys.stderr):
+        yield lambda done: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console(err=True), transient=True) as drawn:
+        task = drawn.add_task(title, total=total)
+        yield lambda done: drawn.update(task, completed=done)
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        penstock export mail -o mail.jsonl
+        penstock export -o everything.jsonl            # all queues
+        penstock export mail --url sqlite:penstock.db | penstock import --url redis://localhost:6379
+    """,
+)
+@click.argument("queues", metavar="[QUEUE...]", nargs=-1, shell_complete=queue_names)
+@click.option("--output", "-o", type=click.Path(dir_okay=False), help="Where to write.  [default: stdout]")
+@target_options
+def export(target: Target, queues: tuple[str, ...], output: str | None) -> None:
+    """Write jobs as JSON lines: those that wait, with their counts, and those that ended, with their results.
+
+    Nothing is changed. Running jobs, and those blocked behind them, belong to their workers and are
+    left out: for an exact copy, pause the queue and let its runs end first.
+    """
+    if output is None and is_terminal():
+        raise click.UsageError("give --output FILE, or pipe it on: jobs are not for reading here")
+
+    async def work() -> None:
+        async with target.opened() as app:
+            names = await chosen(app, queues)
+            total, left = await count_jobs(app, names)
+            with writing(output) as file, progress("exporting", total) as step:
+                written = -1  # the first line is no job
+                async for line in export_jobs(app, names):
+                    file.write(line + b"\n")
+                    written += 1
+                    step(written)
+            echo(f"exported {count(written, 'job')} of {count(len(names), 'queue')} from {where(app)}", err=True)
+            if left.total():
+                echo(f"left out: {told(left)}; pause the queue, let its runs end, and export again for those", err=True)
+
+    run(work())
+
+
+def told(states: Counter[State]) -> str:
+    return " and ".join(f"{number:,} {state}" for state, number in states.items() if number)
+
+
+async def chosen(app: Penstock, queues: tuple[str, ...]) -> list[str]:
+    """The queues that are named, or all; one that holds nothing is a mistake."""
+    known = await app.queues()
+    for name in queues:
+        if name not in known:
+            raise Stop(f"there is no queue {name!r} at {where(app)}; there are: {', '.join(known) or 'none'}")
+    return list(queues) or known
+
+
+@contextlib.contextmanager
+def writing(path: str | None) -> Generator[IO[bytes], None, None]:
+    """Where lines go. A file is complete or not there: it gets its name at the end, and is for its owner only."""
+    if path is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    half = f"{path}.part"
+    try:
+        with os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            yield file
+        os.replace(half, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(half)
+        raise
+
+
+@click.command(
+    "import",
+    cls=Command,
+    examples="""
+        penstock import mail.jsonl --url redis://localhost:6379
+        penstock import mail.jsonl --queue mail-again
+        penstock export --url sqlite:penstock.db | penstock import --url redis://localhost:6379
+    """,
+)
+@click.argument("path", metavar="[FILE]", required=False, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("--queue", help="Put every job into this queue, whatever queue it was in.")
+@json_option
+@target_options
+def import_(target: Target, path: str | None, queue: str | None, as_json: bool) -> None:
+    """Read jobs from JSON lines, as `penstock export` writes them.
+
+    A job whose id is taken is left as it is, so an import that broke off can simply be repeated.
+    """
+    if path is None and sys.stdin.isatty():
+        raise click.UsageError("give a FILE, or pipe an export in")
+
+    async def work() -> tuple[Taken, str]:
+        taken = Taken()
+        async with target.opened(create=True) as app:
+            with reading(path) as (lines, total), progress("importing", total) as step:
+                async for taken in import_jobs(app, lines, queue):
+                    step(done(taken))
+            return taken, where(app)
+
+    try:
+        taken, place = run(work())
+    except ValueError as error:
+        raise Stop(f"{path if path not in (None, '-') else 'stdin'}: {error}", USAGE) from error
+    if as_json:
+        echo_json(described(taken))
+    else:
+        for line in words(taken, place):
+            echo(line)
+
+
+@contextlib.contextmanager
+def reading(path: str | None) -> Generator[tuple[Iterator[bytes], int | None], None, None]:
+    """The lines of a file and how many jobs they are; of a pipe nobody knows."""
+    if path in (None, "-"):
+        yield iter(sys.stdin.buffer), None
+        return
+    assert path is not None
+    with open(path, "rb") as file:
+        total = sum(1 for _ in file) - 1
+        file.seek(0)
+        yield iter(file), total
+
+
+def done(taken: Taken) -> int:
+    return taken.stored.total() + taken.known + taken.expired + taken.refused
+
+
+def described(taken: Taken) -> dict[str, Any]:
+    """The outcome for programs."""
+    stored = {str(state): number for state, number in taken.stored.items()}
+    return {"stored": stored, "known": taken.known, "expired": taken.expired, "refused": taken.refused}
+
+
+def words(taken: Taken, place: str) -> Iterator[str]:
+    """The outcome for people."""
+    states = ", ".join(f"{number:,} {state}" for state, number in taken.stored.items())
+    yield f"imported {count(taken.stored.total(), 'job')} into {place}{f': {states}' if states else ''}"
+    if taken.known:
+        yield f"left as they are: {count(taken.known, 'job')} whose id was there already"
+    if taken.expired:
+        yield f"left out: {count(taken.expired, 'ended job')} whose time was over"
+    if taken.refused:
+        yield f"left out: {count(taken.refused, 'ended job')}; this storage has no way to take them"

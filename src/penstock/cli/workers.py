@@ -1,0 +1,68 @@
+"""`penstock worker ls`: who works."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import click
+
+from penstock import WorkerInfo
+from penstock.admin import survey
+from penstock.cli.base import Command, run
+from penstock.cli.output import DIM, Cell, Column, Styled, age, bar, echo_json, is_terminal, json_option, table
+from penstock.cli.target import Target, target_options
+
+__all__ = ["COLUMNS", "busy", "ls", "row"]
+
+COLUMNS = [
+    Column("worker", elastic=True), Column("host"), Column("pid", True), Column("busy"), Column("since", True),
+    Column("heard", True), Column("queues", elastic=True),
+]  # fmt: skip
+
+
+@click.command(
+    "ls",
+    cls=Command,
+    examples="""
+        penstock worker ls
+        penstock worker ls --json | jq '.[] | {id, busy, capacity}'
+    """,
+)
+@json_option
+@target_options
+def ls(target: Target, as_json: bool) -> None:
+    """List the workers that are there: where, how busy, and which queues they serve."""
+
+    async def work() -> tuple[list[WorkerInfo], datetime]:
+        async with target.opened() as app:
+            seen = await survey(app, [])
+            return seen.workers, seen.at
+
+    workers, now = run(work())
+    if as_json:
+        echo_json(workers)
+    else:
+        table(
+            COLUMNS, [row(worker, now) for worker in workers], "no workers here; start one: penstock worker MODULE:APP"
+        )
+
+
+def row(worker: WorkerInfo, now: datetime) -> list[Cell]:
+    """A worker in a list."""
+    return [
+        Styled(worker.id, "bold"),
+        worker.host,
+        str(worker.pid),
+        busy(worker, bars=is_terminal()),
+        "-" if worker.started_at is None else age((now - worker.started_at).total_seconds()),
+        Styled(f"{age((now - worker.seen_at).total_seconds())} ago", DIM),
+        ", ".join(worker.queues),
+    ]
+
+
+def busy(worker: WorkerInfo, *, bars: bool) -> Cell:
+    """How much of a worker's capacity is in use."""
+    share = worker.busy / worker.capacity if worker.capacity else 0.0
+    style = "red" if share >= 0.95 else "yellow" if share >= 0.7 else "green"
+    numbers = f"{worker.busy}/{worker.capacity}"
+    return Styled(f"{bar(worker.busy, worker.capacity)} {numbers}" if bars else numbers, style)
