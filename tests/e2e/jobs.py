@@ -44,6 +44,12 @@ async def slow(payload: dict[str, Any], job: Job) -> str:
     return "slept"
 
 
+@app.handler("single", min_backoff=0.05, timeout=60, concurrency=1)
+async def single(payload: dict[str, Any], job: Job) -> str:
+    """One at a time in all processes."""
+    return await slow(payload, job)
+
+
 @app.handler("thread", min_backoff=0.05, timeout=60)
 def thread(payload: dict[str, Any], job: Job) -> str:
     """Sleeps in a thread; when it is run again, as long as `again` says."""

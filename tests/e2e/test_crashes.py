@@ -104,3 +104,21 @@ async def test_a_poison_job_does_not_take_its_batch_down(stage: Stage) -> None:
         assert (status.stalls, status.attempts) == (1, 2)
     assert stage.lines("batch")[0][1:-1] == ["a", "b", "c", "d"]
     assert {len(line[1:-1]) for line in stage.lines("batch")[1:]} == {1}
+
+
+async def test_a_queue_that_one_process_serves_is_served_by_its_successor(stage: Stage) -> None:
+    """With fewer slots than processes one child has the slot; when it dies the next in its seat has it, and only it."""
+    worker = stage.worker(processes=2)
+    first = await worker.working(2)
+    await stage.enqueue("single", "a")
+    holder = int((await stage.line("begin", "a", 1))[-1])
+    (sibling,) = set(first) - {holder}
+    os.kill(holder, signal.SIGKILL)
+    successor = int((await stage.line("begin", "a", 2, seconds=20))[-1])
+    assert successor not in first
+    os.kill(sibling, signal.SIGKILL)
+    await until(lambda: len(worker.workers()) == 2 and sibling not in worker.workers(), seconds=20)
+    await stage.enqueue("single", "b", {"seconds": 0})
+    await stage.app.queue("single").cancel("a", running="kill")
+    assert int((await stage.line("begin", "b", 1, seconds=20))[-1]) == successor
+    assert [line[1] for line in stage.lines("begin")] == ["a", "a", "b"]
