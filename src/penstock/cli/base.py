@@ -74,7 +74,7 @@ def explained(error: Exception) -> Stop:
         more = "" if error.__cause__ is None else " (--debug shows the traceback)"
         return Stop(f"{text}{more}", USAGE)
     if isinstance(error, StorageUnavailable):
-        return Stop(f"{text}; is it running there? --url or PENSTOCK_URL names another place")
+        return Stop(f"{text.rstrip('.')}; is it running there? --url or PENSTOCK_URL names another place")
     if isinstance(error, (PenstockError, OSError)):
         return Stop(text)
     if isinstance(error, (ValueError, TypeError, ImportError)):

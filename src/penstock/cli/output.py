@@ -58,6 +58,9 @@ STYLES: dict[str, str] = {
 }
 DIM = "bright_black"
 
+#: A column that may be squeezed keeps at least so many characters.
+ELASTIC = 20
+
 
 class Styled(NamedTuple):
     """A text with a style for terminals."""
@@ -129,11 +132,15 @@ def drawn(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> RichTabl
     from rich import box
     from rich.table import Table
 
-    made = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
-    for column in columns:
-        wide = "fold" if column.elastic else "ellipsis"
+    made = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for i, column in enumerate(columns):
+        longest = max([len(column.name), *(len(plain(row[i])) for row in rows)])
         made.add_column(
-            column.name, justify="right" if column.right else "left", no_wrap=not column.elastic, overflow=wide
+            column.name,
+            justify="right" if column.right else "left",
+            no_wrap=not column.elastic,
+            overflow="fold" if column.elastic else "ellipsis",
+            min_width=min(longest, ELASTIC) if column.elastic else None,
         )
     for row in rows:
         made.add_row(*map(text_of, row))

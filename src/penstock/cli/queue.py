@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +22,7 @@ from penstock.cli.output import (
     count,
     echo,
     echo_json,
+    is_terminal,
     json_option,
     record,
     table,
@@ -35,6 +36,7 @@ SHOWN = (
     State.QUEUED, State.RUNNING, State.SCHEDULED, State.RETRYING, State.BLOCKED, State.COMPLETED, State.FAILED,
     State.CANCELLED,
 )  # fmt: skip
+ALWAYS = (State.QUEUED, State.RUNNING, State.COMPLETED, State.FAILED)
 
 
 @click.group(cls=Group)
@@ -60,16 +62,18 @@ def ls(target: Target, as_json: bool) -> None:
         if as_json:
             echo_json([described(view, seen.at) for view in seen.queues])
             return
-        columns = [Column("queue", elastic=True), *(Column(str(state), True) for state in SHOWN)]
-        rows = [[Styled(v.name, "bold"), *numbers(v), *more(v, seen.at)] for v in seen.queues]
+        # A terminal is narrow: states that no queue has are left out there.
+        states = [s for s in SHOWN if s in ALWAYS or not is_terminal() or any(v.counts[s] for v in seen.queues)]
+        columns = [Column("queue", elastic=True), *(Column(str(state), True) for state in states)]
+        rows = [[Styled(v.name, "bold"), *numbers(v, states), *more(v, seen.at)] for v in seen.queues]
         table([*columns, Column("waits", True), Column("workers", True), Column("")], rows, "no queues here")
 
     run(work())
 
 
-def numbers(view: QueueView) -> list[Cell]:
+def numbers(view: QueueView, states: Sequence[State] = SHOWN) -> list[Cell]:
     """The counts; what is zero stands back."""
-    return [Styled(f"{n:,}", STYLES[state] if n else DIM) for state in SHOWN for n in [view.counts[state]]]
+    return [Styled(f"{n:,}", STYLES[state] if n else DIM) for state in states for n in [view.counts[state]]]
 
 
 def more(view: QueueView, now: datetime) -> list[Cell]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock import State, WorkerInfo
 from penstock.admin import FailedJob, QueueView, Rate, Survey
 from penstock.cli.output import DIM, STYLES, Cell, Column, Styled, age, aligned, bar, count, drawn, size
+from penstock.cli.workers import busy
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -123,15 +124,11 @@ def queue_row(queue: QueueView, frame: Frame) -> list[Cell]:
 
 
 def worker_row(worker: WorkerInfo, seen: Survey) -> list[Cell]:
-    share = worker.busy / worker.capacity if worker.capacity else 0.0
-    style = "red" if share >= 0.95 else "yellow" if share >= 0.7 else "green"
-    units = f"{worker.busy}/{worker.capacity}"
-    if worker.allowed < worker.capacity:
-        units = f"{worker.busy}/{worker.allowed} of {worker.capacity}"
+    load = busy(worker, bars=False)
     return [
         Styled(worker.id, "bold"),
-        Styled(bar(worker.busy, worker.capacity), style),
-        units,
+        Styled(bar(worker.busy, worker.capacity), load.style),
+        load.text,
         str(worker.running),
         size(worker.memory) if worker.memory else Styled("-", DIM),
         Styled(f"{age((seen.at - worker.seen_at).total_seconds())} ago", DIM),

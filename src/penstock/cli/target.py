@@ -16,7 +16,7 @@ import click
 from penstock.app import DEFAULT_URL, Penstock
 from penstock.cli.base import USAGE, Stop, debug_option
 from penstock.cli.hiding import hide, keep_secret
-from penstock.storage import place_of
+from penstock.storage import place_of, redact
 from penstock.supervisor import CannotImport, load
 from penstock.vitals import Inspectable
 from penstock.worker.host import Host
@@ -82,7 +82,10 @@ class Target(NamedTuple):
         source = None if self.url is not None else app_named(self.app)
         if source is None:
             url, namespace = self.place()
-            return Penstock(url, namespace=namespace, serde=self.serde or "json")
+            try:
+                return Penstock(url, namespace=namespace, serde=self.serde or "json")
+            except ValueError as error:
+                raise Stop(f"{redact(url)!r} cannot be used as a URL: {error}", USAGE) from error
         if self.namespace is not None or self.serde is not None:
             raise Stop(f"--namespace and --serde go with --url; {source} has its own", USAGE)
         try:

@@ -24,7 +24,7 @@ __all__ = ["top"]
 WINDOW = 5.0
 
 #: The failures that are asked for; the screen shows as many as it has room for.
-FAILURES = 20
+FAILURES = 10
 
 #: So many past rates are drawn behind each queue.
 HISTORY = 20

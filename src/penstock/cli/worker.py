@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -13,7 +14,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from penstock import StorageUnavailable, Worker
+from penstock import Penstock, StorageError, StorageUnavailable, Worker
 from penstock.cli.base import Command, Stop, debug_option
 from penstock.cli.hiding import hide
 from penstock.cli.reload import Changes, restart
@@ -116,14 +117,24 @@ def worker(**options: Any) -> None:
 @click.option("--grace", type=click.FloatRange(0), default=2.0, show_default=True, help="Seconds runs may go on.")
 @worker_options
 def dev(**options: Any) -> None:
-    """Work while you write: one process, started again when a source file changes, every run told as it ends.
+    """Work while you write: one process, started again when a source file changes.
 
-    A file that cannot be imported is waited out.
+    Every run is told as it ends, and a failed one with its traceback. A file that cannot be imported is
+    waited out.
     """
-    work(**options, drain=False, reload=True)
+    work(**options, drain=False, reload=True, tell=True)
 
 
-def work(app: str | None, wait: bool, drain: bool, grace: float, reload: bool, verbose: bool, **options: Any) -> None:
+def work(
+    app: str | None,
+    wait: bool,
+    drain: bool,
+    grace: float,
+    reload: bool,
+    verbose: bool,
+    tell: bool = False,
+    **options: Any,
+) -> None:
     """Load the app, work until the end, and begin again when the sources have changed."""
     level = logging.DEBUG if verbose else logging.INFO
     configure(level)
@@ -146,9 +157,9 @@ def work(app: str | None, wait: bool, drain: bool, grace: float, reload: bool, v
         restart()
     made.log_level = level
     try:
-        again = asyncio.run(Work(loaded, made, grace, wait, drain, reload).run())
+        again = asyncio.run(Work(loaded, made, grace, wait, drain, reload, tell).run())
     except StorageUnavailable as error:
-        raise Stop(f"{error}; is it running there? --wait waits for it") from error
+        raise Stop(f"{str(error).rstrip('.')}; is it running there? --wait waits for it") from error
     if again:
         restart()
 
@@ -174,16 +185,28 @@ def build(app: Host, source: str, options: dict[str, Any]) -> Worker:
     return made
 
 
+async def tell_failures(app: Penstock) -> None:
+    """Log why runs failed, with their tracebacks: for whoever writes the handlers."""
+    async for event in app.events(("retrying", "failed", "timed_out", "stalled", "invalid_data")):
+        error = event.error
+        if error is not None:
+            why = error.traceback.rstrip() or f"{error.type}: {error.message}"
+            log.warning("%s: job %s is %s after attempt %d\n%s", event.queue, event.id, event.name, event.attempt, why)
+
+
 class Work:
     """One life of the command, from start to the signal that ends it."""
 
-    def __init__(self, app: Host, worker: Worker, grace: float, wait: bool, drain: bool, reload: bool) -> None:
+    def __init__(
+        self, app: Host, worker: Worker, grace: float, wait: bool, drain: bool, reload: bool, tell: bool
+    ) -> None:
         self._app = app
         self._worker = worker
         self._grace = grace
         self._wait = wait
         self._drain = drain
         self._reload = reload
+        self._tell = tell
         self._signals = 0
         self._again = False
         self._stopping: set[asyncio.Task[None]] = set()
@@ -196,9 +219,10 @@ class Work:
             loop.add_signal_handler(number, self._signal, number)
         if not await self._open():
             return False
-        for line in await warnings_at_start(self._app.storage):
-            log.warning("JOBS MAY BE LOST: %s", line)
-        watching = asyncio.create_task(self._watch()) if self._reload else None
+        await self._warn()
+        beside = [asyncio.create_task(self._watch())] if self._reload else []
+        if self._tell and isinstance(self._app, Penstock):
+            beside.append(asyncio.create_task(tell_failures(self._app)))
         try:
             log.info("worker %s begins, child processes: %d", self._worker.id, self._worker.processes)
             if not self._signals:
@@ -206,8 +230,9 @@ class Work:
             if self._stopping:
                 await asyncio.gather(*self._stopping)
         finally:
-            if watching is not None:
-                watching.cancel()
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
             await self._app.close()
         log.info("worker %s: ended", self._worker.id)
         return self._again
@@ -230,6 +255,12 @@ class Work:
             except TimeoutError:
                 rest = min(rest * 2, LONGEST_REST)
         return False
+
+    async def _warn(self) -> None:
+        """Say loudly what may lose jobs, before any are taken."""
+        with contextlib.suppress(StorageError):  # a storage that goes away now is told of by the work itself
+            for line in await warnings_at_start(self._app.storage):
+                log.warning("JOBS MAY BE LOST: %s", hide(line))
 
     def _signal(self, number: signal.Signals) -> None:
         self._signals += 1

@@ -9,14 +9,15 @@ import click
 from penstock import WorkerInfo
 from penstock.admin import survey
 from penstock.cli.base import Command, run
-from penstock.cli.output import DIM, Cell, Column, Styled, age, bar, echo_json, is_terminal, json_option, table
+from penstock.cli.output import DIM, Cell, Column, Styled, age, bar, echo_json, is_terminal, json_option, size, table
 from penstock.cli.target import Target, target_options
 
 __all__ = ["COLUMNS", "busy", "ls", "row"]
 
 COLUMNS = [
-    Column("worker", elastic=True), Column("host"), Column("pid", True), Column("busy"), Column("since", True),
-    Column("heard", True), Column("queues", elastic=True),
+    Column("worker", elastic=True), Column("host"), Column("pid", True), Column("processes", True), Column("busy"),
+    Column("runs", True), Column("memory", True), Column("since", True), Column("heard", True),
+    Column("queues", elastic=True),
 ]  # fmt: skip
 
 
@@ -53,16 +54,21 @@ def row(worker: WorkerInfo, now: datetime) -> list[Cell]:
         Styled(worker.id, "bold"),
         worker.host,
         str(worker.pid),
+        str(len(worker.processes)),
         busy(worker, bars=is_terminal()),
+        str(worker.running),
+        size(worker.memory) if worker.memory else Styled("-", DIM),
         "-" if worker.started_at is None else age((now - worker.started_at).total_seconds()),
         Styled(f"{age((now - worker.seen_at).total_seconds())} ago", DIM),
         ", ".join(worker.queues),
     ]
 
 
-def busy(worker: WorkerInfo, *, bars: bool) -> Cell:
+def busy(worker: WorkerInfo, *, bars: bool) -> Styled:
     """How much of a worker's capacity is in use."""
     share = worker.busy / worker.capacity if worker.capacity else 0.0
     style = "red" if share >= 0.95 else "yellow" if share >= 0.7 else "green"
     numbers = f"{worker.busy}/{worker.capacity}"
+    if worker.allowed < worker.capacity:
+        numbers = f"{worker.busy}/{worker.allowed} of {worker.capacity}"
     return Styled(f"{bar(worker.busy, worker.capacity)} {numbers}" if bars else numbers, style)

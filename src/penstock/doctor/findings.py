@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-__all__ = ["MEGABYTE", "Finding", "Level", "fine", "note", "warning"]
+__all__ = ["MEGABYTE", "Finding", "Level", "fine", "jobs", "note", "warning"]
 
 MEGABYTE = 1_000_000
 
@@ -38,3 +38,8 @@ def note(about: str, says: str, fix: str = "") -> Finding:
 
 def warning(about: str, says: str, fix: str = "") -> Finding:
     return Finding(Level.WARNING, about, says, fix)
+
+
+def jobs(number: int, what: str = "") -> str:
+    """So many jobs: "1 failed job", "1,204 jobs"."""
+    return f"{number:,} {what + ' ' if what else ''}job{'' if number == 1 else 's'}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from penstock.admin import QueueView, Survey
-from penstock.doctor.findings import Finding, fine, note, warning
+from penstock.doctor.findings import Finding, fine, jobs, note, warning
 from penstock.errors import ErrorKind, JobError
 from penstock.job import Snapshot, State
 from penstock.storage.base import Storage
@@ -67,7 +67,7 @@ def judge_health(seen: Survey, troubled: dict[str, Troubled]) -> list[Finding]:
         busy, capacity = sum(w.busy for w in seen.workers), sum(w.capacity for w in seen.workers)
         findings.insert(0, fine("workers", f"{len(seen.workers)}, {busy} of {capacity} units in use"))
     waiting = sum(queue.open for queue in seen.queues)
-    findings.insert(1, fine("queues", f"{len(seen.queues)}, {waiting:,} jobs that have not ended"))
+    findings.insert(1, fine("queues", f"{len(seen.queues)}, {jobs(waiting, 'open')}"))
     return findings
 
 
@@ -75,21 +75,21 @@ def judge_queue(queue: QueueView, troubled: Troubled, now: float) -> Iterable[Fi
     about = f"queue {queue.name}"
     due = queue.counts[State.QUEUED]
     if queue.paused_since:
-        yield note(about, f"paused since {queue.paused_since:%Y-%m-%d %H:%M:%S}Z, {due:,} jobs are due",
+        yield note(about, f"paused since {queue.paused_since:%Y-%m-%d %H:%M:%S}Z, {jobs(due)} due",
                    f"penstock queue resume {queue.name}")  # fmt: skip
     elif due and not queue.workers:
-        yield warning(about, f"{due:,} jobs are due and no worker serves it", "start a worker that has its handler")
+        yield warning(about, f"{jobs(due)} due, and no worker serves it", "start a worker that has its handler")
     elif troubled.oldest is not None and now - troubled.oldest / 1000 > LATE:
         minutes = (now - troubled.oldest / 1000) / 60
-        yield warning(about, f"{due:,} jobs are due, one of them for {minutes:,.0f} minutes",
+        yield warning(about, f"{jobs(due)} due, one of them for {minutes:,.0f} minutes",
                       "add workers or processes; `penstock job why` says what one job waits for")  # fmt: skip
     if queue.overdue and queue.workers:
-        yield note(about, f"{queue.overdue} leases are over; the next sweep takes their jobs back")
+        yield note(about, f"leases that are over: {queue.overdue}; the next sweep takes their jobs back")
     elif queue.overdue:
-        yield warning(about, f"{queue.overdue} leases are over, and no worker is there to take their jobs back",
+        yield warning(about, f"leases that are over: {queue.overdue}, and no worker is there to take their jobs back",
                       "start a worker that has its handler")  # fmt: skip
     if failed := queue.counts[State.FAILED]:
-        yield note(about, f"{failed:,} failed jobs", f"penstock job ls {queue.name} --state failed")
+        yield note(about, jobs(failed, "failed"), f"penstock job ls {queue.name} --state failed")
     if troubled.killers:
         yield warning(about, f"{troubled.killers} of the newest failed jobs lost their worker every time: they kill it",
                       f"penstock job ls {queue.name} --state failed")  # fmt: skip
