@@ -352,7 +352,7 @@ class Model:
                 job = self._return(s.queue, job, "released", self.now)
             case Stall():
                 job.stalls, job.solo = job.stalls + 1, True
-                self._return(s.queue, job, "stalled", self.now)
+                job = self._return(s.queue, job, "stalled", self.now)
             case Retried():
                 job = self._retry(s.queue, job, s.end, worker)
         if not self._newer(job):
@@ -467,16 +467,16 @@ class Model:
             late = [j for j in queue.jobs.values() if j.run and j.run.until <= self.now] if queue else []
             for job in sorted(late, key=lambda j: (j.run.until if j.run else 0, j.time, j.seq)):
                 assert job.run
-                run = job.run
+                run, attempt = job.run, job.attempts
                 job.stalls += 1
                 if run.cancel is not None:
                     self._note("stalled", name, job, worker=run.worker)
                     self._finish(name, job, State.CANCELLED, "", run.cancel_ttl)
-                    reaped.append(Reaped(name, job.id, State.CANCELLED, run.worker, job.attempts))
+                    reaped.append(Reaped(name, job.id, State.CANCELLED, run.worker, attempt))
                 else:
                     job.solo = job.stalls > 1
-                    self._return(name, job, "stalled", self.now)
-                    reaped.append(Reaped(name, job.id, job.state(self.now), run.worker, job.attempts))
+                    back = self._return(name, job, "stalled", self.now)
+                    reaped.append(Reaped(name, job.id, back.state(self.now), run.worker, attempt))
         return reaped
 
     # operator ------------------------------------------------------------------------------------

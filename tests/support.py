@@ -193,6 +193,14 @@ class ModelStorage:
 
         return call
 
+    @property
+    def format(self) -> int:
+        return self.model.format
+
+    @format.setter
+    def format(self, format: int) -> None:
+        self.model.format = format
+
     async def paused(self, queue: str) -> int | None:
         return self.model.all[queue].paused if queue in self.model.all else None
 
