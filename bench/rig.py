@@ -120,10 +120,10 @@ class Rig:
         log = (self.folder / "worker.log").read_text(errors="replace") if self.worker else ""
         return [line for line in log.splitlines() if line.startswith("Traceback") or "ERROR" in line]
 
-    def _start(self, parts: tuple[str, ...], name: str, pipe: int | None, **variables: str) -> Process:
+    def _start(self, line: str, name: str, pipe: int | None, **variables: str) -> Process:
         with (self.folder / f"{name}.log").open("ab") as log:
             child = subprocess.Popen(
-                self._home.command(parts), env={**self._variables, **variables}, cwd=self.folder,
+                self._home.command(line, self.storage.url), env={**self._variables, **variables}, cwd=self.folder,
                 stdin=pipe or subprocess.DEVNULL, stdout=pipe or log, stderr=log, start_new_session=True,
             )  # fmt: skip
         return Process(child, session=True)

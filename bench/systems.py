@@ -20,14 +20,19 @@ class System:
     guarantee: str
     settings: str
     #: The command lines of the worker, as its documentation starts it, and of the process that hands jobs in;
-    #: {python}, {bin} and {root} stand for the environment's interpreter, its programs, and this repository.
-    worker: tuple[str, ...]
-    producer: tuple[str, ...]
+    #: {python}, {bin}, {root} and {url} stand for the environment's interpreter, its programs, this repository
+    #: and the storage.
+    worker: str
+    producer: str
     #: What to install, by name; nothing for Penstock itself.
     packages: tuple[str, ...] = ()
     language: str = "Python"
     #: How many jobs a drain has: enough for a second or more.
     jobs: int = 20_000
+    #: How it is asked: "async" or "sync".
+    style: str = "async"
+    #: What it offers beside handing in one job: "many" and "call".
+    offers: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     storages: tuple[str, ...] = ("redis",)
 
@@ -36,23 +41,24 @@ class System:
         return self.guarantee.startswith("at least once")
 
 
-def producer_of(adapter: str) -> tuple[str, ...]:
+def producer_of(adapter: str) -> str:
     """The command line of the process that hands jobs in through this adapter."""
-    return ("{python}", "-m", "bench.producer", adapter)
+    return f"{{python}} -m bench.producer {adapter}"
 
 
 def ours(*, processes: int = 1, sync: bool = False, **options: object) -> System:
     """Penstock as its users run it: `penstock worker`, with default options unless others are given."""
     shown = ", ".join(f"{key}={value}" for key, value in options.items()) or "default options"
-    worker = ("{python}", "-m", "penstock", "worker", "bench.ours:app", "--processes", str(processes), "--grace", "5")
     return System(
         name="penstock",
         guarantee="at least once",
         settings=f"penstock worker --processes {processes}; handler: {shown}; results kept for an hour",
-        worker=worker,
+        worker=f"{{python}} -m penstock worker bench.ours:app --processes {processes} --grace 5",
         producer=producer_of(f"bench.ours:{'SyncProducer' if sync else 'Producer'}"),
         environment={"BENCH_OPTIONS": json.dumps(options)},
         storages=("redis", "sqlite", "valkey"),
+        style="sync" if sync else "async",
+        offers=("many", "call"),
     )
 
 
@@ -63,8 +69,8 @@ class Home:
     python: str
     bin: str
 
-    def command(self, parts: tuple[str, ...]) -> list[str]:
-        return [part.format(python=self.python, bin=self.bin, root=ROOT) for part in parts]
+    def command(self, line: str, url: str) -> list[str]:
+        return [part.format(python=self.python, bin=self.bin, root=ROOT, url=url) for part in line.split()]
 
     def variables(self) -> dict[str, str]:
         """The surroundings of every child: this repository can be imported, and nobody's settings leak in."""
