@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import shutil
 import sys
 import tempfile
@@ -28,6 +29,7 @@ EXPLAINED = 10
 
 def main(arguments: list[str] | None = None) -> int:
     args = parse(arguments)
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # the proxies cut connections in the middle of a word
     if args.check is not None:
         return judge(args.check, {"storage": "", "seed": "", "seconds": 0.0}, None)
     worst = 0

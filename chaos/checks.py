@@ -159,7 +159,7 @@ def early(h: History, job: Job) -> Iterator[Violation]:
 
 def unheard(h: History, job: Job) -> Iterator[Violation]:
     """Failed, and its fail handler was not told, or was told twice."""
-    queue, id = job.key
+    queue, _ = job.key
     final = job.final
     if queue not in WITH_FAIL_HANDLER or final is None or h.doubtful(job):
         return
@@ -180,7 +180,8 @@ def wrong(h: History, job: Job) -> Iterator[Violation]:
     final = job.final
     if final is None or final.state not in TERMINAL or not job.puts:
         return
-    put = next((put for put in job.puts if put.number == final.number), None)
+    alone = len({put.number for put in job.puts}) == 1
+    put = next((put for put in job.puts if alone or put.number == final.number), None)
     if put is None or job.cancels:
         return
     possible = _possible(job.key[0], put.mood, put.times)

@@ -1,25 +1,30 @@
-"""A look at the storage long after everything: all TTLs are over, and what may go goes. `python -m chaos.later`."""
+"""A look at the storage long after everything: all TTLs are over, and what may go goes. `python -m chaos.later URL`."""
 
 from __future__ import annotations
 
 import asyncio
-import os
+import sys
 import time
 
-from chaos.jobs import NAMESPACE
-from chaos.queues import SETTINGS, WITH_FAIL_HANDLER
+from chaos.queues import NAMESPACE, SETTINGS, WITH_FAIL_HANDLER
 from penstock import Penstock
 
+#: All TTLs of the run are shorter than this (seconds).
+LONG = 40 * 86_400
 
-class _Later:
-    """This process's clock, which `CHAOS_CLOCK` has set far ahead; servers are told it, too."""
+_now = time.time
+
+
+class Later:
+    """A clock far ahead; servers are told its time, too."""
 
     def time(self) -> float:
-        return time.time()
+        return _now() + LONG
 
 
-async def main() -> None:
-    async with Penstock(os.environ["PENSTOCK_URL"], namespace=NAMESPACE, clock=_Later()) as app:
+async def forget(url: str) -> None:
+    """Let everything go whose time is over by then."""
+    async with Penstock(url, namespace=NAMESPACE, clock=Later()) as app:
         queues = [*SETTINGS, *(f"{queue}/failures" for queue in WITH_FAIL_HANDLER)]
         await app.workers()
         while await app.storage.purge(queues):
@@ -29,4 +34,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    time.time = Later().time  # what a file knows of processes goes by the machine's own clock
+    asyncio.run(forget(sys.argv[1]))

@@ -42,9 +42,9 @@ KINDS: dict[str, float] = {
 }  # fmt: skip
 
 #: Moods of the usual queues, and those that cost a process.
-USUAL = {"ok": 84, "sleep": 6, "raise": 4, "permanent": 2, "retry": 2, "progress": 2}
-HEAVY = {"hang": 3, "stubborn": 1, "spin": 2, "leak": 3, "exit": 3, "die": 2}
-HEAVY_SYNC = {"hang": 3, "spin": 2, "leak": 2, "exit": 2, "die": 2}
+USUAL: dict[str, float] = {"ok": 74, "sleep": 16, "raise": 4, "permanent": 2, "retry": 2, "progress": 2}
+HEAVY: dict[str, float] = {"hang": 3, "stubborn": 1, "spin": 2, "leak": 3, "exit": 3, "die": 2}
+HEAVY_SYNC: dict[str, float] = {"hang": 3, "spin": 2, "leak": 2, "exit": 2, "die": 2}
 
 
 class Draw:
@@ -103,16 +103,16 @@ def plain(d: Draw) -> Act:
 
 
 def brief(d: Draw) -> Act:
-    return Act("brief", "brief", d.asks(1, 40, {"ok": 9, "sleep": 1}))
+    return Act("brief", "brief", d.asks(1, 40, {"ok": 8, "sleep": 2}))
 
 
 def sync(d: Draw) -> Act:
-    return Act("sync", "sync", d.asks(1, 12, {"ok": 8, "sleep": 1, "raise": 1, "permanent": 0.3}))
+    return Act("sync", "sync", d.asks(1, 12, {"ok": 6, "sleep": 3, "raise": 1, "permanent": 0.3}))
 
 
 def lane(d: Draw, queue: str = "lane") -> Act:
     group = d.random.choice(d.groups[queue])
-    moods = {"ok": 88, "sleep": 5, "raise": 5, "spoil": 2 if queue == "lanes" else 0}
+    moods: dict[str, float] = {"ok": 75, "sleep": 18, "raise": 5, "spoil": 2 if queue == "lanes" else 0}
     asks = d.asks(1, 12, moods, named=True)
     for ask in asks:
         ask.group = group
@@ -149,7 +149,7 @@ def single(d: Draw) -> Act:
 
 
 def call(d: Draw) -> Act:
-    asks = d.asks(1, 1, {"ok": 80, "sleep": 10, "raise": 5, "permanent": 5}, named=d.random.random() < 0.5)
+    asks = d.asks(1, 1, {"ok": 60, "sleep": 30, "raise": 5, "permanent": 5}, named=d.random.random() < 0.5)
     return Act("call", "call", asks, patience=d.random.choice((2.0, 10.0, 30.0)))
 
 

@@ -11,13 +11,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
 import random
 import sys
 from collections import defaultdict
 from typing import Any
 
-from chaos.log import now
+from chaos.log import Log, now
 from chaos.pace import Pace
 from chaos.plan import Act, Ask, acts
 from penstock import (
@@ -26,6 +25,7 @@ from penstock import (
     JobCancelled,
     JobFailed,
     JobNotFound,
+    Penstock,
     Queue,
     StorageError,
 )
@@ -39,9 +39,7 @@ REST = 0.2
 class Producer:
     """One life of a producer."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
-        from chaos.jobs import app, log
-
+    def __init__(self, app: Penstock, log: Log, options: dict[str, Any]) -> None:
         self.app, self.log = app, log
         self.options = options
         self.pace = Pace(options["pace"])
@@ -56,13 +54,12 @@ class Producer:
         o = self.options
         async with asyncio.TaskGroup() as tasks:
             for act in acts(o["seed"], o["name"], o["first"], o["count"], o["kinds"], o["heavy"]):
-                while self.asked >= self.pace.allowed // o["producers"]:
+                while self.asked >= self.pace.allowed // o["producers"]:  # noqa: ASYNC110 - another process raises it
                     await asyncio.sleep(0.02)
                 self.asked += len(act.asks)
                 await self._room.acquire()
                 # A lock is taken in the order of asking, so that acts of one key keep their order.
                 tasks.create_task(self._act(act))
-        await self.app.close()
         self.log.write("done", asked=self.asked)
 
     async def _open(self) -> None:
@@ -118,7 +115,7 @@ class Producer:
         return True
 
     async def _surely(self, queue: Queue, act: Act) -> None:
-        while not await self._enqueue(queue, act.asks):
+        while not await self._enqueue(queue, act.asks):  # noqa: ASYNC110 - nobody says when
             await asyncio.sleep(REST * self._jitter.uniform(0.5, 1.5))
 
     async def _update(self, queue: Queue, act: Act) -> None:
@@ -165,7 +162,7 @@ class Producer:
         await self._switch(queue, True)
         await self._enqueue(queue, act.asks)
         await asyncio.sleep(act.pause)
-        while not await self._switch(queue, False):
+        while not await self._switch(queue, False):  # noqa: ASYNC110 - nobody says when
             await asyncio.sleep(REST)
 
     async def _switch(self, queue: Queue, paused: bool) -> bool:
@@ -180,7 +177,12 @@ class Producer:
         return True
 
 
+async def main() -> None:
+    from chaos.jobs import app, log  # what they are, the environment of a process says
+
+    await Producer(app, log, json.loads(sys.argv[1])).run()
+    await app.close()
+
+
 if __name__ == "__main__":
-    options = json.loads(sys.argv[1])
-    os.environ.setdefault("CHAOS_ROLE", options["name"])
-    asyncio.run(Producer(options).run())
+    asyncio.run(main())

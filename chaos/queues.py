@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["CAPACITY", "FAILING", "SETTINGS", "WITH_FAIL_HANDLER"]
+__all__ = ["BATCHED", "CAPACITY", "FAILING", "NAMESPACE", "SETTINGS", "THREADED", "WITH_FAIL_HANDLER"]
+
+NAMESPACE = "chaos"
 
 DAY = 86_400.0
 CAPACITY = 100
@@ -32,6 +34,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "heavy": {**STRICT, "size": 25},
     "heavysync": {**STRICT, "size": 25},
 }
+
+#: Queues whose handlers are plain functions, and those that take lists.
+THREADED = ("sync", "wantedsync", "heavysync")
+BATCHED = ("bunch", "lanes")
 
 #: Queues whose failed jobs are told to a fail handler, and how that one is run.
 WITH_FAIL_HANDLER = ("plain", "sync", "heavy", "heavysync", "bunch", "call")

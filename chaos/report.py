@@ -20,7 +20,7 @@ def recoveries(history: History, records: Sequence[Record]) -> dict[str, list[fl
     """Seconds from a kill until each job that was running there was handed out again; of the server: from its
     answering again until the first job was handed out."""
     found: dict[str, list[float]] = {}
-    claims = sorted((claim.answered for job in history.jobs.values() for claim in job.claims))
+    claims = sorted(claim.answered for job in history.jobs.values() for claim in job.claims)
     begun = {record["number"]: record["t"] for record in records if record["k"] == "fault"}
     for record in records:
         if record["k"] == "fault_over" and record["name"] in KILLS:
@@ -64,7 +64,8 @@ def summary(
         "ends": Counter(job.final.state for job in history.jobs.values() if job.final is not None),
         "refused_ends": sum(1 for end in ends if end.state == "lost"),
         "unanswered_ends": sum(1 for end in ends if end.state is None),
-        "stalled": sum(name == "stalled" for job in history.jobs.values() for name, _ in job.events),
+        "unstarted_workers": sum(record["k"] == "unstarted" for record in records),
+        "events": Counter(name for job in history.jobs.values() for name, _ in job.events),
         "faults": sum(faults.values()),
         "faults_by_kind": dict(sorted(faults.items())),
         "recovery_s": {
@@ -88,6 +89,7 @@ def table(line: dict[str, Any]) -> str:
         ("seed", str(line["seed"])),
         ("jobs", f"{line['jobs']:,} ({ends})"),
         ("runs", f"{line['runs']:,}; {line['refused_ends']} ends refused, {line['unanswered_ends']} not answered"),
+        ("events heard", ", ".join(f"{count} {name}" for name, count in sorted(line["events"].items()))),
         ("faults", f"{line['faults']:,}"),
         *((f"  {name}", str(count)) for name, count in line["faults_by_kind"].items()),
         *(

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from chaos.faults import EVERYWHERE, FAULTS, ON_SERVERS, ON_SQLITE, draw_faults
-from chaos.jobs import NAMESPACE
 from chaos.places import Place, SqlitePlace
 from chaos.processes import ROOT
+from chaos.queues import NAMESPACE
 from chaos.recorder import number_of
 from chaos.stage import Settings, Stage
-from penstock import Penstock, State, StorageError
+from penstock import JobError, Penstock, State, StorageError
 from penstock.job import FINISHED, Snapshot
+from penstock.run import FailureSerde
 
-__all__ = ["Run"]
+__all__ = ["Run", "look"]
 
 SETTLED = tuple(state for state in State if state not in FINISHED)
 
@@ -160,20 +162,25 @@ class Run:
     async def _look(self) -> None:
         """Write down every job as the storage has it; then let all TTLs pass and see what is left."""
         async with Penstock(self.place.url, namespace=NAMESPACE) as app:
-            for queue in await app.queues():
-                cursor: str | None = None
-                while True:
-                    page = await app.storage.find(queue, None, cursor, 1000)
-                    for job in page.jobs:
-                        self.stage.note("final", **spell(app, job))
-                    cursor = page.cursor
-                    if cursor is None:
-                        break
-        code = [sys.executable, "-m", "chaos.later"]
-        environment = {"PENSTOCK_URL": self.place.url, "CHAOS_CLOCK": str(40 * 86_400)}
-        await in_thread(code, environment)
+            await look(app, self.stage.note)
+        command = [sys.executable, "-m", "chaos.later", self.place.url]
+        everything = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+        await asyncio.to_thread(subprocess.run, command, env=everything, cwd=ROOT, check=True)
         left = [each for each in self.place.leftovers() if each not in self.before]
         self.stage.note("left", count=len(left), what=left[:50])
+
+
+async def look(app: Penstock, note: Callable[..., None]) -> None:
+    """Write down every job as the storage has it."""
+    for queue in await app.queues():
+        cursor: str | None = None
+        while True:
+            page = await app.storage.find(queue, None, cursor, 1000)
+            for job in page.jobs:
+                note("final", **spell(app, job))
+            cursor = page.cursor
+            if cursor is None:
+                break
 
 
 def spell(app: Penstock, job: Snapshot) -> dict[str, Any]:
@@ -187,20 +194,8 @@ def spell(app: Penstock, job: Snapshot) -> dict[str, Any]:
         if isinstance(result, dict):
             about["tok"] = result.get("tok")
     if job.queue.endswith("/failures"):
-        from penstock.run import FailureSerde
-
         failure = FailureSerde(app.codec("plain").payload).loads(job.payload, Any)
         about["of"] = [failure.job.queue, failure.job.id, failure.job.fence, failure.error.kind.value]
     if job.error and job.state is State.FAILED:
-        from penstock import JobError
-
         about["kind"] = JobError.decode(job.error).kind.value
     return about
-
-
-def in_thread(command: list[str], environment: dict[str, str]) -> Awaitable[Any]:
-    """Run a program to its end."""
-    import os
-
-    everything = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", **environment}
-    return asyncio.to_thread(subprocess.run, command, env=everything, cwd=ROOT, check=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -118,12 +119,19 @@ class Stage:
         for worker in list(self.retired):
             if worker.code is not None:
                 self.retired.remove(worker)
-                if worker.code != 0:
+                if worker.code != 0 and not (worker.code == -signal.SIGTERM and not self._began(worker)):
                     self.wrong_exits.append(f"{worker.name} ended with {worker.code} after SIGTERM")
         for worker in list(self.workers):
             if worker.code is not None and not self.replacing.locked():
-                self.wrong_exits.append(f"{worker.name} ended by itself with {worker.code}")
+                if worker.code == 1 and not self._began(worker) and "cannot" in worker.output.read_text():
+                    self.note("unstarted", name=worker.name)  # the storage was away just then: it is started again
+                else:
+                    self.wrong_exits.append(f"{worker.name} ended by itself with {worker.code}")
                 self.replace(worker)
+
+    def _began(self, worker: WorkerProcess) -> bool:
+        """Whether a worker had got as far as doing anything; before that a signal just ends it."""
+        return any(self.history.glob(f"{worker.name}-*.log"))
 
     # producers ------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ def trimmed(records: Sequence[Record], violation: Violation) -> list[Record]:
     """The records of a violation's jobs, with nothing else in them."""
     cut = _Cut(set(map(tuple, violation.keys)), violation)
     kept = [cut.of(record) for record in records]
-    return [record for record in kept if record is not None]
+    return [record for record in kept if record is not None and record.get("jobs") != [] and record.get("put") != []]
 
 
 def crowd(records: Sequence[Record], pid: int) -> list[Record]:

@@ -6,14 +6,15 @@ import asyncio
 import contextlib
 import signal
 
-from penstock import StorageError
+from chaos.log import Log
+from penstock import Penstock, StorageError
 
 #: What the checker looks at; the rest is noise.
 NAMES = ("started", "completed", "failed", "cancelled", "stalled", "timed_out", "released", "lease_lost", "retrying")
 
 
 async def listen() -> None:
-    from chaos.jobs import app, log
+    from chaos.jobs import app, log  # what they are, the environment of a process says
 
     over = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -27,13 +28,13 @@ async def listen() -> None:
         await app.close()
 
 
-async def hear(app: object, log: object) -> None:
+async def hear(app: Penstock, log: Log) -> None:
     while True:
         try:
-            async with app.events(NAMES) as stream:  # type: ignore[attr-defined]
-                log.write("listening")  # type: ignore[attr-defined]
+            async with app.events(NAMES) as stream:
+                log.write("listening")
                 async for event in stream:
-                    log.write("event", name=event.name, q=event.queue, id=event.id, n=event.attempt)  # type: ignore[attr-defined]
+                    log.write("event", name=event.name, q=event.queue, id=event.id, n=event.attempt)
         except StorageError:
             await asyncio.sleep(0.2)
 
