@@ -19,14 +19,16 @@ class Trouble:
 
     def __init__(self, storage: Any) -> None:
         self._storage = storage
-        self._plans: dict[str, list[tuple[Exception, bool]]] = {}
+        self._plans: dict[str, list[tuple[Exception, bool] | None]] = {}
         self.calls: Counter[str] = Counter()
         self.down = False
 
-    def fail(self, verb: str, times: int = 1, error: Exception | None = None, after: bool = False) -> None:
-        """The next calls of a verb fail; with `after` they are carried out and only their answer is lost."""
+    def fail(
+        self, verb: str, times: int = 1, error: Exception | None = None, after: bool = False, skip: int = 0
+    ) -> None:
+        """Calls of a verb fail, but for the first ones; with `after` they are carried out and their answer is lost."""
         plan = (error or StorageUnavailable(f"{verb} is made to fail"), after)
-        self._plans.setdefault(verb, []).extend([plan] * times)
+        self._plans.setdefault(verb, []).extend([*[None] * skip, *[plan] * times])
 
     def __getattr__(self, verb: str) -> Any:
         real = getattr(self._storage, verb)
@@ -36,9 +38,10 @@ class Trouble:
             if self.down:
                 raise StorageUnavailable("down")
             plans = self._plans.get(verb)
-            if not plans:
+            plan = plans.pop(0) if plans else None
+            if plan is None:
                 return await real(*args, **options)
-            error, after = plans.pop(0)
+            error, after = plan
             if after:
                 await real(*args, **options)
             raise error

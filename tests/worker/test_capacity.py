@@ -88,6 +88,28 @@ async def test_one_slot_never_runs_dry(app: Penstock) -> None:
     assert crowd.order == [*range(50), *range(50)]
 
 
+async def test_a_freed_slot_is_filled_without_a_hint(app: Penstock, trouble: Trouble) -> None:
+    """While a sibling queue is idle and no hint comes, slots are refilled as they free; one slow job delays none."""
+    crowd, gate = Crowd(), asyncio.Event()
+
+    async def never(queues: list[str], timeout: float) -> bool:
+        await asyncio.Event().wait()
+        return False
+
+    async def slow(payload: int) -> None:
+        await gate.wait()
+
+    trouble.wait_work = never  # type: ignore[attr-defined]
+    app.listen("slow", slow, size=90)
+    app.listen("q", crowd, size=10)
+    app.listen("idle", crowd, size=10, priority=200)
+    await app.queue("slow").enqueue(1)
+    await app.queue("q").enqueue_many(range(50))
+    async with Worker(app):
+        await eventually(lambda: crowd.runs == 50 and not crowd.inside, within=30)
+        gate.set()
+
+
 async def test_a_higher_priority_goes_first(app: Penstock) -> None:
     """With one slot, the jobs of the more important queue are all run before the others."""
     crowd = Crowd()

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from penstock import Event, Penstock, State, StorageUnavailable, Worker
+from penstock import Event, Penstock, State, StorageError, StorageUnavailable, Worker
 from penstock.worker.host import Host
 from penstock.worker.trouble import Trouble as Reporter
 from tests.support import eventually
@@ -62,6 +62,23 @@ def test_every_loop_that_failed_must_go_well(reporter: Reporter, caplog: pytest.
     assert told(caplog) == ["away"]
     reporter.went_well("settle", answered=True)
     assert told(caplog) == ["away", "again"]
+
+
+def test_the_same_error_is_told_once(reporter: Reporter, caplog: pytest.LogCaptureFixture) -> None:
+    """An error that is no outage is told when it comes, when it changes, and when it comes back, not for each try."""
+
+    def count() -> int:
+        return len([record for record in caplog.records if record.levelno == logging.ERROR])
+
+    for times in range(1, 4):
+        reporter.failed("claim", StorageError("damaged"), times)
+    assert count() == 1
+    reporter.failed("settle", StorageError("damaged"), 1)
+    reporter.failed("claim", StorageError("worse"), 4)
+    assert count() == 3
+    reporter.went_well("claim", answered=True)
+    reporter.failed("claim", StorageError("worse"), 1)
+    assert count() == 4
 
 
 async def test_nothing_is_said_to_be_back_while_it_is_away(

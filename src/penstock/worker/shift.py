@@ -125,6 +125,9 @@ class Shift:
         """Stop claiming, let runs end until `hurry`, give the rest back, record everything, and leave."""
         self._claimer.stopping = True
         await self._claiming.stop()
+        for run in list(self._pool.live):
+            if run.timeout is None:  # it would not end by itself: others may go on with it now
+                self._pool.interrupt(run, Interruption.RELEASE)
         await first_of(self._pool.wait_empty(), self.hurry.wait())
         await self.release()
         for loop in (self._adapting, self._hearing, self._keeping, self._renewing, self._watching, self._settling):

@@ -24,6 +24,8 @@ class Trouble:
         self._worker = worker
         self._disconnected = False
         self._away: set[str] = set()
+        #: What was last told of each loop that fails otherwise.
+        self._told: dict[str, str] = {}
 
     def failed(self, loop: str, error: Exception, times: int) -> None:
         """A step of a loop failed; the loop goes on by itself."""
@@ -34,11 +36,16 @@ class Trouble:
                 self._host.tell("disconnected", error=JobError.from_exception(error), worker=self._worker)
             self._away.add(loop)
             return
+        text = f"{type(error).__name__}: {error}"
+        if self._told.get(loop) == text:
+            return
+        self._told[loop] = text
         log.error("%s: a step failed", loop, exc_info=error)
         self._host.tell("error", error=JobError.from_exception(error), worker=self._worker)
 
     def went_well(self, loop: str, answered: bool) -> None:
         """A step of a loop went well, with an answer of the storage or without."""
+        self._told.pop(loop, None)
         if not self._disconnected:
             return
         self._away.discard(loop)

@@ -1,0 +1,103 @@
+"""Any call of a worker may fail at any time, before or after it was carried out: no job is lost, no loop ends."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock import Job, JobStatus, Penstock, State, StorageError, StorageUnavailable, Worker
+from penstock.testing import Clock
+from tests.support import eventually
+from tests.worker.conftest import Trouble
+
+JOBS = 12
+LOOPS = {f"penstock {name}" for name in ("claim", "settle", "leases", "watch", "upkeep", "cancels")}
+
+#: What a storage may say, in the words of those that say it.
+ERRORS = (
+    StorageUnavailable("cannot take this now: LOADING Redis is loading the dataset in memory"),
+    StorageUnavailable("cannot take this now: READONLY You can't write against a read only replica."),
+    StorageUnavailable("cannot take this now: OOM command not allowed when used memory > 'maxmemory'."),
+    StorageUnavailable("cannot grow: the disk is full"),
+    StorageUnavailable("is locked by another process"),
+    StorageError("answered with an error: ERR something new"),
+    RuntimeError("a bug"),
+)
+
+#: The verbs that a worker calls by itself, at which of their calls they fail, and whether after the fact.
+CALLS = [
+    (verb, skip, after)
+    for verb, skips in {
+        "claim": (0, 1, 2), "settle": (0, 1, 2), "renew": (0, 1), "reap": (0, 1), "purge": (0,), "beat": (0, 1),
+        "time": (0,), "wait_work": (0, 1), "wait_cancel": (0,),
+    }.items()
+    for skip in skips
+    for after in (False, True)
+    if not (after and verb.startswith("wait"))
+]  # fmt: skip
+
+
+async def ends(app: Penstock) -> list[JobStatus]:
+    return list(await app.queue("q").find(State.COMPLETED))
+
+
+async def all_done(app: Penstock) -> bool:
+    return len(await ends(app)) == JOBS + 1
+
+
+def loops() -> set[str]:
+    return {task.get_name() for task in asyncio.all_tasks()} & LOOPS
+
+
+async def work_through(app: Penstock, trouble: Trouble, clock: Clock, verb: str, calls: int, lost: bool) -> None:
+    """Run jobs, a few at a time, until the verb was called often enough; then one more."""
+
+    @app.handler("q", concurrency=5, min_backoff=0.01)
+    async def handle(payload: int, job: Job) -> int:
+        if verb in ("renew", "beat", "wait_cancel") and job.attempt == 1 and payload == 0:
+            await eventually(lambda: trouble.calls[verb] >= calls, within=30)
+        return payload
+
+    async with Worker(app, lease=1.5), asyncio.timeout(50):
+        await app.queue("q").enqueue_many(range(JOBS))
+        await eventually(lambda: trouble.calls[verb] >= calls, within=30)
+        await app.queue("q").enqueue(JOBS)
+        while not await all_done(app):
+            if lost:  # claims whose answer was lost are nobody's: they run out, and are taken back
+                clock.advance(2)
+            await asyncio.sleep(0.05)
+        assert loops() == LOOPS
+
+
+@pytest.mark.parametrize(("verb", "skip", "after"), CALLS)
+@pytest.mark.timeout(60)
+async def test_no_failing_call_loses_a_job_or_ends_a_loop(
+    app: Penstock, trouble: Trouble, clock: Clock, verb: str, skip: int, after: bool
+) -> None:
+    """Two failures in a row at that call: every job completes, none is charged a retry, and all loops go on."""
+    heard: list[str] = []
+    app.on("completed")(lambda event: heard.append(event.id))
+    trouble.fail(verb, times=2, after=after, skip=skip)
+    lost = verb == "claim" and after
+    await work_through(app, trouble, clock, verb, skip + 3, lost)
+    statuses = await ends(app)
+    assert sorted(heard) == sorted(status.id for status in statuses)
+    assert {(s.retries, s.timeouts) for s in statuses} == {(0, 0)}
+    if not lost:
+        assert {(s.attempts, s.stalls) for s in statuses} == {(1, 0)}
+
+
+@pytest.mark.parametrize("verb", ["claim", "settle", "renew", "beat", "wait_work"])
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: str(error).split()[-1])
+async def test_whatever_a_storage_says_work_goes_on(
+    app: Penstock, trouble: Trouble, clock: Clock, verb: str, error: Exception
+) -> None:
+    """An outage under any name, an unknown error, even a bug: it is no job's fault, and told once for each change."""
+    told: list[str] = []
+    app.on("disconnected")(lambda event: told.append(event.name))
+    app.on("error")(lambda event: told.append(event.name))
+    trouble.fail(verb, times=2, error=error)
+    await work_through(app, trouble, clock, verb, 3, lost=False)
+    assert {(s.attempts, s.retries, s.stalls, s.timeouts) for s in await ends(app)} == {(1, 0, 0, 0)}
+    assert told == ["disconnected" if isinstance(error, StorageUnavailable) else "error"]
