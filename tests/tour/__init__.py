@@ -1,0 +1,1 @@
+"""A tour of Penstock: one idea per test, to be read from the first file to the last. docs/tour.md shows it."""
