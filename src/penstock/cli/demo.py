@@ -8,16 +8,17 @@ import secrets
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import click
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from penstock import Entry, Job, Penstock, PenstockError, PermanentError, Queue, Worker
+from penstock import Entry, Job, Penstock, PermanentError, Queue, Worker
+from penstock.cli.base import Command, Stop, debug_option
+from penstock.cli.hiding import hide, keep_secret
+from penstock.cli.output import Column, console, echo, is_terminal, table
 from penstock.storage import redact
 
 __all__ = ["demo"]
@@ -30,12 +31,6 @@ PER_GROUP = 20
 
 #: Of the failing kind, every job whose number modulo 3 is this one can never succeed.
 HOPELESS = 2
-
-
-class Unusable(click.ClickException):
-    """The storage cannot be used as asked: one line, exit code 2."""
-
-    exit_code = 2
 
 
 @dataclass
@@ -72,40 +67,46 @@ class Report:
         return [group for group, numbers in self.expected.items() if self.seen.order[group] != numbers]
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    examples="""
+        penstock demo
+        penstock demo --url redis://localhost:6379 --jobs 10000
+    """,
+)
 @click.option("--url", help="Where to keep the jobs, e.g. redis://localhost:6379.  [default: a temporary SQLite file]")
 @click.option("--jobs", type=click.IntRange(3, 1_000_000), default=600, show_default=True, help="How many, in all.")
+@debug_option
 def demo(url: str | None, jobs: int) -> None:
     """Enqueue jobs of three kinds, work them here, and show what happened.
 
     A third are plain; a third come in groups that must keep their order although one job of each
     fails at first; a third fail once or for good.
     """
-    console = Console(highlight=False, soft_wrap=not os.isatty(1))
     with place(url) as (where, shown):
-        console.print(f"storage: {shown}")
-        report = asyncio.run(run(where, jobs, console))
-    show(report, console)
+        echo(f"storage: {shown}")
+        report = asyncio.run(run(where, jobs))
+    show(report)
     if report.finished != jobs or report.out_of_order:
-        raise click.ClickException("the demo did not end as it must: see the table above")
+        raise Stop("the demo did not end as it must: see the table above")
 
 
 @contextmanager
 def place(url: str | None) -> Generator[tuple[str, str], None, None]:
     """Where the jobs are kept, and how to name that place without a password."""
     if url:
-        yield url, redact(url)
+        yield keep_secret(url), hide(redact(url))
         return
     with tempfile.TemporaryDirectory(prefix="penstock-demo-", ignore_cleanup_errors=True) as directory:
         path = os.path.join(directory, "penstock.db")
         yield f"sqlite:{path}", f"{path} (SQLite, removed at the end)"
 
 
-async def run(url: str, jobs: int, console: Console) -> Report:
+async def run(url: str, jobs: int) -> Report:
     """Enqueue everything, drain it, count, and leave nothing behind."""
     seen = Seen()
     entries = make_entries(jobs)
-    async with opened(url) as app:
+    async with Penstock(url, namespace="penstock-demo") as app:
         # Queues of its own, so that two demos on one server do not meet; one family, for a Cluster.
         home = f"demo/{secrets.token_hex(4)}"
         queues = {kind: app.queue(f"{home}/{kind}") for kind in KINDS}
@@ -116,7 +117,7 @@ async def run(url: str, jobs: int, console: Console) -> Report:
             for kind, queue in queues.items():
                 await queue.enqueue_many(entries[kind])
             enqueued = time.perf_counter()
-            watcher = asyncio.create_task(watch(queues, jobs, console))
+            watcher = asyncio.create_task(watch(queues, jobs))
             await Worker(app).drain(scheduled=True)
             worked = time.perf_counter()
             with suppress(TimeoutError):  # it ends by itself, unless a job is missing
@@ -128,19 +129,6 @@ async def run(url: str, jobs: int, console: Console) -> Report:
             for queue in queues.values():
                 await queue.delete()
     return Report(counts, enqueued - began, worked - enqueued, seen, expected_order(entries[GROUPED]))
-
-
-@asynccontextmanager
-async def opened(url: str) -> AsyncGenerator[Penstock, None]:
-    """The app on its storage; a storage that cannot be used is one clear line."""
-    try:
-        app = Penstock(url, namespace="penstock-demo")
-        await app.open()
-    except (PenstockError, ValueError, OSError, ImportError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise Unusable(f"cannot use this storage: {reason}") from error
-    async with app:
-        yield app
 
 
 def add_handlers(app: Penstock, home: str, seen: Seen) -> None:
@@ -200,38 +188,38 @@ def done(counts: dict[str, int]) -> int:
     return counts["completed"] + counts["failed"]
 
 
-async def watch(queues: dict[str, Queue], jobs: int, console: Console) -> None:
+async def watch(queues: dict[str, Queue], jobs: int) -> None:
     """Show how many jobs are finished until all are: a bar on a terminal, else a line a second."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console(), disable=not is_terminal()) as bar:
         task = bar.add_task("working", total=jobs)
         printed = time.monotonic()
         while True:
             finished = sum([done(await count(queue)) for queue in queues.values()])
             bar.update(task, completed=finished)
-            if not console.is_terminal and (finished == jobs or time.monotonic() - printed > 1):
+            if not is_terminal() and (finished == jobs or time.monotonic() - printed > 1):
                 printed = time.monotonic()
-                console.print(f"working: {finished} of {jobs} jobs finished")
+                echo(f"working: {finished} of {jobs} jobs finished")
             if finished == jobs:
                 return
             await asyncio.sleep(0.1)
 
 
-def show(report: Report, console: Console) -> None:
+def show(report: Report) -> None:
     """The table, and three lines below it."""
-    table = Table("queue", "kind")
-    for heading in ("jobs", "completed", "failed", "runs", "retries"):
-        table.add_column(heading, justify="right")
+    columns = [Column("queue"), Column("kind")]
+    columns += [Column(heading, True) for heading in ("jobs", "completed", "failed", "runs", "retries")]
     kinds = {PLAIN: "plain", GROUPED: "in groups", FAILING: "failing"}
+    rows: list[list[str]] = []
     for queue, counts in report.counts.items():
         numbers = (sum(counts.values()), counts["completed"], counts["failed"])
         seen = (report.seen.runs[queue], report.seen.retried[queue])
-        table.add_row(queue, kinds[queue], *(str(number) for number in numbers + seen))
-    console.print(table)
+        rows.append([queue, kinds[queue], *(f"{number:,}" for number in numbers + seen)])
+    table(columns, rows, "")
     if report.out_of_order:
-        console.print(f"group order: BROKEN in {', '.join(report.out_of_order)}")
+        echo(f"group order: BROKEN in {', '.join(report.out_of_order)}")
     else:
-        console.print(f"group order: exact in every group ({len(report.expected)}), retries included")
+        echo(f"group order: exact in every group ({len(report.expected)}), retries included")
     runs = sum(report.seen.runs.values())
-    console.print(f"enqueued in {report.enqueueing:.2f} s, worked in {report.working:.2f} s")
-    console.print(f"throughput: {runs / report.working:,.0f} runs a second, one process, handlers and backoff included")
+    echo(f"enqueued in {report.enqueueing:.2f} s, worked in {report.working:.2f} s")
+    echo(f"throughput: {runs / report.working:,.0f} runs a second, one process, handlers and backoff included")

@@ -8,11 +8,10 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 
 import click
-import msgspec
 
 from penstock import Event, JobStatus, Penstock, Progress, State
 from penstock.cli.base import Stop
-from penstock.cli.output import STYLES, Styled, clean, echo_json, is_terminal
+from penstock.cli.output import clean, count, echo_json, is_terminal
 from penstock.cli.values import shown_value
 from penstock.job import FINISHED
 
@@ -99,10 +98,10 @@ async def follow_job(app: Penstock, queue: str, id: str, *, forever: bool, as_js
 def say_status(status: JobStatus, as_json: bool) -> None:
     """The first line: how the job stands when somebody begins to listen."""
     if as_json:
-        echo_json({"name": "status", "state": status.state, "at": status.created_at, "attempts": status.attempts})
+        told = {"name": "status", "state": status.state, "at": status.created_at, "attempts": status.attempts}
+        echo_json(told, line=True)
         return
-    state = Styled(str(status.state), STYLES[status.state]).text
-    say(status.created_at, "enqueued", f"it is {state} now, {status.attempts} runs so far")
+    say(status.created_at, "enqueued", f"it is {status.state} now, {count(status.attempts, 'run')} so far")
 
 
 async def report_progress(app: Penstock, queue: str, id: str, as_json: bool) -> None:
@@ -113,7 +112,8 @@ async def report_progress(app: Penstock, queue: str, id: str, as_json: bool) -> 
         progress = None if status is None else status.progress
         if progress is not None and progress != last:
             if as_json:
-                echo_json({"name": "progress", **msgspec.to_builtins({"progress": progress})}, line=True)
+                told = {"name": "progress", "fraction": progress.fraction, "message": progress.message}
+                echo_json(told, line=True)
             else:
                 click.echo(f"{'':14}{'progress':<{WIDTH}}  {progress.fraction:.0%} {clean(progress.message)}".rstrip())
         last = progress

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from typing import Any
 
@@ -281,6 +282,8 @@ def logs(target: Target, queue: str, id: str, forever: bool, as_json: bool) -> N
         async with target.opened() as app:
             return await follow_job(app, queue, id, forever=forever, as_json=as_json)
 
-    ended = run(work())
+    ended = None
+    with contextlib.suppress(KeyboardInterrupt):
+        ended = run(work())
     if ended in (State.FAILED, State.CANCELLED):
         raise click.exceptions.Exit(1)

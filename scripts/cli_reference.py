@@ -1,0 +1,125 @@
+"""Write docs/reference/cli.md from the command line itself; `--check` only says whether it is up to date."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from penstock.cli import COMMANDS, main
+from penstock.cli.base import Teaching
+from penstock.cli.workers import ls
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "cli.md"
+
+TOP = """\
+# The command line
+
+<!-- This page is written by scripts/cli_reference.py from the commands themselves. -->
+
+`penstock` and `python -m penstock` are the same. `penstock COMMAND --help` says what this page says.
+
+**Where a command looks.** Commands that work on jobs find the storage in this order: `--url`; the app, given as
+`--app MODULE:APP`, in `PENSTOCK_APP`, or as `app` in `[tool.penstock]` of the nearest `pyproject.toml`; `PENSTOCK_URL`;
+`url` in `[tool.penstock]`; the file `penstock.db` here. With a URL the namespace is `--namespace`,
+`PENSTOCK_NAMESPACE`, `namespace` in `[tool.penstock]`, or `penstock`; an app has its own. A password belongs into
+`PENSTOCK_URL` rather than `--url`, which the machine's list of processes shows to everybody; no output shows it.
+
+```toml
+[tool.penstock]
+app = "jobs:app"
+```
+
+**What they print.** Tables and colours on a terminal, aligned text without them when piped, and with `--json` one JSON
+document (live commands: one in each line). `NO_COLOR` is honoured. Control characters in names are shown escaped.
+
+**Exit codes.** 0: done. 1: it could not be done, or the answer is no. 2: a mistake in the command, or an app that
+cannot be imported. An error is one line that says what to do; `--debug` adds the traceback.
+[`penstock doctor`](#penstock-doctor) has its own. What cannot be taken back asks first; `--yes` answers.
+"""
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Every command with its full name, in the order of the list."""
+    context = click.Context(main, info_name="penstock")
+    for name in COMMANDS:
+        command = main.get_command(context, name)
+        assert command is not None
+        yield f"penstock {name}", command
+        if name == "worker":
+            yield "penstock worker ls", ls
+        if isinstance(command, click.Group):
+            for sub in command.list_commands(context):
+                found = command.get_command(context, sub)
+                assert found is not None
+                yield f"penstock {name} {sub}", found
+
+
+def section(title: str, command: click.Command) -> Iterator[str]:
+    """One command: what it does, how it is called, its options, examples."""
+    yield f"\n## {title}\n"
+    yield f"{prose(command)}\n"
+    if isinstance(command, click.Group):
+        return
+    context = click.Context(command, info_name=title)
+    pieces = " ".join(command.collect_usage_pieces(context))
+    yield f"```text\n{title} {pieces}\n```\n"
+    options = [param for param in command.params if isinstance(param, click.Option)]
+    if options:
+        yield "| option | |\n|---|---|"
+        yield from map(row, options)
+        yield ""
+    if isinstance(command, Teaching) and command.examples:
+        yield "```sh\n" + "\n".join(command.examples) + "\n```"
+
+
+def prose(command: click.Command) -> str:
+    """The help of a command, each paragraph in one line."""
+    paragraphs = (command.help or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+def row(option: click.Option) -> str:
+    """One option; spelled here, so that another release of click does not change the page."""
+    kind = "" if option.is_flag else " " + (option.metavar or spelled(option.type))
+    text = " ".join((option.help or "").split())
+    if option.show_default:
+        text += (
+            f" [default: {option.default:g}]" if isinstance(option.default, float) else f" [default: {option.default}]"
+        )
+    return f"| `{', '.join(sorted(option.opts, key=len, reverse=True))}{kind}` | {text.replace('|', chr(92) + '|')} |"
+
+
+def spelled(kind: click.ParamType) -> str:
+    """What is to be given, in a word; a choice as its choices."""
+    if isinstance(kind, click.Choice):
+        return ", ".join(map(str, kind.choices))
+    if isinstance(kind, (click.types.IntParamType, click.types.FloatParamType)):
+        return "NUMBER"
+    return "FILE" if isinstance(kind, click.Path) else "TEXT"
+
+
+def page() -> str:
+    """The whole page."""
+    lines = [TOP]
+    for title, command in commands():
+        lines += section(title, command)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def write() -> int:
+    """Write the page, or with --check answer 1 if that would change it."""
+    text = page()
+    if "--check" in sys.argv[1:]:
+        same = PAGE.exists() and PAGE.read_text("utf-8") == text
+        print("docs/reference/cli.md is up to date" if same else "run: python scripts/cli_reference.py")
+        return 0 if same else 1
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(text, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(write())
