@@ -28,8 +28,10 @@ from penstock.storage.base import (
     Settled,
     Settlement,
     Stall,
+    Standing,
     Withdrawn,
 )
+from penstock.why import MAX_AHEAD
 
 #: How long the storage remembers that a token has settled a job it did not keep.
 GONE_MS = 60_000
@@ -641,6 +643,41 @@ class Model:
             if not self._newer(job):
                 return self._snapshot(name, job)
         return None
+
+    def why(self, name: str, id: str) -> Standing | None:
+        queue = self.all.get(name)
+        if queue:
+            self._promote(queue)
+        job = queue.jobs.get(id) if queue else None
+        if queue is None or job is None or (job.end and self._expired(job.end)):
+            return None
+        head = self._head(queue, job)
+        return self._standing(queue, job, None if head is None else self._standing(queue, head, None))
+
+    def _head(self, queue: Queue, job: Job) -> Job | None:
+        """The job of a group that must end before this one: it runs, is in backoff, or is before it in the lane."""
+        if job.group is None or job.state(self.now) is not State.QUEUED:
+            return None
+        mine = [j for j in queue.jobs.values() if j.group == job.group]
+        running = sorted((j for j in mine if j.run), key=lambda j: j.seq)
+        backoff = sorted((j for j in mine if j.waiting() and j.retried and not j.entered), key=lambda j: (j.due, j.seq))
+        first = (running + backoff + self._lane(queue, job.group))[0]
+        return None if first is job else first
+
+    def _standing(self, queue: Queue, job: Job, head: Standing | None) -> Standing:
+        state, newer = job.state(self.now), self._newer(job)
+        ahead: int | None = None
+        if state is State.QUEUED and not newer and head is None:
+            entry = ("job", job.id) if job.group is None else ("lane", job.group)
+            order = self._order(queue)
+            ahead = min(order.index(entry), MAX_AHEAD) if entry in order else None
+        return Standing(
+            id=job.id, state=state, at=self.now, run_at=job.due, group=job.group, paused=queue.paused,
+            worker=job.run.worker if job.run else job.end.worker if job.end else None,
+            lease=job.run.until if job.run else None, finished=job.end.at if job.end else None,
+            successor=job.run is not None and job.id in queue.blocked, ahead=ahead, head=head,
+            format=job.format if newer else None, known=self.format if newer else None,
+        )  # fmt: skip
 
     def counts(self, name: str) -> dict[State, int]:
         queue = self.all.get(name, Queue())

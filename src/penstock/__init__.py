@@ -35,6 +35,7 @@ from penstock.run import Failure, Job, Progress
 from penstock.sealed import Encrypted, Signed
 from penstock.serde import Serde
 from penstock.status import Cancelled, Enqueued, JobStatus, Page
+from penstock.why import Reason, Why
 from penstock.worker import Worker
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "PermanentError",
     "Progress",
     "Queue",
+    "Reason",
     "Reservation",
     "Retry",
     "RunInfo",
@@ -77,6 +79,7 @@ __all__ = [
     "Task",
     "Update",
     "VersionMismatch",
+    "Why",
     "Worker",
     "WorkerInfo",
     "__version__",

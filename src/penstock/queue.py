@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from penstock.clock import Moment, Span, span_ms
 from penstock.entry import Entry, OnConflict, job_from, plain_job
-from penstock.errors import CallTimeout, DuplicateJob, JobCancelled, JobError, JobFailed, JobNotFound, NotFinished
-from penstock.events import Listeners
-from penstock.holding import Holding
+from penstock.errors import CallTimeout, DuplicateJob, JobNotFound
 from penstock.job import FINISHED, NewJob, Snapshot, State, check_name, new_ids, new_token
-from penstock.policy import HandlerOptions
-from penstock.presets import Preset
+from penstock.looking import Looking, QueueHost
 from penstock.reservation import Reservation
-from penstock.serde import Codec, decode, encode
-from penstock.status import Cancelled, Enqueued, JobStatus, Page, status_of
-from penstock.storage.base import CANCEL_MODES, MAX_BATCH, CancelMode, Put, PutStatus, Storage
-from penstock.waiting import Waiting
+from penstock.serde import decode, encode
+from penstock.status import Cancelled, Enqueued
+from penstock.storage.base import CANCEL_MODES, MAX_BATCH, CancelMode, Put, PutStatus
 
 __all__ = ["Queue", "QueueHost"]
 
@@ -34,45 +30,8 @@ QUEUED = PutStatus.QUEUED
 CANCELLABLE = (State.BLOCKED, State.QUEUED, State.RETRYING, State.SCHEDULED, State.RUNNING)
 
 
-class QueueHost(Protocol):
-    """What a queue needs of its app."""
-
-    @property
-    def max_payload(self) -> int: ...
-
-    @property
-    def lease(self) -> float: ...
-
-    @property
-    def defaults(self) -> Preset: ...
-
-    @property
-    def waiting(self) -> Waiting: ...
-
-    @property
-    def holding(self) -> Holding: ...
-
-    @property
-    def listeners(self) -> Listeners: ...
-
-    def codec(self, queue: str) -> Codec: ...
-
-    def options(self, queue: str) -> HandlerOptions: ...
-
-    async def opened(self) -> Storage: ...
-
-    def tell(self, name: str, *, queue: str, id: str = "") -> None: ...
-
-
-class Queue:
+class Queue(Looking):
     """A named line of jobs, as a producer sees it. Get one from `app.queue(name)`."""
-
-    def __init__(self, host: QueueHost, name: str) -> None:
-        self._host = host
-        self.name = check_name(name, "queue")
-
-    def __repr__(self) -> str:
-        return f"<Queue {self.name!r}>"
 
     # asking ---------------------------------------------------------------------------------------
 
@@ -179,41 +138,6 @@ class Queue:
         lease_ms = span_ms(self._host.lease if lease is None else lease, "lease", zero=False)
         return await self._host.holding.reserve(self.name, limit, seconds, lease_ms)
 
-    # looking --------------------------------------------------------------------------------------
-
-    async def status(self, id: str) -> JobStatus | None:
-        """How a job stands, or None when there is none with this id."""
-        snapshot = await self._get(id)
-        return None if snapshot is None else self._status(snapshot)
-
-    async def result(self, id: str, default: Any = UNSET) -> Any:
-        """The value that a job returned. A given `default` stands in for every reason to have none."""
-        snapshot = await self._get(id)
-        if default is not UNSET and (snapshot is None or snapshot.state is not State.COMPLETED):
-            return default
-        if snapshot is None:
-            raise JobNotFound(f"there is no job {id!r} in queue {self.name!r}")
-        return self._result(snapshot)
-
-    async def counts(self) -> dict[State, int]:
-        """How many jobs are in each of the eight states."""
-        return await (await self._host.opened()).counts(self.name)
-
-    async def find(self, state: State | str | None = None, after: str | None = None, limit: int = 100) -> Page:
-        """A page of jobs, of one state or of all, in queue order; `after` is the cursor of the page before."""
-        wanted = None if state is None else _state(state)
-        if isinstance(limit, bool) or not isinstance(limit, int):
-            raise TypeError(f"limit must be an int, not {type(limit).__name__}")
-        if not 1 <= limit <= MAX_BATCH:
-            raise ValueError(f"limit must be between 1 and {MAX_BATCH}, not {limit}")
-        page = await (await self._host.opened()).find(self.name, wanted, after, limit)
-        return Page(map(self._status, page.jobs), page.cursor)
-
-    async def peek(self) -> JobStatus | None:
-        """The job that would be run next, or None."""
-        snapshot = await (await self._host.opened()).peek(self.name)
-        return None if snapshot is None else self._status(snapshot)
-
     # changing -------------------------------------------------------------------------------------
 
     async def cancel(self, id: str, running: CancelMode | None = None) -> Cancelled:
@@ -241,8 +165,8 @@ class Queue:
             while True:
                 page = await (await self._host.opened()).find(self.name, state, cursor, CHUNK)
                 if state is State.BLOCKED:
-                    others.update(job.id for job in page.jobs if job.payload != data)
-                ids = [job.id for job in page.jobs if job.payload == data and job.id not in others]
+                    others.update(job.id for job in page.jobs if not _matches(job, data))
+                ids = [job.id for job in page.jobs if _matches(job, data) and job.id not in others]
                 cancelled += [each.id for each in await self._cancel(ids, running) if each or each.requested]
                 cursor = page.cursor
                 if cursor is None:
@@ -353,24 +277,9 @@ class Queue:
             )
         return self._result(snapshot)
 
-    async def _get(self, id: str) -> Snapshot | None:
-        check_name(id, "id")
-        return (await (await self._host.opened()).get(self.name, [id]))[0]
 
-    def _status(self, snapshot: Snapshot) -> JobStatus:
-        return status_of(snapshot, self._host.codec(self.name))
-
-    def _result(self, snapshot: Snapshot) -> Any:
-        """The result of a job that completed; for every other state the exception that says so."""
-        about = f"job {snapshot.id!r} in queue {self.name!r}"
-        if snapshot.state not in FINISHED:
-            raise NotFinished(f"{about} is {snapshot.state}")
-        if snapshot.state is State.CANCELLED:
-            raise JobCancelled(f"{about} was cancelled")
-        if snapshot.state is State.FAILED:
-            error = JobError.decode(snapshot.error or b"")
-            raise JobFailed(f"{about} failed: {error.type}: {error.message}", error)
-        return decode(self._host.codec(self.name).result, snapshot.result or b"")
+def _matches(job: Snapshot, data: bytes) -> bool:
+    return job.payload == data and job.format is None
 
 
 def _entry(item: Any) -> Entry:
@@ -379,13 +288,6 @@ def _entry(item: Any) -> Entry:
 
 def _seconds(timeout: Span | None) -> float | None:
     return None if timeout is None else span_ms(timeout, "timeout") / 1000
-
-
-def _state(value: State | str) -> State:
-    try:
-        return State(value)
-    except ValueError:
-        raise ValueError(f"state must be one of {', '.join(State)}, not {value!r}") from None
 
 
 async def _chunks(entries: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[list[Any]]:

@@ -64,7 +64,11 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How a job stood when it was asked about. A payload that cannot be decoded is shown as its bytes."""
+    """How a job stood when it was asked about. A payload that cannot be decoded is shown as its bytes.
+
+    `format` is None but for a job written by newer software, in a format that is not known here: its
+    payload and headers are not shown.
+    """
 
     id: str
     queue: str
@@ -83,6 +87,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     result: Any
     error: JobError | None
     headers: dict[str, str]
+    format: int | None = None
 
 
 class Page(list[JobStatus]):
@@ -99,7 +104,7 @@ def status_of(snapshot: Snapshot, codec: Codec) -> JobStatus:
         id=snapshot.id,
         queue=snapshot.queue,
         state=snapshot.state,
-        payload=_shown(codec.payload, snapshot.payload),
+        payload=None if snapshot.format is not None else _shown(codec.payload, snapshot.payload),
         group=snapshot.group,
         priority=snapshot.priority,
         created_at=as_datetime(snapshot.created),
@@ -113,6 +118,7 @@ def status_of(snapshot: Snapshot, codec: Codec) -> JobStatus:
         result=None if snapshot.result is None else _shown(codec.result, snapshot.result),
         error=None if snapshot.error is None else JobError.decode(snapshot.error),
         headers=decode_headers(snapshot.headers),
+        format=snapshot.format,
     )
 
 

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from msgspec.structs import replace
 
 from penstock.job import FINISHED, NewJob, Snapshot, State, Update
 from penstock.storage.base import (
@@ -32,6 +33,7 @@ from penstock.storage.base import (
     Retried,
     Settlement,
     Stall,
+    Standing,
     Storage,
 )
 from tests.model import Model
@@ -133,6 +135,7 @@ class Walk(RuleBasedStateMachine):
         self.settled: list[Settlement] = []
         self.made = 0
         self.looks = True
+        self.asked = 0
 
     def teardown(self) -> None:
         try:
@@ -146,6 +149,10 @@ class Walk(RuleBasedStateMachine):
     def known(self, settlement: Settlement) -> bool:
         """Whether this software can have run that job."""
         return True
+
+    def told(self, standing: Standing | None) -> Standing | None:
+        """A standing but for its lease, which a storage may keep for several runs together."""
+        return standing and replace(standing, lease=None, head=self.told(standing.head))
 
     # calls ---------------------------------------------------------------------------------------
 
@@ -331,6 +338,10 @@ class Walk(RuleBasedStateMachine):
             assert first == seen.peek(queue), f"peek({queue!r}): got {first}, want {seen.peek(queue)}"
             known = await self.storage.get(queue, IDS)
             assert known == seen.get(queue, IDS)
+            self.asked += 1
+            id = IDS[self.asked % len(IDS)]
+            told, standing = self.told(await self.storage.why(queue, id)), self.told(seen.why(queue, id))
+            assert told == standing, f"why({queue!r}, {id!r}): got {told}, want {standing}"
             check_invariants(found, counted)
 
 
@@ -357,6 +368,11 @@ class WalkWithFormats(Walk):
         queue = self.model.all.get(settlement.queue)
         job = queue.jobs.get(settlement.id) if queue else None
         return job is None or job.format <= self.model.format
+
+    def told(self, standing: Standing | None) -> Standing | None:
+        """Whether somebody has passed over what stands before it makes a difference to its place."""
+        told = super().told(standing)
+        return told and replace(told, ahead=None)
 
 
 def arranged(found: list[Snapshot]) -> list[Snapshot]:

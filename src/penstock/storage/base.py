@@ -16,6 +16,7 @@ import msgspec
 
 from penstock.ends import Cancel, Complete, Ended, Fail, Release, Retried, Stall
 from penstock.job import Claim, NewJob, Snapshot, State
+from penstock.why import Standing
 
 __all__ = [
     "Cancel",
@@ -37,6 +38,7 @@ __all__ = [
     "Settled",
     "Settlement",
     "Stall",
+    "Standing",
     "Storage",
     "Withdrawn",
     "WorkerRecord",
@@ -258,6 +260,10 @@ class Storage(Protocol):
 
     async def peek(self, queue: str) -> Snapshot | None:
         """The job that a claim would give next."""
+        ...
+
+    async def why(self, queue: str, id: str) -> Standing | None:
+        """Where a job stands and what stands before it, read at once; None when there is no such job."""
         ...
 
     async def counts(self, queue: str) -> dict[State, int]:

@@ -15,6 +15,7 @@ from penstock.status import Cancelled, Enqueued, JobStatus, Page
 from penstock.storage.base import CancelMode
 from penstock.sync.reservation import Reservation
 from penstock.sync.ways import Ways
+from penstock.why import Why
 
 __all__ = ["Queue"]
 
@@ -140,6 +141,13 @@ class Queue:
     def find(self, state: State | str | None = None, after: str | None = None, limit: int = 100) -> Page:
         """A page of jobs, of one state or of all, in queue order; `after` is the cursor of the page before."""
         return self._now(self._queue().find(state, after, limit))
+
+    def why(self, id: str) -> Why | None:
+        """The one reason why a job is not running, or None when there is none with this id.
+
+        `str()` of it is a sentence. Of several reasons it is the one to remove first: see `Reason`.
+        """
+        return self._now(self._queue().why(id))
 
     def peek(self) -> JobStatus | None:
         """The job that would be run next, or None."""

@@ -26,6 +26,7 @@ from penstock.storage.base import (
     Request,
     Settled,
     Settlement,
+    Standing,
     Withdrawn,
     WorkerRecord,
 )
@@ -43,12 +44,14 @@ from penstock.storage.redis.records import (
     pack,
     read_claims,
     read_snapshot,
+    read_standing,
     read_worker,
     spell_jobs,
     spell_note,
     spell_settlements,
 )
 from penstock.storage.redis.scripts import script
+from penstock.why import MAX_AHEAD
 
 __all__ = ["RedisStorage"]
 
@@ -298,6 +301,14 @@ class RedisStorage(Inspection):
             again, id = await self._run("peek", queue)
             if not again:
                 return (await self.get(queue, [id.decode()]))[0] if id else None
+
+    async def why(self, queue: str, id: str) -> Standing | None:
+        while (answer := await self._run("why", queue, id, MAX_AHEAD))[0]:
+            pass  # so many have fallen due that another call must go on first
+        _, now, since, job, first = answer
+        paused = None if since is None else int(since)
+        head = first and read_standing(queue, int(now), paused, first, None, self.format)
+        return job and read_standing(queue, int(now), paused, job, head, self.format)
 
     async def counts(self, queue: str) -> dict[State, int]:
         numbers = await self._run("counts", queue)

@@ -28,6 +28,7 @@ QUEUE_KEYS: dict[str, str] = {
     "turns": "hash group -> its member of ready, or of parked",
     "holds": "hash group -> how many of its jobs run or wait for a retry",
     "parked": "sorted set, by bytes: format + member of ready, of what only newer software can run",
+    "backoffs": "sorted set, by bytes: group + NUL NUL, due + sequence + id of jobs with a group in backoff",
     "leases": "sorted set token -> deadline; token~ for runs that their holder did not name",
     "batches": "hash b + token -> ids, n + token -> how many still run, w + token -> worker",
     "completed": "sorted set, by bytes: expiry + number + id",

@@ -22,6 +22,7 @@ from penstock.storage.base import (
     Retried,
     Settlement,
     Stall,
+    Standing,
     WorkerRecord,
 )
 
@@ -33,6 +34,7 @@ __all__ = [
     "read_claims",
     "read_note",
     "read_snapshot",
+    "read_standing",
     "read_worker",
     "spell_job",
     "spell_jobs",
@@ -252,6 +254,22 @@ def read_snapshot(
         created=head[9] << 32 | head[10], run_at=head[7] << 32 | head[8], attempts=head[11] + (counted & 1),
         retries=head[12], stalls=head[13] + (counted >> 2 & 1), timeouts=head[14] + (counted >> 1 & 1),
         format=head[0] if head[0] > format else None, **known,
+    )  # fmt: skip
+
+
+def read_standing(
+    queue: str, now: int, paused: int | None, job: Any, head: Standing | None, format: int
+) -> Standing | None:
+    """Where a job stands, as `why.lua` tells it; None when it has been kept for long enough."""
+    id, record, run, worker, end, state, lease, successor, ahead = job
+    found = read_snapshot(queue, id.decode(), now, record, run, worker, end, state, format)
+    if found is None:
+        return None
+    return Standing(
+        id=found.id, state=found.state, at=now, run_at=found.run_at, worker=found.worker, group=found.group,
+        lease=None if lease is None else int(float(lease)), finished=found.finished, successor=bool(successor),
+        paused=paused, format=found.format, known=None if found.format is None else format,
+        ahead=None if head else ahead, head=head,
     )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from penstock.storage.base import (
     Request,
     Settled,
     Settlement,
+    Standing,
     Withdrawn,
     WorkerRecord,
 )
@@ -42,6 +43,7 @@ from penstock.storage.sqlite import (
     renew,
     revive,
     settle,
+    why,
 )
 from penstock.storage.sqlite.core import Engine, Synchronous
 from penstock.storage.sqlite.tx import Tx
@@ -207,6 +209,14 @@ class SqliteStorage:
     async def peek(self, queue: str) -> Snapshot | None:
         """The job that a claim would give next."""
         return await self._read(lambda tx: reads.peek(tx, queue))
+
+    async def why(self, queue: str, id: str) -> Standing | None:
+        """Where a job stands and what stands before it, read at once; None when there is no such job."""
+        again = True
+        standing: Standing | None = None
+        while again:
+            again, standing = await self._read(lambda tx: why.why(tx, queue, id))
+        return standing
 
     async def counts(self, queue: str) -> dict[State, int]:
         """How many jobs are in each state."""

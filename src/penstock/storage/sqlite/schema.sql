@@ -69,6 +69,8 @@ CREATE INDEX jobs_parked ON jobs (queue, format, rank, time, seq, place) WHERE p
 CREATE INDEX jobs_lane ON jobs (queue, grp, time, seq, place) WHERE place = 2;
 -- Jobs whose time is still to come, or has come unseen; fresh ones apart from retried ones.
 CREATE INDEX jobs_later ON jobs (queue, retried, due, seq, place) WHERE place = 0;
+-- Jobs of a group that wait for their next try, and hold it.
+CREATE INDEX jobs_backoff ON jobs (queue, grp, due, seq, place) WHERE retried = 1 AND grp IS NOT NULL;
 -- Runs by the end of their lease.
 CREATE INDEX jobs_running ON jobs (queue, until, place) WHERE place = 3;
 -- Blocked successors by acceptance.

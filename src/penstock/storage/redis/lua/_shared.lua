@@ -146,6 +146,7 @@ local function lane_head(q, group, limit)
   return call('ZRANGEBYLEX', q.lanes, '[' .. prefix, '(' .. prefix .. '\255', 'LIMIT', 0, limit), #prefix + 13
 end
 local function due_member(j, id) return pack('>I6I6', j.due, j.seq) .. id end
+local function backoff_member(j, id) return lane_prefix(j.group) .. due_member(j, id) end
 
 -- What only newer software can run is parked: its member of ready, behind its format, so that no claim
 -- meets it again. A lane is parked by its head. `parked` in meta is the lowest format there is.
@@ -213,6 +214,18 @@ local function hold(q, group, by)
   if group and call('HINCRBY', q.holds, group, by) <= 0 then call('HDEL', q.holds, group) end
 end
 
+-- A job that waits for its next try holds its group, and can be found by it.
+local function begin_backoff(q, id, j)
+  if not j.group then return end
+  hold(q, j.group, 1)
+  call('ZADD', q.backoffs, 0, backoff_member(j, id))
+end
+local function end_backoff(q, id, j)
+  if not j.group then return end
+  hold(q, j.group, -1)
+  call('ZREM', q.backoffs, backoff_member(j, id))
+end
+
 -- A job is queued when its time has come, and stays so if the clock is set back.
 local function waiting_state(q, id, j)
   if j.due > now then
@@ -226,7 +239,7 @@ end
 local function enter(q, id, j)
   if j.due > now then
     call('ZADD', j.retried and q.retrying or q.scheduled, 0, due_member(j, id))
-    if j.retried then hold(q, j.group, 1) end
+    if j.retried then begin_backoff(q, id, j) end
     later(q, j.due)
   elseif j.group then
     call('ZADD', q.lanes, 0, lane_member(j, id))
@@ -240,7 +253,7 @@ end
 local function leave(q, id, j)
   if call('ZREM', q.scheduled, due_member(j, id)) == 1 then return end
   if call('ZREM', q.retrying, due_member(j, id)) == 1 then
-    hold(q, j.group, -1)
+    end_backoff(q, id, j)
   elseif j.group then
     call('ZREM', q.lanes, lane_member(j, id))
   else
@@ -258,7 +271,7 @@ local function promote_from(q, line, retried)
     local id = sub(member, 13)
     local j = parse(call('HGET', q.jobs, id))
     if j then
-      if retried then hold(q, j.group, -1) end
+      if retried then end_backoff(q, id, j) end
       enter(q, id, j)
       regroup(q, j.group, rank(0, j.due, j.seq))
     else -- damaged or missing: a claim sets it aside

@@ -1,5 +1,5 @@
 -- purge: finished with its TTL over -> gone; a queue that holds nothing more leaves no key behind
--- keys: jobs ends blocked completed failed cancelled gone turns holds parked meta wake waits leases batches
+-- keys: jobs ends blocked completed failed cancelled gone turns holds parked backoffs meta wake waits leases batches
 -- args: limit
 -- gives: how many records, memories of settlements included
 -- include: shared
@@ -24,7 +24,7 @@ if #memories > 0 then
   count = count + #memories
 end
 if call('EXISTS', q.jobs, q.blocked, q.gone) == 0 and call('HEXISTS', q.meta, 'paused') == 0 then
-  call('DEL', q.meta, q.turns, q.holds, q.parked, q.wake, q.waits, q.leases, q.batches)
+  call('DEL', q.meta, q.turns, q.holds, q.parked, q.backoffs, q.wake, q.waits, q.leases, q.batches)
   call('SREM', KEYS[2], q.name)
 end
 return count

@@ -1,5 +1,5 @@
 -- put: nothing -> queued / scheduled / blocked, or updated, or the existing state
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked completed failed cancelled meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs completed failed cancelled meta waits wake
 -- args: 'fresh' or 'named', then id, payload, ...: jobs that have nothing else; ids just made up, or all different
 --       'any', entries (msgpack: a list of asked-for jobs, see read_entry), blobs...
 -- gives: {1 when the queue is new, 1 (all queued) or a list of 1 (queued) or {status, state, result?}}

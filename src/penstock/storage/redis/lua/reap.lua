@@ -1,5 +1,5 @@
 -- reap: running with its lease over -> queued at its place with stalls + 1, or cancelled if asked to
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked leases batches completed failed cancelled gone meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs leases batches completed failed cancelled gone meta waits wake
 -- args: limit
 -- gives: {id, state, worker, attempt, ...}
 -- include: shared moves

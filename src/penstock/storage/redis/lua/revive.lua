@@ -1,5 +1,5 @@
 -- revive: failed or cancelled -> queued at the end of the line, all counts zero
--- keys: jobs ends ready scheduled retrying lanes turns holds parked completed failed cancelled meta wake
+-- keys: jobs ends ready scheduled retrying lanes turns holds parked backoffs completed failed cancelled meta wake
 -- args: ids...
 -- gives: a list of 1 (revived) or 0
 -- include: shared moves

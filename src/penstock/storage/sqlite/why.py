@@ -1,0 +1,75 @@
+"""why: where a job stands, and what stands before it."""
+
+from __future__ import annotations
+
+from penstock.job import State
+from penstock.storage.sqlite.reads import promote_all
+from penstock.storage.sqlite.records import LANE, RUNNING, Job, snapshot
+from penstock.storage.sqlite.tx import Queue, Tx
+from penstock.why import MAX_AHEAD, Standing
+
+__all__ = ["why"]
+
+_LAST = 1 << 62
+
+
+def why(tx: Tx, name: str, id: str) -> tuple[bool, Standing | None]:
+    """The standing of a job; True with it when so many fell due unseen that another transaction must go on first."""
+    queue = tx.queue(name)
+    if queue is None:
+        return False, None
+    if promote_all(tx, queue):
+        return True, None
+    job = tx.job(queue, id)
+    if job is None or job.forgotten(tx.now):
+        return False, None
+    return False, _standing(tx, queue, job, _head(tx, queue, job))
+
+
+def _standing(tx: Tx, queue: Queue, job: Job, head: Job | None) -> Standing:
+    found = snapshot(queue.name, job, tx.now, tx.format)
+    running = job.place == RUNNING
+    known = found.format is None
+    return Standing(
+        id=job.id,
+        state=found.state,
+        at=tx.now,
+        run_at=found.run_at,
+        worker=found.worker,
+        lease=job.until if running else None,
+        finished=found.finished,
+        successor=running and tx.job(queue, job.id, twin=1) is not None,
+        group=job.grp,
+        paused=queue.paused,
+        format=found.format,
+        known=None if known else tx.format,
+        ahead=_ahead(tx, queue, job) if known and head is None and found.state is State.QUEUED else None,
+        head=None if head is None else _standing(tx, queue, head, None),
+    )
+
+
+def _head(tx: Tx, queue: Queue, job: Job) -> Job | None:
+    """The job of a group that must end before this one: it runs, waits for its next try, or is before it."""
+    if job.grp is None or job.place != LANE:
+        return None
+    row = (
+        tx.one("why_running", queue.k, job.grp)
+        or tx.one("why_backoff", queue.k, job.grp)
+        or tx.one("why_lane", queue.k, job.grp)
+    )
+    return None if row is None or row[0] == job.n else Job(*row)
+
+
+def _ahead(tx: Tx, queue: Queue, job: Job) -> int | None:
+    """How many jobs and groups are before it in the order; it is the head of its lane, if it is in one."""
+    rank, time, seq = job.rank, job.time, job.seq
+    if job.grp is not None:
+        turn = tx.one("why_turn", queue.k, job.grp)
+        if turn is None:
+            return None
+        rank, (time, seq) = 0, turn
+    count = tx.one("why_jobs", queue.k, rank, time, seq, MAX_AHEAD)[0]
+    if rank >= 0:
+        before = (time, seq) if rank == 0 else (_LAST, _LAST)
+        count += tx.one("why_turns", queue.k, *before, MAX_AHEAD)[0]
+    return min(count, MAX_AHEAD)
