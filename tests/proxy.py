@@ -332,7 +332,7 @@ class _Link:
         while data := await reader.read(_CHUNK):
             await self.proxy.lag()
             for reply in frames.feed(data):
-                if reply[0] != _PUSH:  # a word that nobody asked for
+                if reply[0] != _PUSH or _name(reply) in _SUBSCRIBES:  # others are words that nobody asked for
                     self._answered += 1
                 if self._waiting and self._waiting[0][0] == self._answered and not self.silent:
                     _, fault = self._waiting.popleft()
@@ -397,4 +397,4 @@ def _end_of(buffer: bytearray, at: int) -> int | None:
 
 def _name(command: bytes) -> bytes:
     parts = command.split(b"\r\n", 3)
-    return (parts[2] if command[:1] == b"*" and len(parts) > 2 else parts[0]).upper()
+    return (parts[2] if command[:1] in (b"*", b">") and len(parts) > 2 else parts[0]).upper()

@@ -118,6 +118,19 @@ def test_a_silent_connection_can_be_cut(proxy: Proxy, server: Server) -> None:
         pass
 
 
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_a_lost_subscription(proxy: Proxy, server: Server, protocol: int) -> None:
+    """The confirmation of a subscription can be lost like any reply, in both versions of the protocol."""
+    lost = proxy.lose_reply("SUBSCRIBE")
+    with redis.Redis(port=proxy.port, protocol=protocol, retry=Retry(NoBackoff(), 0)) as client:
+        pubsub = client.pubsub()
+        pubsub.subscribe("channel")
+        with pytest.raises(redis.ConnectionError):
+            pubsub.get_message(timeout=30)
+        pubsub.close()
+    assert lost.happened
+
+
 def test_a_reply_can_be_late(proxy: Proxy, client: redis.Redis) -> None:
     """A held reply arrives when it is released."""
     held = proxy.hold_reply("INCR")

@@ -71,7 +71,7 @@ async def test_a_lost_claim_runs_elsewhere(stage: Stage, proxy: Proxy) -> None:
     await stage.enqueue("quick", "a")
     lost = proxy.lose_reply(sha("claim"))
     deaf = behind(proxy, stage, "--queues", "quick")
-    await until(lambda: lost.happened)
+    await until(lambda: lost.happened, 30)
     proxy.refuse()
     proxy.cut()
     assert (await stage.status("quick", "a")).state == "running"
@@ -133,7 +133,7 @@ def waits(server: Server) -> bool:
 async def test_work_goes_on_while_the_server_cuts_and_forgets(stage: Stage, server: Server, fault: str) -> None:
     """With connections killed or scripts forgotten all the time, every job completes and each outcome is one."""
     queue, count = stage.app.queue("quick"), 300
-    worker = stage.worker("--queues", "quick", processes=2, lease=1)
+    worker = stage.worker("--queues", "quick", processes=2, lease=2 if fault == "client kill" else 30)
     await worker.working(2)
     completed = 0
     with server.client() as client:
