@@ -46,7 +46,12 @@ _UNAVAILABLE = (
 )  # fmt: skip
 
 #: Words at the start of an error reply that mean "not now" rather than "wrong".
-_NOT_NOW = ("LOADING", "READONLY", "OOM", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF", "BUSY")
+_NOT_NOW = (
+    "LOADING", "READONLY", "OOM", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF", "BUSY", "UNBLOCKED",
+)  # fmt: skip
+
+#: The same, where redis-py has taken the word away.
+_REFUSALS = (BusyLoadingError, ReadOnlyError, OutOfMemoryError, MasterDownError, TryAgainError)
 
 #: A Cluster's client that finds no node says so in an exception that may mean anything.
 _UNREACHED = "cannot be connected"
@@ -258,7 +263,8 @@ class Connection:
         if isinstance(error, AuthenticationError | NoPermissionError):
             return StorageError(f"{self.where} refused the credentials: {error}")
         text = f"{type(error).__name__}: {error}"
-        if isinstance(error, ResponseError) and str(error).startswith(_NOT_NOW):
+        refused = isinstance(error, ResponseError) and str(error).startswith(_NOT_NOW)
+        if refused or isinstance(error, _REFUSALS):
             return StorageUnavailable(f"{self.where} cannot take this now: {error}")
         if isinstance(error, _UNAVAILABLE) or (isinstance(error, RedisClusterException) and _UNREACHED in str(error)):
             return StorageUnavailable(f"cannot reach {self.where}: {text}")

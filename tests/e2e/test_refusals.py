@@ -1,0 +1,87 @@
+"""Storages that are there but cannot take anything now: it is sat out, told once, and no job is charged."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.e2e.conftest import Stage, until
+from tests.servers import Server, redis_program
+
+Refusal = tuple[Callable[[Any], object], Callable[[Any], object], str]
+
+REFUSALS: dict[str, Refusal] = {
+    "OOM": (
+        lambda c: c.config_set("maxmemory", 1),
+        lambda c: c.config_set("maxmemory", 0),
+        "used memory > 'maxmemory'",
+    ),
+    "READONLY": (lambda c: c.replicaof("127.0.0.1", 1), lambda c: c.replicaof("NO", "ONE"), "read only replica"),
+}
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A Redis of the test's own, because it is going to refuse."""
+    server = Server(redis_program()).start()
+    yield server
+    server.remove()
+
+
+async def sat_out(stage: Stage, refuse: Callable[[], object], accept: Callable[[], object], words: str) -> None:
+    """A job ends while nothing can be recorded; its outcome waits, and another job comes after. `words` is what is told."""
+    worker = stage.worker(lease=60)
+    await worker.working()
+    await stage.enqueue("slow", "a", {"seconds": 1})
+    await stage.line("begin", "a", 1)
+    refuse()
+    try:
+        await stage.line("end", "a", 1, seconds=20)
+        await until(lambda: not words or words in worker.said, seconds=40)
+    finally:
+        accept()
+    status = await stage.state("slow", "a", "completed", seconds=30)
+    assert (status.attempts, status.retries, status.stalls, status.timeouts) == (1, 0, 0, 0)
+    await until(lambda: not words or "the storage can be reached again" in worker.said, seconds=30)
+    await stage.enqueue("quick", "b")
+    await stage.state("quick", "b", "completed", seconds=30)
+    assert worker.process.poll() is None
+    assert "Traceback" not in worker.said
+    # The parent and its child may each tell it, and tell it again after the other was back.
+    assert worker.said.count("the storage cannot be reached") <= 4
+
+
+class TestRedis:
+    """A Redis without memory, and one that became a replica."""
+
+    @pytest.fixture
+    def url(self, server: Server) -> str:
+        return f"redis://{server.address}/0"
+
+    @pytest.mark.parametrize("name", REFUSALS)
+    async def test_a_redis_that_refuses_is_sat_out(self, stage: Stage, name: str) -> None:
+        """The outcome of a run waits until the server takes it, and is recorded once."""
+        refuse, accept, words = REFUSALS[name]
+        with redis.Redis.from_url(stage.url) as client:
+            await sat_out(stage, lambda: refuse(client), lambda: accept(client), words)
+
+
+class TestSqlite:
+    """A file that somebody else has locked."""
+
+    @pytest.fixture
+    def url(self, tmp_path: Path) -> str:
+        return f"sqlite:{tmp_path / 'jobs.db'}"
+
+    async def test_a_locked_file_is_sat_out(self, stage: Stage) -> None:
+        """The outcome of a run waits until the file can be written again; that is no trouble worth telling at first."""
+        other = sqlite3.connect(stage.url.removeprefix("sqlite:"), isolation_level=None)
+        try:
+            await sat_out(stage, lambda: other.execute("BEGIN IMMEDIATE"), lambda: other.execute("ROLLBACK"), "")
+        finally:
+            other.close()
