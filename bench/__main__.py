@@ -6,17 +6,14 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import fcntl
-import os
 import sys
-import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 
 from bench import call, cycle, drain, enqueue, flat, herd, idle, memory, pickup, residue
 from bench.cases import Case, repeat
 from bench.lines import Book, table, write
+from bench.machine import alone, machine
 from bench.server import STORAGES, Storage, storage_of
 
 CASES: dict[str, Callable[[bool], list[Case]]] = {
@@ -36,18 +33,6 @@ OTHERS: dict[str, Callable[[Storage, Book, bool], list[str]]] = {
 WORKLOADS = (*CASES, *OTHERS)
 SERVER_ONLY = ("memory", "herd")
 USUAL = [name for name in WORKLOADS if name != "cycle"]
-
-
-@contextlib.contextmanager
-def alone() -> Generator[None]:
-    """One benchmark at a time on this machine: two would measure each other."""
-    with (Path(tempfile.gettempdir()) / "penstock-bench.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            print("bench: waiting for another benchmark to end", file=sys.stderr, flush=True)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def measure(workloads: list[str], storages: list[str], full: bool) -> tuple[Book, list[str]]:
@@ -88,11 +73,12 @@ def main() -> int:
         return chart(sys.argv[2:])
     args = _arguments()
     with alone():
+        about = machine()
         book, faults = measure(args.workloads or USUAL, args.storage or ["redis", "sqlite"], args.full)
     lines = book.lines()
-    write(lines, args.out)
+    write(about, lines, args.out)
     print(f"\n{table(lines)}\n")
-    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; servers without persistence, on loopback")
+    print(f"{about['cores']} cores, load {about['load_before']} before; servers without persistence, on loopback")
     for fault in faults:
         print(f"FAILED: {fault.splitlines()[0]}", file=sys.stderr)
     return 1 if faults else 0

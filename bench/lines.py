@@ -75,9 +75,9 @@ class Book:
         return [measure.line() for measure in self._measures.values()]
 
 
-def write(lines: Iterable[dict[str, Any]], path: Path | None) -> None:
-    """JSON lines to a file, or to standard output."""
-    text = "".join(json.dumps(line) + "\n" for line in lines)
+def write(machine: dict[str, Any], lines: Iterable[dict[str, Any]], path: Path | None) -> None:
+    """JSON lines to a file, or to standard output; the first one is about the machine."""
+    text = "".join(json.dumps(line) + "\n" for line in [{"machine": machine}, *lines])
     if path is None:
         sys.stdout.write(text)
     else:
@@ -85,8 +85,10 @@ def write(lines: Iterable[dict[str, Any]], path: Path | None) -> None:
         path.write_text(text)
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines() if line]
+def read(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What `write` has written."""
+    first, *lines = [json.loads(line) for line in path.read_text().splitlines() if line]
+    return first["machine"], lines
 
 
 def figure(value: float | None) -> str:

@@ -71,7 +71,7 @@ _PEERS = (
         name="arq",
         guarantee=AT_LEAST,
         settings="max_jobs=100, queue_read_limit=500, poll_delay=0.01, keep_result=0, uvloop",
-        worker="{bin}/arq bench.peers.arq.WorkerSettings",
+        worker="{bin}/arq bench.peers.arq.WorkerSettings --custom-log-dict bench.peers.arq.quiet",
         producer=_of("arq"),
         packages=("arq", "hiredis", "uvloop"),
         jobs=5_000,

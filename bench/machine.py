@@ -1,0 +1,49 @@
+"""What the figures are taken on, and the right to take them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+
+@contextlib.contextmanager
+def alone() -> Generator[None]:
+    """One benchmark at a time on this machine: two would measure each other."""
+    with (Path(tempfile.gettempdir()) / "penstock-bench.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            print("bench: waiting for another benchmark to end", file=sys.stderr, flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def machine() -> dict[str, Any]:
+    """The machine and how busy it is now, as far as it tells."""
+    about: dict[str, Any] = {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "cores": os.cpu_count(),
+        "cpu": _field("/proc/cpuinfo", "model name") or platform.processor(),
+        "memory_gb": round(int((_field("/proc/meminfo", "MemTotal") or "0").split()[0]) / 2**20),
+        "system": platform.platform(terse=True),
+        "python": platform.python_version(),
+        "load_before": round(os.getloadavg()[0], 2),
+        "persistence": "off",
+    }
+    return about
+
+
+def _field(path: str, name: str) -> str:
+    try:
+        lines = Path(path).read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")
