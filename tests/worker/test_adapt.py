@@ -24,7 +24,10 @@ def a_pool(capacity: int = 100, least: int = 1) -> Pool:
     async def execute(run: Run) -> list[object]:
         return []
 
-    return Pool(capacity, execute, lambda run: [], lambda run, outcomes: None, least=least)  # type: ignore[arg-type]
+    async def build() -> Pool:
+        return Pool(capacity, execute, lambda run: [], lambda run, outcomes: None, least=least)  # type: ignore[arg-type]
+
+    return asyncio.run(build())
 
 
 @given(st.lists(st.tuples(LAGS, CORES), max_size=100))
@@ -78,7 +81,7 @@ def test_a_lower_share_lowers_what_is_asked_for() -> None:
     pool = a_pool(100, least=max(units_of(seat.handler) for seat in seats))
     for share, asked in ((1.0, [10, 8]), (0.5, [5, 4]), (LEAST, [1, 1])):
         pool.share = share
-        assert [plan([seat], pool)[0].limit for seat in seats] == asked
+        assert [plan([seat], pool, 0.0)[0].limit for seat in seats] == asked
 
 
 async def test_a_lagging_loop_lowers_what_is_claimed_and_recovers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,7 +251,7 @@ class ChildShift(Shift):
 
     @property
     def _empty(self) -> bool:
-        return not self._pool.live and not self._settler.busy
+        return self._pool.empty and not self._settler.busy
 
     def _next_suspect(self, run: Run) -> None:
         if run not in self._suspects:

@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from multiprocessing.context import BaseContext
 
 from penstock.errors import PenstockError, StorageError
@@ -301,7 +301,7 @@ class Crew:
 
     # helpers --------------------------------------------------------------------------------------
 
-    def _settled(self, member: Member) -> None:
+    def _settled(self, members: Sequence[Member]) -> None:
         self._change.set()
         if self._settings.drain:
             for hand in self._hands:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Sequence
 
-from penstock.storage.base import Held
 from penstock.supervisor.board import Board, Order, Verdict
 from penstock.worker.host import Host
-from penstock.worker.leases import Lease, Leases
+from penstock.worker.leases import Leases
 from penstock.worker.pool import Interruption, Member, Pool, Run
 
 __all__ = ["BoardLeases"]
@@ -34,9 +34,7 @@ class BoardLeases(Leases):
 
     def hold(self, run: Run, asked: float) -> None:
         for member in run.members:
-            claim = member.claim
-            held = Held(claim.queue, claim.id, claim.token)
-            self._slots[member] = self._board.hold(held, claim.attempts, asked + self._ahead)
+            self._slots[member] = self._board.hold(member.held, member.claim.attempts, asked + self._ahead)
         super().hold(run, asked)
 
     def begin(self, run: Run) -> None:
@@ -48,26 +46,27 @@ class BoardLeases(Leases):
         for member in run.members:
             if member.lost:
                 self._free(member)
-            else:
+            elif run.began:
                 self._board.end(self._slots[member])
 
-    def drop(self, member: Member) -> None:
-        super().drop(member)
-        self._free(member)
+    def drop(self, members: Sequence[Member]) -> None:
+        super().drop(members)
+        for member in members:
+            self._free(member)
 
     async def step(self) -> float | None:
         """Do what the parent has said of the claims."""
-        for lease in list(self._held.values()):
-            order = self._board.order(self._slots[lease.member])
-            if order is Order.LOST and not lease.member.ended:
+        for lease in list(self._held):
+            order = self._board.order(self._slots[lease])
+            if order is Order.LOST and not lease.ended:
                 self._lose(lease)
             elif order in (Order.SIGNAL, Order.KILL):
                 self._wanted(lease, kill=order is Order.KILL)
         return self.seconds / 3
 
     def fence(self, now: float) -> float:
-        for lease in self._held.values():
-            lease.confirmed = self._board.confirmed(self._slots[lease.member]) - self._ahead
+        for lease in self._held:
+            lease.confirmed = self._board.confirmed(self._slots[lease]) - self._ahead
         return super().fence(now)
 
     def condemn(self, run: Run) -> None:
@@ -81,10 +80,10 @@ class BoardLeases(Leases):
         if run.interruption is Interruption.LOSS and not self._held:
             os._exit(1)
 
-    def _lose(self, lease: Lease) -> None:
+    def _lose(self, lease: Member) -> None:
         super()._lose(lease)
-        if lease.member.ended:
-            self._free(lease.member)
+        if lease.ended:
+            self._free(lease)
 
     def _free(self, member: Member) -> None:
         slot = self._slots.pop(member, None)

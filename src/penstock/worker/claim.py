@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from penstock.job import Claim, new_token
@@ -18,14 +17,21 @@ __all__ = ["Claimer", "batches_of", "plan"]
 #: The slow poll (seconds): the safety net under lost hints.
 SLOW_POLL = 5.0
 
-#: A queue that was passed over this often goes first, whatever its priority: no queue starves.
+#: A queue that was passed over for so many times what fits at once goes first, whatever its priority: no queue
+#: starves.
 PASSED_OVER = 16
+
+
+#: Runs that would have to wait for about this long are claimed ahead, but not more than so many jobs.
+MOMENTS, MOST_AHEAD = 0.005, 200
+#: The time over which the ended runs of a queue are counted (seconds).
+MEASURED = 0.002
 
 
 class Seat:
     """A queue in the order of service."""
 
-    __slots__ = ("batch", "handler", "passed_over", "queue", "served", "units")
+    __slots__ = ("_counted", "_looked", "_rate", "batch", "handler", "passed_over", "queue", "served", "units")
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
@@ -34,6 +40,28 @@ class Seat:
         self.units = units_of(handler)
         self.served = 0
         self.passed_over = 0
+        self._counted, self._looked, self._rate = 0, 0.0, 0.0
+
+    def ahead(self, pool: Pool, now: float) -> int:
+        """How many runs to claim beyond what there is room for: those that get their turn within moments.
+
+        They are as many as have ended in such a time of late, so that the next ones are on their way
+        while these run. There are none where order is expected, or where a lost run is never repeated.
+        """
+        options = self.handler.options
+        if options.concurrency == 1 or options.at_most_once:
+            return 0
+        passed = now - self._looked
+        if passed >= MEASURED:
+            over = pool.over.get(self.queue, 0)
+            rate = (over - self._counted) / passed
+            self._rate = rate if passed > 10 * MEASURED else (self._rate + rate) / 2
+            self._counted, self._looked = over, now
+        return min(int(self._rate * MOMENTS), MOST_AHEAD) // self.batch - pool.waiting(self.queue)
+
+    def full(self, pool: Pool) -> int:
+        """How many of its runs there can be at once."""
+        return self.handler.options.concurrency or pool.capacity // self.units
 
     @property
     def overdue(self) -> bool:
@@ -50,7 +78,7 @@ class Claimer:
         lease_ms: int,
         handlers: Iterable[Handler],
         pool: Pool,
-        begin: Callable[[Handler, Sequence[Claim], int, float], None],
+        begin: Callable[[Handler, Sequence[Sequence[Claim]], int, float], None],
     ) -> None:
         self._host = host
         self._worker = worker
@@ -81,10 +109,10 @@ class Claimer:
         self._dry = set()
         began, got = asyncio.get_running_loop().time(), 0
         while not self.stopping and self.room() > 0:
-            requests = plan(await self._candidates(), self._pool)
+            asked = asyncio.get_running_loop().time()
+            requests = plan(await self._candidates(), self._pool, asked)
             if not requests:
                 break
-            asked = asyncio.get_running_loop().time()
             answer = await self._host.storage.claim(requests, self._worker, self._lease_ms, new_token())
             self.rounds += 1
             got += self._heard(requests, answer, asked)
@@ -104,7 +132,7 @@ class Claimer:
 
     def rest(self) -> None:
         """Say once that there is nothing to do: nothing was found, nothing runs, and nothing waits to be recorded."""
-        if self._rested or self.starved or self._pool.live or not self.settled():
+        if self._rested or self.starved or not self._pool.empty or not self.settled():
             return
         self._rested = True
         self._host.tell("idle", worker=self._worker)
@@ -141,31 +169,32 @@ class Claimer:
 
     def _heard(self, requests: Sequence[Request], answer: Claimed, asked: float) -> int:
         batches = batches_of(answer.claims)
-        runs = Counter(batch[0].queue for batch in batches)
+        runs = {queue: len(found) for queue, found in batches.items()}
         asked_of = {request.queue for request in requests}
         for request in requests:
-            if runs[request.queue] < request.limit:
+            if runs.get(request.queue, 0) < request.limit:
                 self._dry.add(request.queue)
         self._turn += 1
+        turns = max(1, *(count // self._seats[queue].full(self._pool) for queue, count in runs.items()), 0)
         for seat in self._seats.values():
             if seat.queue in asked_of:
                 seat.passed_over = 0
-                if runs[seat.queue]:
+                if seat.queue in runs:
                     seat.served = self._turn
             elif seat.queue not in self._dry:
-                seat.passed_over += 1
+                seat.passed_over += turns
         for queue, id in answer.skipped:
             self._host.tell("skipped", queue=queue, id=id, worker=self._worker)
         for queue, id in answer.corrupt:
             self._host.tell("invalid_data", queue=queue, id=id, worker=self._worker)
-        for batch in batches:
-            seat = self._seats[batch[0].queue]
-            self._begin(seat.handler, batch, seat.units, asked)
+        for queue, found in batches.items():
+            seat = self._seats[queue]
+            self._begin(seat.handler, found, seat.units, asked)
         return len(batches)
 
 
-def plan(seats: Sequence[Seat], pool: Pool) -> list[Request]:
-    """Requests that fit into what is free, from queues in order of service.
+def plan(seats: Sequence[Seat], pool: Pool, now: float) -> list[Request]:
+    """Requests that fit into what is free, and a few ahead, from queues in order of service.
 
     Overdue queues get one run each; then the queues of the highest priority share the rest. Lower
     ones are asked in a later round, when these turn out to have too little.
@@ -173,21 +202,24 @@ def plan(seats: Sequence[Seat], pool: Pool) -> list[Request]:
     free, requests = pool.free, list[Request]()
     level: list[tuple[Seat, int]] = []
     for seat in seats:
-        most = room(seat, pool, free)
-        if most < 1:
-            continue
-        if seat.overdue:
+        fits, ahead = room(seat, pool, free), max(seat.ahead(pool, now), 0)
+        if seat.overdue and fits >= 1:
             requests.append(Request(seat.queue, 1, seat.batch))
             free -= seat.units
-        elif not level or level[0][0].handler.options.priority == seat.handler.options.priority:
-            level.append((seat, most))
-    for index, (seat, _) in enumerate(level):
+        elif fits + ahead >= 1 and (not level or priority(level[0][0]) == priority(seat)):
+            level.append((seat, ahead))
+    for index, (seat, ahead) in enumerate(level):
         share = free // (len(level) - index)
-        limit = room(seat, pool, max(share, min(seat.units, free)))
+        fits = max(room(seat, pool, max(share, min(seat.units, free))), 0)
+        limit = min(fits + ahead, MAX_BATCH // seat.batch)
         if limit >= 1:
             requests.append(Request(seat.queue, limit, seat.batch))
-            free -= limit * seat.units
+            free -= min(fits, limit) * seat.units
     return requests
+
+
+def priority(seat: Seat) -> int:
+    return seat.handler.options.priority
 
 
 def room(seat: Seat, pool: Pool, free: int) -> int:
@@ -197,9 +229,13 @@ def room(seat: Seat, pool: Pool, free: int) -> int:
     return min(most, MAX_BATCH // seat.batch)
 
 
-def batches_of(claims: Sequence[Claim]) -> list[list[Claim]]:
-    """Claims that run together, in the order of the answer."""
-    found: dict[tuple[str, int], list[Claim]] = {}
+def batches_of(claims: Sequence[Claim]) -> dict[str, list[list[Claim]]]:
+    """The claims of each queue that run together, in the order of the answer."""
+    found: dict[str, list[list[Claim]]] = {}
     for claim in claims:
-        found.setdefault((claim.queue, claim.batch), []).append(claim)
-    return list(found.values())
+        batches = found.setdefault(claim.queue, [])
+        if batches and batches[-1][0].batch == claim.batch:
+            batches[-1].append(claim)
+        else:
+            batches.append([claim])
+    return found

@@ -28,6 +28,20 @@ class Executor:
     async def execute(self, run: Run) -> list[Outcome]:
         """Run the handler and say what happened. A returned value counts even after an interruption."""
         codec = self._codec(run.handler.queue)
+        if run.handler.batch:
+            return await self._execute_batch(run, codec)
+        member = run.members[0]
+        try:
+            payload = self._payload(run.handler, member, codec)
+        except _RefusedError as refusal:
+            return [refusal.outcome]
+        try:
+            outcome = as_outcome(await self._call(run.handler, payload, member))
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            outcome = self._raised(run, error)
+        return [self._ended(run, member, outcome, codec)]
+
+    async def _execute_batch(self, run: Run, codec: Codec) -> list[Outcome]:
         payloads: list[Any] = []
         called: list[Member] = []
         refused: dict[Member, Outcome] = {}
@@ -48,49 +62,53 @@ class Executor:
         return [interrupted(run, member) for member in run.members]
 
     def _payload(self, handler: Handler, member: Member, codec: Codec) -> Any:
-        verdict = decide(member.claim, member.rules, None)
-        if isinstance(verdict, GiveUp):
-            raise _RefusedError(stalled_out(verdict.reason))
+        claim, rules = member.claim, member.rules
+        if claim.stalls or rules.max_attempts is not None:  # nothing else can forbid a run
+            verdict = decide(claim, rules, None)
+            if isinstance(verdict, GiveUp):
+                raise _RefusedError(stalled_out(verdict.reason))
         try:
-            return decode(codec.payload, member.claim.payload, handler.signature.payload)
+            return decode(codec.payload, claim.payload, handler.signature.payload)
         except InvalidPayload as error:
             raise _RefusedError(Raised(JobError.from_exception(error, ErrorKind.PERMANENT), invalid=True)) from None
 
     async def _outcomes(self, run: Run, payloads: list[Any], members: Sequence[Member]) -> list[Outcome]:
-        """What the handler said about each payload, values not encoded yet."""
-        handler = run.handler
+        """What a batch handler said about each payload, values not encoded yet."""
         try:
-            if handler.batch:
-                value = await self._call(handler, payloads, [member.job for member in members])
-                return per_payload(value, len(payloads))
-            return [as_outcome(await self._call(handler, payloads[0], members[0].job))]
-        except asyncio.CancelledError as error:
-            if run.interruption is None and asyncio.current_task().cancelling():  # type: ignore[union-attr]
-                raise  # the event loop is being shut down around us
-            failure: BaseException = error
-        except (Exception, SystemExit) as error:
-            failure = error
-        outcome = raised(failure)
-        if handler.batch:
-            outcome = Raised(outcome.error, outcome.wish, solo=True)
-        return [outcome] * len(payloads)
+            function, signature = run.handler.function, run.handler.signature
+            args = (payloads, [member.job for member in members]) if signature.takes_job else (payloads,)
+            value = function(*args) if signature.is_async else self._threads.run(function, *args)
+            value = await value
+            return per_payload(await value if inspect.isawaitable(value) else value, len(payloads))
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            outcome = self._raised(run, error)
+        return [Raised(outcome.error, outcome.wish, solo=True)] * len(payloads)
 
-    async def _call(self, handler: Handler, payload: Any, job: Any) -> Any:
-        args = (payload, job) if handler.signature.takes_job else (payload,)
-        if handler.signature.is_async:
-            return await handler.function(*args)
-        value = await self._threads.run(handler.function, *args)
+    async def _call(self, handler: Handler, payload: Any, member: Member) -> Any:
+        function, signature = handler.function, handler.signature
+        if signature.is_async:
+            return await (function(payload, member.job) if signature.takes_job else function(payload))
+        args = (payload, member.job) if signature.takes_job else (payload,)
+        value = await self._threads.run(function, *args)
         return await value if inspect.isawaitable(value) else value
+
+    def _raised(self, run: Run, error: BaseException) -> Raised:
+        """What a handler's exception means; a cancellation that is not its own goes on."""
+        if isinstance(error, asyncio.CancelledError):
+            task = asyncio.current_task()
+            if run.interruption is None and task is not None and task.cancelling():
+                raise error  # the event loop is being shut down around us
+        return raised(error)
 
     def _ended(self, run: Run, member: Member, outcome: Outcome, codec: Codec) -> Outcome:
         if isinstance(outcome, Value):
             try:
-                return Returned(encode(codec.result, outcome.value, "result"), tuple(member.job.follow_ups))
+                return Returned(encode(codec.result, outcome.value, "result"), member.follow_ups)
             except InvalidPayload as error:
                 return Raised(JobError.from_exception(error, ErrorKind.PERMANENT))
         if run.interruption is not None:
             return interrupted(run, member)
-        return Stopped() if member.job.cancelled else outcome
+        return Stopped() if member.cancelled else outcome
 
 
 class _RefusedError(Exception):
@@ -104,7 +122,7 @@ class _RefusedError(Exception):
 def interrupted(run: Run, member: Member) -> Outcome:
     """How a run without a value ends for one of its jobs; those that a kill did not mean are given back."""
     if run.interruption is Interruption.TIMEOUT:
-        return Stopped() if member.job.cancelled else timed_out(run.timeout or 0.0, solo=run.handler.batch)
+        return Stopped() if member.cancelled else timed_out(run.timeout or 0.0, solo=run.handler.batch)
     if run.interruption is Interruption.KILL and member.wanted_dead:
         return Stopped()
     return Released()

@@ -6,24 +6,11 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 
-from penstock.storage.base import MAX_BATCH, Held, Renewal
+from penstock.storage.base import MAX_BATCH, Renewal
 from penstock.worker.host import Host
 from penstock.worker.pool import Interruption, Member, Pool, Run
 
 __all__ = ["Leases"]
-
-
-class Lease:
-    """A held claim, and when the storage last confirmed it (monotonic)."""
-
-    __slots__ = ("confirmed", "held", "member", "run")
-
-    def __init__(self, run: Run, member: Member, confirmed: float) -> None:
-        claim = member.claim
-        self.run = run
-        self.member = member
-        self.held = Held(claim.queue, claim.id, claim.token)
-        self.confirmed = confirmed
 
 
 class Leases:
@@ -36,7 +23,7 @@ class Leases:
         self._host = host
         self._worker = worker
         self._pool = pool
-        self._held: dict[Member, Lease] = {}
+        self._held: set[Member] = set()
         self.seconds = seconds
         #: Grows with every renewal that was heard.
         self.rounds = 0
@@ -49,13 +36,12 @@ class Leases:
 
     def hold(self, run: Run, asked: float) -> None:
         """Keep the claims of a run; `asked` is when the storage was asked for them."""
-        for member in run.members:
-            self._held[member] = Lease(run, member, asked)
+        self._held.update(run.members)
         self.watch(asked + self.seconds)
 
-    def drop(self, member: Member) -> None:
-        """The end of a claim is recorded."""
-        self._held.pop(member, None)
+    def drop(self, members: Sequence[Member]) -> None:
+        """The ends of these claims are recorded."""
+        self._held.difference_update(members)
 
     def begin(self, run: Run) -> None:
         """The run of held claims begins; nobody else needs to know."""
@@ -65,7 +51,7 @@ class Leases:
 
     async def step(self) -> float | None:
         """Renew everything that is held, by name."""
-        leases = list(self._held.values())
+        leases = list(self._held)
         for at in range(0, len(leases), MAX_BATCH):
             chunk = leases[at : at + MAX_BATCH]
             asked = asyncio.get_running_loop().time()
@@ -77,48 +63,48 @@ class Leases:
 
     def fence(self, now: float) -> float:
         """Give up what was not confirmed within its lease; gives when the next one is due."""
-        for lease in list(self._held.values()):
+        for lease in list(self._held):
             if lease.confirmed + self.seconds <= now:
                 self._lose(lease)
-        first = min((lease.confirmed for lease in self._held.values()), default=math.inf)
+        first = min((lease.confirmed for lease in self._held), default=math.inf)
         return first + self.seconds
 
     def age(self, now: float) -> float | None:
         """How long ago the storage confirmed the lease that it has not confirmed for the longest."""
-        first = min((lease.confirmed for lease in self._held.values()), default=None)
+        first = min((lease.confirmed for lease in self._held), default=None)
         return None if first is None else now - first
 
-    def late(self, since: float) -> list[Lease]:
+    def late(self, since: float) -> list[Member]:
         """The leases that were not confirmed since this time. Any thread may ask."""
-        return [lease for lease in list(self._held.values()) if lease.confirmed < since]
+        return [lease for lease in list(self._held) if lease.confirmed < since]
 
-    def heard(self, leases: Sequence[Lease], answers: Sequence[Renewal], asked: float) -> None:
+    def heard(self, leases: Sequence[Member], answers: Sequence[Renewal], asked: float) -> None:
         """What the storage said of these leases, asked at this time."""
         for lease, answer in zip(leases, answers, strict=True):
-            if self._held.get(lease.member) is not lease:
+            if lease not in self._held:
                 continue  # settled meanwhile
             if not answer.kept:
                 # After the end it may be lost because it is recorded: the settle's own answer will tell.
-                if not lease.member.ended:
+                if not lease.ended:
                     self._lose(lease)
                 continue
             lease.confirmed = max(lease.confirmed, asked)
             if answer.cancel in ("signal", "kill"):
                 self._wanted(lease, kill=answer.cancel == "kill")
 
-    def _wanted(self, lease: Lease, kill: bool) -> None:
+    def _wanted(self, lease: Member, kill: bool) -> None:
         """Somebody asked for the run to end."""
-        lease.member.job.cancelled.request()
+        lease.job.cancelled.request()
         if kill:
-            lease.member.wanted_dead = True
+            lease.wanted_dead = True
             self._pool.interrupt(lease.run, Interruption.KILL)
 
-    def _lose(self, lease: Lease) -> None:
+    def _lose(self, lease: Member) -> None:
         """The job may run elsewhere by now: nothing of this run is reported, and it ends if it is alone."""
-        member, claim = lease.member, lease.member.claim
-        member.lost = True
-        member.job.cancelled.request()
-        self._held.pop(member, None)
+        claim = lease.claim
+        lease.lost = True
+        lease.job.cancelled.request()
+        self._held.discard(lease)
         self._host.tell("lease_lost", queue=claim.queue, id=claim.id, attempt=claim.attempts, worker=self._worker)
         if all(each.lost for each in lease.run.members):
             self._pool.interrupt(lease.run, Interruption.LOSS)

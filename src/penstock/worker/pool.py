@@ -1,22 +1,29 @@
-"""The runs that are alive, and the units they hold."""
+"""The runs that are alive, the units they hold, and those that were claimed ahead."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum, auto
 
-from penstock.job import Claim
-from penstock.outcome import Outcome
+from penstock.ends import Ended
+from penstock.job import Claim, NewJob
+from penstock.outcome import Outcome, Released
 from penstock.policy import HandlerOptions, JobLimits, rules_for
 from penstock.run import Desk, Job
+from penstock.storage.base import Held
 from penstock.task import Handler
+from penstock.worker.lanes import Lanes
 
 __all__ = ["Interruption", "Member", "Pool", "Run", "units_of"]
 
 #: How long an interrupted run may take to end before it goes on unheard (seconds).
 PATIENCE = 1.0
+
+#: How long a run that was claimed ahead may wait for its turn before it is given back (seconds).
+AHEAD = 0.1
 
 
 class Interruption(Enum):
@@ -29,32 +36,68 @@ class Interruption(Enum):
 
 
 class Member:
-    """One job of a run."""
+    """One job of a run: its claim with the lease behind it, and what came of it."""
 
-    __slots__ = ("claim", "ended", "job", "lost", "rules", "wanted_dead")
+    __slots__ = (
+        "_desk", "_job", "claim", "confirmed", "end", "ended", "lost", "outcome", "rules", "run", "wanted_dead",
+    )  # fmt: skip
 
-    def __init__(self, claim: Claim, options: HandlerOptions, desk: Desk) -> None:
+    run: Run
+    outcome: Outcome
+    end: Ended
+
+    def __init__(self, claim: Claim, options: HandlerOptions, desk: Desk, confirmed: float = 0.0) -> None:
         self.claim = claim
         self.rules = options if not claim.limits else rules_for(options, JobLimits.decode(claim.limits))
-        self.job = Job(claim, desk)
+        #: When the storage last confirmed the lease (monotonic).
+        self.confirmed = confirmed
         self.ended = False
         self.lost = False
         self.wanted_dead = False
+        self._desk = desk
+        self._job: Job | None = None
+
+    @property
+    def job(self) -> Job:
+        """The job as its handler sees it."""
+        if self._job is None:
+            self._job = Job(self.claim, self._desk)
+        return self._job
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody asked the run to end."""
+        return self._job is not None and bool(self._job.cancelled)
+
+    @property
+    def follow_ups(self) -> tuple[NewJob, ...]:
+        """The jobs that exist if this one completes."""
+        return () if self._job is None else tuple(self._job.follow_ups)
+
+    @property
+    def held(self) -> Held:
+        """The claim by name."""
+        return Held(self.claim.queue, self.claim.id, self.claim.token)
 
 
 class Run:
     """One call of a handler: its jobs, how long it may take, and why it was interrupted, if it was."""
 
-    __slots__ = ("began", "deadline", "handler", "interruption", "members", "task", "units")
+    __slots__ = ("began", "claimed", "deadline", "handler", "interruption", "members", "task", "took", "units")
 
     def __init__(self, handler: Handler, members: Sequence[Member], units: int) -> None:
         self.handler = handler
         self.members = members
         self.units = units
-        self.began = 0.0
+        #: When it was claimed, and when it began (monotonic).
+        self.claimed = self.began = 0.0
+        #: How long it took (seconds), if anybody wants to know.
+        self.took = 0.0
         self.deadline: float | None = None
         self.interruption: Interruption | None = None
         self.task: asyncio.Task[None] | None = None
+        for member in members:
+            member.run = self
 
     @property
     def timeout(self) -> float | None:
@@ -68,7 +111,10 @@ class Run:
 
 
 class Pool:
-    """The live runs of a worker. What is free is always worked out from them, so it cannot drift."""
+    """The runs of a worker: those that hold units, and those that wait for units to free.
+
+    A run that waits was claimed while others ran, because so many end in no time; it holds nothing.
+    """
 
     def __init__(
         self,
@@ -83,19 +129,28 @@ class Pool:
         #: The share of the capacity that may be used; less than all while the process cannot keep up.
         self.share = 1.0
         self.live: set[Run] = set()
+        self.busy = 0
+        self._running: dict[str, int] = {}
+        self._waiting: dict[str, deque[Run]] = {}
+        #: How many runs of each queue have ended so far.
+        self.over: dict[str, int] = {}
         self._execute = execute
         self._give_up = give_up
         self._ended = ended
+        self._loop = asyncio.get_running_loop()
+        self._lanes = Lanes(self._run)
         self._change = asyncio.Event()
+        #: Called with a run that begins.
+        self.began: Callable[[Run], None] = lambda _: None
         #: Called with a time by which `sweep` must be called.
         self.watch: Callable[[float], None] = lambda _: None
         #: In a process that may be killed: called with a run that cannot be made to end otherwise.
         self.condemn: Callable[[Run], None] | None = None
 
     @property
-    def busy(self) -> int:
-        """The units in use."""
-        return sum(run.units for run in self.live)
+    def empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.live and not self._waiting
 
     @property
     def allowed(self) -> int:
@@ -112,34 +167,91 @@ class Pool:
         return max(1, int(n * self.share))
 
     def running(self, queue: str) -> int:
-        return sum(1 for run in self.live if run.handler.queue == queue)
+        """How many runs of a queue hold units."""
+        return self._running.get(queue, 0)
+
+    def waiting(self, queue: str) -> int:
+        """How many runs of a queue wait for units."""
+        return len(self._waiting.get(queue, ()))
 
     def start(self, run: Run) -> None:
-        """Begin a run in a task of its own."""
-        loop = asyncio.get_running_loop()
-        seconds = run.timeout
-        run.began = loop.time()
-        run.deadline = None if seconds is None else run.began + seconds
+        """Begin a run, now or as soon as there is room for it."""
+        queue = run.handler.queue
+        if queue in self._waiting or not self._fits(run):
+            run.claimed = self._loop.time()
+            self._waiting.setdefault(queue, deque()).append(run)
+            self.watch(run.claimed + AHEAD)
+        else:
+            self._enter(run)
+
+    def _fits(self, run: Run) -> bool:
+        n = run.handler.options.concurrency
+        if n is None:
+            return run.units <= self.free
+        return self.running(run.handler.queue) < self.slots(n)
+
+    def _enter(self, run: Run) -> None:
+        queue = run.handler.queue
         self.live.add(run)
-        run.task = loop.create_task(self._run(run))
-        if run.deadline is not None:
-            self.watch(run.deadline)
+        self.busy += run.units
+        self._running[queue] = self._running.get(queue, 0) + 1
+        self._lanes.add(run)
+
+    def _advance(self) -> None:
+        """Units have freed: those that wait for them enter, those of each queue in their order."""
+        for queue in list(self._waiting):
+            line = self._waiting[queue]
+            while line and self._fits(line[0]):
+                self._enter(line.popleft())
+            if not line:
+                del self._waiting[queue]
+
+    def give_back(self, before: float = math.inf) -> int:
+        """Give back what has waited since before this time; gives how many jobs that were."""
+        count = 0
+        for queue in list(self._waiting):
+            line = self._waiting[queue]
+            while line and line[0].claimed <= before:
+                run = line.popleft()
+                count += len(run.members)
+                self._ended(run, [Released()] * len(run.members))
+            if not line:
+                del self._waiting[queue]
+        if count:
+            self._change.set()
+        return count
 
     def interrupt(self, run: Run, why: Interruption) -> None:
         """Make a run end; the first reason stands."""
-        if run.interruption is not None or run not in self.live:
+        if run.interruption is not None:
+            return
+        line = self._waiting.get(run.handler.queue, ())
+        if run in line:
+            run.interruption = why
+            self._forget(run)
+            self._ended(run, self._give_up(run))
+            return
+        if run not in self.live:
             return
         run.interruption = why
+        if run.task is None:
+            return  # it is in line: it ends as soon as it begins
         if self.condemn is not None and not run.handler.signature.is_async:
             # A thread cannot be cancelled, but it may look whether somebody wants it to end.
             if why is not Interruption.KILL:
                 self._doom(run)
                 return
         else:
-            assert run.task is not None
             run.task.cancel()
-        run.deadline = asyncio.get_running_loop().time() + PATIENCE
+        run.deadline = self._loop.time() + PATIENCE
         self.watch(run.deadline)
+
+    def _forget(self, run: Run) -> None:
+        line = self._waiting[run.handler.queue]
+        line.remove(run)
+        if not line:
+            del self._waiting[run.handler.queue]
+        self._change.set()
 
     def sweep(self, now: float) -> float:
         """Interrupt what is over its time, abandon what does not end; gives when to look again."""
@@ -149,7 +261,9 @@ class Pool:
                     self.interrupt(run, Interruption.TIMEOUT)
                 else:
                     self._doom(run)
-        return min((run.deadline for run in self.live if run.deadline is not None), default=math.inf)
+        self.give_back(now - AHEAD)
+        due = min((run.deadline for run in self.live if run.deadline is not None), default=math.inf)
+        return min(due, *(line[0].claimed + AHEAD for line in self._waiting.values()), math.inf)
 
     def _doom(self, run: Run) -> None:
         """A run will not end: it costs the process, or it is reported and whatever it still does is not heard."""
@@ -160,25 +274,46 @@ class Pool:
             self._finish(run, self._give_up(run))
 
     async def wait_empty(self) -> None:
-        while self.live:
+        """Return when nothing runs and nothing waits."""
+        while not self.empty:
             await self._changed()
 
     async def wait_gone(self, runs: Sequence[Run]) -> None:
         while any(run in self.live for run in runs):
             await self._changed()
 
+    def close(self) -> None:
+        """Nothing will be started any more."""
+        self._lanes.close()
+
     async def _changed(self) -> None:
         self._change.clear()
         await self._change.wait()
 
     async def _run(self, run: Run) -> None:
+        if run.interruption is not None:
+            self._finish(run, self._give_up(run))
+            return
+        seconds = run.timeout
+        run.began = self._loop.time()
+        if seconds is not None:
+            run.deadline = run.began + seconds
+            self.watch(run.deadline)
+        self.began(run)
         self._finish(run, await self._execute(run))
 
     def _finish(self, run: Run, outcomes: list[Outcome]) -> None:
-        if run in self.live:
-            self.live.discard(run)
-            self._change.set()
-            self._ended(run, outcomes)
+        if run not in self.live:
+            return
+        queue = run.handler.queue
+        self.live.discard(run)
+        self.busy -= run.units
+        self._running[queue] -= 1
+        self.over[queue] = self.over.get(queue, 0) + 1
+        self._change.set()
+        self._ended(run, outcomes)
+        if self._waiting:
+            self._advance()
 
 
 def units_of(handler: Handler) -> int:

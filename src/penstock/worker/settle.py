@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from penstock.ends import end_of
 from penstock.errors import ErrorKind, InvalidPayload, JobError
@@ -17,7 +17,6 @@ from penstock.storage.base import (
     MAX_BATCH,
     Cancel,
     Complete,
-    Ended,
     Fail,
     Release,
     Retried,
@@ -25,11 +24,10 @@ from penstock.storage.base import (
     Settlement,
     Stall,
 )
-from penstock.task import Handler
 from penstock.worker.host import Host
 from penstock.worker.pool import Member, Run
 
-__all__ = ["Pending", "Settler"]
+__all__ = ["Settler"]
 
 log = logging.getLogger("penstock.worker")
 
@@ -40,25 +38,15 @@ ENDED_AS = {
 }  # fmt: skip
 
 
-class Pending(NamedTuple):
-    """A run's end for one of its jobs, to be recorded."""
-
-    handler: Handler
-    member: Member
-    outcome: Outcome
-    end: Ended
-    #: How long the run took (seconds).
-    took: float = 0.0
-
-
 class Settler:
     """Sends ends to the storage until it has heard them, or until the lease behind them is gone."""
 
-    def __init__(self, host: Host, worker: str, settled: Callable[[Member], None]) -> None:
+    def __init__(self, host: Host, worker: str, settled: Callable[[Sequence[Member]], None]) -> None:
         self._host = host
         self._worker = worker
         self._settled = settled
-        self._pending: deque[Pending] = deque()
+        self._pending: deque[Member] = deque()
+        self._loop = asyncio.get_running_loop()
         self._in_flight = 0
         self._empty = asyncio.Event()
         self._empty.set()
@@ -74,12 +62,13 @@ class Settler:
 
     def add(self, run: Run, outcomes: list[Outcome]) -> None:
         """Take the outcomes of a run; those of lost claims are nobody's business any more."""
-        took = asyncio.get_running_loop().time() - run.began if run.began else 0.0
+        if run.began and log.isEnabledFor(logging.INFO):
+            run.took = self._loop.time() - run.began
         for member, outcome in zip(run.members, outcomes, strict=True):
             member.ended = True
             if not member.lost:
-                end = end_of(member.claim, member.rules, outcome)
-                self._pending.append(Pending(run.handler, member, outcome, end, took))
+                member.outcome, member.end = outcome, end_of(member.claim, member.rules, outcome)
+                self._pending.append(member)
         if self._pending:
             self._empty.clear()
             self.wake()
@@ -105,76 +94,76 @@ class Settler:
             self.emptied()
         return None
 
-    def _take(self) -> list[Pending]:
-        batch: list[Pending] = []
+    def _take(self) -> list[Member]:
+        batch: list[Member] = []
         while self._pending and len(batch) < MAX_BATCH:
-            pending = self._pending.popleft()
-            if not pending.member.lost:
-                batch.append(pending)
+            member = self._pending.popleft()
+            if not member.lost:
+                batch.append(member)
         self._in_flight = len(batch)
         return batch
 
-    async def _send(self, batch: list[Pending]) -> None:
+    async def _send(self, batch: list[Member]) -> None:
         try:
-            answers = await self._host.storage.settle([settlement(pending) for pending in batch])
+            answers = await self._host.storage.settle([settlement(member) for member in batch])
         except (TypeError, ValueError):
-            answers = [await self._send_alone(pending) for pending in batch]
+            answers = [await self._send_alone(member) for member in batch]
         self.rounds += 1
-        for pending, answer in zip(batch, answers, strict=True):
-            self._settled(pending.member)
-            if log.isEnabledFor(logging.INFO):
-                log_run(pending, answer)
-            self._tell(pending, answer)
+        self._settled(batch)
+        logged, heard = log.isEnabledFor(logging.INFO), bool(self._host.listeners)
+        for member, answer in zip(batch, answers, strict=True):
+            if logged:
+                log_run(member, answer)
+            if heard or answer.lost or isinstance(member.outcome, Raised):
+                self._tell(member, answer)
 
-    async def _send_alone(self, pending: Pending) -> Settled:
+    async def _send_alone(self, member: Member) -> Settled:
         """A settlement that the storage can never take must not hold up its neighbours: it fails its own job."""
         settle = self._host.storage.settle
         try:
-            return (await settle([settlement(pending)]))[0]
+            return (await settle([settlement(member)]))[0]
         except (TypeError, ValueError) as error:
-            log.error("the storage refused the outcome of job %r: %s", pending.member.claim.id, error)
+            log.error("the storage refused the outcome of job %r: %s", member.claim.id, error)
             outcome = Raised(JobError.from_exception(error, ErrorKind.PERMANENT))
-        end = end_of(pending.member.claim, pending.member.rules, outcome)
-        return (await settle([settlement(pending._replace(end=end))]))[0]
+        member.outcome, member.end = outcome, end_of(member.claim, member.rules, outcome)
+        return (await settle([settlement(member)]))[0]
 
-    def _tell(self, pending: Pending, answer: Settled) -> None:
+    def _tell(self, member: Member, answer: Settled) -> None:
         """The events of a transition, named by what the storage says it led to."""
-        outcome, end = pending.outcome, pending.end
+        outcome, end = member.outcome, member.end
         invalid = isinstance(outcome, Raised) and outcome.invalid
         if not (self._host.listeners or answer.lost or invalid):
             return
         error = outcome.error if isinstance(outcome, Raised) else None
         if answer.lost:
-            return None if pending.member.lost else self._event("lease_lost", pending)
+            return None if member.lost else self._event("lease_lost", member)
         if answer.state is State.CANCELLED:
-            return self._event("cancelled", pending)
+            return self._event("cancelled", member)
         if invalid:
-            self._event("invalid_data", pending, error=error)
+            self._event("invalid_data", member, error=error)
         if error is not None and error.kind is ErrorKind.TIMEOUT:
-            self._event("timed_out", pending, error=error)
+            self._event("timed_out", member, error=error)
         match end:
             case Complete(result):
-                self._event("completed", pending, result=result)
+                self._event("completed", member, result=result)
             case Retried():
-                self._event("retrying", pending, error=error)
+                self._event("retrying", member, error=error)
             case Fail():
-                self._event("failed", pending, error=error)
+                self._event("failed", member, error=error)
             case Release():
-                self._event("released", pending)
+                self._event("released", member)
             case Stall():
-                self._event("stalled", pending)
+                self._event("stalled", member)
             case Cancel():
                 pass
         if isinstance(end, Complete | Fail):
             for new in end.then:
                 self._host.tell("enqueued", queue=new.queue, id=new.id)
 
-    def _event(
-        self, name: str, pending: Pending, *, result: bytes | None = None, error: JobError | None = None
-    ) -> None:
+    def _event(self, name: str, member: Member, *, result: bytes | None = None, error: JobError | None = None) -> None:
         if not self._host.listeners.wants(name) and name not in ("lease_lost", "invalid_data"):
             return
-        claim = pending.member.claim
+        claim = member.claim
         value: Any = None
         if result is not None:
             try:
@@ -187,16 +176,16 @@ class Settler:
         )  # fmt: skip
 
 
-def log_run(pending: Pending, answer: Settled) -> None:
+def log_run(member: Member, answer: Settled) -> None:
     """The one line that a run leaves in the log."""
-    claim, ms = pending.member.claim, pending.took * 1000
-    how = type(pending.end).__name__.lower() if answer.state is not State.CANCELLED else "cancel"
+    claim, ms = member.claim, member.run.took * 1000
+    how = type(member.end).__name__.lower() if answer.state is not State.CANCELLED else "cancel"
     outcome = "lost" if answer.lost else ENDED_AS[how]
     fields = {"queue": claim.queue, "job_id": claim.id, "attempt": claim.attempts, "ms": ms, "outcome": outcome}
     text = "%s: job %s, attempt %d, %s after %.1f ms"
     log.info(text, claim.queue, claim.id, claim.attempts, outcome, ms, extra=fields)
 
 
-def settlement(pending: Pending) -> Settlement:
-    claim = pending.member.claim
-    return Settlement(claim.queue, claim.id, claim.token, pending.end)
+def settlement(member: Member) -> Settlement:
+    claim = member.claim
+    return Settlement(claim.queue, claim.id, claim.token, member.end)

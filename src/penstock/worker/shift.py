@@ -83,6 +83,7 @@ class Shift:
         self._settler.wake = self._settling.wake
         self._settler.emptied = self._all_settled
         self._claimer.settled = lambda: not self._settler.busy
+        self._pool.began = self._began
         self._pool.watch = self._leases.watch = self._watching.wake_by
         self._heart: Heart | None = None
         self._draining: bool = False
@@ -125,6 +126,7 @@ class Shift:
         """Stop claiming, let runs end until `hurry`, give the rest back, record everything, and leave."""
         self._claimer.stopping = True
         await self._claiming.stop()
+        self._pool.give_back()
         for run in list(self._pool.live):
             if run.timeout is None:  # it would not end by itself: others may go on with it now
                 self._pool.interrupt(run, Interruption.RELEASE)
@@ -136,6 +138,7 @@ class Shift:
         if self._heart is not None:
             await self._heart.stop()
         self._threads.close()
+        self._pool.close()
         await self._leave()
 
     async def _leave(self) -> None:
@@ -144,17 +147,18 @@ class Shift:
 
     async def release(self) -> int:
         """Give back every run that is alive; gives how many jobs that were."""
+        given_back = self._pool.give_back()
         runs = list(self._pool.live)
         for run in runs:
             self._pool.interrupt(run, Interruption.RELEASE)
         await self._pool.wait_gone(runs)
         await self._settler.wait_empty()
-        return sum(len(run.members) for run in runs)
+        return given_back + sum(len(run.members) for run in runs)
 
     async def _drain(self) -> float | None:
         before = self._settler.rounds, self._upkeep.reaped
         await self._claimer.fill()
-        if self._pool.live or self._settler.busy:
+        if not self._pool.empty or self._settler.busy:
             return None
         await self._upkeep.reap()
         if before != (self._settler.rounds, self._upkeep.reaped):
@@ -190,23 +194,28 @@ class Shift:
         if await hear(self._host, self._worker, seconds):
             self._renewing.wake()
 
-    def _begin(self, handler: Handler, claims: Sequence[Claim], units: int, asked: float) -> None:
-        run = Run(handler, [Member(claim, handler.options, self._desk) for claim in claims], units)
-        self._leases.hold(run, asked)
+    def _begin(self, handler: Handler, batches: Sequence[Sequence[Claim]], units: int, asked: float) -> None:
+        options, desk = handler.options, self._desk
+        for claims in batches:
+            run = Run(handler, [Member(claim, options, desk, asked) for claim in claims], units)
+            self._leases.hold(run, asked)
+            if self._claimer.stopping:
+                self._settler.add(run, [Released()] * len(claims))
+            else:
+                self._start_run(run)
         self._hearing.wake_by(asked + 2 * EAR)
-        if self._claimer.stopping:
-            self._settler.add(run, [Released()] * len(claims))
-            return
-        self._start_run(run)
 
     def _start_run(self, run: Run) -> None:
-        for member in run.members:
-            claim = member.claim
-            self._host.tell(
-                "started", queue=claim.queue, id=claim.id, attempt=claim.attempts, worker=self._worker
-            )  # fmt: skip
         self._pool.start(run)
+
+    def _began(self, run: Run) -> None:
         self._leases.begin(run)
+        if self._host.listeners.wants("started"):
+            for member in run.members:
+                claim = member.claim
+                self._host.tell(
+                    "started", queue=claim.queue, id=claim.id, attempt=claim.attempts, worker=self._worker
+                )  # fmt: skip
 
     def _ended(self, run: Run, outcomes: list[Outcome]) -> None:
         self._leases.ended(run)
@@ -214,8 +223,8 @@ class Shift:
         if self._draining or self._claimer.starved:
             self._claiming.wake()
 
-    def _settled(self, member: Member) -> None:
-        self._leases.drop(member)
+    def _settled(self, members: Sequence[Member]) -> None:
+        self._leases.drop(members)
         if self._draining:
             self._claiming.wake()
 
@@ -232,7 +241,7 @@ class Shift:
         now, pool = asyncio.get_running_loop().time(), self._pool
         age = self._leases.age(now)
         runs = [
-            RunWords(m.claim.queue, m.claim.id, m.claim.attempts, round((now - run.began) * 1000))
+            RunWords(m.claim.queue, m.claim.id, m.claim.attempts, round((now - (run.began or now)) * 1000))
             for run in pool.live
             for m in run.members
         ]

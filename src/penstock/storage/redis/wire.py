@@ -74,6 +74,7 @@ class Wire(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._reader = _new_reader()
         self._out: list[bytes] = []
+        self._flushing = False
         self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
         self._watched = False
         self._lost: BaseException | None = None
@@ -90,14 +91,17 @@ class Wire(asyncio.Protocol):
         return self._lost is None and not self._transport.is_closing()
 
     def send(self, command: bytes, *, patient: bool = False) -> asyncio.Future[Any]:
-        """Send a command with all others of this turn of the loop; `patient` sets no bound to the wait."""
+        """Send a command; `patient` sets no bound to the wait for its answer."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._lost is not None:
             future.set_exception(ConnectionError(f"the connection is closed: {self._lost}"))
             return future
-        if not self._out:
+        if self._flushing:
+            self._out.append(command)
+        else:  # the first of this turn goes at once, the others together
+            self._flushing = True
             self._loop.call_soon(self._flush)
-        self._out.append(command)
+            self._transport.write(command)
         self._waiting.append((future, self._loop.time()))
         if not self._watched and not patient:
             self._watched = True
@@ -128,7 +132,7 @@ class Wire(asyncio.Protocol):
         self._before.connection_lost(exc)
 
     def _flush(self) -> None:
-        out, self._out = self._out, []
+        out, self._out, self._flushing = self._out, [], False
         if self._lost is None and out:
             self._transport.write(b"".join(out) if len(out) > 1 else out[0])
 
