@@ -34,7 +34,7 @@ def server() -> Iterator[Server]:
 
 
 async def sat_out(stage: Stage, refuse: Callable[[], object], accept: Callable[[], object], words: str) -> None:
-    """A job ends while nothing can be recorded; its outcome waits, and another job comes after. `words` is what is told."""
+    """A job ends while nothing can be recorded: its outcome waits, and another job follows. `words` is what is told."""
     worker = stage.worker(lease=60)
     await worker.working()
     await stage.enqueue("slow", "a", {"seconds": 1})
