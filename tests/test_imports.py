@@ -14,7 +14,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src"
 
 #: Pure words, each of which may import those before it.
 WORDS = (
-    "_version", "errors", "clock", "job", "policy", "outcome", "serde", "sealed", "task", "events", "run", "ends",
+    "_version", "errors", "clock", "job", "policy", "outcome", "headers", "serde", "sealed", "task", "events", "run", "ends",
     "entry", "merging", "presence", "presets", "vitals", "why",
 )  # fmt: skip
 ASKING = {

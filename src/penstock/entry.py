@@ -9,9 +9,10 @@ from msgspec import UNSET, UnsetType
 
 from penstock.clock import Moment, Span, milliseconds, span_ms
 from penstock.errors import InvalidPayload
+from penstock.headers import encode_headers
 from penstock.job import MAX_PRIORITY, NewJob, Update, check_name, new_id
 from penstock.policy import JobLimits
-from penstock.serde import Serde, encode, encode_headers
+from penstock.serde import Serde, encode
 
 __all__ = ["Entry", "OnConflict", "job_from", "plain_job"]
 

@@ -11,8 +11,9 @@ import msgspec
 
 from penstock.clock import as_datetime
 from penstock.errors import InvalidPayload, JobError
+from penstock.headers import decode_headers
 from penstock.job import Claim, NewJob
-from penstock.serde import Serde, decode, decode_headers
+from penstock.serde import Serde, decode
 
 __all__ = ["Cancellation", "Desk", "Failure", "FailureSerde", "Job", "JobInfo", "Progress", "failure_payload"]
 

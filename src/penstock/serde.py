@@ -7,7 +7,7 @@ import inspect
 import math
 import sys
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, cast, runtime_checkable
 
 import msgspec
@@ -23,9 +23,7 @@ __all__ = [
     "Wrapper",
     "check_type",
     "decode",
-    "decode_headers",
     "encode",
-    "encode_headers",
     "innermost",
     "resolve_serde",
     "serde_named",
@@ -297,26 +295,6 @@ def _unknown_types(type: Any) -> Iterator[Any]:
             stack.extend(getattr(node, name) for name in node.__struct_fields__ if name != "default")
 
 
-def encode_headers(headers: Mapping[str, str] | None) -> bytes:
-    """Headers to bytes, checked: they map text to text."""
-    if headers is None:
-        return b""
-    if not isinstance(headers, Mapping):
-        raise TypeError(f"headers must map str to str, not be {type(headers).__name__}")
-    for key, value in headers.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise TypeError(f"headers must map str to str; {key!r} does not")
-    return msgspec.msgpack.encode(dict(headers)) if headers else b""
-
-
-def decode_headers(data: bytes) -> dict[str, str]:
-    """Headers from bytes; unreadable ones are none, because a job must not fail for its labels."""
-    try:
-        return _decode_headers(data) if data else {}
-    except msgspec.MsgspecError:
-        return {}
-
-
 def is_model(type: Any) -> bool:
     """Whether this is a Pydantic model; told by its methods, so that nobody imports Pydantic for the question."""
     return inspect.isclass(type) and hasattr(type, "model_validate_json") and hasattr(type, "model_dump")
@@ -371,6 +349,8 @@ _HARMLESS = frozenset({str, int, bool, type(None)})
 
 def _check_json(value: Any) -> None:
     """msgspec would write bytes as base64 text and NaN as null, which come back as something else."""
+    if type(value) in _HARMLESS:
+        return
     if type(value) is dict and _HARMLESS.issuperset(map(type, value.values())):  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
         return  # the most usual payload
     stack: list[Any] = [value]
@@ -403,4 +383,3 @@ def _field_names(kind: type[Any]) -> tuple[str, ...]:
 
 _encode_json = msgspec.json.Encoder(enc_hook=_encode_other).encode
 _encode_msgpack = msgspec.msgpack.Encoder(enc_hook=_encode_other).encode
-_decode_headers = msgspec.msgpack.Decoder(dict[str, str]).decode

@@ -11,9 +11,10 @@ import msgspec
 
 from penstock.clock import as_datetime
 from penstock.errors import InvalidPayload, JobError
+from penstock.headers import decode_headers
 from penstock.job import Snapshot, State
 from penstock.run import Progress
-from penstock.serde import Codec, Serde, decode, decode_headers
+from penstock.serde import Codec, Serde, decode
 from penstock.storage.base import PutStatus, Withdrawn
 
 __all__ = ["CancelStatus", "Cancelled", "Enqueued", "JobStatus", "Page", "status_of"]

@@ -15,9 +15,9 @@ import msgspec
 from penstock.app import Penstock
 from penstock.clock import as_datetime
 from penstock.errors import ErrorKind, JobError
+from penstock.headers import decode_headers, encode_headers
 from penstock.job import WAITING, NewJob, Snapshot, State, check_name
 from penstock.policy import JobLimits
-from penstock.serde import decode_headers, encode_headers
 from penstock.storage.base import PutStatus, Storage
 from penstock.vitals import Restorable
 

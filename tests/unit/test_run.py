@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from penstock import Failure, JobError, Progress
+from penstock.headers import encode_headers
 from penstock.job import Claim, NewJob
 from penstock.run import Cancellation, FailureSerde, Job, failure_payload
-from penstock.serde import JsonSerde, encode_headers
+from penstock.serde import JsonSerde
 
 
 class FakeDesk:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import InvalidPayload
+from penstock.headers import decode_headers, encode_headers
 from penstock.serde import (
     Codec,
     JsonSerde,
@@ -20,9 +21,7 @@ from penstock.serde import (
     Serde,
     check_type,
     decode,
-    decode_headers,
     encode,
-    encode_headers,
     resolve_serde,
     serde_named,
 )
