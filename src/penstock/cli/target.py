@@ -25,6 +25,8 @@ __all__ = ["Project", "Target", "app_named", "load_app", "project", "target_opti
 
 KNOWN = ("app", "url", "namespace")
 
+SPELLING = "a port is a number, and / : @ ? # in a password are written %2F %3A %40 %3F %23"
+
 
 class Project(NamedTuple):
     """What `[tool.penstock]` in the nearest pyproject.toml says."""
@@ -108,6 +110,10 @@ class Target(NamedTuple):
         """The app on its open storage. A file that is not there is made only where that is meant."""
         app = self.build()
         check_place(app, create)
+        try:
+            await app.open()
+        except ValueError:  # it may quote any part of the URL, so it is not repeated
+            raise Stop(f"{where(app)} cannot be used as a URL: {SPELLING}", USAGE) from None
         async with app:
             yield app
 

@@ -1,0 +1,121 @@
+"""`penstock job`: lists, one job whole, cancelling, repeating."""
+
+from __future__ import annotations
+
+import json
+
+from penstock import Job, Penstock, PermanentError, Worker
+from tests.cli.conftest import Cli, on_sqlite
+
+
+async def work(app: Penstock) -> None:
+    """A job in each of a few states."""
+
+    @app.handler("mail")
+    async def mail(payload: dict[str, str], job: Job) -> str:
+        if payload["to"] == "nobody":
+            raise PermanentError("no such address")
+        return f"sent to {payload['to']}"
+
+    queue = app.queue("mail")
+    await queue.enqueue({"to": "ann"}, id="done")
+    await queue.enqueue({"to": "nobody"}, id="bad", headers={"trace": "x"})
+    await Worker(app).drain()
+    await queue.enqueue({"to": "bob"}, id="later", delay=3600)
+    await queue.enqueue({"to": "eve"}, id="next", group="g")
+
+
+def test_the_jobs_of_a_queue_are_listed(cli: Cli) -> None:
+    """Jobs come in queue order, with their state and what went wrong."""
+    cli.do(work)
+    heading, *lines = cli.ok("job", "ls", "mail").splitlines()
+    assert heading.split()[:2] == ["id", "state"]
+    assert [line.split()[:2] for line in lines] == [
+        ["next", "queued"], ["later", "scheduled"], ["done", "completed"], ["bad", "failed"],
+    ]  # fmt: skip
+    assert "PermanentError: no such address" in lines[-1]
+
+
+def test_a_list_goes_on_after_its_cursor(cli: Cli) -> None:
+    """A page that is not the last gives a cursor, and the next page begins there."""
+    cli.do(work)
+    first = cli.json("job", "ls", "mail", "--limit", "3")
+    second = cli.json("job", "ls", "mail", "--limit", "3", "--after", first["cursor"])
+    assert [job["id"] for job in first["jobs"] + second["jobs"]] == ["next", "later", "done", "bad"]
+    assert second["cursor"] is None
+    assert "--after" in cli.run("job", "ls", "mail", "--limit", "3").stderr
+    assert "after must be" in cli.fails("job", "ls", "mail", "--after", "nonsense", code=2)
+
+
+def test_a_list_of_one_state(cli: Cli) -> None:
+    """With --state only those are listed; none is said on stderr."""
+    cli.do(work)
+    assert [job["id"] for job in cli.json("job", "ls", "mail", "--state", "failed")["jobs"]] == ["bad"]
+    result = cli.run("job", "ls", "mail", "--state", "running")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "no jobs in mail are running" in result.stderr
+
+
+def test_one_job_is_shown_whole(cli: Cli) -> None:
+    """A job is shown with its payload, headers, counts, and its result or error."""
+    cli.do(work)
+    bad = cli.ok("job", "show", "mail", "bad")
+    assert '{"to":"nobody"}' in bad
+    assert "trace=x" in bad
+    assert "1 run" in bad
+    assert "PermanentError: no such address (permanent)" in bad
+    assert '"sent to ann"' in cli.ok("job", "show", "mail", "done")
+    shown = cli.json("job", "show", "mail", "done")
+    assert (shown["state"], shown["payload"], shown["result"]) == ("completed", {"to": "ann"}, "sent to ann")
+
+
+def test_a_job_that_is_not_there(cli: Cli) -> None:
+    """A job that is not there is one line, exit code 1."""
+    cli.do(work)
+    assert "there is no job 'none' in queue 'mail'" in cli.fails("job", "show", "mail", "none")
+    assert "--forever" in cli.fails("job", "logs", "mail", "none")
+
+
+def test_cancel(cli: Cli) -> None:
+    """A waiting job is cancelled; one that cannot be is said, and the exit code is 1."""
+    cli.do(work)
+    assert cli.ok("job", "cancel", "mail", "next") == "next: cancelled\n"
+    result = cli.run("job", "cancel", "mail", "later", "done", "none")
+    assert (result.exit_code, result.stdout) == (1, "later: cancelled\ndone: completed\nnone: not found\n")
+    assert json.loads(cli.run("job", "cancel", "mail", "none", "--json").stdout)[0]["status"] == "not_found"
+
+
+def test_what_ends_a_run_for_good_asks(cli: Cli) -> None:
+    """--running kill and forget want an answer or --yes."""
+    cli.do(work)
+    assert "--yes" in cli.fails("job", "cancel", "mail", "next", "--running", "kill", code=2)
+    assert cli.ok("job", "cancel", "mail", "next", "--running", "kill", "--yes") == "next: cancelled\n"
+
+
+def test_retry_by_id(cli: Cli) -> None:
+    """A failed job goes back in line; one that neither failed nor was cancelled is said."""
+    cli.do(work)
+    assert cli.ok("job", "retry", "mail", "bad") == "mail: 1 job back in line\n"
+    assert cli.json("job", "show", "mail", "bad")["state"] == "queued"
+    assert "neither failed nor cancelled" in cli.fails("job", "retry", "mail", "done")
+
+
+def test_retry_all(cli: Cli) -> None:
+    """--all repeats every failed job after asking, and says how many there are."""
+    cli.do(work)
+    assert "1 failed job of mail" in cli.fails("job", "retry", "mail", "--all", code=2)
+    assert cli.ok("job", "retry", "mail", "--all", "--yes") == "mail: 1 job back in line\n"
+    assert cli.ok("job", "retry", "mail", "--all", "--yes") == "mail: 0 jobs back in line\n"
+    assert "give the ids of jobs, or --all" in cli.fails("job", "retry", "mail", code=2)
+
+
+@on_sqlite
+def test_a_payload_that_is_no_json_is_shown_as_bytes(cli: Cli) -> None:
+    """What the serde cannot read is shown all the same; the right serde reads it."""
+
+    async def put(app: Penstock) -> None:
+        await app.queue("raw", serde="msgpack").enqueue({"a": 1}, id="a")
+
+    cli.do(put)
+    assert r"b'\x81\xa1a\x01'" in cli.ok("job", "show", "raw", "a")
+    assert cli.json("job", "show", "raw", "a", "--serde", "msgpack", "--url", cli.url)["payload"] == {"a": 1}
