@@ -115,7 +115,7 @@ def explain(
     if standing.paused is not None:
         return replace(why, reason=Reason.PAUSED, since=as_datetime(standing.paused))
     if standing.head is not None:
-        head = explain(queue, standing.head, workers, options)
+        head = explain(queue, replace(standing.head, successor=False), workers, options)
         return replace(why, reason=Reason.BEHIND_GROUP, behind=head.id, head=head, worker=head.worker)
     if standing.format is not None:
         return replace(why, reason=Reason.UNKNOWN_FORMAT, format=standing.format, known=standing.known)

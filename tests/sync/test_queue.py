@@ -16,6 +16,7 @@ from penstock import (
     JobFailed,
     JobNotFound,
     NotFinished,
+    Reason,
     State,
     StorageError,
     Worker,
@@ -50,6 +51,20 @@ def test_enqueue_and_look(app: Penstock) -> None:
     assert next_one.id == "a"
     assert app.queues() == ["q"]
     assert app.workers() == []
+
+
+def test_why(app: Penstock) -> None:
+    """The reason why a job is not running is told without an event loop."""
+    queue = app.queue("q")
+    queue.enqueue("now", id="a")
+    queue.enqueue("later", id="b", delay=60)
+    first, second = queue.why("a"), queue.why("b")
+    assert first is not None
+    assert second is not None
+    assert (first.reason, second.reason) == (Reason.NO_WORKER, Reason.SCHEDULED)
+    assert queue.why("nobody") is None
+    queue.pause()
+    assert str(queue.why("a")).startswith("Queue 'q' is paused since ")
 
 
 def test_many_in_their_order(app: Penstock) -> None:
