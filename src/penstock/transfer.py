@@ -16,10 +16,10 @@ from penstock.app import Penstock
 from penstock.clock import as_datetime
 from penstock.errors import ErrorKind, JobError
 from penstock.headers import decode_headers, encode_headers
-from penstock.job import WAITING, NewJob, Snapshot, State, check_name
+from penstock.job import WAITING, NewJob, Snapshot, State
 from penstock.policy import JobLimits
 from penstock.storage.base import PutStatus, Storage
-from penstock.vitals import Restorable
+from penstock.vitals import Restorable, check_carried
 
 __all__ = ["Carried", "Header", "Taken", "count_jobs", "export_jobs", "import_jobs"]
 
@@ -27,6 +27,9 @@ FORMAT = 1
 
 #: Jobs that are read or written in one round trip.
 PAGE = 200
+
+#: And so many bytes at most, about.
+MAX_BYTES = 4_000_000
 
 #: In this order a group whose head waits out a backoff is held before the jobs behind it arrive.
 CARRIED = (State.RETRYING, State.QUEUED, State.SCHEDULED, State.COMPLETED, State.FAILED, State.CANCELLED)
@@ -98,9 +101,8 @@ class Carried(msgspec.Struct, kw_only=True, omit_defaults=True):
         result = _bytes(self.result, self.result_base64)
         e = self.error
         return Snapshot(
-            queue=check_name(self.queue, "queue"), id=check_name(self.id, "id"), state=self.state,
+            queue=self.queue, id=self.id, state=self.state, group=self.group, priority=self.priority,
             payload=_bytes(self.payload, self.payload_base64) or b"",
-            group=None if self.group is None else check_name(self.group, "group"), priority=self.priority,
             headers=encode_headers(self.headers), limits=self.limits.encode(), created=_ms(self.created_at),
             run_at=_ms(self.run_at), attempts=self.attempts, retries=self.retries, stalls=self.stalls,
             timeouts=self.timeouts, worker=self.worker, result=(result or b"") if completed else None,
@@ -143,7 +145,8 @@ async def export_jobs(app: Penstock, queues: Sequence[str]) -> AsyncIterator[byt
             while True:
                 page = await storage.find(name, state, cursor, PAGE)
                 for job in page.jobs:
-                    yield _encode(Carried.of(job))
+                    if job.format is None:  # of what only newer software can read, nothing is known here
+                        yield _encode(Carried.of(job))
                 cursor = page.cursor
                 if cursor is None:
                     break
@@ -175,10 +178,9 @@ def read_jobs(lines: Iterable[bytes]) -> Iterator[Snapshot]:
             continue
         try:
             if number > 1:
-                job = _decode_job(line)
-                if job.state in LEFT:
-                    raise ValueError(f"a {job.state} job belongs to its worker")
-                yield job.snapshot()
+                job = _decode_job(line).snapshot()
+                check_carried(job)
+                yield job
             elif _decode_header(line).penstock_export > FORMAT:
                 raise ValueError("it was written by a newer Penstock; upgrade this one")
         except (msgspec.MsgspecError, ValueError) as error:
@@ -215,11 +217,13 @@ def _new(job: Snapshot) -> NewJob:
 
 def _pages(jobs: Iterator[Snapshot]) -> Iterator[list[Snapshot]]:
     page: list[Snapshot] = []
+    size = 0
     for job in jobs:
         page.append(job)
-        if len(page) == PAGE:
+        size += len(job.payload) + len(job.result or b"")
+        if len(page) == PAGE or size > MAX_BYTES:
             yield page
-            page = []
+            page, size = [], 0
     if page:
         yield page
 

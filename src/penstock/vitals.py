@@ -10,9 +10,10 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from penstock.job import Snapshot, State
+from penstock.clock import MAX_MS
+from penstock.job import FINISHED, MAX_PRIORITY, WAITING, Snapshot, State, check_name
 
-__all__ = ["FileVitals", "Inspectable", "Meter", "NodeVitals", "Restorable", "ServerVitals"]
+__all__ = ["FileVitals", "Inspectable", "Meter", "NodeVitals", "Restorable", "ServerVitals", "check_carried"]
 
 
 class Meter(msgspec.Struct, frozen=True):
@@ -114,3 +115,21 @@ class Restorable(Protocol):
         Running and blocked jobs are somebody's, so they are refused with a `ValueError`.
         """
         ...
+
+
+def check_carried(job: Snapshot) -> None:
+    """Refuse what cannot be restored, before anything is stored: a `ValueError` that says why."""
+    for name, value in (("queue", job.queue), ("id", job.id), ("group", job.group), ("worker", job.worker)):
+        if value is not None:
+            check_name(value, name)
+    if job.state not in WAITING | FINISHED:
+        raise ValueError(f"a {job.state} job belongs to its worker and cannot be restored")
+    if abs(job.priority) > MAX_PRIORITY:
+        raise ValueError(f"priority must be between -{MAX_PRIORITY} and {MAX_PRIORITY}, not {job.priority}")
+    if job.group is not None and job.priority:
+        raise ValueError("priority does not reorder a group: a job has one or the other")
+    if min(job.attempts, job.retries, job.stalls, job.timeouts) < 0:
+        raise ValueError("attempts, retries, stalls and timeouts must not be negative")
+    for moment in (job.created, job.run_at, job.finished or 0, job.expires or 0):
+        if not 0 <= moment <= MAX_MS:
+            raise ValueError("times must be between 1970 and 9999")

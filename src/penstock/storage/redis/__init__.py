@@ -50,6 +50,7 @@ from penstock.storage.redis.records import (
     spell_note,
     spell_settlements,
 )
+from penstock.storage.redis.restoring import Restoring
 from penstock.storage.redis.scripts import script
 from penstock.why import MAX_AHEAD
 
@@ -62,7 +63,7 @@ _LOST = Settled(None, lost=True)
 _CORRUPT = Fail(CORRUPT.encode(), 7 * 24 * 3600 * 1000)
 
 
-class RedisStorage(Inspection):
+class RedisStorage(Inspection, Restoring):
     """A `Storage` on a Redis or Valkey server. `clock` replaces the server's time, for tests."""
 
     def __init__(self, url: str, *, clock: Clock | None = None, namespace: str = "penstock") -> None:

@@ -41,6 +41,7 @@ from penstock.storage.sqlite import (
     reads,
     reap,
     renew,
+    restore,
     revive,
     settle,
     why,
@@ -260,6 +261,10 @@ class SqliteStorage:
     async def latest(self, queue: str, state: State, limit: int = 10) -> list[Snapshot]:
         """Ended jobs of one state, those that are kept longest first."""
         return await self._read(lambda tx: inspection.latest(tx, queue, state, limit))
+
+    async def restore(self, jobs: Sequence[Snapshot]) -> list[bool]:
+        """nothing → the state of the snapshot, counts and times included; False where the id is taken."""
+        return await self._write(lambda tx: restore.restore(tx, jobs))
 
     async def forget_namespace(self) -> None:
         """Take away what the namespace holds beside its queues."""

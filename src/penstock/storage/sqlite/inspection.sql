@@ -16,3 +16,11 @@ DELETE FROM workers WHERE namespace = ?
 -- name: forget_events
 -- The feed of a namespace goes.
 DELETE FROM events WHERE namespace = ?
+
+-- restore -----------------------------------------------------------------------------------------
+
+-- name: restore_insert
+-- A record as another storage knew it.
+INSERT INTO jobs (queue, id, place, rank, time, seq, due, created, grp, retried, format, attempts, retries, stalls,
+    timeouts, token, worker, expires, number, finished, result, error, headers, limits, payload)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

@@ -1,0 +1,57 @@
+-- restore: nothing -> the state in which another storage knew the job, its counts and times included
+-- keys: jobs ends ready scheduled retrying lanes turns holds parked backoffs completed failed cancelled meta wake
+-- args: jobs (msgpack: a list of {id, state, priority, due, created, attempts, retries, stalls, timeouts, group or
+--   false, finished, expires (0: never)}), then of each: limits, headers, error, payload, worker, value
+-- gives: {1 when the queue is new, a list of 1 (restored) or 0 (its id is taken)}
+-- include: shared moves
+local q = queue_at(ARGV[2], ARGV[3])
+local BYTES = 6
+local created = 0
+
+-- Whether an id is in use; what has ended and was kept for long enough is not.
+local function is_taken(id)
+  if call('HEXISTS', q.jobs, id) == 0 then return false end
+  local ended = call('HGET', q.ends, id)
+  local expires = ended and select(3, parse_end(ended)) or 0
+  if expires == 0 or expires > now then return true end
+  forget_end(q, id, ended)
+  return false
+end
+
+-- Jobs that are due come in the order in which they are restored; one in backoff is before those behind it.
+local function stamp(state, due, born, group, accepted)
+  if state == 'retrying' then return math.min(born, accepted) end
+  if state == 'queued' then return accepted end
+  return group and math.max(due, accepted) or due
+end
+
+local function restore_one(e, at)
+  local id, state, group = e[1], e[2], e[10] or nil
+  if is_taken(id) then return 0 end
+  local seq = next_seq(q)
+  if seq == 1 then
+    call('SADD', KEYS[2], q.name)
+    created = 1
+  end
+  local due = state == 'queued' and math.min(e[4], now) or e[4]
+  local ended = STATES[state]
+  local j = { priority = e[3], time = stamp(state, due, e[5], group, acceptance(q)), seq = seq, due = due, created = e[5],
+    attempts = e[6], retries = e[7], stalls = e[8], timeouts = e[9], retried = state == 'retrying', solo = false,
+    group = group, limits = ARGV[at], headers = ARGV[at + 1], error = ended and '' or ARGV[at + 2], settled = '',
+    payload = ARGV[at + 3] }
+  if not ended then
+    place(q, id, j)
+    note('enqueued', q, id, 0)
+    return 1
+  end
+  local number, worker = call('HINCRBY', q.meta, 'finished', 1), ARGV[at + 4]
+  call('HSET', q.jobs, id, build(j))
+  call('HSET', q.ends, id, pack('>BI6I6I6BBH', ended, e[11], e[12], number, 0, 0, #worker) .. worker .. ARGV[at + 5])
+  call('ZADD', q[state], 0, end_member(e[12], number, id))
+  return 1
+end
+
+promote(q)
+local gives = {}
+for i, e in ipairs(cmsgpack.unpack(ARGV[4])) do gives[i] = restore_one(e, 5 + (i - 1) * BYTES) end
+return { created, gives }

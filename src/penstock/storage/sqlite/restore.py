@@ -1,0 +1,64 @@
+"""restore: nothing → the state in which another storage knew the job, its counts and times included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.job import FINISHED, Snapshot, State
+from penstock.storage.sqlite.lanes import enter_if_due, promote
+from penstock.storage.sqlite.records import FOREVER, LATER, Place
+from penstock.storage.sqlite.tx import Queue, Tx
+from penstock.vitals import check_carried
+
+__all__ = ["restore"]
+
+ENDS = {State.COMPLETED: Place.COMPLETED, State.FAILED: Place.FAILED, State.CANCELLED: Place.CANCELLED}
+
+
+def restore(tx: Tx, jobs: Sequence[Snapshot]) -> list[bool]:
+    """Take jobs back, in order; False where the id is taken."""
+    for job in jobs:
+        check_carried(job)
+    for name in {job.queue for job in jobs}:
+        promote(tx, tx.need(name))
+    return [_restore(tx, tx.need(job.queue), job) for job in jobs]
+
+
+def _restore(tx: Tx, queue: Queue, job: Snapshot) -> bool:
+    old = tx.job(queue, job.id)
+    if old is not None and not old.forgotten(tx.now):
+        return False
+    if old is not None:
+        tx.do("job_drop", old.n)
+    queue.time = max(queue.time, tx.now)
+    tx.do("restore_insert", *_row(tx, queue, job))
+    if job.state not in FINISHED:
+        tx.note("enqueued", queue, job.id, 0)
+        stored = tx.job(queue, job.id)
+        assert stored is not None
+        enter_if_due(tx, queue, stored, held=False)
+    return True
+
+
+def _row(tx: Tx, queue: Queue, job: Snapshot) -> tuple[object, ...]:
+    """A new record; one that waits is still to enter the order."""
+    due = min(job.run_at, tx.now) if job.state is State.QUEUED else job.run_at
+    ended: tuple[object, ...] = (None,) * 6
+    if job.state in FINISHED:
+        queue.finished += 1
+        expires = FOREVER if job.expires is None else job.expires
+        ended = ("", job.worker, expires, queue.finished, job.finished or tx.now, job.result)
+    return (
+        queue.k, job.id, ENDS.get(job.state, LATER), -job.priority, _stamp(queue, job, due), queue.next_seq(), due,
+        job.created, job.group, int(job.state is State.RETRYING), tx.format, job.attempts, job.retries, job.stalls,
+        job.timeouts, *ended, job.error, job.headers, job.limits, job.payload,
+    )  # fmt: skip
+
+
+def _stamp(queue: Queue, job: Snapshot, due: int) -> int:
+    """Jobs that are due come in the order in which they are restored; one in backoff is before those behind it."""
+    if job.state is State.RETRYING:
+        return min(job.created, queue.time)
+    if job.state is State.QUEUED:
+        return queue.time
+    return due if job.group is None else max(due, queue.time)
