@@ -87,7 +87,7 @@ def cli(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
         monkeypatch.delenv(name, raising=False)
     cli = Cli(url, work)
     yield cli
-    cli.do(_delete_all)
+    cli.do(delete_all)
 
 
 async def workers_there(app: Penstock) -> None:
@@ -95,7 +95,8 @@ async def workers_there(app: Penstock) -> None:
     await eventually(app.workers, within=20)
 
 
-async def _delete_all(app: Penstock) -> None:
+async def delete_all(app: Penstock) -> None:
+    """Leave nothing behind."""
     for name in await app.queues():
         await app.queue(name).delete()
 

@@ -119,3 +119,14 @@ def test_a_payload_that_is_no_json_is_shown_as_bytes(cli: Cli) -> None:
     cli.do(put)
     assert r"b'\x81\xa1a\x01'" in cli.ok("job", "show", "raw", "a")
     assert cli.json("job", "show", "raw", "a", "--serde", "msgpack", "--url", cli.url)["payload"] == {"a": 1}
+
+
+def test_why_a_job_is_not_running(cli: Cli) -> None:
+    """The reason is a sentence for people and a name for programs."""
+    cli.do(work)
+    assert "It is scheduled: it may run from" in cli.ok("job", "why", "mail", "later")
+    assert "none that is alive serves queue 'mail'" in cli.ok("job", "why", "mail", "next")
+    assert cli.json("job", "why", "mail", "next")["reason"] == "no_worker"
+    cli.ok("queue", "pause", "mail")
+    assert "is paused since" in cli.ok("job", "why", "mail", "next")
+    assert "there is no job 'none'" in cli.fails("job", "why", "mail", "none")

@@ -32,6 +32,7 @@ from penstock.cli.output import (
 from penstock.cli.target import Target, target_options
 from penstock.cli.values import shown_value
 from penstock.storage.base import CANCEL_MODES, CancelMode
+from penstock.why import Why
 
 __all__ = ["job"]
 
@@ -174,6 +175,35 @@ async def found(app: Penstock, queue: str, id: str) -> JobStatus:
     if status is None:
         raise Stop(f"there is no job {id!r} in queue {queue!r}: never enqueued, deleted, or ended and not kept")
     return status
+
+
+@job.command(
+    "why",
+    examples="""
+        penstock job why mail welcome-42
+        penstock job why mail welcome-42 --json | jq -r .reason
+    """,
+)
+@queue_argument
+@click.argument("id")
+@json_option
+@target_options
+def why(target: Target, queue: str, id: str, as_json: bool) -> None:
+    """Say why a job is not running: the one reason, and what must change first."""
+
+    async def work() -> Why:
+        async with target.opened() as app:
+            await found(app, queue, id)
+            answer = await app.queue(queue).why(id)
+        if answer is None:
+            raise Stop(f"there is no job {id!r} in queue {queue!r} any more")
+        return answer
+
+    answer = run(work())
+    if as_json:
+        echo_json(answer)
+    else:
+        echo(str(answer))
 
 
 @job.command(

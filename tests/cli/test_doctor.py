@@ -1,0 +1,262 @@
+"""`penstock doctor`: what settings and states mean, and what it says of real storages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock import Penstock, State, WorkerInfo
+from penstock.admin import QueueView, Survey
+from penstock.doctor import Finding, Level, Troubled, judge_file, judge_health, judge_server, warnings_at_start
+from penstock.job import new_token
+from penstock.storage.base import Request
+from penstock.storage.redis import RedisStorage
+from penstock.vitals import FileVitals, NodeVitals, ServerVitals
+from tests.cli.conftest import Cli, on_redis, on_sqlite
+from tests.servers import Server, redis_program
+
+GOOD = NodeVitals(
+    where="redis://host", version="7.2.1", policy="noeviction", max_memory=1_000_000_000, used_memory=1_000_000,
+    machine_memory=8_000_000_000, aof=True, appendfsync="everysec", save="", needs_replicas=0, latency_ms=0.2,
+)  # fmt: skip
+FILE = FileVitals(
+    path="/x/penstock.db", version="3.40.1", schema=1, journal_mode="wal", synchronous="NORMAL", size=10**6,
+    free=10**10, filesystem="ext4", faults=[],
+)  # fmt: skip
+
+
+def judged(finds: list[Finding], level: Level) -> dict[str, str]:
+    return {find.about: f"{find.says} {find.fix}" for find in finds if find.level is level}
+
+
+def server(**changes: Any) -> tuple[list[Finding], str]:
+    findings, lost = judge_server(
+        ServerVitals(schema=1, cluster=False, nodes=[msgspec.structs.replace(GOOD, **changes)])
+    )
+    return findings, " ".join(lost)
+
+
+def test_good_settings_are_fine() -> None:
+    """A server with an append-only file, room and noeviction gives no warning, and says what a second may lose."""
+    findings, lost = server()
+    assert judged(findings, Level.WARNING) == {}
+    assert "one second" in lost
+
+
+@pytest.mark.parametrize(
+    ("changes", "about", "words"),
+    [
+        ({"policy": "allkeys-lru"}, "eviction", "jobs among them"),
+        ({"policy": "volatile-ttl"}, "eviction", "time to live"),
+        ({"policy": "allkeys-lru", "evicted": 7}, "eviction", "has deleted 7 keys"),
+        ({"used_memory": 900_000_000}, "memory", "900 of 1,000 MB"),
+        ({"role": "slave"}, "role", "give the URL of the primary"),
+        ({"version": "5.0.9"}, "version", "use Redis 6.2 or newer"),
+        ({"ahead_ms": 61_000.0}, "clock", "61.0 s ahead of"),
+        ({"ahead_ms": -5_000.0}, "clock", "5.0 s behind"),
+        ({"latency_ms": 80.0}, "latency", "80.00 ms"),
+        ({"clients": 95, "max_clients": 100}, "connections", "raise maxclients"),
+        ({"writes_work": False}, "disk", "failed"),
+        ({"aof": False}, "persistence", "CONFIG SET appendonly yes"),
+        ({"aof": False, "save": "3600 1 300 100"}, "persistence", "save 3600 1 300 100"),
+        ({"aof": False, "save": None}, "persistence", "snapshots"),
+        ({"appendfsync": "no"}, "persistence", "appendfsync everysec"),
+    ],
+)
+def test_what_a_server_is_warned_of(changes: dict[str, Any], about: str, words: str) -> None:
+    """Each setting that can lose jobs or stop work is one warning that says what to change."""
+    findings, _ = server(**changes)
+    warnings = judged(findings, Level.WARNING)
+    assert list(warnings) == [about]
+    assert words in warnings[about]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"aof": False}, "Every job, when the server is restarted"),
+        ({"aof": False, "save": "60 1", "changes": 12}, "12 changes are unsaved"),
+        ({"appendfsync": "always"}, "Nothing that was accepted"),
+        ({"replicas": 1}, "before a failover"),
+        ({}, "there is no copy"),
+    ],
+)
+def test_what_can_be_lost_is_said(changes: dict[str, Any], words: str) -> None:
+    """What a server's settings can lose is a sentence."""
+    assert words in server(**changes)[1]
+
+
+def test_each_node_of_a_cluster_is_named() -> None:
+    """With several servers each finding says whose it is."""
+    nodes = [msgspec.structs.replace(GOOD, where=f"host:{port}") for port in (1, 2)]
+    findings, _ = judge_server(ServerVitals(schema=1, cluster=True, nodes=nodes))
+    assert {"eviction of host:1", "eviction of host:2"} <= {find.about for find in findings}
+
+
+@pytest.mark.parametrize(
+    ("changes", "about", "words"),
+    [
+        ({"mode": 0o644}, "permissions", "chmod 600"),
+        ({"free": 10**7}, "disk", "make room"),
+        ({"journal_mode": "delete"}, "journal", "block each other"),
+        ({"log_size": 10**9}, "log", "1,000 MB"),
+        ({"filesystem": "nfs4"}, "file system", "network"),
+        ({"filesystem": "tmpfs"}, "file system", "restarts"),
+        ({"faults": ["row 7 missing", "x"]}, "integrity", "row 7 missing and 1 more"),
+        ({"path": ""}, "place", "memory"),
+    ],
+)
+def test_what_a_file_is_warned_of(changes: dict[str, Any], about: str, words: str) -> None:
+    """Each way of keeping a file that can lose or show jobs is one warning."""
+    findings, _ = judge_file(msgspec.structs.replace(FILE, **changes))
+    warnings = judged(findings, Level.WARNING)
+    assert list(warnings) == [about]
+    assert words in warnings[about]
+
+
+def test_a_good_file_is_fine() -> None:
+    """A private file on a real disk gives no warning, and says what a power cut can do."""
+    findings, lost = judge_file(FILE)
+    assert judged(findings, Level.WARNING) == {}
+    assert "power cut" in lost[0]
+    assert "not when the power fails" in judge_file(msgspec.structs.replace(FILE, synchronous="FULL"))[1][0]
+
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def view(workers: list[str] | None = None, since: datetime | None = None, overdue: int = 0, **counts: int) -> QueueView:
+    states = {state: counts.get(state.value, 0) for state in State}
+    return QueueView(name="mail", counts=states, workers=workers or [], paused_since=since, overdue=overdue)
+
+
+def worker() -> WorkerInfo:
+    return WorkerInfo(
+        id="w", host="h", pid=1, processes=[], queues=["mail"], capacity=100, allowed=100, busy=10, memory=0,
+        lease_age=None, running=1, runs=[], started_at=None, seen_at=NOW, until=NOW,
+    )  # fmt: skip
+
+
+def health(queue: QueueView, troubled: Troubled | None = None, workers: bool = True) -> list[Finding]:
+    seen = Survey(at=NOW, queues=[queue], workers=[worker()] if workers else [])
+    return judge_health(seen, {"mail": troubled or Troubled()})
+
+
+OLD = int((NOW - timedelta(minutes=20)).timestamp() * 1000)
+
+
+@pytest.mark.parametrize(
+    ("queue", "troubled", "level", "words"),
+    [
+        (view(queued=3), None, Level.WARNING, "3 jobs due, and no worker serves it"),
+        (view(["w"], queued=3), Troubled(oldest=OLD), Level.WARNING, "one of them for 20 minutes"),
+        (view(["w"], since=NOW, queued=3), Troubled(oldest=OLD), Level.NOTE, "paused since"),
+        (view(["w"], overdue=2), None, Level.NOTE, "the next sweep takes their jobs back"),
+        (view(overdue=2), None, Level.WARNING, "no worker is there to take their jobs back"),
+        (view(["w"], failed=1), None, Level.NOTE, "1 failed job"),
+        (view(["w"], failed=9), Troubled(killers=2), Level.WARNING, "they kill it"),
+        (view(["w"], queued=1), Troubled(stalled=1), Level.NOTE, "have lost a worker before"),
+    ],
+)
+def test_what_the_work_is_warned_of(queue: QueueView, troubled: Troubled | None, level: Level, words: str) -> None:
+    """Work that nobody does, that waits for long, or that kills its worker, is told."""
+    assert words in judged(health(queue, troubled), level)["queue mail"]
+
+
+def test_nobody_works() -> None:
+    """No workers are a warning when there is something to do, and a note when there is not."""
+    assert "workers" in judged(health(view(scheduled=1), workers=False), Level.WARNING)
+    assert "workers" in judged(health(view(completed=1), workers=False), Level.NOTE)
+
+
+# real storages -----------------------------------------------------------------------------------
+
+
+def test_the_command_examines_a_storage(cli: Cli) -> None:
+    """It names the storage and what can be lost; warnings give exit code 1."""
+    cli.do(lambda app: app.queue("mail").enqueue(1))
+    result = cli.run("doctor", cli.url, PENSTOCK_URL=None)
+    assert result.exit_code == 1
+    assert "1 job due, and no worker serves it" in result.stdout
+    assert "what can be lost:" in result.stdout
+    found = cli.run("doctor", "--json")
+    assert found.exit_code == 1
+    report = msgspec.json.decode(found.stdout)
+    assert report["where"].startswith(("sqlite:", "redis://"))
+    assert {"level", "about", "says", "fix"} == set(report["findings"][0])
+    assert report["can_be_lost"]
+
+
+@on_sqlite
+def test_all_is_fine(cli: Cli) -> None:
+    """A good file without work gives exit code 0."""
+    cli.do(Penstock.queues)
+    assert cli.ok("doctor").splitlines()[-1] == "all is fine"
+    assert "integrity" not in cli.ok("doctor", "--no-check")
+
+
+@on_sqlite
+def test_a_damaged_file_is_found(cli: Cli, tmp_path: Path) -> None:
+    """A file that others can read, or that is no longer whole, is a warning."""
+    cli.do(lambda app: app.queue("mail").enqueue_many([{"text": "x" * 500}] * 500))
+    path = tmp_path / "jobs.db"
+    path.chmod(0o644)
+    assert "chmod 600" in cli.run("doctor").stdout
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(size // 2)
+        file.write(os.urandom(20_000))
+    result = cli.run("doctor")
+    assert result.exit_code in (1, 2)
+    assert "damaged" in result.output
+    path.unlink()
+
+
+@on_redis
+def test_leases_that_are_over_are_found(cli: Cli) -> None:
+    """A run whose worker is gone is told."""
+
+    async def leave(app: Penstock) -> None:
+        await app.queue("mail").enqueue(1)
+        await app.storage.claim([Request("mail", 1)], "gone", 1, new_token())
+
+    cli.do(leave)
+    assert "leases that are over: 1" in cli.run("doctor").stdout
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "sqlite:nowhere.db", "bogus:", "redis://127.0.0.1:x"])
+def test_what_cannot_be_reached_is_exit_code_2(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A storage that is not there is one line and exit code 2."""
+    monkeypatch.chdir(tmp_path)
+    Cli("sqlite:x", tmp_path).fails("doctor", url, code=2, PENSTOCK_URL=None)
+
+
+@pytest.fixture
+def forgetful() -> Iterator[Server]:
+    """A server that drops keys when its memory is full."""
+    server = Server(redis_program()).start()
+    try:
+        with server.client() as client:
+            client.config_set("maxmemory-policy", "allkeys-lru")
+            client.config_set("maxmemory", 100_000_000)
+        yield server
+    finally:
+        server.remove()
+
+
+async def test_a_worker_warns_of_a_server_that_drops_jobs(forgetful: Server) -> None:
+    """A policy other than noeviction is a line at the start of a worker."""
+    storage = RedisStorage(f"redis://{forgetful.address}/0")
+    await storage.open()
+    try:
+        [line] = await warnings_at_start(storage)
+    finally:
+        await storage.close()
+    assert "maxmemory-policy is allkeys-lru" in line
+    assert "CONFIG SET maxmemory-policy noeviction" in line

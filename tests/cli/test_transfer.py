@@ -1,0 +1,194 @@
+"""`penstock export` and `penstock import`: jobs from one storage to another."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import Job, JobStatus, Penstock, PermanentError, Worker
+from penstock.job import new_token
+from penstock.storage.base import Request
+from penstock.transfer import import_jobs
+from tests.cli.conftest import Cli, delete_all, on_redis, on_sqlite
+from tests.servers import Server, Servers
+
+
+async def fill(app: Penstock) -> None:
+    """Jobs that ended, wait, will wait, and wait for their next try; one with bytes that are no text."""
+
+    @app.handler("mail", min_backoff=3600, max_backoff=3600)
+    async def mail(payload: Any, job: Job) -> Any:
+        if payload == "bad":
+            raise PermanentError("no such address")
+        if payload == "again":
+            raise ValueError("busy")
+        return f"sent {payload}"
+
+    queue = app.queue("mail")
+    await queue.enqueue("good", id="good")
+    await queue.enqueue("bad", id="bad")
+    await queue.enqueue("again", id="again", group="g")
+    await Worker(app).drain()
+    await queue.enqueue({"é": [1, None]}, id="next", priority=3, headers={"who": "me"}, max_retries=2, timeout=9)
+    await queue.enqueue("behind", id="behind", group="g")
+    await queue.enqueue("later", id="later", delay=3600)
+    await app.queue("bytes", serde="raw").enqueue(b"\xff\x00\n", id="raw")
+
+
+async def everything(app: Penstock) -> dict[str, list[JobStatus]]:
+    return {name: list(await app.queue(name).find()) for name in await app.queues()}
+
+
+@pytest.fixture
+def elsewhere(cli: Cli, servers: Servers, tmp_path: Path) -> Iterator[Cli]:
+    """A storage of the other kind: a server for a file, a file for a server."""
+    url = f"sqlite:{tmp_path / 'elsewhere.db'}"
+    if cli.url.startswith("sqlite"):
+        server = servers.get("redis")
+        assert isinstance(server, Server)
+        url = f"redis://{server.address}/0"
+    elsewhere = Cli(url, cli.directory)
+    yield elsewhere
+    elsewhere.do(delete_all)
+
+
+def test_jobs_move_from_one_storage_to_another(cli: Cli, elsewhere: Cli, tmp_path: Path) -> None:
+    """Everything that can be carried arrives as it was, in the order in which it was, however often it is sent."""
+    cli.do(fill)
+    path = str(tmp_path / "all.jsonl")
+    result = cli.run("export", "-o", path)
+    assert result.exit_code == 0
+    assert "exported 7 jobs of 2 queues" in result.stderr
+    before = cli.do(everything)
+    assert "imported 7 jobs" in elsewhere.ok("import", path)
+    assert elsewhere.do(everything) == before
+    assert "left as they are: 7 jobs" in elsewhere.ok("import", path)
+    assert elsewhere.do(everything) == before
+
+
+def test_an_export_is_readable(cli: Cli) -> None:
+    """Each line is a job in JSON: text payloads as text, others in base64; the first line says what it is."""
+    cli.do(fill)
+    header, *lines = [json.loads(line) for line in cli.ok("export").splitlines()]
+    assert header["penstock_export"] == 1
+    assert header["queues"] == ["bytes", "mail"]
+    jobs = {line["id"]: line for line in lines}
+    assert jobs["raw"]["payload_base64"] == "/wAK"
+    assert json.loads(jobs["next"]["payload"]) == {"é": [1, None]}
+    assert (jobs["next"]["headers"], jobs["next"]["limits"]) == ({"who": "me"}, {"timeout": 9000, "max_retries": 2})
+    assert (jobs["bad"]["state"], jobs["bad"]["error"]["type"], jobs["bad"]["attempts"]) == (
+        "failed",
+        "PermanentError",
+        1,
+    )
+    assert (jobs["again"]["state"], jobs["again"]["retries"]) == ("retrying", 1)
+
+
+def test_a_pipe_and_another_name(cli: Cli) -> None:
+    """An export goes through a pipe, and into a queue of another name."""
+    cli.do(fill)
+    data = cli.run("export", "mail").stdout_bytes
+    assert cli.json("import", "--queue", "mail2", stdin=data)["stored"] == {
+        "retrying": 1, "queued": 2, "scheduled": 1, "completed": 1, "failed": 1,
+    }  # fmt: skip
+    assert cli.do(lambda app: app.queue("mail2").counts()) == cli.do(lambda app: app.queue("mail").counts())
+
+
+def test_runs_are_left_to_their_workers(cli: Cli) -> None:
+    """A running job and the one blocked behind it are not exported, and that is said."""
+
+    async def hold(app: Penstock) -> None:
+        await app.queue("q").enqueue(1, id="a")
+        await app.storage.claim([Request("q", 1)], "w", 60_000, new_token())
+        await app.queue("q").enqueue(2, id="a", on_conflict="update")
+        await app.queue("q").enqueue(3, id="b")
+
+    cli.do(hold)
+    result = cli.run("export")
+    assert [json.loads(line)["id"] for line in result.stdout.splitlines()[1:]] == ["b"]
+    assert "left out: 1 running and 1 blocked" in result.stderr
+
+
+@on_sqlite
+def test_an_export_is_for_its_owner_and_whole(cli: Cli, tmp_path: Path) -> None:
+    """The file can be read by its owner only, and one that was not finished leaves nothing behind."""
+    cli.do(fill)
+    path = tmp_path / "all.jsonl"
+    cli.ok("export", "-o", str(path))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    missing = tmp_path / "nowhere" / "all.jsonl"
+    cli.fails("export", "-o", str(missing))
+    assert sorted(os.listdir(tmp_path)) == ["all.jsonl", "jobs.db", "work"]
+
+
+@on_sqlite
+def test_a_queue_that_is_not_there(cli: Cli) -> None:
+    """A queue without jobs cannot be exported; the line names those that are there."""
+    cli.do(fill)
+    assert "there are: bytes, mail" in cli.fails("export", "mial")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "the input is empty"),
+        ('{"some": "json"}\n', "line 1: this is no export"),
+        ('{"penstock_export": 2}\n', "newer Penstock"),
+        ('{"penstock_export": 1}\n{"id": 1}\n', "line 2: this is no job"),
+        ('{"penstock_export": 1}\nnot json\n', "line 2: this is no job"),
+        ('{"penstock_export": 1}\n{JOB, "state": "running"}\n', "belongs to its worker"),
+        ('{"penstock_export": 1}\n{JOB, "state": "queued", "id": ""}\n', "id must be 1 to 512 bytes"),
+        ('{"penstock_export": 1}\n{JOB, "state": "queued", "priority": 99999999999}\n', "priority"),
+    ],
+)
+@on_sqlite
+def test_what_is_no_export_is_one_line(cli: Cli, text: str, words: str) -> None:
+    """A file that cannot be imported is named with the line and the reason; exit code 2."""
+    job = '"queue": "q", "id": "a", "created_at": "2026-01-01T00:00:00Z", "run_at": "2026-01-01T00:00:00Z"'
+    line = cli.fails("import", stdin=text.replace("JOB", job), code=2)
+    assert "stdin: " in line
+    assert words in line
+    assert cli.json("queue", "ls") == []
+
+
+@on_redis
+def test_results_that_are_over_stay_away(cli: Cli) -> None:
+    """An ended job whose time was over when it arrives is not brought back."""
+    job = {
+        "queue": "q", "id": "a", "state": "completed", "created_at": "2020-01-01T00:00:00Z",
+        "run_at": "2020-01-01T00:00:00Z", "payload": "1", "result": "2", "expires_at": "2020-01-02T00:00:00Z",
+    }  # fmt: skip
+    text = '{"penstock_export": 1}\n' + json.dumps(job) + "\n"
+    assert "1 ended job whose time was over" in cli.ok("import", stdin=text)
+    assert cli.json("queue", "ls") == []
+
+
+@on_sqlite
+def test_a_storage_without_restore_takes_what_waits(cli: Cli) -> None:
+    """Somebody's own storage may only know `put`: waiting jobs begin anew there, and the others are counted."""
+    cli.do(fill)
+    lines = cli.run("export", "mail").stdout_bytes.splitlines()
+
+    class Plain:
+        """A storage with the verbs of the protocol and no more."""
+
+        def __init__(self, storage: Any) -> None:
+            self._storage = storage
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ("restore", "vitals", "meters", "latest", "where"):
+                raise AttributeError(name)
+            return getattr(self._storage, name)
+
+    async def bring(app: Penstock) -> tuple[int, int]:
+        other = Penstock(storage=Plain(app.storage))
+        taken = [taken async for taken in import_jobs(other, lines, "mail2")][-1]
+        return taken.stored.total(), taken.refused
+
+    assert cli.do(bring) == (4, 2)
