@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ def project(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
     sys.modules.pop("some_jobs", None)
 
 
-NOWHERE = {"PENSTOCK_URL": None, "PENSTOCK_NAMESPACE": None}
+NOWHERE: dict[str, Any] = {"PENSTOCK_URL": None, "PENSTOCK_NAMESPACE": None}
 
 
 @on_sqlite

@@ -187,7 +187,8 @@ def test_a_storage_without_restore_takes_what_waits(cli: Cli) -> None:
             return getattr(self._storage, name)
 
     async def bring(app: Penstock) -> tuple[int, int]:
-        other = Penstock(storage=Plain(app.storage))
+        plain: Any = Plain(app.storage)
+        other = Penstock(storage=plain)
         taken = [taken async for taken in import_jobs(other, lines, "mail2")][-1]
         return taken.stored.total(), taken.refused
 

@@ -50,10 +50,10 @@ class WorkerCommand(Command):
             return ls.make_context(f"{info_name} {ls.name}", args[1:], parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The options, and `ls`."""
-        found = super().shell_complete(ctx, incomplete)
-        return [CompletionItem("ls", help=ls.get_short_help_str()), *found] if "ls".startswith(incomplete) else found
+
+def complete_app(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What may stand where an app stands."""
+    return [CompletionItem("ls", help=ls.get_short_help_str())] if "ls".startswith(incomplete) else []
 
 
 def worker_options(function: Callable[..., None]) -> Any:
@@ -91,7 +91,7 @@ def worker_options(function: Callable[..., None]) -> Any:
         penstock worker ls                             # who works
     """,
 )
-@click.argument("app", metavar="[MODULE:APP]", required=False)
+@click.argument("app", metavar="[MODULE:APP]", required=False, shell_complete=complete_app)
 @click.option("--processes", type=click.IntRange(0), help="Child processes, 0 for none.  [default: one per core]")
 @click.option("--grace", type=click.FloatRange(0), default=30.0, show_default=True, help="Seconds runs may go on.")
 @click.option("--drain", is_flag=True, help="Work until nothing due is left, then end.")

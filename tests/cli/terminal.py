@@ -1,0 +1,95 @@
+"""A command at a terminal: a pseudo-terminal whose screen a test can read and type at."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.e2e.conftest import ROOT, die_with_parent
+
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+#: How long a screen may take to show something, on a machine that has other work.
+PATIENCE = 30.0
+
+
+class Terminal:
+    """`penstock …` at a terminal of 120 by 40."""
+
+    def __init__(self, *arguments: str, environment: dict[str, str], cwd: Path) -> None:
+        main, side = pty.openpty()
+        fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        self.main = main
+        self.raw = ""
+        inherited = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES", "NO_COLOR")}
+        path = f"{ROOT / 'src'}:{ROOT}"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "penstock", *arguments], stdin=side, stdout=side, stderr=side, cwd=cwd,
+            env={**inherited, "TERM": "xterm-256color", "PYTHONPATH": path, **environment},
+            start_new_session=True, preexec_fn=self._take_terminal,
+        )  # fmt: skip
+        os.close(side)
+
+    @staticmethod
+    def _take_terminal() -> None:
+        die_with_parent()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # Ctrl-C is a signal only at a controlling terminal
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self.main)
+
+    @property
+    def text(self) -> str:
+        """Everything that was shown, without colours and moves."""
+        return ESCAPES.sub("", self.raw)
+
+    def read(self, seconds: float = 0.1) -> None:
+        """Take in what has come."""
+        if select.select([self.main], [], [], seconds)[0]:
+            with contextlib.suppress(OSError):  # the other side is closed
+                self.raw += os.read(self.main, 65536).decode("utf-8", "replace")
+
+    def until(self, *words: str) -> None:
+        """Wait until all of these were shown, from here on."""
+        start = len(self.text)
+        end = time.monotonic() + PATIENCE
+        while not all(word in self.text[start:] for word in words):
+            assert time.monotonic() < end, f"not shown: {words} in {self.text[start:]!r}"
+            assert self.process.poll() is None or self.read(0) is None
+            self.read()
+
+    def type(self, text: str) -> None:
+        os.write(self.main, text.encode())
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def ended(self) -> int:
+        """Wait for its end; gives its exit code."""
+        end = time.monotonic() + PATIENCE
+        while self.process.poll() is None:
+            assert time.monotonic() < end, f"it did not end: {self.text!r}"
+            self.read()
+        self.read()
+        return self.process.returncode
