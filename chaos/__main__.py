@@ -1,4 +1,8 @@
-"""`python -m chaos --storage redis|sqlite|valkey --seed N --jobs N --faults N`: a run under fire, and its check."""
+"""A run under fire, and the check of its history.
+
+python -m chaos --storage redis|sqlite|valkey --seed N --jobs N --faults N
+python -m chaos sentinel|cluster              servers that stand in for each other
+"""
 
 from __future__ import annotations
 
@@ -14,13 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from chaos.checker import explain, violations
-from chaos.faults import FAULTS
 from chaos.history import History
 from chaos.log import read_all
-from chaos.places import place_for
 from chaos.plan import KINDS
 from chaos.report import summary, table
 from chaos.run import Run
+from chaos.scenarios import FAULTS, place_for
 from chaos.stage import Settings
 
 #: So many violations are explained; the rest is counted.
@@ -39,16 +42,19 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__, formatter_class=raw)
+    parser.add_argument("scenario", nargs="?", choices=("sentinel", "cluster"), help="failover instead of --storage")
     parser.add_argument("--storage", choices=("redis", "valkey", "sqlite"), default="sqlite")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=1, help="runs with the following seeds, too")
     parser.add_argument("--jobs", type=int, default=2000)
-    parser.add_argument("--faults", type=int, default=50)
-    parser.add_argument("--minutes", type=float, help="how long the faults take; by default 0.8 s each")
+    parser.add_argument("--faults", type=int, help="default: 50, or 10 for a failover scenario")
+    parser.add_argument("--minutes", type=float, help="how long the faults take; by default 0.8 or 6 s each")
     parser.add_argument("--kinds", default=",".join(KINDS), help=f"kinds of jobs, of {','.join(KINDS)}")
     parser.add_argument("--fault-kinds", help=f"kinds of faults, of {','.join(FAULTS)}")
     parser.add_argument("--fsync", choices=("always", "everysec"), default="always", help="of the server")
+    parser.add_argument("--durability", choices=("replicas", "fsync"), help="asked of the storage: nothing may be lost")
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--processes", type=int, default=2, help="child processes of each worker")
     parser.add_argument("--lease", type=float, default=2.0)
@@ -58,6 +64,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--keep", type=Path, help="keep history and outputs here")
     parser.add_argument("--check", type=Path, metavar="FOLDER", help="only check a history that was kept")
     args = parser.parse_args(arguments)
+    args.storage = args.scenario or args.storage
+    args.faults = args.faults if args.faults is not None else 10 if args.scenario else 50
     args.kinds = names(parser, "--kinds", args.kinds, KINDS)
     args.fault_kinds = None if args.fault_kinds is None else names(parser, "--fault-kinds", args.fault_kinds, FAULTS)
     return args
@@ -71,7 +79,7 @@ def names(parser: argparse.ArgumentParser, option: str, given: str, known: Any) 
 
 
 def one_round(args: argparse.Namespace, seed: int) -> int:
-    seconds = args.minutes * 60 if args.minutes else max(5.0, args.faults * 0.8)
+    seconds = args.minutes * 60 if args.minutes else max(5.0, args.faults * (6.0 if args.scenario else 0.8))
     folder = Path(tempfile.mkdtemp(prefix="penstock-chaos-"))
     given = {**vars(args), "seed": seed, "seconds": seconds}
     settings = Settings(**given)

@@ -18,12 +18,12 @@ from chaos.places import ServerPlace, SqlitePlace
 from chaos.processes import Process
 from chaos.stage import Stage
 
-__all__ = ["EVERYWHERE", "FAULTS", "ON_SERVERS", "ON_SQLITE", "draw_faults"]
+__all__ = ["FAULTS", "Fault", "draw_faults", "duration"]
 
 Fault = Callable[[Stage, random.Random], Awaitable[dict[str, Any]]]
 
 
-def _span(draw: random.Random, lease: float) -> float:
+def duration(draw: random.Random, lease: float) -> float:
     """How long a fault lasts: mostly short, sometimes past a lease."""
     return round(draw.choice((draw.uniform(0.02, 0.5), draw.uniform(0.1, 1.2), lease + draw.uniform(0.5, 2.0))), 3)
 
@@ -42,7 +42,7 @@ async def kill_child(stage: Stage, draw: random.Random) -> dict[str, Any]:
 
 
 async def stop_child(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    children, span = stage.a_worker(draw).children(), _span(draw, stage.lease)
+    children, span = stage.a_worker(draw).children(), duration(draw, stage.lease)
     if not children:
         return {"pids": []}
     pid = draw.choice(sorted(children))
@@ -55,7 +55,7 @@ async def stop_child(stage: Stage, draw: random.Random) -> dict[str, Any]:
 
 async def stop_parent(stage: Stage, draw: random.Random) -> dict[str, Any]:
     """Only the process that keeps the leases stands still."""
-    worker, span = stage.a_worker(draw), _span(draw, stage.lease)
+    worker, span = stage.a_worker(draw), duration(draw, stage.lease)
     worker.signal(signal.SIGSTOP)
     await asyncio.sleep(span)
     worker.signal(signal.SIGCONT)
@@ -64,7 +64,7 @@ async def stop_parent(stage: Stage, draw: random.Random) -> dict[str, Any]:
 
 async def stop_worker(stage: Stage, draw: random.Random) -> dict[str, Any]:
     """A machine that sleeps: the worker and all its children."""
-    worker, span = stage.a_worker(draw), _span(draw, stage.lease)
+    worker, span = stage.a_worker(draw), duration(draw, stage.lease)
     pids = worker.signal_all(signal.SIGSTOP)
     await asyncio.sleep(span)
     for pid in pids:
@@ -102,7 +102,7 @@ async def roll(stage: Stage, draw: random.Random) -> dict[str, Any]:
         if draw.random() < 0.3:
             await asyncio.sleep(draw.uniform(0.0, 0.5))
             worker.signal(signal.SIGTERM)
-        clock = draw.choice((0, 0, 3600, -3600)) if stage.clocks_may_be_wrong else 0
+        clock = draw.choice((0, 0, 3600, -3600)) if stage.place.own_clock else 0
         stage.retire(worker, clock=clock)
     return {"pids": [worker.pid], "clock": clock}
 
@@ -140,6 +140,7 @@ async def kill_server(stage: Stage, draw: random.Random) -> dict[str, Any]:
         place.server.kill()
         await asyncio.sleep(draw.choice((0.0, draw.uniform(0.0, 1.0), draw.uniform(0.0, stage.lease + 1))))
         await asyncio.to_thread(place.server.restart)
+        await asyncio.to_thread(place.until_loaded)
         stage.note("server", did="back")
     return {}
 
@@ -153,13 +154,14 @@ async def restart_server(stage: Stage, draw: random.Random) -> dict[str, Any]:
         await asyncio.to_thread(place.server.process.wait)
         await asyncio.sleep(draw.uniform(0.0, 0.5))
         await asyncio.to_thread(place.server.restart)
+        await asyncio.to_thread(place.until_loaded)
         stage.note("server", did="back")
     return {}
 
 
 async def stop_server(stage: Stage, draw: random.Random) -> dict[str, Any]:
     """The server stands still."""
-    place, span = _server(stage), _span(draw, stage.lease)
+    place, span = _server(stage), duration(draw, stage.lease)
     async with stage.serving:
         assert place.server.process is not None
         place.server.process.send_signal(signal.SIGSTOP)
@@ -169,7 +171,7 @@ async def stop_server(stage: Stage, draw: random.Random) -> dict[str, Any]:
 
 
 async def maxmemory(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    place, span = _server(stage), _span(draw, stage.lease)
+    place, span = _server(stage), duration(draw, stage.lease)
     async with stage.serving:
         await stage.on_server("CONFIG", "SET", "maxmemory", "1mb")
         await asyncio.sleep(span)
@@ -209,14 +211,14 @@ async def _met(stage: Stage, draw: random.Random, proxy: Any, fault: Any, after:
             while not fault.spent:  # noqa: ASYNC110 - it is the proxy's thread that knows
                 await asyncio.sleep(0.02)
     if after == "silence":
-        await asyncio.sleep(_span(draw, stage.lease))
+        await asyncio.sleep(duration(draw, stage.lease))
         proxy.cut()
     proxy.forget(fault)
     return {"times": fault.count, "then": after}
 
 
 async def delay(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    proxy, span, late = stage.a_proxy(draw), _span(draw, stage.lease), round(draw.uniform(0.01, 0.6), 3)
+    proxy, span, late = stage.a_proxy(draw), duration(draw, stage.lease), round(draw.uniform(0.01, 0.6), 3)
     proxy.delay(late)
     await asyncio.sleep(span)
     proxy.delay(0)
@@ -228,7 +230,7 @@ async def cut(stage: Stage, draw: random.Random) -> dict[str, Any]:
 
 
 async def half_open(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    proxy, span = stage.a_proxy(draw), _span(draw, stage.lease)
+    proxy, span = stage.a_proxy(draw), duration(draw, stage.lease)
     count = proxy.silence(new=draw.random() < 0.5)
     await asyncio.sleep(span)
     proxy.heal()
@@ -237,7 +239,7 @@ async def half_open(stage: Stage, draw: random.Random) -> dict[str, Any]:
 
 
 async def refuse(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    proxy, span = stage.a_proxy(draw), _span(draw, stage.lease)
+    proxy, span = stage.a_proxy(draw), duration(draw, stage.lease)
     proxy.refuse()
     proxy.cut()
     await asyncio.sleep(span)
@@ -249,7 +251,7 @@ async def refuse(stage: Stage, draw: random.Random) -> dict[str, Any]:
 
 
 async def full_disk(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    place, span = stage.place, _span(draw, stage.lease)
+    place, span = stage.place, duration(draw, stage.lease)
     assert isinstance(place, SqlitePlace)
     if not place.small:
         return {"skipped": "no disk of its own"}
@@ -273,7 +275,7 @@ async def kill_writer(stage: Stage, draw: random.Random) -> dict[str, Any]:
 
 async def lock_file(stage: Stage, draw: random.Random) -> dict[str, Any]:
     """A process holds the file's lock for longer than anybody should."""
-    place, span = stage.place, _span(draw, stage.lease)
+    place, span = stage.place, duration(draw, stage.lease)
     assert isinstance(place, SqlitePlace)
     writer = stage.start_writer(str(place.path), "lock")
     await stage.said(writer, "written")
@@ -281,17 +283,6 @@ async def lock_file(stage: Stage, draw: random.Random) -> dict[str, Any]:
     writer.remove()
     return {"pids": [writer.pid], "span": span}
 
-
-#: How often each is drawn, by the places where it can be.
-EVERYWHERE: dict[str, float] = {
-    "kill_child": 14, "stop_child": 6, "stop_parent": 4, "stop_worker": 4, "kill_worker": 5, "kill_parent": 3,
-    "roll": 4, "kill_producer": 2,
-}  # fmt: skip
-ON_SERVERS: dict[str, float] = {
-    "kill_server": 4, "restart_server": 1.5, "stop_server": 3, "maxmemory": 4, "script_flush": 5, "client_kill": 7,
-    "lose_reply": 12, "lose_request": 6, "delay": 5, "cut": 8, "half_open": 4, "refuse": 3, "wrong_clock": 1.5,
-}  # fmt: skip
-ON_SQLITE: dict[str, float] = {"full_disk": 5, "kill_writer": 5, "lock_file": 4}
 
 FAULTS: dict[str, Fault] = {
     each.__name__: each

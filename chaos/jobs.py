@@ -1,7 +1,8 @@
 """The app of the chaos run: a queue for each kind of job, and handlers that write down what they do.
 
 It is what `penstock worker chaos.jobs:app` imports. `CHAOS_LOG` is the folder of the history, `CHAOS_ROLE` the name
-of this process in it, and `CHAOS_CLOCK` says by how many seconds its clock is wrong.
+of this process in it, `CHAOS_CLOCK` says by how many seconds its clock is wrong, and `CHAOS_DURABILITY` what the app
+asks of its storage.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,16 +30,18 @@ _runs = itertools.count(1)
 
 def build(url: str, log: Log, plant: Callable[[Any], None] | None = None) -> Penstock:
     """The app on a storage; what its workers do is written down. `plant` puts a bug into the storage first."""
-    app = Penstock(url, namespace=NAMESPACE)
+    durability = os.environ.get("CHAOS_DURABILITY")
+    more: dict[str, Any] = {"durability": durability} if durability else {}
+    app = Penstock(url, namespace=NAMESPACE, **more)
     if plant is not None:
         plant(app.storage)
     record(app, log)
     handlers = Handlers(log)
     for queue, settings in SETTINGS.items():
-        more: dict[str, Any] = {}
+        failing: dict[str, Any] = {}
         if queue in WITH_FAIL_HANDLER:
-            more = {"on_failure": handlers.buried(), "failure_options": FAILING}
-        app.listen(queue, handlers.of(queue), **settings, **more)
+            failing = {"on_failure": handlers.buried(), "failure_options": FAILING}
+        app.listen(queue, handlers.of(queue), **settings, **failing)
     return app
 
 
@@ -54,7 +57,7 @@ class Handlers:
         return self._threaded(queue) if queue in THREADED else self._async(queue)
 
     @contextmanager
-    def _written(self, queue: str, payloads: Sequence[Payload], jobs: Sequence[Job], **more: Any) -> Iterator[None]:
+    def _written(self, queue: str, payloads: Sequence[Payload], jobs: Sequence[Job], **more: Any) -> Generator[None]:
         """A run as the history knows it: its jobs (id, token, attempt, number, group), its beginning and its end."""
         number, how = next(_runs), "ok"
         told = [[j.id, j.fence, j.attempt, p.get("n"), j.group] for p, j in zip(payloads, jobs, strict=True)]

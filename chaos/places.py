@@ -5,20 +5,40 @@ from __future__ import annotations
 import contextlib
 import shutil
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.proxy import Proxy
-from tests.servers import Server, redis_program, valkey_program
+from tests.servers import NoServerError, Server, redis_program, valkey_program
 
-__all__ = ["Place", "ServerPlace", "SqlitePlace", "place_for"]
+__all__ = ["EVERYWHERE", "Place", "ServerPlace", "SqlitePlace", "stored_keys", "wait_for"]
+
+
+#: How long (seconds) a server may take to do what it should.
+PATIENCE = 60.0
+
+#: How often each fault is drawn, by the places where it can be.
+EVERYWHERE: dict[str, float] = {
+    "kill_child": 14, "stop_child": 6, "stop_parent": 4, "stop_worker": 4, "kill_worker": 5, "kill_parent": 3,
+    "roll": 4, "kill_producer": 2,
+}  # fmt: skip
+ON_SERVERS: dict[str, float] = {
+    "kill_server": 4, "restart_server": 1.5, "stop_server": 3, "maxmemory": 4, "script_flush": 5, "client_kill": 7,
+    "lose_reply": 12, "lose_request": 6, "delay": 5, "cut": 8, "half_open": 4, "refuse": 3, "wrong_clock": 1.5,
+}  # fmt: skip
+ON_SQLITE: dict[str, float] = {"full_disk": 5, "kill_writer": 5, "lock_file": 4}
 
 
 class Place:
     """A storage for one run. Each role (a worker's or producer's name) has a URL of its own."""
 
-    #: Kinds of faults that only this place knows.
     name = ""
+    #: How often each fault is drawn here.
+    weights: dict[str, float] = EVERYWHERE
+    #: Whether the storage has a clock that is not that of its clients.
+    own_clock = True
 
     @property
     def url(self) -> str:
@@ -47,6 +67,8 @@ class Place:
 class ServerPlace(Place):
     """One Redis or Valkey server with an append-only file, and a proxy for each role."""
 
+    weights = EVERYWHERE | ON_SERVERS
+
     def __init__(self, name: str, fsync: str) -> None:
         self.name = name
         self.fsync = fsync
@@ -70,6 +92,7 @@ class ServerPlace(Place):
     def heal(self) -> None:
         if self.server.process is None:
             self.server.restart()
+        self.until_loaded()
         for proxy in self.proxies.values():
             proxy.heal()
             proxy.cut()
@@ -79,14 +102,18 @@ class ServerPlace(Place):
     def client(self) -> Any:
         return self.server.client()
 
+    def until_loaded(self) -> None:
+        """Wait until a server that was started again has read its file."""
+
+        def loaded() -> bool:
+            with contextlib.closing(self.client()) as client:
+                return client.info("persistence")["loading"] == 0
+
+        wait_for(loaded, "the server does not finish loading")
+
     def leftovers(self) -> list[str]:
-        left: list[str] = []
         with contextlib.closing(self.client()) as client:
-            for key in client.scan_iter(count=1000):
-                ttl = client.pttl(key)
-                if not key.endswith(b":schema") and not 0 <= ttl <= 120_000:
-                    left.append(f"{key!r} ({client.type(key).decode()}, ttl {ttl})")
-        return left
+            return stored_keys(client)
 
     def remove(self) -> None:
         for proxy in self.proxies.values():
@@ -98,6 +125,8 @@ class SqlitePlace(Place):
     """One file, on a tmpfs of its own if one can be mounted; without one the disk cannot be filled."""
 
     name = "sqlite"
+    weights = EVERYWHERE | ON_SQLITE
+    own_clock = False
     MEGABYTES = 96
     #: What outlives the jobs: the schema's version, and the newest lines of the feed, which is trimmed.
     STANDING = frozenset({"meta", "events"})
@@ -147,8 +176,20 @@ class SqlitePlace(Place):
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def place_for(storage: str, folder: Path, fsync: str) -> Place:
-    """The place that the command line names."""
-    if storage == "sqlite":
-        return SqlitePlace(folder)
-    return ServerPlace(storage, fsync)
+def wait_for(condition: Callable[[], object], otherwise: str) -> None:
+    """Wait until a condition holds, for a minute at most."""
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > until:
+            raise NoServerError(otherwise)
+        time.sleep(0.05)
+
+
+def stored_keys(client: Any) -> list[str]:
+    """The keys of a server that do not go away by themselves soon; the marks of the schema are to stay."""
+    left: list[str] = []
+    for key in client.scan_iter(count=1000):
+        ttl = client.pttl(key)
+        if not key.endswith((b":schema", b":families")) and not 0 <= ttl <= 120_000:
+            left.append(f"{key!r} ({client.type(key).decode()}, ttl {ttl})")
+    return left

@@ -70,7 +70,8 @@ class Draw:
 
     def payload(self, mood: str) -> dict[str, Any]:
         """A payload of this mood; the number comes first, where the recorder looks for it."""
-        draw, payload = self.random, {"n": self.number(), "mood": mood}
+        draw = self.random
+        payload: dict[str, Any] = {"n": self.number(), "mood": mood}
         match mood:
             case "sleep" | "progress":
                 payload["s"] = round(draw.choice((0.01, 0.05, 0.2, draw.uniform(0.2, 1.2))), 3)

@@ -12,13 +12,14 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["ROOT", "Process", "WorkerProcess", "descendants", "is_alive"]
+__all__ = ["ROOT", "Process", "WorkerProcess", "die_with_parent", "is_alive"]
 
 ROOT = Path(__file__).resolve().parent.parent
 PR_SET_PDEATHSIG = 1
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """For a new process: it is not to outlive the one that started it."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -53,7 +54,7 @@ class Process:
         with output.open("ab") as file:
             self._process = subprocess.Popen(
                 [sys.executable, *arguments], env=everything, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file,
-                stderr=file, start_new_session=True, preexec_fn=_die_with_parent,
+                stderr=file, start_new_session=True, preexec_fn=die_with_parent,
             )  # fmt: skip
 
     @property

@@ -41,5 +41,4 @@ BATCHED = ("bunch", "lanes")
 
 #: Queues whose failed jobs are told to a fail handler, and how that one is run.
 WITH_FAIL_HANDLER = ("plain", "sync", "heavy", "heavysync", "bunch", "call")
-FAILING: dict[str, Any] = {"min_backoff": 0.05, "max_backoff": 0.4, "max_stalls": None, "max_timeouts": None}
-FAILING |= {"result_ttl": DAY, "failed_ttl": DAY, "size": 2}
+FAILING: dict[str, Any] = {**KEPT, "max_stalls": None, "max_timeouts": None, "size": 2}

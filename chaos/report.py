@@ -30,7 +30,25 @@ def recoveries(history: History, records: Sequence[Record]) -> dict[str, list[fl
             after = next((at for at in claims if at > record["t"]), None)
             if after is not None:
                 found.setdefault("server", []).append((after - record["t"]) / 1e6)
+        elif record["k"] == "failover":
+            families = record["families"]
+            found.setdefault("primary", []).extend(_resumed(history, record["since"], families))
     return found
+
+
+def _resumed(history: History, since: int, families: list[str] | None) -> Iterable[float]:
+    """How long work stood still: from the loss of a primary until the next claim in one of its families."""
+    first = min(
+        (
+            claim.answered
+            for (queue, _), job in history.jobs.items()
+            if families is None or queue.partition("/")[0] in families
+            for claim in job.claims
+            if claim.asked > since
+        ),
+        default=None,
+    )
+    return [] if first is None else [(first - since) / 1e6]
 
 
 def _again(history: History, at: int, pids: set[int], over: int) -> Iterable[float]:
@@ -73,6 +91,11 @@ def summary(
             for name, all_ in spans.items()
             if all_
         },
+        "lost_by_the_server": sum(
+            1
+            for job in history.jobs.values()
+            if not job.final and job.key[0] != "brief" and any(p.accepted for p in job.puts) and history.doubtful(job)
+        ),
         "violations": dict(Counter(each.kind for each in found)),
     }
 
@@ -96,6 +119,7 @@ def table(line: dict[str, Any]) -> str:
             (f"after a kill: {name}", f"p50 {span['p50']:.2f} s, max {span['max']:.2f} s ({span['n']})")
             for name, span in line["recovery_s"].items()
         ),
+        ("lost by the server", f"{line['lost_by_the_server']} jobs acknowledged just before a failover or crash"),
         ("took", f"{line['seconds']:.0f} s"),
         ("violations", ", ".join(f"{n} {kind}" for kind, n in line["violations"].items()) or "none"),
     ]

@@ -11,23 +11,28 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from chaos.faults import EVERYWHERE, FAULTS, ON_SERVERS, ON_SQLITE, draw_faults
-from chaos.places import Place, SqlitePlace
+from chaos.faults import draw_faults
+from chaos.places import Place
 from chaos.processes import ROOT
 from chaos.queues import NAMESPACE
 from chaos.recorder import number_of
+from chaos.scenarios import FAULTS
 from chaos.stage import Settings, Stage
-from penstock import JobError, Penstock, State, StorageError
+from penstock import JobError, Penstock, State, StorageError, StorageUnavailable
 from penstock.job import FINISHED, Snapshot
 from penstock.run import FailureSerde
 
 __all__ = ["Run", "look"]
 
-SETTLED = tuple(state for state in State if state not in FINISHED)
+#: How long (seconds) a storage may be away when no fault is under way.
+REACH = 60.0
+
+UNFINISHED = tuple(state for state in State if state not in FINISHED)
 
 
 class Run:
@@ -56,7 +61,7 @@ class Run:
 
     async def _prepare(self) -> list[str]:
         """Create the storage, and see what it holds before anything happens."""
-        async with Penstock(self.place.url, namespace=NAMESPACE) as app:
+        async with reached(self.place.url) as app:
             await app.workers()
         return self.place.leftovers()
 
@@ -72,8 +77,7 @@ class Run:
     # faults ---------------------------------------------------------------------------------------
 
     def _weights(self) -> dict[str, float]:
-        weights = EVERYWHERE | (ON_SQLITE if isinstance(self.place, SqlitePlace) else ON_SERVERS)
-        chosen = self.settings.fault_kinds
+        weights, chosen = self.place.weights, self.settings.fault_kinds
         return weights if chosen is None else {name: weights.get(name, 1.0) for name in chosen}
 
     async def _faults(self, began: float) -> None:
@@ -121,7 +125,7 @@ class Run:
     async def _finish(self) -> None:
         """No more faults: everything must be done before long, and the workers must end when told to."""
         await asyncio.to_thread(self.place.heal)
-        async with Penstock(self.place.url, namespace=NAMESPACE) as app:
+        async with reached(self.place.url) as app:
             for number, queue in enumerate(await app.queues()):
                 self.stage.note("switch", s=number, q=queue, paused=False)
                 await app.queue(queue).resume()
@@ -149,7 +153,7 @@ class Run:
         while True:
             self.stage.bury()
             counts = [await app.queue(queue).counts() for queue in await app.queues()]
-            if not any(each[state] for each in counts for state in SETTLED):
+            if not any(each[state] for each in counts for state in UNFINISHED):
                 return
             if counts != last:
                 last, since = counts, time.monotonic()
@@ -161,13 +165,31 @@ class Run:
 
     async def _look(self) -> None:
         """Write down every job as the storage has it; then let all TTLs pass and see what is left."""
-        async with Penstock(self.place.url, namespace=NAMESPACE) as app:
+        async with reached(self.place.url) as app:
             await look(app, self.stage.note)
         command = [sys.executable, "-m", "chaos.later", self.place.url]
         everything = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
         await asyncio.to_thread(subprocess.run, command, env=everything, cwd=ROOT, check=True)
         left = [each for each in self.place.leftovers() if each not in self.before]
         self.stage.note("left", count=len(left), what=left[:50])
+
+
+@asynccontextmanager
+async def reached(url: str) -> AsyncGenerator[Penstock]:
+    """The runner's own app, once the storage answers."""
+    app, until = Penstock(url, namespace=NAMESPACE), time.monotonic() + REACH
+    while True:
+        try:
+            await app.open()
+            break
+        except StorageUnavailable:
+            if time.monotonic() > until:
+                raise
+            await asyncio.sleep(0.2)
+    try:
+        yield app
+    finally:
+        await app.close()
 
 
 async def look(app: Penstock, note: Callable[..., None]) -> None:

@@ -40,6 +40,8 @@ class Settings:
         self.seconds: float = given.get("seconds", 60.0)
         self.patience: float = given.get("patience", 120.0)
         self.heavy: float = given.get("heavy", 1.0)
+        #: What `Penstock(durability=…)` is told; None leaves it out.
+        self.durability: str | None = given.get("durability")
 
 
 class Stage:
@@ -65,11 +67,6 @@ class Stage:
         self._lives: dict[int, tuple[str, int, int]] = {}
         self.wrong_exits: list[str] = []
 
-    @property
-    def clocks_may_be_wrong(self) -> bool:
-        """The clock of a file is that of the machine; the server's is its own."""
-        return isinstance(self.place, ServerPlace)
-
     def note(self, kind: str, /, **fields: Any) -> None:
         self.log.write(kind, **fields)
 
@@ -79,7 +76,7 @@ class Stage:
     def _environment(self, role: str, clock: int = 0) -> dict[str, str]:
         return {
             "PENSTOCK_URL": self.place.url_for(role), "CHAOS_LOG": str(self.history), "CHAOS_ROLE": role,
-            "CHAOS_CLOCK": str(clock or ""),
+            "CHAOS_CLOCK": str(clock or ""), "CHAOS_DURABILITY": self.settings.durability or "",
         }  # fmt: skip
 
     def _fresh(self, name: str) -> str:

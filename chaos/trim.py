@@ -19,7 +19,7 @@ _encode = msgspec.json.Encoder().encode
 
 def trimmed(records: Sequence[Record], violation: Violation) -> list[Record]:
     """The records of a violation's jobs, with nothing else in them."""
-    cut = _Cut(set(map(tuple, violation.keys)), violation)
+    cut = _Cut(set(violation.keys), violation)
     kept = [cut.of(record) for record in records]
     return [record for record in kept if record is not None and record.get("jobs") != [] and record.get("put") != []]
 

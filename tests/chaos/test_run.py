@@ -17,7 +17,7 @@ RUNS = [("sqlite", 101, 24), ("redis", 102, 30)]
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("storage", "seed", "faults"), RUNS)
 def test_nothing_is_violated_under_fire(storage: str, seed: int, faults: int) -> None:
-    """Hundreds of jobs of every kind, with processes killed and frozen and the storage in trouble, keep every promise."""
+    """Jobs of every kind, with processes killed and frozen and the storage in trouble, keep every promise."""
     command = [
         sys.executable, "-m", "chaos", "--storage", storage, "--seed", str(seed), "--jobs", "600", "--faults",
         str(faults), "--minutes", "0.3", "--workers", "2",
