@@ -15,7 +15,7 @@ from penstock.run import failure_payload
 __all__ = ["Cancel", "Complete", "Ended", "Fail", "Release", "Retried", "Stall", "end_of"]
 
 
-class Complete(msgspec.Struct, frozen=True):
+class Complete(msgspec.Struct, frozen=True, gc=False):
     """running → completed, kept `ttl` ms (None: for ever, 0: not at all); `then` jobs are put with it."""
 
     result: bytes
@@ -23,7 +23,7 @@ class Complete(msgspec.Struct, frozen=True):
     then: tuple[NewJob, ...] = ()
 
 
-class Retried(msgspec.Struct, frozen=True):
+class Retried(msgspec.Struct, frozen=True, gc=False):
     """running → retrying, at a time or after a delay (ms); `count` names the counter that grows."""
 
     at: int | None = None
@@ -34,7 +34,7 @@ class Retried(msgspec.Struct, frozen=True):
     error: bytes = b""
 
 
-class Fail(msgspec.Struct, frozen=True):
+class Fail(msgspec.Struct, frozen=True, gc=False):
     """running → failed, kept `ttl` ms; `then` holds the fail job, put in the same step."""
 
     error: bytes
@@ -43,17 +43,17 @@ class Fail(msgspec.Struct, frozen=True):
     then: tuple[NewJob, ...] = ()
 
 
-class Cancel(msgspec.Struct, frozen=True):
+class Cancel(msgspec.Struct, frozen=True, gc=False):
     """running → cancelled, kept `ttl` ms."""
 
     ttl: int | None
 
 
-class Release(msgspec.Struct, frozen=True):
+class Release(msgspec.Struct, frozen=True, gc=False):
     """running → queued, at its place, the attempt refunded."""
 
 
-class Stall(msgspec.Struct, frozen=True):
+class Stall(msgspec.Struct, frozen=True, gc=False):
     """running → queued, at its place, stalls + 1: its process is known to be dead.
 
     It runs by itself next time: one job of a batch may have killed the process of them all.
@@ -65,9 +65,9 @@ Ended = Complete | Retried | Fail | Cancel | Release | Stall
 
 def end_of(claim: Claim, rules: HandlerOptions, outcome: Outcome) -> Ended:
     """The transition that an outcome asks for, by the rules that hold for the job."""
+    if isinstance(outcome, Returned):
+        return Complete(outcome.result, rules.keep_ms, outcome.then)
     match outcome:
-        case Returned(result, then):
-            return Complete(result, rules.keep_ms, then)
         case Raised(error, wish, solo):
             verdict = decide(claim, rules, error.kind, wish)
             if isinstance(verdict, Again):

@@ -82,7 +82,7 @@ class Update(msgspec.Struct, frozen=True):
         return self.payload if self.reset_counts is None else self.reset_counts
 
 
-class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job as it is asked for. Times are milliseconds; payload, headers and limits are opaque bytes.
 
     `update` None refuses when the id is taken. `fresh` says that the id was just made up, so that
@@ -103,7 +103,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     waiter: str | None = None
 
 
-class Claim(msgspec.Struct, frozen=True):
+class Claim(msgspec.Struct, frozen=True, gc=False):
     """One run of a job, handed to one worker; `token` is the fence that its outcome must show.
 
     `batch` numbers the batches of one queue in one answer: claims with the same number run together.

@@ -59,7 +59,7 @@ class Value(Outcome, frozen=True):
     value: Any
 
 
-class Returned(Outcome, frozen=True):
+class Returned(Outcome, frozen=True, gc=False):
     """The run returned; `then` are the jobs that exist if, and only if, this is recorded."""
 
     result: bytes

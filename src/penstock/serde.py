@@ -24,7 +24,9 @@ __all__ = [
     "check_type",
     "decode",
     "encode",
+    "encoded_none",
     "innermost",
+    "quick_decoder",
     "resolve_serde",
     "serde_named",
 ]
@@ -254,6 +256,16 @@ def decode(serde: Serde, data: bytes, type: Any = Any) -> Any:
         raise
     except Exception as error:
         raise InvalidPayload(f"{len(data)} bytes cannot be decoded by {serde!r}: {error}") from error
+
+
+def quick_decoder(serde: Serde, type: Any) -> Callable[[bytes], Any]:
+    """What decodes to a type with the least ado: any exception of it means that `decode` has one to say."""
+    return serde.decoder(type) if isinstance(serde, _Typed) else functools.partial(decode, serde, type=type)
+
+
+def encoded_none(serde: Serde) -> bytes | None:
+    """None in bytes, if it is the same each time."""
+    return serde.dumps(None) if isinstance(serde, _Typed) else None
 
 
 def check_type(serde: Serde, type: Any, what: str = "the payload's annotation") -> None:

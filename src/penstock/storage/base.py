@@ -63,7 +63,7 @@ class PutStatus(StrEnum):
     COMPLETED = "completed"
 
 
-class Put(msgspec.Struct, frozen=True):
+class Put(msgspec.Struct, frozen=True, gc=False):
     """The answer to one `NewJob`: what happened, the state of the job now, a cached result."""
 
     status: PutStatus
@@ -71,7 +71,7 @@ class Put(msgspec.Struct, frozen=True):
     result: bytes | None = None
 
 
-class Request(msgspec.Struct, frozen=True):
+class Request(msgspec.Struct, frozen=True, gc=False):
     """How much a worker wants of one queue: `limit` runs of up to `batch` jobs each."""
 
     queue: str
@@ -92,7 +92,7 @@ class Claimed(msgspec.Struct, frozen=True):
     skipped: list[tuple[str, str]] = []
 
 
-class Settlement(msgspec.Struct, frozen=True):
+class Settlement(msgspec.Struct, frozen=True, gc=False):
     """How the run with this token ended."""
 
     queue: str
@@ -101,14 +101,14 @@ class Settlement(msgspec.Struct, frozen=True):
     end: Ended
 
 
-class Settled(msgspec.Struct, frozen=True):
+class Settled(msgspec.Struct, frozen=True, gc=False):
     """The state a settlement led to; `lost` means that the token was stale and nothing changed."""
 
     state: State | None
     lost: bool = False
 
 
-class Held(msgspec.Struct, frozen=True):
+class Held(msgspec.Struct, frozen=True, gc=False):
     """A claim that a worker says it holds."""
 
     queue: str
@@ -116,7 +116,7 @@ class Held(msgspec.Struct, frozen=True):
     token: str
 
 
-class Renewal(msgspec.Struct, frozen=True):
+class Renewal(msgspec.Struct, frozen=True, gc=False):
     """The answer to one held claim: kept or lost, and the cancel mode somebody asked for."""
 
     kept: bool

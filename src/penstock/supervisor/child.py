@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from multiprocessing import forkserver
 from typing import Any
 
@@ -225,16 +225,22 @@ class ChildShift(Shift):
             return 0
         return 0 if self._suspects or self._alone else self._board.room
 
-    def _start_run(self, run: Run) -> None:
+    def _start(self, runs: Sequence[Run]) -> None:
         """Jobs whose process died before run alone when one more time would be the last: they may be the reason."""
-        if on_last_chance(run) and not self._empty:
-            self._suspects.append(run)
-            asyncio.get_running_loop().call_later(ALONE_WITHIN, self._next_suspect, run)
-            return
-        if on_last_chance(run):
-            self._alone = run
-        super()._start_run(run)
+        suspects = [run for run in runs if on_last_chance(run)]
+        if innocent := [run for run in runs if run not in suspects] if suspects else runs:
+            super()._start(innocent)
+        for run in suspects:
+            if self._alone is None and not self._suspects and self._empty:
+                self._start_alone(run)
+            else:
+                self._suspects.append(run)
+                asyncio.get_running_loop().call_later(ALONE_WITHIN, self._next_suspect, run)
         self._count()
+
+    def _start_alone(self, run: Run) -> None:
+        self._alone = run
+        super()._start([run])
 
     def _ended(self, run: Run, outcomes: list[Outcome]) -> None:
         if run is self._alone:
@@ -260,8 +266,7 @@ class ChildShift(Shift):
             asyncio.get_running_loop().call_later(1.0, self._next_suspect, run)
         else:
             self._suspects.remove(run)
-            self._alone = run
-            super()._start_run(run)
+            self._start_alone(run)
             self._count()
 
     def _share_changed(self) -> None:

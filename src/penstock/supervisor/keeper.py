@@ -32,10 +32,11 @@ class BoardLeases(Leases):
         #: From the event loop's clock to the one that all processes share.
         self._ahead = time.monotonic() - asyncio.get_running_loop().time()
 
-    def hold(self, run: Run, asked: float) -> None:
-        for member in run.members:
-            self._slots[member] = self._board.hold(member.held, member.claim.attempts, asked + self._ahead)
-        super().hold(run, asked)
+    def hold(self, runs: Sequence[Run], asked: float) -> None:
+        for run in runs:
+            for member in run.members:
+                self._slots[member] = self._board.hold(member.held, member.claim.attempts, asked + self._ahead)
+        super().hold(runs, asked)
 
     def begin(self, run: Run) -> None:
         deadline = None if run.deadline is None else run.deadline + self._ahead

@@ -10,12 +10,37 @@ from typing import Any, cast
 from penstock.errors import ErrorKind, InvalidPayload, JobError
 from penstock.outcome import Outcome, Raised, Released, Returned, Stopped, Value, raised, stalled_out, timed_out
 from penstock.policy import GiveUp, decide
-from penstock.serde import Codec, decode, encode
+from penstock.serde import Codec, decode, encode, encoded_none, quick_decoder
 from penstock.task import Handler
 from penstock.worker.pool import Interruption, Member, Run
 from penstock.worker.threads import Threads
 
 __all__ = ["Executor"]
+
+
+class Routine:
+    """How the jobs of a handler are called, worked out once."""
+
+    __slots__ = ("_decode", "_none", "_result", "codec", "function", "is_async", "takes_job", "type")
+
+    def __init__(self, handler: Handler, codec: Codec) -> None:
+        self.function = handler.function
+        self.type, self.takes_job, self.is_async = handler.signature
+        self.codec = codec
+        self._decode = quick_decoder(codec.payload, self.type)
+        self._result = codec.result
+        self._none = encoded_none(codec.result)
+
+    def payload(self, data: bytes) -> Any:
+        """A payload as the handler wants it, or an `InvalidPayload`."""
+        try:
+            return self._decode(data)
+        except Exception:
+            return decode(self.codec.payload, data, self.type)
+
+    def result(self, value: Any) -> bytes:
+        """What a handler returned, in bytes, or an `InvalidPayload`."""
+        return self._none if value is None and self._none is not None else encode(self._result, value, "result")
 
 
 class Executor:
@@ -24,72 +49,79 @@ class Executor:
     def __init__(self, codec: Callable[[str], Codec], threads: Threads) -> None:
         self._codec = codec
         self._threads = threads
+        self._routines: dict[Handler, Routine] = {}
 
     async def execute(self, run: Run) -> list[Outcome]:
         """Run the handler and say what happened. A returned value counts even after an interruption."""
-        codec = self._codec(run.handler.queue)
-        if run.handler.batch:
-            return await self._execute_batch(run, codec)
+        handler = run.handler
+        how = self._routines.get(handler)
+        if how is None:
+            how = self._routines[handler] = Routine(handler, self._codec(handler.queue))
+        if handler.batch:
+            return await self._execute_batch(run, how)
         member = run.members[0]
         try:
-            payload = self._payload(run.handler, member, codec)
+            payload = self._payload(how, member)
         except _RefusedError as refusal:
             return [refusal.outcome]
         try:
-            outcome = as_outcome(await self._call(run.handler, payload, member))
+            if how.is_async:
+                value = await (how.function(payload, member.job) if how.takes_job else how.function(payload))
+            else:
+                value = await self._in_thread(how, payload, member.job if how.takes_job else None)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
-            outcome = self._raised(run, error)
-        return [self._ended(run, member, outcome, codec)]
+            return [self._ended(run, member, self._raised(run, error), how)]
+        if isinstance(value, Outcome):
+            return [self._ended(run, member, value, how)]
+        return [self._returned(member, value, how)]
 
-    async def _execute_batch(self, run: Run, codec: Codec) -> list[Outcome]:
+    async def _execute_batch(self, run: Run, how: Routine) -> list[Outcome]:
         payloads: list[Any] = []
         called: list[Member] = []
         refused: dict[Member, Outcome] = {}
         for member in run.members:
             try:
-                payloads.append(self._payload(run.handler, member, codec))
+                payloads.append(self._payload(how, member))
                 called.append(member)
             except _RefusedError as refusal:
                 refused[member] = refusal.outcome
         ended: dict[Member, Outcome] = {}
         if called:
-            outcomes = await self._outcomes(run, payloads, called)
-            ended = {m: self._ended(run, m, o, codec) for m, o in zip(called, outcomes, strict=True)}
+            outcomes = await self._outcomes(run, how, payloads, called)
+            ended = {m: self._ended(run, m, o, how) for m, o in zip(called, outcomes, strict=True)}
         return [refused.get(member) or ended[member] for member in run.members]
 
     def give_up(self, run: Run) -> list[Outcome]:
         """The outcomes of an interrupted run that does not end."""
         return [interrupted(run, member) for member in run.members]
 
-    def _payload(self, handler: Handler, member: Member, codec: Codec) -> Any:
+    def _payload(self, how: Routine, member: Member) -> Any:
         claim, rules = member.claim, member.rules
         if claim.stalls or rules.max_attempts is not None:  # nothing else can forbid a run
             verdict = decide(claim, rules, None)
             if isinstance(verdict, GiveUp):
                 raise _RefusedError(stalled_out(verdict.reason))
         try:
-            return decode(codec.payload, claim.payload, handler.signature.payload)
+            return how.payload(claim.payload)
         except InvalidPayload as error:
             raise _RefusedError(Raised(JobError.from_exception(error, ErrorKind.PERMANENT), invalid=True)) from None
 
-    async def _outcomes(self, run: Run, payloads: list[Any], members: Sequence[Member]) -> list[Outcome]:
+    async def _outcomes(self, run: Run, how: Routine, payloads: list[Any], members: Sequence[Member]) -> list[Outcome]:
         """What a batch handler said about each payload, values not encoded yet."""
+        jobs = [member.job for member in members] if how.takes_job else None
         try:
-            function, signature = run.handler.function, run.handler.signature
-            args = (payloads, [member.job for member in members]) if signature.takes_job else (payloads,)
-            value = function(*args) if signature.is_async else self._threads.run(function, *args)
-            value = await value
-            return per_payload(await value if inspect.isawaitable(value) else value, len(payloads))
+            if how.is_async:
+                value = await (how.function(payloads, jobs) if how.takes_job else how.function(payloads))
+            else:
+                value = await self._in_thread(how, payloads, jobs)
+            return per_payload(value, len(payloads))
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             outcome = self._raised(run, error)
         return [Raised(outcome.error, outcome.wish, solo=True)] * len(payloads)
 
-    async def _call(self, handler: Handler, payload: Any, member: Member) -> Any:
-        function, signature = handler.function, handler.signature
-        if signature.is_async:
-            return await (function(payload, member.job) if signature.takes_job else function(payload))
-        args = (payload, member.job) if signature.takes_job else (payload,)
-        value = await self._threads.run(function, *args)
+    async def _in_thread(self, how: Routine, payload: Any, job: Any) -> Any:
+        args = (payload, job) if how.takes_job else (payload,)
+        value = await self._threads.run(how.function, *args)
         return await value if inspect.isawaitable(value) else value
 
     def _raised(self, run: Run, error: BaseException) -> Raised:
@@ -100,12 +132,15 @@ class Executor:
                 raise error  # the event loop is being shut down around us
         return raised(error)
 
-    def _ended(self, run: Run, member: Member, outcome: Outcome, codec: Codec) -> Outcome:
+    def _returned(self, member: Member, value: Any, how: Routine) -> Outcome:
+        try:
+            return Returned(how.result(value), member.follow_ups)
+        except InvalidPayload as error:
+            return Raised(JobError.from_exception(error, ErrorKind.PERMANENT))
+
+    def _ended(self, run: Run, member: Member, outcome: Outcome, how: Routine) -> Outcome:
         if isinstance(outcome, Value):
-            try:
-                return Returned(encode(codec.result, outcome.value, "result"), member.follow_ups)
-            except InvalidPayload as error:
-                return Raised(JobError.from_exception(error, ErrorKind.PERMANENT))
+            return self._returned(member, outcome.value, how)
         if run.interruption is not None:
             return interrupted(run, member)
         return Stopped() if member.cancelled else outcome

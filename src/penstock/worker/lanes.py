@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 __all__ = ["Lanes"]
 
 #: So many runs in a row may end without waiting for anything before the event loop has its turn.
-IN_A_ROW = 50
+IN_A_ROW = 100
 
 
 class Ride(Protocol):
@@ -33,8 +33,10 @@ class Lanes:
     that set context variables and did not reset them.
     """
 
-    def __init__(self, execute: Callable[[Any], Awaitable[None]]) -> None:
+    def __init__(self, execute: Callable[[Any], Awaitable[None]], more: Callable[[], None]) -> None:
         self._execute = execute
+        #: Called when the line is empty: it may add to it.
+        self._more = more
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
         self._line: deque[Any] = deque()
@@ -42,9 +44,9 @@ class Lanes:
         self._tasks: set[asyncio.Task[None]] = set()
         self._coming = False
 
-    def add(self, run: Ride) -> None:
-        """Begin a run when those before it in line have begun."""
-        self._line.append(run)
+    def add(self, runs: Sequence[Ride]) -> None:
+        """Begin runs when those before them in line have begun."""
+        self._line.extend(runs)
         if not self._coming:
             self._call()
 
@@ -72,7 +74,11 @@ class Lanes:
         while True:
             self._coming = False
             in_a_row = 0
-            while line:
+            while True:
+                if not line:
+                    self._more()
+                    if not line:
+                        break
                 run = line.popleft()
                 if line and not self._coming:
                     self._call()  # in case this run waits for something

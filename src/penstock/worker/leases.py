@@ -34,9 +34,10 @@ class Leases:
         """Whether anything is held."""
         return bool(self._held)
 
-    def hold(self, run: Run, asked: float) -> None:
-        """Keep the claims of a run; `asked` is when the storage was asked for them."""
-        self._held.update(run.members)
+    def hold(self, runs: Sequence[Run], asked: float) -> None:
+        """Keep the claims of runs; `asked` is when the storage was asked for them."""
+        for run in runs:
+            self._held.update(run.members)
         self.watch(asked + self.seconds)
 
     def drop(self, members: Sequence[Member]) -> None:
@@ -97,7 +98,7 @@ class Leases:
         lease.job.cancelled.request()
         if kill:
             lease.wanted_dead = True
-            self._pool.interrupt(lease.run, Interruption.KILL)
+            self._interrupt(lease, Interruption.KILL)
 
     def _lose(self, lease: Member) -> None:
         """The job may run elsewhere by now: nothing of this run is reported, and it ends if it is alone."""
@@ -106,5 +107,9 @@ class Leases:
         lease.job.cancelled.request()
         self._held.discard(lease)
         self._host.tell("lease_lost", queue=claim.queue, id=claim.id, attempt=claim.attempts, worker=self._worker)
-        if all(each.lost for each in lease.run.members):
-            self._pool.interrupt(lease.run, Interruption.LOSS)
+        if lease.run is not None and all(each.lost for each in lease.run.members):
+            self._interrupt(lease, Interruption.LOSS)
+
+    def _interrupt(self, lease: Member, why: Interruption) -> None:
+        if lease.run is not None:
+            self._pool.interrupt(lease.run, why)

@@ -42,7 +42,8 @@ class Member:
         "_desk", "_job", "claim", "confirmed", "end", "ended", "lost", "outcome", "rules", "run", "wanted_dead",
     )  # fmt: skip
 
-    run: Run
+    #: Its run; none when the end is recorded, so that nothing is left for the garbage collector.
+    run: Run | None
     outcome: Outcome
     end: Ended
 
@@ -102,6 +103,8 @@ class Run:
     @property
     def timeout(self) -> float | None:
         """The seconds it may take: those of its jobs together, None without a bound."""
+        if len(self.members) == 1:
+            return self.members[0].rules.timeout
         total = 0.0
         for member in self.members:
             if member.rules.timeout is None:
@@ -138,7 +141,8 @@ class Pool:
         self._give_up = give_up
         self._ended = ended
         self._loop = asyncio.get_running_loop()
-        self._lanes = Lanes(self._run)
+        self._lanes = Lanes(self._run, self.advance)
+        self._watched = math.inf
         self._change = asyncio.Event()
         #: Called with a run that begins.
         self.began: Callable[[Run], None] = lambda _: None
@@ -164,7 +168,7 @@ class Pool:
 
     def slots(self, n: int) -> int:
         """How many runs of a handler with `concurrency=n` there may be now."""
-        return max(1, int(n * self.share))
+        return n if self.share >= 1 else max(1, int(n * self.share))
 
     def running(self, queue: str) -> int:
         """How many runs of a queue hold units."""
@@ -174,37 +178,44 @@ class Pool:
         """How many runs of a queue wait for units."""
         return len(self._waiting.get(queue, ()))
 
-    def start(self, run: Run) -> None:
-        """Begin a run, now or as soon as there is room for it."""
-        queue = run.handler.queue
-        if queue in self._waiting or not self._fits(run):
-            run.claimed = self._loop.time()
-            self._waiting.setdefault(queue, deque()).append(run)
-            self.watch(run.claimed + AHEAD)
-        else:
-            self._enter(run)
+    def start(self, runs: Sequence[Run]) -> None:
+        """Begin runs of one queue, now or as soon as there is room for them."""
+        queue = runs[0].handler.queue
+        fits = 0 if queue in self._waiting else self._room(runs[0])
+        self._enter(runs if fits >= len(runs) else runs[:fits])
+        if fits < len(runs):
+            now = self._loop.time()
+            for run in runs[fits:]:
+                run.claimed = now
+            self._waiting.setdefault(queue, deque()).extend(runs[fits:])
+            self._watch(now + AHEAD)
 
-    def _fits(self, run: Run) -> bool:
+    def _room(self, run: Run) -> int:
+        """How many runs like this one may begin."""
         n = run.handler.options.concurrency
-        if n is None:
-            return run.units <= self.free
-        return self.running(run.handler.queue) < self.slots(n)
+        room = self.free // run.units if n is None else self.slots(n) - self.running(run.handler.queue)
+        return max(room, 0)
 
-    def _enter(self, run: Run) -> None:
-        queue = run.handler.queue
-        self.live.add(run)
-        self.busy += run.units
-        self._running[queue] = self._running.get(queue, 0) + 1
-        self._lanes.add(run)
+    def _enter(self, runs: Sequence[Run]) -> None:
+        if runs:
+            queue, count = runs[0].handler.queue, len(runs)
+            self.live.update(runs)
+            self.busy += runs[0].units * count
+            self._running[queue] = self._running.get(queue, 0) + count
+            self._lanes.add(runs)
 
-    def _advance(self) -> None:
-        """Units have freed: those that wait for them enter, those of each queue in their order."""
+    def advance(self) -> None:
+        """Units may have freed: those that wait for them enter, those of each queue in their order."""
         for queue in list(self._waiting):
             line = self._waiting[queue]
-            while line and self._fits(line[0]):
-                self._enter(line.popleft())
+            self._enter([line.popleft() for _ in range(min(len(line), self._room(line[0])))])
             if not line:
                 del self._waiting[queue]
+
+    def _watch(self, due: float) -> None:
+        if due < self._watched:
+            self._watched = due
+            self.watch(due)
 
     def give_back(self, before: float = math.inf) -> int:
         """Give back what has waited since before this time; gives how many jobs that were."""
@@ -244,7 +255,7 @@ class Pool:
         else:
             run.task.cancel()
         run.deadline = self._loop.time() + PATIENCE
-        self.watch(run.deadline)
+        self._watch(run.deadline)
 
     def _forget(self, run: Run) -> None:
         line = self._waiting[run.handler.queue]
@@ -263,7 +274,8 @@ class Pool:
                     self._doom(run)
         self.give_back(now - AHEAD)
         due = min((run.deadline for run in self.live if run.deadline is not None), default=math.inf)
-        return min(due, *(line[0].claimed + AHEAD for line in self._waiting.values()), math.inf)
+        self._watched = min(due, *(line[0].claimed + AHEAD for line in self._waiting.values()), math.inf)
+        return self._watched
 
     def _doom(self, run: Run) -> None:
         """A run will not end: it costs the process, or it is reported and whatever it still does is not heard."""
@@ -272,6 +284,7 @@ class Pool:
             self.condemn(run)
         else:
             self._finish(run, self._give_up(run))
+            self.advance()
 
     async def wait_empty(self) -> None:
         """Return when nothing runs and nothing waits."""
@@ -298,7 +311,8 @@ class Pool:
         run.began = self._loop.time()
         if seconds is not None:
             run.deadline = run.began + seconds
-            self.watch(run.deadline)
+            if run.deadline < self._watched:
+                self._watch(run.deadline)
         self.began(run)
         self._finish(run, await self._execute(run))
 
@@ -312,8 +326,6 @@ class Pool:
         self.over[queue] = self.over.get(queue, 0) + 1
         self._change.set()
         self._ended(run, outcomes)
-        if self._waiting:
-            self._advance()
 
 
 def units_of(handler: Handler) -> int:

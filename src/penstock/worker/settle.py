@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,7 +44,7 @@ class Settler:
         self._host = host
         self._worker = worker
         self._settled = settled
-        self._pending: deque[Member] = deque()
+        self._pending: list[Member] = []
         self._loop = asyncio.get_running_loop()
         self._in_flight = 0
         self._empty = asyncio.Event()
@@ -64,14 +63,15 @@ class Settler:
         """Take the outcomes of a run; those of lost claims are nobody's business any more."""
         if run.began and log.isEnabledFor(logging.INFO):
             run.took = self._loop.time() - run.began
+        pending = self._pending
+        if not pending:
+            self._empty.clear()
+            self.wake()
         for member, outcome in zip(run.members, outcomes, strict=True):
             member.ended = True
             if not member.lost:
                 member.outcome, member.end = outcome, end_of(member.claim, member.rules, outcome)
-                self._pending.append(member)
-        if self._pending:
-            self._empty.clear()
-            self.wake()
+                pending.append(member)
 
     async def wait_empty(self) -> None:
         await self._empty.wait()
@@ -83,7 +83,7 @@ class Settler:
             try:
                 await self._send(batch)
             except BaseException:
-                self._pending.extendleft(reversed(batch))
+                self._pending = batch + self._pending
                 raise
             finally:
                 self._in_flight = 0
@@ -95,11 +95,8 @@ class Settler:
         return None
 
     def _take(self) -> list[Member]:
-        batch: list[Member] = []
-        while self._pending and len(batch) < MAX_BATCH:
-            member = self._pending.popleft()
-            if not member.lost:
-                batch.append(member)
+        taken, self._pending = self._pending[:MAX_BATCH], self._pending[MAX_BATCH:]
+        batch = [member for member in taken if not member.lost]
         self._in_flight = len(batch)
         return batch
 
@@ -116,6 +113,7 @@ class Settler:
                 log_run(member, answer)
             if heard or answer.lost or isinstance(member.outcome, Raised):
                 self._tell(member, answer)
+            member.run = None
 
     async def _send_alone(self, member: Member) -> Settled:
         """A settlement that the storage can never take must not hold up its neighbours: it fails its own job."""
@@ -178,7 +176,7 @@ class Settler:
 
 def log_run(member: Member, answer: Settled) -> None:
     """The one line that a run leaves in the log."""
-    claim, ms = member.claim, member.run.took * 1000
+    claim, ms = member.claim, 0.0 if member.run is None else member.run.took * 1000
     how = type(member.end).__name__.lower() if answer.state is not State.CANCELLED else "cancel"
     outcome = "lost" if answer.lost else ENDED_AS[how]
     fields = {"queue": claim.queue, "job_id": claim.id, "attempt": claim.attempts, "ms": ms, "outcome": outcome}

@@ -196,17 +196,17 @@ class Shift:
 
     def _begin(self, handler: Handler, batches: Sequence[Sequence[Claim]], units: int, asked: float) -> None:
         options, desk = handler.options, self._desk
-        for claims in batches:
-            run = Run(handler, [Member(claim, options, desk, asked) for claim in claims], units)
-            self._leases.hold(run, asked)
-            if self._claimer.stopping:
-                self._settler.add(run, [Released()] * len(claims))
-            else:
-                self._start_run(run)
+        runs = [Run(handler, [Member(claim, options, desk, asked) for claim in claims], units) for claims in batches]
+        self._leases.hold(runs, asked)
+        if self._claimer.stopping:
+            for run in runs:
+                self._settler.add(run, [Released()] * len(run.members))
+        else:
+            self._start(runs)
         self._hearing.wake_by(asked + 2 * EAR)
 
-    def _start_run(self, run: Run) -> None:
-        self._pool.start(run)
+    def _start(self, runs: Sequence[Run]) -> None:
+        self._pool.start(runs)
 
     def _began(self, run: Run) -> None:
         self._leases.begin(run)
