@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from penstock.job import State
 from penstock.storage.base import FIND_ORDER, Page, Storage
+from penstock.storage.sqlite import SqliteStorage, reads
+from penstock.storage.sqlite.tx import Tx
 from tests.support import (
     HOUR,
     SECOND,
@@ -197,6 +201,37 @@ async def test_counts_name_all_states(storage: Storage) -> None:
     assert await storage.counts("q") == tally(
         scheduled=2, queued=3, blocked=2, running=2, retrying=2, completed=2, failed=2, cancelled=2
     )
+
+
+@pytest.mark.only("memory", "sqlite")
+async def test_counting_does_not_walk_the_queue(storage: Storage) -> None:
+    """The work that a count takes does not grow with the jobs that wait, run, or have ended and are kept."""
+    steps: list[int] = []
+    for n in range(2):
+        await storage.put([new("q", f"{n}-{i}", group=f"g{i}" if i % 3 else None) for i in range(300)])
+        await storage.put([new("q", f"{n}-later-{i}", delay=HOUR) for i in range(300)])
+        await storage.settle([complete(claim) for claim in await claim_all(storage, limit=100)])
+        await claim_all(storage, limit=50)
+        steps.append(steps_of(storage, lambda tx: reads.counts(tx, "q")))
+    assert steps[0] == steps[1]
+
+
+def steps_of(storage: Storage, verb: Callable[[Tx], object]) -> int:
+    """How many instructions SQLite runs for a verb."""
+    assert isinstance(storage, SqliteStorage)
+    steps = 0
+
+    def step() -> None:
+        nonlocal steps
+        steps += 1
+
+    def watched(tx: Tx) -> None:
+        tx.db.set_progress_handler(step, 1)
+        verb(tx)
+        tx.db.set_progress_handler(None, 1)
+
+    storage.engine.run(watched, write=False)
+    return steps
 
 
 async def test_peek_shows_what_a_claim_would_give(storage: Storage, clock: Clock) -> None:

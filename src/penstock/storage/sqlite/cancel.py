@@ -39,7 +39,7 @@ def _cancel(tx: Tx, queue: Queue, id: str, running: CancelMode, ttl: int | None)
         _ask(tx, queue, job, running, ttl)
     successor = tx.job(queue, id, twin=1)
     if successor:
-        tx.do("job_drop", successor.n)
+        tx.drop(queue, successor)
         tx.note("cancelled", queue, id, successor.attempts)
         return Withdrawn("cancelled", running=True)
     return Withdrawn("running" if running in ("refuse", "forget") else "cancel_requested", running=True)
@@ -49,7 +49,7 @@ def _ask(tx: Tx, queue: Queue, job: Job, running: CancelMode, ttl: int | None) -
     """Tell a run that it is its last, or that it should end; the stronger word stays."""
     asked = cast(CancelMode, job.cancel or "refuse")
     job.cancel, job.cancel_ttl = max(running, asked, key=CANCEL_MODES.index), ttl
-    tx.do("job_save", *job.values())
+    tx.save(queue, job)
     if running != "forget":
         tx.ended.append(("", job.worker))
         tx.note("cancel_requested", queue, job.id, job.attempts, job.worker)

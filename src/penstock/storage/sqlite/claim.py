@@ -9,7 +9,7 @@ from penstock.errors import ErrorKind, JobError
 from penstock.job import Claim
 from penstock.storage.base import Claimed, Request
 from penstock.storage.sqlite.lanes import park, promote, regroup, unpark
-from penstock.storage.sqlite.records import FOREVER
+from penstock.storage.sqlite.records import FAILED, FOREVER, LANE, PARKED, READY, RUNNING
 from penstock.storage.sqlite.tx import Queue, Tx, Upgrade
 
 __all__ = ["QUARANTINE_MS", "claim", "first"]
@@ -97,7 +97,9 @@ def _ready(tx: Tx, queue: Queue, limit: int, corrupt: Corrupt) -> list[Row]:
         bad = _unreadable(tx, queue, rows)
         newer = [row[FORMAT] for row in bad if _newer(tx, row)]
         if newer:
-            tx.do("park_jobs", queue.k, AHEAD, tx.format)
+            parked = tx.do("park_jobs", queue.k, AHEAD, tx.format)
+            queue.count(READY, -parked)
+            queue.count(PARKED, parked)
             park(tx, queue, min(newer))
         if not _quarantine(tx, queue, bad, corrupt) and not newer:
             return rows
@@ -126,6 +128,10 @@ def _start(tx: Tx, queue: Queue, batches: list[list[Row]], worker: str, until: i
     rows = [row for batch in batches for row in batch]
     tx.among("claim_start", (token, worker, until), [row[N] for row in rows])
     held = [(len(batch), queue.k, batch[0][GROUP]) for batch in batches if batch[0][GROUP] is not None]
+    grouped = sum(size for size, _, _ in held)
+    queue.count(READY, grouped - len(rows))
+    queue.count(LANE, -grouped)
+    queue.count(RUNNING, len(rows))
     if held:
         tx.many("claim_lanes", held)
     if tx.listening:
@@ -176,7 +182,8 @@ def _quarantine(tx: Tx, queue: Queue, rows: list[Row], corrupt: Corrupt) -> bool
     for row in damaged:
         error = JobError("CorruptRecord", "the record cannot be read", ErrorKind.PERMANENT).encode()
         queue.finished += 1
-        queue.dirty = True
+        queue.count(READY if row[GROUP] is None else LANE, -1)
+        queue.count(FAILED, 1)
         tx.do("claim_corrupt", tx.now + QUARANTINE_MS, queue.finished, tx.now, error, row[N])
         tx.note("invalid_data", queue, row[ID], 0, error=error)
         tx.note("failed", queue, row[ID], 0, error=error)

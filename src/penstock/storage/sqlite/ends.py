@@ -33,11 +33,11 @@ def finish(
     if ttl == 0 and tx.waited(queue.name, job.id):
         ttl, job.flags = WAITED_MS, int(place == Place.COMPLETED) or None
     if ttl == 0 or successor:
-        tx.do("job_drop", job.n)
+        tx.drop(queue, job)
     else:
         job.place, job.token, job.worker, job.expires = place, token, worker, expiry(ttl, tx.now)
         job.number, job.finished, job.result, job.error = queue.finished, tx.now, result, error
-        tx.do("job_save", *job.values())
+        tx.save(queue, job)
     if held and job.grp is not None:
         hold(tx, queue, job.grp, -1)
     if successor:
@@ -57,7 +57,7 @@ def give_back(tx: Tx, queue: Queue, job: Job, note: str, due: int) -> Job:
         return _replace(tx, queue, job, successor, held)
     if successor:
         apply(tx, job, successor, flags_of(successor.flags or 0))
-        tx.do("job_drop", successor.n)
+        tx.drop(queue, successor)
         tx.note("updated", queue, job.id, job.attempts)
     enter(tx, queue, job)
     save(tx, queue, job, held)
@@ -67,7 +67,7 @@ def give_back(tx: Tx, queue: Queue, job: Job, note: str, due: int) -> Job:
 
 def _replace(tx: Tx, queue: Queue, job: Job, successor: Job, held: bool) -> Job:
     """What cannot be read here cannot be folded: the successor stands in for the whole job."""
-    tx.do("job_drop", job.n)
+    tx.drop(queue, job)
     if held and job.grp is not None:
         hold(tx, queue, job.grp, -1)
     regroup(tx, queue, job.grp)

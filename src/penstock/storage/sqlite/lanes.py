@@ -6,7 +6,7 @@ counted: its running jobs, and its heads that wait out a backoff.
 
 from __future__ import annotations
 
-from penstock.storage.sqlite.records import FOREVER, LANE, LATER, READY, Job
+from penstock.storage.sqlite.records import FOREVER, LANE, LATER, PARKED, READY, RETRYING, Job
 from penstock.storage.sqlite.tx import Queue, Tx
 
 __all__ = ["enter", "enter_if_due", "hold", "park", "promote", "regroup", "save", "unpark"]
@@ -48,7 +48,7 @@ def regroup(tx: Tx, queue: Queue, group: str | None, turn: tuple[int, int] | Non
 
 def save(tx: Tx, queue: Queue, job: Job, held: bool) -> None:
     """Write a record back; `held` says whether it held its group before."""
-    tx.do("job_save", *job.values())
+    tx.save(queue, job)
     if job.grp is not None and job.holds != held:
         hold(tx, queue, job.grp, -1 if held else 1)
 
@@ -89,9 +89,10 @@ def unpark(tx: Tx, queue: Queue, wake: bool = True) -> bool:
         return False
     if not tx.write:
         return True
-    back = tx.do("unpark_jobs", queue.k, tx.format, PROMOTE_MAX) + tx.do(
-        "unpark_lanes", queue.k, tx.format, PROMOTE_MAX
-    )
+    back = tx.do("unpark_jobs", queue.k, tx.format, PROMOTE_MAX)
+    queue.count(PARKED, -back)
+    queue.count(READY, back)
+    back += tx.do("unpark_lanes", queue.k, tx.format, PROMOTE_MAX)
     lowest = tx.one("park_lowest", queue.k)[0]
     queue.parked, queue.dirty = None if lowest == FOREVER else lowest, True
     if wake:
@@ -130,6 +131,9 @@ def _promote(tx: Tx, queue: Queue, rows: list[tuple[int, str | None, int, int]],
     tx.among("promote_enter", (READY,), plain)
     tx.among("promote_enter", (LANE,), [n for n, group, _, _ in rows if group is not None])
     grouped = [(queue.k, group, due, seq) for _, group, due, seq in rows if group is not None]
+    queue.count(RETRYING if retried else LATER, -len(rows))
+    queue.count(READY, len(plain))
+    queue.count(LANE, len(grouped))
     if not retried:
         return len(plain) + tx.rows("lane_wake", grouped)
     for _, group, due, seq in grouped:

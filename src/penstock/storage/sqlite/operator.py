@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.storage.sqlite.purge import take_away
+from penstock.storage.sqlite.reads import counts
 from penstock.storage.sqlite.records import BLOCKED, expiry
 from penstock.storage.sqlite.tx import Tx
 
@@ -36,7 +37,7 @@ def delete_queue(tx: Tx, name: str) -> int:
     queue = tx.queue(name)
     if queue is None:
         return 0
-    count = tx.one("delete_count", queue.k, tx.now)[0]
+    count = sum(counts(tx, name).values())
     tx.do("delete_queue", queue.k)
     tx.do("delete_lanes", queue.k)
     if take_away(tx, queue.k, DELETE_AT_ONCE) == DELETE_AT_ONCE:
@@ -51,10 +52,10 @@ def set_ttl(tx: Tx, name: str, id: str, ttl: int | None) -> bool:
     """Keep a finished job for `ttl` ms from now; False when it is not there or not finished."""
     queue = tx.queue(name)
     job = tx.job(queue, id) if queue else None
-    if job is None or job.place <= BLOCKED or job.forgotten(tx.now):
+    if queue is None or job is None or job.place <= BLOCKED or job.forgotten(tx.now):
         return False
     if ttl == 0:
-        tx.do("job_drop", job.n)
+        tx.drop(queue, job)
     else:
         tx.do("ttl_set", expiry(ttl, tx.now), job.n)
     return True

@@ -22,7 +22,9 @@ def purge(tx: Tx, queues: Sequence[str], limit: int) -> int:
             continue
         left = limit
         for place in (Place.COMPLETED, Place.FAILED, Place.CANCELLED):
-            left -= tx.do("purge_ended", queue.k, place, tx.now, left)
+            gone = tx.do("purge_ended", queue.k, place, tx.now, left)
+            queue.count(place, -gone)
+            left -= gone
         left -= tx.do("purge_gone", queue.k, tx.now, left)
         count += limit - left
         if tx.do("purge_queue", queue.k):

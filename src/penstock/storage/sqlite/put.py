@@ -98,6 +98,7 @@ def _accept_new(tx: Tx, queue: Queue, new: NewJob, rows: list[Row], wakes: Wakes
     else:
         place, answer = LATER, _SCHEDULED
         tx.later(queue, due)
+    queue.tally[place] += 1
     rows.append(
         (queue.k, new.id, 0, place, -new.priority, time, seq, due, tx.now, new.group, None,
          tx.format, new.headers, new.limits, new.payload)
@@ -127,7 +128,7 @@ def _put_again(tx: Tx, queue: Queue, new: NewJob) -> Put:
         old.place > BLOCKED and (new.update or old.place != Place.COMPLETED or old.flags)
     ):  # fmt: skip
         if old is not None:
-            tx.do("job_drop", old.n)
+            tx.drop(queue, old)
         rows: list[Row] = []
         wakes: Wakes = {}
         answer = _accept_new(tx, queue, new, rows, wakes)
@@ -157,6 +158,7 @@ def _put_behind(tx: Tx, queue: Queue, new: NewJob, flags: Update) -> Put:
             flags_to_bits(flags), tx.format, new.headers, new.limits, new.payload,
         )  # fmt: skip
         tx.rows("put_insert", [row])
+        queue.count(BLOCKED, 1)
         tx.note("enqueued", queue, new.id, 0)
         return Put(PutStatus.BLOCKED, State.BLOCKED)
     if successor.format > tx.format:
@@ -164,7 +166,7 @@ def _put_behind(tx: Tx, queue: Queue, new: NewJob, flags: Update) -> Put:
     apply(tx, successor, new, flags)
     successor.format = tx.format
     successor.flags = flags_to_bits(merge_flags(flags_of(successor.flags or 0), flags))
-    tx.do("job_save", *successor.values())
+    tx.save(queue, successor)
     tx.note("updated", queue, successor.id, successor.attempts)
     return Put(PutStatus.UPDATED, State.BLOCKED)
 

@@ -12,7 +12,7 @@ from penstock.job import Snapshot, State
 from penstock.storage.base import FIND_ORDER, Page, WorkerRecord
 from penstock.storage.sqlite.claim import first
 from penstock.storage.sqlite.lanes import promote, unpark
-from penstock.storage.sqlite.records import Job, Place, snapshot
+from penstock.storage.sqlite.records import BLOCKED, LANE, LATER, PARKED, READY, RETRYING, RUNNING, Job, Place, snapshot
 from penstock.storage.sqlite.tx import Queue, Tx, Upgrade
 
 __all__ = ["Cursor", "beat", "counts", "find", "get", "parse_cursor", "paused", "peek", "queues", "workers"]
@@ -37,12 +37,6 @@ SECTIONS: tuple[tuple[State, str, tuple[int, ...], tuple[int | str, ...]], ...] 
     (State.CANCELLED, "find_ended", (Place.CANCELLED,), (_LOW, _LOW)),
 )
 assert tuple(dict.fromkeys(section[0] for section in SECTIONS)) == FIND_ORDER
-
-#: The order in which the statement `counts` answers.
-COUNTED = (
-    State.QUEUED, State.SCHEDULED, State.RETRYING, State.RUNNING, State.BLOCKED,
-    State.COMPLETED, State.FAILED, State.CANCELLED,
-)  # fmt: skip
 
 
 def get(tx: Tx, name: str, ids: Sequence[str]) -> list[Snapshot | None]:
@@ -140,8 +134,20 @@ def peek(tx: Tx, name: str) -> Snapshot | None:
 def counts(tx: Tx, name: str) -> dict[State, int]:
     """How many jobs are in each state, by the clock."""
     queue = tx.queue(name)
-    found = tx.one("counts", queue.k, tx.now) if queue else (0,) * len(COUNTED)
-    return {state: found[COUNTED.index(state)] for state in State}
+    if queue is None:
+        return dict.fromkeys(State, 0)
+    *stored, due, due_again, completed, failed, cancelled = tx.one("counts", queue.k, tx.now)
+    n = [sum(parts) for parts in zip(stored, queue.tally, strict=True)]
+    return {
+        State.SCHEDULED: n[LATER] - due,
+        State.QUEUED: n[READY] + n[LANE] + n[PARKED] + due + due_again,
+        State.BLOCKED: n[BLOCKED],
+        State.RUNNING: n[RUNNING],
+        State.RETRYING: n[RETRYING] - due_again,
+        State.COMPLETED: n[Place.COMPLETED] - completed,
+        State.FAILED: n[Place.FAILED] - failed,
+        State.CANCELLED: n[Place.CANCELLED] - cancelled,
+    }
 
 
 def paused(tx: Tx, name: str) -> int | None:

@@ -38,7 +38,10 @@ class Place(IntEnum):
     CANCELLED = 7
 
 
-LATER, READY, LANE, RUNNING, BLOCKED = 0, 1, 2, 3, 4
+PARKED, LATER, READY, LANE, RUNNING, BLOCKED, COMPLETED, FAILED = -1, 0, 1, 2, 3, 4, 5, 6
+
+#: Rows are counted by place. Later ones for a further try have this slot; the last one, -1, is of the parked.
+RETRYING, SLOTS = 8, 10
 
 #: The states that do not depend on the clock.
 STATES: dict[int, State] = {
@@ -87,6 +90,16 @@ class Job(msgspec.Struct, gc=False):
     headers: bytes
     limits: bytes
     payload: bytes
+    #: Where its row is counted.
+    counted: int = 0
+
+    def __post_init__(self) -> None:
+        self.counted = self.slot
+
+    @property
+    def slot(self) -> int:
+        """Where it is to be counted: by its place, but for one that waits for a further try."""
+        return RETRYING if self.retried and self.place == LATER else self.place
 
     @property
     def holds(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from penstock.job import FINISHED, Snapshot, State
 from penstock.storage.sqlite.lanes import enter_if_due, promote
-from penstock.storage.sqlite.records import FOREVER, LATER, Place
+from penstock.storage.sqlite.records import FOREVER, LATER, RETRYING, Place
 from penstock.storage.sqlite.tx import Queue, Tx
 from penstock.vitals import check_carried
 
@@ -29,9 +29,10 @@ def _restore(tx: Tx, queue: Queue, job: Snapshot) -> bool:
     if old is not None and not old.forgotten(tx.now):
         return False
     if old is not None:
-        tx.do("job_drop", old.n)
+        tx.drop(queue, old)
     queue.time = max(queue.time, tx.now)
     tx.do("restore_insert", *_row(tx, queue, job))
+    queue.count(RETRYING if job.state is State.RETRYING else ENDS.get(job.state, LATER), 1)
     if job.state not in FINISHED:
         tx.note("enqueued", queue, job.id, 0)
         stored = tx.job(queue, job.id)

@@ -15,6 +15,17 @@ CREATE TABLE queues (
     paused INTEGER,                      -- since when it is paused, or NULL
     parked INTEGER,                      -- the lowest format among what waits for newer software, or NULL
     alarm INTEGER,                       -- when some worker has promised to look again, or NULL
+    -- How many rows of jobs there are in each place; later ones for a further try apart.
+    n_later INTEGER NOT NULL DEFAULT 0,
+    n_ready INTEGER NOT NULL DEFAULT 0,
+    n_lane INTEGER NOT NULL DEFAULT 0,
+    n_running INTEGER NOT NULL DEFAULT 0,
+    n_blocked INTEGER NOT NULL DEFAULT 0,
+    n_completed INTEGER NOT NULL DEFAULT 0,
+    n_failed INTEGER NOT NULL DEFAULT 0,
+    n_cancelled INTEGER NOT NULL DEFAULT 0,
+    n_retrying INTEGER NOT NULL DEFAULT 0,
+    n_parked INTEGER NOT NULL DEFAULT 0,
     UNIQUE (namespace, name)
 );
 

@@ -10,7 +10,7 @@ from penstock.storage.base import Cancel, Complete, Fail, Release, Retried, Sett
 from penstock.storage.sqlite.ends import GONE_MS, finish, give_back
 from penstock.storage.sqlite.lanes import hold, promote, regroup
 from penstock.storage.sqlite.put import put
-from penstock.storage.sqlite.records import BLOCKED, RUNNING, STATES, Job, Place, expiry, state_of
+from penstock.storage.sqlite.records import BLOCKED, COMPLETED, RUNNING, STATES, Job, Place, expiry, state_of
 from penstock.storage.sqlite.tx import Queue, Tx
 
 __all__ = ["settle"]
@@ -78,13 +78,17 @@ class _Completions:
 
     def __init__(self, tx: Tx) -> None:
         self.tx = tx
+        self.queue: Queue | None = None
         self.kept: list[tuple[object, ...]] = []
         self.dropped: list[int] = []
         self.gone: list[tuple[object, ...]] = []
 
     def add(self, s: Settlement, end: Complete, row: Row) -> None:
         tx = self.tx
-        queue = tx.need(s.queue)
+        queue = self.queue
+        if queue is None or queue.name != s.queue:
+            self.write()
+            queue = self.queue = tx.need(s.queue)
         _, _, n, _, _, worker, group, attempts = row
         queue.finished += 1
         queue.dirty = True
@@ -102,6 +106,9 @@ class _Completions:
             regroup(tx, queue, group)
 
     def write(self) -> None:
+        if self.queue is not None:
+            self.queue.count(RUNNING, -len(self.kept) - len(self.dropped))
+            self.queue.count(COMPLETED, len(self.kept))
         if self.kept:
             self.tx.rows("settle_complete", self.kept)
             self.kept.clear()

@@ -13,7 +13,11 @@ INSERT INTO queues (namespace, name) VALUES (?, ?)
 
 -- name: queue_save
 -- What a transaction changed in a queue's row.
-UPDATE queues SET seq = ?, time = ?, finished = ?, paused = ?, parked = ?, alarm = ? WHERE k = ?
+UPDATE queues SET seq = ?, time = ?, finished = ?, paused = ?, parked = ?, alarm = ?, n_later = n_later + ?,
+    n_ready = n_ready + ?, n_lane = n_lane + ?, n_running = n_running + ?, n_blocked = n_blocked + ?,
+    n_completed = n_completed + ?, n_failed = n_failed + ?, n_cancelled = n_cancelled + ?,
+    n_retrying = n_retrying + ?, n_parked = n_parked + ?
+WHERE k = ?
 
 -- name: queue_names
 -- The queues that hold a job which is not forgotten, or are paused.
@@ -222,11 +226,6 @@ DELETE FROM jobs WHERE n IN (SELECT n FROM jobs WHERE queue = ? LIMIT ?)
 -- Nothing is left of a deleted queue.
 DELETE FROM doomed WHERE k = ?
 
--- name: delete_count
--- How many jobs a queue holds, without the forgotten ones.
-SELECT (SELECT count(*) FROM jobs WHERE queue = ?1)
-    - (SELECT count(*) FROM jobs WHERE queue = ?1 AND place IN (5, 6, 7) AND expires <= ?2)
-
 -- name: delete_lanes
 -- The groups of a deleted queue go.
 DELETE FROM lanes WHERE queue = ?
@@ -275,18 +274,15 @@ SELECT {job} FROM jobs WHERE queue = ? AND place = ? AND expires IS NOT NULL AND
 ORDER BY expires, number LIMIT ?
 
 -- name: counts
--- How many jobs are in each state, by the clock: queued, scheduled, retrying, running, blocked and the three ends.
-SELECT (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 1)
-        + (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 2)
-        + (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = -1)
-        + (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 0 AND retried IN (0, 1) AND due <= ?2),
-    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 0 AND retried = 0 AND due > ?2),
-    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 0 AND retried = 1 AND due > ?2),
-    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 3),
-    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 4),
-    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 5 AND expires > ?2),
-    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 6 AND expires > ?2),
-    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 7 AND expires > ?2)
+-- How many rows are in each place, and those among them that are something else by the clock: later ones whose
+-- time has come (fresh, retried), and ended ones whose time is over.
+SELECT n_later, n_ready, n_lane, n_running, n_blocked, n_completed, n_failed, n_cancelled, n_retrying, n_parked,
+    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 0 AND retried = 0 AND due <= ?2),
+    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 0 AND retried = 1 AND due <= ?2),
+    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 5 AND expires <= ?2),
+    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 6 AND expires <= ?2),
+    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 7 AND expires <= ?2)
+FROM queues WHERE k = ?1
 
 -- presence ----------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from penstock.storage.base import Note
-from penstock.storage.sqlite.records import FORMAT, Job
+from penstock.storage.sqlite.records import FORMAT, SLOTS, Job
 from penstock.storage.sqlite.sql import SQL, with_list, with_rows
 
 __all__ = ["Queue", "Tx", "Upgrade", "Wake"]
@@ -48,6 +48,13 @@ class Queue(msgspec.Struct):
     alarm: int | None
     dirty: bool = False
     promoted: bool = False
+    #: How many more rows there are in each place than the file says.
+    tally: list[int] = msgspec.field(default_factory=lambda: [0] * SLOTS)
+
+    def count(self, slot: int, more: int) -> None:
+        """So many more rows of jobs are in a place (`RETRYING`: later, for a further try)."""
+        self.tally[slot] += more
+        self.dirty = True
 
     def next_seq(self) -> int:
         self.seq += 1
@@ -119,6 +126,20 @@ class Tx:
         """A whole record by its id."""
         row = self.one("job_get", queue.k, id, twin)
         return Job(*row) if row else None
+
+    def save(self, queue: Queue, job: Job) -> None:
+        """Write a record back."""
+        self.do("job_save", *job.values())
+        slot = job.slot
+        if slot != job.counted:
+            queue.count(job.counted, -1)
+            queue.count(slot, 1)
+            job.counted = slot
+
+    def drop(self, queue: Queue, job: Job) -> None:
+        """Forget a record."""
+        self.do("job_drop", job.n)
+        queue.count(job.counted, -1)
 
     # queues --------------------------------------------------------------------------------------
 
@@ -193,7 +214,7 @@ class Tx:
         for queue in self._queues.values():
             if queue.dirty:
                 kept = (queue.seq, queue.time, queue.finished, queue.paused, queue.parked, queue.alarm)
-                self.do("queue_save", *kept, queue.k)
+                self.do("queue_save", *kept, *queue.tally, queue.k)
         if self._notes:
             self._publish()
         for name, count in self.ready.items():
