@@ -85,7 +85,7 @@ from penstock import Job, Penstock, Worker
 
 app = Penstock(namespace=os.environ["PENSTOCK_NAMESPACE"])
 
-@app.handler("mine", timeout=None)
+@app.handler("mine", timeout=60)
 async def mine(payload: dict, job: Job) -> None:
     with open(payload["log"], "a") as file:
         file.write(f"begin {job.id} {job.attempt} {os.getpid()}\\n")
