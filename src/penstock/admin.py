@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
@@ -16,6 +17,10 @@ from penstock.storage.base import Storage
 from penstock.vitals import Inspectable, Meter
 
 __all__ = ["FailedJob", "QueueView", "Rate", "Survey", "rates", "survey"]
+
+
+#: So many queues are asked about at the same time.
+AT_ONCE = 50
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +78,10 @@ async def survey(app: Penstock, names: Iterable[str] | None = None, *, failures:
         names = {*await storage.queues(), *(queue for worker in workers for queue in worker.queues)}
     wanted = sorted(names)
     meters = {meter.queue: meter for meter in await _meters(storage, wanted)}
-    queues = [await _view(storage, name, workers, meters.get(name)) for name in wanted]
+    queues: list[QueueView] = []
+    for start in range(0, len(wanted), AT_ONCE):
+        some = wanted[start : start + AT_ONCE]
+        queues += await asyncio.gather(*(_view(storage, name, workers, meters.get(name)) for name in some))
     return Survey(
         at=as_datetime(at),
         queues=queues,

@@ -134,8 +134,11 @@ async def count_jobs(app: Penstock, queues: Iterable[str]) -> tuple[int, Counter
     return carried, left
 
 
-async def export_jobs(app: Penstock, queues: Sequence[str]) -> AsyncIterator[bytes]:
-    """The lines of an export, without their ends."""
+async def export_jobs(app: Penstock, queues: Sequence[str], newer: list[str] | None = None) -> AsyncIterator[bytes]:
+    """The lines of an export, without their ends.
+
+    Jobs that only newer software can read are left out; their ids are added to `newer`.
+    """
     storage = await app.opened()
     at = as_datetime(await storage.time())
     yield _encode(Header(penstock_export=FORMAT, exported_at=at, queues=list(queues)))
@@ -145,8 +148,10 @@ async def export_jobs(app: Penstock, queues: Sequence[str]) -> AsyncIterator[byt
             while True:
                 page = await storage.find(name, state, cursor, PAGE)
                 for job in page.jobs:
-                    if job.format is None:  # of what only newer software can read, nothing is known here
+                    if job.format is None:
                         yield _encode(Carried.of(job))
+                    elif newer is not None:
+                        newer.append(job.id)
                 cursor = page.cursor
                 if cursor is None:
                     break

@@ -12,6 +12,7 @@ from typing import IO, Any
 import click
 
 from penstock import Penstock, State
+from penstock.admin import survey
 from penstock.cli.base import USAGE, Command, Stop, run
 from penstock.cli.completing import queue_names
 from penstock.cli.output import console, count, echo, echo_json, is_terminal, json_option
@@ -59,21 +60,32 @@ def export(target: Target, queues: tuple[str, ...], output: str | None) -> None:
         async with target.opened() as app:
             names = await chosen(app, queues)
             total, left = await count_jobs(app, names)
+            newer: list[str] = []
             with writing(output) as file, progress("exporting", total) as step:
                 written = -1  # the first line is no job
-                async for line in export_jobs(app, names):
+                async for line in export_jobs(app, names, newer):
                     file.write(line + b"\n")
                     written += 1
                     step(written)
             echo(f"exported {count(written, 'job')} of {count(len(names), 'queue')} from {where(app)}", err=True)
             if left.total():
                 echo(f"left out: {told(left)}; pause the queue, let its runs end, and export again for those", err=True)
+            if newer:
+                echo(f"left out: {count(len(newer), 'job')} in a newer format; export with newer software", err=True)
+            for name in await worked_on(app, names):
+                echo(f"{name} is being worked on: for an exact copy, `penstock queue pause {name}` first", err=True)
 
     run(work())
 
 
 def told(states: Counter[State]) -> str:
     return " and ".join(f"{number:,} {state}" for state, number in states.items() if number)
+
+
+async def worked_on(app: Penstock, names: list[str]) -> list[str]:
+    """The queues whose jobs may have changed while they were read."""
+    seen = await survey(app, names)
+    return [queue.name for queue in seen.queues if queue.workers and queue.paused_since is None]
 
 
 async def chosen(app: Penstock, queues: tuple[str, ...]) -> list[str]:
