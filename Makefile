@@ -10,11 +10,11 @@ ARGS    ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv servers demo test lint format typecheck bench docs soak clean
+.PHONY: help venv servers demo test lint format typecheck bench bench-peers docs soak clean
 
 help: ## list the targets
 	@echo "make <target> [ARGS=...]"
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | awk -F '\t' '{printf "  %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  %-12s %s\n", $$1, $$2}'
 
 venv: $(STAMP) ## create .venv with everything in it
 
@@ -54,9 +54,13 @@ typecheck: $(STAMP) ## check the types alone
 	@echo "typecheck: pyright"
 	@$(BIN)/pyright --warnings --pythonpath $(BIN)/python $(ARGS)
 
-bench: $(STAMP) servers ## measure throughput and latency on this machine
-	@echo "bench: measuring on this machine"
-	@$(BIN)/python -m bench $(ARGS)
+bench: $(STAMP) servers ## measure throughput and latency on this machine, in a minute or two
+	@echo "bench: measuring on this machine, JSON lines in build/bench/ours.jsonl"
+	@$(BIN)/python -m bench --out build/bench/ours.jsonl $(ARGS)
+
+bench-peers: $(STAMP) servers ## compare with other queues, each installed into an environment of its own
+	@echo "bench-peers: measuring ours and theirs in one run, JSON lines in build/bench/peers.jsonl"
+	@$(BIN)/python -m bench peers --out build/bench/peers.jsonl $(ARGS)
 
 docs: $(STAMP) ## check the links of the documentation
 	@echo "docs: checking every relative link"

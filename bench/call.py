@@ -33,4 +33,4 @@ def case(system: System, count: int) -> Case:
 
 
 def cases(full: bool) -> list[Case]:
-    return [case(ours(), 1000 if full else 300)]
+    return [case(ours(), 1000 if full else 200)]

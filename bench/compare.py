@@ -12,7 +12,7 @@ from bench import bars, call, drain, enqueue, flat, herd, idle, memory, pickup
 from bench.cases import Case, repeat
 from bench.lines import Book, table, write
 from bench.machine import alone, machine
-from bench.peers.catalog import PEERS
+from bench.peers.catalog import ON_SQLITE, PEERS
 from bench.peers.install import home_of
 from bench.server import storage_of
 from bench.systems import Home, System, ours
@@ -62,7 +62,11 @@ class Run:
 
     def calls(self) -> list[Case]:
         count = self.size(CALLS)
-        asked = [replace(peer, environment=WITH_RESULTS) for peer in self.peers if "call" in peer.offers]
+        asked = [
+            replace(peer, environment={**peer.environment, **WITH_RESULTS})
+            for peer in self.peers
+            if "call" in peer.offers
+        ]
         return [call.case(ours(), count), *self.theirs([call.case(peer, count) for peer in asked])]
 
     def pickups(self) -> list[Case]:
@@ -75,10 +79,10 @@ class Run:
 
     def sqlite(self) -> list[Case]:
         jobs = self.size(OURS_DRAIN) // 2
-        huey = [peer for peer in self.peers if "sqlite" in peer.storages]
+        huey = [ON_SQLITE[peer.name] for peer in self.peers if peer.name in ON_SQLITE]
         two = ours(processes=2, concurrency=100)
         found = [drain.case(ours(concurrency=100), "drain", jobs), drain.case(two, "drain/processes-2", jobs)]
-        found += self.theirs([drain.case(peer, "drain", self.size(30_000)) for peer in huey])
+        found += self.theirs([drain.case(peer, "drain", self.size(peer.jobs)) for peer in huey])
         found += [enqueue.case(ours(), "enqueue/many", self.size(OURS_MANY))]
         found += [enqueue.case(ours(sync=True), "sync-enqueue", self.size(ONE * 2))]
         return found + self.theirs([enqueue.case(peer, "sync-enqueue", self.size(ONE * 2)) for peer in huey])

@@ -26,7 +26,7 @@ def case(system: System, name: str, jobs: int) -> Case:
 
 
 def cases(full: bool) -> list[Case]:
-    one, many = (20_000, 200_000) if full else (5_000, 30_000)
+    one, many = (20_000, 200_000) if full else (3_000, 20_000)
     return [
         case(ours(), "enqueue/one", one),
         case(ours(), "enqueue/callers", many),

@@ -27,4 +27,4 @@ def case(system: System, count: int) -> Case:
 
 
 def cases(full: bool) -> list[Case]:
-    return [case(ours(), 600 if full else 200)]
+    return [case(ours(), 600 if full else 150)]

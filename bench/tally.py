@@ -7,6 +7,7 @@ appended to one more file. Nothing but the standard library, since peers run it 
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import threading
@@ -17,6 +18,7 @@ from typing import Any
 FOLDER = "BENCH_TALLY"
 
 _own = threading.local()
+_numbers = itertools.count()  # idents of threads are used again
 _stamps: int | None = None
 
 
@@ -34,7 +36,7 @@ def count() -> None:
     try:
         _own.runs[0] += 1
     except AttributeError:
-        path = Path(os.environ[FOLDER]) / f"runs-{os.getpid()}-{threading.get_ident()}"
+        path = Path(os.environ[FOLDER]) / f"runs-{os.getpid()}-{next(_numbers)}"
         path.write_bytes(bytes(8))
         with path.open("r+b") as file:
             _own.runs = memoryview(mmap.mmap(file.fileno(), 8)).cast("Q")

@@ -1,4 +1,4 @@
-"""BullMQ for Python: 100 jobs at once, completed jobs removed; answers are heard from the queue's events."""
+"""BullMQ for Python: 50 jobs at once, completed jobs removed; answers are heard from the queue's events."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def main() -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    worker = Worker("bench", process, {"connection": url(), "concurrency": 100})
+    worker = Worker("bench", process, {"connection": url(), "concurrency": 50})
     await stopped.wait()
     await worker.close()
 

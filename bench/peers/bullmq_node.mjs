@@ -40,7 +40,7 @@ async function work() {
   const worker = new Worker(
     "bench",
     async (job) => (job.name === "reply" ? job.data.user : run(job.data)),
-    { connection: connect(), concurrency: 100 },
+    { connection: connect(), concurrency: 500 },
   );
   worker.on("error", (error) => console.error("ERROR", error));
   worker.on("failed", (_, error) => console.error("ERROR", error));

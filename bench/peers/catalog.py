@@ -6,6 +6,8 @@ process, no log line per job, results not stored where they can be left out (our
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bench.systems import System, producer_of
 
 AT_LEAST, AT_MOST = "at least once", "at most once"
@@ -27,14 +29,13 @@ _PEERS = (
     System(
         name="huey",
         guarantee=AT_MOST,
-        settings="huey_consumer -w 1 -k thread -q, notify_result; on SQLite: WAL, fsync=False",
-        worker="{bin}/huey_consumer bench.peers.huey.huey -w 1 -k thread -q",
+        settings="huey_consumer -w 2 -k thread -q, notify_result",
+        worker="{bin}/huey_consumer bench.peers.huey.huey -w 2 -k thread -q",
         producer=_of("huey"),
         packages=("huey", "redis", "hiredis"),
         jobs=10_000,
         style="sync",
         offers=("call",),
-        storages=("redis", "sqlite"),
     ),
     System(
         name="taskiq",
@@ -50,7 +51,7 @@ _PEERS = (
     System(
         name="saq",
         guarantee=AT_LEAST,
-        settings="saq -q, concurrency=100, uvloop",
+        settings="saq -q, concurrency=50, uvloop",
         worker="{bin}/saq bench.peers.saq.settings -q",
         producer=_of("saq"),
         packages=("saq[redis,hiredis]", "typing_extensions", "uvloop"),
@@ -60,7 +61,7 @@ _PEERS = (
     System(
         name="bullmq-node",
         guarantee=AT_LEAST,
-        settings="concurrency: 100, removeOnComplete, ioredis",
+        settings="concurrency: 500, removeOnComplete, ioredis",
         worker="node {root}/bench/peers/bullmq_node.mjs worker",
         producer="node {root}/bench/peers/bullmq_node.mjs producer",
         packages=("bullmq", "ioredis"),
@@ -70,7 +71,7 @@ _PEERS = (
     System(
         name="arq",
         guarantee=AT_LEAST,
-        settings="max_jobs=100, queue_read_limit=500, poll_delay=0.01, keep_result=0, uvloop",
+        settings="max_jobs=200, queue_read_limit=1000, poll_delay=0.001, keep_result=0, uvloop",
         worker="{bin}/arq bench.peers.arq.WorkerSettings --custom-log-dict bench.peers.arq.quiet",
         producer=_of("arq"),
         packages=("arq", "hiredis", "uvloop"),
@@ -80,10 +81,11 @@ _PEERS = (
     System(
         name="dramatiq",
         guarantee=AT_LEAST,
-        settings="dramatiq -p 1 -t 8",
-        worker="{bin}/dramatiq bench.peers.dramatiq -p 1 -t 8",
+        settings="dramatiq -p 1 -t 2, dramatiq_queue_prefetch=1000",
+        worker="{bin}/dramatiq bench.peers.dramatiq -p 1 -t 2",
         producer=_of("dramatiq"),
         packages=("dramatiq[redis]", "hiredis"),
+        environment={"dramatiq_queue_prefetch": "1000"},
         jobs=5_000,
         style="sync",
         offers=("call",),
@@ -103,7 +105,7 @@ _PEERS = (
     System(
         name="bullmq-python",
         guarantee=AT_LEAST,
-        settings="concurrency 100, removeOnComplete, uvloop",
+        settings="concurrency 50, removeOnComplete, uvloop",
         worker="{python} -m bench.peers.bullmq",
         producer=_of("bullmq"),
         packages=("bullmq", "hiredis", "uvloop"),
@@ -113,7 +115,7 @@ _PEERS = (
     System(
         name="streaq",
         guarantee=AT_LEAST,
-        settings="concurrency=100, prefetch=100, ttl=0 and silent tasks, uvloop",
+        settings="default concurrency and prefetch (16), ttl=0 and silent tasks, uvloop",
         worker="{bin}/streaq run bench.peers.streaq:worker",
         producer=_of("streaq"),
         packages=("streaq", "uvloop"),
@@ -133,3 +135,14 @@ _PEERS = (
     ),
 )
 PEERS: dict[str, System] = {system.name: system for system in _PEERS}
+
+#: Those that work on an SQLite file, with what is fastest there.
+ON_SQLITE: dict[str, System] = {
+    "huey": replace(
+        PEERS["huey"],
+        settings="huey_consumer -w 1 -k thread -q, WAL, fsync=False",
+        worker=PEERS["huey"].worker.replace("-w 2", "-w 1"),
+        jobs=30_000,
+        storages=("sqlite",),
+    )
+}

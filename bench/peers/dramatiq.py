@@ -1,4 +1,4 @@
-"""Dramatiq: threads in one process, acknowledged after the run; results in Redis only where they are asked for."""
+"""Dramatiq: two threads in one process, acknowledged after the run; results in Redis only where they are asked for."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ async def reply(ctx: Any, *, payload: dict[str, Any]) -> int:
     return payload["user"]
 
 
-settings = {"queue": queue, "functions": [work, reply], "concurrency": 100}
+settings = {"queue": queue, "functions": [work, reply], "concurrency": 50}
 
 
 class Producer(Adapter):

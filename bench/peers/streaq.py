@@ -13,7 +13,7 @@ from bench.producer import Adapter, url
 
 logging.getLogger("streaq").setLevel(logging.WARNING)
 
-worker = Worker(redis_url=url(), concurrency=100, prefetch=100, anyio_kwargs={"use_uvloop": True})
+worker = Worker(redis_url=url(), anyio_kwargs={"use_uvloop": True})
 
 
 @worker.task(ttl=0, silent=True)
