@@ -120,6 +120,12 @@ def test_what_a_file_is_warned_of(changes: dict[str, Any], about: str, words: st
     assert words in warnings[about]
 
 
+def test_the_directory_beside_a_file_keeps_its_mode() -> None:
+    """The advice names files only: the directory of wake-ups beside them needs its other bits."""
+    findings, _ = judge_file(msgspec.structs.replace(FILE, mode=0o644))
+    assert [find.fix for find in findings if find.fix] == ["chmod 600 /x/penstock.db, and its -wal and -shm"]
+
+
 def test_a_good_file_is_fine() -> None:
     """A private file on a real disk gives no warning, and says what a power cut can do."""
     findings, lost = judge_file(FILE)

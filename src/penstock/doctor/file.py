@@ -46,7 +46,7 @@ def judge_journal(vitals: FileVitals) -> Iterable[Finding]:
 def judge_access(vitals: FileVitals) -> Iterable[Finding]:
     if vitals.mode & 0o077:
         yield warning("permissions", f"{vitals.mode:o}: others on this machine can reach payloads and results",
-                      f"chmod 600 {vitals.path}*")  # fmt: skip
+                      f"chmod 600 {vitals.path}, and its -wal and -shm")  # fmt: skip
     else:
         yield fine("permissions", f"{vitals.mode:o}, for its owner only")
     if not vitals.own:
