@@ -203,6 +203,30 @@ async def test_counts_name_all_states(storage: Storage) -> None:
     )
 
 
+async def test_a_job_is_counted_once_whoever_has_looked(storage: Storage, clock: Clock) -> None:
+    """Falling due, being looked at, running and coming back change the state in which a job is counted, and no more."""
+    await storage.put([new("q", "a", delay=SECOND), new("q", "b", delay=SECOND, group="g")])
+    assert await storage.counts("q") == tally(scheduled=2)
+    clock.advance(ms=SECOND)
+    for _ in range(2):
+        assert await storage.counts("q") == tally(queued=2)
+        assert len(await find_all(storage)) == 2
+    claims = await claim_all(storage)
+    assert await storage.counts("q") == tally(running=2)
+    await storage.settle([retried(claim, delay=SECOND) for claim in claims])
+    assert await storage.counts("q") == tally(retrying=2)
+    clock.advance(ms=SECOND)
+    for _ in range(2):
+        assert await storage.counts("q") == tally(queued=2)
+        assert await storage.peek("q") is not None
+    await storage.settle([complete(claim, ttl=SECOND) for claim in await claim_all(storage)])
+    assert await storage.counts("q") == tally(completed=2)
+    clock.advance(ms=SECOND)
+    for _ in range(2):
+        assert await storage.counts("q") == tally()
+        await storage.purge(["q"])
+
+
 @pytest.mark.only("memory", "sqlite")
 async def test_counting_does_not_walk_the_queue(storage: Storage) -> None:
     """The work that a count takes does not grow with the jobs that wait, run, or have ended and are kept."""

@@ -209,6 +209,11 @@ async def test_behind_a_backoff_of_its_group(storage: Storage, queue: Queue, clo
     clock.advance(ms=MINUTE)
     why = await asked(queue, "g17-b")
     assert (why.behind, why.head and why.head.reason) == ("g17-a", Reason.NO_WORKER)
+    await put1(storage, "q", "g17-c", group="g17")
+    await storage.settle([complete(claim) for claim in await claim_all(storage)])
+    await storage.settle([retried(claim, delay=MINUTE) for claim in await claim_all(storage)])
+    why = await asked(queue, "g17-c")
+    assert (why.behind, why.head and why.head.reason) == ("g17-b", Reason.RETRYING)
 
 
 async def test_behind_the_head_of_its_group(storage: Storage, queue: Queue) -> None:

@@ -64,7 +64,8 @@ MUTANTS = [
     ),
     Mutant(
         "sqlite: a finished run keeps its hold", "sqlite/ends.py",
-        "    if held and job.grp is not None:\n        hold(tx, queue, job.grp, -1)\n", "",
+        "    if held and job.grp is not None:\n        hold(tx, queue, job.grp, -1)\n    if successor:\n",
+        "    if successor:\n",
         (f"{GROUPS}::test_the_next_runs_when_the_head_is_done",),
     ),
     Mutant(
@@ -125,8 +126,8 @@ MUTANTS = [
     ),
     Mutant(
         "redis: the sequence is no part of the rank", "redis/lua/put.lua",
-        "add(ready, rank_before .. place_in_line .. 'j' .. e[1])",
-        "add(ready, rank_before .. pack('>I6', 0) .. 'j' .. e[1])",
+        "'0', rank_before .. place_in_line .. 'j' .. id",
+        "'0', rank_before .. pack('>I6', 0) .. 'j' .. id",
         (f"{ORDER}::test_first_in_first_out",),
     ),
     Mutant(
@@ -146,12 +147,12 @@ MUTANTS = [
     ),
     Mutant(
         "redis: a stall is not counted", "redis/lua/settle.lua",
-        "j.attempts + 1, j.stalls + 1, now", "j.attempts + 1, j.stalls, now",
+        "j.attempts + 1, j.stalls + 1, true, now", "j.attempts + 1, j.stalls, true, now",
         (f"{SETTLE}::test_stall_counts_and_keeps_the_place",),
     ),
     Mutant(
         "redis: a pause is ignored", "redis/lua/claim.lua",
-        "if call('HEXISTS', q.meta, 'paused') == 1 then", "if false then",
+        "if known[1] then", "if false then",
         ("test_pause.py::test_a_paused_queue_hands_out_nothing",),
     ),
     Mutant(
@@ -178,6 +179,36 @@ MUTANTS = [
         "redis: an unkept end is not remembered", "redis/lua/_moves.lua",
         "call('ZADD', q.gone, now + GONE_MS,", "call('ZADD', q.gone, now,",
         (f"{SETTLE}::test_an_end_that_was_not_kept_is_remembered_for_a_while",),
+    ),
+    Mutant(
+        "sqlite: what was parked does not come back", "sqlite/parking.sql",
+        "UPDATE jobs SET place = 1 WHERE n IN", "UPDATE jobs SET place = 1 WHERE n = -1 AND n IN",
+        ("test_formats.py::test_a_newer_record_is_left_for_those_who_know_it",),
+    ),
+    Mutant(
+        "sqlite: a lane goes on over a head that is not known", "sqlite/claim.py",
+        "        tx.do(\"park_lane\", rows[0][FORMAT], queue.k, group)\n", "        return rows[1:]\n",
+        ("test_formats.py::test_a_batch_of_a_group_ends_before_it",),
+    ),
+    Mutant(
+        "sqlite: jobs that fall due are not counted anew", "sqlite/lanes.py",
+        "    queue.count(READY, len(plain))\n", "",
+        ("test_reads.py::test_a_job_is_counted_once_whoever_has_looked",),
+    ),
+    Mutant(
+        "redis: a parked group loses its turn", "redis/lua/_shared.lua",
+        "  if group then call('HSET', q.turns, group, parked) end\n", "",
+        ("test_formats.py",),
+    ),
+    Mutant(
+        "redis: a group is not found by its backoff", "redis/lua/_shared.lua",
+        "  call('ZADD', q.backoffs, 0, backoff_member(j, id))\n", "",
+        ("test_why.py::test_behind_a_backoff_of_its_group",),
+    ),
+    Mutant(
+        "redis: a backoff is remembered after it is over", "redis/lua/_shared.lua",
+        "  call('ZREM', q.backoffs, backoff_member(j, id))\n", "",
+        ("test_why.py::test_behind_a_backoff_of_its_group",),
     ),
     Mutant(
         "redis: a run that becomes ready wakes nobody", "redis/lua/_shared.lua",
