@@ -21,8 +21,8 @@ __all__ = ["LEFT_ALONE", "RECORDED", "record"]
 RECORDED = frozenset({"claim", "settle", "renew", "reap"})
 LEFT_ALONE = frozenset({
     "open", "close", "put", "cancel", "revive", "purge", "set_paused", "delete_queue", "set_ttl", "report", "get",
-    "find", "peek", "counts", "paused", "queues", "beat", "workers", "wait_work", "wait_done", "wait_cancel", "events",
-    "announce", "time",
+    "find", "peek", "why", "counts", "paused", "queues", "beat", "workers", "wait_work", "wait_done", "wait_cancel",
+    "events", "announce", "time",
 })  # fmt: skip
 
 KINDS = {Complete: "c", Fail: "f", Retried: "r", Cancel: "x", Release: "l", Stall: "s"}
