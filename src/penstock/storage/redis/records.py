@@ -45,11 +45,12 @@ __all__ = [
 
 FORMAT = 1
 _HEAD = Struct(">BBiHIHIHIHIHHHHHHHI")
+_SHORT_HEAD = Struct(">BBHIHI")
 _END = Struct(">BHIHIHIBBH")
 _RUN = Struct(">BBHIH")
 _TIMES = Struct(">HIHI")
 _NOTE = Struct(">HIH")
-_SETTLED = 4
+_SETTLED, _SHORT = 4, 8
 _ENDS = {1: State.COMPLETED, 2: State.FAILED, 3: State.CANCELLED}
 _MOVES = {False: 0, True: 1, "if_later": 2, "if_earlier": 3}
 
@@ -174,16 +175,35 @@ def read_claims(
 ) -> list[str]:
     """Append the claims behind records, each a batch of its own if they have no numbers; gives the ids of bad ones."""
     unpack, size, bad = _HEAD.unpack_from, _HEAD.size, list[str]()
+    unpack_short, short_size = _SHORT_HEAD.unpack_from, _SHORT_HEAD.size
     for i, raw in enumerate(ids):
         id, record = raw.decode(), records[i]
         group, limits, headers = None, b"", b""
         try:
+            if record[1] & _SHORT:
+                _, _, high, low, _, _ = unpack_short(record)
+                claims.append(
+                    Claim(
+                        queue,
+                        id,
+                        token,
+                        record[short_size:],
+                        i if numbers is None else numbers[i],
+                        None,
+                        0,
+                        b"",
+                        b"",
+                        high << 32 | low,
+                        high << 32 | low,
+                    )
+                )
+                continue
             head = unpack(record)
             if head[1] & _SETTLED or head[15] or head[16] or head[17] or head[18]:
                 group, limits, headers, _, payload = _sections(record, head)
             else:
                 payload = record[size:]
-        except (error, ValueError):
+        except (error, ValueError, IndexError):
             bad.append(id)
             continue
         batch = i if numbers is None else numbers[i]
@@ -193,6 +213,14 @@ def read_claims(
         )  # fmt: skip
         claims.append(claim)
     return bad
+
+
+def _long(record: bytes) -> bytes:
+    """A record with its head in full."""
+    if len(record) < 2 or not record[1] & _SHORT:
+        return record
+    format, flags, *time, high, low = _SHORT_HEAD.unpack_from(record)
+    return _HEAD.pack(format, flags - _SHORT, 0, *time, high, low, *time, *time, *[0] * 8) + record[_SHORT_HEAD.size :]
 
 
 def _sections(record: bytes, head: tuple[Any, ...]) -> tuple[str | None, bytes, bytes, bytes, bytes]:
@@ -234,9 +262,10 @@ def read_snapshot(
         return None
     counted = ended.pop("counted", 1 if run else 0)
     try:
-        head = _HEAD.unpack_from(record)
+        whole = _long(record)
+        head = _HEAD.unpack_from(whole)
         sections = _newer_sections if head[0] > format else _sections
-        group, limits, headers, last_error, payload = sections(record, head)
+        group, limits, headers, last_error, payload = sections(whole, head)
     except (error, ValueError):
         shown = ended or {"state": State.FAILED}
         shown["error"] = CORRUPT.encode()

@@ -7,7 +7,8 @@
 -- queue's other keys follow, declared so that the server can refuse a slot that is on the move.
 --
 -- job record:  head, then group, limits, headers, error, settled (17 bytes or none), payload; the head and
---              the group mean the same in every format, what follows them is the format's own
+--              the group mean the same in every format, what follows them is the format's own. A job that
+--              is nothing but a payload has a short head: its time, by which it is also due, and its number
 -- run record:  token (16), then, unless plain: cancel, successor, ttl + 1, group, has progress, progress
 -- end record:  state, finished, expires (0: never), number, counted, token (16 or none), worker, value
 -- rank:        2^31-1 - priority, time, sequence: their bytes sort as the jobs run
@@ -16,7 +17,8 @@ local sub, byte, floor = string.sub, string.byte, math.floor
 
 local FORMAT = 1
 local HEAD, HEAD_SIZE = '>BBi4I6I6I6I6HHHHHHHI4', 48
-local RETRIED, SOLO, SETTLED = 1, 2, 4
+local SHORT_HEAD, SHORT_SIZE = '>BBI6I6', 14
+local RETRIED, SOLO, SETTLED, SHORT = 1, 2, 4, 8
 local FOREVER = 281474976710655
 local COUNT_ATTEMPT, COUNT_TIMEOUT, COUNT_STALL = 1, 2, 4
 local FREE = 8 -- beside what is counted: kept for its waiters only, the id is not taken
@@ -48,6 +50,12 @@ end
 
 local function has(flags, bit) return floor(flags / bit) % 2 == 1 end
 
+-- The format of a record that is long enough for its head, else 0.
+local function format_of(rec)
+  if not rec or #rec < SHORT_SIZE then return 0 end
+  return (#rec >= HEAD_SIZE or has(byte(rec, 2), SHORT)) and byte(rec, 1) or 0
+end
+
 -- One token at most lies in the wake list: it wakes one idle worker, whose claim passes it on.
 local function wake(q)
   if call('LLEN', q.wake) == 0 then
@@ -59,8 +67,13 @@ end
 -- Some runs of a token are over; with the last one its lease goes.
 local function let_go(q, token, count)
   if call('HINCRBY', q.batches, 'n' .. token, -count) <= 0 then
-    call('HDEL', q.batches, 'n' .. token, 'b' .. token, 'w' .. token, 'b' .. token .. '~')
-    call('ZREM', q.leases, token, token .. '~')
+    local parted = call('HDEL', q.batches, 'n' .. token, 'b' .. token, 'w' .. token, 'p' .. token) > 3
+    call('ZREM', q.leases, token)
+    local part = token .. '~1'
+    while parted and call('HDEL', q.batches, 'b' .. part) == 1 do
+      call('ZREM', q.leases, part)
+      part = token .. '~' .. tonumber(sub(part, 18)) + 1
+    end
   end
 end
 

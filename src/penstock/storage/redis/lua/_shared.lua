@@ -3,7 +3,7 @@
 -- Records ------------------------------------------------------------------------------------------
 
 local function readable(rec)
-  local format = rec and #rec >= HEAD_SIZE and byte(rec, 1) or 0
+  local format = format_of(rec)
   return format > 0 and format <= FORMAT
 end
 
@@ -16,9 +16,19 @@ local function parse_newer(rec, j, flags, glen, llen, hlen, elen)
   return j
 end
 
+local function parse_short(rec)
+  local format, _, time, seq = unpack_head(SHORT_HEAD, rec)
+  local j = { format = format, priority = 0, time = time, seq = seq, due = time, created = time, attempts = 0,
+    retries = 0, stalls = 0, timeouts = 0, retried = false, solo = false, limits = '', headers = '', error = '',
+    settled = '', payload = sub(rec, SHORT_SIZE + 1) }
+  if format > FORMAT then j.rest, j.flags, j.sizes, j.payload = j.payload, 0, { 0, 0, 0, 0 }, '' end
+  return j
+end
+
 -- The job behind a record, or nil when the bytes make no sense.
 local function parse(rec)
-  if not rec or #rec < HEAD_SIZE or byte(rec, 1) == 0 then return nil end
+  if format_of(rec) == 0 then return nil end
+  if has(byte(rec, 2), SHORT) then return parse_short(rec) end
   local j, flags, glen, llen, hlen, elen = {}
   j.format, flags, j.priority, j.time, j.seq, j.due, j.created, j.attempts, j.retries, j.stalls, j.timeouts,
     glen, llen, hlen, elen = unpack_head(HEAD, rec)
@@ -79,6 +89,16 @@ local function build_run(r)
   local group = r.group or ''
   return r.token .. pack('>BBI6H', r.cancel, r.successor and 1 or 0, r.ttl and r.ttl + 1 or 0, #group) .. group
     .. (r.progress and '\1' .. r.progress or '\0')
+end
+
+-- The runs of a token that have a lease apart from the others: how many parts, and id -> name of its part.
+local function parts_of(q, token)
+  local count, part_of = tonumber(call('HGET', q.batches, 'p' .. token) or 0), {}
+  for n = 1, count do
+    local part = token .. '~' .. n
+    for _, id in ipairs(cmsgpack.unpack(call('HGET', q.batches, 'b' .. part))) do part_of[id] = part end
+  end
+  return count, part_of
 end
 
 local STATES = { completed = 1, failed = 2, cancelled = 3 }

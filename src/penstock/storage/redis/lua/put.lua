@@ -1,14 +1,28 @@
 -- put: nothing -> queued / scheduled / blocked, or updated, or the existing state
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs completed failed cancelled meta waits wake
--- args: 'fresh' or 'named', then id, payload, ...: jobs that have nothing else; ids just made up, or all different
+-- args: caller, number, for how long (ms) it is remembered: of a call whose ids were all just made up; else '' 0 0
+--       'fresh' or 'named', then id, payload, ...: jobs that have nothing else; ids just made up, or all different
 --       'any', entries (msgpack: a list of asked-for jobs, see read_entry), blobs...
 -- gives: {1 when the queue is new, 1 (all queued) or a list of 1 (queued) or {status, state, result?}}
+--
+-- A call with made-up ids is sent again when its answer does not come, so it may arrive twice, in any order and
+-- with anything between. A caller makes its calls one after the other and numbers them: one whose number is not
+-- above the last is answered and not made again. That takes one command per call, however many jobs it has.
 local q = queue_at(ARGV[2], ARGV[3])
+
+local function made_before(caller, number, ms)
+  local key = q.prefix .. 'puts:' .. caller
+  local last = call('SET', key, number, 'PX', ms, 'GET')
+  if not last or tonumber(last) < tonumber(number) then return false end
+  call('SET', key, last, 'PX', ms)
+  return true
+end
+local made = ARGV[4] ~= '' and made_before(ARGV[4], ARGV[5], ARGV[6])
 
 -- Whether these ids are free.
 local function all_free()
   local ids = {}
-  for i = 5, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
+  for i = 8, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
   for _, taken in ipairs(call('HMGET', q.jobs, unpack(ids))) do
     if taken then return false end
   end
@@ -16,19 +30,22 @@ local function all_free()
 end
 
 -- Most jobs are new, due at once and nothing but an id and a payload: they are written together.
-local form = ARGV[4]
-if not ears and (form == 'fresh' or form == 'named' and all_free()) then
+local form = ARGV[7]
+if not ears and not made and (form == 'fresh' or form == 'named' and all_free()) then
   local meta = call('HMGET', q.meta, 'seq', 'time')
   local first, accepted = tonumber(meta[1] or 0), math.max(tonumber(meta[2] or 0), now)
-  local before = pack('>BBi4I6', FORMAT, 0, 0, accepted)
-  local after = pack('>I6I6HHHHHHHI4', now, now, 0, 0, 0, 0, 0, 0, 0, 0)
+  local before, after = pack('>BBI6', FORMAT, SHORT, accepted), ''
+  if accepted > now then -- the clock was set back
+    before = pack('>BBi4I6', FORMAT, 0, 0, accepted)
+    after = pack('>I6I6HHHHHHHI4', now, now, 0, 0, 0, 0, 0, 0, 0, 0)
+  end
   local rank_before = pack('>I4I6', 2147483647, accepted)
   local jobs, ready, seq = {}, {}, first
-  for i = 5, #ARGV, 2 do
+  for i = 8, #ARGV, 2 do
     seq = seq + 1
     local id, place_in_line = ARGV[i], pack('>I6', seq)
-    jobs[i - 4], jobs[i - 3] = id, before .. place_in_line .. after .. ARGV[i + 1]
-    ready[i - 4], ready[i - 3] = '0', rank_before .. place_in_line .. 'j' .. id
+    jobs[i - 7], jobs[i - 6] = id, before .. place_in_line .. after .. ARGV[i + 1]
+    ready[i - 7], ready[i - 6] = '0', rank_before .. place_in_line .. 'j' .. id
   end
   call('HSET', q.meta, 'seq', seq, 'time', accepted)
   if first == 0 then call('SADD', KEYS[2], q.name) end
@@ -41,10 +58,19 @@ end
 -- include: shared moves
 local entries, gives, mine = {}, {}, {}
 if form == 'any' then
-  entries = cmsgpack.unpack(ARGV[5])
+  blobs = 8
+  entries = cmsgpack.unpack(ARGV[8])
 else
-  blobs = 4
-  for i = 5, #ARGV, 2 do entries[#entries + 1] = { ARGV[i], form == 'fresh' and 64 or 0, i - 3 } end
+  blobs = 7
+  for i = 8, #ARGV, 2 do entries[#entries + 1] = { ARGV[i], form == 'fresh' and 64 or 0, i - 6 } end
+end
+
+if made then -- whatever has become of them since
+  for i, e in ipairs(entries) do
+    local asked = read_entry(e).asked
+    gives[i] = asked and asked > now and { 'scheduled', 'scheduled' } or 1
+  end
+  return { 1, gives }
 end
 
 -- Ids that may be taken are looked up together, and what turns out to be new is written together.
@@ -62,8 +88,8 @@ if grouped then promote(q) end
 local seq = call('HINCRBY', q.meta, 'seq', #entries) - #entries
 if seq == 0 then call('SADD', KEYS[2], q.name) end
 local accepted = acceptance(q)
-local before = pack('>BBi4I6', FORMAT, 0, 0, accepted)
-local after = pack('>I6I6HHHHHHHI4', now, now, 0, 0, 0, 0, 0, 0, 0, 0)
+local before, after = pack('>BBi4I6', FORMAT, 0, 0, accepted), pack('>I6I6HHHHHHHI4', now, now, 0, 0, 0, 0, 0, 0, 0, 0)
+if accepted == now then before, after = pack('>BBI6', FORMAT, SHORT, accepted), '' end
 local rank_before = pack('>I4I6', 2147483647, accepted)
 
 local jobs, ready, scheduled, lanes, groups, first, due_first = {}, {}, {}, {}, {}, {}, nil
