@@ -13,7 +13,7 @@ from bench.cases import Case, repeat
 from bench.lines import Book, table, write
 from bench.machine import alone, machine
 from bench.peers.catalog import ON_SQLITE, PEERS
-from bench.peers.install import home_of
+from bench.peers.install import NotInstalled, home_of
 from bench.server import storage_of
 from bench.systems import Home, System, ours
 
@@ -29,8 +29,14 @@ class Run:
     """What to compare, with whom, and how large."""
 
     def __init__(self, peers: Sequence[System], quick: bool) -> None:
-        self._homes: dict[str, Home] = {peer.name: home_of(peer) for peer in peers}
-        self.peers = peers
+        self._homes: dict[str, Home] = {}
+        self.faults: list[str] = []
+        for peer in peers:
+            try:
+                self._homes[peer.name] = home_of(peer)
+            except NotInstalled as error:
+                self.faults.append(f"{peer.name} is left out: {error}")
+        self.peers = [peer for peer in peers if peer.name in self._homes]
         self.quick = quick
 
     def size(self, jobs: int) -> int:
@@ -105,7 +111,7 @@ def _arguments(given: list[str]) -> argparse.Namespace:
 
 def _measure(run: Run, parts: Sequence[str], book: Book, save: Callable[[], None]) -> list[str]:
     """The groups of cases whose figures are compared, each group in rounds of its own; saved after each."""
-    faults: list[str] = []
+    faults = list(run.faults)
     groups = {"drain": [run.drains], "enqueue": [run.ones, run.many], "call": [run.calls], "pickup": [run.pickups]}
     groups["ours"] = [run.alone]
     with storage_of("redis") as storage:

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import platform
+import signal
 import sys
 import tempfile
 import time
@@ -16,7 +17,8 @@ from typing import Any
 
 @contextlib.contextmanager
 def alone() -> Generator[None]:
-    """One benchmark at a time on this machine: two would measure each other."""
+    """One benchmark at a time on this machine: two would measure each other. SIGTERM ends it as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with (Path(tempfile.gettempdir()) / "penstock-bench.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 STOP_SECONDS = 15.0
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """For `preexec_fn`: should we be killed, our children go too (Linux)."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _cpu(pid: int) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from bench.process import Process
+from bench.process import Process, die_with_parent
 from bench.server import Storage
 from bench.systems import HERE, Home, System
 from bench.tally import FOLDER, Tally
@@ -46,7 +46,7 @@ class Rig:
         }
         self._producer = self._start(system.producer, "producer", subprocess.PIPE)
         self.worker: Process | None = None
-        self.about: dict[str, Any] = self.ask("open")
+        self.about: dict[str, Any] = {}
 
     def ask(self, do: str, **what: Any) -> dict[str, Any]:
         """Have the producer do something, and wait for its answer."""
@@ -125,6 +125,7 @@ class Rig:
             child = subprocess.Popen(
                 self._home.command(line, self.storage.url), env={**self._variables, **variables}, cwd=self.folder,
                 stdin=pipe or subprocess.DEVNULL, stdout=pipe or log, stderr=log, start_new_session=True,
+                preexec_fn=die_with_parent,
             )  # fmt: skip
         return Process(child, session=True)
 
@@ -142,6 +143,7 @@ def rig_of(system: System, storage: Storage, home: Home = HERE) -> Generator[Rig
     """A rig that is gone afterwards; a worker that logged an error has failed."""
     rig = Rig(system, storage, home)
     try:
+        rig.about = rig.ask("open")
         yield rig
         if rig.complaints():
             raise Failed(f"{system.name}'s worker logged: {rig.complaints()[:5]}")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from bench.process import Process
+from bench.process import Process, die_with_parent
 
 STORAGES = ("redis", "sqlite", "valkey")
 START_SECONDS = 20.0
@@ -112,7 +112,8 @@ def _server(kind: str, folder: Path) -> Generator[Storage]:
         port = probe.getsockname()[1]
     command = [_program(kind), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
     command += ["--save", "", "--appendonly", "no", "--loglevel", "warning"]
-    process = Process(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
+    quiet = subprocess.DEVNULL
+    process = Process(subprocess.Popen(command, stdin=quiet, stdout=quiet, preexec_fn=die_with_parent))
     storage: Storage | None = None
     try:
         _await(port)

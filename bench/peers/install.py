@@ -11,6 +11,10 @@ from pathlib import Path
 from bench.systems import HERE, Home, System
 
 
+class NotInstalled(Exception):
+    """An environment could not be made."""
+
+
 def cache() -> Path:
     """BENCH_CACHE, or `penstock-bench` in the user's cache folder."""
     given = os.environ.get("BENCH_CACHE")
@@ -47,6 +51,9 @@ def _node(folder: Path, packages: tuple[str, ...]) -> None:
 
 
 def _run(command: list[str]) -> None:
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    except OSError as error:
+        raise NotInstalled(f"{command[0]} cannot be run: {error}") from error
     if done.returncode:
-        raise SystemExit(f"bench: {' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        raise NotInstalled(f"{' '.join(command)} failed:\n{done.stdout[-1000:]}{done.stderr[-1000:]}")
