@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -249,6 +250,67 @@ async def test_a_lost_put_without_an_id_is_repeated_by_itself(
     assert lost.happened
     assert [put.status for put in answers] == ["queued"] * 10 + ["scheduled"] * 10
     assert await storage.counts("q") == tally(queued=10, scheduled=10)
+
+
+MEANWHILE: dict[str, Callable[[HasToken], Settlement] | None] = {
+    "running": None,
+    "completed": complete,
+    "failed": fail,
+    "cancelled": cancel_end,
+    "released": release,
+    "unkept": lambda claim: complete(claim, ttl=0),
+    "purged": lambda claim: complete(claim, ttl=1),
+}
+
+
+@pytest.mark.parametrize("meanwhile", MEANWHILE)
+@pytest.mark.parametrize("plain", [True, False], ids=["plain", "with options"])
+async def test_a_job_without_an_id_is_stored_once_however_quick_its_worker(
+    proxy: Proxy, far: Storage, storage: Storage, clock: Clock, meanwhile: str, plain: bool
+) -> None:
+    """Whatever has become of the job when its put is sent again, it is one job, and was queued."""
+    holding = proxy.hold_reply(sha("put"))
+    options = {} if plain else {"headers": b"h", "priority": 3}
+    putting = asyncio.create_task(put1(far, "q", "fresh", fresh=True, **options))
+    await eventually(lambda: holding.happened, 30)
+    claim, end = await claim1(storage), MEANWHILE[meanwhile]
+    if end is not None:
+        await settle1(storage, end(claim))
+    if meanwhile == "purged":
+        clock.advance(seconds=1)
+        assert await storage.purge(["q"]) == 1
+    proxy.cut()
+    put = await putting
+    assert (put.status, put.state) == ("queued", "queued")
+    left = {"unkept": tally(), "purged": tally(), "released": tally(queued=1)}
+    assert await storage.counts("q") == left.get(meanwhile, tally(**{meanwhile: 1}))
+    assert ids(await claim_all(storage)) == (["fresh"] if meanwhile == "released" else [])
+
+
+async def test_a_job_without_an_id_that_was_cancelled_stays_so(proxy: Proxy, far: Storage, storage: Storage) -> None:
+    """A waiting job that was cancelled and not kept does not come back when its put is sent again."""
+    holding = proxy.hold_reply(sha("put"))
+    putting = asyncio.create_task(put1(far, "q", "fresh", fresh=True))
+    await eventually(lambda: holding.happened, 30)
+    assert [answer.status for answer in await storage.cancel("q", ["fresh"])] == ["cancelled"]
+    proxy.cut()
+    assert (await putting).status == "queued"
+    assert await storage.counts("q") == tally()
+
+
+async def test_a_put_that_arrives_behind_its_own_repetition_does_nothing(
+    backend: RedisBackend, proxy: Proxy, far: Storage, storage: Storage
+) -> None:
+    """What the network kept back and delivers late, when it was sent again long ago, is not stored again."""
+    for _ in range(3):
+        late = proxy.lose_request(sha("put"))
+        await far.put([new("q", f"fresh{n}", fresh=True) for n in range(3)])
+        assert sorted(await run_order(storage)) == ["fresh0", "fresh1", "fresh2"]
+        assert isinstance(backend.server, Server)
+        with socket.create_connection(("127.0.0.1", backend.server.port), 30) as line:
+            line.sendall(late.commands[0])
+            assert line.recv(100).startswith(b"*2")
+        assert await storage.counts("q") == tally()
 
 
 async def test_everybody_whose_put_was_in_the_lost_call_is_told(proxy: Proxy, far: Storage, storage: Storage) -> None:

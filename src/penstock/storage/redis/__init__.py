@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Literal, cast
 
 from penstock.clock import Clock
-from penstock.errors import StorageUnavailable, VersionMismatch
+from penstock.errors import VersionMismatch
 from penstock.job import Claim, NewJob, Snapshot, State, family_of
 from penstock.storage.base import (
     CANCEL_MODES,
@@ -36,7 +36,7 @@ from penstock.storage.redis.feeds import Feeds
 from penstock.storage.redis.inspection import Inspection
 from penstock.storage.redis.keys import SCHEMA_VERSION, Keys
 from penstock.storage.redis.pages import Cursor, read_cursor
-from penstock.storage.redis.puts import Puts
+from penstock.storage.redis.puts import Numbers, Puts
 from penstock.storage.redis.records import (
     CORRUPT,
     FORMAT,
@@ -74,6 +74,7 @@ class RedisStorage(Inspection, Restoring):
         self._keys = Keys(namespace, cluster=self._connection.cluster)
         self._feeds = Feeds(self._connection, self._keys, self._wait_done)
         self._puts = Puts(self._put_now)
+        self._numbers = Numbers()
         self._families = Families(self._connection, self._keys)
 
     def __repr__(self) -> str:
@@ -123,29 +124,23 @@ class RedisStorage(Inspection, Restoring):
         return await self._puts.put(jobs)
 
     async def _put_now(self, queue: str, jobs: Sequence[NewJob], *, fresh: bool) -> list[Put]:
-        """Store the jobs of one queue; only freshly made ids can be sent again after a broken connection."""
+        """Store the jobs of one queue; a call with made-up ids is numbered, so that it can be sent again."""
+        caller, number = self._numbers.next() if fresh else ("", 0)
+        args = (caller, number, self._connection.memory if fresh else 0, *spell_jobs(jobs, fresh=fresh))
+        call = self._call("put", queue, args)
         if self._keys.cluster:
+            call[1].append(self._keys.puts(queue, caller))
             await self._families.add(queue)
-        again = False
-        try:
-            created, answers = await self._run("put", queue, *spell_jobs(jobs, fresh=fresh), repeat=False)
-        except StorageUnavailable:
-            if not fresh:
-                raise
-            # Whatever got through the first time is found by its id, which nobody else can have.
-            again = True
-            created, answers = await self._run("put", queue, *spell_jobs(jobs, fresh=False))
+        created, answers = await self._connection.run(*call, repeat=fresh)
         if created:
             await self._families.add(queue, created=True)
         if answers == 1:
             return [_QUEUED] * len(jobs)
-        return [_QUEUED if a == 1 else self._read_put(a, own=again) for a in answers]
+        return [_QUEUED if a == 1 else self._read_put(a) for a in answers]
 
     @staticmethod
-    def _read_put(answer: Any, *, own: bool) -> Put:
+    def _read_put(answer: Any) -> Put:
         status, state = PutStatus(answer[0].decode()), State(answer[1].decode())
-        if own and status is PutStatus.DUPLICATE and state in (State.QUEUED, State.SCHEDULED):
-            status = PutStatus(state.value)
         return Put(status, state, answer[2] if len(answer) > 2 else None)
 
     async def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:

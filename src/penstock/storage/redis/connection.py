@@ -33,7 +33,7 @@ from redis.exceptions import (
 
 from penstock.errors import StorageError, StorageUnavailable
 from penstock.storage.redis.scripts import Script
-from penstock.storage.redis.wire import Wire, pack_command
+from penstock.storage.redis.wire import SILENCE, Wire, pack_command
 
 __all__ = ["Connection", "Kit", "client_of", "close"]
 
@@ -62,6 +62,9 @@ _AT_ONCE, _MANY = 50, 2**30
 #: How often a call that may safely be repeated is repeated, and the longest pause between.
 _TRIES, _PAUSE = 5, 0.5
 
+#: A server that cannot be connected to within so long (seconds) is away.
+_CONNECT = 5.0
+
 
 class Kit(NamedTuple):
     """redis-py has everything twice, for asyncio and for threads: the classes of one way."""
@@ -81,6 +84,8 @@ class Connection:
     def __init__(self, url: str) -> None:
         self._url = url
         self.where, self.cluster = _describe(url)
+        #: For so long (ms) a call that is repeated may still be under way: a few tries, each to connect and to wait.
+        self.memory = round((_TRIES + 1) * (_CONNECT + SILENCE) * 1000)
         # redis-py's clients are typed loosely: they are handled as Any, here and nowhere else.
         self._client: Any = None
         self._wire: Wire | None = None

@@ -85,6 +85,10 @@ class Keys:
         """A set of the names of the queues there are (of a family, on a Cluster)."""
         return f"{self._family(family)}:names" if self.cluster else f"{self.namespace}:names"
 
+    def puts(self, queue: str, caller: str) -> str:
+        """A string with the number of a caller's last put of made-up ids, for a while; as put.lua spells it."""
+        return f"{self.prefix(queue)}puts:{caller}"
+
     def cancel(self, worker: str) -> str:
         """The channel on which a worker hears that somebody asked a run of its to end; as cancel.lua spells it."""
         return f"{self.namespace}:cancel:{worker}"
