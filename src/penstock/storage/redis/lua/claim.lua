@@ -21,13 +21,13 @@ end
 
 -- Others are woken if there is more; if nothing is left, nobody need come, but one worker, this or
 -- another, is to look when the next job falls due. Gives when, if it is this one.
-local function pass_on(more)
+local function pass_on(more, due)
   if more or call('ZCARD', q.ready) > 0 then
     wake(q)
     return false
   end
   call('DEL', q.wake)
-  local due, alarm = next_due(), tonumber(call('HGET', q.meta, 'alarm') or 0)
+  local alarm = tonumber(call('HGET', q.meta, 'alarm') or 0)
   if due and (alarm <= now or due < alarm) then
     call('HSET', q.meta, 'alarm', due)
     return due
@@ -43,8 +43,7 @@ local function hold_runs(ids, runs)
 end
 
 -- The jobs at the front of the order with their records, if they can simply be taken; else nil.
-local function plain_front()
-  local due = next_due()
+local function plain_front(due)
   if due and due <= now then return nil end
   local ids = {}
   for i, member in ipairs(call('ZRANGE', q.ready, '0', limit - 1)) do
@@ -61,13 +60,14 @@ local function plain_front()
 end
 
 if not ears and not known[2] and size == 1 and limit > 0 then
-  local ids, recs = plain_front()
+  local due = next_due()
+  local ids, recs = plain_front(due)
   if ids then
     local runs = {}
     for i, id in ipairs(ids) do runs[2 * i - 1], runs[2 * i] = id, token end
     hold_runs(ids, runs)
     if #ids > 0 then call('ZREMRANGEBYRANK', q.ready, '0', #ids - 1) end
-    return { 0, pass_on(false), ids, recs, false, {}, {} }
+    return { 0, pass_on(false, due), ids, recs, false, {}, {} }
   end
 end
 
@@ -223,4 +223,4 @@ until used == 0 or full or aside > PROMOTE
 
 hold_runs(ids, runs)
 -- What was parked here may be known to the next one.
-return { 0, pass_on(parked > 0), ids, recs, numbers, corrupt, skipped }
+return { 0, pass_on(parked > 0, next_due()), ids, recs, numbers, corrupt, skipped }
