@@ -308,6 +308,42 @@ async def test_a_cancelled_wait_leaves_the_hint_to_others(backend: Backend, stor
     assert (await asyncio.wait_for(task, SOON)).id == "a"
 
 
+@pytest.mark.parametrize("loops", range(0, 60, 4))
+async def test_a_wait_ends_whenever_it_is_cancelled(storage: Storage, loops: int) -> None:
+    """Also in the middle of making its connection, a wait for work that is cancelled is over at once."""
+    for turns in range(loops, loops + 4):
+        waiting = asyncio.create_task(storage.wait_work(["q"], LONG))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        waiting.cancel()
+        done, _ = await asyncio.wait({waiting}, timeout=SOON)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        assert done, f"swallowed after {turns} turns"
+
+
+@pytest.mark.parametrize("wait", ["wait_cancel", "wait_done"])
+async def test_a_storage_can_be_closed_whenever_somebody_waits(backend: Backend, clock: Clock, wait: str) -> None:
+    """Closing does not hang on a connection that is just being made for a wait."""
+    for turns in range(0, 60, 3):
+        storage = backend.build(clock)
+        await storage.open()
+        await put1(storage, "q", "a")
+        call = storage.wait_cancel("w", LONG) if wait == "wait_cancel" else storage.wait_done("q", "a", LONG)
+        waiting = asyncio.ensure_future(call)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        closing = asyncio.ensure_future(storage.close())
+        done, _ = await asyncio.wait({closing}, timeout=30)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        assert done, f"hangs after {turns} turns"
+    storage = backend.build(clock)
+    await storage.open()
+    await forget_all(storage)
+    await storage.close()
+
+
 async def test_closing_ends_a_wait(backend: Backend, clock: Clock) -> None:
     """A storage that is closed lets its waiters go, one way or the other."""
     storage = backend.build(clock)

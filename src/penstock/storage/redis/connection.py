@@ -33,7 +33,7 @@ from redis.exceptions import (
 
 from penstock.errors import StorageError, StorageUnavailable
 from penstock.storage.redis.scripts import Script
-from penstock.storage.redis.wire import SILENCE, Wire, pack_command
+from penstock.storage.redis.wire import SILENCE, Wire, cancellable, pack_command
 
 __all__ = ["Connection", "Kit", "client_of", "close"]
 
@@ -109,7 +109,7 @@ class Connection:
 
     async def _greet(self, client: Any) -> None:
         if self.cluster:
-            await client.initialize()
+            await cancellable(client.initialize())
         else:
             self._wire = await Wire.open(client.connection_pool)
             await self._wire.send(pack_command("PING"))
@@ -210,7 +210,7 @@ class Connection:
         try:
             async with asyncio.timeout(timeout + 1):  # a server that is gone without a word does not answer at all
                 if self.cluster:
-                    return await self.client.execute_command(*command) is not None
+                    return await cancellable(self.client.execute_command(*command)) is not None
                 return await self._pop(pack_command(*command)) is not None
         except (RedisError, OSError) as error:
             raise self.explain(error) from error

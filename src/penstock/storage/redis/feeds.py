@@ -18,6 +18,7 @@ from penstock.storage.redis.connection import Connection, close
 from penstock.storage.redis.families import EARS_MS
 from penstock.storage.redis.keys import Keys
 from penstock.storage.redis.records import read_note
+from penstock.storage.redis.wire import cancellable
 
 __all__ = ["Feeds"]
 
@@ -146,7 +147,7 @@ class Feeds:
         client = self._connection.subscriber()
         pubsub = client.pubsub()
         try:
-            await pubsub.subscribe(channel)
+            await cancellable(pubsub.subscribe(channel))
             message: Any = None
             while message is None or message["type"] != "subscribe":
                 message = await pubsub.get_message(timeout=5.0)

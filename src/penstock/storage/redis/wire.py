@@ -10,7 +10,8 @@ import asyncio
 import os
 import select
 from collections import deque
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import hiredis
 from hiredis import Reader
@@ -28,7 +29,9 @@ from redis.exceptions import (
     TimeoutError,
 )
 
-__all__ = ["BlockingWire", "BlockingWires", "Wire", "pack_command"]
+__all__ = ["BlockingWire", "BlockingWires", "Wire", "cancellable", "pack_command"]
+
+T = TypeVar("T")
 
 #: A server that has not answered for so long (seconds) is given up, and the connection with it.
 SILENCE = 15.0
@@ -61,6 +64,21 @@ def pack_command(*args: Any) -> bytes:
     return _pack(args)
 
 
+async def cancellable(work: Coroutine[Any, Any, T]) -> T:
+    """Do something of redis-py's, which may swallow a cancellation (as `asyncio.wait_for` does before Python 3.12).
+
+    It is told again until it has ended, so that nothing of it goes on behind our back.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=0.01)
+        raise
+
+
 class Wire(asyncio.Protocol):
     """One connection for any number of callers at once."""
 
@@ -83,7 +101,11 @@ class Wire(asyncio.Protocol):
     async def open(cls, pool: Any) -> Wire:
         """Connect as the clients of this redis-py pool do."""
         connection = pool.make_connection()
-        await connection.connect()
+        try:
+            await cancellable(connection.connect())
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
         return cls(connection)
 
     @property
