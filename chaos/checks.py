@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from chaos.history import TERMINAL, Claim, End, History, Job
+from chaos.facts import TERMINAL, Claim, End, Job
+from chaos.history import History
 from chaos.queues import SETTINGS, WITH_FAIL_HANDLER
 from chaos.violation import Violation
 

@@ -18,7 +18,7 @@ from chaos.places import ServerPlace, SqlitePlace
 from chaos.processes import Process
 from chaos.stage import Stage
 
-__all__ = ["FAULTS", "Fault", "draw_faults", "duration"]
+__all__ = ["FAULTS", "TAKING_TURNS", "Fault", "draw_faults"]
 
 Fault = Callable[[Stage, random.Random], Awaitable[dict[str, Any]]]
 
@@ -135,47 +135,43 @@ def _server(stage: Stage) -> ServerPlace:
 async def kill_server(stage: Stage, draw: random.Random) -> dict[str, Any]:
     """The server crashes and comes back with what its append-only file has."""
     place = _server(stage)
-    async with stage.serving:
-        stage.note("server", did="killed", fsync=place.fsync)
-        place.server.kill()
-        await asyncio.sleep(draw.choice((0.0, draw.uniform(0.0, 1.0), draw.uniform(0.0, stage.lease + 1))))
-        await asyncio.to_thread(place.server.restart)
-        await asyncio.to_thread(place.until_loaded)
-        stage.note("server", did="back")
+    stage.note("server", did="killed", fsync=place.fsync)
+    place.server.kill()
+    await asyncio.sleep(draw.choice((0.0, draw.uniform(0.0, 1.0), draw.uniform(0.0, stage.lease + 1))))
+    await asyncio.to_thread(place.server.restart)
+    await asyncio.to_thread(place.until_loaded)
+    stage.note("server", did="back")
     return {}
 
 
 async def restart_server(stage: Stage, draw: random.Random) -> dict[str, Any]:
     """The server is told to stop, and started again."""
     place = _server(stage)
-    async with stage.serving:
-        assert place.server.process is not None
-        place.server.process.terminate()
-        await asyncio.to_thread(place.server.process.wait)
-        await asyncio.sleep(draw.uniform(0.0, 0.5))
-        await asyncio.to_thread(place.server.restart)
-        await asyncio.to_thread(place.until_loaded)
-        stage.note("server", did="back")
+    assert place.server.process is not None
+    place.server.process.terminate()
+    await asyncio.to_thread(place.server.process.wait)
+    await asyncio.sleep(draw.uniform(0.0, 0.5))
+    await asyncio.to_thread(place.server.restart)
+    await asyncio.to_thread(place.until_loaded)
+    stage.note("server", did="back")
     return {}
 
 
 async def stop_server(stage: Stage, draw: random.Random) -> dict[str, Any]:
     """The server stands still."""
     place, span = _server(stage), duration(draw, stage.lease)
-    async with stage.serving:
-        assert place.server.process is not None
-        place.server.process.send_signal(signal.SIGSTOP)
-        await asyncio.sleep(span)
-        place.server.process.send_signal(signal.SIGCONT)
+    assert place.server.process is not None
+    place.server.process.send_signal(signal.SIGSTOP)
+    await asyncio.sleep(span)
+    place.server.process.send_signal(signal.SIGCONT)
     return {"span": span}
 
 
 async def maxmemory(stage: Stage, draw: random.Random) -> dict[str, Any]:
     place, span = _server(stage), duration(draw, stage.lease)
-    async with stage.serving:
-        await stage.on_server("CONFIG", "SET", "maxmemory", "1mb")
-        await asyncio.sleep(span)
-        await stage.on_server("CONFIG", "SET", "maxmemory", "0")
+    await stage.on_server("CONFIG", "SET", "maxmemory", "1mb")
+    await asyncio.sleep(span)
+    await stage.on_server("CONFIG", "SET", "maxmemory", "0")
     return {"span": span, "at": place.server.port}
 
 
@@ -255,10 +251,9 @@ async def full_disk(stage: Stage, draw: random.Random) -> dict[str, Any]:
     assert isinstance(place, SqlitePlace)
     if not place.small:
         return {"skipped": "no disk of its own"}
-    async with stage.serving:
-        size = await asyncio.to_thread(place.fill)
-        await asyncio.sleep(span)
-        place.heal()
+    size = await asyncio.to_thread(place.fill)
+    await asyncio.sleep(span)
+    place.heal()
     return {"span": span, "bytes": size}
 
 
@@ -292,6 +287,10 @@ FAULTS: dict[str, Fault] = {
         delay, cut, half_open, refuse, full_disk, kill_writer, lock_file,
     )
 }  # fmt: skip
+
+
+#: One of these at a time: each does something to the server or the disk as a whole.
+TAKING_TURNS = {"kill_server", "restart_server", "stop_server", "maxmemory", "full_disk"}
 
 
 def draw_faults(seed: str, count: int, weights: dict[str, float]) -> list[tuple[str, int]]:

@@ -6,7 +6,8 @@ from bisect import insort
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from chaos.history import Claim, History, Job
+from chaos.facts import Claim, Job
+from chaos.history import History
 from chaos.queues import CAPACITY
 from chaos.violation import Violation
 

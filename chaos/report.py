@@ -10,29 +10,38 @@ from chaos.history import History
 from chaos.log import Record
 from chaos.violation import Violation
 
+#: Seconds, and whether no other fault was under way meanwhile.
+Recovery = tuple[float, bool]
+
 __all__ = ["recoveries", "summary", "table"]
 
 #: Faults after which somebody else must take over, and how the table calls what was killed.
 KILLS = {"kill_child": "child", "kill_worker": "worker", "kill_parent": "worker's main process"}
 
 
-def recoveries(history: History, records: Sequence[Record]) -> dict[str, list[float]]:
-    """Seconds from a kill until each job that was running there was handed out again; of the server: from its
-    answering again until the first job was handed out."""
-    found: dict[str, list[float]] = {}
+def recoveries(history: History, records: Sequence[Record]) -> dict[str, list[Recovery]]:
+    """How long it took after each kill: until each job that was running there was handed out again; of the server:
+    from its answering again until the first job was handed out."""
+    found: dict[str, list[Recovery]] = {}
     claims = sorted(claim.answered for job in history.jobs.values() for claim in job.claims)
     begun = {record["number"]: record["t"] for record in records if record["k"] == "fault"}
+    over = {record["number"]: record["t"] for record in records if record["k"] == "fault_over"}
+
+    def note(name: str, since: int, spans: Iterable[float]) -> None:
+        for span in spans:
+            until = since + span * 1e6
+            busy = sum(first <= until and over.get(n, until) >= since for n, first in begun.items())
+            found.setdefault(name, []).append((span, busy <= 1))
+
     for record in records:
         if record["k"] == "fault_over" and record["name"] in KILLS:
-            spans = found.setdefault(KILLS[record["name"]], [])
-            spans += _again(history, begun[record["number"]], set(record["pids"]), record["t"])
+            since = begun[record["number"]]
+            note(KILLS[record["name"]], since, _again(history, since, set(record["pids"]), record["t"]))
         elif record["k"] == "server" and record["did"] == "back":
             after = next((at for at in claims if at > record["t"]), None)
-            if after is not None:
-                found.setdefault("server", []).append((after - record["t"]) / 1e6)
+            note("server", record["t"], [] if after is None else [(after - record["t"]) / 1e6])
         elif record["k"] == "failover":
-            families = record["families"]
-            found.setdefault("primary", []).extend(_resumed(history, record["since"], families))
+            note("primary", record["since"], _resumed(history, record["since"], record["families"]))
     return found
 
 
@@ -70,7 +79,8 @@ def summary(
     history: History, records: Sequence[Record], found: Sequence[Violation], about: dict[str, Any]
 ) -> dict[str, Any]:
     """One line of figures."""
-    faults = Counter(record["name"] for record in records if record["k"] == "fault")
+    over = [record for record in records if record["k"] == "fault_over"]
+    faults = Counter(record["name"] for record in over if not _missed(record))
     puts = sum(len(job.puts) for job in history.jobs.values()) + len(history.possible)
     ends = [end for job in history.jobs.values() for end in job.ends]
     spans = recoveries(history, records)
@@ -85,11 +95,11 @@ def summary(
         "unstarted_workers": sum(record["k"] == "unstarted" for record in records),
         "events": Counter(name for job in history.jobs.values() for name, _ in job.events),
         "faults": sum(faults.values()),
+        "faults_that_hit_nobody": sum(map(_missed, over)),
         "faults_by_kind": dict(sorted(faults.items())),
-        "recovery_s": {
-            name: {"n": len(all_), "p50": _p50(all_), "max": round(max(all_), 3)}
-            for name, all_ in spans.items()
-            if all_
+        "recovery_s": {name: _figures([span for span, _ in all_]) for name, all_ in spans.items()},
+        "recovery_alone_s": {
+            name: _figures(alone) for name, all_ in spans.items() if (alone := [span for span, quiet in all_ if quiet])
         },
         "lost_by_the_server": sum(
             1
@@ -100,8 +110,13 @@ def summary(
     }
 
 
-def _p50(values: Sequence[float]) -> float:
-    return round(sorted(values)[len(values) // 2], 3)
+def _figures(spans: Sequence[float]) -> dict[str, float]:
+    return {"n": len(spans), "p50": round(sorted(spans)[len(spans) // 2], 3), "max": round(max(spans), 3)}
+
+
+def _missed(record: Record) -> bool:
+    """Whether a fault hit nobody."""
+    return "error" in record or "skipped" in record or record.get("pids") == [] or record.get("times") == 0
 
 
 def table(line: dict[str, Any]) -> str:
@@ -113,11 +128,15 @@ def table(line: dict[str, Any]) -> str:
         ("jobs", f"{line['jobs']:,} ({ends})"),
         ("runs", f"{line['runs']:,}; {line['refused_ends']} ends refused, {line['unanswered_ends']} not answered"),
         ("events heard", ", ".join(f"{count} {name}" for name, count in sorted(line["events"].items()))),
-        ("faults", f"{line['faults']:,}"),
+        ("faults", f"{line['faults']:,}, and {line['faults_that_hit_nobody']} that hit nobody"),
         *((f"  {name}", str(count)) for name, count in line["faults_by_kind"].items()),
         *(
             (f"after a kill: {name}", f"p50 {span['p50']:.2f} s, max {span['max']:.2f} s ({span['n']})")
             for name, span in line["recovery_s"].items()
+        ),
+        *(
+            (f"  with no other fault: {name}", f"p50 {span['p50']:.2f} s, max {span['max']:.2f} s ({span['n']})")
+            for name, span in line["recovery_alone_s"].items()
         ),
         ("lost by the server", f"{line['lost_by_the_server']} jobs acknowledged just before a failover or crash"),
         ("took", f"{line['seconds']:.0f} s"),

@@ -21,7 +21,7 @@ from chaos.places import Place
 from chaos.processes import ROOT
 from chaos.queues import NAMESPACE
 from chaos.recorder import number_of
-from chaos.scenarios import FAULTS
+from chaos.scenarios import FAULTS, TAKING_TURNS
 from chaos.stage import Settings, Stage
 from penstock import JobError, Penstock, State, StorageError, StorageUnavailable
 from penstock.job import FINISHED, Snapshot
@@ -85,14 +85,20 @@ class Run:
         settings, draw = self.settings, random.Random(f"{self.settings.seed}/times")
         times = sorted(draw.uniform(2.0, settings.seconds) for _ in range(settings.faults))
         chosen = draw_faults(str(settings.seed), settings.faults, self._weights()) if settings.faults else []
-        room = asyncio.Semaphore(4)
+        # Those that take turns at the server or the disk wait for each other, and keep nobody else waiting.
+        room, turns = asyncio.Semaphore(4), asyncio.Semaphore(settings.faults)
         async with asyncio.TaskGroup() as tasks:
             for at, (name, seed) in zip(times, chosen, strict=True):
                 await asyncio.sleep(max(0.0, began + at - time.monotonic()))
-                await room.acquire()
-                tasks.create_task(self._fault(name, random.Random(seed), room))
+                place = turns if name in TAKING_TURNS else room
+                await place.acquire()
+                tasks.create_task(self._fault(name, random.Random(seed), place))
 
     async def _fault(self, name: str, draw: random.Random, room: asyncio.Semaphore) -> None:
+        async with self.stage.serving if name in TAKING_TURNS else contextlib.nullcontext():
+            await self._do(name, draw, room)
+
+    async def _do(self, name: str, draw: random.Random, room: asyncio.Semaphore) -> None:
         number = sum(self.faults.values())
         self.faults[name] += 1
         self.stage.note("fault", name=name, number=number)

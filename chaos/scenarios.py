@@ -16,6 +16,7 @@ from typing import Any
 
 from chaos.failover import ClusterPlace, SentinelPlace, agrees, family_slot
 from chaos.faults import FAULTS as USUAL
+from chaos.faults import TAKING_TURNS as USUALLY_IN_TURN
 from chaos.faults import Fault
 from chaos.log import now
 from chaos.places import Place, ServerPlace, SqlitePlace, wait_for
@@ -23,7 +24,7 @@ from chaos.queues import SETTINGS
 from chaos.stage import Stage
 from tests.servers import Server
 
-__all__ = ["FAULTS", "place_for"]
+__all__ = ["FAULTS", "TAKING_TURNS", "place_for"]
 
 #: What a primary acknowledged so long (µs) before it died may not have reached its replicas.
 BEHIND = 1_000_000
@@ -50,35 +51,33 @@ def _watched(stage: Stage) -> SentinelPlace:
 async def kill_primary(stage: Stage, draw: random.Random) -> dict[str, Any]:
     """The primary dies, a replica takes its place, and the dead one comes back as a replica."""
     place = _watched(stage)
-    async with stage.serving:
-        old, began = place.primary, now()
-        old.kill()
-        new = await asyncio.to_thread(_promoted, place, old)
-        stage.note("failover", since=began, families=None)
-        _shaken(stage, began - BEHIND, began)
-        await asyncio.sleep(draw.uniform(0.0, 2.0))
-        await asyncio.to_thread(place.rejoin, old)
-        await asyncio.to_thread(_in_step, place, new)
+    old, began = place.primary, now()
+    old.kill()
+    new = await asyncio.to_thread(_promoted, place, old)
+    stage.note("failover", since=began, families=None)
+    _shaken(stage, began - BEHIND, began)
+    await asyncio.sleep(draw.uniform(0.0, 2.0))
+    await asyncio.to_thread(place.rejoin, old)
+    await asyncio.to_thread(_in_step, place, new)
     return {"old": old.port, "new": new.port, "took": (now() - began) / 1e6}
 
 
 async def freeze_primary(stage: Stage, draw: random.Random) -> dict[str, Any]:
     """The primary is cut off by standing still; when it goes on it still thinks that it is the primary."""
     place = _watched(stage)
-    async with stage.serving:
-        old, began = place.primary, now()
-        _signal(old, signal.SIGSTOP)
-        try:
-            new = await asyncio.to_thread(_promoted, place, old)
-            stage.note("failover", since=began, families=None)
-            await asyncio.sleep(draw.uniform(0.0, 2.0))
-        finally:
-            woken = now()
-            _signal(old, signal.SIGCONT)
-        await asyncio.to_thread(wait_for, lambda: not place.is_primary(old), "the old primary stays one")
-        _shaken(stage, began - BEHIND, began)
-        _shaken(stage, woken, now())
-        await asyncio.to_thread(_in_step, place, new)
+    old, began = place.primary, now()
+    _signal(old, signal.SIGSTOP)
+    try:
+        new = await asyncio.to_thread(_promoted, place, old)
+        stage.note("failover", since=began, families=None)
+        await asyncio.sleep(draw.uniform(0.0, 2.0))
+    finally:
+        woken = now()
+        _signal(old, signal.SIGCONT)
+    await asyncio.to_thread(wait_for, lambda: not place.is_primary(old), "the old primary stays one")
+    _shaken(stage, began - BEHIND, began)
+    _shaken(stage, woken, now())
+    await asyncio.to_thread(_in_step, place, new)
     return {"old": old.port, "new": new.port, "took": (now() - began) / 1e6}
 
 
@@ -121,35 +120,33 @@ def _clustered(stage: Stage) -> ClusterPlace:
 async def kill_node(stage: Stage, draw: random.Random) -> dict[str, Any]:
     """A primary dies, its replica takes over, and the dead one comes back as a replica."""
     place = _clustered(stage)
-    async with stage.serving:
-        old, families = _with_families(place, draw)
-        began = now()
-        old.kill()
-        await asyncio.to_thread(_taken_over, place, old)
-        stage.note("failover", since=began, families=families)
-        _shaken(stage, began - BEHIND, began)
-        await asyncio.sleep(draw.uniform(0.0, 2.0))
-        await asyncio.to_thread(place.heal)
+    old, families = _with_families(place, draw)
+    began = now()
+    old.kill()
+    await asyncio.to_thread(_taken_over, place, old)
+    stage.note("failover", since=began, families=families)
+    _shaken(stage, began - BEHIND, began)
+    await asyncio.sleep(draw.uniform(0.0, 2.0))
+    await asyncio.to_thread(place.heal)
     return {"port": old.port, "families": families, "took": (now() - began) / 1e6}
 
 
 async def freeze_node(stage: Stage, draw: random.Random) -> dict[str, Any]:
     """A primary is cut off by standing still until its replica has taken over, and for a while longer."""
     place = _clustered(stage)
-    async with stage.serving:
-        old, families = _with_families(place, draw)
-        began = now()
-        _signal(old, signal.SIGSTOP)
-        try:
-            await asyncio.to_thread(_taken_over, place, old)
-            stage.note("failover", since=began, families=families)
-            await asyncio.sleep(draw.uniform(0.0, 2.0))
-        finally:
-            woken = now()
-            _signal(old, signal.SIGCONT)
-        await asyncio.to_thread(place.heal)
-        _shaken(stage, began - BEHIND, began)
-        _shaken(stage, woken, now())
+    old, families = _with_families(place, draw)
+    began = now()
+    _signal(old, signal.SIGSTOP)
+    try:
+        await asyncio.to_thread(_taken_over, place, old)
+        stage.note("failover", since=began, families=families)
+        await asyncio.sleep(draw.uniform(0.0, 2.0))
+    finally:
+        woken = now()
+        _signal(old, signal.SIGCONT)
+    await asyncio.to_thread(place.heal)
+    _shaken(stage, began - BEHIND, began)
+    _shaken(stage, woken, now())
     return {"port": old.port, "families": families, "took": (now() - began) / 1e6}
 
 
@@ -158,13 +155,12 @@ async def move_slot(stage: Stage, draw: random.Random) -> dict[str, Any]:
     place = _clustered(stage)
     family = draw.choice(BUSY)
     slot = family_slot(family)
-    async with stage.serving:
-        source = place.serves(slot)
-        targets = [node for node in place.primaries() if node is not source]
-        if source is None or not targets:
-            return {"skipped": "nobody serves it"}
-        target = draw.choice(targets)
-        moved = await asyncio.to_thread(_migrate, place, slot, source, target, draw.uniform(0.0, 0.05))
+    source = place.serves(slot)
+    targets = [node for node in place.primaries() if node is not source]
+    if source is None or not targets:
+        return {"skipped": "nobody serves it"}
+    target = draw.choice(targets)
+    moved = await asyncio.to_thread(_migrate, place, slot, source, target, draw.uniform(0.0, 0.05))
     return {"family": family, "slot": slot, "keys": moved}
 
 
@@ -212,9 +208,11 @@ def _migrate(place: ClusterPlace, slot: int, source: Server, target: Server, res
     return moved
 
 
-FAULTS: dict[str, Fault] = USUAL | {
+OWN: dict[str, Fault] = {
     each.__name__: each for each in (kill_primary, freeze_primary, kill_node, freeze_node, move_slot)
 }
+FAULTS = USUAL | OWN
+TAKING_TURNS = USUALLY_IN_TURN | OWN.keys()
 
 
 def place_for(storage: str, folder: Path, fsync: str) -> Place:

@@ -20,8 +20,9 @@ _encode = msgspec.json.Encoder().encode
 def trimmed(records: Sequence[Record], violation: Violation) -> list[Record]:
     """The records of a violation's jobs, with nothing else in them."""
     cut = _Cut(set(violation.keys), violation)
+    cut.learn(records)
     kept = [cut.of(record) for record in records]
-    return [record for record in kept if record is not None and record.get("jobs") != [] and record.get("put") != []]
+    return [record for record in kept if record is not None]
 
 
 def crowd(records: Sequence[Record], pid: int) -> list[Record]:
@@ -43,42 +44,44 @@ class _Cut:
     def __init__(self, keys: Keys, violation: Violation) -> None:
         self.keys = keys
         self.violation = violation
-        self.numbers: set[int] = set()
+        self.numbers: set[int | None] = set()
         self._places: dict[tuple[Any, ...], list[int]] = {}
-        self._asked: dict[tuple[Any, ...], Record] = {}
+        self._answered: dict[tuple[str, int], list[str | None]] = {}
+
+    def learn(self, records: Sequence[Record]) -> None:
+        """The numbers of the jobs, by which a put that was never answered is known; and which puts were answered."""
+        for record in records:
+            if record["k"] == "claim":
+                self.numbers.update(each[-1] for each in record["claims"] if (each[0], each[1]) in self.keys)
+            elif record["k"] == "final" and (record["q"], record["id"]) in self.keys:
+                self.numbers.add(record["n"])
+            elif record["k"] == "answer" and "put" in record:
+                self._answered[record["role"], record["s"]] = [id for id, _ in record["put"]]
 
     def of(self, record: Record) -> Record | None:
         cut: Callable[[Record], Record | None] | None = getattr(self, f"_{record['k']}", None)
         return None if cut is None else cut(record)
 
     def _put(self, record: Record) -> Record | None:
-        """Ids that the storage was to make up are in the answer: until then all are kept."""
-        places = [i for i, job in enumerate(record["jobs"]) if (record["q"], job[0]) in self.keys]
-        if not places and any(job[0] is None for job in record["jobs"]) and record["q"] in {q for q, _ in self.keys}:
-            places = list(range(len(record["jobs"])))
-            kept = {**record}
-        elif places:
-            kept = {**record, "jobs": [record["jobs"][i] for i in places]}
-        else:
-            return None
+        """Ids that the storage makes up are in the answer; without one only the number tells."""
+        unknown: list[str | None] = [job[0] for job in record["jobs"]]
+        ids = self._answered.get((record["role"], record["s"]), unknown)
+        places = [
+            i
+            for i, (id, job) in enumerate(zip(ids, record["jobs"], strict=True))
+            if (record["q"], id) in self.keys or (id is None and job[1] in self.numbers)
+        ]
         self._places["put", record["role"], record["s"]] = places
-        self._asked[record["role"], record["s"]] = kept
-        return kept
+        return {**record, "jobs": [record["jobs"][i] for i in places]} if places else None
 
     def _answer(self, record: Record) -> Record | None:
         places = self._places.get(("put", record["role"], record["s"]))
-        asked = self._asked.get((record["role"], record["s"]))
-        if places is None or asked is None:
-            return None
-        if "put" not in record:
-            return record
-        chosen = [i for i in places if (asked["q"], record["put"][i][0]) in self.keys]
-        if len(asked["jobs"]) == len(places):  # the question is cut now that the ids are known
-            asked["jobs"] = [job for i, job in zip(places, asked["jobs"], strict=True) if i in chosen]
-        return {**record, "put": [record["put"][i] for i in chosen]}
+        if not places or "put" not in record:
+            return record if places else None
+        return {**record, "put": [record["put"][i] for i in places]}
 
     def _called(self, record: Record) -> Record | None:
-        return record if ("put", record["role"], record["s"]) in self._places else None
+        return record if self._places.get(("put", record["role"], record["s"])) else None
 
     def _claim(self, record: Record) -> Record | None:
         claims = [claim for claim in record["claims"] if (claim[0], claim[1]) in self.keys]
@@ -137,7 +140,7 @@ class _Cut:
         return record if self.violation.kind == "exit" else None
 
     def _shaky(self, record: Record) -> Record | None:
-        return record
+        return record if self.keys else None
 
 
 def shown(violation: Violation, small: Sequence[Record], records: Sequence[Record]) -> str:
