@@ -15,7 +15,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src"
 #: Pure words, each of which may import those before it.
 WORDS = (
     "_version", "errors", "clock", "job", "policy", "outcome", "headers", "serde", "sealed", "task", "events", "run",
-    "ends", "entry", "merging", "presence", "presets", "vitals", "why",
+    "ends", "entry", "merging", "presence", "presets", "vitals", "why", "durability",
 )  # fmt: skip
 ASKING = {
     "app",

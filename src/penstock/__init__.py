@@ -3,6 +3,7 @@
 from penstock._version import __version__
 from penstock.app import Penstock
 from penstock.calls import Task
+from penstock.durability import Durability, Reached
 from penstock.entry import Entry
 from penstock.errors import (
     CallTimeout,
@@ -14,6 +15,7 @@ from penstock.errors import (
     JobFailed,
     JobNotFound,
     LeaseLost,
+    NotDurable,
     NotFinished,
     PenstockError,
     PermanentError,
@@ -42,6 +44,7 @@ __all__ = [
     "CallTimeout",
     "Cancelled",
     "DuplicateJob",
+    "Durability",
     "Encrypted",
     "Enqueued",
     "Entry",
@@ -57,6 +60,7 @@ __all__ = [
     "JobNotFound",
     "JobStatus",
     "LeaseLost",
+    "NotDurable",
     "NotFinished",
     "Outcome",
     "Page",
@@ -65,6 +69,7 @@ __all__ = [
     "PermanentError",
     "Progress",
     "Queue",
+    "Reached",
     "Reason",
     "Reservation",
     "Retry",

@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 
 from penstock.calls import P, R, Task, TaskDecorator
 from penstock.clock import Clock, SystemClock
+from penstock.durability import Durability, DurabilityLevel, durability_from
 from penstock.entry import Entry
 from penstock.errors import JobError
 from penstock.events import OWN, Event, EventLog, L, Level, Listeners
@@ -43,7 +44,8 @@ class Penstock:
     The storage is given as a URL (by default `PENSTOCK_URL`, or else the file `penstock.db` here) or
     as an object. It is opened by `async with app`, or with the first call that needs it. A `preset`
     ("queasy", "queue_farm", "job_queue" or "worqr") sets that system's defaults; what is said
-    explicitly, in a call or for a handler, wins.
+    explicitly, in a call or for a handler, wins. With `durability` ("replicas", "fsync" or a `Durability`)
+    an enqueue is acknowledged when replicas or the disk have the job, and raises `NotDurable` otherwise.
     """
 
     def __init__(
@@ -57,7 +59,11 @@ class Penstock:
         result_serde: str | Serde | None = None,
         max_payload: int = 1_048_576,
         clock: Clock | None = None,
+        durability: DurabilityLevel | Durability | None = None,
     ) -> None:
+        asked = durability_from(durability)
+        if storage is not None and asked is not None:
+            raise ValueError("give durability with a url: a storage object has its own")
         if url is not None and storage is not None:
             raise ValueError("give url or storage, not both")
         if isinstance(max_payload, bool) or not isinstance(max_payload, int):
@@ -82,7 +88,7 @@ class Penstock:
         self._url: str | None = None
         if storage is None:
             self._url = url = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
-            storage = connect(url, namespace=namespace, clock=clock)
+            storage = connect(url, namespace=namespace, clock=clock, durability=asked)
         self.storage: Storage = storage
         self.waiting = Waiting(storage)
         self.holding = Holding(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback as _traceback
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -19,6 +20,7 @@ __all__ = [
     "JobFailed",
     "JobNotFound",
     "LeaseLost",
+    "NotDurable",
     "NotFinished",
     "PenstockError",
     "PermanentError",
@@ -92,6 +94,21 @@ class StorageError(PenstockError):
 
 class StorageUnavailable(StorageError):
     """The storage could not be reached, or cannot take writes now."""
+
+
+class NotDurable(StorageUnavailable):
+    """The jobs are stored, but not as safely as `durability` asks, so they may be lost with their server.
+
+    `.enqueued` has the answers of the call that was not confirmed, with how far it came. To enqueue the
+    same ids again is safe, and confirms them.
+    """
+
+    def __init__(self, message: str, enqueued: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.enqueued = list(enqueued)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.args[0], self.enqueued)
 
 
 class VersionMismatch(StorageError):

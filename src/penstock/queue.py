@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from penstock.clock import Moment, Span, span_ms
 from penstock.entry import Entry, OnConflict, job_from, plain_job
-from penstock.errors import CallTimeout, DuplicateJob, JobNotFound
+from penstock.errors import CallTimeout, DuplicateJob, JobNotFound, NotDurable
 from penstock.job import FINISHED, NewJob, Snapshot, State, check_name, new_ids, new_token
 from penstock.looking import Looking, QueueHost
 from penstock.reservation import Reservation
@@ -213,8 +213,9 @@ class Queue(Looking):
         if not jobs:
             return []
         puts = await (await self._host.opened()).put(jobs)
-        if self._host.listeners:
-            return [self._enqueued(*each) for each in zip(items, jobs, puts, strict=True)]
+        if self._host.listeners or puts[0].durability is not None:
+            answers = [self._enqueued(*each) for each in zip(items, jobs, puts, strict=True)]
+            return self._confirmed(answers)
         return [
             Enqueued(id=job.id, status=QUEUED, state=put.state)
             if put.status is QUEUED
@@ -229,7 +230,19 @@ class Queue(Looking):
         else:
             self._host.tell("updated" if put.status is PutStatus.UPDATED else "enqueued", queue=self.name, id=job.id)
         result = None if put.result is None else decode(self._host.codec(self.name).result, put.result)
-        return Enqueued(id=job.id, status=put.status, state=put.state, result=result)
+        return Enqueued(id=job.id, status=put.status, state=put.state, result=result, durability=put.durability)
+
+    def _confirmed(self, answers: list[Enqueued]) -> list[Enqueued]:
+        """The answers, if all of them came as far as they should."""
+        short = [each for each in answers if each.durability is not None and not each.durability]
+        if short:
+            jobs = f"job {short[0].id!r} is" if len(short) == 1 else f"{len(short)} jobs are"
+            raise NotDurable(
+                f"{jobs} stored in queue {self.name!r}, but only {short[0].durability}, and may be lost with "
+                "the server; enqueue the same ids again to have them confirmed",
+                short,
+            )
+        return answers
 
     def _new_jobs(self, items: Sequence[Any]) -> list[NewJob]:
         """Check and encode payloads and entries, without storing them."""

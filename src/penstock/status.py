@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from penstock.clock import as_datetime
+from penstock.durability import Reached
 from penstock.errors import InvalidPayload, JobError
 from penstock.headers import decode_headers
 from penstock.job import Snapshot, State
@@ -21,12 +22,16 @@ __all__ = ["CancelStatus", "Cancelled", "Enqueued", "JobStatus", "Page", "status
 
 
 class Enqueued(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an enqueue; falsy only when the id was taken and nothing was changed."""
+    """What became of an enqueue; falsy only when the id was taken and nothing was changed.
+
+    `durability` says how far it came, where `Penstock(durability=…)` asks for that.
+    """
 
     id: str
     status: PutStatus
     state: State
     result: Any = None
+    durability: Reached | None = None
 
     def __bool__(self) -> bool:
         return self.status is not PutStatus.DUPLICATE

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from urllib.parse import parse_qsl
 
 from penstock.clock import Clock
+from penstock.durability import Durability, Reached
 from penstock.storage.base import Storage
 
 __all__ = ["Place", "connect", "connect_blocking", "connect_counted", "place_of", "redact"]
@@ -27,16 +28,22 @@ class Place(NamedTuple):
     synchronous: Synchronous = "NORMAL"
 
 
-def connect(url: str, *, namespace: str = "penstock", clock: Clock | None = None) -> Storage:
+def connect(
+    url: str, *, namespace: str = "penstock", clock: Clock | None = None, durability: Durability | None = None
+) -> Storage:
     """The storage that a URL names, not opened yet."""
     place = place_of(url)
     if place is not None:
+        if durability is not None:
+            place = _on_disk(place, durability)
         from penstock.storage.sqlite import SqliteStorage
 
         if url.startswith("file:"):
             with contextlib.suppress(OSError):  # opening it will say what is wrong
                 Path(place.path).parent.mkdir(parents=True, exist_ok=True)
-        return SqliteStorage(place.path, clock=clock, synchronous=place.synchronous, namespace=namespace)
+        storage = SqliteStorage(place.path, clock=clock, synchronous=place.synchronous, namespace=namespace)
+        storage.reached = durability and Reached(asked=durability, fsynced=True)
+        return storage
     try:
         from penstock.storage.redis import RedisStorage
     except ModuleNotFoundError as error:
@@ -45,10 +52,17 @@ def connect(url: str, *, namespace: str = "penstock", clock: Clock | None = None
         raise ModuleNotFoundError(
             f'url {redact(url)!r} needs the redis package: pip install "penstock[redis]"', name=error.name
         ) from None
-    return RedisStorage(url, clock=clock, namespace=namespace)
+    return RedisStorage(url, clock=clock, namespace=namespace, durability=durability)
 
 
-def connect_blocking(url: str, beside: Storage, *, namespace: str = "penstock", clock: Clock | None = None) -> Storage:
+def connect_blocking(
+    url: str,
+    beside: Storage,
+    *,
+    namespace: str = "penstock",
+    clock: Clock | None = None,
+    durability: Durability | None = None,
+) -> Storage:
     """The same place for threads without an event loop: verbs that end on the calling thread.
 
     `beside` is what `connect` gave for the URL. A file's connection is shared with it, and so is a
@@ -57,19 +71,23 @@ def connect_blocking(url: str, beside: Storage, *, namespace: str = "penstock", 
     if place_of(url) is None:
         from penstock.storage.redis.blocking import BlockingRedisStorage
 
-        return BlockingRedisStorage(url, clock=clock, namespace=namespace)
+        return BlockingRedisStorage(url, clock=clock, namespace=namespace, durability=durability)
     from penstock.storage.sqlite import SqliteStorage
     from penstock.storage.sqlite.direct import DirectSqliteStorage
 
     assert isinstance(beside, SqliteStorage)
-    return DirectSqliteStorage(beside.engine)
+    direct = DirectSqliteStorage(beside.engine)
+    direct.reached = beside.reached
+    return direct
 
 
-def connect_counted(url: str, *, namespace: str = "penstock", clock: Clock | None = None) -> Storage:
+def connect_counted(
+    url: str, *, namespace: str = "penstock", clock: Clock | None = None, durability: Durability | None = None
+) -> Storage:
     """As `connect`; a database in memory stays until everybody who opened it has closed it."""
     place = place_of(url)
-    if place is None or place.path != ":memory:":
-        return connect(url, namespace=namespace, clock=clock)
+    if place is None or place.path != ":memory:" or durability is not None:
+        return connect(url, namespace=namespace, clock=clock, durability=durability)
     from penstock.storage.sqlite.direct import CountedSqliteStorage
 
     return CountedSqliteStorage(place.path, clock=clock, namespace=namespace)
@@ -90,6 +108,15 @@ def place_of(url: str) -> Place | None:
     if scheme == "file":
         return Place(str(Path(_path(path, "file:DIRECTORY")) / "penstock.db"), _synchronous(query))
     raise ValueError(f"url {redact(url)!r} names no storage; known: {', '.join(KNOWN)}")
+
+
+def _on_disk(place: Place, durability: Durability) -> Place:
+    """A file that every commit brings to the disk; it has no replicas."""
+    if place.path == ":memory:":
+        raise ValueError("durability: a storage in memory keeps nothing; use sqlite:PATH or a server")
+    if durability.copies:
+        raise ValueError('durability: a file has no replicas; use durability="fsync", or a server that has them')
+    return place._replace(synchronous="FULL")
 
 
 def redact(url: str) -> str:

@@ -14,6 +14,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
+from penstock.durability import Reached
 from penstock.ends import Cancel, Complete, Ended, Fail, Release, Retried, Stall
 from penstock.job import Claim, NewJob, Snapshot, State
 from penstock.why import Standing
@@ -64,11 +65,15 @@ class PutStatus(StrEnum):
 
 
 class Put(msgspec.Struct, frozen=True, gc=False):
-    """The answer to one `NewJob`: what happened, the state of the job now, a cached result."""
+    """The answer to one `NewJob`: what happened, the state of the job now, a cached result.
+
+    `durability` is how far it came, from a storage that was told to see to that.
+    """
 
     status: PutStatus
     state: State
     result: bytes | None = None
+    durability: Reached | None = None
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):

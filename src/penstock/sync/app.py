@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
 from penstock.app import DEFAULT_URL
 from penstock.app import Penstock as AsyncPenstock
 from penstock.clock import Clock
+from penstock.durability import Durability, DurabilityLevel, durability_from
 from penstock.events import EventLog, L, Level
 from penstock.job import check_name
 from penstock.policy import HandlerArguments
@@ -54,18 +55,23 @@ class Penstock:
         result_serde: str | Serde | None = None,
         max_payload: int = 1_048_576,
         clock: Clock | None = None,
+        durability: DurabilityLevel | Durability | None = None,
     ) -> None:
+        asked = durability_from(durability)
+        if storage is not None and asked is not None:
+            raise ValueError("give durability with a url: a storage object has its own")
         if url is not None and storage is not None:
             raise ValueError("give url or storage, not both")
         if storage is None:
             url = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
-            storage = connect_counted(url, namespace=check_name(namespace, "namespace"), clock=clock)
+            check_name(namespace, "namespace")
+            storage = connect_counted(url, namespace=namespace, clock=clock, durability=asked)
         app = App(
             storage, url, namespace=namespace, preset=preset, serde=serde, result_serde=result_serde,
             max_payload=max_payload, clock=clock,
         )  # fmt: skip
         self._app = app
-        self._ways = Ways(app, url, clock)
+        self._ways = Ways(app, url, clock, asked)
         self._queues: dict[str, Queue] = {}
 
     @property

@@ -18,6 +18,7 @@ from typing import Any, Self, TypedDict, TypeVar
 
 from penstock.app import Penstock as AsyncPenstock
 from penstock.clock import Clock
+from penstock.durability import Durability
 from penstock.events import Event, Listeners
 from penstock.queue import Queue
 from penstock.storage import connect, connect_blocking, connect_counted, place_of
@@ -36,6 +37,7 @@ class Options(TypedDict):
 
     namespace: str
     clock: Clock | None
+    durability: Durability | None
 
 
 class App(AsyncPenstock):
@@ -120,10 +122,10 @@ class Ways:
     _direct: Direct | None
     _queues: dict[str, Queue]
 
-    def __init__(self, app: App, url: str | None, clock: Clock | None) -> None:
+    def __init__(self, app: App, url: str | None, clock: Clock | None, durability: Durability | None) -> None:
         self._app = app
         self._url = url
-        self._options: Options = {"namespace": app.namespace, "clock": clock}
+        self._options: Options = {"namespace": app.namespace, "clock": clock, "durability": durability}
         place = None if url is None else place_of(url)
         self._private = place is not None and place.path == ":memory:"
         self.portal = Portal(self._end)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from penstock.clock import Clock
+from penstock.durability import Durability, Reached
 from penstock.errors import VersionMismatch
 from penstock.job import Claim, NewJob, Snapshot, State, family_of
 from penstock.storage.base import (
@@ -30,7 +33,9 @@ from penstock.storage.base import (
     Withdrawn,
     WorkerRecord,
 )
+from penstock.storage.redis.batches import by_queue, chunks
 from penstock.storage.redis.connection import Connection
+from penstock.storage.redis.durable import Confirming
 from penstock.storage.redis.families import Families
 from penstock.storage.redis.feeds import Feeds
 from penstock.storage.redis.inspection import Inspection
@@ -66,7 +71,9 @@ _CORRUPT = Fail(CORRUPT.encode(), 7 * 24 * 3600 * 1000)
 class RedisStorage(Inspection, Restoring):
     """A `Storage` on a Redis or Valkey server. `clock` replaces the server's time, for tests."""
 
-    def __init__(self, url: str, *, clock: Clock | None = None, namespace: str = "penstock") -> None:
+    def __init__(
+        self, url: str, *, clock: Clock | None = None, namespace: str = "penstock", durability: Durability | None = None
+    ) -> None:
         self._clock = clock
         #: The newest record format that is read here, and the one that is written.
         self.format = FORMAT
@@ -76,6 +83,7 @@ class RedisStorage(Inspection, Restoring):
         self._puts = Puts(self._put_now)
         self._numbers = Numbers()
         self._families = Families(self._connection, self._keys)
+        self._confirming = durability and Confirming(self._connection, durability)
 
     def __repr__(self) -> str:
         return f"RedisStorage({self._connection.where!r}, namespace={self._keys.namespace!r})"
@@ -88,14 +96,22 @@ class RedisStorage(Inspection, Restoring):
 
     async def open(self) -> None:
         await self._connection.open()
+        try:
+            await self._check()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _check(self) -> None:
         await self._connection.command("SET", self._keys.schema, SCHEMA_VERSION, "NX")
         found = int(await self._connection.command("GET", self._keys.schema))
         if found > SCHEMA_VERSION:
-            await self.close()
             raise VersionMismatch(
                 f"{self._connection.where} holds schema {found}, and this Penstock knows {SCHEMA_VERSION}: "
                 "upgrade Penstock here, or use another namespace"
             )
+        if self._confirming is not None:
+            await self._confirming.check(self._keys.schema)
 
     async def close(self) -> None:
         await self._feeds.close()
@@ -131,17 +147,22 @@ class RedisStorage(Inspection, Restoring):
         if self._keys.cluster:
             call[1].append(self._keys.puts(queue, caller))
             await self._families.add(queue)
-        created, answers = await self._connection.run(*call, repeat=fresh)
+        if self._confirming is None:
+            (created, answers), queued = await self._connection.run(*call, repeat=fresh), _QUEUED
+        else:
+            mark = self._keys.confirmed(queue)
+            (created, answers), reached = await self._confirming.run(*call, mark, repeat=fresh)
+            queued = replace(_QUEUED, durability=reached)
         if created:
             await self._families.add(queue, created=True)
         if answers == 1:
-            return [_QUEUED] * len(jobs)
-        return [_QUEUED if a == 1 else self._read_put(a) for a in answers]
+            return [queued] * len(jobs)
+        return [queued if a == 1 else self._read_put(a, queued.durability) for a in answers]
 
     @staticmethod
-    def _read_put(answer: Any) -> Put:
+    def _read_put(answer: Any, reached: Reached | None) -> Put:
         status, state = PutStatus(answer[0].decode()), State(answer[1].decode())
-        return Put(status, state, answer[2] if len(answer) > 2 else None)
+        return Put(status, state, answer[2] if len(answer) > 2 else None, reached)
 
     async def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
         claims: list[Claim] = []
@@ -173,7 +194,7 @@ class RedisStorage(Inspection, Restoring):
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         answers: list[Settled] = [_LOST] * len(settlements)
-        for queue, indexes in _chunks(settlements):
+        for queue, indexes in chunks(settlements):
             chosen = settlements if len(indexes) == len(settlements) else [settlements[i] for i in indexes]
             also = {new.queue for s in chosen if isinstance(s.end, Complete | Fail) for new in s.end.then}
             if also:
@@ -196,7 +217,7 @@ class RedisStorage(Inspection, Restoring):
     async def renew(self, worker: str, held: Sequence[Held], lease: int) -> list[Renewal]:
         answers = [Renewal(False)] * len(held)
         calls: list[tuple[list[int], Any]] = []
-        for queue, indexes in _by_queue(held):
+        for queue, indexes in by_queue(held):
             named = pack([[held[i].id, fence(held[i].token)] for i in indexes])
             calls.append((indexes, self._call("renew", queue, (lease, named))))
         if calls:
@@ -360,29 +381,3 @@ class RedisStorage(Inspection, Restoring):
             return int(self._now())
         seconds, micros = await self._connection.command("TIME")
         return int(seconds) * 1000 + int(micros) // 1000
-
-
-def _by_queue(items: Sequence[Any]) -> list[tuple[str, list[int]]]:
-    """The positions of the items of each queue, at most a batch at a time."""
-    groups: dict[str, list[int]] = {}
-    for i, item in enumerate(items):
-        groups.setdefault(cast("str", item.queue), []).append(i)
-    return [
-        (queue, all_[at : at + MAX_BATCH]) for queue, all_ in groups.items() for at in range(0, len(all_), MAX_BATCH)
-    ]
-
-
-def _chunks(settlements: Sequence[Settlement]) -> Sequence[tuple[str, Sequence[int]]]:
-    """As `_by_queue`, but in their order when one queue's settlements put jobs into another."""
-    count, first = len(settlements), settlements[0].queue if settlements else ""
-    if count <= MAX_BATCH and all(s.queue == first for s in settlements):
-        return [(first, range(count))] if count else []
-    if not any(getattr(s.end, "then", ()) for s in settlements):
-        return _by_queue(settlements)
-    chunks: list[tuple[str, list[int]]] = []
-    for i, s in enumerate(settlements):
-        if chunks and chunks[-1][0] == s.queue and len(chunks[-1][1]) < MAX_BATCH:
-            chunks[-1][1].append(i)
-        else:
-            chunks.append((s.queue, [i]))
-    return chunks

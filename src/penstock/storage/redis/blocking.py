@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from redis import Redis
 from redis.cluster import RedisCluster
-from redis.exceptions import ReadOnlyError, RedisError
+from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
@@ -116,6 +116,30 @@ class BlockingConnection(Connection):
             except (RedisError, OSError) as error:
                 answers.append(error)
         return answers
+
+    async def alone(self, commands: list[tuple[Any, ...]], key: str) -> list[Any]:
+        if self._wires is not None:  # each call has a connection of its own anyway
+            answers = await self._send_many(commands)
+            if any(isinstance(answer, ReadOnlyError) for answer in answers):
+                self._wires.close()
+            return answers
+        client = self.client
+        pool = client.get_redis_connection(client.get_node_from_key(key)).connection_pool
+        connection = pool.get_connection()
+        answers = list[Any]()
+        try:
+            connection.send_packed_command(connection.pack_commands(commands))
+            for _ in commands:
+                try:
+                    answers.append(connection.read_response())
+                except ResponseError as error:
+                    answers.append(error)
+            return answers
+        except BaseException:
+            connection.disconnect()
+            raise
+        finally:
+            pool.release(connection)
 
     async def _pause(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - no event loop runs this

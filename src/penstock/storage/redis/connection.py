@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -147,12 +148,53 @@ class Connection:
             except NoScriptError:
                 return await self._send("EVAL", script.text, len(keys), *keys, *args)
 
+        return await self.attempt(once, repeat=repeat)
+
+    async def attempt(self, once: Callable[[], Awaitable[T]], *, repeat: bool) -> T:
+        """Do what sends something, and have its errors in our words; `repeat` as for `run`."""
         if repeat:
             return await self._repeat(once)
         try:
             return await once()
         except (RedisError, OSError) as error:
             raise self.explain(error) from error
+
+    async def alone(self, commands: list[tuple[Any, ...]], key: str) -> list[Any]:
+        """The answers, errors among them, of commands that may block: nobody else uses their connection meanwhile.
+
+        It leads to whoever serves the key.
+        """
+        async with asyncio.timeout(SILENCE):
+            if self.cluster:
+                return await self._on_node(commands, key)
+            async with self._own_wire() as wire:
+                sent = [wire.send(pack_command(*args), patient=True) for args in commands]
+                answers: list[Any] = await asyncio.gather(*sent, return_exceptions=True)
+                if any(isinstance(answer, ReadOnlyError) for answer in answers):  # it is no primary any more
+                    wire.close()
+                return answers
+
+    async def _on_node(self, commands: list[tuple[Any, ...]], key: str) -> list[Any]:
+        client = self.client
+        await client.initialize()
+        node: Any = client.get_node_from_key(key)
+        async with self._turns:
+            connection = node.acquire_connection()
+            answers = list[Any]()
+            try:
+                await node.disconnect_if_needed(connection)
+                await connection.send_packed_command(connection.pack_commands(commands))
+                for _ in commands:
+                    try:
+                        answers.append(await connection.read_response())
+                    except ResponseError as error:
+                        answers.append(error)
+                return answers
+            except BaseException:
+                await connection.disconnect(nowait=True)
+                raise
+            finally:
+                node.release(connection)
 
     async def run_many(self, calls: list[tuple[Script, list[str], list[Any]]], *, repeat: bool) -> list[Any]:
         """Run several scripts in one round trip, or side by side on a Cluster."""
@@ -216,20 +258,24 @@ class Connection:
             raise self.explain(error) from error
 
     async def _pop(self, command: bytes) -> Any:
-        """On a connection of its own, which goes with a caller that does not wait for the answer."""
+        async with self._own_wire() as wire:
+            return await wire.send(command, patient=True)
+
+    @contextlib.asynccontextmanager
+    async def _own_wire(self) -> AsyncGenerator[Wire]:
+        """A connection of one's own, which goes with a caller that does not wait for the answer."""
         pool = self.client.connection_pool
         self._idle = [wire for wire in self._idle if wire.alive]
         wire = self._idle.pop() if self._idle else await Wire.open(pool)
         self._popping.add(wire)
         try:
-            answer = await wire.send(command, patient=True)
+            yield wire
         except BaseException as error:
             wire.close(error)
             raise
         finally:
             self._popping.discard(wire)
         self._idle.append(wire)
-        return answer
 
     def subscriber(self) -> Any:
         """A client of its own for pub/sub: on a Cluster any node will do, messages reach them all."""

@@ -29,8 +29,8 @@ QUEUE_KEYS: dict[str, str] = {
     "holds": "hash group -> how many of its jobs run or wait for a retry",
     "parked": "sorted set, by bytes: format + member of ready, of what only newer software can run",
     "backoffs": "sorted set, by bytes: group + NUL NUL, due + sequence + id of jobs with a group in backoff",
-    "leases": "sorted set token -> deadline; token~ for runs that their holder did not name",
-    "batches": "hash b + token -> ids, n + token -> how many still run, w + token -> worker",
+    "leases": "sorted set token -> deadline; token~1 and on for runs with a deadline of their own",
+    "batches": "hash b + token -> ids, n + token -> how many still run, w + token -> worker, p + token -> parts",
     "completed": "sorted set, by bytes: expiry + number + id",
     "failed": "sorted set, by bytes: expiry + number + id",
     "cancelled": "sorted set, by bytes: expiry + number + id",
@@ -88,6 +88,10 @@ class Keys:
     def puts(self, queue: str, caller: str) -> str:
         """A string with the number of a caller's last put of made-up ids, for a while; as put.lua spells it."""
         return f"{self.prefix(queue)}puts:{caller}"
+
+    def confirmed(self, queue: str) -> str:
+        """A string that is written behind a put that is to be confirmed, for a second."""
+        return f"{self.prefix(queue)}confirmed"
 
     def cancel(self, worker: str) -> str:
         """The channel on which a worker hears that somebody asked a run of its to end; as cancel.lua spells it."""

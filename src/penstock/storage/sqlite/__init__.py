@@ -11,7 +11,10 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from penstock.clock import Clock
+from penstock.durability import Reached
 from penstock.errors import StorageError
 from penstock.job import NewJob, Snapshot, State
 from penstock.storage.base import (
@@ -59,6 +62,9 @@ T = TypeVar("T")
 
 class SqliteStorage:
     """The `Storage` protocol over one file; see `penstock.storage.base` for what each verb promises."""
+
+    #: What is said of a put's durability, if anybody asked; a commit is on disk with `synchronous="FULL"`.
+    reached: Reached | None = None
 
     def __init__(
         self,
@@ -143,7 +149,8 @@ class SqliteStorage:
 
     async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
         """nothing → queued / scheduled / blocked, or updated in place, or the existing state."""
-        return await self._write(lambda tx: put.put(tx, jobs))
+        answers = await self._write(lambda tx: put.put(tx, jobs))
+        return answers if self.reached is None else [replace(each, durability=self.reached) for each in answers]
 
     async def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
         """due → running under `token` for `lease` ms; promotes jobs whose time has come, bounded."""
