@@ -65,7 +65,7 @@ def _batches(tx: Tx, queue: Queue, limit: int, size: int, corrupt: Corrupt) -> t
     second answer says whether anything was left behind.
     """
     jobs = _ready(tx, queue, limit * size + 1, corrupt)
-    turns = tx.all("claim_turns", queue.k, limit + 1)
+    turns = tx.all("claim_turns", queue.k, limit + 1) if queue.has_lanes else []
     batches: list[list[Row]] = []
     open_batch = False
     at = turn = 0
@@ -194,7 +194,7 @@ def _quarantine(tx: Tx, queue: Queue, rows: list[Row], corrupt: Corrupt) -> bool
 
 def _take_alarm(tx: Tx, queue: Queue) -> int | None:
     """Ask this worker to look again when the next job falls due, unless another has promised to."""
-    due = tx.one("claim_next", queue.k)[0]
+    due = tx.one("claim_next", queue.k)[0] if queue.has_later else FOREVER
     if due == FOREVER or (queue.alarm is not None and tx.now < queue.alarm <= due):
         return None
     queue.alarm, queue.dirty = due, True

@@ -167,9 +167,14 @@ class Engine:
 
     def run(self, verb: Callable[[Tx], T], write: bool = True) -> T:
         """Run one verb as one transaction."""
-        answer = self.run_group([(verb, write)])[0]
-        if isinstance(answer, BaseException):
-            raise answer
+        ops = ((verb, write),)
+        with self._lock:
+            try:
+                [answer], wakes = self._run(ops, write)
+            except sqlite3.Error as error:
+                raise _translate(error, self.path) from error
+        if wakes:
+            self._wake(wakes)
         return answer
 
     def run_group(self, ops: Sequence[Op]) -> list[Any]:
@@ -180,16 +185,23 @@ class Engine:
         """
         with self._lock:
             try:
-                answers, wakes = self._patiently(lambda: self._transact(ops))
+                answers, wakes = self._run(ops, any(writes for _, writes in ops))
             except Exception as error:
                 if len(ops) == 1 or _code(error) in BUSY:
                     return [_translate(error, self.path) for _ in ops]
                 return [self.run_group([op])[0] for op in ops]
-        self._wake(wakes)
+        if wakes:
+            self._wake(wakes)
         return answers
 
-    def _transact(self, ops: Sequence[Op]) -> tuple[list[Any], list[Wake]]:
-        write = any(writes for _, writes in ops)
+    def _run(self, ops: Sequence[Op], write: bool) -> tuple[list[Any], list[Wake]]:
+        """A transaction that succeeds at once, as almost all do; or whatever it takes."""
+        try:
+            return self._attempt(ops, write)
+        except (Upgrade, sqlite3.OperationalError):
+            return self._patiently(lambda: self._transact(ops, write))
+
+    def _transact(self, ops: Sequence[Op], write: bool) -> tuple[list[Any], list[Wake]]:
         try:
             return self._attempt(ops, write)
         except Upgrade:
@@ -206,13 +218,17 @@ class Engine:
 
     def _attempt(self, ops: Sequence[Op], write: bool, damaged: bool = False) -> tuple[list[Any], list[Wake]]:
         db = self._connection()
+        execute = db.cursor().execute
         try:  # from the first step on: an interrupt may come between any two
-            db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            execute("BEGIN IMMEDIATE" if write else "BEGIN")
             # The clock is read under the lock, so that order stamps follow the order of commits.
-            tx = Tx(db, self.namespace, self.now(), round(time.time() * 1000), write, damaged, self.format)
+            wall = round(time.time() * 1000)
+            now = wall if type(self.clock) is SystemClock else self.now()
+            tx = Tx(db, execute, self.namespace, now, wall, write, damaged, self.format)
             answers = [verb(tx) for verb, _ in ops]
-            tx.finish()
-            db.execute("COMMIT")
+            if write:
+                tx.finish()
+            execute("COMMIT")
         except BaseException:
             _roll_back(db)
             raise
@@ -242,7 +258,7 @@ class Engine:
             again: list[Op] = [(partial(rewake, dead=dead), True)]
             with self._lock:
                 try:
-                    _, wakes = self._patiently(partial(self._transact, again))
+                    _, wakes = self._run(again, True)
                 except (sqlite3.Error, PenstockError):
                     return  # a hint only: whoever waits looks for itself before long
 

@@ -38,6 +38,7 @@ def wait_idle(tx: Tx, queues: Sequence[str], waiter: str, path: str, timeout: in
     until = tx.wall + timeout + GRACE_MS
     for name in dict.fromkeys(queues):
         tx.do("idle_add", tx.namespace, name, tx.wall, waiter, path, until)
+        tx.rests(name)
     return False
 
 
@@ -72,6 +73,7 @@ def watch_done(tx: Tx, name: str, id: str, waiter: str, path: str, timeout: int)
     if is_done(tx, name, id):
         return True
     tx.do("wait_add", tx.namespace, name, id, waiter, path, tx.wall + timeout + GRACE_MS)
+    tx.awaits(name)
     return False
 
 
@@ -94,6 +96,7 @@ def leave_done(tx: Tx, waiter: str) -> bool:
 def listen(tx: Tx, waiter: str, path: str) -> int:
     """Read the feed from now on, and say so again in time; answers the number of the last line."""
     tx.do("listen", waiter, tx.namespace, path, tx.wall + LISTENER_MS)
+    tx.hears()
     return tx.one("event_last")[0]
 
 

@@ -109,7 +109,7 @@ def promote(tx: Tx, queue: Queue, wake: bool = True) -> bool:
     """
     if queue.promoted:
         return False
-    if tx.one("promote_left", queue.k, tx.now) is None:
+    if not queue.has_later or tx.one("promote_left", queue.k, tx.now) is None:
         queue.promoted = True
         return False
     if not tx.write:

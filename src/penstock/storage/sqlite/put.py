@@ -56,6 +56,7 @@ def put(tx: Tx, jobs: Sequence[NewJob]) -> list[Put]:
     for new, answer in zip(jobs, answers, strict=True):
         if new.waiter is not None and answer.status is not PutStatus.COMPLETED:
             tx.do("wait_add", tx.namespace, new.queue, new.id, new.waiter, "", tx.wall + WAITER_MS)
+            tx.awaits(new.queue)
     return answers
 
 

@@ -4,8 +4,13 @@
 -- queues ------------------------------------------------------------------------------------------
 
 -- name: queue_get
--- A queue by its name.
-SELECT k, seq, time, finished, paused, parked, alarm FROM queues WHERE namespace = ? AND name = ?
+-- A queue by its name: how many jobs wait out their time, are in lanes or blocked, and whether anybody is idle,
+-- waits for the end of one of its jobs, or reads the feed.
+SELECT k, seq, time, finished, paused, parked, alarm, n_later + n_retrying, n_lane, n_blocked,
+    EXISTS (SELECT 1 FROM idle WHERE namespace = ?1 AND queue = ?2),
+    EXISTS (SELECT 1 FROM waits WHERE namespace = ?1 AND queue = ?2),
+    EXISTS (SELECT 1 FROM listeners WHERE namespace = ?1)
+FROM queues WHERE namespace = ?1 AND name = ?2
 
 -- name: queue_add
 -- A queue that was not there.
@@ -335,10 +340,6 @@ DELETE FROM idle WHERE path = ?
 -- Somebody waits for a job's end.
 INSERT OR REPLACE INTO waits (namespace, queue, id, waiter, path, until) VALUES (?, ?, ?, ?, ?, ?)
 
--- name: wait_any
--- Whether anybody waits for the end of any job.
-SELECT 1 FROM waits LIMIT 1
-
 -- name: wait_has
 -- Whether anybody waits for the end of a job.
 SELECT 1 FROM waits WHERE namespace = ? AND queue = ? AND id = ? AND until > ? LIMIT 1
@@ -346,6 +347,10 @@ SELECT 1 FROM waits WHERE namespace = ? AND queue = ? AND id = ? AND until > ? L
 -- name: wait_pick
 -- Who waits for the end of a job.
 DELETE FROM waits WHERE namespace = ? AND queue = ? AND id = ? RETURNING waiter, path
+
+-- name: wait_among
+-- For which of these jobs somebody waits.
+SELECT DISTINCT id FROM waits WHERE namespace = ? AND queue = ? AND id IN ({list})
 
 -- name: wait_pick_queue
 -- Who waits for the end of any job of a queue.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from penstock.storage.base import Note
-from penstock.storage.sqlite.records import FORMAT, SLOTS, Job
+from penstock.storage.sqlite.records import BLOCKED, FORMAT, LANE, LATER, RETRYING, SLOTS, Job
 from penstock.storage.sqlite.sql import SQL, with_list, with_rows
 
 __all__ = ["Queue", "Tx", "Upgrade", "Wake"]
@@ -19,6 +19,9 @@ PIECES = (100, 30, 10, 3, 1)
 
 #: The feed keeps about this many lines.
 MAX_EVENTS = 10_000
+
+#: A cursor's method of this name.
+Execute = Callable[[str, Sequence[object]], sqlite3.Cursor]
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -38,18 +41,25 @@ class Wake(msgspec.Struct, frozen=True):
 class Queue(msgspec.Struct):
     """A queue's row while a transaction works on it; written back once, at the end."""
 
-    k: int
     name: str
+    #: How many more rows there are in each place than the file says.
+    tally: list[int]
+    k: int
     seq: int
     time: int
     finished: int
     paused: int | None
     parked: int | None
     alarm: int | None
+    #: How many jobs the file says wait out their time, are in lanes, are blocked.
+    later: int
+    laned: int
+    blocked: int
+    #: Whether somebody is idle who would take its jobs, and whether somebody waits for the end of one.
+    idle: int
+    awaited: int
     dirty: bool = False
     promoted: bool = False
-    #: How many more rows there are in each place than the file says.
-    tally: list[int] = msgspec.field(default_factory=lambda: [0] * SLOTS)
 
     def count(self, slot: int, more: int) -> None:
         """So many more rows of jobs are in a place (`RETRYING`: later, for a further try)."""
@@ -61,15 +71,32 @@ class Queue(msgspec.Struct):
         self.dirty = True
         return self.seq
 
+    @property
+    def has_later(self) -> bool:
+        """Whether jobs wait out their time, or did so until now, unseen."""
+        return self.later + self.tally[LATER] + self.tally[RETRYING] > 0
+
+    @property
+    def has_lanes(self) -> bool:
+        """Whether a lane has a job."""
+        return self.laned + self.tally[LANE] > 0
+
+    @property
+    def has_blocked(self) -> bool:
+        """Whether a job has a blocked successor."""
+        return self.blocked + self.tally[BLOCKED] > 0
+
 
 class Tx:
     """The inside of one transaction. Verbs are functions of it; they may be run again, so they keep no state."""
 
     def __init__(
-        self, db: sqlite3.Connection, namespace: str, now: int, wall: int, write: bool, damaged: bool = False,
-        format: int = FORMAT,
+        self, db: sqlite3.Connection, execute: Execute, namespace: str, now: int, wall: int, write: bool,
+        damaged: bool = False, format: int = FORMAT,
     ) -> None:  # fmt: skip
         self.db = db
+        #: Of one cursor for all: whatever a statement found is taken before the next is run.
+        self.execute = execute
         self.namespace = namespace
         self.now = now
         self.wall = wall
@@ -89,15 +116,15 @@ class Tx:
 
     def one(self, name: str, *params: object) -> Any:
         """The first row of a statement, or None."""
-        return self.db.execute(SQL[name], params).fetchone()
+        return self.execute(SQL[name], params).fetchone()
 
     def all(self, name: str, *params: object) -> list[Any]:
         """All rows of a statement."""
-        return self.db.execute(SQL[name], params).fetchall()
+        return self.execute(SQL[name], params).fetchall()
 
     def do(self, name: str, *params: object) -> int:
         """Run a statement; answers how many rows it changed."""
-        return self.db.execute(SQL[name], params).rowcount
+        return self.execute(SQL[name], params).rowcount
 
     def many(self, name: str, rows: Iterable[Sequence[object]]) -> int:
         """Run a statement for each row."""
@@ -107,7 +134,7 @@ class Tx:
         """Run a statement with a `{list}` for all values, a piece at a time."""
         found: list[Any] = []
         for start, size in _pieces(len(values)):
-            found += self.db.execute(with_list(name, size), (*fixed, *values[start : start + size])).fetchall()
+            found += self.execute(with_list(name, size), (*fixed, *values[start : start + size])).fetchall()
         return found
 
     def rows(self, name: str, rows: Sequence[tuple[object, ...]]) -> int:
@@ -119,7 +146,7 @@ class Tx:
         changed = 0
         for start, size in _pieces(len(rows)):
             flat = [value for row in rows[start : start + size] for value in row]
-            changed += self.db.execute(with_rows(name, len(rows[0]), size), flat).rowcount
+            changed += self.execute(with_rows(name, len(rows[0]), size), flat).rowcount
         return changed
 
     def job(self, queue: Queue, id: str, twin: int = 0) -> Job | None:
@@ -150,7 +177,9 @@ class Tx:
             row = self.one("queue_get", self.namespace, name)
             if row is None:
                 return None
-            queue = self._queues[name] = Queue(row[0], name, *row[1:])
+            queue = self._queues[name] = Queue(name, [0] * SLOTS, *row[:-1])
+            if self._listeners is None and not row[-1]:
+                self._listeners = []
         return queue
 
     def need(self, name: str) -> Queue:
@@ -169,7 +198,26 @@ class Tx:
 
     def waited(self, queue: str, id: str) -> bool:
         """Whether anybody waits for the end of a job."""
+        known = self._queues.get(queue)
+        if known is not None and not known.awaited:
+            return False
         return self.one("wait_has", self.namespace, queue, id, self.wall) is not None
+
+    # who has come to wait since the queues were read ----------------------------------------------
+
+    def rests(self, queue: str) -> None:
+        """Somebody has become idle who would take a queue's jobs."""
+        if known := self._queues.get(queue):
+            known.idle = True
+
+    def awaits(self, queue: str) -> None:
+        """Somebody has come to wait for the end of one of a queue's jobs."""
+        if known := self._queues.get(queue):
+            known.awaited = True
+
+    def hears(self) -> None:
+        """Somebody has come to read the feed."""
+        self._listeners = None
 
     # what others must hear of --------------------------------------------------------------------
 
@@ -209,8 +257,6 @@ class Tx:
 
     def finish(self) -> None:
         """The last things before the commit: queue rows, the feed, and whom to wake."""
-        if not self.write:
-            return
         for queue in self._queues.values():
             if queue.dirty:
                 kept = (queue.seq, queue.time, queue.finished, queue.paused, queue.parked, queue.alarm)
@@ -219,9 +265,9 @@ class Tx:
             self._publish()
         for name, count in self.ready.items():
             queue = self.queue(name)
-            if queue is None or queue.paused is None:
+            if queue is None or (queue.paused is None and queue.idle):
                 self._wake_idle(name, count)
-        if self.ended and self.one("wait_any"):
+        if self.ended:
             self._wake_waiting()
 
     def _publish(self) -> None:
@@ -238,12 +284,20 @@ class Tx:
             self.wakes.append(Wake(path, waiter, name))
 
     def _wake_waiting(self) -> None:
+        ended: dict[str, list[str]] = {}
         for name, id in self.ended:
             if id is None:
-                found = self.all("wait_pick_queue", self.namespace, name)
+                self._wake_found(self.all("wait_pick_queue", self.namespace, name))
             else:
-                found = self.all("wait_pick", self.namespace, name, id)
-            self.wakes += [Wake(path, waiter) for waiter, path in found if path]
+                ended.setdefault(name, []).append(id)
+        for name, ids in ended.items():
+            known = self._queues.get(name)
+            if known is None or known.awaited:
+                for (id,) in self.among("wait_among", (self.namespace, name), ids):
+                    self._wake_found(self.all("wait_pick", self.namespace, name, id))
+
+    def _wake_found(self, found: list[tuple[str, str]]) -> None:
+        self.wakes += [Wake(path, waiter) for waiter, path in found if path]
 
 
 def _pieces(count: int) -> list[tuple[int, int]]:

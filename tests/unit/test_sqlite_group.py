@@ -1,0 +1,108 @@
+"""Several verbs in one SQLite transaction: each meets what those before it did, though the file was read once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from penstock.job import NewJob
+from penstock.storage.base import Claimed, Complete, Request, Settlement
+from penstock.storage.sqlite import claim, hints, put, settle
+from penstock.storage.sqlite.core import Engine
+from penstock.storage.sqlite.tx import Tx
+
+Verb = Callable[[Tx], Any]
+
+
+class Rig:
+    """An engine in memory, and the waiters of this process that it has woken."""
+
+    def __init__(self) -> None:
+        self.woken: list[str] = []
+        self.engine = Engine(":memory:")
+        self.engine.local = self._wake
+
+    def _wake(self, waiter: str) -> bool:
+        self.woken.append(waiter)
+        return True
+
+    def run(self, *verbs: Verb) -> list[Any]:
+        """All of them in one transaction."""
+        return self.engine.run_group([(verb, True) for verb in verbs])
+
+    @property
+    def address(self) -> str:
+        return self.engine.address
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    rig = Rig()
+    rig.engine.open()
+    yield rig
+    rig.engine.close()
+
+
+def accept(*ids: str, **options: Any) -> Verb:
+    jobs = [NewJob(queue="q", id=id, payload=b"p", **options) for id in ids]
+    return lambda tx: put.put(tx, jobs)
+
+
+def take(limit: int = 10) -> Verb:
+    return lambda tx: claim.claim(tx, [Request("q", limit)], "w", 10_000, "t")
+
+
+def complete(*ids: str, token: str = "t", ttl: int = 1000) -> Verb:
+    ends = [Settlement("q", id, token, Complete(b"r", ttl)) for id in ids]
+    return lambda tx: settle.settle(tx, ends)
+
+
+def read(tx: Tx) -> list[tuple[int, str, bytes]]:
+    return hints.hear(tx, 0, 100)
+
+
+def test_a_listener_hears_what_comes_after_it_in_its_transaction(rig: Rig) -> None:
+    """A listener that comes between two puts of one transaction hears the second."""
+    rig.run(accept("a"), lambda tx: hints.listen(tx, "ear", rig.address), accept("b"))
+    lines = [note for _, _, note in rig.run(read)[0]]
+    assert [line.count(b"enqueued") for line in lines] == [1]
+    assert b"b" in lines[0]
+    assert rig.woken == ["ear"]
+
+
+def test_one_who_rests_is_woken_by_a_put_of_the_same_transaction(rig: Rig) -> None:
+    """A worker that finds nothing and rests is woken by what is put next, though the queue was read before."""
+    rig.run(accept("a"))
+    rig.run(take(), lambda tx: hints.wait_idle(tx, ["q"], "rester", rig.address, 1000), accept("b"))
+    assert rig.woken == ["rester"]
+
+
+def test_one_who_waits_is_woken_by_an_end_of_the_same_transaction(rig: Rig) -> None:
+    """Whoever comes to wait for a job's end hears of it, though the queue was read before."""
+    rig.run(accept("a", "b"), take())
+    rig.run(complete("b"), lambda tx: hints.watch_done(tx, "q", "a", "waiter", rig.address, 1000), complete("a"))
+    assert rig.woken == ["waiter"]
+
+
+def test_only_those_who_wait_for_what_ended_are_woken(rig: Rig) -> None:
+    """Ends wake those who wait for them, and nobody else."""
+    rig.run(accept("a", "b"), take())
+    for id in ("a", "b"):
+        rig.run(lambda tx, id=id: hints.watch_done(tx, "q", id, f"waits-for-{id}", rig.address, 1000))
+    rig.run(complete("b"))
+    assert rig.woken == ["waits-for-b"]
+
+
+def test_a_job_that_falls_due_later_is_seen_in_the_transaction_that_put_it(rig: Rig) -> None:
+    """A claim after a put of a later job, in one transaction, is asked to look again when that is due."""
+    claimed: Claimed = rig.run(accept("a"), accept("b", delay=5_000), take())[2]
+    assert [each.id for each in claimed.claims] == ["a"]
+    assert claimed.look_at is not None
+
+
+def test_a_group_is_seen_in_the_transaction_that_put_it(rig: Rig) -> None:
+    """A claim after a put of the first grouped job, in one transaction, gives it."""
+    claimed: Claimed = rig.run(accept("a"), accept("b", group="g"), take())[2]
+    assert {each.id for each in claimed.claims} == {"a", "b"}
