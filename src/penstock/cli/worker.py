@@ -22,6 +22,7 @@ from penstock.cli.target import app_named, load_app
 from penstock.cli.workers import ls
 from penstock.doctor import warnings_at_start
 from penstock.supervisor import CannotImport
+from penstock.supervisor.child import run
 from penstock.supervisor.logs import configure
 from penstock.worker.handlers import select_handlers
 from penstock.worker.host import Host
@@ -74,6 +75,7 @@ def worker_options(function: Callable[..., None]) -> Any:
             click.option("--adaptive", is_flag=True, help="Claim less while a process cannot keep up."),
             click.option("--wait", is_flag=True, help="Wait for a server that is not there yet."),
             click.option("--verbose", "-v", is_flag=True, help="Log more."),
+            click.option("--quiet", "-q", is_flag=True, help="Log warnings only: no line for each run."),
             debug_option,
         ]
     ):
@@ -132,11 +134,12 @@ def work(
     grace: float,
     reload: bool,
     verbose: bool,
+    quiet: bool,
     tell: bool = False,
     **options: Any,
 ) -> None:
     """Load the app, work until the end, and begin again when the sources have changed."""
-    level = logging.DEBUG if verbose else logging.INFO
+    level = logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO
     configure(level)
     source = app_named(app)
     if source is None:
@@ -157,7 +160,7 @@ def work(
         restart()
     made.log_level = level
     try:
-        again = asyncio.run(Work(loaded, made, grace, wait, drain, reload, tell).run())
+        again = run(Work(loaded, made, grace, wait, drain, reload, tell).run())
     except StorageUnavailable as error:
         raise Stop(f"{str(error).rstrip('.')}; is it running there? --wait waits for it") from error
     if again:
@@ -181,6 +184,7 @@ def build(app: Host, source: str, options: dict[str, Any]) -> Worker:
         adaptive=options["adaptive"],
     )
     made.source = source
+    made.warns = False  # `Work` does, of more
     select_handlers(app, queues, options["capacity"])  # what is wrong with them is better known now
     return made
 

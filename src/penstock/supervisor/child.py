@@ -13,7 +13,7 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from multiprocessing import forkserver
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.errors import StorageUnavailable
 from penstock.outcome import Outcome, Released
@@ -31,7 +31,9 @@ from penstock.worker.loop import Loop
 from penstock.worker.pool import Run
 from penstock.worker.shift import Shift
 
-__all__ = ["main"]
+__all__ = ["main", "run"]
+
+T = TypeVar("T")
 
 log = logging.getLogger("penstock.worker")
 
@@ -58,14 +60,14 @@ def main(settings: Settings, board: Board, end: socket.socket) -> None:
     run(Child(settings, board, app, share_of(handlers, settings.seat, settings.seats)).work(end))
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
+def run(work: Coroutine[Any, Any, T]) -> T:
     """Run on uvloop where it is installed."""
     try:
         factory = importlib.import_module("uvloop").new_event_loop
     except ImportError:
         factory = None
     with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(work)
+        return runner.run(work)
 
 
 def settle_in() -> None:
