@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock import Penstock, Worker
 from penstock.job import State
 from penstock.storage.base import Put, PutStatus, Request, Settled, Storage, Withdrawn
 from tests.support import (
@@ -41,7 +42,7 @@ from tests.support import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
 pytestmark = pytest.mark.beyond_model
 
@@ -406,6 +407,35 @@ async def test_a_follow_up_of_newer_software_is_passed_over(storage: Storage) ->
     assert await storage.counts("q") == tally(queued=2)
     assert await run_newer(storage) == ["b", "c"]
     assert await state_of(storage, "b") is None
+
+
+def recorder(name: str, ran: list[tuple[str, str]]) -> Callable[[str], None]:
+    def handle(payload: str) -> None:
+        ran.append((name, payload))
+
+    return handle
+
+
+@pytest.mark.only("sqlite", "redis", "valkey", "cluster")
+async def test_old_and_new_workers_share_a_queue(storage: Storage, peer: Storage) -> None:
+    """An old worker runs what it knows and is done; a new one runs the rest."""
+    setattr(peer, "format", 2)  # noqa: B010
+    ran: list[tuple[str, str]] = []
+    apps: dict[str, Penstock] = {}
+    for name, place in (("old", storage), ("new", peer)):
+        apps[name] = Penstock(storage=place)
+        apps[name].handler("q")(recorder(name, ran))
+    for name in ("new", "old", "new", "old"):
+        await apps[name].queue("q").enqueue(f"of {name}")
+    await Worker(apps["old"]).drain()
+    assert ran == [("old", "of old")] * 2
+    assert (await apps["old"].queue("q").counts())[State.QUEUED] == 2
+    await Worker(apps["new"]).drain()
+    assert ran[2:] == [("new", "of new")] * 2
+    for app in apps.values():
+        await app.close()
+    await storage.open()
+    await peer.open()
 
 
 @pytest.mark.only("redis", "valkey", "cluster")

@@ -151,8 +151,8 @@ class Walk(RuleBasedStateMachine):
         return True
 
     def told(self, standing: Standing | None) -> Standing | None:
-        """A standing but for its lease, which a storage may keep for several runs together."""
-        return standing and replace(standing, lease=None, head=self.told(standing.head))
+        """What of a standing is the same on both sides: all of it."""
+        return standing
 
     # calls ---------------------------------------------------------------------------------------
 
@@ -269,7 +269,7 @@ class Walk(RuleBasedStateMachine):
         self.both("settle", [Settlement(held.queue, held.id, "forged", self.ended(spec, held.queue))])
 
     @precondition(lambda self: self.tokens)
-    @rule(data=st.data(), lease=st.sampled_from([LEASE, HOUR]))
+    @rule(data=st.data(), lease=st.sampled_from([LEASE, LEASE, SECOND, HOUR]))
     def renew(self, data: st.DataObject, lease: int) -> None:
         named = data.draw(st.lists(st.sampled_from(self.tokens[-8:]), max_size=5, unique_by=repr), "named")
         self.both("renew", "w", named, lease)
@@ -371,8 +371,7 @@ class WalkWithFormats(Walk):
 
     def told(self, standing: Standing | None) -> Standing | None:
         """Whether somebody has passed over what stands before it makes a difference to its place."""
-        told = super().told(standing)
-        return told and replace(told, ahead=None)
+        return standing and replace(standing, ahead=None, head=self.told(standing.head))
 
 
 def arranged(found: list[Snapshot]) -> list[Snapshot]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from penstock.storage.base import CancelMode, Held, Renewal, Storage
-from tests.support import LEASE, Clock, claim1, claim_all, complete, held, ids, new, put1, settle1, tally
+from tests.support import HOUR, LEASE, T0, Clock, claim1, claim_all, complete, held, ids, new, put1, settle1, tally
+
+KEPT = Renewal(True)
 
 
 async def test_a_renewed_claim_outlives_its_first_lease(storage: Storage, clock: Clock) -> None:
@@ -125,3 +127,63 @@ async def test_a_shorter_lease_brings_the_end_nearer(storage: Storage, clock: Cl
     await storage.renew("w", [held(claim)], LEASE)
     clock.advance(ms=LEASE)
     assert ids(await storage.reap(["q"])) == ["a"]
+
+
+async def test_a_claim_that_was_left_out_once_is_kept_when_it_is_named(storage: Storage, clock: Clock) -> None:
+    """Each renewal counts by itself: who names a claim again before its end holds it for the whole lease."""
+    await storage.put([new("q", id) for id in "abc"])
+    a, b, c = await claim_all(storage)
+    clock.advance(ms=LEASE // 2)
+    assert await storage.renew("w", [held(a), held(b)], LEASE) == [KEPT] * 2
+    assert await storage.renew("w", [held(a), held(b), held(c)], LEASE) == [KEPT] * 3
+    clock.advance(ms=LEASE - 1)
+    assert await storage.reap(["q"]) == []
+    clock.advance(ms=1)
+    assert sorted(each.id for each in await storage.reap(["q"])) == ["a", "b", "c"]
+
+
+async def test_claims_of_one_token_may_have_leases_of_their_own(storage: Storage, clock: Clock) -> None:
+    """However they are named, together or apart and for how long, each runs out when its last renewal does."""
+    await storage.put([new("q", id) for id in "abcde"])
+    claims = {claim.id: claim for claim in await claim_all(storage)}
+    for step, names, lease in ((1, "ab", 20), (2, "a", 50), (3, "c", 30), (4, "bd", 40), (5, "c", 10), (6, "da", 33)):
+        clock.ms = T0 + step
+        assert await storage.renew("w", [held(claims[id]) for id in names], lease) == [KEPT] * len(names)
+    ends = {"a": 6 + 33, "b": 4 + 40, "c": 5 + 10, "d": 6 + 33, "e": LEASE}
+    for at in sorted(set(ends.values())):
+        clock.ms = T0 + at - 1
+        assert await storage.reap(["q"]) == []
+        clock.ms = T0 + at
+        assert sorted(each.id for each in await storage.reap(["q"])) == [id for id in ends if ends[id] == at]
+
+
+async def test_the_rest_of_a_token_can_be_renewed_when_some_are_lost(storage: Storage, clock: Clock) -> None:
+    """A claim that outlives others of its token is renewed as before, and runs out as before."""
+    await storage.put([new("q", id) for id in "ab"])
+    a, b = await claim_all(storage)
+    await storage.renew("w", [held(a)], LEASE // 2)
+    clock.advance(ms=LEASE // 2)
+    assert [each.id for each in await storage.reap(["q"])] == ["a"]
+    assert await storage.renew("w", [held(a), held(b)], LEASE) == [Renewal(False), KEPT]
+    clock.advance(ms=LEASE - 1)
+    assert await storage.reap(["q"]) == []
+    clock.advance(ms=1)
+    assert [each.id for each in await storage.reap(["q"])] == ["b"]
+
+
+async def test_leases_of_their_own_go_with_their_runs(storage: Storage, clock: Clock) -> None:
+    """Runs of one token that were renewed apart settle as any others, and nothing of them is left."""
+    await storage.put([new("q", id) for id in "abc"])
+    a, b, c = await claim_all(storage)
+    clock.advance(ms=1)
+    await storage.renew("w", [held(a)], LEASE)
+    clock.advance(ms=1)
+    await storage.renew("w", [held(b)], LEASE)
+    await storage.settle([complete(b, ttl=0), complete(a, ttl=0)])
+    assert await storage.renew("w", [held(c)], LEASE) == [KEPT]
+    await storage.settle([complete(c, ttl=0)])
+    assert await storage.counts("q") == tally()
+    clock.advance(ms=HOUR)
+    assert await storage.reap(["q"]) == []
+    while await storage.purge(["q"]):
+        pass

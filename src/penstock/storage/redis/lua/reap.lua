@@ -14,10 +14,8 @@ for _, member in ipairs(call('ZRANGEBYSCORE', q.leases, '-inf', now, 'LIMIT', 0,
   local token = sub(member, 1, 16)
   local lease = { member = member, left = 0, until_ms = tonumber(call('ZSCORE', q.leases, member)) }
   leases[#leases + 1] = lease
-  local ids, apart = cmsgpack.unpack(call('HGET', q.batches, 'b' .. member) or cmsgpack.pack({})), {}
-  if member == token and call('ZSCORE', q.leases, token .. '~') then -- those have a deadline of their own
-    for _, id in ipairs(cmsgpack.unpack(call('HGET', q.batches, 'b' .. token .. '~'))) do apart[id] = true end
-  end
+  local ids = cmsgpack.unpack(call('HGET', q.batches, 'b' .. member) or cmsgpack.pack({}))
+  local _, apart = parts_of(q, member == token and token or '') -- those have a deadline of their own
   local runs = #ids > 0 and call('HMGET', q.runs, unpack(ids)) or {}
   local recs = #ids > 0 and call('HMGET', q.jobs, unpack(ids)) or {}
   local worker = call('HGET', q.batches, 'w' .. token) or ''

@@ -22,21 +22,43 @@ for i, h in ipairs(held) do
   end
 end
 
--- A lease belongs to a token. If its holder does not name all runs of the token, the others keep
--- the old deadline, under the token's name with a `~`.
-local function split(token, names)
-  local old = call('ZSCORE', q.leases, token)
-  if not old or call('ZSCORE', q.leases, token .. '~') then return end
-  local unnamed = {}
-  for _, id in ipairs(cmsgpack.unpack(call('HGET', q.batches, 'b' .. token))) do
-    if not names[id] then unnamed[#unnamed + 1] = id end
+-- A lease belongs to a token. Runs of it that its holder does not name keep their old deadline, in a part for
+-- each: the ids under `b`, token, `~` and a number, of which there are as many as `p` says.
+local function part(token, names)
+  local count, part_of = parts_of(q, token)
+  local kept, deadlines = {}, {}
+  local ids_of = cmsgpack.unpack(call('HGET', q.batches, 'b' .. token))
+  for i, run in ipairs(call('HMGET', q.runs, unpack(ids_of))) do
+    local id = ids_of[i]
+    if run and sub(run, 1, 16) == token and not names[id] then
+      local old = call('ZSCORE', q.leases, part_of[id] or token)
+      if old and not kept[old] then
+        kept[old] = {}
+        deadlines[#deadlines + 1] = old
+      end
+      if old then table.insert(kept[old], id) end
+    end
   end
-  call('HSET', q.batches, 'b' .. token .. '~', cmsgpack.pack(unnamed))
-  call('ZADD', q.leases, old, token .. '~')
+  for n = 1, math.max(count, #deadlines) do
+    local name = token .. '~' .. n
+    if deadlines[n] then
+      call('HSET', q.batches, 'b' .. name, cmsgpack.pack(kept[deadlines[n]]))
+      call('ZADD', q.leases, deadlines[n], name)
+    else
+      call('HDEL', q.batches, 'b' .. name)
+      call('ZREM', q.leases, name)
+    end
+  end
+  if #deadlines > 0 then
+    call('HSET', q.batches, 'p' .. token, #deadlines)
+  else
+    call('HDEL', q.batches, 'p' .. token)
+  end
 end
 
 for token, who in pairs(named) do
-  if who.n < tonumber(call('HGET', q.batches, 'n' .. token) or 0) then split(token, who.ids) end
-  call('ZADD', q.leases, 'XX', deadline, token)
+  local known = call('HMGET', q.batches, 'n' .. token, 'p' .. token)
+  if known[2] or who.n < tonumber(known[1] or 0) then part(token, who.ids) end
+  call('ZADD', q.leases, deadline, token)
 end
 return gives

@@ -10,11 +10,8 @@ local most = tonumber(ARGV[5])
 if unpark(q) or promote(q) then return { 1 } end
 
 local function lease_of(token, id)
-  local apart = call('HGET', q.batches, 'b' .. token .. '~')
-  for _, unnamed in ipairs(apart and cmsgpack.unpack(apart) or {}) do
-    if unnamed == id then token = token .. '~' end
-  end
-  return call('ZSCORE', q.leases, token)
+  local _, part_of = parts_of(q, token)
+  return call('ZSCORE', q.leases, part_of[id] or token)
 end
 
 local function place_of(id, j)
