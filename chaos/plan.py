@@ -118,7 +118,7 @@ def lane(d: Draw, queue: str = "lane") -> Act:
     for ask in asks:
         ask.group = group
         if ask.payload["mood"] in ("raise", "spoil"):
-            ask.payload["times"] = d.random.choice((1, 2))
+            ask.payload["times"] = d.random.choice((1, 2)) if ask.payload["mood"] == "spoil" or queue == "lane" else 1
         if ask.payload["mood"] == "sleep":
             ask.payload["s"] = round(d.random.uniform(0.01, 0.3), 3)
     return Act(queue, queue, asks, key=f"{queue}/{group}")
@@ -133,6 +133,8 @@ def bunch(d: Draw) -> Act:
     for ask in asks:
         if ask.payload["mood"] == "spoil":
             ask.payload["times"] = d.random.choice((1, 2, 5))
+        if ask.payload["mood"] == "raise":  # not twice: a neighbour that spoils the third run would be one too many
+            ask.payload["times"] = d.random.choice((1, 5))
         if ask.payload["mood"] == "sleep":
             ask.payload["s"] = 0.02
     return Act("bunch", "bunch", asks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,8 @@ class Stage:
         for worker in list(self.retired):
             if worker.code is not None:
                 self.retired.remove(worker)
-                if worker.code != 0 and self._began(worker):
+                cut_short = worker.hurried and worker.code == -signal.SIGTERM
+                if worker.code != 0 and self._began(worker) and not cut_short:
                     self.wrong_exits.append(f"{worker.name} ended with {worker.code} after SIGTERM")
         for worker in list(self.workers):
             if worker.code is not None and not self.replacing.locked():
