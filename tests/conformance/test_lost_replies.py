@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import StorageUnavailable
+from penstock.errors import StorageError, StorageUnavailable
 from penstock.job import State
 from penstock.storage.base import Renewal, Request, Settled, Settlement, Storage
+from penstock.storage.redis import RedisStorage
+from penstock.storage.redis.blocking import BlockingConnection
+from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.scripts import script
 from tests.proxy import Proxy
 from tests.servers import Server
@@ -69,6 +72,17 @@ def far(
     yield far
     proxy.heal()
     runner.run(far.close())
+
+
+@pytest.fixture
+def brisk(backend: RedisBackend, proxy: Proxy, clock: Clock, far: Storage, runner: asyncio.Runner) -> Iterator[Storage]:
+    """As `far`, but it gives up a silent server after two seconds."""
+    url = f"redis://{proxy.address}/0?socket_timeout=2"
+    brisk = RedisBackend(backend.name, url, backend.namespace, backend.server).build(clock)
+    runner.run(brisk.open())
+    yield brisk
+    proxy.heal()
+    runner.run(brisk.close())
 
 
 def sha(verb: str) -> str:
@@ -434,27 +448,100 @@ async def test_a_feed_goes_on_behind_a_cut(backend: RedisBackend, proxy: Proxy, 
 # half-open connections ---------------------------------------------------------------------------
 
 
-@pytest.mark.only("redis")  # a minute of patience is spent once
+@pytest.mark.parametrize("given", ["0", "-1", "soon", "nan", "inf"])
+def test_a_socket_timeout_is_a_number_of_seconds(given: str, backend: RedisBackend) -> None:
+    """A URL with a patience that makes no sense is refused at once, naming it."""
+    with pytest.raises(ValueError, match=f"socket_timeout in a storage URL .* not '{given}'"):
+        RedisStorage(f"{backend.url}?socket_timeout={given}")
+
+
+@pytest.mark.parametrize(
+    ("url", "seconds"),
+    [
+        ("redis://h", 15),
+        ("rediss://h/0?ssl_cert_reqs=none", 15),
+        ("unix:///a/b?socket_timeout=2.5", 2.5),
+        ("redis+sentinel://h/main", 15),
+        ("redis+sentinel://h/main/1?socket_timeout=4", 4),
+        ("redis+cluster://h", 5),
+        ("redis+cluster://h?socket_timeout=40", 40),
+    ],
+)
+@pytest.mark.parametrize("connection", [Connection, BlockingConnection])
+def test_the_patience_with_a_silent_server(connection: type[Connection], url: str, seconds: float) -> None:
+    """The URL says how long an answer is waited for, with or without an event loop, however the server is found."""
+    assert connection(url).silence == seconds
+
+
+async def test_callers_share_an_attempt_to_connect(proxy: Proxy, brisk: Storage) -> None:
+    """When new connections are taken and never answered, one that fails tells everybody who waits for it."""
+    proxy.silence(new=True)
+    with pytest.raises(StorageUnavailable, match="no answer for 2 s"):
+        await put1(brisk, "q", "first")  # gives up the connection that there was
+    before = proxy.connections
+    tasks = [asyncio.create_task(put1(brisk, f"q/{n}", "a")) for n in range(10)]
+    answers = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
+    assert [type(answer) for answer in answers] == [StorageUnavailable] * 10
+    assert proxy.connections == before + 1
+    proxy.heal()
+    proxy.cut()
+    assert (await put1(brisk, "q", "first")).status == "queued"
+
+
+async def cut_off(proxy: Proxy) -> None:
+    """End every connection; new ones are taken and left in silence."""
+    proxy.silence(new=True)
+    proxy.cut()
+    await eventually(lambda: not proxy.connections, 30)
+
+
+async def test_a_caller_that_gives_up_leaves_the_attempt_to_others(proxy: Proxy, far: Storage) -> None:
+    """Whoever waits with others for a new connection and is cancelled does not take it from them."""
+    await cut_off(proxy)
+    first, *others = [asyncio.create_task(far.counts(f"q/{n}")) for n in range(3)]
+    await eventually(lambda: proxy.connections, 30)
+    first.cancel()
+    await asyncio.wait({first})
+    assert first.cancelled()
+    proxy.heal()
+    proxy.cut()
+    assert await asyncio.gather(*others) == [tally()] * 2
+
+
+async def test_closing_ends_an_attempt_to_connect(backend: RedisBackend, proxy: Proxy, clock: Clock) -> None:
+    """A storage that is closed while it connects tells those who wait for the connection."""
+    storage = RedisBackend(backend.name, f"redis://{proxy.address}/0", backend.namespace, backend.server).build(clock)
+    await storage.open()
+    await cut_off(proxy)
+    asking = asyncio.create_task(storage.counts("q"))
+    await eventually(lambda: proxy.connections, 30)
+    await asyncio.wait_for(storage.close(), 30)
+    await asyncio.wait({asking}, timeout=4)
+    assert asking.done()
+    with pytest.raises(StorageError, match=r"closed|not open"):
+        await asking
+
+
 async def test_a_half_open_connection_is_given_up(
-    backend: RedisBackend, proxy: Proxy, far: Storage, storage: Storage
+    backend: RedisBackend, proxy: Proxy, brisk: Storage, storage: Storage
 ) -> None:
     """Nobody waits for ever for a server that is gone without a word: calls are made again, or their callers told."""
     await storage.put([new("q", id) for id in "abc"])
-    a, b, c = await claim_all(far)
-    waiting = asyncio.create_task(far.wait_work(["q"], 5))
-    ending = asyncio.create_task(stubborn(lambda: far.wait_done("q", "c", 60), 60))
+    a, b, c = await claim_all(brisk)
+    waiting = asyncio.create_task(brisk.wait_work(["q"], 2))
+    ending = asyncio.create_task(stubborn(lambda: brisk.wait_done("q", "c", 60), 60))
     await blocked(backend)
     await subscribed(backend)
     assert proxy.silence() >= 2
     await settle1(storage, complete(c))
     answers: list[Any] = await asyncio.wait_for(
         asyncio.gather(
-            settle1(far, complete(a)),
-            far.renew("w", [held(b)], LEASE),
-            far.counts("r"),
-            put1(far, "r", "by id"),
-            put1(far, "s", "made up", fresh=True),
-            claim_all(far, "r"),
+            settle1(brisk, complete(a)),
+            brisk.renew("w", [held(b)], LEASE),
+            brisk.counts("r"),
+            put1(brisk, "r", "by id"),
+            put1(brisk, "s", "made up", fresh=True),
+            claim_all(brisk, "r"),
             waiting,
             ending,
             return_exceptions=True,
@@ -467,5 +554,5 @@ async def test_a_half_open_connection_is_given_up(
     assert [isinstance(answer, StorageUnavailable) for answer in answers[5:]] == [True, True, False]
     assert await storage.counts("q") == tally(completed=2, running=1)
     assert await run_order(storage, "s") == ["made up"]
-    assert (await put1(far, "r", "by id")).status == "queued"
-    assert await run_order(far, "r") == ["by id"]
+    assert (await put1(brisk, "r", "by id")).status == "queued"
+    assert await run_order(brisk, "r") == ["by id"]

@@ -148,6 +148,21 @@ async def test_one_wait_covers_all_queues(backend: Backend, storage: Storage) ->
         await settle1(storage, complete(claim, ttl=0))
 
 
+@pytest.mark.only("redis", "valkey", "cluster")
+async def test_a_wait_may_outlast_the_patience_with_a_server(backend: RedisBackend, clock: Clock) -> None:
+    """How long a silent server is borne with (`socket_timeout`) says nothing about how long work is waited for."""
+    backend.url += "?socket_timeout=1"
+    storage = backend.build(clock)
+    await storage.open()
+    assert await storage.wait_work(["q", "r"], 2.5) is False
+    waiting = asyncio.create_task(storage.wait_work(["q", "r"], LONG))
+    await waiters(backend, storage, 1)
+    await put1(storage, "r", "a")
+    assert await asyncio.wait_for(waiting, SOON) is True
+    await forget_all(storage)
+    await storage.close()
+
+
 Setup = Callable[[Storage, Clock], Awaitable[Callable[[], Awaitable[Any]]]]
 
 

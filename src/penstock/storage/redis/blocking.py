@@ -19,7 +19,8 @@ from redis.sentinel import Sentinel
 from penstock.job import NewJob
 from penstock.storage.base import Note, Put
 from penstock.storage.redis import RedisStorage
-from penstock.storage.redis.connection import Connection, Kit, client_of
+from penstock.storage.redis.clients import Kit, client_of
+from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.puts import PutCall, indexes_by_queue
 from penstock.storage.redis.wire import BlockingWires, pack_command
 
@@ -77,7 +78,7 @@ class BlockingConnection(Connection):
             try:
                 self._client = client_of(self._url, BLOCKING)  # a Cluster's client connects as it is made
                 if not self.cluster:
-                    self._wires = BlockingWires(self._client.connection_pool)
+                    self._wires = BlockingWires(self._client.connection_pool, self.silence)
                 await self._send("PING")
             except BaseException as error:
                 await self.close()

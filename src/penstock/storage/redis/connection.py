@@ -6,14 +6,12 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any, NamedTuple, TypeVar
-from urllib.parse import parse_qs, unquote, urlsplit
+from typing import Any, TypeVar
 
 from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
-from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
@@ -33,14 +31,14 @@ from redis.exceptions import (
 )
 
 from penstock.errors import StorageError, StorageUnavailable
+from penstock.storage.redis.clients import CONNECT, SILENCE, Kit, client_of, close, describe, options_of, silence_of
 from penstock.storage.redis.scripts import Script
-from penstock.storage.redis.wire import SILENCE, Wire, cancellable, pack_command
+from penstock.storage.redis.wire import Wire, cancellable, pack_command
 
-__all__ = ["Connection", "Kit", "client_of", "close"]
+__all__ = ["Connection"]
 
 T = TypeVar("T")
 
-_PLAIN_SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss", "unix": "unix"}
 _UNAVAILABLE = (
     ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, ClusterDownError, ClusterError, MasterDownError,
     OutOfMemoryError, TryAgainError, OSError,
@@ -58,23 +56,10 @@ _REFUSALS = (BusyLoadingError, ReadOnlyError, OutOfMemoryError, MasterDownError,
 _UNREACHED = "cannot be connected"
 
 #: On a Cluster each call under way has a connection of its own; so many go out at once, the rest wait here.
-_AT_ONCE, _MANY = 50, 2**30
+_AT_ONCE = 50
 
 #: How often a call that may safely be repeated is repeated, and the longest pause between.
 _TRIES, _PAUSE = 5, 0.5
-
-#: A server that cannot be connected to within so long (seconds) is away.
-_CONNECT = 5.0
-
-
-class Kit(NamedTuple):
-    """redis-py has everything twice, for asyncio and for threads: the classes of one way."""
-
-    redis: Any
-    cluster: Any
-    sentinel: Any
-    retry: Any
-
 
 ASYNCIO = Kit(Redis, RedisCluster, Sentinel, Retry)
 
@@ -84,13 +69,15 @@ class Connection:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self.where, self.cluster = _describe(url)
+        self.where, self.cluster = describe(url)
+        #: How long (seconds) an answer is waited for.
+        self.silence = silence_of(url)
         #: For so long (ms) a call that is repeated may still be under way: a few tries, each to connect and to wait.
-        self.memory = round((_TRIES + 1) * (_CONNECT + SILENCE) * 1000)
+        self.memory = round((_TRIES + 1) * (CONNECT + self.silence) * 1000)
         # redis-py's clients are typed loosely: they are handled as Any, here and nowhere else.
         self._client: Any = None
         self._wire: Wire | None = None
-        self._wiring = asyncio.Lock()
+        self._wiring: asyncio.Task[Wire] | None = None
         self._idle: list[Wire] = []
         self._popping: set[Wire] = set()
         self._turns = asyncio.Semaphore(_AT_ONCE)
@@ -104,7 +91,7 @@ class Connection:
             try:
                 await self._greet(client)
             except BaseException as error:
-                await close(client)
+                await self._let_go(client)
                 raise self.explain(error) from error
             self._client = client
 
@@ -112,11 +99,17 @@ class Connection:
         if self.cluster:
             await cancellable(client.initialize())
         else:
-            self._wire = await Wire.open(client.connection_pool)
+            self._wire = await Wire.open(client.connection_pool, self.silence)
             await self._wire.send(pack_command("PING"))
 
     async def close(self) -> None:
         client, self._client = self._client, None
+        if self._wiring is not None:
+            self._wiring.cancel()
+            await asyncio.wait({self._wiring})
+        await self._let_go(client)
+
+    async def _let_go(self, client: Any) -> None:
         wires, self._wire, self._idle = [self._wire, *self._idle, *self._popping], None, []
         for wire in wires:
             if wire is not None:
@@ -164,7 +157,7 @@ class Connection:
 
         It leads to whoever serves the key.
         """
-        async with asyncio.timeout(SILENCE):
+        async with asyncio.timeout(max(SILENCE, self.silence)):  # more than is ever asked of a WAIT
             if self.cluster:
                 return await self._on_node(commands, key)
             async with self._own_wire() as wire:
@@ -235,27 +228,40 @@ class Connection:
         return await asyncio.gather(*(wire.send(pack_command(*args)) for args in commands), return_exceptions=True)
 
     async def _rewire(self) -> Wire:
-        """Connect again; who comes meanwhile waits for it."""
-        async with self._wiring:
-            if self._wire is None or not self._wire.alive:
-                pool = self.client.connection_pool
-                wire = await Wire.open(pool)
-                if self._client is None:  # closed meanwhile
-                    wire.close()
-                    raise ConnectionError("the storage was closed")
-                self._wire = wire
-            return self._wire
+        """Connect again; who comes meanwhile waits for the same attempt, and hears how it went."""
+        wiring = self._wiring
+        if wiring is None or wiring.done():
+            wiring = asyncio.create_task(self._connect(self.client.connection_pool), name="penstock-redis-wire")
+            self._wiring = wiring
+        try:
+            return await asyncio.shield(wiring)
+        except asyncio.CancelledError:
+            if wiring.cancelled():  # by closing; those who wait for it were not
+                raise ConnectionError("the storage was closed") from None
+            raise
+
+    async def _connect(self, pool: Any) -> Wire:
+        self._wire = await Wire.open(pool, self.silence)
+        return self._wire
 
     async def pop(self, keys: list[str], timeout: float) -> bool:
         """Block until one of the lists (of one slot, on a Cluster) has something."""
-        command = ("BLPOP", *keys, max(0.001, round(timeout, 3)))
         try:
             async with asyncio.timeout(timeout + 1):  # a server that is gone without a word does not answer at all
                 if self.cluster:
-                    return await cancellable(self.client.execute_command(*command)) is not None
-                return await self._pop(pack_command(*command)) is not None
+                    return await self._pop_in_parts(keys, timeout)
+                return await self._pop(pack_command(*_blpop(keys, timeout))) is not None
         except (RedisError, OSError) as error:
             raise self.explain(error) from error
+
+    async def _pop_in_parts(self, keys: list[str], timeout: float) -> bool:
+        """A Cluster's client gives up a node that is silent for long, and looks for who has taken over."""
+        while timeout > 0:
+            part = min(timeout, self.silence / 2)
+            if await cancellable(self.client.execute_command(*_blpop(keys, part))) is not None:
+                return True
+            timeout -= part
+        return False
 
     async def _pop(self, command: bytes) -> Any:
         async with self._own_wire() as wire:
@@ -266,7 +272,7 @@ class Connection:
         """A connection of one's own, which goes with a caller that does not wait for the answer."""
         pool = self.client.connection_pool
         self._idle = [wire for wire in self._idle if wire.alive]
-        wire = self._idle.pop() if self._idle else await Wire.open(pool)
+        wire = self._idle.pop() if self._idle else await Wire.open(pool, self.silence)
         self._popping.add(wire)
         try:
             yield wire
@@ -281,11 +287,10 @@ class Connection:
         """A client of its own for pub/sub: on a Cluster any node will do, messages reach them all."""
         if isinstance(self._client, RedisCluster):
             node: Any = random.choice(self._client.get_nodes())
-            options: dict[str, Any] = {
-                k: v for k, v in node.connection_kwargs.items() if k in ("username", "password", "ssl")
-            }
+            options = options_of(ASYNCIO, self.silence)
+            options |= {k: v for k, v in node.connection_kwargs.items() if k in ("username", "password", "ssl")}
             return Redis(host=str(node.host), port=int(node.port), **options)
-        return client_of(self._url, ASYNCIO, blocking=True)
+        return client_of(self._url, ASYNCIO)
 
     async def listeners(self, channel: str) -> int:
         """How many connections are subscribed to a channel, on all nodes."""
@@ -324,62 +329,5 @@ class Connection:
         return error
 
 
-async def close(client: Any) -> None:
-    """Close a client and, where a Sentinel found it, the Sentinel's own connections."""
-    await client.aclose()
-    manager = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
-    for sentinel in manager.sentinels if manager else ():
-        await sentinel.aclose()
-
-
-def _describe(url: str) -> tuple[str, bool]:
-    """Where a URL leads, without its credentials; and whether it is a Cluster."""
-    parts = urlsplit(url)
-    place = parts.netloc.rpartition("@")[2] or parts.path
-    return f"{parts.scheme}://{place}", parts.scheme == "redis+cluster"
-
-
-def client_of(url: str, kit: Kit, *, blocking: bool = False) -> Any:
-    """The redis-py client for a URL; one that blocks has no read timeout of its own."""
-    parts = urlsplit(url)
-    options: dict[str, Any] = {"retry": kit.retry(NoBackoff(), 0), "socket_connect_timeout": 5}
-    if parts.scheme in _PLAIN_SCHEMES:
-        options |= {"socket_timeout": None if blocking else 30, "health_check_interval": 0}
-        options["max_connections"] = _MANY
-        return kit.redis.from_url(_PLAIN_SCHEMES[parts.scheme] + url[len(parts.scheme) :], **options)
-    query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
-    login: dict[str, Any] = {"username": _unquoted(parts.username), "password": _unquoted(parts.password)}
-    if query.get("tls") in ("1", "true"):
-        login["ssl"] = True
-    if parts.scheme == "redis+cluster":
-        host, port = _hosts(parts.netloc, 6379)[0]
-        return kit.cluster(host=host, port=port, **login, **options)
-    if parts.scheme == "redis+sentinel":
-        return _sentinel_client(kit, parts.netloc, parts.path, query, login, blocking=blocking)
-    raise ValueError(f"unknown storage scheme {parts.scheme!r}")
-
-
-def _sentinel_client(
-    kit: Kit, netloc: str, path: str, query: dict[str, str], login: dict[str, Any], *, blocking: bool
-) -> Any:  # fmt: skip
-    """`redis+sentinel://[user:password@]host:port,host:port/service[/db]`: the service's primary."""
-    service, _, db = path.strip("/").partition("/")
-    if not service:
-        raise ValueError("a redis+sentinel:// URL names its service: redis+sentinel://host:26379/mymaster")
-    timeout = None if blocking else 30
-    sentinel_login = {"password": query["sentinel_password"]} if "sentinel_password" in query else {}
-    sentinel = kit.sentinel(_hosts(netloc, 26379), sentinel_kwargs={"socket_connect_timeout": 5, **sentinel_login})
-    return sentinel.master_for(service, db=int(db or 0), socket_timeout=timeout, socket_connect_timeout=5,
-                               retry=kit.retry(NoBackoff(), 0), **login)  # fmt: skip
-
-
-def _unquoted(text: str | None) -> str | None:
-    return None if text is None else unquote(text)
-
-
-def _hosts(netloc: str, default_port: int) -> list[tuple[str, int]]:
-    hosts: list[tuple[str, int]] = []
-    for part in netloc.rpartition("@")[2].split(","):
-        bare = urlsplit(f"//{part}")
-        hosts.append((bare.hostname or "127.0.0.1", bare.port or default_port))
-    return hosts
+def _blpop(keys: list[str], timeout: float) -> tuple[Any, ...]:
+    return ("BLPOP", *keys, max(0.001, round(timeout, 3)))

@@ -14,7 +14,8 @@ from penstock.errors import StorageError
 from penstock.job import family_of, new_token
 from penstock.merging import Merged
 from penstock.storage.base import MAX_BATCH, Note
-from penstock.storage.redis.connection import Connection, close
+from penstock.storage.redis.clients import close
+from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.families import EARS_MS
 from penstock.storage.redis.keys import Keys
 from penstock.storage.redis.records import read_note

@@ -33,9 +33,6 @@ __all__ = ["BlockingWire", "BlockingWires", "Wire", "cancellable", "pack_command
 
 T = TypeVar("T")
 
-#: A server that has not answered for so long (seconds) is given up, and the connection with it.
-SILENCE = 15.0
-
 #: What the reader says when an answer is not complete yet.
 _MORE: Any = object()
 
@@ -82,7 +79,7 @@ async def cancellable(work: Coroutine[Any, Any, T]) -> T:
 class Wire(asyncio.Protocol):
     """One connection for any number of callers at once."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, silence: float) -> None:
         # From here on the socket is ours: what redis-py and the streams would close when nobody refers to them.
         self._streams = connection._reader, connection._writer
         connection._reader = connection._writer = None
@@ -95,18 +92,19 @@ class Wire(asyncio.Protocol):
         self._flushing = False
         self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
         self._watched = False
+        self._silence = silence
         self._lost: BaseException | None = None
 
     @classmethod
-    async def open(cls, pool: Any) -> Wire:
-        """Connect as the clients of this redis-py pool do."""
+    async def open(cls, pool: Any, silence: float) -> Wire:
+        """Connect as the clients of this redis-py pool do. A server that is silent for so long (s) is given up."""
         connection = pool.make_connection()
         try:
             await cancellable(connection.connect())
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
-        return cls(connection)
+        return cls(connection, silence)
 
     @property
     def alive(self) -> bool:
@@ -127,7 +125,7 @@ class Wire(asyncio.Protocol):
         self._waiting.append((future, self._loop.time()))
         if not self._watched and not patient:
             self._watched = True
-            self._loop.call_later(SILENCE, self._watch)
+            self._loop.call_later(self._silence, self._watch)
         return future
 
     def close(self, why: BaseException | None = None) -> None:
@@ -162,9 +160,9 @@ class Wire(asyncio.Protocol):
         """One timer for all callers: a server that does not answer the oldest of them is gone."""
         self._watched = False
         if self._waiting and self._lost is None:
-            left = self._waiting[0][1] + SILENCE - self._loop.time()
+            left = self._waiting[0][1] + self._silence - self._loop.time()
             if left <= 0:
-                self.close(TimeoutError(f"no answer for {SILENCE:g} s"))
+                self.close(TimeoutError(f"no answer for {self._silence:g} s"))
             else:
                 self._watched = True
                 self._loop.call_later(left, self._watch)
@@ -185,9 +183,10 @@ class Wire(asyncio.Protocol):
 class BlockingWire:
     """One connection for one thread at a time."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, silence: float) -> None:
         self._connection = connection
         self._socket = connection._sock
+        self._socket.settimeout(silence)
         self._reader = _new_reader()
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
@@ -220,8 +219,9 @@ class BlockingWire:
 class BlockingWires:
     """The idle connections of a process; each thread takes one and puts it back. A fork has none of them."""
 
-    def __init__(self, pool: Any) -> None:
+    def __init__(self, pool: Any, silence: float) -> None:
         self._pool = pool
+        self._silence = silence
         self._idle: deque[BlockingWire] = deque()
         self._pid = os.getpid()
 
@@ -249,7 +249,7 @@ class BlockingWires:
             wire.close()
         connection = self._pool.make_connection()
         connection.connect()
-        return BlockingWire(connection)
+        return BlockingWire(connection, self._silence)
 
     def close(self) -> None:
         while self._idle:
