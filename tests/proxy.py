@@ -109,6 +109,7 @@ class Proxy:
         self._faults: list[Fault] = []
         self._delay = 0.0
         self._silent = False
+        self._over = False
         self._links: set[_Link] = set()
         self._server: asyncio.Server | None = None
         self._loop = asyncio.new_event_loop()
@@ -223,10 +224,11 @@ class Proxy:
         await self._listen()
 
     async def _end(self) -> None:
+        self._over = True
         await self._stop_listening()
         self._cut(False)  # which ends every task by itself
-        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:  # one may have been about to be served
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _cut(self, reset: bool) -> int:
         links = list(self._links)
@@ -241,6 +243,9 @@ class Proxy:
         return len(self._links)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._over:
+            writer.transport.abort()
+            return
         link = _Link(self, reader, writer)
         link.silent = self._silent
         self._links.add(link)

@@ -17,6 +17,9 @@ from tests.servers import Server, redis_program
 #: More than any wait for a silent server; no test waits for so long when all is well.
 PATIENCE = 90.0
 
+#: How long those behind the proxy wait for an answer (s).
+SILENCE = 3
+
 
 @pytest.fixture
 def server() -> Iterator[Server]:
@@ -44,7 +47,7 @@ def proxy(server: Server) -> Iterator[Proxy]:
 @pytest.fixture
 def far(stage: Stage, proxy: Proxy, runner: asyncio.Runner) -> Iterator[Penstock]:
     """A producer behind the proxy."""
-    far = Penstock(f"redis://{proxy.address}/0", namespace=stage.namespace)
+    far = Penstock(f"redis://{proxy.address}/0?socket_timeout={SILENCE}", namespace=stage.namespace)
     runner.run(far.open())
     yield far
     proxy.heal()
@@ -53,7 +56,7 @@ def far(stage: Stage, proxy: Proxy, runner: asyncio.Runner) -> Iterator[Penstock
 
 def behind(proxy: Proxy, stage: Stage, *options: str, lease: float = 2) -> Program:
     """A worker behind the proxy."""
-    stage.url, near = f"redis://{proxy.address}/0", stage.url
+    stage.url, near = f"redis://{proxy.address}/0?socket_timeout={SILENCE}", stage.url
     worker = stage.worker(*options, lease=lease)
     stage.url = near
     return worker
@@ -169,7 +172,9 @@ async def test_half_open_connections_are_given_up(stage: Stage, proxy: Proxy, fa
     """When all goes silent without a word, runs are kept, and worker and producers find a new way by themselves."""
     near = stage.app.queue("quick")
     behind(proxy, stage, "--queues", "slow,quick", lease=6)
-    with penstock_sync.Penstock(f"redis://{proxy.address}/0?socket_timeout=3", namespace=stage.namespace) as blocking:
+    with penstock_sync.Penstock(
+        f"redis://{proxy.address}/0?socket_timeout={SILENCE}", namespace=stage.namespace
+    ) as blocking:
         await stage.enqueue("slow", "long", {"seconds": 60})
         await stage.line("begin", "long", 1)
         assert await far.queue("other").status("x") is None
