@@ -213,6 +213,10 @@ class Servers:
             refuse(self._missing[name])
         return self._running[name]
 
+    def running(self, name: str) -> Server | Cluster | None:
+        """The server of this name, if it was asked for already."""
+        return self._running.get(name)
+
     def _start(self, name: str) -> Server | Cluster:
         if name == "cluster":
             return Cluster().start()

@@ -1,0 +1,171 @@
+"""Write docs/reference/api.md from the docstrings of every public name; `--check` says whether it is up to date."""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import penstock
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "api.md"
+
+TOP = """\
+# The Python surface
+
+<!-- This page is written by scripts/api_reference.py from the docstrings. -->
+
+Every public name. Durations are seconds (`float`) or `timedelta`; times are aware `datetime`s or Unix timestamps.
+`Span` and `Moment` in the signatures mean just that. `UNSET` is *not given*. [All options](options.md) says what each
+option of a handler, a job and a worker means.
+"""
+
+#: In this order, and whatever is public beside it under the last heading.
+SECTIONS = {
+    "The app": ["Penstock"],
+    "Asking": ["Queue", "Task", "Entry", "Update", "Enqueued", "Cancelled", "Reservation"],
+    "Looking": ["JobStatus", "Page", "State", "Why", "Reason", "WorkerInfo", "RunInfo", "Event"],
+    "Inside a handler": ["Job", "Progress", "Failure", "Outcome", "Retry", "PermanentError", "HandlerOptions"],
+    "Working": ["Worker"],
+    "Serdes": ["Serde", "Signed", "Encrypted"],
+    "Errors and the rest": [],
+}
+#: What nobody makes by hand: it is given.
+GIVEN = {"Queue", "Task", "Reservation", "Job", "Page", "EventStream", "TaskCall"}
+#: What an app and a queue have for workers and not for users.
+INNER = {"blocking_storage", "codec", "new_job", "opened", "options", "payload_type", "tell"}
+MODULES = {
+    "penstock.sync": "The same names and errors without `await`. What differs is said here; methods are those above.",
+    "penstock.testing": "For your own tests.",
+}
+
+
+def members(kind: type[Any]) -> Iterator[tuple[str, Any]]:
+    """The public methods and properties of a class, those of its bases in Penstock included, in their order."""
+    seen: set[str] = set()
+    for base in kind.__mro__:
+        if base.__module__.partition(".")[0] != "penstock":
+            continue
+        for name, value in vars(base).items():
+            plain = inspect.isfunction(value) or isinstance(value, property | staticmethod | classmethod)
+            inner = name in INNER and kind.__name__ in ("Penstock", "Queue")
+            if plain and not name.startswith("_") and name not in seen and not inner:
+                seen.add(name)
+                yield name, value
+
+
+def signature(name: str, function: Any, *, bound: bool = True) -> str:
+    """How it is called, over several lines where one would be long."""
+    given = list(inspect.signature(function).parameters.values())
+    pieces: list[str] = []
+    star = False
+    for parameter in given[1:] if bound and given and given[0].name in ("self", "cls") else given:
+        if parameter.kind is parameter.KEYWORD_ONLY and not star:
+            pieces.append("*")
+            star = True
+        star = star or parameter.kind is parameter.VAR_POSITIONAL
+        mark = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        kind = "" if parameter.annotation is parameter.empty else f": {spelled(parameter.annotation)}"
+        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+        pieces.append(f"{mark}{parameter.name}{kind}{default if kind else default.replace(' ', '')}")
+    gives = inspect.signature(function).return_annotation
+    tail = "" if gives is inspect.Signature.empty or name[0].isupper() else f" -> {spelled(gives)}"
+    asynchronous = "await " if inspect.iscoroutinefunction(function) else ""
+    line = f"{asynchronous}{name}({', '.join(pieces)}){tail}"
+    if len(line) <= 100:
+        return line
+    return f"{asynchronous}{name}(\n" + "".join(f"    {piece},\n" for piece in pieces) + f"){tail}"
+
+
+def spelled(annotation: Any) -> str:
+    """An annotation as it is written."""
+    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+
+
+def prose(thing: Any) -> str:
+    """A docstring, its paragraphs as they are."""
+    return inspect.getdoc(thing) or ""
+
+
+def fields(kind: type[msgspec.Struct]) -> Iterator[str]:
+    """The fields of a value, as a table."""
+    yield "| field | type | default |\n|---|---|---|"
+    for field in msgspec.structs.fields(kind):
+        annotation = next(
+            (vars(base)["__annotations__"][field.name] for base in kind.__mro__
+             if field.name in vars(base).get("__annotations__", {})), field.type,
+        )  # fmt: skip
+        if field.default is not msgspec.NODEFAULT:
+            default = f"`{field.default!r}`"
+        else:
+            default = "" if field.default_factory is msgspec.NODEFAULT else f"`{field.default_factory()!r}`"
+        yield f"| `{field.name}` | `{spelled(annotation).replace('|', chr(92) + '|')}` | {default} |"
+    yield ""
+
+
+def described(name: str, kind: Any, level: str = "###", *, whole: bool = True) -> Iterator[str]:
+    """One class: what it is for, how it is made, its fields and methods."""
+    yield f"\n{level} {name}\n"
+    if inspect.isfunction(kind):
+        yield f"```text\n{signature(name, kind)}\n```\n\n{prose(kind)}\n"
+        return
+    yield f"{prose(kind)}\n"
+    if issubclass(kind, enum.Enum):
+        yield "Values: " + ", ".join(f"`{value.value}`" for value in kind) + ".\n"
+        return
+    if issubclass(kind, msgspec.Struct):
+        yield from fields(kind)
+    elif "__init__" in vars(kind) and not (getattr(kind, "_is_protocol", False) or kind.__name__ in GIVEN):
+        yield f"```text\n{signature(kind.__name__, kind.__init__)}\n```\n"
+    for member, value in members(kind) if whole else ():
+        yield from method(name, member, value, f"{level}#")
+
+
+def method(owner: str, name: str, value: Any, level: str) -> Iterator[str]:
+    """One method or property."""
+    yield f"{level} {owner}.{name}\n"
+    if isinstance(value, property):
+        gives = inspect.signature(value.fget).return_annotation if value.fget else ""
+        yield f"```text\n{name}: {spelled(gives)}\n```\n"
+    else:
+        function = value.__func__ if isinstance(value, staticmethod | classmethod) else value
+        yield f"```text\n{signature(name, function)}\n```\n"
+    yield f"{prose(value)}\n"
+
+
+def page() -> str:
+    """The whole page."""
+    lines = [TOP]
+    named = {name for names in SECTIONS.values() for name in names}
+    rest = [name for name in penstock.__all__ if name not in named and inspect.isclass(getattr(penstock, name))]
+    for title, names in SECTIONS.items():
+        lines.append(f"\n## {title}")
+        for name in names or rest:
+            lines += described(name, getattr(penstock, name))
+    for module, text in MODULES.items():
+        found = importlib.import_module(module)
+        lines.append(f"\n## {module}\n\n{text}")
+        for name in found.__all__:
+            lines += described(f"{module}.{name}", getattr(found, name), whole=module != "penstock.sync")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page, or with --check answer 1 if that would change it."""
+    text = page()
+    if "--check" in arguments:
+        same = PAGE.exists() and PAGE.read_text("utf-8") == text
+        print("docs/reference/api.md is up to date" if same else "run: python scripts/api_reference.py")
+        return 0 if same else 1
+    PAGE.write_text(text, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

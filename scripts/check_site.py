@@ -1,0 +1,98 @@
+"""Check that the pages of the built site load nothing from elsewhere, and that every page is there."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+#: What a browser fetches by itself, without a click.
+LOADING = {
+    "audio": ("src",),
+    "embed": ("src",),
+    "form": ("action",),
+    "iframe": ("src",),
+    "image": ("href", "xlink:href"),
+    "img": ("src", "srcset"),
+    "input": ("src",),
+    "link": ("href",),
+    "object": ("data",),
+    "script": ("src",),
+    "source": ("src", "srcset"),
+    "track": ("src",),
+    "use": ("href", "xlink:href"),
+    "video": ("src", "poster"),
+}
+FOREIGN = re.compile(r"(?:^|[\s,])(?:[a-z][a-z0-9+.-]*:)?//[^\s,]+", re.IGNORECASE)
+IN_STYLE = re.compile(r"(?:url\(\s*['\"]?|@import\s+['\"])((?:https?:)?//[^'\")\s]+)", re.IGNORECASE)
+CANONICAL = "canonical"  # says where a page lives; nothing is loaded from there
+
+
+class Loads(HTMLParser):
+    """Collects what a page loads from elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self._style = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self._style = tag == "style"
+        self.found += IN_STYLE.findall(given.get("style", ""))
+        if tag == "link" and given.get("rel") == CANONICAL:
+            return
+        for name in LOADING.get(tag, ()):
+            self.found += [each.strip(" ,") for each in FOREIGN.findall(given.get(name, ""))]
+
+    def handle_endtag(self, tag: str) -> None:
+        self._style = False
+
+    def handle_data(self, data: str) -> None:
+        if self._style:
+            self.found += IN_STYLE.findall(data)
+
+
+def loads(path: Path) -> list[str]:
+    """What a page, a picture or a style sheet loads from elsewhere."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".css":
+        return IN_STYLE.findall(text)
+    page = Loads()
+    page.feed(text)
+    page.close()
+    return page.found
+
+
+def faults(site: Path) -> Iterator[str]:
+    """Every foreign address that the site loads by itself."""
+    for path in sorted(site.rglob("*")):
+        if path.suffix in {".css", ".html", ".svg"}:
+            for address in loads(path):
+                yield f"{path.relative_to(site)}: loads {address}"
+
+
+def missing(site: Path, docs: Path) -> Iterator[str]:
+    """Every page of the documentation that the site has not."""
+    for page in sorted(docs.rglob("*.md")):
+        built = page.relative_to(docs).with_suffix(".html")
+        if not (site / built).exists():
+            yield f"docs/{page.relative_to(docs)}: not in the site"
+
+
+def main(site: Path) -> int:
+    """Print every fault and answer 1 if there is one."""
+    pages = sorted(site.rglob("*.html"))
+    found = [*faults(site), *missing(site, ROOT / "docs")]
+    for fault in found:
+        print(fault, file=sys.stderr)
+    print(f"docs: {len(pages)} pages in {site}, {len(found)} faults")
+    return 1 if found or not pages else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,81 @@
+"""What is written by scripts is up to date, and what is checked about the site would be noticed."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from penstock import HandlerOptions
+from tests.docs.blocks import ROOT
+
+
+def script(name: str) -> ModuleType:
+    """A script of the repository, as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(("name", "make"), [("api_reference", "page"), ("state_diagram", "picture")])
+def test_what_a_script_writes_is_up_to_date(name: str, make: str) -> None:
+    """The committed page or picture is what its script would write now."""
+    module = script(name)
+    written: Callable[[], str] = getattr(module, make)
+    path: Path = module.PAGE if hasattr(module, "PAGE") else module.PICTURE
+    assert path.read_text("utf-8") == written(), f"run: python scripts/{name}.py"
+
+
+PAGES = {
+    "script": '<script src="https://cdn.example.org/a.js"></script>',
+    "script without a scheme": '<script src="//cdn.example.org/a.js"></script>',
+    "style": '<link rel="stylesheet" href="https://fonts.example.org/css">',
+    "picture": '<img src="http://example.org/a.png" alt="">',
+    "picture set": '<img srcset="a.png 1x, https://example.org/b.png 2x" alt="">',
+    "font in a style": "<style>@font-face { src: url('https://example.org/a.woff2') }</style>",
+    "background": '<p style="background: url(https://example.org/a.png)">',
+}
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_what_a_page_loads_from_elsewhere_is_noticed(kind: str, tmp_path: Path) -> None:
+    """Scripts, styles, fonts and pictures of other hosts are faults of the site."""
+    (tmp_path / "index.html").write_text(f"<html><body>{PAGES[kind]}</body></html>")
+    assert len(list(script("check_site").faults(tmp_path))) == 1
+
+
+def test_links_and_own_files_are_no_faults(tmp_path: Path) -> None:
+    """A link that somebody may click, and whatever comes with the site, are fine."""
+    (tmp_path / "index.html").write_text(
+        '<link rel="canonical" href="https://example.org/"><script src="assets/a.js"></script>'
+        '<a href="https://example.org">there</a><img src="../a.svg" alt=""><use href="#b"></use>'
+    )
+    (tmp_path / "a.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"><rect/></svg>')
+    assert list(script("check_site").faults(tmp_path)) == []
+
+
+def test_pictures_load_nothing() -> None:
+    """The pictures of the documentation are drawn with what a reader has."""
+    assert list(script("check_site").faults(ROOT / "docs")) == []
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    """A page that nobody can get to is not written for anybody."""
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    shown = set(re.findall(r"([\w/-]+\.md)\s*$", navigation, re.MULTILINE))
+    assert pages - shown == set()
+
+
+def test_every_handler_option_is_explained() -> None:
+    """The table of options has each option of a handler with its default, and no other."""
+    table = (ROOT / "docs" / "reference" / "options.md").read_text().partition("## Of a job")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| `(.*?)` \|", table, re.MULTILINE))
+    assert rows == {field: repr(getattr(HandlerOptions(), field)) for field in HandlerOptions.__struct_fields__}
