@@ -13,7 +13,16 @@ import msgspec
 from penstock.clock import MAX_MS
 from penstock.job import FINISHED, MAX_PRIORITY, WAITING, Snapshot, State, check_name
 
-__all__ = ["FileVitals", "Inspectable", "Meter", "NodeVitals", "Restorable", "ServerVitals", "check_carried"]
+__all__ = [
+    "FileVitals",
+    "Inspectable",
+    "Meter",
+    "NodeVitals",
+    "Restorable",
+    "ServerVitals",
+    "check_carried",
+    "eviction_words",
+]
 
 
 class Meter(msgspec.Struct, frozen=True):
@@ -115,6 +124,17 @@ class Restorable(Protocol):
         Running and blocked jobs are somebody's, so they are refused with a `ValueError`.
         """
         ...
+
+
+def eviction_words(node: NodeVitals) -> str:
+    """What this eviction policy does to jobs."""
+    if node.policy and node.policy.startswith("volatile"):
+        what = "deletes keys that have a time to live"
+    else:
+        what = "deletes keys of its choice, jobs among them"
+    when = "when its memory is full" if node.max_memory else "once a maxmemory is set and reached"
+    done = f"; it has deleted {node.evicted:,} keys since it was started" if node.evicted else ""
+    return f"maxmemory-policy is {node.policy}: {when} the server {what}, without a word{done}"
 
 
 def check_carried(job: Snapshot) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from penstock.doctor.findings import MEGABYTE, Finding, Level, fine, note, warning
-from penstock.vitals import NodeVitals, ServerVitals
+from penstock.vitals import NodeVitals, ServerVitals, eviction_words
 
 __all__ = ["judge_server", "loud_lines"]
 
@@ -67,17 +67,6 @@ def judge_memory(node: NodeVitals) -> Iterable[Finding]:
                    "set maxmemory below the machine's memory, with noeviction")  # fmt: skip
     else:
         yield fine("memory", says)
-
-
-def eviction_words(node: NodeVitals) -> str:
-    """What this eviction policy does to jobs."""
-    if node.policy and node.policy.startswith("volatile"):
-        what = "deletes keys that have a time to live"
-    else:
-        what = "deletes keys of its choice, jobs among them"
-    when = "when its memory is full" if node.max_memory else "once a maxmemory is set and reached"
-    done = f"; it has deleted {node.evicted:,} keys since it was started" if node.evicted else ""
-    return f"maxmemory-policy is {node.policy}: {when} the server {what}, without a word{done}"
 
 
 def judge_clock(node: NodeVitals) -> Iterable[Finding]:

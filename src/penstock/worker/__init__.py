@@ -20,6 +20,7 @@ from penstock.job import check_name
 from penstock.supervisor import Crew, Settings, modules_of, source_of
 from penstock.worker.handlers import select_handlers
 from penstock.worker.host import Host, SyncFace, async_app
+from penstock.worker.loss import warn_of_loss
 from penstock.worker.shift import Shift, Working, first_of
 
 __all__ = ["Worker"]
@@ -42,6 +43,8 @@ class Worker:
     source: str | None = None
     #: The level at which child processes log to stderr; None leaves their logging to the app.
     log_level: int | None = None
+    #: Whether it warns of a server that may lose jobs, when it starts.
+    warns: bool = True
 
     def __init__(
         self,
@@ -146,6 +149,8 @@ class Worker:
         self._close_app = not self._app.is_open
         await self._app.open()
         self._stopped.clear()
+        if self.warns:
+            await warn_of_loss(self._app.storage)
         if self.processes:
             self._shift = Crew(self._app, handlers, self._settings(source, handlers))
         else:
