@@ -14,7 +14,7 @@ from chaos.violation import Violation
 __all__ = ["check", "explain", "smallest"]
 
 #: Records whose absence alone could be taken for a violation, or for an excuse: they are never left out.
-EVIDENCE = ("put", "answer", "called", "final", "left", "shaky")
+EVIDENCE = ("run", "put", "answer", "called", "final", "left", "shaky")
 #: A history with more records than this is not made smaller: every try reads it all.
 TOO_MANY = 400
 

@@ -21,7 +21,7 @@ SLACK = 20_000
 
 def lost(h: History, job: Job) -> Iterator[Violation]:
     """Accepted, and not there in the end."""
-    if not h.looked or job.final is not None or h.doubtful(job):
+    if not h.looked or job.final is not None or h.losable(job):
         return
     queue, _ = job.key
     accepted = [put for put in job.puts if put.accepted]
@@ -37,7 +37,7 @@ def lost_update(h: History, job: Job) -> Iterator[Violation]:
     """The last update of an id must be the one that ends."""
     updates = [put for put in job.puts if put.update]
     final = job.final
-    if not updates or final is None or final.number is None or h.doubtful(job):
+    if not updates or final is None or final.number is None or h.losable(job):
         return
     last = max(updates, key=lambda put: put.number)
     doubt = any(not put.accepted for put in updates)

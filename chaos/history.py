@@ -34,6 +34,8 @@ class History:
         self.possible: dict[tuple[str, int], Put] = {}
         #: From when to when (µs) what the storage said may have been lost.
         self.shaky: list[tuple[int, int]] = []
+        #: Whether enqueues were acknowledged only when they could not be lost any more.
+        self.durable = False
         self.left: list[str] = []
         self.wrong_exits: list[str] = []
         #: Whether the storage was looked at in the end.
@@ -65,6 +67,10 @@ class History:
             for name in names:
                 found[job.key[0], name].append(job)
         return found
+
+    def losable(self, job: Job) -> bool:
+        """Whether the server may have forgotten that it accepted a job, or an update of it."""
+        return not self.durable and self.doubtful(job)
 
     def doubtful(self, *jobs: Job) -> bool:
         """Whether the server may have forgotten something that it had said about these jobs."""
@@ -229,6 +235,9 @@ class _Reader:
         self.h.job(final.queue, final.id).finals.append(final)
         if final.of is not None:
             self.h.fail_jobs[final.of[0], final.of[1]].append((final.queue, final.id))
+
+    def _run(self, record: Record) -> None:
+        self.h.durable = bool(record.get("durability"))
 
     def _server(self, record: Record) -> None:
         if record["did"] == "killed" and record.get("fsync") == "everysec":

@@ -50,7 +50,10 @@ class Run:
         stage, began = self.stage, time.monotonic()
         try:
             self.before = set(await self._prepare())
-            stage.note("run", seed=self.settings.seed, storage=self.place.describe(), lease=self.settings.lease)
+            stage.note(
+                "run", seed=self.settings.seed, storage=self.place.describe(), lease=self.settings.lease,
+                durability=self.settings.durability,
+            )  # fmt: skip
             await self._start()
             await asyncio.gather(self._faults(began), self._tend(began))
             stage.note("healed")

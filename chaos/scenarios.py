@@ -2,7 +2,7 @@
 
 While a primary is away, what it acknowledged just before and had not passed on is lost: the server promises no more.
 Such a stretch of time is written down as `shaky`, and what was acknowledged in it is held against nobody. With
-`--durability` it is not written down: then nothing acknowledged may be lost.
+`--durability` an enqueue is not acknowledged before others have it: then no accepted job may be lost all the same.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ BUSY = ("plain", "lane", "lanes", "bunch", "single", "brief")
 
 def _shaken(stage: Stage, first: int, last: int) -> None:
     """What was acknowledged between these moments may be lost."""
-    if not stage.settings.durability:
-        stage.note("shaky", first=first, last=last + OVERLAP)
+    stage.note("shaky", first=first, last=last + OVERLAP)
 
 
 # Sentinel -----------------------------------------------------------------------------------------

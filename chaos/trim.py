@@ -142,6 +142,8 @@ class _Cut:
     def _shaky(self, record: Record) -> Record | None:
         return record if self.keys else None
 
+    _run = _shaky
+
 
 def shown(violation: Violation, small: Sequence[Record], records: Sequence[Record]) -> str:
     """A violation for the eye: seconds since its first record, the process, and the record itself."""

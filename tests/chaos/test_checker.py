@@ -405,3 +405,12 @@ def test_what_the_server_may_forget_is_no_violation() -> None:
     assert check(tale.over()) == []
     tale.records = [record for record in tale.records if record["k"] != "shaky"]
     assert [each.kind for each in check(tale.records)] == ["lost"]
+
+
+def test_a_durable_enqueue_is_never_forgotten() -> None:
+    """Where enqueues wait until others have them, an accepted job that is lost in a failover is a violation."""
+    tale = Tale()
+    tale.add("run", "runner", 7, durability="replicas")
+    tale.put("plain", "a")
+    tale.add("shaky", "runner", 7, first=tale.now - 1_000_000, last=tale.now)
+    assert [each.kind for each in check(tale.over())] == ["lost"]
