@@ -60,6 +60,20 @@ async def test_the_innocent_finish_before_their_process_is_killed(stage: Stage) 
     await until(lambda: not is_alive(int(pid)))
 
 
+async def test_concurrency_holds_while_a_process_is_replaced(stage: Stage) -> None:
+    """A process that is to go still counts: a queue with `concurrency=1` waits for its last run there."""
+    await stage.enqueue("single", "first", {"seconds": 3})
+    stage.worker()
+    pid = (await stage.line("begin", "first"))[-1]
+    await stage.enqueue("thread", "guilty", timeout=0.3, max_attempts=1)
+    assert (await stage.line("begin", "guilty"))[-1] == pid
+    await stage.enqueue("single", "second", {"seconds": 0})
+    await until(lambda: "it is replaced" in stage.programs[0].said)
+    await stage.state("single", "second", "completed")
+    told = [tuple(line[:2]) for line in stage.lines() if line[1] in ("first", "second")]
+    assert told == [("begin", "first"), ("end", "first"), ("begin", "second"), ("end", "second")]
+
+
 async def test_the_innocent_in_a_held_process_are_given_back(stage: Stage) -> None:
     """What cannot finish because its process does nothing any more runs elsewhere, and its attempt is refunded."""
     await stage.enqueue("slow", "innocent", {"seconds": 1})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import dataclasses
 import importlib
 import logging
 import os
@@ -155,6 +156,10 @@ class Child:
             self._shift.look()
         elif words == "again" and self._shift is not None:
             self._shift.again()
+        elif words == "take over":
+            self._settings = dataclasses.replace(self._settings, beside=False)
+            if self._shift is not None:
+                self._shift.take_over()
         elif words == "release" and self._shift is not None:
             task = asyncio.ensure_future(self._shift.release())
             self._tasks.add(task)
@@ -174,6 +179,8 @@ class ChildShift(Shift):
         self._suspects: list[Run] = []
         self._alone: Run | None = None
         super().__init__(host, settings.worker, handlers, settings.capacity, settings.lease, settings.adaptive)
+        if settings.beside:
+            self._claimer.barred = frozenset(q for q, handler in handlers.items() if handler.options.concurrency)
         self._pool.condemn = self._condemn
         self._claimer.room = self._room
 
@@ -193,6 +200,11 @@ class ChildShift(Shift):
     def look(self) -> None:
         """The parent has said something of the claims."""
         self._renewing.wake()
+
+    def take_over(self) -> None:
+        """Nobody else of this seat has runs of the queues that were barred."""
+        self._claimer.barred = frozenset()
+        self._claiming.wake()
 
     def again(self) -> None:
         """The parent has given jobs back."""

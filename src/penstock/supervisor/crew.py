@@ -60,6 +60,7 @@ class Crew:
         self._trouble = Trouble(host, settings.worker)
         self._upkeep = Upkeep(host, settings.worker, settings.lease, sorted(handlers), self._status)
         self._settler = Settler(host, settings.worker, self._settled)
+        self._counted = frozenset(queue for queue, handler in handlers.items() if handler.options.concurrency)
         self._aftermath = Aftermath(host, handlers, settings.lease, self._settler)
         self._renewals = Renewals(host, settings.worker, settings.lease, lambda: self._hands)
         self._heart = Heart(self._renewals, settings.worker, host.blocking_storage, ahead=0.0)
@@ -131,7 +132,8 @@ class Crew:
                     await self._closing.wait()
         if self._finishing:
             return
-        settings = dataclasses.replace(self._settings, seat=seat, environment=dict(os.environ))
+        beside = any(hand.seat == seat for hand in self._hands)
+        settings = dataclasses.replace(self._settings, seat=seat, beside=beside, environment=dict(os.environ))
         hand = Hand(settings, self._told, self._died)
         await hand.start(self._context)
         self._hands.append(hand)
@@ -214,6 +216,9 @@ class Crew:
         if self._settings.max_rss is not None and now >= self._next_memory:
             self._next_memory = now + MEMORY
             self._weigh(self._settings.max_rss)
+        for hand in self._hands:
+            if hand.beside and not self._counted_before(hand):
+                hand.take_over()
         if self._settings.drain and self._is_drained():
             self.drained.set()
         return SWEEP
@@ -248,9 +253,18 @@ class Crew:
                 log.info("process %s has %d MB: it is replaced", hand.pid, size // 2**20)
                 self._replace(hand)
 
+    def _counted_before(self, hand: Hand) -> bool:
+        """Whether a child that this one replaces may still have runs of queues with `concurrency=n`."""
+        before = [each for each in self._hands if each.seat == hand.seat and each is not hand and not each.beside]
+        return any(
+            not each.heard_stop or any(slot.held.queue in self._counted for slot in each.board.held())
+            for each in before
+        )
+
     def _is_drained(self) -> bool:
         """Whether there is a moment at which every child found nothing, after everything was given back."""
-        if self._hiring or self._aftermath.busy or any(hand.stage is not Stage.WORKING for hand in self._hands):
+        idle = all(hand.stage is Stage.WORKING and not hand.beside for hand in self._hands)
+        if self._hiring or self._aftermath.busy or not idle:
             return False
         first = [hand.board.head[IDLE] for hand in self._hands]
         second = [hand.board.head[IDLE] for hand in self._hands]

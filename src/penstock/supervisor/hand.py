@@ -42,6 +42,8 @@ class Hand:
 
     def __init__(self, settings: Settings, told: Callable[[Hand, str], None], died: Callable[[Hand], None]) -> None:
         self.seat = settings.seat
+        #: Whether it leaves queues with `concurrency=n` to the child that it replaces.
+        self.beside = settings.beside
         self.board = Board()
         self.stage = Stage.STARTING
         self.born = time.monotonic()
@@ -97,6 +99,11 @@ class Hand:
         """Tell the child something."""
         if self._line is not None:
             self._line.say(words)
+
+    def take_over(self) -> None:
+        """The child that it replaces has nothing of those queues any more."""
+        self.beside = False
+        self.say("take over")
 
     def leave(self, within: float = math.inf) -> None:
         """Claim no more, let runs end, and go; after `within` seconds the rest is killed."""

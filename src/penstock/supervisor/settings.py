@@ -22,6 +22,8 @@ class Settings:
     seats: int
     adaptive: bool = False
     seat: int = 0
+    #: Whether another child of this seat is still there: queues with `concurrency=n` are left to it for now.
+    beside: bool = False
     drain: bool = False
     scheduled: bool = False
     max_jobs: int | None = None

@@ -92,6 +92,8 @@ class Claimer:
         self._vain = 0
         self._rested = False
         self.stopping = False
+        #: Queues that are not to be asked for now.
+        self.barred: frozenset[str] = frozenset()
         #: Grows with every claim that was heard.
         self.rounds = 0
         #: Whether every outcome of this worker is recorded and told.
@@ -102,7 +104,7 @@ class Claimer:
     @property
     def starved(self) -> bool:
         """Whether some queue may have work that there was no room for."""
-        return len(self._dry) < len(self._seats)
+        return len(self._dry) + len(self.barred) < len(self._seats)
 
     async def fill(self) -> None:
         """Claim until there is no room, or nothing to claim."""
@@ -155,7 +157,7 @@ class Claimer:
 
     async def _candidates(self) -> list[Seat]:
         """The queues to ask, in order: those passed over too often, then by priority, then by last service."""
-        seats = [seat for seat in self._seats.values() if seat.queue not in self._dry]
+        seats = [seat for queue, seat in self._seats.items() if queue not in self._dry and queue not in self.barred]
         seats.sort(key=lambda seat: (not seat.overdue, -seat.handler.options.priority, seat.served))
         for seat in seats:
             if not seat.overdue:
