@@ -208,6 +208,21 @@ async def test_a_wrong_token_changes_nothing(storage: Storage, ending: Ending) -
     assert await settle1(storage, complete(claim)) == Settled(State.COMPLETED)
 
 
+async def test_completions_beside_a_lost_one_are_counted_once_and_in_order(storage: Storage) -> None:
+    """A lost settlement, and one that came twice, among completions change neither their counts nor their order."""
+    for id in "abcd":
+        await put1(storage, "q", id)
+    a, b, c, d = await claim_all(storage)
+    forged = Claim(queue="q", id="b", token="forged", payload=b"")
+    answers = await storage.settle([complete(d), complete(forged), complete(a), complete(a), complete(c)])
+    assert [answer.lost for answer in answers] == [False, True, False, False, False]
+    counts = await storage.counts("q")
+    assert (counts[State.RUNNING], counts[State.COMPLETED]) == (1, 3)
+    assert ids(await find_all(storage, "q", State.COMPLETED)) == ["d", "a", "c"]
+    assert await settle1(storage, complete(b)) == Settled(State.COMPLETED)
+    assert ids(await find_all(storage, "q", State.COMPLETED)) == ["d", "a", "c", "b"]
+
+
 @every_end
 async def test_a_stale_worker_cannot_touch_the_new_run(storage: Storage, clock: Clock, ending: Ending) -> None:
     """The worker that lost a job cannot end the run of the next one (QZ-D3, QF-D2, PJ-D8, WQ-D8)."""

@@ -52,6 +52,21 @@ MUTANTS = [
         (f"{SETTLE}::test_a_stale_worker_cannot_touch_the_new_run",),
     ),
     Mutant(
+        "sqlite: no token check when completing in one step", "sqlite/statements.sql",
+        "AND place = 3 AND token = column2 AND grp", "AND place = 3 AND grp",
+        (f"{SETTLE}::test_a_stale_worker_cannot_touch_the_new_run",),
+    ),
+    Mutant(
+        "sqlite: a job that has run before is claimed as a new one", "sqlite/statements.sql",
+        "    attempts = 0 AND retries = 0 AND stalls = 0", "    stalls = 0",
+        ("test_claim.py::test_attempts_count_claims",),
+    ),
+    Mutant(
+        "sqlite: completions that were not all simple are not undone", "sqlite/settle.py",
+        "        if done:\n            tx.do(\"settle_undo\", queue.k, expires, queue.finished)\n", "",
+        (f"{SETTLE}::test_completions_beside_a_lost_one_are_counted_once_and_in_order",),
+    ),
+    Mutant(
         "sqlite: the successor is not released", "sqlite/ends.py",
         "    if successor:\n        successor.twin, successor.flags = 0, None\n",
         "    if successor and ttl:\n        successor.twin, successor.flags = 0, None\n",
@@ -59,7 +74,7 @@ MUTANTS = [
     ),
     Mutant(
         "sqlite: the sequence is no part of the order", "sqlite/statements.sql",
-        "place = 1 ORDER BY rank, time, seq LIMIT", "place = 1 ORDER BY rank, time, id LIMIT",
+        "place = 1 ORDER BY rank, time, seq LIMIT ?2", "place = 1 ORDER BY rank, time, id LIMIT ?2",
         (f"{ORDER}::test_first_in_first_out",),
     ),
     Mutant(

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from penstock.job import NewJob
-from penstock.storage.base import Claimed, Complete, Request, Settlement
+from penstock.storage.base import Claimed, Complete, Request, Retried, Settlement
 from penstock.storage.sqlite import claim, hints, put, settle
 from penstock.storage.sqlite.core import Engine
+from penstock.storage.sqlite.records import Job
+from penstock.storage.sqlite.records import state_of as state_of_job
 from penstock.storage.sqlite.tx import Tx
 
 Verb = Callable[[Tx], Any]
@@ -106,3 +108,65 @@ def test_a_group_is_seen_in_the_transaction_that_put_it(rig: Rig) -> None:
     """A claim after a put of the first grouped job, in one transaction, gives it."""
     claimed: Claimed = rig.run(accept("a"), accept("b", group="g"), take())[2]
     assert {each.id for each in claimed.claims} == {"a", "b"}
+
+
+def state_of(rig: Rig, *ids: str) -> list[tuple[str, int]]:
+    """Of each job its state, and how many ends of its queue there were before its own."""
+    found = rig.run(lambda tx: tx.among("get_many", (1,), ids))[0]
+    jobs = {row[2]: Job(*row) for row in found}
+    return [(state_of_job(jobs[id], 0).value, jobs[id].number or 0) for id in ids]
+
+
+def test_completions_that_are_not_all_simple_are_undone_and_done_one_by_one(rig: Rig) -> None:
+    """Where one of many completions is lost, had failed before, or came twice, all are numbered as by themselves."""
+    rig.run(accept("a", "b", "c", "d"), take())
+    rig.run(lambda tx: settle.settle(tx, [Settlement("q", "b", "t", Retried(error=b"e", delay=0, count="retries"))]))
+    rig.run(take())
+    [answers] = rig.run(complete("a", "b", "lost", "c", "c", "d"))
+    assert [answer.lost for answer in answers] == [False, False, True, False, False, False]
+    assert state_of(rig, "a", "b", "c", "d") == [("completed", 1), ("completed", 2), ("completed", 3), ("completed", 4)]
+
+
+def test_completions_with_a_stale_token_leave_their_neighbours_alone(rig: Rig) -> None:
+    """A stale token among good ones ends nothing; the others are ended once."""
+    rig.run(accept("a", "b"), take())
+    stale = Settlement("q", "b", "stale", Complete(b"r", 1000))
+    [answers] = rig.run(lambda tx: settle.settle(tx, [Settlement("q", "a", "t", Complete(b"r", 1000)), stale]))
+    assert [answer.lost for answer in answers] == [False, True]
+    assert state_of(rig, "a", "b") == [("completed", 1), ("running", 0)]
+
+
+def test_completions_of_several_queues_are_answered_in_the_order_asked(rig: Rig) -> None:
+    """Settlements of two queues in turn are answered each in its place."""
+    for name in ("q", "p"):
+        jobs = [NewJob(queue=name, id=id, payload=b"p") for id in ("a", "b")]
+        rig.run(lambda tx, jobs=jobs: put.put(tx, jobs))
+        rig.run(lambda tx, name=name: claim.claim(tx, [Request(name, 2)], "w", 10_000, "t"))
+    tokens = [("q", "a", "t"), ("p", "a", "t"), ("q", "b", "no"), ("p", "b", "t")]
+    ends = [Settlement(queue, id, token, Complete(b"r", 1000)) for queue, id, token in tokens]
+    [answers] = rig.run(lambda tx: settle.settle(tx, ends))
+    assert [answer.lost for answer in answers] == [False, False, True, False]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 6, 99, 100, 101, 250])
+def test_any_number_of_jobs_goes_through(rig: Rig, count: int) -> None:
+    """Puts, claims and settlements of any size come out whole and in order."""
+    ids = [f"job-{at}" for at in range(count)]
+    rig.run(accept(*ids))
+    claimed: Claimed = rig.run(take(count))[0]
+    assert [each.id for each in claimed.claims] == ids
+    assert [each.batch for each in claimed.claims] == list(range(count))
+    [answers] = rig.run(complete(*ids))
+    assert not any(answer.lost for answer in answers)
+    assert state_of(rig, *ids) == [("completed", at + 1) for at in range(count)]
+
+
+def test_rows_that_do_not_follow_each_other_are_claimed(rig: Rig) -> None:
+    """A claim takes the first by priority, wherever their rows are."""
+    for at in range(10):
+        rig.run(accept(f"low-{at}"), accept(f"high-{at}", priority=5))
+    claimed: Claimed = rig.run(take(8))[0]
+    assert [each.id for each in claimed.claims] == [f"high-{at}" for at in range(8)]
+    assert {each.priority for each in claimed.claims} == {5}
+    claimed = rig.run(take(8))[0]
+    assert [each.id for each in claimed.claims] == ["high-8", "high-9", *(f"low-{at}" for at in range(6))]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count, repeat
+from operator import lt, neg
 from typing import Any
 
 from penstock.errors import ErrorKind, JobError
@@ -26,6 +28,7 @@ N, ID, PAYLOAD, GROUP, HEADERS, LIMITS, NUMBERS, SOLO, FORMAT = 3, 4, 5, 6, 7, 8
 AHEAD, STEPS = 1_000, 10
 
 _INT = {int}
+_BYTES = {bytes}
 
 Corrupt = list[tuple[str, str]]
 
@@ -40,13 +43,19 @@ def claim(tx: Tx, requests: Sequence[Request], worker: str, lease: int, token: s
         if queue is None or queue.paused is not None:
             continue
         more = unpark(tx, queue, wake=False) | promote(tx, queue, wake=False)
-        batches, left = _batches(tx, queue, request.limit, request.batch, corrupt)
-        _start(tx, queue, batches, worker, tx.now + lease, token)
-        for number, batch in enumerate(batches):
-            claims += [_claim_of(queue.name, row, token, number) for row in batch]
+        taken = _plain(tx, queue, request, worker, tx.now + lease, token)
+        if taken is None:
+            batches, left = _batches(tx, queue, request.limit, request.batch, corrupt)
+            _start(tx, queue, batches, worker, tx.now + lease, token)
+            full = len(batches) == request.limit
+            for number, batch in enumerate(batches):
+                claims += [_claim_of(queue.name, row, token, number) for row in batch]
+        else:
+            full, left = len(taken) >= request.limit, len(taken) > request.limit
+            claims += taken[: request.limit]
         if left or more:
             tx.work(queue)
-        elif len(batches) < request.limit:
+        elif not full:
             alarm = _take_alarm(tx, queue)
             look_at = alarm if look_at is None or (alarm is not None and alarm < look_at) else look_at
     return Claimed(claims, look_at, corrupt)
@@ -56,6 +65,49 @@ def first(tx: Tx, queue: Queue) -> str | None:
     """The id of the job that a claim would give next."""
     batches, _ = _batches(tx, queue, 1, 1, [])
     return batches[0][0][ID] if batches else None
+
+
+def _plain(tx: Tx, queue: Queue, request: Request, worker: str, until: int, token: str) -> list[Claim] | None:
+    """Take jobs of a queue without groups, if they are as they were put; column by column, not row by row.
+
+    If there is one more than asked for, it comes last, and is left where it is. None: another way is needed.
+    """
+    if request.batch != 1 or queue.has_lanes or tx.damaged:
+        return None
+    limit = request.limit
+    rows = tx.all("claim_plain", queue.k, limit + 1, tx.format)
+    if not rows:
+        return []
+    numbers, ids, payloads, ranks, headers, limits, created, due, plain = zip(*rows, strict=True)
+    if (
+        {*map(type, payloads), *map(type, headers), *map(type, limits)} != _BYTES
+        or {*map(type, created), *map(type, due)} != _INT
+        or not all(plain)
+    ):
+        return None
+    _mark(tx, queue, numbers[:limit], worker, until, token)
+    queue.count(READY, -len(rows[:limit]))
+    if tx.listening:
+        for id in ids[:limit]:
+            tx.note("started", queue, id, 1, worker)
+    priorities = map(neg, ranks)
+    return list(
+        map(
+            Claim, repeat(queue.name), ids, repeat(token), payloads, count(), repeat(None), priorities, headers, limits,
+            created, due,
+        )
+    )  # fmt: skip
+
+
+def _mark(tx: Tx, queue: Queue, numbers: Sequence[int], worker: str, until: int, token: str) -> None:
+    """Mark rows as running."""
+    size = len(numbers)
+    # Those that were put together and are of one priority follow each other.
+    if size > 1 and numbers[-1] - numbers[0] == size - 1 and all(map(lt, numbers, numbers[1:])):
+        tx.do("claim_range", token, worker, until, numbers[0], numbers[-1])
+    else:
+        tx.among("claim_start", (token, worker, until), numbers)
+    queue.count(RUNNING, size)
 
 
 def _batches(tx: Tx, queue: Queue, limit: int, size: int, corrupt: Corrupt) -> tuple[list[list[Row]], bool]:
@@ -126,12 +178,11 @@ def _head(tx: Tx, queue: Queue, group: str, size: int, corrupt: Corrupt) -> list
 def _start(tx: Tx, queue: Queue, batches: list[list[Row]], worker: str, until: int, token: str) -> None:
     """Mark the jobs taken as running, and their groups as held."""
     rows = [row for batch in batches for row in batch]
-    tx.among("claim_start", (token, worker, until), [row[N] for row in rows])
+    _mark(tx, queue, [row[N] for row in rows], worker, until, token)
     held = [(len(batch), queue.k, batch[0][GROUP]) for batch in batches if batch[0][GROUP] is not None]
     grouped = sum(size for size, _, _ in held)
     queue.count(READY, grouped - len(rows))
     queue.count(LANE, -grouped)
-    queue.count(RUNNING, len(rows))
     if held:
         tx.many("claim_lanes", held)
     if tx.listening:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["JOB_COLUMNS", "SCHEMA", "SQL", "with_list", "with_rows"]
+__all__ = ["JOB_COLUMNS", "SCHEMA", "SQL", "with_list", "with_numbered", "with_rows"]
 
 #: The columns of a whole record, in the order of `records.Job`.
 JOB_COLUMNS = (
@@ -39,6 +39,13 @@ SCHEMA = _read("schema.sql")
 def with_list(name: str, count: int) -> str:
     """A statement whose `{list}` takes `count` values."""
     return SQL[name].replace("{list}", ",".join("?" * count))
+
+
+@cache
+def with_numbered(name: str, width: int, count: int) -> str:
+    """A statement whose `{numbered}` takes `count` rows of `width` values, each before its own number."""
+    row = "(" + "?," * width
+    return SQL[name].replace("{numbered}", ",".join(f"{row}{at})" for at in range(count)))
 
 
 @cache

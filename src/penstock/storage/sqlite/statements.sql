@@ -1,12 +1,14 @@
 -- Every statement, named and grouped by the verb that uses it. `{job}` stands for the columns of a
--- whole record, `{list}` for as many question marks as there are values, `{rows}` for as many rows of them.
+-- whole record, `{list}` for as many question marks as there are values, `{rows}` for as many rows of them,
+-- `{numbered}` for rows that end in their number, from 0 on.
 
 -- queues ------------------------------------------------------------------------------------------
 
 -- name: queue_get
--- A queue by its name: how many jobs wait out their time, are in lanes or blocked, and whether anybody is idle,
--- waits for the end of one of its jobs, or reads the feed.
-SELECT k, seq, time, finished, paused, parked, alarm, n_later + n_retrying, n_lane, n_blocked,
+-- A queue by its name: how many jobs wait out their time or are blocked, and whether any group is known, anybody
+-- is idle, waits for the end of one of its jobs, or reads the feed.
+SELECT k, seq, time, finished, paused, parked, alarm, n_later + n_retrying, n_blocked,
+    EXISTS (SELECT 1 FROM lanes WHERE queue = k),
     EXISTS (SELECT 1 FROM idle WHERE namespace = ?1 AND queue = ?2),
     EXISTS (SELECT 1 FROM waits WHERE namespace = ?1 AND queue = ?2),
     EXISTS (SELECT 1 FROM listeners WHERE namespace = ?1)
@@ -64,6 +66,12 @@ SELECT id FROM jobs WHERE queue = ? AND twin = 0 AND id IN ({list})
 INSERT INTO jobs (queue, id, twin, place, rank, time, seq, due, created, grp, flags, format, headers, limits, payload)
 VALUES {rows}
 
+-- name: put_plain
+-- New records of jobs that may run at once, with nothing but a payload and a priority of their own.
+INSERT INTO jobs (queue, id, place, rank, time, seq, due, created, format, headers, limits, payload)
+SELECT ?1, column1, 1, column3, ?2, ?5 + column4, ?3, ?3, ?4, x'', x'', column2
+FROM (VALUES {numbered}) WHERE column1 IS NOT NULL
+
 -- lanes -------------------------------------------------------------------------------------------
 
 -- name: lane_wake
@@ -113,6 +121,12 @@ SELECT rank, time, seq, n, id, payload, grp, headers, limits, created, due, atte
     format
 FROM jobs WHERE queue = ? AND place = 1 ORDER BY rank, time, seq LIMIT ?
 
+-- name: claim_plain
+-- The first jobs without a group; the last column says that they are as they were put, and of a known format.
+SELECT n, id, payload, rank, headers, limits, created, due,
+    attempts = 0 AND retries = 0 AND stalls = 0 AND timeouts = 0 AND solo = 0 AND format <= ?3
+FROM jobs WHERE queue = ?1 AND place = 1 ORDER BY rank, time, seq LIMIT ?2
+
 -- name: claim_turns
 -- The first groups in the rotation.
 SELECT turn_time, turn_seq, grp FROM lanes WHERE queue = ? AND turn_time IS NOT NULL AND parked IS NULL
@@ -128,6 +142,11 @@ FROM jobs WHERE queue = ? AND grp = ? AND place = 2 ORDER BY time, seq LIMIT ?
 -- due → running: the same token, worker and lease for all that one claim takes of a queue.
 UPDATE jobs SET place = 3, attempts = attempts + 1, token = ?, worker = ?, until = ?, cancel = NULL, progress = NULL
 WHERE n IN ({list})
+
+-- name: claim_range
+-- The same for rows that follow each other.
+UPDATE jobs SET place = 3, attempts = attempts + 1, token = ?, worker = ?, until = ?, cancel = NULL, progress = NULL
+WHERE n BETWEEN ? AND ?
 
 -- name: claim_lanes
 -- The groups of the jobs taken leave the rotation and are held.
@@ -153,6 +172,17 @@ SELECT id, twin, n, place, token, worker, grp, attempts FROM jobs WHERE queue = 
 -- running → completed.
 UPDATE jobs SET place = 5, expires = column1, number = column2, finished = column3, result = column4, error = NULL
 FROM (VALUES {rows}) WHERE n = column5
+
+-- name: settle_plain
+-- The same in one step, for runs of a queue without successors: neither of a group nor after an error.
+UPDATE jobs SET place = 5, expires = ?, finished = ?, number = ? + column4, result = column3
+FROM (VALUES {numbered})
+WHERE queue = ? AND id = column1 AND twin = 0 AND place = 3 AND token = column2 AND grp IS NULL AND error IS NULL
+
+-- name: settle_undo
+-- Not all of them were such: what was done is undone.
+UPDATE jobs SET place = 3, expires = NULL, finished = NULL, number = NULL, result = NULL
+WHERE queue = ? AND place = 5 AND expires = ? AND number > ?
 
 -- name: settle_drop
 -- running → completed and not kept.

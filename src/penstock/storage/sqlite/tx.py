@@ -10,12 +10,16 @@ import msgspec
 
 from penstock.storage.base import Note
 from penstock.storage.sqlite.records import BLOCKED, FORMAT, LANE, LATER, RETRYING, SLOTS, Job
-from penstock.storage.sqlite.sql import SQL, with_list, with_rows
+from penstock.storage.sqlite.sql import SQL, with_list, with_numbered, with_rows
 
 __all__ = ["Queue", "Tx", "Upgrade", "Wake"]
 
-#: Lists and rows are bound in pieces of these sizes, so that a handful of statements serves all.
+#: Rows are bound in pieces of these sizes, so that a handful of statements serves all.
 PIECES = (100, 30, 10, 3, 1)
+
+#: Where nothing may stand for nothing, the last piece is filled up to one of these.
+FILLED = (1, 5, 20, 50, 100)
+MOST = FILLED[-1]
 
 #: The feed keeps about this many lines.
 MAX_EVENTS = 10_000
@@ -51,10 +55,11 @@ class Queue(msgspec.Struct):
     paused: int | None
     parked: int | None
     alarm: int | None
-    #: How many jobs the file says wait out their time, are in lanes, are blocked.
+    #: How many jobs the file says wait out their time, and are blocked.
     later: int
-    laned: int
     blocked: int
+    #: Whether any group is held or in the rotation.
+    laned: int
     #: Whether somebody is idle who would take its jobs, and whether somebody waits for the end of one.
     idle: int
     awaited: int
@@ -78,8 +83,8 @@ class Queue(msgspec.Struct):
 
     @property
     def has_lanes(self) -> bool:
-        """Whether a lane has a job."""
-        return self.laned + self.tally[LANE] > 0
+        """Whether a lane may have a job."""
+        return self.laned > 0 or self.tally[LANE] > 0
 
     @property
     def has_blocked(self) -> bool:
@@ -133,9 +138,29 @@ class Tx:
     def among(self, name: str, fixed: tuple[object, ...], values: Sequence[object]) -> list[Any]:
         """Run a statement with a `{list}` for all values, a piece at a time."""
         found: list[Any] = []
-        for start, size in _pieces(len(values)):
-            found += self.execute(with_list(name, size), (*fixed, *values[start : start + size])).fetchall()
+        for start in range(0, len(values), MOST):
+            piece = values[start : start + MOST]
+            size = _filled(len(piece))
+            params = (*fixed, *piece, *(None,) * (size - len(piece)))
+            found += self.execute(with_list(name, size), params).fetchall()
         return found
+
+    def numbered(
+        self, name: str, fixed: tuple[object, ...], base: int, width: int, flat: list[object], *last: object
+    ) -> int:
+        """Run a statement with `{numbered}` rows, given as one list of values; answers how many it changed.
+
+        The parameters: what is fixed, the number of the first row, the rows, what is last. A row of
+        nothing but NULL must be nothing to the statement.
+        """
+        changed = 0
+        for start in range(0, len(flat), MOST * width):
+            piece = flat[start : start + MOST * width]
+            size = _filled(len(piece) // width)
+            piece += (None,) * (size * width - len(piece))
+            params = (*fixed, base + start // width, *piece, *last)
+            changed += self.execute(with_numbered(name, width, size), params).rowcount
+        return changed
 
     def rows(self, name: str, rows: Sequence[tuple[object, ...]]) -> int:
         """Run a statement with `{rows}` for all rows, a piece at a time; answers how many it changed.
@@ -298,6 +323,11 @@ class Tx:
 
     def _wake_found(self, found: list[tuple[str, str]]) -> None:
         self.wakes += [Wake(path, waiter) for waiter, path in found if path]
+
+
+def _filled(count: int) -> int:
+    """The size to which a piece is filled up."""
+    return next(size for size in FILLED if size >= count)
 
 
 def _pieces(count: int) -> list[tuple[int, int]]:
