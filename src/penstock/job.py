@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from base64 import urlsafe_b64encode
+import time
+from base64 import b64encode, urlsafe_b64encode
 from enum import StrEnum
 from typing import Literal
 
@@ -33,6 +34,14 @@ FAIL_SUFFIX = "/failures"
 LONGEST_WITH_SUFFIX = MAX_NAME_BYTES - len(FAIL_SUFFIX)
 #: Priorities lie between this and its negative.
 MAX_PRIORITY = 2**31 - 1
+
+#: From base 64 to the same letters as in URLs, but so that text is ordered as the bytes it stands for.
+_IN_ORDER = bytes.maketrans(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
+    b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz",
+)
+#: Set in the time of an id, which would begin with "-" without it.
+_FIRST_BIT = 1 << 47
 
 
 class State(StrEnum):
@@ -173,14 +182,25 @@ def fail_queue_of(queue: str) -> str:
 
 
 def new_id() -> str:
-    """A fresh job id: 20 characters, 120 random bits."""
-    return urlsafe_b64encode(os.urandom(15)).decode()
+    """A fresh job id: 20 characters, the time in milliseconds before 72 random bits."""
+    return b64encode(_stamp() + os.urandom(9)).translate(_IN_ORDER).decode()
 
 
 def new_ids(count: int) -> list[str]:
-    """Many fresh ids with one system call."""
-    text = urlsafe_b64encode(os.urandom(15 * count)).decode()
-    return [text[at : at + 20] for at in range(0, 20 * count, 20)]
+    """Many fresh ids with one system call.
+
+    They ascend, as those made later do: an index that holds them grows at its end, where a page takes
+    a hundred of them, and not in as many pages as there are ids.
+    """
+    stamp = b64encode(_stamp()).translate(_IN_ORDER).decode()
+    text = b64encode(os.urandom(9 * count)).translate(_IN_ORDER).decode()
+    ids = [stamp + text[at : at + 12] for at in range(0, 12 * count, 12)]
+    ids.sort()
+    return ids
+
+
+def _stamp() -> bytes:
+    return (_FIRST_BIT | int(time.time() * 1000)).to_bytes(6, "big")
 
 
 def new_token() -> str:
