@@ -54,6 +54,7 @@ from penstock.storage.redis.records import (
     spell_jobs,
     spell_note,
     spell_settlements,
+    text,
 )
 from penstock.storage.redis.restoring import Restoring
 from penstock.storage.redis.scripts import script
@@ -137,7 +138,19 @@ class RedisStorage(Inspection, Restoring):
     # transitions -----------------------------------------------------------------------------------
 
     async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
-        return await self._puts.put(jobs)
+        awaited = [(job.queue, job.id) for job in jobs if job.waiter is not None]
+        if not awaited:
+            return await self._puts.put(jobs)
+        if (channel := await self._feeds.expect(awaited)) is not None:
+            jobs = [job if job.waiter is None else replace(job, waiter=channel) for job in jobs]
+        try:
+            answers = await self._puts.put(jobs)
+        except BaseException:
+            self._feeds.forget(awaited)
+            raise
+        ended = [(j.queue, j.id) for j, a in zip(jobs, answers, strict=True) if a.status is PutStatus.COMPLETED]
+        self._feeds.forget(ended)
+        return answers
 
     async def _put_now(self, queue: str, jobs: Sequence[NewJob], *, fresh: bool) -> list[Put]:
         """Store the jobs of one queue; a call with made-up ids is numbered, so that it can be sent again."""
@@ -184,8 +197,8 @@ class RedisStorage(Inspection, Restoring):
             _, look, ids, records, numbers, bad, missing = answers[i]
             if look:
                 look_at = int(look) if look_at is None else min(look_at, int(look))
-            corrupt += [(request.queue, id.decode()) for id in bad]
-            skipped += [(request.queue, id.decode()) for id in missing]
+            corrupt += [(request.queue, text(id)) for id in bad]
+            skipped += [(request.queue, text(id)) for id in missing]
             bad = read_claims(request.queue, token, ids, records, numbers, claims)
             if bad:
                 await self.settle([Settlement(request.queue, id, token, _CORRUPT) for id in bad])
@@ -235,7 +248,7 @@ class RedisStorage(Inspection, Restoring):
         reaped: list[Reaped] = []
         for name, flat in zip(names, await self._connection.run_many(calls, repeat=True), strict=True):
             for at in range(0, len(flat), 4):
-                id, state, worker, attempt = (part.decode() for part in flat[at : at + 4])
+                id, state, worker, attempt = (text(part) for part in flat[at : at + 4])
                 reaped.append(Reaped(name, id, State(state), worker, int(attempt)))
         return reaped
 
@@ -308,7 +321,7 @@ class RedisStorage(Inspection, Restoring):
         now, *rest = rows
         read: list[tuple[Snapshot, Cursor]] = []
         for place, id, *parts in rest:
-            snapshot = read_snapshot(queue, id.decode(), int(now), *parts, format=self.format)
+            snapshot = read_snapshot(queue, text(id), int(now), *parts, format=self.format)
             if snapshot:
                 read.append((snapshot, Cursor(state, place)))
         return read
@@ -317,7 +330,7 @@ class RedisStorage(Inspection, Restoring):
         while True:
             again, id = await self._run("peek", queue)
             if not again:
-                return (await self.get(queue, [id.decode()]))[0] if id else None
+                return (await self.get(queue, [text(id)]))[0] if id else None
 
     async def why(self, queue: str, id: str) -> Standing | None:
         while (answer := await self._run("why", queue, id, MAX_AHEAD))[0]:
@@ -339,9 +352,9 @@ class RedisStorage(Inspection, Restoring):
         found: list[str] = []
         for family in await self._families.all():
             for name in await self._connection.command("SMEMBERS", self._keys.names(family)):
-                numbers = await self._run("counts", name.decode())
+                numbers = await self._run("counts", text(name))
                 if any(numbers[:8]) or numbers[8] is not None:
-                    found.append(name.decode())
+                    found.append(text(name))
         return sorted(found)
 
     async def beat(self, worker: str, ttl: int, info: bytes = b"") -> None:
@@ -349,7 +362,8 @@ class RedisStorage(Inspection, Restoring):
 
     async def workers(self) -> list[WorkerRecord]:
         flat = await self._on_workers("workers")
-        return sorted((read_worker(flat[i], flat[i + 1]) for i in range(0, len(flat), 2)), key=lambda w: w.id)
+        found = (read_worker(flat[i], flat[i + 1]) for i in range(0, len(flat), 2))
+        return sorted((worker for worker in found if worker is not None), key=lambda w: w.id)
 
     async def _on_workers(self, name: Literal["announce", "beat", "workers"], *args: Any) -> Any:
         keys = [self._keys.ears("workers"), self._keys.names("workers"), self._keys.workers]

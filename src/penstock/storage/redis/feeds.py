@@ -27,6 +27,8 @@ __all__ = ["Feeds"]
 _EARS_EVERY = 2.0
 #: A waiter asks again this often even if nobody tells it anything.
 _RECHECK = 5.0
+#: How long a put waits for the listener of its caller; how many ends are listened for before anybody waits.
+_READY, _MOST_EXPECTED = 1.0, 10_000
 
 
 class Feeds:
@@ -40,6 +42,8 @@ class Feeds:
         self._asks = Merged(lambda queue, ids: ask(queue, ids, self._channel), MAX_BATCH)
         self._channel = keys.done(new_token())
         self._waiters: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
+        #: Jobs that are put together with the request to be told, by whoever is about to wait for them.
+        self._expected: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._listener: asyncio.Task[None] | None = None
         self._listening = asyncio.Event()
         self._ears: dict[str, _Ear] = {}
@@ -81,14 +85,49 @@ class Feeds:
 
     # ends ------------------------------------------------------------------------------------------
 
+    async def expect(self, jobs: Sequence[tuple[str, str]]) -> str | None:
+        """Listen for the ends of jobs that are to be put; gives the channel to tell, None if nobody can listen now."""
+        try:
+            async with asyncio.timeout(_READY):
+                await self._listen()
+        except TimeoutError:
+            return None
+        loop = asyncio.get_running_loop()
+        for job in jobs:
+            if job in self._expected:
+                continue  # whoever comes second asks
+            future = self._expected[job] = loop.create_future()
+            self._waiters.setdefault(job, set()).add(future)
+        while len(self._expected) > _MOST_EXPECTED:  # nobody came to wait for them
+            self.forget([next(iter(self._expected))])
+        return self._channel
+
+    def forget(self, jobs: Sequence[tuple[str, str]]) -> None:
+        """Nobody will wait for these."""
+        for job in jobs:
+            if (future := self._expected.pop(job, None)) is not None:
+                self._drop(job, future)
+
+    def _drop(self, job: tuple[str, str], future: asyncio.Future[None]) -> None:
+        waiting = self._waiters.get(job, set())
+        waiting.discard(future)
+        if not waiting:
+            self._waiters.pop(job, None)
+
     async def wait_done(self, queue: str, id: str, timeout: float) -> bool:
         """Listen first, then ask to be told; ask again now and then, in case the telling was lost."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        future: asyncio.Future[None] = loop.create_future()
-        self._waiters.setdefault((queue, id), set()).add(future)
+        future = self._expected.pop((queue, id), None)
+        asked = future is not None  # when the job was put
+        if future is None:
+            future = loop.create_future()
+            self._waiters.setdefault((queue, id), set()).add(future)
         try:
-            while True:
+            done = set[asyncio.Future[None]]()
+            if asked:
+                done, _ = await asyncio.wait([future], timeout=min(_RECHECK, timeout))
+            while not done:
                 left = deadline - loop.time()
                 if left <= 0:
                     return False
@@ -100,13 +139,9 @@ class Feeds:
                 if await self._asks.about(queue, id):
                     return True
                 done, _ = await asyncio.wait([future], timeout=min(_RECHECK, max(0.0, deadline - loop.time())))
-                if done:
-                    return True
+            return True
         finally:
-            waiting = self._waiters.get((queue, id), set())
-            waiting.discard(future)
-            if not waiting:
-                self._waiters.pop((queue, id), None)
+            self._drop((queue, id), future)
 
     async def _listen(self) -> None:
         if self._listener is None or self._listener.done():
@@ -185,8 +220,8 @@ class Feeds:
                     while True:
                         message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=None)
                         if message is not None:
-                            note = read_note(message["data"])
-                            if queue is None or note.queue == queue:
+                            note = _heard(message["data"])
+                            if note is not None and queue in (None, note.queue):
                                 yield note
             except (RedisError, OSError, StorageError):
                 await asyncio.sleep(random.uniform(0.05, 0.3))
@@ -267,3 +302,10 @@ async def _repeating(action: Callable[[], Awaitable[None]], every: float) -> Asy
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+
+
+def _heard(data: bytes) -> Note | None:
+    try:
+        return read_note(data)
+    except ValueError:  # not of our making
+        return None
