@@ -97,7 +97,7 @@ def _drains(got: Results) -> Iterator[Verdict]:
     for kind in ("ids", "groups", "priorities"):
         yield from _ratio(f"drain with {kind}", got.ours(f"drain/{kind}"), plain, least=0.5)
     two = got.ours("drain/processes-2")
-    busy = f", server {two['server_busy']:.0%} busy" if two and "server_busy" in two else ""
+    busy = f" (cores in use: server {two['server_busy']}, workers {two['worker_busy']})" if two else ""
     yield from _ratio(f"drain, two worker processes{busy}", two, plain, least=1.4)
 
 

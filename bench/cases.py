@@ -53,9 +53,10 @@ def repeat(cases: Sequence[Case], storage: Storage, book: Book, repetitions: int
             try:
                 with rig_of(case.system, storage, case.home) as rig:
                     about, readings = rig.about, case.once(rig)
-            except Failed as fault:
+            except Exception as fault:  # the others go on, and the end of the run tells
                 out.add(key)
-                faults.append(f"{case.workload} on {storage.kind}: {fault}")
+                told = fault if isinstance(fault, Failed) else f"{case.system.name} raised {fault!r}"
+                faults.append(f"{case.workload} on {storage.kind}: {told}")
                 print(faults[-1], file=sys.stderr, flush=True)
                 continue
             for reading in readings:
