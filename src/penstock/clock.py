@@ -29,8 +29,8 @@ class SystemClock:
 
 
 def as_datetime(ms: int) -> datetime:
-    """Milliseconds since 1970 as an aware UTC datetime."""
-    return datetime.fromtimestamp(ms / 1000, UTC)
+    """Milliseconds since 1970 as an aware UTC datetime; one that no calendar has is the nearest that one has."""
+    return datetime.fromtimestamp(min(max(ms, 0), MAX_MS) / 1000, UTC)
 
 
 def milliseconds(value: Moment, name: str) -> int:

@@ -32,6 +32,9 @@ __all__ = [
     "VersionMismatch",
 ]
 
+#: What reading bytes may raise that somebody else wrote: no such record, text that is none, nesting without end.
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
 #: A traceback longer than this loses its middle: the top and the bottom tell the story.
 MAX_TRACEBACK = 8_000
 
@@ -177,7 +180,7 @@ class JobError(msgspec.Struct, frozen=True, array_like=True):
         """Read an error back; one that cannot be read is still an error, and says so."""
         try:
             return _decode(data)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return cls("UnreadableError", f"{len(data)} bytes that are no error record", ErrorKind.PERMANENT)
 
 

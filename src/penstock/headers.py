@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from penstock.errors import UNREADABLE
+
 __all__ = ["decode_headers", "encode_headers"]
 
 
@@ -25,7 +27,7 @@ def decode_headers(data: bytes) -> dict[str, str]:
     """Headers from bytes; unreadable ones are none, because a job must not fail for its labels."""
     try:
         return _decode_headers(data) if data else {}
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return {}
 
 

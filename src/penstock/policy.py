@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import Any, Literal, Protocol, TypedDict
+from typing import Annotated, Any, Literal, Protocol, TypedDict
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from penstock.clock import Span, span_ms
-from penstock.errors import ErrorKind
+from penstock.clock import MAX_MS, Span, span_ms
+from penstock.errors import UNREADABLE, ErrorKind
 
 __all__ = [
     "FAILURE_DEFAULTS",
@@ -174,13 +174,20 @@ def handler_options(given: Mapping[str, Any], defaults: HandlerOptions | None = 
     return options
 
 
+#: What a stored limit may be: whoever can write to the storage may have written anything.
+_Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=MAX_MS)]
+_Timeout = Annotated[int, msgspec.Meta(ge=1, le=MAX_MS)]
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+_Attempts = Annotated[int, msgspec.Meta(ge=1)]
+
+
 class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
     """A job's own timeout, limits and result TTL (durations in ms); what is unset is the handler's to say."""
 
-    timeout: int | UnsetType | None = UNSET
-    max_attempts: int | UnsetType | None = UNSET
-    max_retries: int | UnsetType | None = UNSET
-    result_ttl: int | UnsetType = UNSET
+    timeout: _Timeout | UnsetType | None = UNSET
+    max_attempts: _Attempts | UnsetType | None = UNSET
+    max_retries: _Count | UnsetType | None = UNSET
+    result_ttl: _Milliseconds | UnsetType = UNSET
 
     @classmethod
     def of(
@@ -211,7 +218,7 @@ class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
         """Read limits back; unreadable ones are none, so that the handler's own hold."""
         try:
             return _decode_limits(data) if data else NO_LIMITS
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return NO_LIMITS
 
 

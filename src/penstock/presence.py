@@ -9,6 +9,7 @@ from heapq import nsmallest
 import msgspec
 
 from penstock.clock import as_datetime
+from penstock.errors import UNREADABLE
 
 __all__ = ["Presence", "RunInfo", "RunWords", "WorkerInfo", "oldest", "worker_info"]
 
@@ -53,7 +54,7 @@ class Presence(msgspec.Struct, frozen=True, kw_only=True):
         """Read a worker's words back; what cannot be read is silence."""
         try:
             return _decode(data) if data else SILENT
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return SILENT
 
     @property

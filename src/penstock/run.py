@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from penstock.clock import as_datetime
-from penstock.errors import InvalidPayload, JobError
+from penstock.errors import UNREADABLE, InvalidPayload, JobError
 from penstock.headers import decode_headers
 from penstock.job import Claim, NewJob
 from penstock.serde import Serde, decode
@@ -41,7 +41,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
         """Read progress back; what cannot be read is no progress."""
         try:
             return _decode_progress(data)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return None
 
 
@@ -193,7 +193,7 @@ class FailureSerde:
     def loads(self, data: bytes, type: Any, /) -> Failure:
         try:
             record = _decode_record(data)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise InvalidPayload(f"{len(data)} bytes are no failure: {error}") from error
         try:
             payload = decode(self._inner, record.claim.payload, self._type)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from penstock.errors import StorageError
 from penstock.job import family_of, new_token
 from penstock.merging import Merged
 from penstock.storage.base import MAX_BATCH, Note
-from penstock.storage.redis.clients import close
+from penstock.storage.redis.clients import CONNECT, close
 from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.families import EARS_MS
 from penstock.storage.redis.keys import Keys
@@ -27,6 +28,10 @@ __all__ = ["Feeds"]
 _EARS_EVERY = 2.0
 #: A waiter asks again this often even if nobody tells it anything.
 _RECHECK = 5.0
+#: A server that says nothing for so long on a subscription is asked whether it is still there.
+_QUIET = 7.5
+#: Who has not waited for requests to cancel for so long does not do so any more.
+_EAR_REST = 120.0
 #: How long a put waits for the listener of its caller; how many ends are listened for before anybody waits.
 _READY, _MOST_EXPECTED = 1.0, 10_000
 
@@ -154,12 +159,10 @@ class Feeds:
         """Pass on what the server says; after a broken connection everybody looks for themselves."""
         while True:
             try:
-                async with self._subscribed(self._channel) as pubsub:
+                async with self._subscribed(self._channel) as said:
                     self._listening.set()
                     while True:
-                        message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=None)
-                        if message is not None:
-                            self._tell(message["data"])
+                        self._tell(await said())
             except (RedisError, OSError, StorageError):
                 self._listening.clear()
                 self._wake_all()
@@ -178,19 +181,19 @@ class Feeds:
                     future.set_result(None)
 
     @contextlib.asynccontextmanager
-    async def _subscribed(self, channel: str) -> AsyncGenerator[Any]:
-        """A pub/sub connection that the server has confirmed."""
-        client = self._connection.subscriber()
+    async def _subscribed(self, channel: str) -> AsyncGenerator[Callable[[], Awaitable[bytes]]]:
+        """A subscription that the server has confirmed: a call that gives what is said next."""
+        client, silence = self._connection.subscriber(), self._connection.silence
         pubsub = client.pubsub()
         try:
             await cancellable(pubsub.subscribe(channel))
-            message: Any = None
-            while message is None or message["type"] != "subscribe":
-                message = await pubsub.get_message(timeout=5.0)
-            yield pubsub
+            if not await pubsub.get_message(timeout=min(CONNECT, silence)):
+                raise TimeoutError("a subscription was not confirmed")
+            yield lambda: _next_said(pubsub, silence)
         finally:
             with contextlib.suppress(RedisError, OSError):
                 await pubsub.aclose()
+            with contextlib.suppress(RedisError, OSError):
                 await close(client)
 
     # cancels ---------------------------------------------------------------------------------------
@@ -202,13 +205,14 @@ class Feeds:
             _ = self._connection.client  # an error when the storage is not open
             channel = self._keys.cancel(worker)
             ear = self._ears[worker] = _Ear(lambda: self._subscribed(channel))
-        try:
-            async with asyncio.timeout(timeout):
-                await ear.heard.wait()
-        except TimeoutError:
-            return False
-        ear.heard.clear()
-        return True
+            await self._close_unused_ears()
+        return await ear.wait(timeout)
+
+    async def _close_unused_ears(self) -> None:
+        for worker, ear in list(self._ears.items()):
+            if ear.unused > _EAR_REST:
+                del self._ears[worker]
+                await ear.close()
 
     # events ----------------------------------------------------------------------------------------
 
@@ -216,24 +220,22 @@ class Feeds:
         """Everything that happens from the first step of this iterator on."""
         while True:
             try:
-                async with self._listened() as pubsub:
+                async with self._listened() as said:
                     while True:
-                        message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=None)
-                        if message is not None:
-                            note = _heard(message["data"])
-                            if note is not None and queue in (None, note.queue):
-                                yield note
+                        note = _heard(await said())
+                        if note is not None and queue in (None, note.queue):
+                            yield note
             except (RedisError, OSError, StorageError):
                 await asyncio.sleep(random.uniform(0.05, 0.3))
 
     @contextlib.asynccontextmanager
-    async def _listened(self) -> AsyncGenerator[Any]:
+    async def _listened(self) -> AsyncGenerator[Callable[[], Awaitable[bytes]]]:
         """A subscription to the feed, and the mark that makes the scripts feed it."""
         try:
-            async with self._subscribed(self._keys.events) as pubsub:
+            async with self._subscribed(self._keys.events) as said:
                 await self._open_ears()
                 async with _repeating(self._open_ears, _EARS_EVERY):
-                    yield pubsub
+                    yield said
         finally:
             with contextlib.suppress(StorageError):
                 await self._shut_ears()
@@ -260,14 +262,37 @@ class Feeds:
 class _Ear:
     """Listens to one channel until closed; before the server says so there may have been something."""
 
-    def __init__(self, subscribed: Callable[[], contextlib.AbstractAsyncContextManager[Any]]) -> None:
+    def __init__(
+        self, subscribed: Callable[[], contextlib.AbstractAsyncContextManager[Callable[[], Awaitable[bytes]]]]
+    ) -> None:
         self._subscribed = subscribed
-        self.heard = asyncio.Event()
+        self._heard = asyncio.Event()
+        self._waiting = 0
+        self._waited = time.monotonic()
         self._task = asyncio.create_task(self._listen(), name="penstock-redis-cancels")
+
+    @property
+    def unused(self) -> float:
+        """For how long (seconds) nobody has waited."""
+        return 0.0 if self._waiting else time.monotonic() - self._waited
+
+    async def wait(self, timeout: float) -> bool:
+        """Whether something was said since the last wait, or is before the timeout."""
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(timeout):
+                await self._heard.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self._waiting -= 1
+            self._waited = time.monotonic()
+        self._heard.clear()
+        return True
 
     async def close(self) -> None:
         """Stop listening, and let who waits look."""
-        self.heard.set()
+        self._heard.set()
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
@@ -275,14 +300,27 @@ class _Ear:
     async def _listen(self) -> None:
         while True:
             try:
-                async with self._subscribed() as pubsub:
-                    self.heard.set()
+                async with self._subscribed() as said:
+                    self._heard.set()
                     while True:
-                        message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=None)
-                        if message is not None:
-                            self.heard.set()
+                        await said()
+                        self._heard.set()
             except (RedisError, OSError, StorageError):
                 await asyncio.sleep(random.uniform(0.05, 0.3))
+
+
+async def _next_said(pubsub: Any, silence: float) -> bytes:
+    """The next message. When none comes the server is asked for a word, which may be any; without one it is gone."""
+    asked = False
+    while True:
+        message = await pubsub.get_message(timeout=min(CONNECT if asked else _QUIET, silence))
+        if message is None:
+            if asked:
+                raise TimeoutError("a subscription has gone silent")
+            await cancellable(pubsub.ping())
+        elif message["type"] == "message":
+            return message["data"]
+        asked = message is None
 
 
 @contextlib.asynccontextmanager

@@ -41,6 +41,7 @@ __all__ = [
     "spell_note",
     "spell_settlement",
     "spell_settlements",
+    "text",
 ]
 
 FORMAT = 1
@@ -58,6 +59,11 @@ _MOVES = {False: 0, True: 1, "if_later": 2, "if_earlier": 3}
 CORRUPT = JobError("CorruptRecord", "the stored record cannot be read; its bytes are kept", ErrorKind.PERMANENT)
 
 _encode = msgspec.msgpack.Encoder().encode
+
+
+def text(data: bytes) -> str:
+    """A name as it is stored; whoever can write to the storage may have written anything."""
+    return data.decode("utf-8", "replace")
 
 
 def pack(value: object) -> bytes:
@@ -177,7 +183,10 @@ def read_claims(
     unpack, size, bad = _HEAD.unpack_from, _HEAD.size, list[str]()
     unpack_short, short_size = _SHORT_HEAD.unpack_from, _SHORT_HEAD.size
     for i, raw in enumerate(ids):
-        id, record = raw.decode(), records[i]
+        try:
+            id, record = raw.decode(), records[i]
+        except UnicodeDecodeError:  # nobody of ours wrote it: it is left to its lease, and never run
+            continue
         group, limits, headers = None, b"", b""
         try:
             if record[1] & _SHORT:
@@ -257,7 +266,7 @@ def read_snapshot(
 
     Of a record in a newer format than `format` it is what its head and its group say.
     """
-    ended = _read_end(end) if end else {}
+    ended = _or_corrupt(end) if end else {}
     if ended and ended["expires"] is not None and ended["expires"] <= now:
         return None
     counted = ended.pop("counted", 1 if run else 0)
@@ -273,7 +282,7 @@ def read_snapshot(
     if ended:
         known: dict[str, Any] = ended
     elif run:
-        known = {"state": State.RUNNING, "worker": worker.decode() if worker else None, **_read_run(run)}
+        known = {"state": State.RUNNING, "worker": text(worker) if worker else None, **_read_run(run)}
     else:
         known = {"state": State(waiting.decode()) if waiting else State.QUEUED}
     if not ended:
@@ -291,7 +300,7 @@ def read_standing(
 ) -> Standing | None:
     """Where a job stands, as `why.lua` tells it; None when it has been kept for long enough."""
     id, record, run, worker, end, state, lease, successor, ahead = job
-    found = read_snapshot(queue, id.decode(), now, record, run, worker, end, state, format)
+    found = read_snapshot(queue, text(id), now, record, run, worker, end, state, format)
     if found is None:
         return None
     return Standing(
@@ -302,10 +311,18 @@ def read_standing(
     )  # fmt: skip
 
 
+def _or_corrupt(end: bytes) -> dict[str, Any]:
+    """How a job ended; if that cannot be read, it has ended all the same."""
+    try:
+        return _read_end(end)
+    except (error, KeyError):
+        return {"state": State.FAILED, "expires": None, "counted": 0, "error": CORRUPT.encode()}
+
+
 def _read_end(end: bytes) -> dict[str, Any]:
     state, f1, f2, e1, e2, _, _, counted, tlen, wlen = _END.unpack_from(end)
     worker_at = _END.size + tlen
-    worker = end[worker_at : worker_at + wlen].decode() or None
+    worker = text(end[worker_at : worker_at + wlen]) or None
     value = end[worker_at + wlen :]
     expires = e1 << 32 | e2
     return {
@@ -322,10 +339,13 @@ def _read_end(end: bytes) -> dict[str, Any]:
 def _read_run(run: bytes) -> dict[str, Any]:
     if len(run) <= 16:
         return {}
-    cancel, _, _, _, glen = _RUN.unpack_from(run, 16)
-    at = 16 + _RUN.size + glen
-    progress = run[at + 1 :] if run[at] else None
-    return {"cancel": CANCEL_MODES[cancel] if cancel else None, "progress": progress}
+    try:
+        cancel, _, _, _, glen = _RUN.unpack_from(run, 16)
+        at = 16 + _RUN.size + glen
+        progress = run[at + 1 :] if run[at] else None
+        return {"cancel": CANCEL_MODES[cancel] if cancel else None, "progress": progress}
+    except (error, IndexError):
+        return {}
 
 
 def read_result(end: bytes) -> bytes:
@@ -334,7 +354,9 @@ def read_result(end: bytes) -> bytes:
 
 
 def read_note(data: bytes) -> Note:
-    """One line of the event feed."""
+    """One line of the event feed; a `ValueError` if it is none."""
+    if len(data) < _NOTE.size:
+        raise ValueError("too short for a line of the feed")
     high, low, attempt = _NOTE.unpack_from(data)
     at = _NOTE.size
     fields: list[bytes | None] = []
@@ -361,7 +383,9 @@ def _field(data: bytes | None) -> bytes:
     return b"\xff\xff\xff\xff" if data is None else len(data).to_bytes(4, "big") + data
 
 
-def read_worker(id: bytes, record: bytes) -> WorkerRecord:
-    """A worker's presence."""
+def read_worker(id: bytes, record: bytes) -> WorkerRecord | None:
+    """A worker's presence, if it can be read."""
+    if len(record) < _TIMES.size:
+        return None
     s1, s2, u1, u2 = _TIMES.unpack_from(record)
-    return WorkerRecord(id.decode(), s1 << 32 | s2, u1 << 32 | u2, record[_TIMES.size :])
+    return WorkerRecord(text(id), s1 << 32 | s2, u1 << 32 | u2, record[_TIMES.size :])

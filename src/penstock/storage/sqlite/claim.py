@@ -81,7 +81,7 @@ def _plain(tx: Tx, queue: Queue, request: Request, worker: str, until: int, toke
     numbers, ids, payloads, ranks, headers, limits, created, due, plain = zip(*rows, strict=True)
     if (
         {*map(type, payloads), *map(type, headers), *map(type, limits)} != _BYTES
-        or {*map(type, created), *map(type, due)} != _INT
+        or {*map(type, ranks), *map(type, created), *map(type, due)} != _INT
         or not all(plain)
     ):
         return None
@@ -117,7 +117,7 @@ def _batches(tx: Tx, queue: Queue, limit: int, size: int, corrupt: Corrupt) -> t
     second answer says whether anything was left behind.
     """
     jobs = _ready(tx, queue, limit * size + 1, corrupt)
-    turns = tx.all("claim_turns", queue.k, limit + 1) if queue.has_lanes else []
+    turns, heads = _turns(tx, queue, limit + 1, size)
     batches: list[list[Row]] = []
     open_batch = False
     at = turn = 0
@@ -135,12 +135,23 @@ def _batches(tx: Tx, queue: Queue, limit: int, size: int, corrupt: Corrupt) -> t
         else:
             if len(batches) == limit:
                 return batches, True
-            head = _head(tx, queue, turns[turn][2], size, corrupt)
+            head = [heads[turn]] if heads else _head(tx, queue, turns[turn][2], size, corrupt)
             turn += 1
             if head:
                 batches.append(head)
                 open_batch = False
     return batches, False
+
+
+def _turns(tx: Tx, queue: Queue, limit: int, size: int) -> tuple[list[Row], list[Row]]:
+    """The first groups in the rotation; and the heads of their lanes, if one of each is enough and all are whole."""
+    if not queue.has_lanes:
+        return [], []
+    if size > 1:
+        return tx.all("claim_turns", queue.k, limit), []
+    rows = tx.all("claim_heads", queue.k, limit)
+    heads = [row[3:] for row in rows]
+    return rows, [] if _unreadable(tx, queue, heads) else heads
 
 
 def _ready(tx: Tx, queue: Queue, limit: int, corrupt: Corrupt) -> list[Row]:
@@ -183,7 +194,9 @@ def _start(tx: Tx, queue: Queue, batches: list[list[Row]], worker: str, until: i
     grouped = sum(size for size, _, _ in held)
     queue.count(READY, grouped - len(rows))
     queue.count(LANE, -grouped)
-    if held:
+    if len(held) == grouped:
+        tx.among("claim_singles", (queue.k,), [group for _, _, group in held])
+    else:
         tx.many("claim_lanes", held)
     if tx.listening:
         for row in rows:
@@ -216,7 +229,7 @@ def _readable(tx: Tx, queue: Queue, row: Row) -> bool:
         type(row[PAYLOAD]) is bytes
         and type(row[HEADERS]) is bytes
         and type(row[LIMITS]) is bytes
-        and {*map(type, row[NUMBERS])} == _INT
+        and {*map(type, row[NUMBERS]), type(row[0])} == _INT
         and row[FORMAT] <= tx.format
     )
 

@@ -34,6 +34,9 @@ BUSY_LIMIT = 30.0
 #: The first and the longest pause (s) between two tries for the lock.
 BUSY_FIRST, BUSY_LONGEST = 0.000_05, 0.005
 
+#: The size of a new file's pages (bytes), and after how many of them the log is carried into the file.
+PAGE, CHECKPOINT = 2048, 4000
+
 #: The results (primary codes) that mean: somebody else has the lock.
 BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
@@ -128,12 +131,14 @@ class Engine:
             _create(self.path)
         db = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256)
         try:
+            # A commit of one job writes four or five pages, whatever little changed in them.
+            db.execute(f"PRAGMA page_size = {PAGE}")
             db.execute("PRAGMA journal_mode = WAL")
             db.execute(f"PRAGMA synchronous = {self.synchronous}")
             db.execute("PRAGMA cache_size = -32768")
             db.execute("PRAGMA mmap_size = 1073741824")
             db.execute("PRAGMA temp_store = MEMORY")
-            db.execute("PRAGMA wal_autocheckpoint = 2000")
+            db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT}")
             self._create_tables(db)
         except BaseException:
             db.close()
@@ -171,7 +176,7 @@ class Engine:
         with self._lock:
             try:
                 [answer], wakes = self._run(ops, write)
-            except sqlite3.Error as error:
+            except (sqlite3.Error, TypeError, LookupError) as error:
                 raise _translate(error, self.path) from error
         if wakes:
             self._wake(wakes)
@@ -331,7 +336,11 @@ _MEANINGS: dict[int, tuple[type[StorageError], str]] = {
 
 
 def _translate(error: Exception, path: str) -> Exception:
-    """An error of SQLite as one of ours; any other as it is."""
+    """An error of SQLite as one of ours, and what a verb stumbles over; any other as it is."""
+    if isinstance(error, TypeError | LookupError):  # a column that is not what only another hand can make of it
+        ours = StorageError(f"{path} holds a record that cannot be read ({error}); `penstock doctor` looks for damage")
+        ours.__cause__ = error
+        return ours
     if not isinstance(error, sqlite3.Error):
         return error
     kind, words = _MEANINGS.get(_code(error), (StorageError, "gave an error"))

@@ -36,7 +36,7 @@ local function cancel_one(id)
   if ended then
     local state, _, expires = parse_end(ended)
     if expires ~= 0 and expires <= now then return 'not_found', 0 end
-    return state, 0
+    return state or 'failed', 0
   end
   local held = call('HGET', q.runs, id)
   if held then return cancel_run(id, held) end
