@@ -40,7 +40,7 @@ def connect(
 
         if url.startswith("file:"):
             with contextlib.suppress(OSError):  # opening it will say what is wrong
-                Path(place.path).parent.mkdir(parents=True, exist_ok=True)
+                Path(place.path).parent.mkdir(0o700, parents=True, exist_ok=True)
         storage = SqliteStorage(place.path, clock=clock, synchronous=place.synchronous, namespace=namespace)
         storage.reached = durability and Reached(asked=durability, fsynced=True)
         return storage

@@ -9,6 +9,7 @@ import hashlib
 import os
 import secrets
 import socket
+import stat
 import tempfile
 from collections.abc import Callable, Iterable
 
@@ -73,10 +74,14 @@ def _bind(directory: str, address: str) -> socket.socket:
         os.makedirs(directory, 0o700, exist_ok=True)
         box = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            if os.stat(directory).st_uid != os.getuid():
+            about = os.lstat(directory)
+            if about.st_uid != os.getuid() or not stat.S_ISDIR(about.st_mode):
                 raise PermissionError(errno.EPERM, "the directory of the sockets belongs to somebody else", directory)
+            if stat.S_IMODE(about.st_mode) & 0o077:
+                os.chmod(directory, 0o700)
             box.setblocking(False)
             box.bind(address)
+            os.chmod(address, 0o600)  # nobody else gets this far; it looks better too
             return box
         except FileNotFoundError:
             box.close()
