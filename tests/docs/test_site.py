@@ -33,6 +33,28 @@ def test_what_a_script_writes_is_up_to_date(name: str, make: str) -> None:
     assert path.read_text("utf-8") == written(), f"run: python scripts/{name}.py"
 
 
+def test_the_figures_of_the_readme_are_those_that_were_recorded() -> None:
+    """README.md shows what the page of figures has, and nothing where there is none."""
+    figures = script("readme_figures")
+    assert figures.README.read_text("utf-8") == figures.written(), "run: python scripts/readme_figures.py"
+
+
+def test_figures_are_taken_from_their_page() -> None:
+    """The best figure of each system stands in its column; a system that was not measured at something has a dash."""
+    head = "| system | median | spread | unit | promise | a | b |\n|---|---|---|---|---|---|---|\n"
+    text = (
+        "# Figures\n\nTaken on a day.\n\n## Draining a full queue, one worker process\n\n![x](drain.png)\n\n" + head
+        + "| penstock 1.0 | 90,000 | 1 – 2 | jobs/s | at least once | 1 | 2 |\n"
+        "| huey 3 (at most once) | 3,500 | 1 – 2 | jobs/s | at most once | 1 | 2 |\n"
+        "| penstock 1.0 (default options) | 50,000 | 1 – 2 | jobs/s | at least once | 1 | 2 |\n\n"
+        "## Request and response through an idle worker, median\n\n" + head
+        + "| penstock 1.0 | 0.4 | 1 – 2 | ms | at least once | 1 | 2 |\n"
+    )  # fmt: skip
+    lines = script("readme_figures").block(text).splitlines()
+    assert "| penstock | at least once | 90,000 | 0.4 ms |" in lines
+    assert "| huey | at most once | 3,500 | – |" in lines
+
+
 PAGES = {
     "script": '<script src="https://cdn.example.org/a.js"></script>',
     "script without a scheme": '<script src="//cdn.example.org/a.js"></script>',
