@@ -7,10 +7,12 @@ STAMP   := $(VENV)/.installed
 WORKERS ?= 2
 SOAK_SECONDS ?= 600
 ARGS    ?=
+DOCS    := build/docs-venv
+SHELL   := bash
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv servers demo test lint format typecheck bench bench-peers docs soak chaos clean
+.PHONY: help venv servers demo test lint format typecheck bench bench-peers docs dist soak chaos clean
 
 help: ## list the targets
 	@echo "make <target> [ARGS=...]"
@@ -62,9 +64,29 @@ bench-peers: $(STAMP) servers ## compare with other queues, each installed into 
 	@echo "bench-peers: measuring ours and theirs in one run, JSON lines in build/bench/peers.jsonl"
 	@$(BIN)/python -m bench peers --out build/bench/peers.jsonl $(ARGS)
 
-docs: $(STAMP) ## check the links of the documentation
-	@echo "docs: checking every relative link"
+docs: $(STAMP) $(DOCS)/.installed ## build the documentation site into build/site, strictly, and check it
+	@echo "docs: checking links and what is written by scripts, building build/site"
 	@$(BIN)/python scripts/check_docs.py
+	@$(BIN)/python scripts/api_reference.py --check
+	@$(BIN)/python scripts/cli_reference.py --check
+	@$(BIN)/python scripts/state_diagram.py --check
+	@$(BIN)/python scripts/readme_figures.py --check
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict 2>&1 | grep -vE '^INFO' ; exit $${PIPESTATUS[0]}
+	@$(BIN)/python scripts/check_site.py build/site
+
+$(DOCS)/.installed: pyproject.toml
+	@echo "docs: installing what builds the site into $(DOCS)"
+	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	@$(DOCS)/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' > $(DOCS)/wanted
+	@$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(DOCS)/wanted
+	@touch $@
+
+dist: $(STAMP) ## build the sdist, and from it the wheel, into dist, and try the wheel in an empty environment
+	@echo "dist: building into dist"
+	@rm -rf dist build/dist-venv
+	@$(BIN)/python -m build --outdir dist > build/dist.log 2>&1 || { cat build/dist.log >&2; exit 1; }
+	@$(BIN)/python scripts/check_dist.py dist
+	@bash scripts/try_wheel.sh dist/penstock-*.whl
 
 soak: $(STAMP) servers ## compare the storages with the model for a long time
 	@echo "soak: random walks against the model for $(SOAK_SECONDS) seconds"
