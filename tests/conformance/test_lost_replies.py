@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -443,6 +444,90 @@ async def test_a_feed_goes_on_behind_a_cut(backend: RedisBackend, proxy: Proxy, 
         await asyncio.sleep(0.01)
     assert (await hearing).name == "enqueued"
     await feed.aclose()  # type: ignore[attr-defined]
+
+
+# silent subscriptions ----------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def listening(storage: Storage, kind: str) -> AsyncGenerator[Callable[[], bool]]:
+    """Wait for an end, a request to cancel or an event; gives whether it was heard of."""
+    feed = storage.events("q")
+
+    async def listen() -> None:
+        if kind == "done":
+            await stubborn(lambda: storage.wait_done("q", "a", 300), 300)
+        elif kind == "event":
+            await anext(feed)
+        else:
+            while await storage.wait_cancel("w", 0.3):  # the first ones may be cut short by the connecting
+                pass
+            while not await storage.wait_cancel("w", 300):
+                pass
+
+    task = asyncio.create_task(listen())
+    try:
+        yield task.done
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        await feed.aclose()  # type: ignore[attr-defined]
+
+
+def subscribers(backend: RedisBackend) -> dict[str, str]:
+    """Those who listen to a channel, the newest last, and what they sent last."""
+    return {each["id"]: each["cmd"] for each in clients_of(backend) if int(each["sub"])}
+
+
+@pytest.mark.only("redis")  # seconds of patience are spent once
+@pytest.mark.parametrize("kind", ["done", "cancel", "event"])
+@pytest.mark.parametrize("silence", ["later", "from the start"])
+async def test_a_silent_subscription_is_noticed(
+    backend: RedisBackend, proxy: Proxy, brisk: Storage, storage: Storage, kind: str, silence: str
+) -> None:
+    """A subscription that goes silent, or is never confirmed, is made anew on another connection."""
+    await put1(storage, "q", "a")
+    await claim1(storage)
+    if silence == "from the start":
+        proxy.lose_reply("SUBSCRIBE", then="silence")
+    async with listening(brisk, kind) as heard:
+        await subscribed(backend)
+        if silence == "later":
+            proxy.silence()
+        await eventually(lambda: len(subscribers(backend)) > 1, 60)
+        number = 0
+        while kind == "event" and not heard():  # those before the subscription are missed
+            number += 1
+            await put1(storage, "q", f"j{number}")
+            await asyncio.sleep(0.01)
+        if kind == "cancel":
+            await eventually(heard, 60)  # it looks when it is connected again: there may have been a request
+
+
+@pytest.mark.only("redis")
+async def test_nobody_listens_for_a_worker_that_is_gone(
+    backend: RedisBackend, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process in which workers come and go does not keep their subscriptions."""
+    monkeypatch.setattr("penstock.storage.redis.feeds._EAR_REST", 0)
+    waiting = asyncio.create_task(storage.wait_cancel("busy", 0.01))
+    for number in range(5):
+        await storage.wait_cancel(f"w{number}", 0.01)
+    await waiting
+    await storage.wait_cancel("last", 0.01)
+    await subscribed(backend)
+    await eventually(lambda: len(subscribers(backend)) == 1, 30)
+
+
+async def test_a_quiet_subscription_is_kept(backend: RedisBackend, brisk: Storage, storage: Storage) -> None:
+    """One on which nothing is said is asked whether it is there, now and then, and goes on when it is."""
+    async with listening(brisk, "event") as heard:
+        await subscribed(backend)
+        [mine] = subscribers(backend)
+        await eventually(lambda: subscribers(backend) == {mine: "ping"}, 30)
+        assert not heard()
+        await put1(storage, "q")
+        await eventually(heard, 30)
 
 
 # half-open connections ---------------------------------------------------------------------------

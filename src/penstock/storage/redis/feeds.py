@@ -200,12 +200,13 @@ class Feeds:
 
     async def wait_cancel(self, worker: str, timeout: float) -> bool:
         """Wait for a word on the worker's channel; what is said between two waits is heard by the second."""
+        if worker not in self._ears:
+            await self._close_unused_ears()
         ear = self._ears.get(worker)
         if ear is None:
             _ = self._connection.client  # an error when the storage is not open
             channel = self._keys.cancel(worker)
             ear = self._ears[worker] = _Ear(lambda: self._subscribed(channel))
-            await self._close_unused_ears()
         return await ear.wait(timeout)
 
     async def _close_unused_ears(self) -> None:
