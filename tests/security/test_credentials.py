@@ -1,0 +1,221 @@
+"""A password in a URL is never said: not in errors, logs, `repr`, output, tracebacks or the titles of processes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import re
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import Penstock, Worker, sync
+from tests.servers import NoServerError, Server, free_port, redis_program, refuse
+
+#: As it is, and as it stands in a URL.
+SECRET, QUOTED = "s3cr/et pass", "s3cr%2Fet%20pass"
+USER = "kim-the-user"
+
+JOBS = """
+import asyncio, os
+from penstock import Penstock
+
+app = Penstock(os.environ["THE_URL"])
+
+@app.handler("q", max_retries=0)
+def run(payload):
+    if payload == "fail":
+        raise ValueError("as asked")
+    return payload
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A server that wants a name and a password."""
+    try:
+        server = Server(redis_program()).start()
+    except NoServerError as error:
+        refuse(str(error))
+        return
+    with server.client() as client:
+        client.execute_command("ACL", "SETUSER", USER, "on", f">{SECRET}", "~*", "&*", "+@all")
+        client.execute_command("ACL", "SETUSER", "default", "off")
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def url(server: Server) -> str:
+    return f"redis://{USER}:{QUOTED}@{server.address}/0"
+
+
+def hides(text: str) -> None:
+    """No form of the secret, and no piece of it, is in the text."""
+    for piece in (SECRET, QUOTED, "s3cr", "et pass", "et%20pass"):
+        assert piece not in text, text
+
+
+def told(call: Callable[[], Any]) -> str:
+    """Everything that an exception says, with its causes and its traceback."""
+    try:
+        call()
+    except BaseException as error:
+        lines = traceback.format_exception(error)
+        # The source lines of this file are ours; what exceptions say is theirs.
+        return "".join([repr(error), str(error), *(line for line in lines if not line.startswith("  File"))])
+    raise AssertionError("it did not fail")
+
+
+def wrong_urls(server: Server) -> list[str]:
+    """URLs that fail in every way: refused, unknown, misspelled, with the password in odd places."""
+    dead = free_port()
+    login = f"{USER}:{QUOTED}"
+    return [
+        f"redis://{login}@127.0.0.1:{dead}/0",
+        f"redis://{USER}:{QUOTED}x@{server.address}/0",  # a wrong password
+        f"rediss://{login}@{server.address}/0",
+        f"redis+cluster://{login}@{server.address}",
+        f"redis+cluster://{login}@127.0.0.1:{dead}",
+        f"redis+sentinel://{login}@{server.address}/service",
+        f"redis+sentinel://{login}@127.0.0.1:{dead}/service?sentinel_password={QUOTED}",
+        f"redis+sentinel://{login}@127.0.0.1:{dead}",
+        f"redis://{login}@127.0.0.1:port/0",
+        f"redis://{login}@{server.address}/0?nonsense=1",
+        f"redis://{server.address}/0?username={USER}&password={QUOTED}x",
+        f"unix://{login}@/no/such/socket",
+        f"postgres://{login}@host/db",
+        f"redis//{login}@host",
+    ]
+
+
+async def test_errors_of_the_app(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever is wrong with a URL, the error, its causes and the log say it without the password."""
+    with caplog.at_level(logging.DEBUG):
+        for url in wrong_urls(server):
+            text = await _told(url)
+            hides(text)
+            hides(told(lambda url=url: sync.Penstock(url).queue("q").enqueue(1)))
+    hides(caplog.text)
+
+
+async def _told(url: str) -> str:
+    try:
+        app = Penstock(url)
+        hides(repr(app) + repr(app.storage) + repr(app.queue("q")) + repr(Worker(app)))
+        await app.open()
+    except Exception as error:
+        return repr(error) + "".join(line for line in traceback.format_exception(error))
+    await app.close()
+    raise AssertionError(f"{re.sub('//.*@', '//', url)} was opened")
+
+
+async def test_a_server_that_goes_away(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Errors in the middle of work say no more than those at its beginning."""
+    with caplog.at_level(logging.DEBUG):
+        app = Penstock(url)
+        async with app:
+            await app.queue("q").enqueue(1)
+            hides(repr(app.storage) + repr(app) + repr(vars(app.storage)))
+            await app.queue("q").delete()
+        for failing in (app.storage.find, app.storage.counts):
+            with pytest.raises(penstock.StorageError) as refused:
+                await failing("q")
+            hides(str(refused.value) + "".join(traceback.format_exception(refused.value)))
+        with pytest.raises(Exception, match=r".") as unpicklable:
+            pickle.dumps(app)
+        hides(str(unpicklable.value))
+    hides(caplog.text)
+
+
+class Shell:
+    """Runs the command line, and keeps all that it says."""
+
+    def __init__(self, directory: Path, url: str) -> None:
+        (directory / "secretjobs.py").write_text(JOBS)
+        self.directory = directory
+        source = str(Path(penstock.__file__).parents[1])
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
+        self.environment = {**kept, "PYTHONPATH": f"{source}:{directory}", "THE_URL": url, "PENSTOCK_URL": url}
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "penstock", *words],
+            cwd=self.directory, env=self.environment, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    def say(self, *words: str) -> str:
+        process = self.start(*words)
+        try:
+            said, _ = process.communicate(timeout=90)
+        finally:
+            process.kill()
+        return said
+
+
+COMMANDS = [
+    ["queue", "ls"],
+    ["queue", "show", "q"],
+    ["job", "ls", "q"],
+    ["job", "show", "q", "none"],
+    ["job", "why", "q", "none"],
+    ["worker", "ls"],
+    ["doctor"],
+    ["export", "q"],
+    ["enqueue", "q", "1"],
+    ["worker", "secretjobs:app", "--drain", "--processes", "0", "-v"],
+]
+
+
+@pytest.mark.parametrize("debug", [[], ["--debug"]], ids=["plain", "debug"])
+def test_the_command_line(tmp_path: Path, url: str, server: Server, debug: list[str]) -> None:
+    """No command tells it, whether it works, fails or shows its traceback."""
+    dead = f"redis://{USER}:{QUOTED}@127.0.0.1:{free_port()}/0"
+    for used in (url, dead, f"redis://{USER}:{QUOTED}wrong@{server.address}/0"):
+        shell = Shell(tmp_path, used)
+        for command in COMMANDS if used == url and debug else COMMANDS[::3]:
+            hides(shell.say(*command, *debug))
+    hides(Shell(tmp_path, url).say("queue", "ls", "--url", dead, *debug))
+
+
+def test_workers_and_their_processes(tmp_path: Path, url: str) -> None:
+    """A worker with child processes neither logs it nor has it among the words that `ps` shows to everybody."""
+    shell = Shell(tmp_path, url)
+    shell.say("enqueue", "q", '"work"')
+    shell.say("enqueue", "q", '"fail"')
+    worker = shell.start("worker", "secretjobs:app", "--processes", "2", "-v")
+    try:
+        end = time.monotonic() + 60
+        while len(family(worker.pid)) < 4 and time.monotonic() < end:  # it, its fork server and two children
+            time.sleep(0.05)
+        pids = family(worker.pid)
+        assert len(pids) >= 4
+        for pid in pids:
+            with contextlib.suppress(OSError):  # one that has just ended
+                words = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/comm").read_bytes()
+                hides(words.decode(errors="replace"))
+    finally:
+        worker.terminate()
+        said, _ = worker.communicate(timeout=60)
+    assert "worker" in said
+    hides(said)
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that it has started."""
+    found = [pid]
+    for each in found:
+        for task in Path(f"/proc/{each}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                found += [int(child) for child in task.read_text().split()]
+    return found
