@@ -38,14 +38,18 @@ Retain = Literal["ttl", "none", "forever"]
 DAY = 86_400.0
 
 
+#: What a stored number can hold.
+MAX_COUNT = 2**63 - 1
+
+
 def _check_whole(value: object, name: str, *, least: int, optional: bool = False) -> None:
     if value is None and optional:
         return
     if isinstance(value, bool) or not isinstance(value, int):
         wanted = "an int or None" if optional else "an int"
         raise TypeError(f"{name} must be {wanted}, not {type(value).__name__}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, not {value}")
+    if not least <= value <= MAX_COUNT:
+        raise ValueError(f"{name} must be {f'at least {least}' if value < least else 'below 2**63'}, not {value}")
 
 
 def _check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:

@@ -1,0 +1,170 @@
+"""Hostile input at every door is refused by an exception that says what is wrong; nothing is stored."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock import Encrypted, Entry, InvalidPayload, Penstock, Signed, Update, Worker
+from penstock.job import family_of
+from penstock.storage import SERVERS, connect, redact
+
+UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
+calm = settings(max_examples=200, deadline=None, suppress_health_check=UNHURRIED)
+
+#: Any text, half surrogate pairs and controls included.
+TEXT = st.text(st.characters(codec=None), max_size=30)
+#: What a careless or hostile caller may pass for any argument.
+ANYTHING = st.one_of(
+    TEXT, st.none(), st.booleans(), st.integers(), st.floats(), st.binary(max_size=9),
+    st.lists(st.integers(), max_size=3), st.dictionaries(TEXT, TEXT, max_size=3), st.datetimes(), st.timedeltas(),
+    st.just(object()),
+    st.sampled_from([float("nan"), float("inf"), -0.0, 2**64, -(2**64), 10**400, datetime.datetime.max, "x" * 513]),
+)  # fmt: skip
+OPTIONS = [
+    "id", "run_at", "delay", "priority", "group", "on_conflict", "timeout", "max_attempts", "max_retries", "result_ttl",
+    "headers",
+]  # fmt: skip
+
+
+@calm
+@given(text=st.one_of(TEXT, st.builds("{}:{}".format, st.sampled_from([*SERVERS, "memory", "sqlite", "file"]), TEXT)))
+def test_any_url(text: str) -> None:
+    """A URL names a storage or is refused; showing it never fails."""
+    redact(text)
+    if text.startswith(("file:", "sqlite:")):
+        return  # a path may be anything
+    try:
+        connect(text)
+    except ValueError as error:
+        assert str(error)  # noqa: PT017 - either is right
+
+
+@calm
+@given(value=ANYTHING)
+def test_any_argument_of_an_app(value: Any) -> None:
+    """Names, namespaces and options of handlers are taken or refused, by name."""
+    for door in (
+        lambda: Penstock("memory:", namespace=value),
+        lambda: Penstock("memory:", max_payload=value),
+        lambda: Penstock("memory:", serde=value),
+        lambda: Penstock("memory:", preset=value),
+        lambda: Penstock("memory:", durability=value),
+        lambda: Penstock("memory:").queue(value),
+        lambda: Penstock("memory:").handler(value)(print),
+        lambda: Penstock("memory:").listen("q", print, timeout=value),
+        lambda: Penstock("memory:").listen("q", print, max_retries=value),
+        lambda: Penstock("memory:").listen("q", print, size=value),
+        lambda: Worker(Penstock("memory:"), queues=value),
+        lambda: Worker(Penstock("memory:"), id=value),
+        lambda: Worker(Penstock("memory:"), capacity=value),
+        lambda: Worker(Penstock("memory:"), lease=value),
+        lambda: Update(run_at=value),
+        lambda: Signed("json", value),
+        lambda: Encrypted("json", value),
+    ):
+        try:
+            door()
+        except (ValueError, TypeError) as error:
+            assert str(error)  # noqa: PT017 - either is right
+
+
+@pytest.fixture
+def app() -> Penstock:
+    return Penstock("memory:")
+
+
+@calm
+@given(name=st.sampled_from(OPTIONS), value=ANYTHING, payload=ANYTHING)
+def test_any_argument_of_an_enqueue(app: Penstock, name: str, value: Any, payload: Any) -> None:
+    """A job is made, or a `ValueError` or `TypeError` says what is wrong with it."""
+    try:
+        job = app.queue("q").new_job(Entry(payload, **{name: value}))
+    except (ValueError, TypeError) as error:
+        assert str(error)  # noqa: PT017 - either is right
+    else:
+        assert job.id.encode()
+        assert isinstance(job.payload, bytes)
+
+
+@calm
+@given(value=ANYTHING)
+def test_any_argument_of_a_call(app: Penstock, value: Any) -> None:
+    """The other doors of a queue refuse in the same way, before they reach for the storage."""
+    queue = app.queue("q")
+    for door in (queue.status, queue.cancel, queue.wait, queue.result, queue.why):
+        _step(door(value))
+    _step(queue.find(state=value))
+    _step(queue.find(limit=value))
+    _step(queue.find(after=value))
+    _step(queue.reserve(value))
+    _step(queue.update_result_ttl("id", value))
+
+
+def _step(coroutine: Any) -> None:
+    """To the first thing that it waits for; opening the storage may be that."""
+    try:
+        coroutine.send(None)
+    except (ValueError, TypeError, StopIteration) as error:
+        assert str(error) or isinstance(error, StopIteration)  # noqa: PT017 - either is right
+    except RuntimeError as error:
+        assert "no running event loop" in str(error)  # noqa: PT017 - it was about to wait
+    finally:
+        coroutine.close()
+
+
+@calm
+@given(name=st.text(max_size=40))
+def test_any_family(name: str) -> None:
+    """Every name has a family."""
+    assert name.startswith(family_of(name))
+
+
+# sealed payloads ---------------------------------------------------------------------------------
+
+SEALS = [Signed("raw", "a secret of sixteen"), Encrypted("raw", bytes(range(32)))]
+
+
+@pytest.mark.parametrize("seal", SEALS, ids=["signed", "encrypted"])
+@calm
+@given(payload=st.binary(max_size=300), data=st.data())
+def test_a_changed_seal_is_broken(seal: Any, payload: bytes, data: st.DataObject) -> None:
+    """Any bit flipped, anything cut, added, moved or taken from another sealed payload is refused."""
+    whole = seal.dumps(payload)
+    assert seal.loads(whole, bytes) == payload
+    bad = bytearray(whole)
+    match data.draw(st.sampled_from(["flip", "cut", "add", "swap", "graft"])):
+        case "flip":
+            bit = data.draw(st.integers(0, len(bad) * 8 - 1))
+            bad[bit // 8] ^= 1 << bit % 8
+        case "cut":
+            start = data.draw(st.integers(0, len(bad) - 1))
+            del bad[start : data.draw(st.integers(start + 1, len(bad)))]
+        case "add":
+            at = data.draw(st.integers(0, len(bad)))
+            bad[at:at] = data.draw(st.binary(min_size=1, max_size=9))
+        case "swap":
+            one, other = (data.draw(st.integers(0, len(bad) - 1)) for _ in range(2))
+            bad[one], bad[other] = bad[other], bad[one]
+        case _:
+            other = seal.dumps(data.draw(st.binary(max_size=300)))
+            at = data.draw(st.integers(0, min(len(bad), len(other))))
+            bad[at:] = other[at:]
+            if bytes(bad) == other:
+                return
+    if bytes(bad) != whole:
+        with pytest.raises(InvalidPayload):
+            seal.loads(bytes(bad), bytes)
+
+
+@pytest.mark.parametrize("seal", SEALS, ids=["signed", "encrypted"])
+@calm
+@given(data=st.binary(max_size=300))
+def test_no_bytes_are_a_seal_by_chance(seal: Any, data: bytes) -> None:
+    """Anything that was not sealed with the key is refused."""
+    with pytest.raises(InvalidPayload):
+        seal.loads(data, bytes)
