@@ -170,3 +170,31 @@ def test_rows_that_do_not_follow_each_other_are_claimed(rig: Rig) -> None:
     assert {each.priority for each in claimed.claims} == {5}
     claimed = rig.run(take(8))[0]
     assert [each.id for each in claimed.claims] == ["high-8", "high-9", *(f"low-{at}" for at in range(6))]
+
+
+def test_groups_let_go_together_take_their_turns_in_the_order_of_their_last_ends(rig: Rig) -> None:
+    """Groups whose runs end in one call come back in the order in which the last run of each is named."""
+    for group in "abc":
+        for at in range(2):
+            rig.run(accept(f"{group}{at}", group=group))
+    claimed: Claimed = rig.run(take())[0]
+    assert [each.id for each in claimed.claims] == ["a0", "b0", "c0"]
+    rig.run(complete("c0", "a0", "b0"))
+    claimed = rig.run(take())[0]
+    assert [each.id for each in claimed.claims] == ["c1", "a1", "b1"]
+    rig.run(complete("a1", "b1", "c1"))
+    assert rig.run(lambda tx: tx.among("lanes_look", (1,), list("abc")))[0] == []
+
+
+def test_groups_of_which_some_are_still_held_are_let_go_one_by_one(rig: Rig) -> None:
+    """A group with a run that goes on is held; its neighbours are not."""
+    for group in "abc":
+        rig.run(*(accept(f"{group}{at}", group=group) for at in range(3)))
+    batches: Claimed = rig.run(lambda tx: claim.claim(tx, [Request("q", 10, 2)], "w", 10_000, "t"))[0]
+    assert [each.id for each in batches.claims] == ["a0", "a1", "b0", "b1", "c0", "c1"]
+    rig.run(complete("c0", "a0", "b0", "b1", "a1"))
+    claimed: Claimed = rig.run(take())[0]
+    assert [each.id for each in claimed.claims] == ["b2", "a2"]
+    rig.run(complete("c1"))
+    claimed = rig.run(take())[0]
+    assert [each.id for each in claimed.claims] == ["c2"]

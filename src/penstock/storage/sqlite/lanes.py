@@ -6,10 +6,13 @@ counted: its running jobs, and its heads that wait out a backoff.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from penstock.storage.sqlite.records import FOREVER, LANE, LATER, PARKED, READY, RETRYING, Job
 from penstock.storage.sqlite.tx import Queue, Tx
 
-__all__ = ["enter", "enter_if_due", "hold", "park", "promote", "regroup", "save", "unpark"]
+__all__ = ["enter", "enter_if_due", "hold", "park", "promote", "regroup", "release", "save", "unpark"]
 
 #: One step of promotion, and how many jobs a single transaction promotes at most.
 PROMOTE_STEP, PROMOTE_MAX = 1_000, 10_000
@@ -44,6 +47,25 @@ def regroup(tx: Tx, queue: Queue, group: str | None, turn: tuple[int, int] | Non
         time, seq = turn or (tx.now, queue.next_seq())
         tx.do("lane_turn", queue.k, group, time, seq)
         tx.work(queue)
+
+
+def release(tx: Tx, queue: Queue, groups: Sequence[str]) -> None:
+    """One job fewer holds each of these groups; what is the same for all is done for all at once."""
+    counts = Counter(groups)
+    last = list(dict.fromkeys(reversed(groups)))[::-1]  # in the order in which the last job of each lets go
+    known = {row[0]: row[1:] for row in tx.among("lanes_look", (queue.k,), last)} if len(last) > 1 else {}
+    if any(known.get(group, ())[:3] != (counts[group], None, None) for group in last):
+        for group in groups:
+            hold(tx, queue, group, -1)
+            regroup(tx, queue, group)
+        return
+    turns: list[object] = [group for group in last if known[group][3]]
+    if turns:
+        tx.numbered("lanes_turn", (tx.now,), queue.seq + 1, 1, turns, queue.k)
+        queue.seq += len(turns)
+        queue.dirty = True
+        tx.work(queue, len(turns))
+    tx.among("lanes_drop", (queue.k,), [group for group in last if not known[group][3]])
 
 
 def save(tx: Tx, queue: Queue, job: Job, held: bool) -> None:

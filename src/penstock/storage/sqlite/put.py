@@ -93,9 +93,14 @@ def _put_plain(tx: Tx, jobs: Sequence[NewJob]) -> bool:
         return False
     queue = tx.need(name)
     queue.time = max(queue.time, tx.now)
-    tx.numbered("put_plain", (queue.k, queue.time, tx.now, tx.format), queue.seq + 1, 3, flat)
+    fixed = (queue.k, queue.time, tx.now, tx.format)
+    if len(jobs) == 1:
+        tx.do("put_one", *fixed, queue.seq + 1, *flat)
+    else:
+        tx.numbered("put_plain", fixed, queue.seq + 1, 3, flat)
     queue.seq += len(jobs)
-    queue.count(READY, len(jobs))
+    queue.tally[READY] += len(jobs)
+    queue.grown = True
     tx.work(queue, len(jobs))
     if tx.listening:
         for new in jobs:

@@ -14,15 +14,20 @@ _LOST, _KEPT = Renewal(False), Renewal(True)
 
 def renew(tx: Tx, held: Sequence[Held], lease: int) -> list[Renewal]:
     """Extend the named claims; one that is not named runs out."""
-    answers: list[Renewal] = []
+    named: dict[str, list[Held]] = {}
     for claim in held:
-        queue = tx.queue(claim.queue)
-        rows = queue and tx.all("renew_lease", tx.now + lease, queue.k, claim.id, claim.token)
-        if not rows:
-            answers.append(_LOST)
-        else:
-            answers.append(_KEPT if rows[0][0] is None else Renewal(True, rows[0][0]))
-    return answers
+        named.setdefault(claim.queue, []).append(claim)
+    kept: dict[Held, Renewal] = {}
+    for name, claims in named.items():
+        queue = tx.queue(name)
+        if queue is None:
+            continue
+        rows = tx.among("renew_known", (queue.k,), [claim.id for claim in claims])
+        found = {(id, token): (n, cancel) for id, token, n, cancel in rows}
+        ours = {claim: row for claim in claims if (row := found.get((claim.id, claim.token)))}
+        tx.among("renew_lease", (tx.now + lease,), [n for n, _ in ours.values()])
+        kept |= {claim: _KEPT if cancel is None else Renewal(True, cancel) for claim, (_, cancel) in ours.items()}
+    return [kept.get(claim, _LOST) for claim in held]
 
 
 def report(tx: Tx, held: Held, progress: bytes) -> bool:

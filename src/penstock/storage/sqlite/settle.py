@@ -9,7 +9,7 @@ from typing import Any
 from penstock.job import State
 from penstock.storage.base import Cancel, Complete, Fail, Release, Retried, Settled, Settlement, Stall
 from penstock.storage.sqlite.ends import GONE_MS, finish, give_back
-from penstock.storage.sqlite.lanes import hold, promote, regroup
+from penstock.storage.sqlite.lanes import promote, release
 from penstock.storage.sqlite.put import put
 from penstock.storage.sqlite.records import BLOCKED, COMPLETED, RUNNING, STATES, Job, Place, expiry, state_of
 from penstock.storage.sqlite.tx import Queue, Tx
@@ -135,6 +135,7 @@ class _Completions:
         self.kept: list[tuple[object, ...]] = []
         self.dropped: list[int] = []
         self.gone: list[tuple[object, ...]] = []
+        self.groups: list[str] = []
 
     def add(self, s: Settlement, end: Complete, row: Row) -> None:
         tx = self.tx
@@ -155,13 +156,15 @@ class _Completions:
         if tx.listening:
             tx.note("completed", queue, s.id, attempts, worker, end.result)
         if group is not None:
-            hold(tx, queue, group, -1)
-            regroup(tx, queue, group)
+            self.groups.append(group)
 
     def write(self) -> None:
         if self.queue is not None:
             self.queue.count(RUNNING, -len(self.kept) - len(self.dropped))
             self.queue.count(COMPLETED, len(self.kept))
+            if self.groups:
+                release(self.tx, self.queue, self.groups)
+                self.groups.clear()
         if self.kept:
             self.tx.rows("settle_complete", self.kept)
             self.kept.clear()

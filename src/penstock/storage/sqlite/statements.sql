@@ -26,6 +26,10 @@ UPDATE queues SET seq = ?, time = ?, finished = ?, paused = ?, parked = ?, alarm
     n_retrying = n_retrying + ?, n_parked = n_parked + ?
 WHERE k = ?
 
+-- name: queue_grow
+-- The same where nothing has happened but that jobs came which may run.
+UPDATE queues SET seq = ?, time = ?, n_ready = n_ready + ? WHERE k = ?
+
 -- name: queue_names
 -- The queues that hold a job which is not forgotten, or are paused.
 SELECT name FROM queues AS q WHERE namespace = ?1 AND (
@@ -66,6 +70,11 @@ SELECT id FROM jobs WHERE queue = ? AND twin = 0 AND id IN ({list})
 INSERT INTO jobs (queue, id, twin, place, rank, time, seq, due, created, grp, flags, format, headers, limits, payload)
 VALUES {rows}
 
+-- name: put_one
+-- A new record of such a job as `put_plain` takes many of, from the same values.
+INSERT INTO jobs (queue, id, place, rank, time, seq, due, created, format, headers, limits, payload)
+VALUES (?1, ?6, 1, ?8, ?2, ?5, ?3, ?3, ?4, x'', x'', ?7)
+
 -- name: put_plain
 -- New records of jobs that may run at once, with nothing but a payload and a priority of their own.
 INSERT INTO jobs (queue, id, place, rank, time, seq, due, created, format, headers, limits, payload)
@@ -100,6 +109,19 @@ ON CONFLICT (queue, grp) DO UPDATE SET turn_time = ?3, turn_seq = ?4
 -- A group with nothing to do and nothing that holds it is forgotten.
 DELETE FROM lanes WHERE queue = ? AND grp = ?
 
+-- name: lanes_look
+-- What is known of groups, and whether each has a job in its lane.
+SELECT grp, holds, turn_time, parked, EXISTS (SELECT 1 FROM jobs WHERE queue = lanes.queue AND grp = lanes.grp AND place = 2)
+FROM lanes WHERE queue = ? AND grp IN ({list})
+
+-- name: lanes_turn
+-- Groups that nothing holds any more come to the end of the rotation.
+UPDATE lanes SET holds = 0, turn_time = ?, turn_seq = ? + column2 FROM (VALUES {numbered}) WHERE queue = ? AND grp = column1
+
+-- name: lanes_drop
+-- Groups with nothing to do and nothing that holds them are forgotten.
+DELETE FROM lanes WHERE queue = ? AND grp IN ({list})
+
 -- name: promote_due
 -- Jobs whose time has come unseen: fresh (0) or retried (1) ones by due time.
 SELECT n, grp, due, seq FROM jobs WHERE queue = ? AND place = 0 AND retried = ? AND due <= ?
@@ -132,6 +154,15 @@ FROM jobs WHERE queue = ?1 AND place = 1 ORDER BY rank, time, seq LIMIT ?2
 SELECT turn_time, turn_seq, grp FROM lanes WHERE queue = ? AND turn_time IS NOT NULL AND parked IS NULL
 ORDER BY turn_time, turn_seq LIMIT ?
 
+-- name: claim_heads
+-- The first groups in the rotation, each with the head of its lane.
+SELECT l.turn_time, l.turn_seq, l.grp, j.rank, j.time, j.seq, j.n, j.id, j.payload, j.grp, j.headers, j.limits, j.created,
+    j.due, j.attempts, j.retries, j.stalls, j.timeouts, j.solo, j.format
+FROM lanes AS l LEFT JOIN jobs AS j ON j.n =
+    (SELECT n FROM jobs WHERE queue = l.queue AND grp = l.grp AND place = 2 ORDER BY time, seq LIMIT 1)
+WHERE l.queue = ? AND l.turn_time IS NOT NULL AND l.parked IS NULL
+ORDER BY l.turn_time, l.turn_seq LIMIT ?
+
 -- name: claim_lane
 -- The head of a lane.
 SELECT rank, time, seq, n, id, payload, grp, headers, limits, created, due, attempts, retries, stalls, timeouts, solo,
@@ -151,6 +182,10 @@ WHERE n BETWEEN ? AND ?
 -- name: claim_lanes
 -- The groups of the jobs taken leave the rotation and are held.
 UPDATE lanes SET holds = holds + ?, turn_time = NULL, turn_seq = NULL WHERE queue = ? AND grp = ?
+
+-- name: claim_singles
+-- The same, where one job was taken of each.
+UPDATE lanes SET holds = holds + 1, turn_time = NULL, turn_seq = NULL WHERE queue = ? AND grp IN ({list})
 
 -- name: claim_corrupt
 -- A record that cannot be read is failed and kept.
@@ -198,9 +233,13 @@ SELECT place FROM gone WHERE queue = ? AND id = ? AND token = ? AND expires > ?
 
 -- leases ------------------------------------------------------------------------------------------
 
+-- name: renew_known
+-- What must be known of runs to keep them.
+SELECT id, token, n, cancel FROM jobs WHERE queue = ? AND twin = 0 AND place = 3 AND id IN ({list})
+
 -- name: renew_lease
 -- running → running, for longer.
-UPDATE jobs SET until = ? WHERE queue = ? AND id = ? AND twin = 0 AND place = 3 AND token = ? RETURNING cancel
+UPDATE jobs SET until = ? WHERE n IN ({list})
 
 -- name: report_progress
 -- A run says how far it is.

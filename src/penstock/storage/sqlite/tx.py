@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from penstock.storage.base import Note
-from penstock.storage.sqlite.records import BLOCKED, FORMAT, LANE, LATER, RETRYING, SLOTS, Job
+from penstock.storage.sqlite.records import BLOCKED, FORMAT, LANE, LATER, READY, RETRYING, SLOTS, Job
 from penstock.storage.sqlite.sql import SQL, with_list, with_numbered, with_rows
 
 __all__ = ["Queue", "Tx", "Upgrade", "Wake"]
@@ -64,6 +64,8 @@ class Queue(msgspec.Struct):
     idle: int
     awaited: int
     dirty: bool = False
+    #: Whether jobs came that may run: all there is to write back of a queue that is not dirty.
+    grown: bool = False
     promoted: bool = False
 
     def count(self, slot: int, more: int) -> None:
@@ -286,6 +288,8 @@ class Tx:
             if queue.dirty:
                 kept = (queue.seq, queue.time, queue.finished, queue.paused, queue.parked, queue.alarm)
                 self.do("queue_save", *kept, *queue.tally, queue.k)
+            elif queue.grown:
+                self.do("queue_grow", queue.seq, queue.time, queue.tally[READY], queue.k)
         if self._notes:
             self._publish()
         for name, count in self.ready.items():
