@@ -25,6 +25,7 @@ from tests.support import (
     SqliteBackend,
     cancel_end,
     claim1,
+    claim_all,
     complete,
     eventually,
     fail,
@@ -506,6 +507,42 @@ async def test_an_end_is_heard_though_the_connection_was_cut(backend: RedisBacke
 async def silent(storage: Storage, worker: str) -> bool:
     """Whether nothing was said to a worker just now; the first waits may be cut short by the connecting."""
     return not await storage.wait_cancel(worker, 0.3)
+
+
+async def test_a_request_before_the_first_wait_is_heard(storage: Storage) -> None:
+    """A request to cancel that came before the worker began to wait for any ends its first wait at once."""
+    await put1(storage, id="a")
+    await claim1(storage, worker="w")
+    await storage.cancel("q", ["a"], "signal")
+    async with asyncio.timeout(SOON):
+        assert await storage.wait_cancel("w", LONG)
+
+
+async def test_a_request_between_two_waits_is_heard_by_the_second(storage: Storage) -> None:
+    """A request to cancel that came while nobody waited is heard as soon as somebody does, and once."""
+    await storage.put([new("q", id) for id in "abc"])
+    await claim_all(storage, worker="w")
+    await eventually(lambda: silent(storage, "w"))
+    for id in "abc":
+        await storage.cancel("q", [id], "signal")
+        async with asyncio.timeout(SOON):
+            assert await storage.wait_cancel("w", LONG)
+        assert await silent(storage, "w")
+
+
+async def test_a_request_is_heard_by_all_who_wait(storage: Storage, peer: Storage) -> None:
+    """Whoever waits for requests to a worker hears of one, also in another process and when a wait was given up."""
+    await put1(storage, id="a")
+    await claim1(storage, worker="w")
+    for each in (storage, peer):
+        await eventually(lambda each=each: silent(each, "w"))
+    given_up, *waiting = [asyncio.ensure_future(each.wait_cancel("w", LONG)) for each in (storage, storage, peer)]
+    await asyncio.sleep(0)
+    given_up.cancel()
+    await peer.cancel("q", ["a"], "kill")
+    async with asyncio.timeout(SOON):
+        assert await asyncio.gather(*waiting) == [True, True]
+    assert given_up.cancelled()
 
 
 async def test_a_worker_hears_that_a_run_of_its_should_end(storage: Storage) -> None:

@@ -300,7 +300,10 @@ class Storage(Protocol):
         ...
 
     async def wait_cancel(self, worker: str, timeout: float) -> bool:
-        """Sleep until a run of this worker may have been asked to end or `timeout` seconds have passed."""
+        """Sleep until a run of this worker may have been asked to end or `timeout` seconds have passed.
+
+        What was asked before the first such sleep, or between two of them, ends the next one.
+        """
         ...
 
     def events(self, queue: str | None = None) -> AsyncIterator[Note]:

@@ -78,9 +78,14 @@ def watch_done(tx: Tx, name: str, id: str, waiter: str, path: str, timeout: int)
 
 
 def watch_cancel(tx: Tx, worker: str, waiter: str, path: str, timeout: int) -> bool:
-    """Wait for a request to cancel a run of a worker; the empty name is no queue's, so it is free for this."""
+    """Be told of requests to cancel runs of a worker; the empty name is no queue's, so it is free for this.
+
+    A waiter stays on the list between its waits, and a request takes it off. So True says that
+    there may have been one: it was not on the list.
+    """
+    asked = tx.do("wait_drop", waiter) == 0
     tx.do("wait_add", tx.namespace, "", worker, waiter, path, tx.wall + timeout + GRACE_MS)
-    return False
+    return asked
 
 
 def is_cancelled(tx: Tx, worker: str) -> bool:

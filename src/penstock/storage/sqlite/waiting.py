@@ -13,7 +13,7 @@ import secrets
 import time
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -32,6 +32,9 @@ REFRESH = 10.0
 
 #: A feed reads so many lines at a time.
 LINES = 500
+
+#: Who has not waited for requests to cancel for so long (s) does not do so any more.
+EAR_REST = 120.0
 
 T = TypeVar("T")
 
@@ -53,6 +56,8 @@ class Waiters:
         self._poll = poll
         self._bells: dict[str, tuple[asyncio.AbstractEventLoop, Callable[[], object]]] = {}
         self._mailbox: Mailbox | None = None
+        self._ears: dict[str, _Ear] = {}
+        self._closed = False
         self._feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
         self._refresher: asyncio.Task[None] | None = None
         engine.local = self.ring
@@ -128,14 +133,34 @@ class Waiters:
         )
 
     async def cancel(self, worker: str, timeout: float) -> bool:
-        """Sleep until a run of a worker may have been asked to end."""
-        path, span = self._path, round(timeout * 1000)
-        return await self._wait(
-            timeout,
-            lambda tx, waiter: hints.watch_cancel(tx, worker, waiter, path(), span),
-            lambda tx, waiter: hints.is_cancelled(tx, worker),
-            lambda tx, waiter, looks: hints.leave_done(tx, waiter),
-        )
+        """Sleep until a run of a worker may have been asked to end, since the last such sleep."""
+        ear = self._ear(worker)
+        path, span, end = self._path, round(timeout * 1000), time.monotonic() + timeout
+
+        def watch(tx: Tx) -> bool:
+            return hints.watch_cancel(tx, worker, ear.name, path(), span)
+
+        with ear.listening() as rung:
+            if await self._submit(watch, True):
+                return True
+            while (left := end - time.monotonic()) > 0:
+                await asyncio.wait((rung,), timeout=min(left, self._poll))
+                if rung.done() or await self._submit(lambda tx: hints.is_cancelled(tx, worker), False):
+                    # On the list again before anybody looks, so that nothing is missed between.
+                    if not self._closed:
+                        await self._submit(watch, True)
+                    return True
+            return False
+
+    def _ear(self, worker: str) -> _Ear:
+        loop = asyncio.get_running_loop()
+        ear = self._ears.get(worker)
+        if ear is None or ear.loop is not loop:
+            for name, old in list(self._ears.items()):
+                if name == worker or old.unused > EAR_REST:
+                    self.leave(self._ears.pop(name).name)  # its row goes by itself
+            ear = self._ears[worker] = _Ear(self, loop)
+        return ear
 
     def _path(self) -> str:
         return self._engine.address
@@ -193,6 +218,7 @@ class Waiters:
 
     async def close(self) -> None:
         """Wake everybody for good and remove the socket."""
+        self._closed = True
         for feed in list(self._feeds):
             feed.end()
         if self._refresher is not None:
@@ -211,12 +237,44 @@ class Waiters:
     def abandon(self) -> None:
         """In a child process: the parent's socket and waiters are not ours."""
         self._bells.clear()
+        self._ears.clear()
         self._mailbox = None
 
 
 def _look_away(future: asyncio.Future[Any]) -> None:
     if not future.cancelled():
         future.exception()
+
+
+class _Ear:
+    """Those in this process who wait for requests to one worker, and the name under which they are known."""
+
+    def __init__(self, waiters: Waiters, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.name = waiters.enter(self._ring)
+        self._rung: set[asyncio.Future[None]] = set()
+        self._waited = time.monotonic()
+
+    @property
+    def unused(self) -> float:
+        """For how long (seconds) nobody has waited."""
+        return 0.0 if self._rung else time.monotonic() - self._waited
+
+    @contextlib.contextmanager
+    def listening(self) -> Generator[asyncio.Future[None]]:
+        """A future that is done when somebody asks."""
+        future: asyncio.Future[None] = self.loop.create_future()
+        self._rung.add(future)
+        try:
+            yield future
+        finally:
+            self._rung.discard(future)
+            self._waited = time.monotonic()
+
+    def _ring(self) -> None:
+        for future in self._rung:
+            if not future.done():
+                future.set_result(None)
 
 
 class Feed:
