@@ -267,6 +267,25 @@ async def test_a_reservation_is_settled_once(stage: Stage, proxy: Proxy, far: Pe
     assert (await stage.status("mail", "a")).result == "sent"
 
 
+async def test_threads_that_share_a_producer_store_each_job_once(stage: Stage, proxy: Proxy) -> None:
+    """With many replies lost, jobs without ids that several threads enqueue at once are there once each."""
+    count, threads = 40, 4
+
+    def produce(app: penstock_sync.Penstock) -> list[str]:
+        answers = [app.queue("mail").enqueue(number) for number in range(count)]
+        assert {answer.status for answer in answers} == {"queued"}
+        return [answer.id for answer in answers]
+
+    with penstock_sync.Penstock(f"redis://{proxy.address}/0", namespace=stage.namespace) as app:
+        lost = [proxy.lose_reply(sha("put"), nth=7 * number) for number in range(1, 12)]
+        made = await asyncio.gather(*(asyncio.to_thread(produce, app) for _ in range(threads)))
+    assert all(fault.happened for fault in lost)
+    ids = {id for some in made for id in some}
+    assert len(ids) == count * threads
+    assert (await stage.app.queue("mail").counts())[State.QUEUED] == count * threads
+    assert {job.id for job in await stage.app.queue("mail").find(limit=500)} == ids
+
+
 async def test_a_producer_without_await_is_told_the_same(stage: Stage, proxy: Proxy) -> None:
     """The blocking producer gets the same errors and can repeat in the same way."""
 
