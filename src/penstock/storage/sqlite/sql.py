@@ -31,7 +31,7 @@ def parse(text: str) -> dict[str, str]:
     return found
 
 
-SQL = parse("\n".join(map(_read, ("statements.sql", "parking.sql", "why.sql", "inspection.sql"))))
+SQL = parse("\n".join(map(_read, ("statements.sql", "hints.sql", "parking.sql", "why.sql", "inspection.sql"))))
 SCHEMA = _read("schema.sql")
 
 
