@@ -26,6 +26,9 @@ CHUNK = 500
 
 QUEUED = PutStatus.QUEUED
 
+#: What is given to `enqueue` when nothing is.
+PLAIN = (None, None, None, None, None, None, UNSET, UNSET, UNSET, UNSET)
+
 #: The states that `cancel_matching` looks through, in this order: successors go before the runs they follow.
 CANCELLABLE = (State.BLOCKED, State.QUEUED, State.RETRYING, State.SCHEDULED, State.RUNNING)
 
@@ -52,6 +55,9 @@ class Queue(Looking):
         headers: Mapping[str, str] | None = None,
     ) -> Enqueued:
         """Add a job. With an id that is taken, `on_conflict` says what happens; by default nothing does."""
+        given = (id, run_at, delay, group, on_conflict, headers, timeout, max_attempts, max_retries, result_ttl)
+        if given == PLAIN and priority == 0 and not isinstance(payload, Entry):
+            return (await self._put([payload], self._new_jobs([payload])))[0]
         entry = Entry(
             payload, id=id, run_at=run_at, delay=delay, priority=priority, group=group, on_conflict=on_conflict,
             timeout=timeout, max_attempts=max_attempts, max_retries=max_retries, result_ttl=result_ttl,

@@ -227,7 +227,8 @@ async def test_an_idle_worker_is_quiet(app: Penstock, trouble: Trouble) -> None:
     app.on("idle")(lambda event: idle.set())
     async with Worker(app):
         await idle.wait()
-        await eventually(lambda: trouble.calls["wait_work"])
+        first = {"wait_work", "purge", "beat", "vitals", "announce"}
+        await eventually(lambda: first <= trouble.calls.keys())
         before = trouble.calls.total()
         await asyncio.sleep(1)  # the thing under test is what happens in a second of nothing
         assert trouble.calls.total() - before <= 1

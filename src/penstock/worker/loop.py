@@ -47,6 +47,7 @@ class Loop:
         self._due = -math.inf
         self._failures = 0
         self._task: asyncio.Task[None] | None = None
+        self._dozing = self._roused = False
 
     @property
     def stopping(self) -> bool:
@@ -58,16 +59,18 @@ class Loop:
     def wake(self) -> None:
         """Take the next step now, or right after the one under way."""
         self._awake.set()
+        if self._dozing:
+            self._rouse()
 
     def wake_by(self, due: float) -> None:
         """Take a step at this time of the event loop's clock at the latest."""
         if due < self._due:
-            self._awake.set()
+            self.wake()
 
     async def stop(self) -> None:
         """Let the step under way end, and be done. Idempotent."""
         self._stopping = True
-        self._awake.set()
+        self.wake()
         if self._task is not None:
             await self._task
 
@@ -101,18 +104,28 @@ class Loop:
                 async with asyncio.timeout(seconds):
                     await self._awake.wait()
         elif not self._awake.is_set():
-            await self._race(asyncio.ensure_future(doze(seconds)))
+            await self._nap(doze, seconds)
 
-    async def _race(self, dozing: asyncio.Future[object]) -> None:
-        waking = asyncio.ensure_future(self._awake.wait())
+    async def _nap(self, doze: Callable[[float], Awaitable[object]], seconds: float) -> None:
+        """Doze in this very task, so that nothing stands between a hint and the step: whoever wakes cancels it."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._dozing = True
         try:
-            await asyncio.wait({dozing, waking}, return_when=asyncio.FIRST_COMPLETED)
+            await doze(seconds)
+        except asyncio.CancelledError:
+            if not self._roused or task.cancelling() > 1:
+                raise
         finally:
-            waking.cancel()
-            if not dozing.done():
-                dozing.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await dozing
+            self._dozing = False
+            if self._roused:
+                self._roused = False
+                task.uncancel()
+
+    def _rouse(self) -> None:
+        if self._task is not None and not self._roused:
+            self._roused = True
+            self._task.cancel()
 
     def _backoff(self) -> float:
         rest = min(self._longest, FIRST_REST * 2 ** min(self._failures - 1, 16))

@@ -84,6 +84,12 @@ class Puts:
 
     async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
         """Store jobs of any queues; the answers come in the order of the jobs."""
+        if len(jobs) == 1:
+            queue = jobs[0].queue
+            if queue not in self._waiting:
+                return await self._put_at_once(queue, jobs)
+            [(_, future)] = self._add(queue, [0], jobs)
+            return await future
         answers: list[Put | None] = [None] * len(jobs)
         pending = [
             (indexes, future)
@@ -98,11 +104,23 @@ class Puts:
                 answers[i] = put
         return [put for put in answers if put is not None]
 
+    async def _put_at_once(self, queue: str, jobs: Sequence[NewJob]) -> list[Put]:
+        """Nothing is under way for the queue; what comes meanwhile waits for this one."""
+        calls = self._waiting[queue] = []
+        try:
+            return await self._put_now(queue, jobs, fresh=jobs[0].fresh)
+        finally:
+            if calls:
+                self._senders[queue] = asyncio.get_running_loop().create_task(self._send(queue))
+            else:
+                del self._waiting[queue]
+
     def _add(
         self, queue: str, indexes: list[int], jobs: Sequence[NewJob]
     ) -> list[tuple[list[int], asyncio.Future[list[Put]]]]:
         """Append to the last gathered call of the queue, opening new ones as they fill up."""
         loop = asyncio.get_running_loop()
+        idle = queue not in self._waiting
         calls = self._waiting.setdefault(queue, [])
         added: list[tuple[list[int], asyncio.Future[list[Put]]]] = []
         at = 0
@@ -115,8 +133,7 @@ class Puts:
             future: asyncio.Future[list[Put]] = loop.create_future()
             call.asked.append((future, start, len(call.jobs)))
             added.append((indexes[first:at], future))
-        sender = self._senders.get(queue)
-        if sender is None or sender.done():
+        if idle:
             self._senders[queue] = loop.create_task(self._send(queue))
         return added
 
