@@ -22,7 +22,7 @@ BUDGETS: dict[str, dict[str, dict[str, int]]] = tomllib.loads(Path(__file__).wit
 WORK = list(BUDGETS["redis"])
 
 
-async def measured(work: str, storage: Storage, begin: Callable[[], None]) -> None:
+async def measured(work: str, storage: Storage, begin: Callable[[], object]) -> None:
     """Prepare, say that counting begins, and do the work."""
     await put1(storage, "q", "first")  # every script is known to the server, and every statement prepared
     first = await claim_all(storage)
