@@ -1,0 +1,1 @@
+"""Fuzzing of what reads bytes that somebody else may have written."""

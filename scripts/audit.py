@@ -1,0 +1,125 @@
+"""What can be checked about dependencies without a network: bounds, what is installed, and what is imported.
+
+It knows nothing of vulnerabilities that were found since: that takes a database, which `pip-audit` fetches.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parent.parent
+#: Extras for whoever works on Penstock; the others are for users.
+OURS = {"test", "bench", "docs", "dev"}
+
+
+def declared() -> dict[str, list[Requirement]]:
+    """The requirements of the package ("") and of each extra."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = {"": project["dependencies"], **project["optional-dependencies"]}
+    return {name: [Requirement(line) for line in lines] for name, lines in groups.items()}
+
+
+def without_bound(groups: dict[str, list[Requirement]]) -> Iterator[str]:
+    """Every requirement says the oldest version that is good enough; none is pinned for users.
+
+    There are no upper bounds: a library that sets them keeps its users from mended versions.
+    """
+    for group, requirements in groups.items():
+        for each in requirements:
+            if each.name == "penstock":
+                continue
+            operators = {part.operator for part in each.specifier}
+            where = f"{each} in [{group}]" if group else str(each)
+            if not operators & {">=", "==", "~="}:
+                yield f"{where} has no lower bound"
+            if each.url:
+                yield f"{where} comes from a URL"
+            if group not in OURS and operators & {"==", "<", "<=", "~="}:
+                yield f"{where} keeps users from newer versions"
+
+
+def not_as_declared(groups: dict[str, list[Requirement]]) -> Iterator[str]:
+    """What is installed satisfies what is declared, and what those declare in turn."""
+    seen: set[str] = set()
+    todo = [(each, "pyproject.toml") for requirements in groups.values() for each in requirements]
+    while todo:
+        each, by = todo.pop()
+        name = canonicalize_name(each.name)
+        if each.marker is not None and not each.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            found = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            if by == "pyproject.toml":
+                continue  # an extra that is not installed here
+            yield f"{each}, wanted by {by}, is not installed"
+            continue
+        if not each.specifier.contains(found.version, prereleases=True):
+            yield f"{name} {found.version} is installed, but {by} wants {each.specifier}"
+        if name not in seen and name != "penstock":
+            seen.add(name)
+            todo += [(Requirement(line), name) for line in found.requires or ()]
+
+
+def not_released(groups: dict[str, list[Requirement]]) -> Iterator[str]:
+    """What was installed from a file or a checkout instead of a release."""
+    for each in {canonicalize_name(each.name) for requirements in groups.values() for each in requirements}:
+        try:
+            origin = metadata.distribution(each).read_text("direct_url.json")
+        except metadata.PackageNotFoundError:
+            continue
+        if origin is not None and each != "penstock":
+            yield f"{each} was not installed from a release: {origin.strip()}"
+
+
+def undeclared(groups: dict[str, list[Requirement]]) -> Iterator[str]:
+    """What the package imports that nothing declares."""
+    known = {canonicalize_name(each.name) for requirements in groups.values() for each in requirements}
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for name in imported(path):
+            if name not in sys.stdlib_module_names and name != "penstock" and canonicalize_name(name) not in known:
+                yield f"{path.relative_to(ROOT)} imports {name}, which nothing declares"
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The first names of all that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def unsafe() -> Iterator[str]:
+    """Ways to run what was only read: none is in the package, but where it says why."""
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for name in imported(path):
+            if name in ("pickle", "marshal", "shelve", "dill", "cloudpickle"):
+                yield f"{path.relative_to(ROOT)} imports {name}"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec"):
+                yield f"{path.relative_to(ROOT)}:{node.lineno} calls {node.func.id}"
+
+
+def main() -> int:
+    groups = declared()
+    faults = [
+        *without_bound(groups), *not_as_declared(groups), *not_released(groups), *undeclared(groups), *unsafe(),
+    ]  # fmt: skip
+    for fault in faults:
+        print(f"audit: {fault}")
+    count = sum(len(requirements) for requirements in groups.values())
+    print(f"audit: {count} requirements, {len(faults)} faults; known vulnerabilities were not looked up (no network)")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
