@@ -12,7 +12,7 @@ SHELL   := bash
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv servers demo test lint format typecheck bench bench-peers docs dist soak chaos clean
+.PHONY: help venv servers demo test lint format typecheck bench bench-peers docs dist soak chaos fuzz audit clean
 
 help: ## list the targets
 	@echo "make <target> [ARGS=...]"
@@ -98,6 +98,13 @@ chaos: $(STAMP) servers ## kill, freeze and starve workers and storages for half
 	@$(BIN)/python -m chaos --storage redis --jobs 20000 --faults 200 --rounds 5 $(ARGS)
 	@$(BIN)/python -m chaos sentinel $(ARGS)
 	@$(BIN)/python -m chaos cluster $(ARGS)
+
+fuzz: $(STAMP) ## feed the decoders with what no one of ours would write, half a minute each
+	@echo "fuzz: decoders under atheris, crashes in build/fuzz"
+	@PYTHONPATH=src $(BIN)/python -m fuzz $(ARGS)
+
+audit: $(STAMP) ## check the dependencies, as far as that goes without a network
+	@$(BIN)/python scripts/audit.py
 
 clean: ## remove everything that make has made
 	@echo "clean: removing $(VENV), build, dist and caches"
