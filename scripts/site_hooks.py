@@ -12,15 +12,16 @@ ROOT = Path(__file__).resolve().parent.parent
 
 #: Pages of the repository that are shown in the site, and where.
 SHOWN = {
+    "README.md": "overview.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
 }
 #: A page of the repository that another page stands for.
-INSTEAD = {"README.md": "index.md", "docs/index.md": "index.md"}
+INSTEAD = {"docs/index.md": "index.md"}
 
 FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]*)\]\((?P<to>[^)\s]+)\)")
+LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<to>[^)\s]+)\)")
 ELSEWHERE = re.compile(r"^([a-z][a-z0-9+.-]*:|#)", re.IGNORECASE)
 
 
@@ -79,6 +80,6 @@ def relinked(text: str, here: str, page: str) -> str:
         if shown is None:
             return found["text"] if "`" in found["text"] else f"{found['text']} (`{target}`)"
         to = posixpath.relpath(shown, posixpath.dirname(page) or ".")
-        return f"[{found['text']}]({to}{mark}{anchor})"
+        return f"{found['image']}[{found['text']}]({to}{mark}{anchor})"
 
     return LINK.sub(replace, text)
