@@ -30,6 +30,10 @@ from chaos.stage import Settings
 EXPLAINED = 10
 
 
+#: Which servers of the run can confirm what: one without replicas cannot, and WAITAOF is newer than the Redis here.
+CONFIRMING = (("sentinel", "replicas"), ("cluster", "replicas"), ("valkey", "fsync"), ("sqlite", "fsync"))
+
+
 def main(arguments: list[str] | None = None) -> int:
     args = parse(arguments)
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # the proxies cut connections in the middle of a word
@@ -65,6 +69,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--check", type=Path, metavar="FOLDER", help="only check a history that was kept")
     args = parser.parse_args(arguments)
     args.storage = args.scenario or args.storage
+    if args.durability and (args.storage, args.durability) not in CONFIRMING:
+        known = ", ".join(f"{storage} with {durability}" for storage, durability in CONFIRMING)
+        parser.error(f"--durability: these confirm it: {known}")
     args.faults = args.faults if args.faults is not None else 10 if args.scenario else 50
     args.kinds = names(parser, "--kinds", args.kinds, KINDS)
     args.fault_kinds = None if args.fault_kinds is None else names(parser, "--fault-kinds", args.fault_kinds, FAULTS)
