@@ -108,7 +108,8 @@ class Wire(asyncio.Protocol):
 
     @property
     def alive(self) -> bool:
-        return self._lost is None and not self._transport.is_closing()
+        """Whether it can be used; a connection of an event loop that has ended cannot."""
+        return self._lost is None and not self._loop.is_closed() and not self._transport.is_closing()
 
     def send(self, command: bytes, *, patient: bool = False) -> asyncio.Future[Any]:
         """Send a command; `patient` sets no bound to the wait for its answer."""
