@@ -1,40 +1,41 @@
-"""A storage that was left open in one event loop goes on in the next."""
+"""An app that was left open in one event loop goes on in the next."""
 
 from __future__ import annotations
 
-import asyncio
-import gc
+import subprocess
+import sys
 
 import pytest
 
-from penstock.storage.base import Storage
-from tests.support import Backend, RedisBackend, put1
+from tests.support import Backend, RedisBackend, SqliteBackend
 
 pytestmark = [pytest.mark.beyond_model, pytest.mark.only("sqlite", "redis", "valkey")]
 
+SCRIPT = """
+import asyncio, sys
+from penstock import Penstock
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+app = Penstock(sys.argv[1], namespace=sys.argv[2])
+
+async def again(payload):
+    queue = app.queue("q")
+    await queue.enqueue(payload)
+    return sum((await queue.counts()).values())
+
+async def end():
+    await app.queue("q").delete()
+    await app.close()
+
+print([asyncio.run(again(i)) for i in range(3)])
+asyncio.run(end())
+"""
+
+
 def test_the_next_event_loop_finds_a_way(backend: Backend) -> None:
     """Scripts and notebooks call `asyncio.run` again and again with one app that nobody closes between."""
-    storage: Storage = backend.build()
-
-    async def first() -> None:
-        await storage.open()
-        await put1(storage, "q", "a")
-
-    async def second() -> int:
-        await put1(storage, "q", "b")
-        assert not await storage.wait_work(["other"], 0.01)
-        return sum((await storage.counts("q")).values())
-
-    async def last() -> None:
-        await storage.delete_queue("q")
-        await storage.close()
-
-    asyncio.run(first())
-    assert asyncio.run(second()) == 2
-    asyncio.run(last())
-    del storage
-    gc.collect()  # what nobody closed complains now, not in another test
-    if isinstance(backend, RedisBackend):
-        backend.clear()
+    url = backend.url if isinstance(backend, RedisBackend) else ""
+    if isinstance(backend, SqliteBackend):
+        url = f"sqlite:{backend.path}"
+    command = [sys.executable, "-W", "ignore", "-c", SCRIPT, url, backend.namespace]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.stdout.strip(), ran.returncode) == ("[1, 2, 3]", 0), ran.stderr
