@@ -36,6 +36,8 @@ Wakes = dict[str, list[Row]]
 
 def put(tx: Tx, jobs: Sequence[NewJob]) -> list[Put]:
     """Accept jobs in order. New ones are gathered and inserted together; the others one by one."""
+    if len(jobs) == 1 and _put_one(tx, jobs[0]):
+        return [_QUEUED]
     for name in {new.queue for new in jobs}:
         promote(tx, tx.need(name))
     known = _known(tx, jobs)
@@ -76,16 +78,46 @@ def _known(tx: Tx, jobs: Sequence[NewJob]) -> set[tuple[str, str]]:
     return known
 
 
+def _put_one(tx: Tx, new: NewJob) -> bool:
+    """What `_put_plain` does with many, for one job by itself whose id was just made up."""
+    if not new.fresh or not _is_plain(new):
+        return False
+    queue = tx.need(new.queue)
+    promote(tx, queue)
+    now = tx.now
+    if queue.time < now:
+        queue.time = now
+    queue.seq = seq = queue.seq + 1
+    tx.do("put_one", queue.k, queue.time, now, tx.format, seq, new.id, new.payload, -new.priority)
+    _grow(tx, queue, (new,))
+    return True
+
+
+def _grow(tx: Tx, queue: Queue, jobs: Sequence[NewJob]) -> None:
+    """Jobs have come that may run."""
+    queue.tally[READY] += len(jobs)
+    queue.grown = True
+    tx.work(queue, len(jobs))
+    if tx.listening:
+        for new in jobs:
+            tx.note("enqueued", queue, new.id, 0)
+
+
+def _is_plain(new: NewJob) -> bool:
+    """Whether a job may run at once, and has nothing of its own but a payload and a priority."""
+    return (
+        new.group is None and new.delay is None and new.run_at is None
+        and not new.headers and not new.limits and new.waiter is None
+    )  # fmt: skip
+
+
 def _put_plain(tx: Tx, jobs: Sequence[NewJob]) -> bool:
     """Insert jobs that differ in little, all at once, if these are such and none has its id from another."""
     name = jobs[0].queue if jobs else ""
     flat: list[object] = []
     made_up = True
     for new in jobs:
-        if (
-            new.queue != name or new.run_at is not None or new.delay is not None or new.group is not None
-            or new.headers or new.limits or new.waiter is not None
-        ):  # fmt: skip
+        if new.queue != name or not _is_plain(new):
             return False
         made_up = made_up and new.fresh
         flat += (new.id, new.payload, -new.priority)
@@ -93,18 +125,9 @@ def _put_plain(tx: Tx, jobs: Sequence[NewJob]) -> bool:
         return False
     queue = tx.need(name)
     queue.time = max(queue.time, tx.now)
-    fixed = (queue.k, queue.time, tx.now, tx.format)
-    if len(jobs) == 1:
-        tx.do("put_one", *fixed, queue.seq + 1, *flat)
-    else:
-        tx.numbered("put_plain", fixed, queue.seq + 1, 3, flat)
+    tx.numbered("put_plain", (queue.k, queue.time, tx.now, tx.format), queue.seq + 1, 3, flat)
     queue.seq += len(jobs)
-    queue.tally[READY] += len(jobs)
-    queue.grown = True
-    tx.work(queue, len(jobs))
-    if tx.listening:
-        for new in jobs:
-            tx.note("enqueued", queue, new.id, 0)
+    _grow(tx, queue, jobs)
     return True
 
 
