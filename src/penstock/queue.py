@@ -56,7 +56,7 @@ class Queue(Looking):
     ) -> Enqueued:
         """Add a job. With an id that is taken, `on_conflict` says what happens; by default nothing does."""
         given = (id, run_at, delay, group, on_conflict, headers, timeout, max_attempts, max_retries, result_ttl)
-        if given == PLAIN and priority == 0 and not isinstance(payload, Entry):
+        if given == PLAIN and type(priority) is int and priority == 0 and not isinstance(payload, Entry):
             return (await self._put([payload], self._new_jobs([payload])))[0]
         entry = Entry(
             payload, id=id, run_at=run_at, delay=delay, priority=priority, group=group, on_conflict=on_conflict,

@@ -56,6 +56,13 @@ class Queue:
         headers: Mapping[str, str] | None = None,
     ) -> Enqueued:
         """Add a job. With an id that is taken, `on_conflict` says what happens; by default nothing does."""
+        if (
+            id is None and run_at is None and delay is None and group is None and on_conflict is None
+            and headers is None and timeout is UNSET and max_attempts is UNSET and max_retries is UNSET
+            and result_ttl is UNSET and type(priority) is int and priority == 0
+            and (answer := self._ways.enqueue_plain(self.name, payload)) is not None
+        ):  # fmt: skip
+            return answer
         return self._now(
             self._queue().enqueue(
                 payload, id=id, run_at=run_at, delay=delay, priority=priority, group=group, on_conflict=on_conflict,
