@@ -20,6 +20,7 @@ from typing import Any
 from chaos.checker import explain, violations
 from chaos.history import History
 from chaos.log import read_all
+from chaos.places import Place
 from chaos.plan import KINDS
 from chaos.report import summary, table
 from chaos.run import Run
@@ -90,15 +91,18 @@ def one_round(args: argparse.Namespace, seed: int) -> int:
     folder = Path(tempfile.mkdtemp(prefix="penstock-chaos-"))
     given = {**vars(args), "seed": seed, "seconds": seconds}
     settings = Settings(**given)
-    place = place_for(args.storage, folder, args.fsync)
-    about = {"storage": place.describe(), "seed": seed, "asked_jobs": args.jobs, "lease": args.lease}
+    place: Place | None = None
     began = time.monotonic()
     try:
+        place = place_for(args.storage, folder, args.fsync)
+        about: dict[str, Any] = {"storage": place.describe(), "seed": seed, "asked_jobs": args.jobs}
+        about |= {"lease": args.lease, "durability": args.durability}
         asyncio.run(Run(settings, place, folder).go())
         about["seconds"] = round(time.monotonic() - began, 1)
         return judge(folder / "history", about, args.out)
     finally:
-        place.remove()
+        if place is not None:
+            place.remove()
         if args.keep is not None:
             shutil.copytree(folder, args.keep / f"{args.storage}-{seed}", dirs_exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
