@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.job import NewJob
 from penstock.storage.base import Claimed, Complete, Request, Retried, Settlement
-from penstock.storage.sqlite import claim, hints, put, settle
+from penstock.storage.sqlite import claim, hints, operator, put, reads, settle
 from penstock.storage.sqlite.core import Engine
+from penstock.storage.sqlite.purge import purge
 from penstock.storage.sqlite.records import Job
 from penstock.storage.sqlite.records import state_of as state_of_job
 from penstock.storage.sqlite.tx import Tx
@@ -198,3 +201,14 @@ def test_groups_of_which_some_are_still_held_are_let_go_one_by_one(rig: Rig) -> 
     rig.run(complete("c1"))
     claimed = rig.run(take())[0]
     assert [each.id for each in claimed.claims] == ["c2"]
+
+
+def test_a_pause_beside_a_purge_is_kept(tmp_path: Path) -> None:
+    """A queue that is paused in the transaction in which an empty one would be forgotten stays paused."""
+    engine = Engine(str(tmp_path / "jobs.db"))
+    engine.open()
+    pausing = partial(operator.set_paused, name="q", paused=True)
+    purging = partial(purge, queues=["q"], limit=100)
+    assert engine.run_group([(pausing, True), (purging, True)]) == [True, 0]
+    assert engine.run(lambda tx: reads.paused(tx, "q"), False) is not None
+    engine.close()

@@ -27,7 +27,9 @@ def purge(tx: Tx, queues: Sequence[str], limit: int) -> int:
             left -= gone
         left -= tx.do("purge_gone", queue.k, tx.now, left)
         count += limit - left
-        if tx.do("purge_queue", queue.k):
+        if queue.paused is None and tx.do(
+            "purge_queue", queue.k
+        ):  # a pause of this very transaction is not written yet
             tx.forget(queue)
     tx.do("purge_workers", tx.now)
     for statement in ("purge_idle", "purge_waits", "purge_listeners"):
