@@ -101,3 +101,17 @@ async def test_whatever_a_storage_says_work_goes_on(
     await work_through(app, trouble, clock, verb, 3, lost=False)
     assert {(s.attempts, s.retries, s.stalls, s.timeouts) for s in await ends(app)} == {(1, 0, 0, 0)}
     assert told == ["disconnected" if isinstance(error, StorageUnavailable) else "error"]
+
+
+async def test_progress_that_is_not_heard_fails_no_run(app: Penstock, trouble: Trouble) -> None:
+    """A handler that tells its progress while the storage is away goes on, and nothing is counted."""
+
+    @app.handler("q")
+    async def handle(payload: int, job: Job) -> bool:
+        return await job.progress(0.5)
+
+    trouble.fail("report", times=1)
+    await app.queue("q").enqueue(0)
+    await Worker(app).drain()
+    [status] = await ends(app)
+    assert (status.result, status.attempts, status.retries) == (True, 1, 0)

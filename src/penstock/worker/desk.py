@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Generator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
+from penstock.errors import StorageUnavailable
 from penstock.job import Claim, NewJob
 from penstock.run import Progress
 from penstock.storage.base import Held
 from penstock.worker.host import Host
 
 __all__ = ["WorkerDesk"]
+
+log = logging.getLogger("penstock.worker")
 
 
 class Sent:
@@ -41,4 +45,8 @@ class WorkerDesk:
         return self._host.new_job(queue, payload, options)
 
     async def _send(self, claim: Claim, progress: Progress) -> bool:
-        return await self._host.storage.report(Held(claim.queue, claim.id, claim.token), progress.encode())
+        try:
+            return await self._host.storage.report(Held(claim.queue, claim.id, claim.token), progress.encode())
+        except StorageUnavailable as error:  # no reason for a run to fail: the next word may get through
+            log.debug("progress of job %r was not heard: %s", claim.id, error)
+            return True
