@@ -89,11 +89,12 @@ async def test_of_two_owners_the_later_one_is_heard(place: Place, app: Penstock,
     await app.queue("q").enqueue(1, id="a")
     async with Worker(app, lease=600):
         await started.wait()
-        clock.advance(700)
-        await Worker(other).drain()
+        while ("completed", "fresh") not in ends:  # the first worker may renew just after the clock has moved
+            clock.advance(700)
+            await Worker(other).drain()
         gate.set()
-        await eventually(lambda: len(ends) == 2)
-    assert sorted(ends) == [("completed", "fresh"), ("lease_lost", "a")]
+        await eventually(lambda: ("lease_lost", "a") in ends)
+    assert [end for end in ends if end[0] == "completed"] == [("completed", "fresh")]
     assert await app.queue("q").result("a") == "fresh"
 
 

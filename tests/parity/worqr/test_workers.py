@@ -141,11 +141,12 @@ async def test_a_worker_that_lost_its_task_is_told(place: Place, app: Penstock, 
     await app.queue("q").enqueue("task", id="a")
     async with Worker(app, id="frozen", lease=600):
         await started.wait()
-        clock.advance(600)
-        await Worker(other, id="survivor").drain()
+        while "completed" not in [name for name, _ in heard]:  # it may renew just after the clock has moved
+            clock.advance(600)
+            await Worker(other, id="survivor").drain()
         gate.set()
-        await eventually(lambda: len(heard) == 2)
-    assert sorted(heard) == [("completed", 2), ("lease_lost", 1)]  # whoever has it then, and whichever comes first
+        await eventually(lambda: ("lease_lost", 1) in heard)
+    assert [name for name, _ in heard].count("completed") == 1
 
 
 async def test_a_persistent_task_is_kept_by_one_worker(place: Place, app: Penstock) -> None:
