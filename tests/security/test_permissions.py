@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,13 @@ def careless() -> Iterator[None]:
     before = os.umask(0)
     yield
     os.umask(before)
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A directory with a short name: the sockets beside a file with a long one are elsewhere."""
+    with tempfile.TemporaryDirectory(prefix="penstock-") as directory:
+        yield Path(directory)
 
 
 def modes(directory: Path) -> dict[str, int]:
