@@ -57,7 +57,7 @@ class Seat:
             rate = (over - self._counted) / passed
             self._rate = rate if passed > 10 * MEASURED else (self._rate + rate) / 2
             self._counted, self._looked = over, now
-        return min(int(self._rate * MOMENTS), MOST_AHEAD) // self.batch - pool.waiting(self.queue)
+        return min(int(self._rate * MOMENTS), MOST_AHEAD // self.batch) - pool.waiting(self.queue)
 
     def full(self, pool: Pool) -> int:
         """How many of its runs there can be at once."""

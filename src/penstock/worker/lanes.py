@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 __all__ = ["Lanes"]
 
@@ -26,25 +26,25 @@ class Ride(Protocol):
 R = TypeVar("R", bound=Ride)
 
 
-class Lanes:
+class Lanes(Generic[R]):
     """As many tasks as runs are under way, used again: a task for each run would cost more than most runs.
 
     A run never sees what another one left behind: a task ends after a run that was interrupted, or
     that set context variables and did not reset them.
     """
 
-    def __init__(self, execute: Callable[[Any], Awaitable[None]], more: Callable[[], None]) -> None:
+    def __init__(self, execute: Callable[[R], Awaitable[None]], more: Callable[[], None]) -> None:
         self._execute = execute
         #: Called when the line is empty: it may add to it.
         self._more = more
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
-        self._line: deque[Any] = deque()
+        self._line: deque[R] = deque()
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._coming = False
 
-    def add(self, runs: Sequence[Ride]) -> None:
+    def add(self, runs: Sequence[R]) -> None:
         """Begin runs when those before them in line have begun."""
         self._line.extend(runs)
         if not self._coming:
@@ -68,17 +68,19 @@ class Lanes:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _refilled(self) -> bool:
+        """Whether there is a run in line, now that those before it have begun."""
+        if not self._line:
+            self._more()
+        return bool(self._line)
+
     async def _work(self) -> None:
         task = asyncio.current_task()
         before, line = contextvars.copy_context(), self._line
         while True:
             self._coming = False
             in_a_row = 0
-            while True:
-                if not line:
-                    self._more()
-                    if not line:
-                        break
+            while self._refilled():
                 run = line.popleft()
                 if line and not self._coming:
                     self._call()  # in case this run waits for something
@@ -88,7 +90,7 @@ class Lanes:
                 finally:
                     run.task = None
                 if run.interruption is not None or contextvars.copy_context() != before:
-                    if line and not self._coming:
+                    if self._refilled() and not self._coming:
                         self._call()
                     return
                 in_a_row += 1

@@ -84,14 +84,14 @@ class Member:
 class Run:
     """One call of a handler: its jobs, how long it may take, and why it was interrupted, if it was."""
 
-    __slots__ = ("began", "claimed", "deadline", "handler", "interruption", "members", "task", "took", "units")
+    __slots__ = ("began", "deadline", "handler", "interruption", "members", "task", "took", "units", "waits_since")
 
     def __init__(self, handler: Handler, members: Sequence[Member], units: int) -> None:
         self.handler = handler
         self.members = members
         self.units = units
-        #: When it was claimed, and when it began (monotonic).
-        self.claimed = self.began = 0.0
+        #: Since when it waits for its turn, if it had to, and when it began (monotonic).
+        self.waits_since = self.began = 0.0
         #: How long it took (seconds), if anybody wants to know.
         self.took = 0.0
         self.deadline: float | None = None
@@ -186,7 +186,7 @@ class Pool:
         if fits < len(runs):
             now = self._loop.time()
             for run in runs[fits:]:
-                run.claimed = now
+                run.waits_since = now
             self._waiting.setdefault(queue, deque()).extend(runs[fits:])
             self._watch(now + AHEAD)
 
@@ -222,7 +222,7 @@ class Pool:
         count = 0
         for queue in list(self._waiting):
             line = self._waiting[queue]
-            while line and line[0].claimed <= before:
+            while line and line[0].waits_since <= before:
                 run = line.popleft()
                 count += len(run.members)
                 self._ended(run, [Released()] * len(run.members))
@@ -274,7 +274,7 @@ class Pool:
                     self._doom(run)
         self.give_back(now - AHEAD)
         due = min((run.deadline for run in self.live if run.deadline is not None), default=math.inf)
-        self._watched = min(due, *(line[0].claimed + AHEAD for line in self._waiting.values()), math.inf)
+        self._watched = min(due, *(line[0].waits_since + AHEAD for line in self._waiting.values()), math.inf)
         return self._watched
 
     def _doom(self, run: Run) -> None:
