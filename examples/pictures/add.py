@@ -1,0 +1,46 @@
+"""Draw an album, two of its pictures bad, have it worked, and see what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+from jobs import DATA, Picture, app
+from PIL import Image
+
+from penstock import Entry, JobFailed
+
+GOOD = ("ant", "bee", "cat", "dog", "elk", "fox")
+BAD = ("crash", "hang")
+
+
+def draw(picture: Picture, hue: int) -> None:
+    path = picture.path("original")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    circles = Image.radial_gradient("L").resize((1280, 960))
+    Image.merge("HSV", (Image.new("L", circles.size, hue), circles, circles)).convert("RGB").save(path)
+
+
+async def main() -> None:
+    album = f"album-{uuid.uuid4().hex[:6]}"
+    pictures = [Picture(album, name) for name in sorted(GOOD + BAD)]
+    for number, picture in enumerate(pictures):
+        draw(picture, 32 * number)
+    async with app:
+        shrinking, signing, sheets = (app.queue(f"pictures/{step}") for step in ("shrink", "sign", "sheet"))
+        jobs = await shrinking.enqueue_many([Entry(picture, id=f"{album}/{picture.name}") for picture in pictures])
+        failed: list[str] = []
+        for job in jobs:
+            try:
+                await shrinking.wait(job.id)
+                await signing.wait(job.id)  # it exists since the step before is done
+            except JobFailed as error:
+                failed.append(f"{job.id.rpartition('/')[2]} ({error.error.kind})")
+        while await sheets.wait(album) < len(jobs) - len(failed):
+            await asyncio.sleep(0.1)  # that one was made before the last picture was ready; another follows
+    with Image.open(DATA / album / "sheet.png") as sheet:
+        print(f"the sheet is {sheet.width} x {sheet.height}, without {' and '.join(failed)}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
