@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from redis import Redis
 from redis.cluster import RedisCluster
-from redis.exceptions import ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
@@ -101,8 +101,6 @@ class BlockingConnection(Connection):
             return client.execute_command(*args)
         (answer,) = self._wires.call(pack_command(*args))
         if isinstance(answer, Exception):
-            if isinstance(answer, ReadOnlyError):  # they are no primary's any more
-                self._wires.close()
             raise answer
         return answer
 
@@ -120,10 +118,7 @@ class BlockingConnection(Connection):
 
     async def alone(self, commands: list[tuple[Any, ...]], key: str) -> list[Any]:
         if self._wires is not None:  # each call has a connection of its own anyway
-            answers = await self._send_many(commands)
-            if any(isinstance(answer, ReadOnlyError) for answer in answers):
-                self._wires.close()
-            return answers
+            return await self._send_many(commands)
         client = self.client
         pool = client.get_redis_connection(client.get_node_from_key(key)).connection_pool
         connection = pool.get_connection()

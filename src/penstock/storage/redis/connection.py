@@ -33,7 +33,7 @@ from redis.exceptions import (
 from penstock.errors import StorageError, StorageUnavailable
 from penstock.storage.redis.clients import CONNECT, SILENCE, Kit, client_of, close, describe, options_of, silence_of
 from penstock.storage.redis.scripts import Script
-from penstock.storage.redis.wire import Wire, cancellable, pack_command
+from penstock.storage.redis.wire import NoReplicasError, Wire, cancellable, pack_command
 
 __all__ = ["Connection"]
 
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 _UNAVAILABLE = (
     ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, ClusterDownError, ClusterError, MasterDownError,
-    OutOfMemoryError, TryAgainError, OSError,
+    NoReplicasError, OutOfMemoryError, TryAgainError, OSError,
 )  # fmt: skip
 
 #: Words at the start of an error reply that mean "not now" rather than "wrong".
@@ -50,7 +50,7 @@ _NOT_NOW = (
 )  # fmt: skip
 
 #: The same, where redis-py has taken the word away.
-_REFUSALS = (BusyLoadingError, ReadOnlyError, OutOfMemoryError, MasterDownError, TryAgainError)
+_REFUSALS = (BusyLoadingError, ReadOnlyError, OutOfMemoryError, MasterDownError, NoReplicasError, TryAgainError)
 
 #: A Cluster's client that finds no node says so in an exception that may mean anything.
 _UNREACHED = "cannot be connected"
@@ -78,6 +78,8 @@ class Connection:
         self._client: Any = None
         self._wire: Wire | None = None
         self._wiring: asyncio.Task[Wire] | None = None
+        #: Those that lead to no primary any more, while answers are still on their way.
+        self._leaving: list[Wire] = []
         self._idle: list[Wire] = []
         self._popping: set[Wire] = set()
         self._turns = asyncio.Semaphore(_AT_ONCE)
@@ -110,7 +112,8 @@ class Connection:
         await self._let_go(client)
 
     async def _let_go(self, client: Any) -> None:
-        wires, self._wire, self._idle = [self._wire, *self._idle, *self._popping], None, []
+        wires = [self._wire, *self._leaving, *self._idle, *self._popping]
+        self._wire, self._leaving, self._idle = None, [], []
         for wire in wires:
             if wire is not None:
                 wire.close()
@@ -162,10 +165,7 @@ class Connection:
                 return await self._on_node(commands, key)
             async with self._own_wire() as wire:
                 sent = [wire.send(pack_command(*args), patient=True) for args in commands]
-                answers: list[Any] = await asyncio.gather(*sent, return_exceptions=True)
-                if any(isinstance(answer, ReadOnlyError) for answer in answers):  # it is no primary any more
-                    wire.close()
-                return answers
+                return await asyncio.gather(*sent, return_exceptions=True)
 
     async def _on_node(self, commands: list[tuple[Any, ...]], key: str) -> list[Any]:
         client = self.client
@@ -212,11 +212,7 @@ class Connection:
         wire = self._wire
         if wire is None or not wire.alive:
             wire = await self._rewire()
-        try:
-            return await wire.send(pack_command(*args))
-        except ReadOnlyError:  # it is no primary any more: whoever is must be looked for
-            wire.close()
-            raise
+        return await wire.send(pack_command(*args))
 
     async def _send_many(self, commands: list[tuple[Any, ...]]) -> list[Any]:
         """The answers of several commands, errors among them."""
@@ -241,6 +237,7 @@ class Connection:
             raise
 
     async def _connect(self, pool: Any) -> Wire:
+        self._leaving = [wire for wire in (*self._leaving, self._wire) if wire is not None and wire.answers]
         self._wire = await Wire.open(pool, self.silence)
         return self._wire
 

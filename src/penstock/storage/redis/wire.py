@@ -29,18 +29,26 @@ from redis.exceptions import (
     TimeoutError,
 )
 
-__all__ = ["BlockingWire", "BlockingWires", "Wire", "cancellable", "pack_command"]
+__all__ = ["BlockingWire", "BlockingWires", "NoReplicasError", "Wire", "cancellable", "pack_command"]
 
 T = TypeVar("T")
 
 #: What the reader says when an answer is not complete yet.
 _MORE: Any = object()
 
+
+class NoReplicasError(ResponseError):
+    """A primary has fewer replicas than it needs to take writes; maybe others have gone over to a new primary."""
+
+
 _ERRORS: dict[str, type[RedisError]] = {
     "NOSCRIPT": NoScriptError, "READONLY": ReadOnlyError, "LOADING": BusyLoadingError, "OOM": OutOfMemoryError,
     "MASTERDOWN": MasterDownError, "NOAUTH": AuthenticationError, "WRONGPASS": AuthenticationError,
-    "NOPERM": NoPermissionError,
+    "NOPERM": NoPermissionError, "NOREPLICAS": NoReplicasError,
 }  # fmt: skip
+
+#: Answers of a server that is no primary, or perhaps not for long: who is must be asked for anew.
+_DEPOSED = (ReadOnlyError, MasterDownError, NoReplicasError)
 
 
 def _error(text: str) -> Exception:
@@ -94,6 +102,7 @@ class Wire(asyncio.Protocol):
         self._watched = False
         self._silence = silence
         self._lost: BaseException | None = None
+        self._deposed = False
 
     @classmethod
     async def open(cls, pool: Any, silence: float) -> Wire:
@@ -108,7 +117,12 @@ class Wire(asyncio.Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether it can be used; a connection of an event loop that has ended cannot."""
+        """Whether it can be used: not when its event loop has ended, nor when it leads to no primary."""
+        return self.answers and not self._deposed
+
+    @property
+    def answers(self) -> bool:
+        """Whether answers may still come."""
         return self._lost is None and not self._loop.is_closed() and not self._transport.is_closing()
 
     def send(self, command: bytes, *, patient: bool = False) -> asyncio.Future[Any]:
@@ -140,6 +154,8 @@ class Wire(asyncio.Protocol):
         try:
             while (answer := reader.gets()) is not _MORE:
                 future, _ = waiting.popleft()
+                if isinstance(answer, Exception):
+                    self._deposed = self._deposed or isinstance(answer, _DEPOSED)
                 if not future.done():  # a caller may have gone away
                     if isinstance(answer, Exception):
                         future.set_exception(answer)
@@ -147,6 +163,8 @@ class Wire(asyncio.Protocol):
                         future.set_result(answer)
         except Exception as error:  # bytes that are no answer, or an answer that nobody asked for
             self.close(error)
+        if self._deposed and not waiting:  # those who were on their way have their answers
+            self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._give_up(exc or ConnectionError("the server closed the connection"))
@@ -227,7 +245,7 @@ class BlockingWires:
         self._pid = os.getpid()
 
     def call(self, commands: bytes, count: int = 1) -> list[Any]:
-        """As `BlockingWire.call`, on a connection that is free."""
+        """As `BlockingWire.call`, on a connection that is free. If it leads to no primary, all of them are closed."""
         wire = self._take()
         try:
             answers = wire.call(commands, count)
@@ -237,14 +255,15 @@ class BlockingWires:
                 raise ConnectionError(str(error) or type(error).__name__) from error
             raise
         self._idle.append(wire)
+        if any(isinstance(answer, _DEPOSED) for answer in answers):
+            self.close()
         return answers
 
     def _take(self) -> BlockingWire:
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._idle = deque()
-        while self._idle:
-            wire = self._idle.pop()
+        while (wire := self._pop()) is not None:
             if not wire.stale:
                 return wire
             wire.close()
@@ -252,6 +271,12 @@ class BlockingWires:
         connection.connect()
         return BlockingWire(connection, self._silence)
 
+    def _pop(self) -> BlockingWire | None:
+        try:
+            return self._idle.pop()
+        except IndexError:  # other threads take them too
+            return None
+
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        while (wire := self._pop()) is not None:
+            wire.close()
