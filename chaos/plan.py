@@ -133,8 +133,8 @@ def bunch(d: Draw) -> Act:
     for ask in asks:
         if ask.payload["mood"] == "spoil":
             ask.payload["times"] = d.random.choice((1, 2, 5))
-        if ask.payload["mood"] == "raise":  # not twice: a neighbour that spoils the third run would be one too many
-            ask.payload["times"] = d.random.choice((1, 5))
+        if ask.payload["mood"] == "raise":
+            ask.payload["times"] = d.random.choice((1, 2, 5))
         if ask.payload["mood"] == "sleep":
             ask.payload["s"] = 0.02
     return Act("bunch", "bunch", asks)

@@ -69,7 +69,7 @@ def end_of(claim: Claim, rules: HandlerOptions, outcome: Outcome) -> Ended:
         return Complete(outcome.result, rules.keep_ms, outcome.then)
     match outcome:
         case Raised(error, wish, solo):
-            verdict = decide(claim, rules, error.kind, wish)
+            verdict = decide(claim, rules, error.kind, wish, shared=outcome.shared)
             if isinstance(verdict, Again):
                 return Retried(verdict.at, verdict.delay, verdict.count, rules.retry_position, solo, error.encode())
             count = verdict.count if isinstance(verdict, GiveUp) else None

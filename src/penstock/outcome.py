@@ -69,7 +69,8 @@ class Returned(Outcome, frozen=True, gc=False):
 class Raised(Outcome, frozen=True):
     """The run failed, or took too long, or was refused; the error's kind says which.
 
-    `solo` asks for the job to come back by itself, because it failed together with others;
+    `solo` asks for the job to come back by itself, because it is one of a batch;
+    `shared` says that others failed with it, so that it may not be this job's fault;
     `invalid` says that its payload could not be decoded.
     """
 
@@ -77,6 +78,7 @@ class Raised(Outcome, frozen=True):
     wish: Wish = Wish()
     solo: bool = False
     invalid: bool = False
+    shared: bool = False
 
 
 class Stopped(Outcome, frozen=True):
@@ -111,10 +113,10 @@ def _wish(error: BaseException) -> Wish:
     )
 
 
-def timed_out(seconds: float, solo: bool = False) -> Raised:
+def timed_out(seconds: float, solo: bool = False, shared: bool = False) -> Raised:
     """The run took longer than it may."""
     text = f"the run took longer than its timeout of {seconds:g} s"
-    return Raised(JobError("RunTimeout", text, ErrorKind.TIMEOUT), solo=solo)
+    return Raised(JobError("RunTimeout", text, ErrorKind.TIMEOUT), solo=solo, shared=shared)
 
 
 def stalled_out(reason: str) -> Raised:

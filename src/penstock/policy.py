@@ -301,10 +301,12 @@ def decide(
     kind: ErrorKind | None,
     wish: Wish = NO_WISH,
     draw: Callable[[], float] = random.random,
+    shared: bool = False,
 ) -> Verdict:
     """What to do with a job whose run failed in this way; `kind` None asks whether a run may begin at all.
 
-    `max_attempts` bounds every claim, so it also ends a job whose retries are not counted.
+    `max_attempts` bounds every claim, so it also ends a job whose retries are not counted. A failure that
+    was `shared` with others is no job's last, where failures are repeated at all: the job comes back alone.
     """
     if kind is None:
         return _before(counts, rules)
@@ -317,6 +319,8 @@ def decide(
     else:
         n, count = counts.retries + 1, "retries" if wish.counted else None
         over = wish.counted and rules.max_retries is not None and n > rules.max_retries
+    if over and shared and n > 1:
+        over, count = False, None
     if over or _reached(counts.attempts, rules.max_attempts):
         return GiveUp(count="timeouts" if count == "timeouts" else None)
     if wish.at is not None:

@@ -63,6 +63,19 @@ def test_a_terminal_timeout_is_still_counted() -> None:
     assert decide(Counted(timeouts=2), HandlerOptions(), ErrorKind.TIMEOUT) == GiveUp(count="timeouts")
 
 
+def test_a_shared_failure_is_not_the_last() -> None:
+    """Over its limit it is not counted and the job runs again, unless nothing is repeated or attempts are used up."""
+    shared = [
+        decide(Counted(retries=10), HandlerOptions(min_backoff=0), ErrorKind.RETRIABLE, shared=True),
+        decide(Counted(timeouts=2), HandlerOptions(min_backoff=0), ErrorKind.TIMEOUT, shared=True),
+    ]
+    assert shared == [Again(None, 0, None)] * 2
+    assert decide(Counted(), HandlerOptions(max_retries=0), ErrorKind.RETRIABLE, shared=True) == GiveUp()
+    assert decide(Counted(), HandlerOptions(max_timeouts=1), ErrorKind.TIMEOUT, shared=True) == GiveUp(count="timeouts")
+    used_up = decide(Counted(attempts=3, retries=2), HandlerOptions(max_attempts=3), ErrorKind.RETRIABLE, shared=True)
+    assert used_up == GiveUp()
+
+
 def test_max_attempts_ends_whatever_comes_first() -> None:
     """max_attempts=n makes the nth run the last, for failures and timeouts alike."""
     rules = HandlerOptions(max_attempts=2)

@@ -277,6 +277,39 @@ async def test_a_poison_job_does_not_take_its_neighbours_down(app: Penstock) -> 
     assert (counts[State.COMPLETED], counts[State.FAILED]) == (3, 1)
 
 
+async def test_a_neighbour_cannot_use_up_the_last_retry(app: Penstock) -> None:
+    """A job on its last retry that fails with a batch has one more run by itself, and is not counted over its limit."""
+    batches: list[list[str]] = []
+
+    @app.handler("q", batch_size=2, concurrency=1, min_backoff=0, max_retries=1)
+    async def handle(payloads: list[str]) -> list[Any] | None:
+        batches.append(payloads)
+        if len(batches) == 1:
+            return [Outcome.fail("not yet")] * 2
+        if "poison" in payloads:
+            raise ValueError("poison")
+        return None
+
+    await app.queue("q").enqueue_many([Entry(name, id=name) for name in ("weak", "poison")])
+    await Worker(app).drain(scheduled=True)
+    assert batches[:2] == [["weak", "poison"]] * 2
+    assert sorted(batches[2:]) == [["poison"], ["weak"]]
+    ends = {s.id: (s.state, s.retries) for s in await app.queue("q").find()}
+    assert ends == {"weak": ("completed", 1), "poison": ("failed", 1)}
+
+
+async def test_a_batch_without_retries_fails_as_one(app: Penstock) -> None:
+    """Where failures are not repeated, a failure that is shared is not either."""
+
+    @app.handler("q", batch_size=2, max_retries=0)
+    async def handle(payloads: list[int]) -> None:
+        raise ValueError("no")
+
+    await app.queue("q").enqueue_many(range(2))
+    await Worker(app).drain(scheduled=True)
+    assert [(s.attempts, s.state) for s in await app.queue("q").find()] == [(1, "failed")] * 2
+
+
 @pytest.mark.parametrize("answer", ["three", [1], {"a": 1}])
 async def test_a_batch_answer_of_the_wrong_shape_is_a_failure(app: Penstock, answer: Any) -> None:
     """A list of another length, or no list at all, says what was wrong."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,6 +25,8 @@ class Left(NamedTuple):
 
     slot: Slot
     verdict: Verdict | None
+    #: Whether it ran together with others.
+    shared: bool
 
 
 class Nobody:
@@ -53,13 +55,14 @@ class Aftermath:
 
     def add(self, hand: Hand, slots: Sequence[Slot], worker: str) -> None:
         """Take over the claims of a dead child; of those whose lease is lost nothing is reported."""
+        runs = Counter(run_of(slot) for slot in slots)
         for slot in slots:
             verdict = verdict_on(hand, slot)
             if verdict is Verdict.LOSS:
                 held = slot.held
                 self._host.tell("lease_lost", queue=held.queue, id=held.id, attempt=slot.attempt, worker=worker)
             else:
-                self._left.append(Left(slot, verdict))
+                self._left.append(Left(slot, verdict, runs[run_of(slot)] > 1))
 
     async def step(self) -> float | None:
         """Hand what is left to the settler; a run out of time is read again first, for its counts and payload."""
@@ -96,10 +99,15 @@ def verdict_on(hand: Hand, slot: Slot) -> Verdict | None:
     return Verdict.RELEASE if hand.killed else None
 
 
+def run_of(slot: Slot) -> tuple[str, float, float]:
+    """What the claims of one batch have in common: their queue, when they began and when they must end."""
+    return slot.held.queue, slot.begun, slot.deadline
+
+
 def outcome_of(left: Left, handler: Handler) -> Outcome:
     match left.verdict:
         case Verdict.TIMEOUT:
-            return timed_out(left.slot.timeout, solo=handler.batch)
+            return timed_out(left.slot.timeout, solo=handler.batch, shared=handler.batch and left.shared)
         case Verdict.KILL:
             return Stopped()
         case Verdict.RELEASE:

@@ -182,7 +182,6 @@ class ChildShift(Shift):
         if settings.beside:
             self._claimer.barred = frozenset(q for q, handler in handlers.items() if handler.options.concurrency)
         self._pool.condemn = self._condemn
-        self._claimer.room = self._room
 
     def _new_leases(self, lease: float) -> Leases:
         self._keeper = BoardLeases(self._host, self._worker, lease, self._pool, self._board)
@@ -237,7 +236,7 @@ class ChildShift(Shift):
                 self._full = True
                 self._say("full")
             return 0
-        return 0 if self._suspects or self._alone else self._board.room
+        return 0 if self._suspects or self._alone else min(super()._room(), self._board.room)
 
     def _start(self, runs: Sequence[Run]) -> None:
         """Jobs whose process died before run alone when one more time would be the last: they may be the reason."""

@@ -117,7 +117,7 @@ class Executor:
             return per_payload(value, len(payloads))
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             outcome = self._raised(run, error)
-        return [Raised(outcome.error, outcome.wish, solo=True)] * len(payloads)
+        return [Raised(outcome.error, outcome.wish, solo=True, shared=len(payloads) > 1)] * len(payloads)
 
     async def _in_thread(self, how: Routine, payload: Any, job: Any) -> Any:
         args = (payload, job) if how.takes_job else (payload,)
@@ -157,7 +157,9 @@ class _RefusedError(Exception):
 def interrupted(run: Run, member: Member) -> Outcome:
     """How a run without a value ends for one of its jobs; those that a kill did not mean are given back."""
     if run.interruption is Interruption.TIMEOUT:
-        return Stopped() if member.cancelled else timed_out(run.timeout or 0.0, solo=run.handler.batch)
+        if member.cancelled:
+            return Stopped()
+        return timed_out(run.timeout or 0.0, solo=run.handler.batch, shared=len(run.members) > 1)
     if run.interruption is Interruption.KILL and member.wanted_dead:
         return Stopped()
     return Released()

@@ -59,6 +59,11 @@ class Settler:
     def busy(self) -> bool:
         return bool(self._pending or self._in_flight)
 
+    @property
+    def full(self) -> bool:
+        """Whether so much waits to be recorded that nothing more should be begun."""
+        return len(self._pending) + self._in_flight >= MAX_BATCH
+
     def add(self, run: Run, outcomes: list[Outcome]) -> None:
         """Take the outcomes of a run; those of lost claims are nobody's business any more."""
         if run.began and log.isEnabledFor(logging.INFO):

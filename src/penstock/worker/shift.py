@@ -83,9 +83,11 @@ class Shift:
         self._settler.wake = self._settling.wake
         self._settler.emptied = self._all_settled
         self._claimer.settled = lambda: not self._settler.busy
+        self._claimer.room = self._room
         self._pool.began = self._began
         self._pool.watch = self._leases.watch = self._watching.wake_by
         self._heart: Heart | None = None
+        self._held_up = False
         self._draining: bool = False
         self._scheduled = False
         self.drained = asyncio.Event()
@@ -194,6 +196,11 @@ class Shift:
         if await hear(self._host, self._worker, seconds):
             self._renewing.wake()
 
+    def _room(self) -> float:
+        """How many more jobs may be held: none while the storage does not keep up with recording ends."""
+        self._held_up = self._settler.full
+        return 0 if self._held_up else math.inf
+
     def _begin(self, handler: Handler, batches: Sequence[Sequence[Claim]], units: int, asked: float) -> None:
         options, desk = handler.options, self._desk
         runs = [Run(handler, [Member(claim, options, desk, asked) for claim in claims], units) for claims in batches]
@@ -225,7 +232,7 @@ class Shift:
 
     def _settled(self, members: Sequence[Member]) -> None:
         self._leases.drop(members)
-        if self._draining:
+        if self._draining or self._held_up:
             self._claiming.wake()
 
     def _all_settled(self) -> None:

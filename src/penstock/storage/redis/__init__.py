@@ -207,15 +207,21 @@ class RedisStorage(Inspection, Restoring):
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         answers: list[Settled] = [_LOST] * len(settlements)
-        for queue, indexes in chunks(settlements):
+        parts, calls, ordered = chunks(settlements), list[Any](), False
+        for queue, indexes in parts:
             chosen = settlements if len(indexes) == len(settlements) else [settlements[i] for i in indexes]
             also = {new.queue for s in chosen if isinstance(s.end, Complete | Fail) for new in s.end.then}
             if also:
                 self._check_families(queue, also)
-            call = self._call("settle", queue, spell_settlements(chosen, self._keys.prefix), also)
-            given = await self._connection.run(*call, repeat=True)
+                ordered = self._keys.cluster
+            calls.append(self._call("settle", queue, spell_settlements(chosen, self._keys.prefix), also))
+        if len(calls) == 1 or ordered:  # the nodes of a Cluster do not wait for each other
+            given = [await self._connection.run(*call, repeat=True) for call in calls]
+        else:
+            given = await self._connection.run_many(calls, repeat=True) if calls else []
+        for (_, indexes), codes in zip(parts, given, strict=True):
             for at, i in enumerate(indexes):
-                answer: Any = given if given == 1 else given[at]
+                answer: Any = codes if codes == 1 else codes[at]
                 answers[i] = _COMPLETED if answer == 1 else _LOST if answer == 0 else Settled(State(answer.decode()))
         return answers
 

@@ -21,16 +21,20 @@ def by_queue(items: Sequence[Any]) -> list[tuple[str, list[int]]]:
 
 
 def chunks(settlements: Sequence[Settlement]) -> Sequence[tuple[str, Sequence[int]]]:
-    """As `by_queue`, but in their order when one queue's settlements put jobs into another."""
+    """As `by_queue`, but what is done in one queue keeps its order: an end may put jobs into another's."""
     count, first = len(settlements), settlements[0].queue if settlements else ""
     if count <= MAX_BATCH and all(s.queue == first for s in settlements):
         return [(first, range(count))] if count else []
     if not any(getattr(s.end, "then", ()) for s in settlements):
         return by_queue(settlements)
     chunks: list[tuple[str, list[int]]] = []
+    latest, touched = dict[str, int](), dict[str, int]()  # a queue's last chunk, and the last that does anything there
     for i, s in enumerate(settlements):
-        if chunks and chunks[-1][0] == s.queue and len(chunks[-1][1]) < MAX_BATCH:
-            chunks[-1][1].append(i)
-        else:
-            chunks.append((s.queue, [i]))
+        touches = {s.queue, *(new.queue for new in getattr(s.end, "then", ()))}
+        at = latest.get(s.queue, -1)
+        if at < max(touched.get(queue, 0) for queue in touches) or len(chunks[at][1]) == MAX_BATCH:
+            at = latest[s.queue] = len(chunks)
+            chunks.append((s.queue, []))
+        chunks[at][1].append(i)
+        touched.update(dict.fromkeys(touches, at))
     return chunks
