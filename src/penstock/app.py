@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
@@ -74,7 +75,6 @@ class Penstock:
         self.max_payload = max_payload
         #: What holds where nothing else is said.
         self.defaults = preset_named(preset)
-        self.clock: Clock = clock or SystemClock()
         self.handlers: dict[str, Handler] = {}
         self.listeners = Listeners()
         self._serde = resolve_serde(serde)
@@ -83,15 +83,19 @@ class Penstock:
         self._codecs: dict[str, Codec] = {}
         self._fail_queues: dict[str, str] = {}
         self._queues: dict[str, Queue] = {}
-        self._opening = asyncio.Lock()
-        self._open = False
-        self._url: str | None = None
         if storage is None:
-            self._url = url = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
+            url = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
             storage = connect(url, namespace=namespace, clock=clock, durability=asked)
+        self._begin(storage, url, clock)
+
+    def _begin(self, storage: Storage, url: str | None, clock: Clock | None) -> None:
+        self.clock: Clock = clock or SystemClock()
         self.storage: Storage = storage
         self.waiting = Waiting(storage)
         self.holding = Holding(self)
+        self._url = url
+        self._opening = asyncio.Lock()
+        self._open = False
         self._announcer = Announcer(storage)
         self._streams: weakref.WeakSet[EventStream] = weakref.WeakSet()
 
@@ -300,6 +304,20 @@ class Penstock:
             return None
         clock = None if isinstance(self.clock, SystemClock) else self.clock
         return connect_blocking(self._url, self.storage, namespace=self.namespace, clock=clock)
+
+    @contextlib.contextmanager
+    def lent_to(self, storage: Storage, url: str, clock: Clock) -> Generator[None]:
+        """Be on another storage for a while, as if never opened; handlers registered meanwhile go with it."""
+        if self._open:
+            raise RuntimeError("the app is open: close it first, or lend it before it is opened")
+        kept = dict(vars(self))
+        self.handlers, self._fail_queues, self._codecs = dict(self.handlers), dict(self._fail_queues), {}
+        self._serdes = {queue: dict(given) for queue, given in self._serdes.items()}
+        self._begin(storage, url, clock)
+        try:
+            yield
+        finally:
+            vars(self).update(kept)
 
     def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob:
         """A job to be put later, checked and encoded now."""

@@ -12,7 +12,7 @@ from penstock import calls, feed, reservation, sync
 
 #: What queues, workers and keepers need of the async object, and no user of the sync one.
 INNER = {
-    "Penstock": {"blocking_storage", "codec", "new_job", "opened", "options", "payload_type", "tell"},
+    "Penstock": {"blocking_storage", "codec", "lent_to", "new_job", "opened", "options", "payload_type", "tell"},
     "Reservation": {"busy", "claim", "held", "note", "settlement"},
     "EventStream": {"aclose"},
 }

@@ -71,7 +71,8 @@ class Penstock:
             max_payload=max_payload, clock=clock,
         )  # fmt: skip
         self._app = app
-        self._ways = Ways(app, url, clock, asked)
+        #: How its calls are made: for those who put another storage in its place.
+        self.ways = Ways(app, url, clock, asked)
         self._queues: dict[str, Queue] = {}
 
     @property
@@ -108,30 +109,30 @@ class Penstock:
     @property
     def is_open(self) -> bool:
         """Whether the storage is open."""
-        return self._ways.app.is_open
+        return self.ways.app.is_open
 
     def open(self) -> None:
         """Open the storage. Idempotent; the first call that needs it does it too."""
-        self._ways.now(self._ways.app.open())
+        self.ways.now(self.ways.app.open())
 
     def close(self) -> None:
         """End the background thread and close the storage. Idempotent; `open` may follow."""
-        self._ways.close()
+        self.ways.close()
 
     # queues and handlers --------------------------------------------------------------------------
 
     def queue(self, name: str, *, serde: str | Serde | None = None, result_serde: str | Serde | None = None) -> Queue:
         """The queue of this name, for producers. Its serdes, if given, hold wherever this app uses it."""
         self._app.queue(name, serde=serde, result_serde=result_serde)
-        return self._queues.setdefault(name, Queue(self._ways, name))
+        return self._queues.setdefault(name, Queue(self.ways, name))
 
     def queues(self) -> list[str]:
         """The names of the queues that hold jobs or are paused."""
-        return self._ways.now(self._ways.app.queues())
+        return self.ways.now(self.ways.app.queues())
 
     def workers(self) -> list[WorkerInfo]:
         """The workers that are there, sorted by id."""
-        return self._ways.now(self._ways.app.workers())
+        return self.ways.now(self.ways.app.workers())
 
     def handler(
         self,
@@ -192,7 +193,7 @@ class Penstock:
         decorate = self._app.task(queue=queue, name=name, serde=serde, result_serde=result_serde, **options)
 
         def declare(function: Callable[..., Any]) -> Task[..., Any, Any]:
-            return Task(self._ways, decorate(function))
+            return Task(self.ways, decorate(function))
 
         return declare if function is None else declare(function)
 
@@ -209,7 +210,7 @@ class Penstock:
         One name, several or all; one queue or all. It hears from the first step on, or, as
         `with app.events() as stream`, from the beginning of the block.
         """
-        return EventStream(self._ways, self._ways.waiting.events(names, queue))
+        return EventStream(self.ways, self.ways.waiting.events(names, queue))
 
     def log_events(
         self,

@@ -7,13 +7,14 @@ in memory cannot be had twice, so that is counted, and a storage given as an obj
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Self, TypedDict, TypeVar
 
 from penstock.app import Penstock as AsyncPenstock
@@ -64,6 +65,16 @@ class App(AsyncPenstock):
         App.__init__(self, storage, self._url, **self._given)
         self._share(before, before.listeners)
         self._queues = before._queues
+
+    @contextlib.contextmanager
+    def lent_to(self, storage: Storage, url: str, clock: Clock) -> Generator[None]:
+        """Be on another storage for a while, and so will be the twins that are made meanwhile."""
+        with super().lent_to(storage, url, clock):
+            given, self._given = self._given, {**self._given, "clock": clock}
+            try:
+                yield
+            finally:
+                self._given = given
 
     def _share(self, app: App, listeners: Listeners) -> None:
         self.handlers, self._serdes, self._fail_queues = app.handlers, app._serdes, app._fail_queues
@@ -187,6 +198,24 @@ class Ways:
             if self._direct is not None:
                 drive(self._direct.close())
             self._renew()
+
+    @contextlib.contextmanager
+    def lent_to(self, storage: Storage, url: str, clock: Clock) -> Generator[None]:
+        """Have the calls of a sync app go to another storage, a counted one in memory, for a while."""
+        if self.app.is_open:
+            raise RuntimeError("the app is open: close it first, or lend it before it is opened")
+        with self._app.lent_to(storage, url, clock):
+            kept = dict(vars(self))
+            self._url, self._private = url, True
+            self._options = {"namespace": self._app.namespace, "clock": clock, "durability": None}
+            self._build()
+            try:
+                yield
+            finally:
+                try:
+                    self.close()
+                finally:
+                    vars(self).update(kept)
 
     def after_fork(self) -> None:
         """In a child process: threads and connections are the parent's; ours are made when they are needed."""
