@@ -8,6 +8,7 @@ import ctypes
 import dataclasses
 import importlib
 import logging
+import math
 import os
 import signal
 import socket
@@ -23,6 +24,7 @@ from penstock.supervisor.keeper import BoardLeases
 from penstock.supervisor.line import Line
 from penstock.supervisor.locate import load_all, one_line
 from penstock.supervisor.logs import configure
+from penstock.supervisor.place import place_of, why_unseen
 from penstock.supervisor.settings import Settings
 from penstock.task import Handler
 from penstock.worker.handlers import select_handlers, share_of
@@ -123,24 +125,27 @@ class Child:
 
     async def _open(self, line: Line) -> bool:
         """Open the storage, however long it takes, and see that the parent is there too."""
-        rest = 0.1
+        now = asyncio.get_running_loop().time
+        rest, unseen = 0.1, math.inf
         while not self._stop.is_set():
             try:
                 await self._app.open()
-                present = [record.id for record in await self._app.storage.workers()]
-                if self._settings.worker in present:
+                if self._settings.worker in [record.id for record in await self._app.storage.workers()]:
                     return True
-                if rest > 1:
-                    text = "the child process does not see its parent in the storage: both must use the same one"
-                    line.say(f"failed {text} (memory: is private to its process)")
+                unseen = min(unseen, now())
+                why = why_unseen(self._settings.place, place_of(self._app.storage), now() - unseen)
+                if why is not None:
+                    line.say(f"failed {why}")
                     return False
+                line.say("unseen")
             except StorageUnavailable as error:
+                unseen = math.inf
                 log.debug("the storage cannot be reached yet: %s", error)
             except Exception as error:
                 line.say(f"failed {one_line(error)}")
                 return False
             await asyncio.sleep(rest)
-            rest = min(rest * 2, 5.0)
+            rest = min(rest * 2, 5.0 if unseen == math.inf else 1.0)
         return False
 
     def _heard(self, words: str) -> None:

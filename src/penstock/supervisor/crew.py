@@ -13,11 +13,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from multiprocessing.context import BaseContext
 
-from penstock.errors import PenstockError, StorageError
+from penstock.errors import PenstockError, StorageError, StorageUnavailable
 from penstock.presence import Presence, RunWords, oldest
 from penstock.supervisor.aftermath import Aftermath
 from penstock.supervisor.board import IDLE, UNITS, WITHHELD, Phase, Verdict
 from penstock.supervisor.hand import Hand, Stage
+from penstock.supervisor.place import place_of
 from penstock.supervisor.renewal import Renewals
 from penstock.supervisor.settings import Settings
 from penstock.task import Handler
@@ -76,7 +77,7 @@ class Crew:
         self._settler.wake = self._settling.wake
         self._change = asyncio.Event()
         self._finishing = False
-        self._closing = asyncio.Event()
+        self._closing, self._appeared = asyncio.Event(), asyncio.Event()
         self._failure: str | None = None
         self._next_memory = 0.0
         #: The children that have not looked for work since jobs were given back, with their idle words then.
@@ -88,8 +89,13 @@ class Crew:
     # start ----------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start the children, and return when all of them work."""
-        await self._upkeep.step()
+        """Start the children, and return when all of them work, or when it is to finish."""
+        try:
+            await self._appear()
+        finally:
+            self._appeared.set()
+        if self._finishing:
+            return
         for loop in (self._settling, self._burying, self._renewing, self._watching, self._keeping, self._hearing):
             loop.went_well = self._trouble.went_well
             loop.start()
@@ -104,6 +110,18 @@ class Crew:
             self.hurry.set()
             await self.finish()
             raise
+
+    async def _appear(self) -> None:
+        """Be in the storage, where the children look for their parent. It was there: if it refuses, it is sat out."""
+        tries = 0
+        while not self._finishing:
+            try:
+                await self._upkeep.step()
+                return self._trouble.went_well(self._keeping.name, answered=True)
+            except StorageUnavailable as error:
+                tries += 1
+                self._trouble.failed(self._keeping.name, error, tries)
+                await self._rest(min(0.1 * 2**tries, LONGEST_REST))
 
     async def drain(self, scheduled: bool) -> None:
         """Work until `drained` is set: nothing due, nothing running, and nothing later if asked for."""
@@ -127,13 +145,14 @@ class Crew:
 
     async def _start_hand(self, seat: int, delay: float) -> None:
         if delay:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(delay):
-                    await self._closing.wait()
+            await self._rest(delay)
         if self._finishing:
             return
         beside = any(hand.seat == seat for hand in self._hands)
-        settings = dataclasses.replace(self._settings, seat=seat, beside=beside, environment=dict(os.environ))
+        place = place_of(self._host.storage)
+        settings = dataclasses.replace(
+            self._settings, seat=seat, beside=beside, place=place, environment=dict(os.environ)
+        )  # fmt: skip
         hand = Hand(settings, self._told, self._died)
         await hand.start(self._context)
         self._hands.append(hand)
@@ -155,6 +174,7 @@ class Crew:
         """Stop claiming, let runs end until `hurry`, give the rest back, record everything, and leave."""
         self._finishing = True
         self._closing.set()
+        await self._appeared.wait()  # or it would appear after it has left
         if self._hiring:  # a start is never cancelled: nobody would know of the process
             await asyncio.wait(list(self._hiring))
         for hand in self._hands:
@@ -197,6 +217,12 @@ class Crew:
     async def _nothing_pending(self) -> None:
         while self._aftermath.busy:
             await self._changed()
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait, but not when it is to finish."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
 
     async def _changed(self, within: float = 1.0) -> None:
         self._change.clear()
@@ -282,6 +308,9 @@ class Crew:
         elif words == "ready":
             log.info("process %s works", hand.pid)
             self._keeping.wake()  # to say so
+        elif words == "unseen":
+            self._upkeep.beat_again()
+            self._keeping.wake()
         self._failure = hand.failure or self._failure
         self._change.set()
 

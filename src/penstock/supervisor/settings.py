@@ -20,6 +20,8 @@ class Settings:
     capacity: int
     lease: float
     seats: int
+    #: Where the parent's storage is.
+    place: str = ""
     adaptive: bool = False
     seat: int = 0
     #: Whether another child of this seat is still there: queues with `concurrency=n` are left to it for now.

@@ -83,6 +83,10 @@ class Upkeep:
         self._said, self._next_beat = said, now + BEAT
         self.rounds += 1
 
+    def beat_again(self) -> None:
+        """Say with the next step that this worker is there: somebody has not heard it."""
+        self._next_beat = 0.0
+
     async def leave(self) -> None:
         """Take this worker off the list."""
         await self._host.storage.beat(self._worker, 0)

@@ -1,0 +1,100 @@
+"""The start of a worker whose storage refuses just then, or whose children do not find it there."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.e2e.conftest import Stage, until
+
+REFUSING = """
+import os
+from penstock import StorageUnavailable
+from tests.e2e.jobs import app
+
+beat = app.storage.beat
+
+async def refuse(*given):
+    if not os.path.exists("accepts"):
+        raise StorageUnavailable("the server cannot take this now: OOM")
+    await beat(*given)
+
+app.storage.beat = refuse
+"""
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+@pytest.mark.parametrize("wait", [True, False])
+async def test_a_storage_that_refuses_the_first_beat_is_sat_out(stage: Stage, processes: int, wait: bool) -> None:
+    """A worker that has opened its storage goes on: it tells in one line what is wrong, and works when it can."""
+    (stage.directory / "refusing.py").write_text(REFUSING)
+    options = ["--wait"] if wait else []
+    worker = stage.worker(*options, app="refusing:app", processes=processes)
+    gone = stage.worker(*options, app="refusing:app", processes=processes)
+    await until(lambda: "cannot take this now" in worker.said and "cannot take this now" in gone.said, seconds=30)
+    gone.signal(signal.SIGTERM)
+    assert await gone.ended(30) == 0, gone.said
+    (stage.directory / "accepts").touch()
+    await until(lambda: "the storage can be reached again" in worker.said, seconds=30)
+    await stage.enqueue("quick", "a")
+    await stage.state("quick", "a", "completed", seconds=30)
+    for program in (worker, gone):
+        assert program.said.count("cannot take this now") == 1
+        assert "Traceback" not in program.said
+
+
+BROKEN = REFUSING.replace("StorageUnavailable", "StorageError").replace("OOM", "NOPERM")
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+async def test_a_first_beat_that_can_never_be_is_one_line(stage: Stage) -> None:
+    """What will not pass by itself ends the command, with the reason in one line."""
+    (stage.directory / "broken.py").write_text(BROKEN)
+    worker = stage.worker("--wait", "--quiet", app="broken:app")
+    assert await worker.ended(30) != 0
+    assert "NOPERM" in worker.said
+    assert worker.said.count("\n") == 1
+
+
+LOSING = """
+import os
+from tests.e2e.jobs import app
+
+beat, heard = app.storage.beat, []
+
+async def lose(*given):
+    heard.append(given)
+    if len(heard) > 1:
+        await beat(*given)
+
+app.storage.beat = lose
+"""
+
+
+async def test_a_beat_that_is_lost_is_made_again(stage: Stage) -> None:
+    """Children that do not find their parent say so, and it announces itself again: a failover may forget it."""
+    (stage.directory / "losing.py").write_text(LOSING)
+    worker = stage.worker(app="losing:app", processes=2)
+    await worker.working(2)
+
+
+APART = """
+import os
+from penstock import Penstock
+
+app = Penstock(f"sqlite:jobs-{os.getpid()}.db")
+app.listen("q", len)
+"""
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+async def test_a_file_for_each_process_is_refused(stage: Stage) -> None:
+    """An app that names another file wherever it is imported is told so in one line, with both files."""
+    (stage.directory / "apart.py").write_text(APART)
+    worker = stage.worker("--quiet", app="apart:app")
+    assert await worker.ended(25) == 1
+    (line,) = [line for line in worker.said.splitlines() if line.startswith("Error")]
+    assert f"jobs-{worker.pid}.db" in line
+    assert line.count("/jobs-") == 2
+    assert "Traceback" not in worker.said
