@@ -33,7 +33,10 @@ ASKING = {
     "transfer",
 }
 WORKING = {"worker", "supervisor"}
-FACES = {"__main__", "cli", "dashboard", "testing"}
+FACES = {"__main__", "cli", "dashboard"}
+TESTING = {"testing"}
+#: What pytest loads wherever Penstock is installed; it stands beside the package.
+PLUGIN = "_penstock_pytest"
 BACKENDS = {"sqlite", "redis"}
 
 #: What a part may import from outside of the standard library.
@@ -46,13 +49,15 @@ THIRD_PARTY = {
     "asking": {"msgspec"},
     "working": {"msgspec", "uvloop"},
     "faces": {"msgspec", "click", "rich", "starlette", "uvicorn"},
+    "testing": {"msgspec", "hypothesis"},
+    "plugin": {"pytest"},
     "root": set[str](),
 }
 
 #: Parts of the standard library that belong to one place.
 HOMES = {"sqlite3": "storage.sqlite"}
 
-#: The one module that may import a part of Penstock inside of a function: `connect` picks the backend.
+#: The one module of the package that may import a part of it inside of a function: `connect` picks the backend.
 LATE = "penstock.storage"
 
 
@@ -117,6 +122,8 @@ def all_imports(texts: dict[str, str]) -> list[Import]:
 
 def part_of(module: str) -> str:
     """The part that a module of Penstock belongs to; a module of no part has no place in the layout."""
+    if module == PLUGIN:
+        return "plugin"
     _, *rest = module.split(".")
     if not rest:
         return "root"
@@ -130,7 +137,7 @@ def part_of(module: str) -> str:
             return "storage.base"
         if rest[1] in BACKENDS:
             return f"storage.{rest[1]}"
-    for part, heads in (("asking", ASKING), ("working", WORKING), ("faces", FACES)):
+    for part, heads in (("asking", ASKING), ("working", WORKING), ("faces", FACES), ("testing", TESTING)):
         if head in heads:
             return part
     raise AssertionError(f"{module} is in no layer: give it a place in tests/test_imports.py, or another name")
@@ -147,6 +154,8 @@ MAY = {
     "working": {"words", "storage.base"},
     "root": {"words", "storage.base", "storage", "asking", "working"},
     "faces": {"words", "storage.base", "storage", "asking", "working", "root"},
+    "testing": {"words", "storage.base", "storage", "asking", "working", "root"},
+    "plugin": {"asking", "root", "testing"},
 }
 
 
@@ -158,7 +167,7 @@ def fault(found: Import) -> str | None:
     of = part_of(found.of)
     if found.function is not None:
         backend = of.startswith("storage.") and of != "storage.base"
-        if found.by == LATE and backend:
+        if (found.by == LATE and backend) or (by == "plugin" and of in MAY[by]):
             return None
         return f"inside {found.function}(): only {LATE} may import late, and only a backend"
     if by == of == "words":
@@ -231,6 +240,9 @@ def test_imports_have_no_cycles() -> None:
         ("penstock.worker.loop", "from penstock.storage import connect", "not storage"),
         ("penstock.worker.loop", "from penstock import Penstock", "not root"),
         ("penstock.app", "from penstock.cli import main", "not faces"),
+        ("penstock.app", "from penstock.testing import Clock", "not testing"),
+        ("penstock.testing.clock", "import pytest", "not pytest"),
+        ("_penstock_pytest", "def f():\n    from penstock.worker import Worker", "inside f()"),
         ("penstock.app", "def f():\n    from penstock.job import State", "inside f()"),
         ("penstock.app", "if TYPE_CHECKING:\n    from .worker import Worker", "not working"),
     ],
@@ -250,6 +262,7 @@ def test_the_rule_refuses(module: str, line: str, why: str) -> None:
         ("penstock.storage.redis.keys", "from penstock.storage.redis.scripts import load"),
         ("penstock.worker.loop", "from penstock.storage.base import Storage"),
         ("penstock.cli.demo", "from penstock import Penstock\nimport click"),
+        ("_penstock_pytest", "import pytest\ndef f():\n    from penstock.testing import Clock"),
     ],
 )
 def test_the_rule_allows(module: str, line: str) -> None:

@@ -1,4 +1,4 @@
-"""What users need in their own tests: a clock that moves by hand."""
+"""A clock that moves by hand."""
 
 from __future__ import annotations
 

@@ -1,0 +1,76 @@
+"""The two faces of an app, and what the kit does with either: async apps are awaited, sync ones answer at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar, cast
+
+from penstock.app import Penstock
+from penstock.storage.base import Storage
+from penstock.sync import Penstock as SyncPenstock
+from penstock.sync.portal import refuse_in_loop
+from penstock.worker.host import Host
+
+__all__ = ["AnyApp", "Stand", "answered", "apart", "host_of", "inner", "storages_of"]
+
+T = TypeVar("T")
+
+AnyApp = Penstock | SyncPenstock
+
+
+def inner(app: AnyApp) -> Penstock:
+    """The async app, whichever face is given."""
+    return app.async_app if isinstance(app, SyncPenstock) else app
+
+
+def answered(app: AnyApp, coroutine: Coroutine[Any, Any, T]) -> Any:
+    """What a function of the kit gives back: a coroutine to be awaited, or, for a sync app, its answer."""
+    if not isinstance(app, SyncPenstock):
+        return coroutine
+    try:
+        refuse_in_loop("a function of penstock.testing, with a sync app,")
+    except RuntimeError:
+        coroutine.close()
+        raise
+    return app.ways.wait(_closing(app.async_app, coroutine))
+
+
+async def _closing(app: Penstock, coroutine: Coroutine[Any, Any, T]) -> T:
+    """The async app behind a sync one is nobody's to close but ours, if we opened it."""
+    was_open = app.is_open
+    try:
+        return await coroutine
+    finally:
+        if not was_open:
+            await app.close()
+
+
+def apart(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on an event loop of its own, in a thread: whatever runs in this one is left alone."""
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(asyncio.run, coroutine).result()
+
+
+def storages_of(app: AnyApp) -> list[Storage]:
+    """The storage objects that an app's calls and its workers go to."""
+    found = [inner(app).storage]
+    if isinstance(app, SyncPenstock):
+        found += [app.ways.waiting.storage, app.ways.app.storage]
+    return list({id(storage): storage for storage in found}.values())
+
+
+class Stand:
+    """An app as a worker sees it, but for what a subclass says otherwise."""
+
+    def __init__(self, app: Penstock) -> None:
+        self._app = app
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._app, name)
+
+
+def host_of(stand: Stand) -> Host:
+    """What stands in for an app has all that a worker needs."""
+    return cast("Host", stand)
