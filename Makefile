@@ -12,7 +12,7 @@ SHELL   := bash
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv servers demo test lint format typecheck bench bench-peers docs dist soak chaos fuzz audit clean
+.PHONY: help venv servers demo example test lint format typecheck bench bench-peers docs dist soak chaos fuzz audit clean
 
 help: ## list the targets
 	@echo "make <target> [ARGS=...]"
@@ -35,6 +35,9 @@ servers: ## make sure that a redis-server is there for the tests
 demo: $(STAMP) ## run a few hundred jobs of three kinds and show what happened
 	@echo "demo: working a few hundred jobs in this process"
 	@$(BIN)/python -m penstock demo $(ARGS)
+
+example: $(STAMP) ## run one of examples/, e.g. make example NAME=webhooks
+	@$(BIN)/python examples/run.py $(NAME)
 
 test: $(STAMP) servers ## run the whole test suite
 	@echo "test: running the suite in $(WORKERS) processes, report in build/junit.xml"

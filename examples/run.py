@@ -1,8 +1,8 @@
-"""Run an example: every process of its Procfile, until one has done its work, or until Ctrl-C.
+"""Run an example: every process of its Procfile, until the last one has done its work, or until Ctrl-C.
 
     python examples/run.py webhooks
 
-A process that is killed is started again, as systemd would do it. One that ends by itself ends the example.
+A process that is killed or stopped is started again, as systemd would do it. One that fails ends the example.
 """
 
 from __future__ import annotations
@@ -47,14 +47,17 @@ class Part:
         print(f"{self.name:<8} | {line}\n", end="", flush=True)
 
     def look(self) -> int | None:
-        """The exit code, once it has ended; one that was killed starts again."""
+        """The exit code, once it has ended by itself; one that was killed starts again."""
         code = self._process.poll()
         if code is None or code >= 0:
             return code
-        self._clear()
         self.say(f"killed by {signal.Signals(-code).name}")
-        self.start()
+        self.start_again()
         return None
+
+    def start_again(self) -> None:
+        self._clear()
+        self.start()
 
     def ask_to_end(self) -> None:
         self._process.send_signal(signal.SIGTERM)
@@ -97,7 +100,10 @@ def run(folder: Path, environment: Mapping[str, str]) -> int:
             parts.append(Part(name, command, folder, environment))
         while True:
             for part in parts:
-                if (code := part.look()) is not None:
+                code = part.look()
+                if code == 0 and part is not parts[-1]:
+                    part.start_again()
+                elif code is not None:
                     return code
             time.sleep(0.05)
     except KeyboardInterrupt:
@@ -129,6 +135,7 @@ def main() -> int:
             **os.environ,
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
             "PYTHONUNBUFFERED": "1",
+            "TMPDIR": data,  # what is killed cannot clear up behind itself
         }
         return run(HERE / sys.argv[1], given)
 

@@ -17,8 +17,8 @@ ELSEWHERE = re.compile(r"^[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
 
 def pages() -> list[Path]:
-    """The pages to check: those at the top, and everything under docs."""
-    return sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md"))
+    """The pages to check: those at the top, and everything under docs and examples."""
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 
 
 def prose(page: Path) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import uuid
 
-from jobs import DATA, Picture, app
 from PIL import Image
 
+from jobs import DATA, Picture, app
 from penstock import Entry, JobFailed
 
 GOOD = ("ant", "bee", "cat", "dog", "elk", "fox")
@@ -36,8 +36,10 @@ async def main() -> None:
                 await signing.wait(job.id)  # it exists since the step before is done
             except JobFailed as error:
                 failed.append(f"{job.id.rpartition('/')[2]} ({error.error.kind})")
-        while await sheets.wait(album) < len(jobs) - len(failed):
-            await asyncio.sleep(0.1)  # that one was made before the last picture was ready; another follows
+        shown = 0
+        while shown < len(jobs) - len(failed):  # it may have been made before the last was ready: another follows
+            await asyncio.sleep(0.1)
+            shown = await sheets.wait(album)
     with Image.open(DATA / album / "sheet.png") as sheet:
         print(f"the sheet is {sheet.width} x {sheet.height}, without {' and '.join(failed)}")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +38,7 @@ class Picture:
 
 
 @contextmanager
-def written(path: Path) -> Iterator[Path]:
+def written(path: Path) -> Generator[Path]:
     """A file that is there as a whole or not at all: a step may be killed, and run again, at any moment."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{os.getpid()}-{path.name}")

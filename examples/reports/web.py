@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated
 
 from fastapi import FastAPI, Header, HTTPException, Response
 from fastapi.responses import FileResponse, StreamingResponse
-from jobs import Order, Report, app
 from pydantic import BaseModel
 
+from jobs import Order, Report, app
 from penstock import JobStatus, State
 
 FINISHED = {State.COMPLETED, State.FAILED, State.CANCELLED}
@@ -21,7 +21,7 @@ reports = app.queue("reports")
 
 
 @asynccontextmanager
-async def lifespan(web: FastAPI) -> AsyncIterator[None]:
+async def lifespan(web: FastAPI) -> AsyncGenerator[None]:
     async with app:  # one connection for the life of the web app
         yield
 

@@ -9,7 +9,6 @@ import uuid
 from urllib.request import urlopen
 
 from jobs import Event, app
-
 from penstock import Entry, JobFailed
 
 RECEIVER = f"http://127.0.0.1:{os.environ.get('PORT', '8000')}"
@@ -17,12 +16,12 @@ CUSTOMERS = ("ann", "bob", "eve")
 
 
 def entry(customer: str, number: int) -> Entry:
-    """An event's own id makes the job unique: enqueued again, after a crash of ours, it is not sent twice."""
+    """The job has the event's id: whoever enqueues an event again, because it died in the middle, sends it once."""
     event = Event(f"{RECEIVER}/{customer}", customer, number, "order.paid")
     return Entry(event, id=f"evt_{uuid.uuid4().hex}", group=customer)
 
 
-async def main() -> None:
+async def send() -> None:
     async with app:
         webhooks = app.queue("webhooks")
         jobs = await webhooks.enqueue_many(entry(customer, n) for n in range(1, 9) for customer in CUSTOMERS)
@@ -31,10 +30,14 @@ async def main() -> None:
                 await webhooks.wait(job.id)
             except JobFailed as failed:
                 print(f"one was not delivered: {failed.error.message}")
+
+
+def show() -> None:
     with urlopen(RECEIVER) as answer:
         for customer, numbers in sorted(json.load(answer).items()):
             print(f"{customer} accepted {', '.join(map(str, numbers))}")
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(send())
+    show()

@@ -37,8 +37,8 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """Every page: those at the top and those of docs."""
-    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+    """Every page: those at the top, those of docs and those of the examples."""
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 
 
 def blocks(*languages: str) -> Iterator[Block]:

@@ -1,0 +1,38 @@
+"""Feeds that count for whoever listens, and notice when somebody listens twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+
+PORT = int(os.environ.get("PORT", "8000"))
+
+last: Counter[str] = Counter()
+listeners: Counter[str] = Counter()
+
+
+async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    name = (await reader.readline()).decode().strip()
+    listeners[name] += 1
+    print(f"{name}: connected" if listeners[name] == 1 else f"{name}: CONNECTED {listeners[name]} TIMES")
+    gone = asyncio.ensure_future(reader.read())
+    while not gone.done():
+        last[name] += 1
+        writer.write(f"{last[name]}\n".encode())
+        await asyncio.wait({gone}, timeout=0.2)
+        if name == "cat" and last[name] % 10 == 0:
+            break  # this one is moody
+    gone.cancel()
+    writer.close()
+    listeners[name] -= 1
+    print(f"{name}: disconnected")
+
+
+async def main() -> None:
+    async with await asyncio.start_server(serve, "127.0.0.1", PORT) as server:
+        await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
