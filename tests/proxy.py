@@ -245,7 +245,7 @@ class Proxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._over:
             writer.transport.abort()
-            return
+            return await _closed(writer)
         link = _Link(self, reader, writer)
         link.silent = self._silent
         self._links.add(link)
@@ -271,6 +271,11 @@ def _event_of(fault: Fault) -> asyncio.Event:
     if fault._release is None:
         fault._release = asyncio.Event()
     return fault._release
+
+
+async def _closed(writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
 
 
 class _Link:
@@ -303,6 +308,8 @@ class _Link:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
             self.cut()
+            for writer in self._writers:
+                await _closed(writer)
 
     def cut(self, reset: bool = False) -> None:
         self._over.set()

@@ -200,6 +200,7 @@ async def test_a_worker_comes_back_from_a_silence_past_its_lease(stage: Stage, p
     worker = behind(proxy, stage, "--queues", "slow", lease=2)
     await stage.enqueue("slow", "a", {"seconds": 5})
     pid = int((await stage.line("begin", "a", 1))[-1])
+    assert await worker.working() == [pid]
     proxy.silence(new=True)
     await until(lambda: stage.lines("cancelled", "a", 1) or pid not in worker.workers(), 30)
     proxy.heal()

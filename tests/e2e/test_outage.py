@@ -32,6 +32,7 @@ async def test_a_worker_outlives_an_outage(stage: Stage, server: Server) -> None
     await stage.enqueue("thread", "a", {"seconds": 60, "again": 0.1})
     worker = stage.worker(lease=1)
     pid = int((await stage.line("begin", "a", 1))[-1])
+    assert await worker.working() == [pid]
     server.process.send_signal(signal.SIGSTOP)
     try:
         await until(lambda: "leases were not confirmed in time" in worker.said)
