@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import Counter
+import time
+from collections import Counter, defaultdict
 
 PORT = int(os.environ.get("PORT", "8000"))
 
-last: Counter[str] = Counter()
+#: The last number of each feed. A feed that starts again goes on, and does not begin at 1.
+last: defaultdict[str, int] = defaultdict(lambda: int(time.time() * 10))
 listeners: Counter[str] = Counter()
 
 
