@@ -13,9 +13,8 @@ import pytest
 from penstock import Event, Job, Penstock, PermanentError, Worker
 from penstock.events import EVENTS, OWN
 from penstock.storage import connect
-from penstock.testing import Clock
+from penstock.testing import Clock, Trouble
 from tests.support import LEASE, claim1, eventually
-from tests.worker.conftest import Trouble
 
 #: On a Cluster a queue of a new family is heard after a moment only: see test_events.py.
 pytestmark = pytest.mark.only("memory", "sqlite", "redis", "valkey")

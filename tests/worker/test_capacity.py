@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from penstock import Penstock, State, Worker
+from penstock.testing import Trouble
 from tests.support import eventually
-from tests.worker.conftest import Trouble
 
 
 class Crowd:

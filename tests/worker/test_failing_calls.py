@@ -7,9 +7,8 @@ import asyncio
 import pytest
 
 from penstock import Job, JobStatus, Penstock, State, StorageError, StorageUnavailable, Worker
-from penstock.testing import Clock
+from penstock.testing import Clock, Trouble
 from tests.support import eventually
-from tests.worker.conftest import Trouble
 
 JOBS = 12
 LOOPS = {f"penstock {name}" for name in ("claim", "settle", "leases", "watch", "upkeep", "cancels")}

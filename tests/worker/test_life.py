@@ -10,9 +10,8 @@ import pytest
 
 from penstock import Entry, Job, Penstock, State, Worker
 from penstock.storage.base import Request
-from penstock.testing import Clock
+from penstock.testing import Clock, Trouble
 from tests.support import eventually
-from tests.worker.conftest import Trouble
 
 
 async def shown(app: Penstock, id: str = "a") -> Any:

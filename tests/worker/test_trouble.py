@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from penstock import Event, Penstock, State, StorageError, StorageUnavailable, Worker
+from penstock.testing import Trouble
 from penstock.worker.host import Host
 from penstock.worker.trouble import Trouble as Reporter
 from tests.support import eventually
-from tests.worker.conftest import Trouble
 
 AGAIN = "the storage can be reached again"
 AWAY = StorageUnavailable("away")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import contextlib
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, cast
 
@@ -13,7 +14,7 @@ from penstock.sync import Penstock as SyncPenstock
 from penstock.sync.portal import refuse_in_loop
 from penstock.worker.host import Host
 
-__all__ = ["AnyApp", "Stand", "answered", "apart", "host_of", "inner", "storages_of"]
+__all__ = ["AnyApp", "Stand", "answered", "apart", "host_of", "inner", "replaced", "storages_of"]
 
 T = TypeVar("T")
 
@@ -59,6 +60,19 @@ def storages_of(app: AnyApp) -> list[Storage]:
     if isinstance(app, SyncPenstock):
         found += [app.ways.waiting.storage, app.ways.app.storage]
     return list({id(storage): storage for storage in found}.values())
+
+
+@contextlib.contextmanager
+def replaced(storage: Storage, verbs: Mapping[str, Callable[..., Any]]) -> Generator[None]:
+    """Have verbs of one storage object answered by others for a while."""
+    before = {verb: vars(storage)[verb] for verb in verbs if verb in vars(storage)}
+    vars(storage).update(verbs)
+    try:
+        yield
+    finally:
+        for verb in verbs:
+            vars(storage).pop(verb, None)
+        vars(storage).update(before)
 
 
 class Stand:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import inspect
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -21,7 +21,7 @@ from penstock.storage.base import Put, Storage
 from penstock.sync import Penstock as SyncPenstock
 from penstock.task import Handler
 from penstock.testing.draining import ends_of
-from penstock.testing.faces import AnyApp, Stand, host_of, inner
+from penstock.testing.faces import AnyApp, Stand, host_of, inner, replaced
 from penstock.worker import Worker
 
 __all__ = ["inline"]
@@ -39,18 +39,15 @@ def inline(app: AnyApp) -> Generator[None]:
     left alone.
     """
     running = Inline(inner(app))
-    patched: list[Storage] = []
+    puts: list[tuple[Storage, SyncPenstock | None]] = [(inner(app).storage, None)]
     if isinstance(app, SyncPenstock):
-        patched.append(running.patch(app.ways.waiting.storage))
+        puts = [(app.ways.waiting.storage, None)]
         if app.ways.app is not app.ways.waiting:
-            patched.append(running.patch(app.ways.app.storage, app))
-    else:
-        patched.append(running.patch(app.storage))
-    try:
+            puts.append((app.ways.app.storage, app))
+    with contextlib.ExitStack() as stack:
+        for storage, blocked in puts:
+            stack.enter_context(replaced(storage, {"put": running.put_into(storage, blocked)}))
         yield
-    finally:
-        for storage in patched:
-            vars(storage).pop("put", None)
 
 
 class Inline(Stand):
@@ -66,8 +63,10 @@ class Inline(Stand):
         """Every handler as it is now, with somebody who looks what it raises."""
         return {queue: self._watched(handler) for queue, handler in self._app.handlers.items()}
 
-    def patch(self, storage: Storage, app: SyncPenstock | None = None) -> Storage:
-        """Have a storage run what was put; with a sync app, by blocking the calling thread."""
+    def put_into(
+        self, storage: Storage, app: SyncPenstock | None
+    ) -> Callable[[Sequence[NewJob]], Awaitable[list[Put]]]:
+        """A storage's `put` that also runs what was put; for a sync app, by blocking the calling thread."""
         real = storage.put
 
         async def put(jobs: Sequence[NewJob]) -> list[Put]:
@@ -84,8 +83,7 @@ class Inline(Stand):
             [found] = await storage.get(job.queue, [job.id])
             return answer if found is None else replace(answer, state=found.state)
 
-        setattr(storage, "put", put)  # noqa: B010 - it is a method otherwise
-        return storage
+        return put
 
     def _block(self, app: SyncPenstock) -> None:
         """Run on this thread, so that plain handlers have its connections and transactions, if it has no loop."""

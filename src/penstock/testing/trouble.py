@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
 from penstock.errors import StorageUnavailable
 from penstock.storage.base import Storage
-from penstock.testing.faces import AnyApp, storages_of
+from penstock.testing.faces import AnyApp, replaced, storages_of
 
 __all__ = ["VERBS", "Trouble", "trouble"]
 
@@ -23,39 +23,36 @@ VERBS = tuple(
 
 
 class Trouble:
-    """Counts the calls of a storage, and fails chosen ones, before or after they are carried out."""
+    """A storage in front of another: it counts calls, and fails chosen ones before or after the fact."""
 
-    def __init__(self, *storages: Storage) -> None:
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._plans: dict[str, list[tuple[Exception, bool] | None]] = {}
         #: How often each verb was called.
         self.calls: Counter[str] = Counter()
         #: While this is True, every call fails.
         self.down = False
-        self._plans: dict[str, list[tuple[Exception, bool] | None]] = {}
-        self._storages = storages
-        for storage in storages:
-            for verb in VERBS:
-                setattr(storage, verb, self._troubled(verb, getattr(storage, verb)))
 
     def fail(
-        self, verb: str, times: int = 1, error: Exception | None = None, *, after: bool = False, skip: int = 0
+        self, verb: str, times: int = 1, error: Exception | None = None, after: bool = False, skip: int = 0
     ) -> None:
         """The next calls of a verb (`put`, `claim`, `settle`, …) fail, but for the first `skip` of them.
 
-        With `after` they are carried out and only their answer is lost. The error is `StorageUnavailable`
+        With `after` they are carried out and their answer is lost. The error is a `StorageUnavailable`
         unless another is given.
         """
         if verb not in VERBS:
-            raise ValueError(f"verb: a storage has no {verb!r}; known: {', '.join(VERBS)}")
+            raise ValueError(f"verb: a storage has no {verb!r} that can fail; known: {', '.join(VERBS)}")
         plan = (error or StorageUnavailable(f"{verb} is made to fail"), after)
         self._plans.setdefault(verb, []).extend([*[None] * skip, *[plan] * times])
 
-    def end(self) -> None:
-        """No more trouble."""
-        for storage in self._storages:
-            for verb in VERBS:
-                vars(storage).pop(verb, None)
+    def __getattr__(self, verb: str) -> Any:
+        real = getattr(self._storage, verb)
+        return self.troubled(verb, real) if inspect.iscoroutinefunction(real) else real
 
-    def _troubled(self, verb: str, real: Any) -> Any:
+    def troubled(self, verb: str, real: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        """A verb that fails when it is to."""
+
         async def call(*args: Any, **options: Any) -> Any:
             self.calls[verb] += 1
             if self.down:
@@ -75,8 +72,10 @@ class Trouble:
 @contextlib.contextmanager
 def trouble(app: AnyApp) -> Generator[Trouble]:
     """Make calls of an app's storage fail: `with trouble(app) as storage: storage.fail("put")`."""
-    trouble = Trouble(*storages_of(app))
-    try:
-        yield trouble
-    finally:
-        trouble.end()
+    storages = storages_of(app)
+    front = Trouble(storages[0])
+    with contextlib.ExitStack() as stack:
+        for storage in storages:
+            verbs = {verb: front.troubled(verb, getattr(storage, verb)) for verb in VERBS}
+            stack.enter_context(replaced(storage, verbs))
+        yield front

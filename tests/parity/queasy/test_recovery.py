@@ -8,10 +8,9 @@ import pytest
 
 from penstock import Job, Penstock, State, Worker
 from penstock.storage.base import Settled
-from penstock.testing import Clock
+from penstock.testing import Clock, Trouble
 from tests.parity.support import FEW, shown, vanish
 from tests.support import LOST, complete, eventually, retried
-from tests.worker.conftest import Trouble
 
 pytestmark = pytest.mark.only(*FEW)
 
