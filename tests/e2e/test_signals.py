@@ -51,6 +51,45 @@ async def test_a_second_signal_releases_at_once(stage: Stage) -> None:
     assert (status.state, status.attempts) == ("queued", 0)
 
 
+ENDING = """
+import os, sys, time
+from tests.e2e.jobs import app
+
+if os.path.exists("plain"):
+    sys.modules["uvloop"] = None
+
+class Last:
+    def __del__(self, os=os, sleep=time.sleep):  # when the interpreter takes its modules apart
+        if os.path.exists("stopping"):
+            os.rename("stopping", "ending")
+            while os.path.exists("ending"):
+                sleep(0.01)
+
+last = Last()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("processes", "loop"), [(0, "plain"), (1, "uvloop")])
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+async def test_a_signal_in_the_last_moments_changes_nothing(
+    stage: Stage, processes: int, loop: str, number: int
+) -> None:
+    """When all is recorded and only the interpreter has to end, a further signal does not cost the exit code."""
+    (stage.directory / "ending.py").write_text(ENDING)
+    (stage.directory / loop).touch()
+    await stage.enqueue("quick", "a")
+    worker = stage.worker(app="ending:app", processes=processes)
+    await stage.state("quick", "a", "completed", seconds=30)
+    (stage.directory / "stopping").touch()
+    worker.signal(number)
+    await until((stage.directory / "ending").exists, seconds=30)
+    worker.signal(number)
+    worker.signal(signal.SIGTERM)
+    (stage.directory / "ending").unlink()
+    assert await worker.ended(30) == 0, worker.said
+
+
 async def test_a_drain_ends_when_nothing_due_is_left(stage: Stage) -> None:
     """Every process works until all is done, later jobs are left alone, and the exit code is 0."""
     for number in range(40):

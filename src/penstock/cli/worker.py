@@ -31,6 +31,8 @@ __all__ = ["dev", "worker"]
 
 log = logging.getLogger("penstock.worker")
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
 #: Between two tries to reach a server that is not there yet (seconds).
 FIRST_REST, LONGEST_REST = 0.2, 5.0
 
@@ -159,11 +161,16 @@ def work(
         Changes(everything=True).wait()
         restart()
     made.log_level = level
+    life = Work(loaded, made, grace, wait, drain, reload, tell)
+    before = {number: signal.getsignal(number) for number in SIGNALS}
     try:
-        again = run(Work(loaded, made, grace, wait, drain, reload, tell).run())
+        again = run(life.run())
     except StorageUnavailable as error:
         raise Stop(f"{str(error).rstrip('.')}; is it running there? --wait waits for it") from error
-    if again:
+    finally:
+        for number in SIGNALS:  # whoever was told to end needs not be told again
+            signal.signal(number, signal.SIG_IGN if life.signals else before[number] or signal.SIG_DFL)
+    if again and not life.signals:
         restart()
 
 
@@ -211,16 +218,29 @@ class Work:
         self._drain = drain
         self._reload = reload
         self._tell = tell
-        self._signals = 0
-        self._again = False
+        #: How many signals came so far.
+        self.signals = 0
+        self._over = self._again = False
         self._stopping: set[asyncio.Task[None]] = set()
         self._signalled = asyncio.Event()
 
     async def run(self) -> bool:
         """Work; gives whether to start again."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._signal, number)
+
+        def hear(number: int, frame: object) -> None:
+            self.signals += 1
+            if not self._over:
+                loop.call_soon_threadsafe(self._signal, signal.Signals(number), self.signals)
+
+        for number in SIGNALS:  # the loop's own handlers would be gone with it, while the process still has to end
+            signal.signal(number, hear)
+        try:
+            return await self._work()
+        finally:
+            self._over = True
+
+    async def _work(self) -> bool:
         if not await self._open():
             return False
         await self._warn()
@@ -229,7 +249,7 @@ class Work:
             beside.append(asyncio.create_task(tell_failures(self._app)))
         try:
             log.info("worker %s begins, child processes: %d", self._worker.id, self._worker.processes)
-            if not self._signals:
+            if not self.signals:
                 await (self._worker.drain() if self._drain else self._worker.run())
             if self._stopping:
                 await asyncio.gather(*self._stopping)
@@ -244,7 +264,7 @@ class Work:
     async def _open(self) -> bool:
         """Open the storage; with --wait for as long as it takes."""
         rest = FIRST_REST
-        while not self._signals:
+        while not self.signals:
             try:
                 await self._app.open()
                 return True
@@ -266,11 +286,10 @@ class Work:
             for line in await warnings_at_start(self._app.storage):
                 log.warning("JOBS MAY BE LOST: %s", hide(line))
 
-    def _signal(self, number: signal.Signals) -> None:
-        self._signals += 1
+    def _signal(self, number: signal.Signals, count: int) -> None:
         self._signalled.set()
-        log.info("%s: %s", number.name, "stopping" if self._signals == 1 else "giving everything back now")
-        self._stop(self._grace if self._signals == 1 else 0.0)
+        log.info("%s: %s", number.name, "stopping" if count == 1 else "giving everything back now")
+        self._stop(self._grace if count == 1 else 0.0)
 
     def _stop(self, grace: float) -> None:
         task = asyncio.ensure_future(self._worker.stop(grace))
@@ -284,5 +303,5 @@ class Work:
             await asyncio.sleep(1.0)
             changed = await asyncio.to_thread(changes.look)
         log.info("%s changed: starting again", ", ".join(sorted(changed)))
-        self._again = not self._signals
+        self._again = True
         self._stop(self._grace)
