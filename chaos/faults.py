@@ -101,7 +101,6 @@ async def roll(stage: Stage, draw: random.Random) -> dict[str, Any]:
         worker.signal(signal.SIGTERM)
         if draw.random() < 0.3:
             await asyncio.sleep(draw.uniform(0.0, 0.5))
-            worker.hurried = True
             worker.signal(signal.SIGTERM)
         clock = draw.choice((0, 0, 3600, -3600)) if stage.place.own_clock else 0
         stage.retire(worker, clock=clock)

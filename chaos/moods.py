@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import time
 from typing import Any
 
-from penstock import Job, PermanentError, Retry, StorageError
+from penstock import Job, PermanentError, Retry
 
 __all__ = ["act", "act_in_thread", "after_of"]
 
@@ -28,8 +27,7 @@ async def act(payload: Payload, job: Job) -> None:
         case "sleep":
             await asyncio.sleep(seconds)
         case "progress":
-            with contextlib.suppress(StorageError):  # that nobody can be told how far it is does not stop the work
-                await job.progress(0.5, "half")
+            await job.progress(0.5, "half")
             await asyncio.sleep(seconds)
         case "then":
             for _ in range(times):

@@ -112,8 +112,6 @@ class WorkerProcess(Process):
         ]  # fmt: skip
         super().__init__(arguments, {**environment, "CHAOS_ROLE": name}, output)
         self.name = name
-        #: Whether it was told to stop twice: the second signal may come when it has all but ended.
-        self.hurried = False
 
     def children(self) -> list[int]:
         """The processes that run handlers: forked by the server below this process."""

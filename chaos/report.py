@@ -92,7 +92,6 @@ def summary(
         "ends": Counter(job.final.state for job in history.jobs.values() if job.final is not None),
         "refused_ends": sum(1 for end in ends if end.state == "lost"),
         "unanswered_ends": sum(1 for end in ends if end.state is None),
-        "unstarted_workers": sum(record["k"] == "unstarted" for record in records),
         "events": Counter(name for job in history.jobs.values() for name, _ in job.events),
         "faults": sum(faults.values()),
         "faults_that_hit_nobody": sum(map(_missed, over)),

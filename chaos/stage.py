@@ -116,19 +116,16 @@ class Stage:
         for worker in list(self.retired):
             if worker.code is not None:
                 self.retired.remove(worker)
-                cut_short = worker.hurried and worker.code == -signal.SIGTERM
-                if worker.code != 0 and self._began(worker) and not cut_short:
+                too_early = worker.code == -signal.SIGTERM and not self._began(worker)
+                if worker.code != 0 and not too_early:
                     self.wrong_exits.append(f"{worker.name} ended with {worker.code} after SIGTERM")
         for worker in list(self.workers):
             if worker.code is not None and not self.replacing.locked():
-                if worker.code == 1 and not self._began(worker) and "cannot" in worker.output.read_text():
-                    self.note("unstarted", name=worker.name)  # the storage was away just then
-                else:
-                    self.wrong_exits.append(f"{worker.name} ended by itself with {worker.code}")
+                self.wrong_exits.append(f"{worker.name} ended by itself with {worker.code}")
                 self.replace(worker)
 
     def _began(self, worker: WorkerProcess) -> bool:
-        """Whether a worker had done anything yet; before that a signal, or a storage that is away, just ends it."""
+        """Whether a worker had done anything yet; before that a signal just ends it."""
         return any(self.history.glob(f"{worker.name}-*.log"))
 
     # producers ------------------------------------------------------------------------------------
