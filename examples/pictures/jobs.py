@@ -46,8 +46,13 @@ def written(path: Path) -> Generator[Path]:
     draft.replace(path)
 
 
+def say(line: str) -> None:
+    """In one piece: several processes say something at once."""
+    print(f"{line}\n", end="", flush=True)
+
+
 def report(failure: Failure) -> None:
-    print(f"{failure.payload.name}: given up ({failure.error.type}: {failure.error.message})")
+    say(f"{failure.payload.name}: given up ({failure.error.type}: {failure.error.message})")
 
 
 # Plain functions that need a core each. A picture that makes its decoder hang or crash costs a process, which is
@@ -67,7 +72,7 @@ def sign(picture: Picture, job: Job) -> None:
     with Image.open(picture.path("small")) as image, written(picture.path("signed")) as draft:
         ImageDraw.Draw(image).text((6, 6), f"© {picture.album}/{picture.name}", fill="white")
         image.save(draft)
-    print(f"{picture.name}: signed")
+    say(f"{picture.name}: signed")
     # One sheet for the album: a request that finds one waiting changes nothing but its time, and one that finds one
     # being made is followed up when that is done. So the last sheet always shows all, and few are made in between.
     job.then("pictures/sheet", picture.album, id=picture.album, on_conflict="update", delay=0.3)
@@ -82,7 +87,7 @@ def sheet(album: str) -> int:
             with Image.open(path) as image:
                 result.paste(image, (at * SIZE, 0))
         result.save(draft)
-    print(f"sheet with {len(paths)} pictures")
+    say(f"sheet with {len(paths)} pictures")
     return len(paths)
 
 

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 import os
+import threading
 import time
 from collections import Counter, defaultdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +15,7 @@ from jobs import SECRET
 
 PORT = int(os.environ.get("PORT", "8000"))
 
+one_at_a_time = threading.Lock()
 tries: Counter[str] = Counter()
 accepted: dict[str, list[int]] = defaultdict(list)
 known: set[str] = set()
@@ -26,7 +28,9 @@ class Receiver(BaseHTTPRequestHandler):
         if not hmac.compare_digest(signature, self.headers["Webhook-Signature"]):
             return self._answer(401)
         time.sleep(0.1)  # it does something with it
-        return self._answer(self._receive(self.headers["Webhook-Id"], self.path.strip("/"), json.loads(body)["number"]))
+        with one_at_a_time:
+            status = self._receive(self.headers["Webhook-Id"], self.path.strip("/"), json.loads(body)["number"])
+        return self._answer(status)
 
     def _receive(self, id: str, customer: str, number: int) -> int:
         tries[id] += 1
