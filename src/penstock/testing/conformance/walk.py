@@ -1,0 +1,331 @@
+"""A random walk: two storages that are asked the same give the same answers, whatever is asked in whatever order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+from penstock.clock import Clock
+from penstock.job import FINISHED, NewJob, Snapshot, State
+from penstock.storage import connect
+from penstock.storage.base import (
+    CANCEL_MODES,
+    FIND_ORDER,
+    Cancel,
+    CancelMode,
+    Complete,
+    Ended,
+    Fail,
+    Held,
+    Release,
+    Request,
+    Retried,
+    Settlement,
+    Stall,
+    Standing,
+    Storage,
+)
+from penstock.testing.conformance.case import find_all, forget_all
+from penstock.testing.conformance.chances import (
+    GROUPS,
+    HOUR,
+    IDS,
+    LEASE,
+    QUEUES,
+    SECOND,
+    WORKERS,
+    ends,
+    ids,
+    new_jobs,
+    queues,
+    small_bytes,
+    ttls,
+)  # fmt: skip
+
+__all__ = ["Ticks", "Walk", "take_walks"]
+
+STEPS = 30
+
+
+class Ticks:
+    """A clock that counts milliseconds, and can also be set back."""
+
+    def __init__(self, ms: int = 1_800_000_000_000) -> None:
+        self.ms = ms
+
+    def time(self) -> float:
+        """The time it shows, as a Unix timestamp."""
+        return self.ms / 1000
+
+
+class Walk(RuleBasedStateMachine):
+    """A storage and one to compare it with, driven by the same calls on one clock."""
+
+    #: Gives the storage under test; it is empty, or has been emptied by the walk before.
+    make: ClassVar[Callable[[Clock], Storage]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)  # which leaves this thread's own alone
+        self.clock = Ticks()
+        self.storage: Storage = type(self).make(self.clock)
+        self.reference: Storage = self.make_reference()
+        for storage in (self.storage, self.reference):
+            self.runner.run(storage.open())
+        self.tokens: list[Held] = []
+        self.settled: list[Settlement] = []
+        self.made = 0
+        self.looks = True
+        self.asked = 0
+
+    def make_reference(self) -> Storage:
+        """What is always right: the storage in memory."""
+        return connect("memory:", clock=self.clock)
+
+    def teardown(self) -> None:
+        """Look once more, and leave nothing."""
+        try:
+            self.compare()
+            self.runner.run(forget_all(self.storage, QUEUES))
+        finally:
+            for storage in (self.storage, self.reference):
+                self.runner.run(storage.close())
+            self.runner.close()
+
+    def known(self, settlement: Settlement) -> bool:
+        """Whether this software can have run that job."""
+        return True
+
+    def told(self, standing: Standing | None) -> Standing | None:
+        """What of a standing is the same on both sides: all of it."""
+        return standing
+
+    def arranged(self, found: list[Snapshot]) -> list[Snapshot]:
+        """A listing in the order that is the same on both sides: as it is."""
+        return found
+
+    # calls ---------------------------------------------------------------------------------------
+
+    def both(self, verb: str, *args: Any, unordered: bool = False) -> Any:
+        """Make one call on both sides and compare the answers, then everything that can be read."""
+        if verb == "settle":
+            args = ([s for s in args[0] if self.known(s)],)
+        expected = self.runner.run(getattr(self.reference, verb)(*args))
+        answer = self.runner.run(getattr(self.storage, verb)(*args))
+        if verb == "claim":
+            assert answer.claims == expected.claims, f"{verb}{args}:\n got {answer}\nwant {expected}"
+            assert answer.corrupt == []
+        elif unordered:
+            assert sorted(map(repr, answer)) == sorted(map(repr, expected)), f"{verb}{args}"
+        else:
+            assert answer == expected, f"{verb}{args}:\n got {answer}\nwant {expected}"
+        if self.looks:
+            self.compare()
+        return expected
+
+    def job(self, spec: dict[str, Any], queue: str | None = None) -> NewJob:
+        at = spec["at"]
+        fields = {name: value for name, value in spec.items() if name not in ("at", "queue")}
+        run_at = None if at is None else self.clock.ms + at
+        return NewJob(queue=queue or spec["queue"], run_at=run_at, **fields)
+
+    def ended(self, spec: dict[str, Any], queue: str) -> Ended:
+        family = queue.partition("/")[0]
+        then = tuple(self.job(s, family + s["queue"]) for s in spec.get("then", ()))
+        match spec["kind"]:
+            case "complete":
+                return Complete(spec["result"], spec["ttl"], then)
+            case "fail":
+                return Fail(spec["error"], spec["ttl"], spec["count"], then)
+            case "cancel":
+                return Cancel(spec["ttl"])
+            case "release":
+                return Release()
+            case "stall":
+                return Stall()
+            case _:
+                pass
+        options = {name: value for name, value in spec.items() if name not in ("kind", "at")}
+        return Retried(at=None if spec["at"] is None else self.clock.ms + spec["at"], **options)
+
+    # rules ---------------------------------------------------------------------------------------
+
+    @initialize(specs=st.lists(new_jobs(), max_size=6), looks=st.booleans())
+    def begin(self, specs: list[dict[str, Any]], looks: bool) -> None:
+        """Some walks are looked at after every step, others at their end only: that must make no difference."""
+        self.looks = looks
+        self.both("put", [self.job(spec) for spec in specs])
+
+    @rule(spec=new_jobs())
+    def put_one(self, spec: dict[str, Any]) -> None:
+        self.both("put", [self.job(spec)])
+
+    @rule(specs=st.lists(new_jobs(), min_size=2, max_size=6))
+    def put_many(self, specs: list[dict[str, Any]]) -> None:
+        self.both("put", [self.job(spec) for spec in specs])
+
+    @rule(queue=queues, group=st.sampled_from([None, *GROUPS]), count=st.integers(1, 4))
+    def put_fresh(self, queue: str, group: str | None, count: int) -> None:
+        """Ids that were just made up; they are not looked for again, but they are listed and run."""
+        jobs: list[NewJob] = []
+        for _ in range(count):
+            self.made += 1
+            jobs.append(NewJob(queue=queue, id=f"fresh{self.made}", payload=b"f", fresh=True, group=group))
+        self.both("put", jobs)
+
+    @rule(
+        names=st.lists(queues, min_size=1, max_size=3, unique=True),
+        limit=st.integers(1, 4),
+        size=st.sampled_from([1, 1, 2, 3]),
+        worker=st.sampled_from(WORKERS),
+        lease=st.sampled_from([LEASE, SECOND]),
+    )
+    def claim(self, names: list[str], limit: int, size: int, worker: str, lease: int) -> None:
+        self.made += 1
+        requests = [Request(name, limit, size) for name in names]
+        claimed = self.both("claim", requests, worker, lease, f"token{self.made:011}")
+        self.tokens += [Held(claim.queue, claim.id, claim.token) for claim in claimed.claims]
+
+    @precondition(lambda self: self.tokens)
+    @rule(data=st.data(), spec=ends())
+    def settle_one(self, data: st.DataObject, spec: dict[str, Any]) -> None:
+        """The newest runs most of the time; an old one has a stale token."""
+        recent = self.tokens[-4:]
+        held = data.draw(st.sampled_from(recent) | st.sampled_from(self.tokens), "held")
+        settlement = Settlement(held.queue, held.id, held.token, self.ended(spec, held.queue))
+        self.settled.append(settlement)
+        self.both("settle", [settlement])
+
+    @precondition(lambda self: self.tokens)
+    @rule(data=st.data(), specs=st.lists(ends(), min_size=2, max_size=4))
+    def settle_many(self, data: st.DataObject, specs: list[dict[str, Any]]) -> None:
+        """Few runs and many outcomes, so that one run is often settled twice in one call."""
+        settlements: list[Settlement] = []
+        recent = st.sampled_from(self.tokens[-2:]) | st.sampled_from(self.tokens[-8:])
+        for spec in specs:
+            held = data.draw(recent, "held")
+            settlements.append(Settlement(held.queue, held.id, held.token, self.ended(spec, held.queue)))
+        self.settled += settlements
+        self.both("settle", settlements)
+
+    @precondition(lambda self: self.settled)
+    @rule(data=st.data())
+    def settle_again(self, data: st.DataObject) -> None:
+        self.both("settle", [data.draw(st.sampled_from(self.settled[-6:]), "settlement")])
+
+    @precondition(lambda self: self.tokens)
+    @rule(data=st.data(), spec=ends())
+    def settle_with_a_forged_token(self, data: st.DataObject, spec: dict[str, Any]) -> None:
+        held = data.draw(st.sampled_from(self.tokens[-8:]), "held")
+        self.both("settle", [Settlement(held.queue, held.id, "forged", self.ended(spec, held.queue))])
+
+    @precondition(lambda self: self.tokens)
+    @rule(data=st.data(), lease=st.sampled_from([LEASE, LEASE, SECOND, HOUR]))
+    def renew(self, data: st.DataObject, lease: int) -> None:
+        named = data.draw(st.lists(st.sampled_from(self.tokens[-8:]), max_size=5, unique_by=repr), "named")
+        self.both("renew", "w", named, lease)
+
+    @rule(names=st.lists(queues, min_size=1, max_size=4, unique=True))
+    def reap(self, names: list[str]) -> None:
+        self.both("reap", names, unordered=True)
+
+    @rule(
+        queue=queues, named=st.lists(ids, min_size=1, max_size=3, unique=True), mode=st.sampled_from(CANCEL_MODES),
+        ttl=ttls,
+    )  # fmt: skip
+    def cancel(self, queue: str, named: list[str], mode: CancelMode, ttl: int | None) -> None:
+        self.both("cancel", queue, named, mode, ttl)
+
+    @rule(queue=queues, named=st.lists(ids, min_size=1, max_size=3, unique=True))
+    def revive(self, queue: str, named: list[str]) -> None:
+        self.both("revive", queue, named)
+
+    @rule(names=st.lists(queues, min_size=1, max_size=4, unique=True))
+    def purge(self, names: list[str]) -> None:
+        self.both("purge", names)
+
+    @rule(queue=queues, paused=st.booleans())
+    def set_paused(self, queue: str, paused: bool) -> None:
+        self.both("set_paused", queue, paused)
+        assert self.runner.run(self.storage.paused(queue)) == self.runner.run(self.reference.paused(queue))
+
+    @rule(queue=queues, sure=st.sampled_from([False, False, True]))
+    def delete_queue(self, queue: str, sure: bool) -> None:
+        if sure:
+            self.both("delete_queue", queue)
+
+    @rule(queue=queues, id=ids, ttl=ttls)
+    def set_ttl(self, queue: str, id: str, ttl: int | None) -> None:
+        self.both("set_ttl", queue, id, ttl)
+
+    @precondition(lambda self: self.tokens)
+    @rule(data=st.data(), progress=small_bytes)
+    def report(self, data: st.DataObject, progress: bytes) -> None:
+        self.both("report", data.draw(st.sampled_from(self.tokens[-8:]), "held"), progress)
+
+    @rule(ms=st.sampled_from([0, 1, SECOND, LEASE, HOUR]))
+    def move_the_clock(self, ms: int) -> None:
+        self.clock.ms += ms
+        if self.looks:
+            self.compare()
+
+    # reads ---------------------------------------------------------------------------------------
+
+    def compare(self) -> None:
+        """Everything that can be read is the same on both sides."""
+        self.runner.run(self._compare(self.reference))
+
+    async def _compare(self, seen: Storage) -> None:
+        assert await self.storage.queues() == await seen.queues()
+        for queue in QUEUES:
+            self.asked += 1
+            id = IDS[self.asked % len(IDS)]
+            found = self.arranged(await find_all(self.storage, queue))
+            counted = await self.storage.counts(queue)
+            pairs: dict[str, tuple[Any, Any]] = {
+                f"find({queue!r})": (found, self.arranged(await find_all(seen, queue))),
+                f"counts({queue!r})": (counted, await seen.counts(queue)),
+                f"peek({queue!r})": (await self.storage.peek(queue), await seen.peek(queue)),
+                f"get({queue!r}, {IDS})": (await self.storage.get(queue, IDS), await seen.get(queue, IDS)),
+                f"why({queue!r}, {id!r})": (
+                    self.told(await self.storage.why(queue, id)), self.told(await seen.why(queue, id)),
+                ),
+            }  # fmt: skip
+            for call, (got, want) in pairs.items():
+                assert got == want, f"{call}:\n got {got}\nwant {want}"
+            check_invariants(found, counted)
+
+
+def check_invariants(found: list[Snapshot], counted: dict[State, int]) -> None:
+    """What must hold whatever happened, as far as it shows in the public reads."""
+    assert {state: sum(job.state is state for job in found) for state in State} == counted
+    order = [FIND_ORDER.index(job.state) for job in found]
+    assert order == sorted(order)
+    plain = [job.id for job in found if job.state is not State.BLOCKED]
+    assert len(plain) == len(set(plain)), "an id in two places"
+    running = {job.id for job in found if job.state is State.RUNNING}
+    for job in found:
+        assert job.state is not State.BLOCKED or job.id in running, f"{job.id} is blocked by nobody"
+        assert (job.worker is not None) or job.state is not State.RUNNING, f"{job.id} runs nowhere"
+        assert (job.finished is not None) == (job.state in FINISHED)
+        assert (job.result is not None) == (job.state is State.COMPLETED)
+        assert job.progress is None or job.state is State.RUNNING
+        assert min(job.attempts, job.retries, job.stalls, job.timeouts) >= 0
+
+
+def take_walks(walk: type[Walk], examples: int, *, derandomize: bool = True) -> None:
+    """Take this many walks, always the same ones unless told otherwise; a failure prints the calls, shortened."""
+    run_state_machine_as_test(
+        walk,
+        settings=settings(
+            max_examples=examples, stateful_step_count=STEPS, deadline=None, derandomize=derandomize,
+            database=None, report_multiple_bugs=False,
+            print_blob=True, phases=[Phase.explicit, Phase.generate, Phase.target, Phase.shrink],
+            suppress_health_check=list(HealthCheck),  # type: ignore[arg-type]
+        ),
+    )  # fmt: skip
