@@ -53,9 +53,7 @@ async def _drain(app: Penstock, scheduled: bool) -> list[Event]:
         while scheduled and (due := await _next_due(app)) is not None:
             moves += 1
             if moves > MOVES:
-                raise RuntimeError(
-                    f"after {MOVES} moves of the clock there is still something scheduled: see {ends[-1]}"
-                )
+                raise RuntimeError(f"something is still scheduled after {MOVES} moves of the clock: last {ends[-1]}")
             clock.advance(milliseconds=max(due - clock.time() * 1000, 0))
             await worker.drain()
     return ends

@@ -26,7 +26,7 @@ from penstock.worker import Worker
 
 __all__ = ["inline"]
 
-#: Whether this is a handler that runs inline: what it enqueues is run by those who run it.
+#: Whether this is a handler that runs inline: what it enqueues is run by those who run it, unless it waits for that.
 _inside: ContextVar[bool] = ContextVar("penstock_inline", default=False)
 
 
@@ -34,9 +34,9 @@ _inside: ContextVar[bool] = ContextVar("penstock_inline", default=False)
 def inline(app: AnyApp) -> Generator[None]:
     """Within this block an enqueue runs its job, and all that is due, before it returns: `with inline(app):`.
 
-    Results are there at once, and what a handler raises (other than `Retry`) is raised by the enqueue; the
-    job is then `retrying` or `failed`, as always. Plain handlers run in this thread. Jobs for later are
-    left alone.
+    Results are there at once, and what a handler raises (other than `Retry`) is raised by the enqueue or
+    the call; the job is then `retrying` or `failed`, as always. Plain handlers run in the thread of the
+    enqueue. Jobs for later are left alone.
     """
     running = Inline(inner(app))
     puts: list[tuple[Storage, SyncPenstock | None]] = [(inner(app).storage, None)]
@@ -71,7 +71,7 @@ class Inline(Stand):
 
         async def put(jobs: Sequence[NewJob]) -> list[Put]:
             answers = await real(jobs)
-            if _inside.get():
+            if _inside.get() and all(job.waiter is None for job in jobs):
                 return answers
             if app is None:
                 await self._run()
@@ -99,8 +99,9 @@ class Inline(Stand):
             app.ways.wait(self._run())
 
     async def _run(self) -> None:
-        """Drain, one at a time; raise what the runs raised."""
-        async with self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+        """Drain, one at a time but for calls inside of runs; raise what the runs raised."""
+        turn = self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+        async with contextlib.nullcontext() if _inside.get() else turn:
             worker = Worker(host_of(self))
             token = _inside.set(True)
             try:
