@@ -16,8 +16,9 @@ from penstock.sealed import Encrypted, Signed
 from penstock.serde import Codec, JsonSerde, MsgpackSerde, decode
 from penstock.status import status_of
 from penstock.storage import connect, redact
+from penstock.storage.redis.notes import read_note, read_told
 from penstock.storage.redis.pages import read_cursor
-from penstock.storage.redis.records import read_claims, read_note, read_snapshot, read_worker
+from penstock.storage.redis.records import read_claims, read_snapshot, read_worker
 
 __all__ = ["TARGETS"]
 
@@ -76,6 +77,8 @@ def feeds(data: bytes) -> None:
     """Lines of the event feed, presence and cursors."""
     with contextlib.suppress(ValueError):
         read_note(data)
+    with contextlib.suppress(ValueError):
+        read_told(data)
     found = read_worker(data[:8], data[8:])
     if found is not None:
         worker_info(found.id, found.seen, found.until, found.info)

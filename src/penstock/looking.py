@@ -15,7 +15,7 @@ from penstock.presence import WorkerInfo, worker_info
 from penstock.presets import Preset
 from penstock.serde import Codec, decode
 from penstock.status import JobStatus, Page, status_of
-from penstock.storage.base import MAX_BATCH, Storage
+from penstock.storage.base import MAX_BATCH, Storage, Told
 from penstock.waiting import Waiting
 from penstock.why import Why, explain
 
@@ -120,7 +120,7 @@ class Looking:
     def _status(self, snapshot: Snapshot) -> JobStatus:
         return status_of(snapshot, self._host.codec(self.name))
 
-    def _result(self, snapshot: Snapshot) -> Any:
+    def _result(self, snapshot: Snapshot | Told) -> Any:
         """The result of a job that completed; for every other state the exception that says so."""
         about = f"job {snapshot.id!r} in queue {self.name!r}"
         if snapshot.state not in FINISHED:

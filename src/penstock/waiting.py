@@ -1,4 +1,4 @@
-"""Waiting for jobs to end: a hint says when to look, and only what is read counts."""
+"""Waiting for jobs to end: a hint says when to look, and only what is read counts, unless the storage says how."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 from penstock.errors import StorageUnavailable
 from penstock.job import FINISHED, Snapshot
 from penstock.merging import Merged
-from penstock.storage.base import Storage
+from penstock.storage.base import Storage, Told
 
 __all__ = ["Waiting"]
 
@@ -29,7 +29,7 @@ class Waiting:
         self._storage = storage
         self._reads = Merged(storage.get, READS)
 
-    async def ended(self, queue: str, id: str, patience: float | None, *, look: bool = True) -> Snapshot | None:
+    async def ended(self, queue: str, id: str, patience: float | None, *, look: bool = True) -> Snapshot | Told | None:
         """How a job ended, None when it is not there; after `patience` seconds, how it stands.
 
         With `look` False the job is known to be under way, so the first look comes after the first
@@ -46,7 +46,9 @@ class Waiting:
                     if snapshot is None or snapshot.state in FINISHED or left <= 0:
                         return snapshot
                 look = True
-                await self._storage.wait_done(queue, id, min(left, RECHECK))
+                hint = await self._storage.wait_done(queue, id, min(left, RECHECK))
+                if isinstance(hint, Told):
+                    return hint
                 pause = PAUSES[0]
             except StorageUnavailable:
                 if left <= 0:

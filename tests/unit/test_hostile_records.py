@@ -19,15 +19,14 @@ from penstock.presence import worker_info
 from penstock.run import FailureSerde, Progress, failure_payload
 from penstock.serde import Codec, JsonSerde, MsgpackSerde, decode
 from penstock.status import JobStatus, status_of
-from penstock.storage.base import Note
+from penstock.storage.base import Note, Told
+from penstock.storage.redis.notes import read_note, read_told, spell_note
 from penstock.storage.redis.pages import read_cursor
 from penstock.storage.redis.records import (
     read_claims,
-    read_note,
     read_snapshot,
     read_standing,
     read_worker,
-    spell_note,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::hypothesis.errors.NonInteractiveExampleWarning")
@@ -274,6 +273,27 @@ def test_any_line_of_the_feed(data: bytes) -> None:
     except ValueError:
         return
     assert isinstance(note, Note)
+
+
+TOLD = b"\0\x01\0\x02\x01" + b"q" + b"id" + b"result"
+
+
+def test_a_told_end() -> None:
+    """An end is told with its queue and id, and with its result or error if there is a state."""
+    assert read_told(TOLD) == (("q", "id"), Told("id", State.COMPLETED, b"result"))
+    assert read_told(TOLD[:4] + b"\x02" + TOLD[5:]) == (("q", "id"), Told("id", State.FAILED, None, b"result"))
+    assert read_told(TOLD[:4] + b"\x00" + TOLD[5:]) == (("q", "id"), None)
+
+
+@calm(300)
+@given(data=damaged(st.just(TOLD)) | st.binary(max_size=40))
+def test_any_told_end(data: bytes) -> None:
+    """What is said to those who wait is read, or is a `ValueError` that is passed over."""
+    try:
+        _, told = read_told(data)
+    except ValueError:
+        return
+    assert told is None or told.state in FINISHED
 
 
 @calm(200)

@@ -28,6 +28,8 @@ __all__ = [
     "Fail",
     "Held",
     "Note",
+    "OpenClaim",
+    "OpensClaims",
     "Page",
     "Put",
     "PutStatus",
@@ -41,6 +43,7 @@ __all__ = [
     "Stall",
     "Standing",
     "Storage",
+    "Told",
     "Withdrawn",
     "WorkerRecord",
 ]
@@ -97,6 +100,36 @@ class Claimed(msgspec.Struct, frozen=True):
     skipped: list[tuple[str, str]] = []
 
 
+class OpenClaim(Protocol):
+    """A claim that is left open until there is work."""
+
+    async def answer(self) -> tuple[bool, Claimed]:
+        """Whether there was a hint, and what was claimed."""
+        ...
+
+    def hurry(self) -> None:
+        """Have it answered now. Idempotent."""
+        ...
+
+
+class OpensClaims(Protocol):
+    """A storage on which claims can be left open, so that a worker's next jobs come with the hint."""
+
+    @property
+    def opens_claims(self) -> bool:
+        """Whether that can be done now."""
+        ...
+
+    def open_claim(
+        self, queues: Sequence[str], requests: Sequence[Request], worker: str, lease: int, token: str, seconds: float
+    ) -> OpenClaim:
+        """Claim when one of the queues may have work, or when the seconds have passed.
+
+        The lease may begin as soon as this is called.
+        """
+        ...
+
+
 class Settlement(msgspec.Struct, frozen=True, gc=False):
     """How the run with this token ended."""
 
@@ -111,6 +144,15 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
 
     state: State | None
     lost: bool = False
+
+
+class Told(msgspec.Struct, frozen=True, gc=False):
+    """How a job ended, as those who wait for it are told."""
+
+    id: str
+    state: State
+    result: bytes | None = None
+    error: bytes | None = None
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):
@@ -295,8 +337,11 @@ class Storage(Protocol):
         """Sleep until a job may be ready in one of the queues or `timeout` seconds have passed."""
         ...
 
-    async def wait_done(self, queue: str, id: str, timeout: float) -> bool:
-        """Sleep until a job may have ended or `timeout` seconds have passed."""
+    async def wait_done(self, queue: str, id: str, timeout: float) -> bool | Told:
+        """Sleep until a job may have ended or `timeout` seconds have passed.
+
+        Of a `fresh` job that was put with a `waiter` a storage may say how it ended, which saves the look.
+        """
         ...
 
     async def wait_cancel(self, worker: str, timeout: float) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import cast
 
 from penstock.job import Claim, new_token
-from penstock.storage.base import MAX_BATCH, Claimed, Request
+from penstock.storage.base import MAX_BATCH, Claimed, OpenClaim, OpensClaims, Request
 from penstock.task import Handler
 from penstock.worker.host import Host
 from penstock.worker.pool import Pool, units_of
@@ -16,6 +17,12 @@ __all__ = ["Claimer", "batches_of", "plan"]
 
 #: The slow poll (seconds): the safety net under lost hints.
 SLOW_POLL = 5.0
+
+#: Hints that nobody takes last for longer than this (seconds).
+HINTS_LAST = 20.0
+
+#: A claim may be left open for this part of a lease, and for so many queues.
+OPEN, MOST_OPEN = 1 / 2, 4
 
 #: A queue that was passed over for so many times what fits at once goes first, whatever its priority: no queue
 #: starves.
@@ -90,6 +97,12 @@ class Claimer:
         self._dry: set[str] = set()
         self._promises: list[float] = []
         self._vain = 0
+        #: Queues that are known to be empty when the next filling begins, and the claim that stands meanwhile.
+        self._known_dry: set[str] = set()
+        self._known_until = -math.inf
+        self._next: list[Request] = []
+        self._open: OpenClaim | None = None
+        self._cramped = self._holding = False
         self._rested = False
         self.stopping = False
         #: Queues that are not to be asked for now.
@@ -103,13 +116,14 @@ class Claimer:
 
     @property
     def starved(self) -> bool:
-        """Whether some queue may have work that there was no room for."""
-        return len(self._dry) + len(self.barred) < len(self._seats)
+        """Whether some queue may have work that there was no room for, or that was not listened for."""
+        return self._cramped or len(self._dry) + len(self.barred) < len(self._seats)
 
     async def fill(self) -> None:
         """Claim until there is no room, or nothing to claim."""
-        self._dry = set()
         began, got = asyncio.get_running_loop().time(), 0
+        self._dry = self._known_dry if began < self._known_until else set()
+        self._known_dry = set()
         while not self.stopping and self.room() > 0:
             asked = asyncio.get_running_loop().time()
             requests = plan(await self._candidates(), self._pool, asked)
@@ -121,16 +135,29 @@ class Claimer:
             if answer.look_at is not None:
                 await self._promise(answer.look_at)
         self._promises = [due for due in self._promises if due > began]
-        self._vain = 0 if got else self._vain + 1
-        self._rested = self._rested and not got
+        self._found(got)
 
     async def step(self) -> float | None:
         """Fill the pool; rest until units free when something is waiting for them, else until there is work."""
         await self.fill()
-        if not self._dry:
+        dry = [seat for queue, seat in self._seats.items() if queue in self._dry and queue not in self.barred]
+        if not dry:
+            return None
+        self._cramped = not self._plan_next(dry)
+        if self._cramped:
+            self._know_dry()
             return None
         self.rest()
         return self.patience()
+
+    def _plan_next(self, dry: list[Seat]) -> bool:
+        """Whether there is anything to listen for: not without room, where a claim is left open meanwhile."""
+        self._next = []
+        if not getattr(self._host.storage, "opens_claims", False):
+            return True
+        if not self._holding and self.room() > 0:
+            self._next = plan(in_order(dry), self._pool, asyncio.get_running_loop().time())
+        return bool(self._next)
 
     def rest(self) -> None:
         """Say once that there is nothing to do: nothing was found, nothing runs, and nothing waits to be recorded."""
@@ -150,21 +177,69 @@ class Claimer:
         self._promises.append(asyncio.get_running_loop().time() + max(ms, 0) / 1000)
 
     async def doze(self, seconds: float) -> None:
-        """Wait for a hint from the queues that were found empty."""
+        """Wait for a hint from the queues that were found empty, if the storage can with a claim behind it."""
         if self._vain > 3:  # hints that lead to nothing must not turn into a busy loop
             await asyncio.sleep(0.01 * 2 ** min(self._vain, 7))
-        await self._host.storage.wait_work(sorted(self._dry), seconds)
+        queues = sorted(self._dry)
+        if (opened := self._open_claim(queues, seconds)) is None:
+            self._vain += await self._host.storage.wait_work(queues, seconds)
+        else:
+            await self._hear(opened)
+
+    def _open_claim(self, queues: Sequence[str], seconds: float) -> OpenClaim | None:
+        """The claim of what there is room for, if the storage can leave one open."""
+        if not self._next or len(queues) > MOST_OPEN:
+            return None
+        storage, wait = cast("OpensClaims", self._host.storage), min(seconds, self._lease_ms / 1000 * OPEN)
+        return storage.open_claim(queues, self._next, self._worker, self._lease_ms, new_token(), wait)
+
+    async def _hear(self, opened: OpenClaim) -> None:
+        """Its lease counts from when it was sent, as it may have been granted at once."""
+        asked = asyncio.get_running_loop().time()
+        self._open = opened
+        try:
+            hinted, answer = await opened.answer()
+        finally:
+            self._open = None
+        self.rounds += 1
+        asked_of = {request.queue for request in self._next}
+        self._dry -= asked_of
+        got = self._heard(self._next, answer, asked)
+        self._dry &= asked_of  # of the others the hint may have been
+        self._know_dry()
+        self._vain += hinted
+        self._found(got)
+        if answer.look_at is not None:
+            await self._promise(answer.look_at)
+
+    def hurry(self) -> bool:
+        """Have the claim that is open answered now; False when none is."""
+        if self._open is None:
+            return False
+        self._open.hurry()
+        return True
+
+    def _know_dry(self) -> None:
+        """These need not be asked again before they are listened to: what comes meanwhile leaves a hint."""
+        self._known_dry, self._known_until = self._dry, asyncio.get_running_loop().time() + HINTS_LAST
+
+    def _found(self, got: int) -> None:
+        if got:
+            self._vain = 0
+            self._rested = False
 
     async def _candidates(self) -> list[Seat]:
-        """The queues to ask, in order: those passed over too often, then by priority, then by last service."""
+        """The queues to ask, in order of service."""
         seats = [seat for queue, seat in self._seats.items() if queue not in self._dry and queue not in self.barred]
-        seats.sort(key=lambda seat: (not seat.overdue, -seat.handler.options.priority, seat.served))
+        seats = in_order(seats)
+        self._holding = False
         for seat in seats:
             if not seat.overdue:
                 break
             if seat.units > self._pool.free:
                 # It is too big for what frees up: hold the room for it, if it has any work at all.
                 if await self._host.storage.peek(seat.queue) is not None:
+                    self._holding = True
                     return []
                 seat.passed_over = 0
         return seats
@@ -193,6 +268,11 @@ class Claimer:
             seat = self._seats[queue]
             self._begin(seat.handler, found, seat.units, asked)
         return len(batches)
+
+
+def in_order(seats: Iterable[Seat]) -> list[Seat]:
+    """Those passed over too often, then by priority, then by last service."""
+    return sorted(seats, key=lambda seat: (not seat.overdue, -seat.handler.options.priority, seat.served))
 
 
 def plan(seats: Sequence[Seat], pool: Pool, now: float) -> list[Request]:

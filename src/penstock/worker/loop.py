@@ -48,6 +48,8 @@ class Loop:
         self._failures = 0
         self._task: asyncio.Task[None] | None = None
         self._dozing = self._roused = False
+        #: Ends a doze from inside, if it can; else whoever wakes cancels it.
+        self.hurry: Callable[[], bool] = lambda: False
 
     @property
     def stopping(self) -> bool:
@@ -123,7 +125,7 @@ class Loop:
                 task.uncancel()
 
     def _rouse(self) -> None:
-        if self._task is not None and not self._roused:
+        if self._task is not None and not self._roused and not self.hurry():
             self._roused = True
             self._task.cancel()
 

@@ -95,7 +95,9 @@ class Shift:
         self.hurry = asyncio.Event()
 
     def _new_claiming(self, name: str, step: Callable[[], Awaitable[float | None]]) -> Loop:
-        return Loop(name, step, self._trouble.failed, self._claimer.doze, answers=lambda: self._claimer.rounds)
+        loop = Loop(name, step, self._trouble.failed, self._claimer.doze, answers=lambda: self._claimer.rounds)
+        loop.hurry = self._claimer.hurry
+        return loop
 
     def _new_leases(self, lease: float) -> Leases:
         return Leases(self._host, self._worker, lease, self._pool)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from penstock.clock import Clock
 from penstock.durability import Durability, Reached
 from penstock.errors import VersionMismatch
-from penstock.job import Claim, NewJob, Snapshot, State, family_of
+from penstock.job import NewJob, Snapshot, State, family_of
 from penstock.storage.base import (
     CANCEL_MODES,
     FIND_ORDER,
@@ -21,6 +21,7 @@ from penstock.storage.base import (
     Fail,
     Held,
     Note,
+    OpenClaim,
     Page,
     Put,
     PutStatus,
@@ -30,29 +31,29 @@ from penstock.storage.base import (
     Settled,
     Settlement,
     Standing,
+    Told,
     Withdrawn,
     WorkerRecord,
 )
 from penstock.storage.redis.batches import by_queue, chunks
+from penstock.storage.redis.claiming import Claiming
 from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.durable import Confirming
 from penstock.storage.redis.families import Families
 from penstock.storage.redis.feeds import Feeds
 from penstock.storage.redis.inspection import Inspection
 from penstock.storage.redis.keys import SCHEMA_VERSION, Keys
+from penstock.storage.redis.notes import spell_note
 from penstock.storage.redis.pages import Cursor, read_cursor
 from penstock.storage.redis.puts import Numbers, Puts
 from penstock.storage.redis.records import (
-    CORRUPT,
     FORMAT,
     fence,
     pack,
-    read_claims,
     read_snapshot,
     read_standing,
     read_worker,
     spell_jobs,
-    spell_note,
     spell_settlements,
     text,
 )
@@ -66,7 +67,6 @@ _QUEUED = Put(PutStatus.QUEUED, State.QUEUED)
 _RENEWALS = [Renewal(False), Renewal(True), *(Renewal(True, mode) for mode in CANCEL_MODES[1:])]
 _COMPLETED = Settled(State.COMPLETED)
 _LOST = Settled(None, lost=True)
-_CORRUPT = Fail(CORRUPT.encode(), 7 * 24 * 3600 * 1000)
 
 
 class RedisStorage(Inspection, Restoring):
@@ -81,6 +81,7 @@ class RedisStorage(Inspection, Restoring):
         self._connection = self._connect(url)
         self._keys = Keys(namespace, cluster=self._connection.cluster)
         self._feeds = Feeds(self._connection, self._keys, self._wait_done)
+        self._claiming = Claiming(self._connection, self._keys, self._call, self.settle)
         self._puts = Puts(self._put_now)
         self._numbers = Numbers()
         self._families = Families(self._connection, self._keys)
@@ -138,7 +139,7 @@ class RedisStorage(Inspection, Restoring):
     # transitions -----------------------------------------------------------------------------------
 
     async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
-        awaited = [(job.queue, job.id) for job in jobs if job.waiter is not None]
+        awaited = [job for job in jobs if job.waiter is not None]
         if not awaited:
             return await self._puts.put(jobs)
         if (channel := await self._feeds.expect(awaited)) is not None:
@@ -146,7 +147,7 @@ class RedisStorage(Inspection, Restoring):
         try:
             answers = await self._puts.put(jobs)
         except BaseException:
-            self._feeds.forget(awaited)
+            self._feeds.forget([(job.queue, job.id) for job in awaited])
             raise
         ended = [(j.queue, j.id) for j, a in zip(jobs, answers, strict=True) if a.status is PutStatus.COMPLETED]
         self._feeds.forget(ended)
@@ -178,32 +179,18 @@ class RedisStorage(Inspection, Restoring):
         return Put(status, state, answer[2] if len(answer) > 2 else None, reached)
 
     async def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
-        claims: list[Claim] = []
-        corrupt: list[tuple[str, str]] = []
-        skipped: list[tuple[str, str]] = []
-        look_at: int | None = None
-        asked = list(requests)
-        answers: dict[int, Any] = {}
-        todo = list(range(len(asked)))
-        while todo:
-            calls = [
-                self._call("claim", r.queue, (fence(token), worker, lease, min(r.limit, MAX_BATCH), r.batch))
-                for r in (asked[i] for i in todo)
-            ]
-            for i, answer in zip(todo, await self._connection.run_many(calls, repeat=False), strict=True):
-                answers[i] = answer
-            todo = [i for i in todo if answers[i][0] == 1]
-        for i, request in enumerate(asked):
-            _, look, ids, records, numbers, bad, missing = answers[i]
-            if look:
-                look_at = int(look) if look_at is None else min(look_at, int(look))
-            corrupt += [(request.queue, text(id)) for id in bad]
-            skipped += [(request.queue, text(id)) for id in missing]
-            bad = read_claims(request.queue, token, ids, records, numbers, claims)
-            if bad:
-                await self.settle([Settlement(request.queue, id, token, _CORRUPT) for id in bad])
-                corrupt += [(request.queue, id) for id in bad]
-        return Claimed(claims, look_at, corrupt, skipped)
+        return await self._claiming.claim(requests, worker, lease, token)
+
+    @property
+    def opens_claims(self) -> bool:
+        """Whether claims can be left open here; see `OpensClaims`."""
+        return self._claiming.opens
+
+    def open_claim(
+        self, queues: Sequence[str], requests: Sequence[Request], worker: str, lease: int, token: str, seconds: float
+    ) -> OpenClaim:
+        """See `OpensClaims`."""
+        return self._claiming.open_claim(queues, requests, worker, lease, token, seconds)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         answers: list[Settled] = [_LOST] * len(settlements)
@@ -381,7 +368,7 @@ class RedisStorage(Inspection, Restoring):
     async def wait_work(self, queues: Sequence[str], timeout: float) -> bool:
         return await self._feeds.wait_work(queues, timeout)
 
-    async def wait_done(self, queue: str, id: str, timeout: float) -> bool:
+    async def wait_done(self, queue: str, id: str, timeout: float) -> bool | Told:
         return await self._feeds.wait_done(queue, id, timeout)
 
     async def _wait_done(self, queue: str, ids: list[str], channel: str) -> list[bool]:

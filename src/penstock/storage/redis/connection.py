@@ -163,9 +163,8 @@ class Connection:
         async with asyncio.timeout(max(SILENCE, self.silence)):  # more than is ever asked of a WAIT
             if self.cluster:
                 return await self._on_node(commands, key)
-            async with self._own_wire() as wire:
-                sent = [wire.send(pack_command(*args), patient=True) for args in commands]
-                return await asyncio.gather(*sent, return_exceptions=True)
+            async with self.own_wire() as wire:
+                return await wire.answers_of([pack_command(*args) for args in commands])
 
     async def _on_node(self, commands: list[tuple[Any, ...]], key: str) -> list[Any]:
         client = self.client
@@ -247,7 +246,7 @@ class Connection:
             async with asyncio.timeout(timeout + 1):  # a server that is gone without a word does not answer at all
                 if self.cluster:
                     return await self._pop_in_parts(keys, timeout)
-                return await self._pop(pack_command(*_blpop(keys, timeout))) is not None
+                return await self._pop(pack_command(*blpop(keys, timeout))) is not None
         except (RedisError, OSError) as error:
             raise self.explain(error) from error
 
@@ -255,17 +254,30 @@ class Connection:
         """A Cluster's client gives up a node that is silent for long, and looks for who has taken over."""
         while timeout > 0:
             part = min(timeout, self.silence / 2)
-            if await cancellable(self.client.execute_command(*_blpop(keys, part))) is not None:
+            if await cancellable(self.client.execute_command(*blpop(keys, part))) is not None:
                 return True
             timeout -= part
         return False
 
     async def _pop(self, command: bytes) -> Any:
-        async with self._own_wire() as wire:
+        async with self.own_wire() as wire:
             return await wire.send(command, patient=True)
 
+    async def number_of(self, wire: Wire) -> int | None:
+        """The number by which the server knows a connection; None if it does not let us end waits by it."""
+        try:
+            number = int(await wire.send(pack_command("CLIENT", "ID")))
+            await self._send("CLIENT", "UNBLOCK", number)
+        except ResponseError:
+            return None
+        return number
+
+    async def unblock(self, wire: Wire) -> bool:
+        """End the wait that is under way on a connection; False when there is none."""
+        return bool(await self._send("CLIENT", "UNBLOCK", wire.number))
+
     @contextlib.asynccontextmanager
-    async def _own_wire(self) -> AsyncGenerator[Wire]:
+    async def own_wire(self) -> AsyncGenerator[Wire]:
         """A connection of one's own, which goes with a caller that does not wait for the answer."""
         pool = self.client.connection_pool
         self._idle = [wire for wire in self._idle if wire.alive]
@@ -326,5 +338,6 @@ class Connection:
         return error
 
 
-def _blpop(keys: list[str], timeout: float) -> tuple[Any, ...]:
+def blpop(keys: list[str], timeout: float) -> tuple[Any, ...]:
+    """The command that waits until one of the lists has something."""
     return ("BLPOP", *keys, max(0.001, round(timeout, 3)))

@@ -7,20 +7,19 @@ import contextlib
 import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Any
 
 from redis.exceptions import RedisError
 
 from penstock.errors import StorageError
-from penstock.job import family_of, new_token
+from penstock.job import NewJob, family_of, new_token
 from penstock.merging import Merged
-from penstock.storage.base import MAX_BATCH, Note
-from penstock.storage.redis.clients import CONNECT, close
+from penstock.storage.base import MAX_BATCH, Note, Told
+from penstock.storage.redis.clients import close
 from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.families import EARS_MS
 from penstock.storage.redis.keys import Keys
-from penstock.storage.redis.records import read_note
-from penstock.storage.redis.wire import cancellable
+from penstock.storage.redis.notes import read_note, read_told
+from penstock.storage.redis.subscription import Subscription
 
 __all__ = ["Feeds"]
 
@@ -28,12 +27,14 @@ __all__ = ["Feeds"]
 _EARS_EVERY = 2.0
 #: A waiter asks again this often even if nobody tells it anything.
 _RECHECK = 5.0
-#: A server that says nothing for so long on a subscription is asked whether it is still there.
-_QUIET = 7.5
 #: Who has not waited for requests to cancel for so long does not do so any more.
 _EAR_REST = 120.0
 #: How long a put waits for the listener of its caller; how many ends are listened for before anybody waits.
 _READY, _MOST_EXPECTED = 1.0, 10_000
+
+
+#: That a job may have ended, or how it did; False when nothing was heard.
+Hint = bool | Told
 
 
 class Feeds:
@@ -46,9 +47,10 @@ class Feeds:
         self._keys = keys
         self._asks = Merged(lambda queue, ids: ask(queue, ids, self._channel), MAX_BATCH)
         self._channel = keys.done(new_token())
-        self._waiters: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
-        #: Jobs that are put together with the request to be told, by whoever is about to wait for them.
-        self._expected: dict[tuple[str, str], asyncio.Future[None]] = {}
+        self._waiters: dict[tuple[str, str], set[asyncio.Future[Hint]]] = {}
+        #: Jobs that are put together with the request to be told, by whoever is about to wait for them; whether
+        #: their ids are fresh.
+        self._expected: dict[tuple[str, str], tuple[asyncio.Future[Hint], bool]] = {}
         self._listener: asyncio.Task[None] | None = None
         self._listening = asyncio.Event()
         self._ears: dict[str, _Ear] = {}
@@ -90,18 +92,21 @@ class Feeds:
 
     # ends ------------------------------------------------------------------------------------------
 
-    async def expect(self, jobs: Sequence[tuple[str, str]]) -> str | None:
+    async def expect(self, jobs: Sequence[NewJob]) -> str | None:
         """Listen for the ends of jobs that are to be put; gives the channel to tell, None if nobody can listen now."""
-        try:
-            async with asyncio.timeout(_READY):
-                await self._listen()
-        except TimeoutError:
-            return None
+        if not self._listening.is_set() or self._listener is None or self._listener.done():
+            try:
+                async with asyncio.timeout(_READY):
+                    await self._listen()
+            except TimeoutError:
+                return None
         loop = asyncio.get_running_loop()
-        for job in jobs:
+        for new in jobs:
+            job = new.queue, new.id
             if job in self._expected:
                 continue  # whoever comes second asks
-            future = self._expected[job] = loop.create_future()
+            future: asyncio.Future[Hint] = loop.create_future()
+            self._expected[job] = future, new.fresh
             self._waiters.setdefault(job, set()).add(future)
         while len(self._expected) > _MOST_EXPECTED:  # nobody came to wait for them
             self.forget([next(iter(self._expected))])
@@ -110,32 +115,34 @@ class Feeds:
     def forget(self, jobs: Sequence[tuple[str, str]]) -> None:
         """Nobody will wait for these."""
         for job in jobs:
-            if (future := self._expected.pop(job, None)) is not None:
-                self._drop(job, future)
+            if job in self._expected:
+                self._drop(job, self._expected.pop(job)[0])
 
-    def _drop(self, job: tuple[str, str], future: asyncio.Future[None]) -> None:
+    def _drop(self, job: tuple[str, str], future: asyncio.Future[Hint]) -> None:
         waiting = self._waiters.get(job, set())
         waiting.discard(future)
         if not waiting:
             self._waiters.pop(job, None)
 
-    async def wait_done(self, queue: str, id: str, timeout: float) -> bool:
-        """Listen first, then ask to be told; ask again now and then, in case the telling was lost."""
-        loop = asyncio.get_running_loop()
+    async def wait_done(self, queue: str, id: str, timeout: float) -> bool | Told:
+        """Listen first, then ask to be told; ask again now and then, in case the telling was lost.
+
+        How the job ended is given only for an id that nobody had before: of another it may be old news.
+        """
+        loop, job = asyncio.get_running_loop(), (queue, id)
         deadline = loop.time() + timeout
-        future = self._expected.pop((queue, id), None)
-        asked = future is not None  # when the job was put
-        if future is None:
-            future = loop.create_future()
-            self._waiters.setdefault((queue, id), set()).add(future)
+        future, fresh = self._expected.pop(job, (None, False))
+        if future is not None:  # it was asked for when the job was put
+            try:
+                hint = await _heard_within(future, min(_RECHECK, timeout))
+            finally:
+                self._drop(job, future)
+            if hint or timeout <= _RECHECK:
+                return hint if fresh else bool(hint)
+        future = loop.create_future()
+        self._waiters.setdefault(job, set()).add(future)
         try:
-            done = set[asyncio.Future[None]]()
-            if asked:
-                done, _ = await asyncio.wait([future], timeout=min(_RECHECK, timeout))
-            while not done:
-                left = deadline - loop.time()
-                if left <= 0:
-                    return False
+            while (left := deadline - loop.time()) > 0:
                 try:
                     async with asyncio.timeout(left):
                         await self._listen()
@@ -143,10 +150,11 @@ class Feeds:
                     return False
                 if await self._asks.about(queue, id):
                     return True
-                done, _ = await asyncio.wait([future], timeout=min(_RECHECK, max(0.0, deadline - loop.time())))
-            return True
+                if await _heard_within(future, min(_RECHECK, max(0.0, deadline - loop.time()))):
+                    return True
+            return False
         finally:
-            self._drop((queue, id), future)
+            self._drop(job, future)
 
     async def _listen(self) -> None:
         if self._listener is None or self._listener.done():
@@ -159,40 +167,42 @@ class Feeds:
         """Pass on what the server says; after a broken connection everybody looks for themselves."""
         while True:
             try:
-                async with self._subscribed(self._channel) as said:
+                async with self._subscribed(self._channel, self._tell) as subscription:
                     self._listening.set()
-                    while True:
-                        self._tell(await said())
+                    await subscription.over()
             except (RedisError, OSError, StorageError):
                 self._listening.clear()
                 self._wake_all()
                 await asyncio.sleep(random.uniform(0.05, 0.3))
 
     def _tell(self, data: bytes) -> None:
-        size = int.from_bytes(data[:2], "big")
-        for future in self._waiters.get((data[2 : 2 + size].decode(), data[2 + size :].decode()), ()):
+        try:
+            job, told = read_told(data)
+        except ValueError:  # not of our making
+            return
+        for future in self._waiters.get(job, ()):
             if not future.done():
-                future.set_result(None)
+                future.set_result(told or True)
 
     def _wake_all(self) -> None:
         for futures in self._waiters.values():
             for future in futures:
                 if not future.done():
-                    future.set_result(None)
+                    future.set_result(True)
 
     @contextlib.asynccontextmanager
-    async def _subscribed(self, channel: str) -> AsyncGenerator[Callable[[], Awaitable[bytes]]]:
-        """A subscription that the server has confirmed: a call that gives what is said next."""
-        client, silence = self._connection.subscriber(), self._connection.silence
-        pubsub = client.pubsub()
+    async def _subscribed(
+        self, channel: str, hear: Callable[[bytes], None] | None = None
+    ) -> AsyncGenerator[Subscription]:
+        """A subscription that the server has confirmed."""
+        client = self._connection.subscriber()
         try:
-            await cancellable(pubsub.subscribe(channel))
-            if not await pubsub.get_message(timeout=min(CONNECT, silence)):
-                raise TimeoutError("a subscription was not confirmed")
-            yield lambda: _next_said(pubsub, silence)
+            subscription = await Subscription.open(client.connection_pool, channel, self._connection.silence, hear)
+            try:
+                yield subscription
+            finally:
+                subscription.close()
         finally:
-            with contextlib.suppress(RedisError, OSError):
-                await pubsub.aclose()
             with contextlib.suppress(RedisError, OSError):
                 await close(client)
 
@@ -206,7 +216,7 @@ class Feeds:
         if ear is None:
             _ = self._connection.client  # an error when the storage is not open
             channel = self._keys.cancel(worker)
-            ear = self._ears[worker] = _Ear(lambda: self._subscribed(channel))
+            ear = self._ears[worker] = _Ear(lambda hear: self._subscribed(channel, hear))
         return await ear.wait(timeout)
 
     async def _close_unused_ears(self) -> None:
@@ -221,22 +231,22 @@ class Feeds:
         """Everything that happens from the first step of this iterator on."""
         while True:
             try:
-                async with self._listened() as said:
+                async with self._listened() as subscription:
                     while True:
-                        note = _heard(await said())
+                        note = _heard(await subscription.said())
                         if note is not None and queue in (None, note.queue):
                             yield note
             except (RedisError, OSError, StorageError):
                 await asyncio.sleep(random.uniform(0.05, 0.3))
 
     @contextlib.asynccontextmanager
-    async def _listened(self) -> AsyncGenerator[Callable[[], Awaitable[bytes]]]:
+    async def _listened(self) -> AsyncGenerator[Subscription]:
         """A subscription to the feed, and the mark that makes the scripts feed it."""
         try:
-            async with self._subscribed(self._keys.events) as said:
+            async with self._subscribed(self._keys.events) as subscription:
                 await self._open_ears()
                 async with _repeating(self._open_ears, _EARS_EVERY):
-                    yield said
+                    yield subscription
         finally:
             with contextlib.suppress(StorageError):
                 await self._shut_ears()
@@ -264,7 +274,7 @@ class _Ear:
     """Listens to one channel until closed; before the server says so there may have been something."""
 
     def __init__(
-        self, subscribed: Callable[[], contextlib.AbstractAsyncContextManager[Callable[[], Awaitable[bytes]]]]
+        self, subscribed: Callable[[Callable[[bytes], None]], contextlib.AbstractAsyncContextManager[Subscription]]
     ) -> None:
         self._subscribed = subscribed
         self._heard = asyncio.Event()
@@ -301,27 +311,31 @@ class _Ear:
     async def _listen(self) -> None:
         while True:
             try:
-                async with self._subscribed() as said:
+                async with self._subscribed(lambda _: self._heard.set()) as subscription:
                     self._heard.set()
-                    while True:
-                        await said()
-                        self._heard.set()
+                    await subscription.over()
             except (RedisError, OSError, StorageError):
                 await asyncio.sleep(random.uniform(0.05, 0.3))
 
 
-async def _next_said(pubsub: Any, silence: float) -> bytes:
-    """The next message. When none comes the server is asked for a word, which may be any; without one it is gone."""
-    asked = False
-    while True:
-        message = await pubsub.get_message(timeout=min(CONNECT if asked else _QUIET, silence))
-        if message is None:
-            if asked:
-                raise TimeoutError("a subscription has gone silent")
-            await cancellable(pubsub.ping())
-        elif message["type"] == "message":
-            return message["data"]
-        asked = message is None
+async def _heard_within(future: asyncio.Future[Hint], seconds: float) -> Hint:
+    """What a waiter is told; False, and it may be told later, when that takes longer. No task, no more than a timer."""
+    if future.done():
+        return future.result()
+    loop = asyncio.get_running_loop()
+    over: asyncio.Future[Hint] = loop.create_future()
+
+    def hear(told: asyncio.Future[Hint]) -> None:
+        if not over.done():
+            over.set_result(told.result())
+
+    timer = loop.call_later(seconds, lambda: over.done() or over.set_result(False))
+    future.add_done_callback(hear)
+    try:
+        return await over
+    finally:
+        timer.cancel()
+        future.remove_done_callback(hear)
 
 
 @contextlib.asynccontextmanager

@@ -17,7 +17,6 @@ from penstock.storage.base import (
     Cancel,
     Complete,
     Fail,
-    Note,
     Release,
     Retried,
     Settlement,
@@ -28,17 +27,16 @@ from penstock.storage.base import (
 
 __all__ = [
     "CORRUPT",
+    "ENDS",
     "Blobs",
     "fence",
     "pack",
     "read_claims",
-    "read_note",
     "read_snapshot",
     "read_standing",
     "read_worker",
     "spell_job",
     "spell_jobs",
-    "spell_note",
     "spell_settlement",
     "spell_settlements",
     "text",
@@ -50,9 +48,8 @@ _SHORT_HEAD = Struct(">BBHIHI")
 _END = Struct(">BHIHIHIBBH")
 _RUN = Struct(">BBHIH")
 _TIMES = Struct(">HIHI")
-_NOTE = Struct(">HIH")
 _SETTLED, _SHORT = 4, 8
-_ENDS = {1: State.COMPLETED, 2: State.FAILED, 3: State.CANCELLED}
+ENDS = {1: State.COMPLETED, 2: State.FAILED, 3: State.CANCELLED}
 _MOVES = {False: 0, True: 1, "if_later": 2, "if_earlier": 3}
 
 #: What is shown of a job whose record cannot be read.
@@ -116,11 +113,12 @@ def spell_job(new: NewJob, blobs: Blobs, *, fresh: bool | None = None) -> list[A
 
 def spell_jobs(jobs: Sequence[NewJob], *, fresh: bool) -> list[Any]:
     """Asked-for jobs as `put.lua` reads them; `fresh` says that nobody can have their ids."""
-    flat: list[Any] = ["fresh" if fresh else "named"]
+    waiter = jobs[0].waiter if jobs else None
+    flat: list[Any] = ["fresh" if fresh else "named", waiter or ""]
     for new in jobs:
         if (
             new.run_at is not None or new.group is not None or new.delay is not None or new.update is not None
-            or new.limits or new.headers or new.priority or new.waiter
+            or new.limits or new.headers or new.priority or new.waiter != waiter
         ):  # fmt: skip
             break
         flat += (new.id, new.payload)
@@ -326,7 +324,7 @@ def _read_end(end: bytes) -> dict[str, Any]:
     value = end[worker_at + wlen :]
     expires = e1 << 32 | e2
     return {
-        "state": _ENDS[state],
+        "state": ENDS[state],
         "finished": f1 << 32 | f2,
         "expires": expires or None,
         "worker": worker,
@@ -351,36 +349,6 @@ def _read_run(run: bytes) -> dict[str, Any]:
 def read_result(end: bytes) -> bytes:
     """The value in an end record."""
     return _read_end(end)["result"] or b""
-
-
-def read_note(data: bytes) -> Note:
-    """One line of the event feed; a `ValueError` if it is none."""
-    if len(data) < _NOTE.size:
-        raise ValueError("too short for a line of the feed")
-    high, low, attempt = _NOTE.unpack_from(data)
-    at = _NOTE.size
-    fields: list[bytes | None] = []
-    for _ in range(6):
-        size = int.from_bytes(data[at : at + 4], "big", signed=True)
-        at += 4
-        fields.append(None if size < 0 else data[at : at + size])
-        at += max(size, 0)
-    name, queue, id, worker, result, failure = fields
-    return Note(
-        (name or b"").decode(), (queue or b"").decode(), (id or b"").decode(), high << 32 | low, attempt,
-        worker.decode() if worker else None, result, failure,
-    )  # fmt: skip
-
-
-def spell_note(note: Note) -> bytes:
-    """A line of the event feed as `note` in `_shared.lua` writes it, but for the time at its front."""
-    worker = None if note.worker is None else note.worker.encode()
-    fields = (note.name.encode(), note.queue.encode(), note.id.encode(), worker, note.result, note.error)
-    return min(note.attempt, 65535).to_bytes(2, "big") + b"".join(map(_field, fields))
-
-
-def _field(data: bytes | None) -> bytes:
-    return b"\xff\xff\xff\xff" if data is None else len(data).to_bytes(4, "big") + data
 
 
 def read_worker(id: bytes, record: bytes) -> WorkerRecord | None:

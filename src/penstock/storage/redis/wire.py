@@ -10,7 +10,7 @@ import asyncio
 import os
 import select
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
 import hiredis
@@ -29,7 +29,7 @@ from redis.exceptions import (
     TimeoutError,
 )
 
-__all__ = ["BlockingWire", "BlockingWires", "NoReplicasError", "Wire", "cancellable", "pack_command"]
+__all__ = ["BlockingWire", "BlockingWires", "Line", "NoReplicasError", "Wire", "cancellable", "pack_command"]
 
 T = TypeVar("T")
 
@@ -84,11 +84,11 @@ async def cancellable(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-class Wire(asyncio.Protocol):
-    """One connection for any number of callers at once."""
+class Line(asyncio.Protocol):
+    """A connection that redis-py made, and that is ours from then on."""
 
-    def __init__(self, connection: Any, silence: float) -> None:
-        # From here on the socket is ours: what redis-py and the streams would close when nobody refers to them.
+    def __init__(self, connection: Any) -> None:
+        # What redis-py and the streams would close when nobody refers to them.
         self._streams = connection._reader, connection._writer
         connection._reader = connection._writer = None
         self._transport: asyncio.Transport = self._streams[1].transport
@@ -96,6 +96,34 @@ class Wire(asyncio.Protocol):
         self._transport.set_protocol(self)
         self._loop = asyncio.get_running_loop()
         self._reader = _new_reader()
+
+    @classmethod
+    async def connected(cls, pool: Any) -> Any:
+        """A connection as the clients of this redis-py pool have them."""
+        connection = pool.make_connection()
+        try:
+            await cancellable(connection.connect())
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        return connection
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._before.connection_lost(exc)
+
+    def _answers(self, data: bytes) -> Iterator[Any]:
+        """What has come in whole, errors as exceptions."""
+        reader = self._reader
+        reader.feed(data)
+        while (answer := reader.gets()) is not _MORE:
+            yield answer
+
+
+class Wire(Line):
+    """One connection for any number of callers at once."""
+
+    def __init__(self, connection: Any, silence: float) -> None:
+        super().__init__(connection)
         self._out: list[bytes] = []
         self._flushing = False
         self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
@@ -103,17 +131,13 @@ class Wire(asyncio.Protocol):
         self._silence = silence
         self._lost: BaseException | None = None
         self._deposed = False
+        #: The number by which the server knows it, if that is known.
+        self.number: int | None = None
 
     @classmethod
     async def open(cls, pool: Any, silence: float) -> Wire:
         """Connect as the clients of this redis-py pool do. A server that is silent for so long (s) is given up."""
-        connection = pool.make_connection()
-        try:
-            await cancellable(connection.connect())
-        except BaseException:
-            await connection.disconnect(nowait=True)
-            raise
-        return cls(connection, silence)
+        return cls(await cls.connected(pool), silence)
 
     @property
     def alive(self) -> bool:
@@ -143,6 +167,22 @@ class Wire(asyncio.Protocol):
             self._loop.call_later(self._silence, self._watch)
         return future
 
+    async def answers_of(self, commands: list[bytes]) -> list[Any]:
+        """The answers, errors among them, of commands that may block, written together."""
+        sent = [self._loop.create_future() for _ in commands]
+        if self._lost is not None:
+            raise ConnectionError(f"the connection is closed: {self._lost}")
+        self._transport.write(b"".join(commands))
+        now = self._loop.time()
+        self._waiting.extend((future, now) for future in sent)
+        answers = list[Any]()
+        for future in sent:
+            try:
+                answers.append(await future)
+            except ResponseError as error:
+                answers.append(error)
+        return answers
+
     def close(self, why: BaseException | None = None) -> None:
         """Hang up; who still waits for an answer gets an error. Idempotent."""
         self._give_up(why or ConnectionError("closed"))
@@ -168,7 +208,7 @@ class Wire(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._give_up(exc or ConnectionError("the server closed the connection"))
-        self._before.connection_lost(exc)
+        super().connection_lost(exc)
 
     def _flush(self) -> None:
         out, self._out, self._flushing = self._out, [], False

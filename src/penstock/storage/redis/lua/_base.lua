@@ -28,6 +28,7 @@ local WAITED_MS = 60000 -- how long a job that is not kept stays for those who w
 local FAILED_MS = 604800000 -- how long a job with a damaged record is kept
 local PROMOTE = 1000
 local WAKE_MS = 60000
+local TOLD = 8192 -- the longest result or error that waiters are told with the end
 
 local now
 if ARGV[1] ~= '' then
@@ -62,6 +63,18 @@ local function wake(q)
     call('LPUSH', q.wake, '1')
     call('PEXPIRE', q.wake, WAKE_MS)
   end
+end
+
+-- Tell those who listen on these channels that a job has ended, and how if that is short; state 0: look yourself.
+local function tell_on(channels, q, id, state, value)
+  if #value > TOLD then state, value = 0, '' end
+  local word, at = pack('>HHB', #q.name, #id, state) .. q.name .. id .. value, 1
+  while at <= #channels do
+    local size = unpack_head('>H', channels, at)
+    call('PUBLISH', sub(channels, at + 2, at + 1 + size), word)
+    at = at + 2 + size
+  end
+  call('HDEL', q.waits, id)
 end
 
 -- Some runs of a token are over; with the last one its lease goes.

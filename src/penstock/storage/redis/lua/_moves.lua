@@ -181,10 +181,10 @@ local function finish(q, id, how)
   local number = call('HINCRBY', q.meta, 'finished', 1)
   local ttl, counted = how.ttl, how.counted
   if ttl == 0 and call('HEXISTS', q.waits, id) == 1 then ttl, counted = WAITED_MS, counted + FREE end
-  tell(q, id)
+  local replaced = how.successor and call('HEXISTS', q.blocked, id) == 1
+  tell(q, id, not replaced and how.state, how.value)
   note(how.state, q, id, how.attempt or 0, how.worker,
     how.state == 'completed' and how.value or nil, how.state == 'failed' and how.value or nil)
-  local replaced = how.successor and call('HEXISTS', q.blocked, id) == 1
   if (how.ttl == 0 or replaced) and how.token ~= '' then
     call('ZADD', q.gone, now + GONE_MS, how.token .. string.char(STATES[how.state]) .. id)
   end

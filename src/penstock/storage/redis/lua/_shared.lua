@@ -139,18 +139,10 @@ local function note(name, q, id, attempt, worker, result, error)
   end
 end
 
--- Tell those who wait for this job that it has ended.
-local function tell(q, id)
+-- Tell those who wait for this job that it has ended, and how if there is a state.
+local function tell(q, id, state, value)
   local channels = call('HGET', q.waits, id)
-  if channels then
-    local at = 1
-    while at <= #channels do
-      local size = unpack_head('>H', channels, at)
-      call('PUBLISH', sub(channels, at + 2, at + 1 + size), pack('>H', #q.name) .. q.name .. id)
-      at = at + 2 + size
-    end
-    call('HDEL', q.waits, id)
-  end
+  if channels then tell_on(channels, q, id, state and STATES[state] or 0, state and value or '') end
 end
 
 -- The ready order and the lanes --------------------------------------------------------------------

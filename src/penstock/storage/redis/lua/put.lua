@@ -1,7 +1,8 @@
 -- put: nothing -> queued / scheduled / blocked, or updated, or the existing state
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs completed failed cancelled meta waits wake
 -- args: caller, number, for how long (ms) it is remembered: of a call whose ids were all just made up; else '' 0 0
---       'fresh' or 'named', then id, payload, ...: jobs that have nothing else; ids just made up, or all different
+--       'fresh' or 'named', waiter or '', then id, payload, ...: jobs that have nothing else; ids just made up, or all
+--       different
 --       'any', entries (msgpack: a list of asked-for jobs, see read_entry), blobs...
 -- gives: {1 when the queue is new, 1 (all queued) or a list of 1 (queued) or {status, state, result?}}
 --
@@ -22,7 +23,7 @@ local made = ARGV[4] ~= '' and made_before(ARGV[4], ARGV[5], ARGV[6])
 -- Whether these ids are free.
 local function all_free()
   local ids = {}
-  for i = 8, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
+  for i = 9, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
   for _, taken in ipairs(call('HMGET', q.jobs, unpack(ids))) do
     if taken then return false end
   end
@@ -40,17 +41,20 @@ if not ears and not made and (form == 'fresh' or form == 'named' and all_free())
     after = pack('>I6I6HHHHHHHI4', now, now, 0, 0, 0, 0, 0, 0, 0, 0)
   end
   local rank_before = pack('>I4I6', 2147483647, accepted)
-  local jobs, ready, seq = {}, {}, first
-  for i = 8, #ARGV, 2 do
+  local jobs, ready, waits, seq = {}, {}, {}, first
+  local channel = ARGV[8] ~= '' and pack('>H', #ARGV[8]) .. ARGV[8]
+  for i = 9, #ARGV, 2 do
     seq = seq + 1
     local id, place_in_line = ARGV[i], pack('>I6', seq)
-    jobs[i - 7], jobs[i - 6] = id, before .. place_in_line .. after .. ARGV[i + 1]
-    ready[i - 7], ready[i - 6] = '0', rank_before .. place_in_line .. 'j' .. id
+    jobs[i - 8], jobs[i - 7] = id, before .. place_in_line .. after .. ARGV[i + 1]
+    ready[i - 8], ready[i - 7] = '0', rank_before .. place_in_line .. 'j' .. id
+    if channel then waits[i - 8], waits[i - 7] = id, channel end
   end
   call('HSET', q.meta, 'seq', seq, 'time', accepted)
   if first == 0 then call('SADD', KEYS[2], q.name) end
   call('HSET', q.jobs, unpack(jobs))
   call('ZADD', q.ready, unpack(ready))
+  if channel then call('HSET', q.waits, unpack(waits)) end
   wake(q)
   return { first == 0 and 1 or 0, 1 }
 end
@@ -61,8 +65,13 @@ if form == 'any' then
   blobs = 8
   entries = cmsgpack.unpack(ARGV[8])
 else
-  blobs = 7
-  for i = 8, #ARGV, 2 do entries[#entries + 1] = { ARGV[i], form == 'fresh' and 64 or 0, i - 6 } end
+  blobs = 8
+  local told = ARGV[8] ~= ''
+  for i = 9, #ARGV, 2 do
+    local e = { ARGV[i], form == 'fresh' and 64 or 0, i - 7 }
+    if told then e[4], e[5], e[6], e[7], e[8], e[9], e[10] = 0, 0, false, false, 0, false, ARGV[8] end
+    entries[#entries + 1] = e
+  end
 end
 
 if made then -- whatever has become of them since

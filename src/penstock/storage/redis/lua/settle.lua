@@ -12,7 +12,8 @@
 local q = queue_at(ARGV[2], ARGV[3])
 local form, given = ARGV[4], cmsgpack.unpack(ARGV[5])
 
--- The ids of plain runs of these tokens, with nobody to tell and nothing behind them; nil if some are not.
+-- The ids of plain runs of these tokens, with nothing behind them, and the channels of who waits for them; nil if some
+-- are not.
 local function plain_runs()
   local ids, at = {}, 0
   for i = 6, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
@@ -23,16 +24,12 @@ local function plain_runs()
     end
     at = at + part[3]
   end
-  if call('EXISTS', q.waits) == 1 then
-    for _, waiting in ipairs(call('HMGET', q.waits, unpack(ids))) do
-      if waiting then return nil end
-    end
-  end
-  return ids
+  return ids, call('EXISTS', q.waits) == 1 and call('HMGET', q.waits, unpack(ids)) or {}
 end
 
 -- Most runs simply complete: they are written together.
-local over = form == 'completed' and not ears and plain_runs()
+local over, waiting
+if form == 'completed' and not ears then over, waiting = plain_runs() end
 if over then
   local number, at, ends, done = tonumber(call('HGET', q.meta, 'finished') or 0), 6, {}, {}
   for _, part in ipairs(given) do
@@ -55,6 +52,9 @@ if over then
   call('HSET', q.ends, unpack(ends))
   call('ZADD', q.completed, unpack(done))
   call('HSET', q.meta, 'finished', number)
+  for i, channels in ipairs(waiting) do
+    if channels then tell_on(channels, q, over[i], 1, ARGV[5 + 2 * i]) end
+  end
   return 1
 end
 

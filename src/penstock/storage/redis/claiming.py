@@ -1,0 +1,147 @@
+"""Claims: now, or left open behind a wait for work, so that the jobs come with the hint."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+from redis.exceptions import NoScriptError, RedisError
+
+from penstock.job import Claim
+from penstock.storage.base import MAX_BATCH, Claimed, Fail, Request, Settlement
+from penstock.storage.redis.connection import Connection, blpop
+from penstock.storage.redis.keys import Keys
+from penstock.storage.redis.records import CORRUPT, fence, read_claims, text
+from penstock.storage.redis.wire import Wire, pack_command
+
+__all__ = ["Claiming"]
+
+#: How a job with a record that cannot be read is settled.
+_CORRUPT = Fail(CORRUPT.encode(), 7 * 24 * 3600 * 1000)
+#: The first rest (seconds) before a wait that has not begun yet is ended again, and for how long that is tried.
+_AGAIN, _ENOUGH = 0.005, 1.0
+
+
+class Claiming:
+    """The claims of a storage; `call` spells a script call, `settle` records the ends of what cannot be read."""
+
+    def __init__(
+        self, connection: Connection, keys: Keys, call: Callable[[str, str, Iterable[Any]], Any],
+        settle: Callable[[Sequence[Settlement]], Awaitable[object]],
+    ) -> None:  # fmt: skip
+        self._connection = connection
+        self._keys = keys
+        self._call = call
+        self._settle = settle
+        #: Whether the server lets us end a wait; on a Cluster every node would have to be asked.
+        self.opens = not connection.cluster
+
+    async def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
+        """The jobs of these queues that are due, as many as are asked for."""
+        return await self._finish(requests, worker, lease, token, {})
+
+    def open_claim(
+        self, queues: Sequence[str], requests: Sequence[Request], worker: str, lease: int, token: str, seconds: float
+    ) -> _OpenClaim:
+        """The same when one of the queues may have work, or when the seconds have passed."""
+        lists = [self._keys.prefix(queue) + "wake" for queue in queues]
+        calls = [self._spell(request, worker, lease, token) for request in requests]
+        commands = [blpop(lists, seconds), *(("EVALSHA", s.sha, len(keys), *keys, *args) for s, keys, args in calls)]
+
+        async def finish(answers: Sequence[Any]) -> Claimed:
+            known = {i: a for i, a in enumerate(answers) if not isinstance(a, NoScriptError)}
+            return await self._finish(requests, worker, lease, token, known)
+
+        return _OpenClaim(self, self._connection, [pack_command(*command) for command in commands], seconds, finish)
+
+    def _spell(self, request: Request, worker: str, lease: int, token: str) -> Any:
+        args = (fence(token), worker, lease, min(request.limit, MAX_BATCH), request.batch)
+        return self._call("claim", request.queue, args)
+
+    async def _finish(
+        self, requests: Sequence[Request], worker: str, lease: int, token: str, answers: dict[int, Any]
+    ) -> Claimed:
+        """Ask what is not answered yet, and again where more has to be made due first; then read it all."""
+        while todo := [i for i in range(len(requests)) if i not in answers or answers[i][0] == 1]:
+            calls = [self._spell(requests[i], worker, lease, token) for i in todo]
+            answers.update(zip(todo, await self._connection.run_many(calls, repeat=False), strict=True))
+        claims: list[Claim] = []
+        corrupt: list[tuple[str, str]] = []
+        skipped: list[tuple[str, str]] = []
+        look_at: int | None = None
+        for i, request in enumerate(requests):
+            _, look, ids, records, numbers, bad, missing = answers[i]
+            if look:
+                look_at = int(look) if look_at is None else min(look_at, int(look))
+            corrupt += [(request.queue, text(id)) for id in bad]
+            skipped += [(request.queue, text(id)) for id in missing]
+            bad = read_claims(request.queue, token, ids, records, numbers, claims)
+            if bad:
+                await self._settle([Settlement(request.queue, id, token, _CORRUPT) for id in bad])
+                corrupt += [(request.queue, id) for id in bad]
+        return Claimed(claims, look_at, corrupt, skipped)
+
+
+class _OpenClaim:
+    """A wait for work and the claims behind it, written together: the server answers all of them at once."""
+
+    def __init__(
+        self, claiming: Claiming, connection: Connection, commands: list[bytes], seconds: float,
+        finish: Callable[[Sequence[Any]], Awaitable[Claimed]],
+    ) -> None:  # fmt: skip
+        self._claiming = claiming
+        self._connection = connection
+        self._commands = commands
+        self._seconds = seconds
+        self._finish = finish
+        self._wire: Wire | None = None
+        self._answered = self._hurried = False
+        self._hurrying: asyncio.Task[None] | None = None
+
+    async def answer(self) -> tuple[bool, Claimed]:
+        """Whether there was a hint, and what was claimed."""
+        try:
+            hint, answers = await self._ask()
+        except (RedisError, OSError) as error:
+            raise self._connection.explain(error) from error
+        finally:
+            self._answered = True
+            if self._hurrying is not None:
+                self._hurrying.cancel()
+        for answer in answers:
+            if isinstance(answer, Exception) and not isinstance(answer, NoScriptError):
+                raise self._connection.explain(answer) from answer
+        return hint is not None, await self._finish(answers)
+
+    async def _ask(self) -> tuple[Any, list[Any]]:
+        # A server that is gone without a word does not answer at all.
+        async with asyncio.timeout(self._seconds + 1), self._connection.own_wire() as wire:
+            if wire.number is None:
+                wire.number = await self._connection.number_of(wire)
+                self._claiming.opens = wire.number is not None
+            if wire.number is None or self._hurried:
+                return None, await wire.answers_of(self._commands[1:])
+            self._wire = wire
+            hint, *answers = await wire.answers_of(self._commands)
+            if isinstance(hint, Exception):
+                raise hint
+            return hint, answers
+
+    def hurry(self) -> None:
+        """Have it answered now. Idempotent."""
+        if not self._hurried and not self._answered:
+            self._hurried = True
+            if self._wire is not None:
+                self._hurrying = asyncio.create_task(self._end_wait(self._wire), name="penstock-redis-hurry")
+
+    async def _end_wait(self, wire: Wire) -> None:
+        """The wait may not have begun yet; a server that does not say that it has ended is hung up on."""
+        try:
+            async with asyncio.timeout(_ENOUGH):
+                rest = _AGAIN
+                while not await self._connection.unblock(wire):
+                    await asyncio.sleep(rest)
+                    rest *= 2
+        except (TimeoutError, RedisError, OSError) as error:
+            wire.close(error)

@@ -1,0 +1,95 @@
+"""A worker with nothing to do listens, and what it listens with costs it nothing it could lose."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from penstock import Penstock, Worker
+from penstock.testing import Trouble
+from penstock.worker import claim
+from tests.servers import Server, Servers
+from tests.support import eventually, new_namespace
+
+
+async def test_however_long_nothing_comes_it_listens(
+    app: Penstock, trouble: Trouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looking in vain because time has passed is no reason to look away."""
+    monkeypatch.setattr(claim, "SLOW_POLL", 0.01)
+    app.listen("q", lambda payload: payload)
+    async with Worker(app):
+        await eventually(lambda: trouble.calls["wait_work"] >= 40, within=15)
+
+
+@pytest.fixture
+def far(servers: Servers, runner: asyncio.Runner) -> Iterator[Penstock]:
+    """An app on a server that lets claims be left open."""
+    server = servers.get("redis")
+    assert isinstance(server, Server)
+    app = Penstock(f"redis://{server.address}/0", namespace=new_namespace())
+    runner.run(app.open())
+    yield app
+    runner.run(app.close())
+
+
+async def forget(app: Penstock) -> None:
+    for queue in await app.queues():
+        await app.queue(queue).delete()
+
+
+async def test_a_full_worker_goes_on_when_there_is_room(far: Penstock) -> None:
+    """What comes while there is no room to listen for it is run when there is."""
+    gate, began, ran = asyncio.Event(), asyncio.Event(), list[int]()
+
+    @far.handler("q", concurrency=1)
+    async def handle(payload: int) -> None:
+        ran.append(payload)
+        began.set()
+        await gate.wait()
+
+    async with Worker(far):
+        await far.queue("q").enqueue(0)
+        await began.wait()
+        for n in range(1, 4):
+            await far.queue("q").enqueue(n)
+        gate.set()
+        await eventually(lambda: ran == [0, 1, 2, 3], within=30)
+    await forget(far)
+
+
+async def test_a_queue_that_is_listened_for_does_not_hold_up_another(far: Penstock) -> None:
+    """While a claim is open for an empty queue, another with much to do goes on with every run that ends."""
+    ran: list[int] = []
+    far.listen("empty", lambda payload: None)
+
+    @far.handler("busy", concurrency=1)
+    async def busy(payload: int) -> None:
+        ran.append(payload)
+
+    async with Worker(far):
+        await eventually(lambda: far.workers(), within=30)
+        await far.queue("busy").enqueue_many(range(50))
+        await eventually(lambda: len(ran) == 50, within=30)
+    assert ran == list(range(50))
+    await forget(far)
+
+
+async def test_stopping_gives_back_what_came_in_the_last_moment(far: Penstock) -> None:
+    """However a job and the end of a worker meet, the job has run or is there for the next one, nothing charged."""
+    ran: list[int] = []
+
+    @far.handler("q")
+    async def handle(payload: int) -> None:
+        ran.append(payload)
+
+    for n in range(10):
+        async with Worker(far) as worker:
+            await eventually(lambda: far.workers(), within=30)
+            await asyncio.gather(far.queue("q").enqueue(n), worker.stop())
+    await Worker(far).drain()
+    assert sorted(ran) == list(range(10))
+    assert {(s.attempts, s.stalls) for s in await far.queue("q").find()} == {(1, 0)}
+    await forget(far)
