@@ -42,8 +42,14 @@ GIVEN = {"Queue", "Task", "Reservation", "Job", "Page", "EventStream", "TaskCall
 INNER = {"blocking_storage", "codec", "lent_to", "new_job", "opened", "options", "payload_type", "tell"}
 MODULES = {
     "penstock.sync": "The same names and errors without `await`. What differs is said here; methods are those above.",
-    "penstock.testing": "For your own tests.",
+    "penstock.testing": (
+        "For your own tests: [how to use it](../how-to/testing.md). `AnyApp` is an app of either kind: with a\n"
+        "`penstock.Penstock` coroutines are awaited, with a `penstock.sync.Penstock` the answer comes at once."
+    ),
+    "penstock.testing.conformance": "For storages of your own.",
 }
+#: Modules whose classes are shown without their methods.
+BRIEF = {"penstock.sync", "penstock.testing.conformance"}
 
 
 def members(kind: type[Any]) -> Iterator[tuple[str, Any]]:
@@ -152,7 +158,7 @@ def page() -> str:
         found = importlib.import_module(module)
         lines.append(f"\n## {module}\n\n{text}")
         for name in found.__all__:
-            lines += described(f"{module}.{name}", getattr(found, name), whole=module != "penstock.sync")
+            lines += described(f"{module}.{name}", getattr(found, name), whole=module not in BRIEF)
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import penstock
 from tests.docs.blocks import Block
+from tests.installed import install_plugin
 
 REDIS = re.compile(r"redis://localhost:6379")
 #: What runs until somebody ends it.
@@ -33,6 +34,7 @@ class Reader:
         self._programs = directory / "bin"
         self.directory.mkdir()
         self._programs.mkdir()
+        self._site = install_plugin(directory)
         self._program("python", "")
         self._program("penstock", "-m penstock")
 
@@ -40,7 +42,7 @@ class Reader:
     def environment(self) -> dict[str, str]:
         """No settings of ours, this Penstock, the files beside the program, and plain output."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK_", "DJANGO_"))}
-        path = os.pathsep.join([str(self.directory), str(Path(penstock.__file__).parents[1])])
+        path = os.pathsep.join([str(self.directory), str(Path(penstock.__file__).parents[1]), str(self._site)])
         return {**kept, "PATH": f"{self._programs}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": path}
 
     def save(self, name: str, text: str) -> Path:

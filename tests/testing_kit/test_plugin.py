@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import penstock
 from penstock.testing.conformance import StorageSuite
+from tests.installed import install_plugin
 
 SOURCE = Path(penstock.__file__).parents[1]
-PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 CONFTEST = """
 import threading
@@ -98,27 +97,10 @@ class TestMyStorage(StorageSuite):
 
 def run(directory: Path, test: str, *options: str) -> str:
     """Run one test file as a user would, where an installed distribution names the plugin; gives what is printed."""
-    points = tomllib.loads(PROJECT.read_text())["project"]["entry-points"]["pytest11"]
-    installed = directory / "site" / "installed-1.dist-info"
-    installed.mkdir(parents=True)
-    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: installed\nVersion: 1\n")
-    lines = [f"{name} = {module}" for name, module in points.items()]
-    (installed / "entry_points.txt").write_text("\n".join(["[pytest11]", *lines, ""]))
     (directory / "conftest.py").write_text(CONFTEST)
     (directory / "test_it.py").write_text(test)
-    path = os.pathsep.join([str(SOURCE), str(directory / "site")])
-    command = [
-        sys.executable,
-        "-W",
-        "error",
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--rootdir",
-        str(directory),
-    ]
+    path = os.pathsep.join([str(SOURCE), str(install_plugin(directory))])
+    command = [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK_", "PYTEST_"))}
     ran = subprocess.run(
         [*command, "--rootdir", str(directory), *options, "test_it.py"], cwd=directory,

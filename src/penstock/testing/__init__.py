@@ -10,6 +10,6 @@ from penstock.testing.draining import drain
 from penstock.testing.enqueued import assert_enqueued
 from penstock.testing.inlining import inline
 from penstock.testing.memory import on_memory
-from penstock.testing.trouble import Trouble, trouble
+from penstock.testing.troubling import Trouble, trouble
 
 __all__ = ["Clock", "Trouble", "assert_enqueued", "crash", "drain", "inline", "on_memory", "trouble"]

@@ -41,7 +41,7 @@ def crash(
 
 def crash(
     app: AnyApp, *, before: Literal["settle"] | None = None, after: Literal["claim", "settle"] | None = None
-) -> Any:
+) -> Coroutine[Any, Any, None] | None:
     """Run what is due by a worker that dies at its first `settle`, as a killed process does.
 
     `before="settle"` (the default): handlers have run, and what came of it is not recorded;

@@ -31,7 +31,7 @@ def drain(app: Penstock, *, scheduled: bool = False) -> Coroutine[Any, Any, list
 def drain(app: SyncPenstock, *, scheduled: bool = False) -> list[Event]: ...
 
 
-def drain(app: AnyApp, *, scheduled: bool = False) -> Any:
+def drain(app: AnyApp, *, scheduled: bool = False) -> Coroutine[Any, Any, list[Event]] | list[Event]:
     """Run everything that is due, and what comes of it, until nothing is; gives how each run ended, in order.
 
     An `Event` is `completed`, `retrying`, `failed` or `cancelled`, and has `queue`, `id`, `attempt`,

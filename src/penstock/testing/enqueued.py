@@ -47,7 +47,9 @@ def assert_enqueued(
 ) -> list[JobStatus]: ...
 
 
-def assert_enqueued(app: AnyApp, queue: str, *, count: int | None = None, **wanted: Unpack[Wanted]) -> Any:
+def assert_enqueued(
+    app: AnyApp, queue: str, *, count: int | None = None, **wanted: Unpack[Wanted]
+) -> Coroutine[Any, Any, list[JobStatus]] | list[JobStatus]:
     """Assert that a queue has a job like this, or exactly `count` of them (0: none), and give them.
 
     A job is looked for by any of `payload`, `id`, `state`, `group`, `priority`, `run_at`, `delay` (from its
