@@ -13,7 +13,18 @@ from typing import Any
 from chaos.log import Log, now
 from penstock import Penstock
 from penstock.job import Claim
-from penstock.storage.base import Cancel, Claimed, Complete, Fail, Release, Retried, Settlement, Stall, Storage
+from penstock.storage.base import (
+    Cancel,
+    Claimed,
+    Complete,
+    Fail,
+    OpenClaim,
+    Release,
+    Retried,
+    Settlement,
+    Stall,
+    Storage,
+)
 
 __all__ = ["LEFT_ALONE", "RECORDED", "record"]
 
@@ -46,13 +57,16 @@ def _record(storage: Any, log: Log) -> None:
     recorder = Recorder(storage, log)
     for verb in RECORDED:
         setattr(storage, verb, getattr(recorder, verb))
+    if hasattr(storage, "open_claim"):
+        storage.open_claim = recorder.open_claim
 
 
 class Recorder:
     """The recorded verbs in front of the real ones."""
 
-    def __init__(self, storage: Storage, log: Log) -> None:
+    def __init__(self, storage: Any, log: Log) -> None:
         self._claim, self._settle = storage.claim, storage.settle
+        self._open_claim = getattr(storage, "open_claim", None)
         self._renew, self._reap = storage.renew, storage.reap
         self._log = log
         self._numbers = itertools.count(1)
@@ -60,12 +74,20 @@ class Recorder:
     async def claim(self, requests: Any, worker: str, lease: int, token: str) -> Claimed:
         asked = now()
         answer = await self._claim(requests, worker, lease, token)
+        self.claimed(asked, answer, worker, lease, token)
+        return answer
+
+    def open_claim(self, queues: Any, requests: Any, worker: str, lease: int, token: str, seconds: float) -> _Open:
+        assert self._open_claim is not None
+        return _Open(self, self._open_claim(queues, requests, worker, lease, token, seconds), worker, lease, token)
+
+    def claimed(self, asked: float, answer: Claimed, worker: str, lease: int, token: str) -> None:
+        """Write a claim down, from when on it may have been granted."""
         if answer.claims:
             claims = [spell_claim(claim) for claim in answer.claims]
             self._log.write("claim", a=asked, w=worker, lease=lease, tok=token, claims=claims)
         elif answer.skipped or answer.corrupt:
             self._log.write("claim", a=asked, w=worker, lease=lease, tok=token, claims=[], skipped=answer.skipped)
-        return answer
 
     async def settle(self, settlements: Sequence[Settlement]) -> Any:
         number = next(self._numbers)
@@ -93,6 +115,22 @@ class Recorder:
         if answers:
             self._log.write("reap", a=asked, jobs=[[each.queue, each.id, each.state, each.worker] for each in answers])
         return answers
+
+
+class _Open:
+    """A claim that is left open, written down when it is answered."""
+
+    def __init__(self, recorder: Recorder, claim: OpenClaim, worker: str, lease: int, token: str) -> None:
+        self._recorder = recorder
+        self._claim = claim
+        self._about = worker, lease, token
+        self.hurry = claim.hurry
+
+    async def answer(self) -> tuple[bool, Claimed]:
+        asked = now()
+        hinted, answer = await self._claim.answer()
+        self._recorder.claimed(asked, answer, *self._about)
+        return hinted, answer
 
 
 def spell_claim(claim: Claim) -> list[Any]:
