@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from penstock.clock import Moment, Span, span_ms
 from penstock.entry import Entry, OnConflict, job_from, plain_job
 from penstock.errors import CallTimeout, DuplicateJob, JobNotFound, NotDurable
-from penstock.job import FINISHED, NewJob, Snapshot, State, check_name, new_ids, new_token
+from penstock.job import FINISHED, NewJob, Snapshot, State, check_name, new_id, new_ids, new_token
 from penstock.looking import Looking, QueueHost
 from penstock.reservation import Reservation
 from penstock.serde import decode, encode
@@ -258,7 +258,7 @@ class Queue(Looking):
             plain_job(item, name, serde, most, id)
             if plain and not isinstance(item, Entry)
             else job_from(self._meant(_entry(item)), name, serde, most, id)
-            for item, id in zip(items, new_ids(len(items)), strict=True)
+            for item, id in zip(items, new_ids(len(items)) if len(items) != 1 else (new_id(),), strict=True)
         ]
 
     def _meant(self, entry: Entry) -> Entry:

@@ -298,6 +298,19 @@ async def test_a_neighbour_cannot_use_up_the_last_retry(app: Penstock) -> None:
     assert ends == {"weak": ("completed", 1), "poison": ("failed", 1)}
 
 
+async def test_a_run_that_waits_for_another_job_is_drained(app: Penstock) -> None:
+    """A handler that calls what the same worker serves gets its answer."""
+    app.listen("inner", lambda payload: payload + 1)
+
+    @app.handler("outer")
+    async def outer(payload: int) -> int:
+        return await app.queue("inner").call(payload, timeout=30)
+
+    await app.queue("outer").enqueue(1, id="a")
+    await Worker(app).drain()
+    assert await app.queue("outer").result("a") == 2
+
+
 async def test_a_batch_without_retries_fails_as_one(app: Penstock) -> None:
     """Where failures are not repeated, a failure that is shared is not either."""
 

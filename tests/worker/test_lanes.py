@@ -95,9 +95,7 @@ async def test_what_was_claimed_ahead_follows_a_run_that_takes_its_task_along(
     assert (await app.queue("q").counts())[State.COMPLETED] == 100
 
 
-async def test_what_has_to_wait_is_given_back(
-    app: Penstock, trouble: Trouble, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_has_to_wait_is_given_back(app: Penstock, trouble: Trouble, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs behind slow runs are for others to take, at their places and with nothing charged."""
     monkeypatch.setattr(Seat, "ahead", lambda seat, pool, now: 20 if pool.empty else 0)  # as after many quick runs
     gate, other = asyncio.Event(), Penstock(storage=app.storage, clock=app.clock)

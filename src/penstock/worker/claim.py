@@ -211,7 +211,7 @@ class Claimer:
         self._found(got)
         if answer.look_at is not None:
             await self._promise(answer.look_at)
-        for _ in range(2 if got else 0):  # what was claimed begins, and if it is quick is recorded, before more is asked
+        for _ in range(2 if got else 0):  # what was claimed begins, and if it is quick is recorded, before the next
             await asyncio.sleep(0)
 
     def hurry(self) -> bool:

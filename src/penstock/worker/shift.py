@@ -33,6 +33,8 @@ __all__ = ["Shift", "Working", "first_of"]
 
 #: A drain that waits for later jobs looks so often (seconds) whether others have run them.
 DRAIN_POLL = 1.0
+#: While something runs it looks this often (seconds) at first, whether that has put something.
+DRAIN_LOOK = 0.02
 
 
 class Working(Protocol):
@@ -70,7 +72,7 @@ class Shift:
         self._settler = Settler(host, worker, self._settled)
         self._claimer = Claimer(host, worker, round(lease * 1000), handlers.values(), self._pool, self._begin)
         self._upkeep = Upkeep(host, worker, lease, self._queues, self._status)
-        self._claiming = self._new_claiming("claim", self._claimer.step)
+        self._claiming = self._new_claiming("claim", self._claimer.step, self._claimer.doze)
         self._settling = Loop("settle", self._settler.step, self._trouble.failed, answers=lambda: self._settler.rounds)
         self._renewing = Loop(
             "leases", self._leases.step, self._trouble.failed, longest=lease / 6, answers=lambda: self._leases.rounds
@@ -88,14 +90,17 @@ class Shift:
         self._pool.watch = self._leases.watch = self._watching.wake_by
         self._heart: Heart | None = None
         self._held_up = False
+        self._look = DRAIN_LOOK
         self._draining: bool = False
         self._scheduled = False
         self.drained = asyncio.Event()
         #: Set when the runs that are left shall be given back.
         self.hurry = asyncio.Event()
 
-    def _new_claiming(self, name: str, step: Callable[[], Awaitable[float | None]]) -> Loop:
-        loop = Loop(name, step, self._trouble.failed, self._claimer.doze, answers=lambda: self._claimer.rounds)
+    def _new_claiming(
+        self, name: str, step: Callable[[], Awaitable[float | None]], doze: Callable[[float], Awaitable[None]]
+    ) -> Loop:
+        loop = Loop(name, step, self._trouble.failed, doze, answers=lambda: self._claimer.rounds)
         loop.hurry = self._claimer.hurry
         return loop
 
@@ -123,7 +128,7 @@ class Shift:
     async def drain(self, scheduled: bool) -> None:
         """Claim and run until `drained` is set: nothing due, nothing running, and nothing later if asked for."""
         self._draining, self._scheduled = True, scheduled
-        self._claiming = self._new_claiming("drain", self._drain)
+        self._claiming = self._new_claiming("drain", self._drain, self._drain_doze)
         await self.start()
 
     async def finish(self) -> None:
@@ -162,7 +167,10 @@ class Shift:
     async def _drain(self) -> float | None:
         before = self._settler.rounds, self._upkeep.reaped
         await self._claimer.fill()
-        if not self._pool.empty or self._settler.busy:
+        if not self._pool.empty:  # what runs may put jobs, and wait for them
+            self._look = min(2 * self._look, DRAIN_POLL)
+            return self._look
+        if self._settler.busy:
             return None
         await self._upkeep.reap()
         if before != (self._settler.rounds, self._upkeep.reaped):
@@ -170,6 +178,9 @@ class Shift:
         if self._scheduled and await self._later():
             return min(self._claimer.patience(), DRAIN_POLL)
         return self._nothing_left()
+
+    async def _drain_doze(self, seconds: float) -> None:
+        await (self._claimer.doze(seconds) if self._pool.empty else asyncio.sleep(seconds))
 
     def _nothing_left(self) -> float | None:
         self.drained.set()
@@ -207,6 +218,7 @@ class Shift:
         options, desk = handler.options, self._desk
         runs = [Run(handler, [Member(claim, options, desk, asked) for claim in claims], units) for claims in batches]
         self._leases.hold(runs, asked)
+        self._look = DRAIN_LOOK
         if self._claimer.stopping:
             for run in runs:
                 self._settler.add(run, [Released()] * len(run.members))

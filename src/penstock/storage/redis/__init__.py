@@ -124,13 +124,13 @@ class RedisStorage(Inspection, Restoring):
 
     def _call(self, name: str, queue: str, args: Iterable[Any], also: Iterable[str] = ()) -> tuple[Any, list[str], Any]:
         """A script call for one queue; `also` names other queues that it may touch."""
-        run = script(name, self.format)
+        run, prefix = script(name, self.format), self._keys.prefix(queue)
+        if not self._keys.cluster:
+            return run, self._keys.shared, [self._now(), prefix, queue, *args]
         family = family_of(queue)
         keys = [self._keys.ears(family), self._keys.names(family)]
-        prefix = self._keys.prefix(queue)
-        if self._keys.cluster:
-            for start in {prefix, *(self._keys.prefix(other) for other in also)}:
-                keys += [start + key for key in run.keys]
+        for start in {prefix, *(self._keys.prefix(other) for other in also)}:
+            keys += [start + key for key in run.keys]
         return run, keys, [self._now(), prefix, queue, *args]
 
     async def _run(self, name: str, queue: str, *args: Any, repeat: bool = True) -> Any:

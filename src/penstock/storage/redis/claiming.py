@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError, RedisError, TimeoutError
 
 from penstock.job import Claim
 from penstock.storage.base import MAX_BATCH, Claimed, Fail, Request, Settlement
@@ -115,18 +115,25 @@ class _OpenClaim:
         return hint is not None, await self._finish(answers)
 
     async def _ask(self) -> tuple[Any, list[Any]]:
+        wire, ended = await self._connection.take_wire(), False
         # A server that is gone without a word does not answer at all.
-        async with asyncio.timeout(self._seconds + 1), self._connection.own_wire() as wire:
+        guard = asyncio.get_running_loop().call_later(self._seconds + 1, wire.close, TimeoutError("no answer"))
+        try:
             if wire.number is None:
                 wire.number = await self._connection.number_of(wire)
                 self._claiming.opens = wire.number is not None
             if wire.number is None or self._hurried:
-                return None, await wire.answers_of(self._commands[1:])
-            self._wire = wire
-            hint, *answers = await wire.answers_of(self._commands)
-            if isinstance(hint, Exception):
-                raise hint
-            return hint, answers
+                hint, answers = None, await wire.answers_of(self._commands[1:])
+            else:
+                self._wire = wire
+                hint, *answers = await wire.answers_of(self._commands)
+            ended = True
+        finally:
+            guard.cancel()
+            self._connection.put_back(wire, whole=ended)
+        if isinstance(hint, Exception):
+            raise hint
+        return hint, answers
 
     def hurry(self) -> None:
         """Have it answered now. Idempotent."""
@@ -143,5 +150,5 @@ class _OpenClaim:
                 while not await self._connection.unblock(wire):
                     await asyncio.sleep(rest)
                     rest *= 2
-        except (TimeoutError, RedisError, OSError) as error:
+        except (RedisError, OSError) as error:
             wire.close(error)

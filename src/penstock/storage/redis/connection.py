@@ -137,6 +137,15 @@ class Connection:
 
     async def run(self, script: Script, keys: list[str], args: list[Any], *, repeat: bool) -> Any:
         """Run a script. With `repeat` it is tried again when the connection breaks, so it must bear that."""
+        wire = self._wire
+        if wire is not None and wire.alive:
+            try:
+                return await wire.send(pack_command("EVALSHA", script.sha, len(keys), *keys, *args))
+            except NoScriptError:
+                pass
+            except (RedisError, OSError) as error:
+                if not repeat or not isinstance(error, _UNAVAILABLE):
+                    raise self.explain(error) from error
 
         async def once() -> Any:
             try:
@@ -279,18 +288,32 @@ class Connection:
     @contextlib.asynccontextmanager
     async def own_wire(self) -> AsyncGenerator[Wire]:
         """A connection of one's own, which goes with a caller that does not wait for the answer."""
-        pool = self.client.connection_pool
-        self._idle = [wire for wire in self._idle if wire.alive]
-        wire = self._idle.pop() if self._idle else await Wire.open(pool, self.silence)
-        self._popping.add(wire)
+        wire, whole = await self.take_wire(), False
         try:
             yield wire
-        except BaseException as error:
-            wire.close(error)
-            raise
+            whole = True
         finally:
-            self._popping.discard(wire)
-        self._idle.append(wire)
+            self.put_back(wire, whole=whole)
+
+    async def take_wire(self) -> Wire:
+        """A connection for one caller, until it is put back."""
+        pool = self.client.connection_pool
+        while self._idle:
+            wire = self._idle.pop()
+            if wire.alive:
+                break
+        else:
+            wire = await Wire.open(pool, self.silence)
+        self._popping.add(wire)
+        return wire
+
+    def put_back(self, wire: Wire, *, whole: bool) -> None:
+        """Keep a connection for the next one, unless its caller went away before it was answered."""
+        self._popping.discard(wire)
+        if whole and self._client is not None:
+            self._idle.append(wire)
+        else:
+            wire.close()
 
     def subscriber(self) -> Any:
         """A client of its own for pub/sub: on a Cluster any node will do, messages reach them all."""

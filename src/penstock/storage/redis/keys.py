@@ -62,6 +62,8 @@ class Keys:
         self.families = f"{self.namespace}:families"
         self.events = f"{self.namespace}:events"
         self._prefixes: dict[str, str] = {}
+        #: What every script is given: `ears` and `names`. On a Cluster each family has its own.
+        self.shared = [self.ears(""), self.names("")]
 
     def prefix(self, queue: str) -> str:
         """What all keys of a queue start with."""

@@ -7,6 +7,7 @@ would take a connection and two system calls for each caller.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import select
 from collections import deque
@@ -175,12 +176,14 @@ class Wire(Line):
         self._transport.write(b"".join(commands))
         now = self._loop.time()
         self._waiting.extend((future, now) for future in sent)
+        with contextlib.suppress(ResponseError):
+            await sent[-1]  # they come in order
         answers = list[Any]()
         for future in sent:
-            try:
-                answers.append(await future)
-            except ResponseError as error:
-                answers.append(error)
+            error = future.exception()
+            if error is not None and not isinstance(error, ResponseError):
+                raise error
+            answers.append(error or future.result())
         return answers
 
     def close(self, why: BaseException | None = None) -> None:
