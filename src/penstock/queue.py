@@ -57,7 +57,7 @@ class Queue(Looking):
         """Add a job. With an id that is taken, `on_conflict` says what happens; by default nothing does."""
         given = (id, run_at, delay, group, on_conflict, headers, timeout, max_attempts, max_retries, result_ttl)
         if given == PLAIN and type(priority) is int and priority == 0 and not isinstance(payload, Entry):
-            return (await self._put([payload], self._new_jobs([payload])))[0]
+            return await self._put_plain(payload)
         entry = Entry(
             payload, id=id, run_at=run_at, delay=delay, priority=priority, group=group, on_conflict=on_conflict,
             timeout=timeout, max_attempts=max_attempts, max_retries=max_retries, result_ttl=result_ttl,
@@ -229,6 +229,17 @@ class Queue(Looking):
             for item, job, put in zip(items, jobs, puts, strict=True)
         ]
 
+    async def _put_plain(self, payload: Any) -> Enqueued:
+        """As `_put`, for one job without options: the most usual one."""
+        host = self._host
+        if not host.defaults.plain:
+            return (await self._put([payload], self._new_jobs([payload])))[0]
+        job = plain_job(payload, self.name, host.codec(self.name).payload, host.max_payload, new_id())
+        [put] = await (await host.opened()).put([job])
+        if put.status is QUEUED and put.durability is None and not host.listeners:
+            return Enqueued(id=job.id, status=QUEUED, state=put.state)
+        return self._confirmed([self._enqueued(payload, job, put)])[0]
+
     def _enqueued(self, item: Any, job: NewJob, put: Put) -> Enqueued:
         if put.status in (PutStatus.DUPLICATE, PutStatus.COMPLETED):
             if self._meant(_entry(item)).on_conflict == "raise":
@@ -258,7 +269,7 @@ class Queue(Looking):
             plain_job(item, name, serde, most, id)
             if plain and not isinstance(item, Entry)
             else job_from(self._meant(_entry(item)), name, serde, most, id)
-            for item, id in zip(items, new_ids(len(items)) if len(items) != 1 else (new_id(),), strict=True)
+            for item, id in zip(items, new_ids(len(items)), strict=True)
         ]
 
     def _meant(self, entry: Entry) -> Entry:

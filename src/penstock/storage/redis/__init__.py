@@ -139,8 +139,7 @@ class RedisStorage(Inspection, Restoring):
     # transitions -----------------------------------------------------------------------------------
 
     async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
-        awaited = [job for job in jobs if job.waiter is not None]
-        if not awaited:
+        if (len(jobs) == 1 and jobs[0].waiter is None) or not (awaited := [j for j in jobs if j.waiter is not None]):
             return await self._puts.put(jobs)
         if (channel := await self._feeds.expect(awaited)) is not None:
             jobs = [job if job.waiter is None else replace(job, waiter=channel) for job in jobs]

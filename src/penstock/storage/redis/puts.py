@@ -86,10 +86,10 @@ class Puts:
         """Store jobs of any queues; the answers come in the order of the jobs."""
         if len(jobs) == 1:
             queue = jobs[0].queue
-            if queue not in self._waiting:
+            calls = self._waiting.get(queue)
+            if calls is None:
                 return await self._put_at_once(queue, jobs)
-            [(_, future)] = self._add(queue, [0], jobs)
-            return await future
+            return await self._join(calls, jobs[0])
         answers: list[Put | None] = [None] * len(jobs)
         pending = [
             (indexes, future)
@@ -103,6 +103,19 @@ class Puts:
             for i, put in zip(indexes, result, strict=True):
                 answers[i] = put
         return [put for put in answers if put is not None]
+
+    def _join(self, calls: list[_Waiting], job: NewJob) -> asyncio.Future[list[Put]]:
+        """As `_add`, for one job: it goes with the last call that is gathered."""
+        call = calls[-1] if calls else None
+        if call is None or call.fresh != job.fresh or call.full:
+            call = _Waiting(job.fresh)
+            calls.append(call)
+        future: asyncio.Future[list[Put]] = asyncio.get_running_loop().create_future()
+        start = len(call.jobs)
+        call.jobs.append(job)
+        call.size += len(job.payload)
+        call.asked.append((future, start, start + 1))
+        return future
 
     async def _put_at_once(self, queue: str, jobs: Sequence[NewJob]) -> list[Put]:
         """Nothing is under way for the queue; what comes meanwhile waits for this one."""
