@@ -118,7 +118,7 @@ def lane(d: Draw, queue: str = "lane") -> Act:
     for ask in asks:
         ask.group = group
         if ask.payload["mood"] in ("raise", "spoil"):
-            ask.payload["times"] = d.random.choice((1, 2)) if ask.payload["mood"] == "spoil" or queue == "lane" else 1
+            ask.payload["times"] = d.random.choice((1, 2))
         if ask.payload["mood"] == "sleep":
             ask.payload["s"] = round(d.random.uniform(0.01, 0.3), 3)
     return Act(queue, queue, asks, key=f"{queue}/{group}")
