@@ -115,10 +115,8 @@ class OpenClaim(Protocol):
 class OpensClaims(Protocol):
     """A storage on which claims can be left open, so that a worker's next jobs come with the hint."""
 
-    @property
-    def opens_claims(self) -> bool:
-        """Whether that can be done now."""
-        ...
+    #: Whether that can be done now.
+    opens_claims: bool
 
     def open_claim(
         self, queues: Sequence[str], requests: Sequence[Request], worker: str, lease: int, token: str, seconds: float

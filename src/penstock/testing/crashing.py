@@ -99,6 +99,7 @@ class Thread:
         self._died = died
         self._verb = verb
         self._late = late
+        self.opens_claims = False
 
     def __getattr__(self, verb: str) -> Any:
         real = getattr(self._storage, verb)

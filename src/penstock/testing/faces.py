@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Coroutine, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, cast
 
@@ -63,7 +63,7 @@ def storages_of(app: AnyApp) -> list[Storage]:
 
 
 @contextlib.contextmanager
-def replaced(storage: Storage, verbs: Mapping[str, Callable[..., Any]]) -> Generator[None]:
+def replaced(storage: Storage, verbs: Mapping[str, Any]) -> Generator[None]:
     """Have verbs of one storage object answered by others for a while."""
     before = {verb: vars(storage)[verb] for verb in verbs if verb in vars(storage)}
     vars(storage).update(verbs)

@@ -32,6 +32,8 @@ class Trouble:
         self.calls: Counter[str] = Counter()
         #: While this is True, every call fails.
         self.down = False
+        #: Every claim is a call of `claim`.
+        self.opens_claims = False
 
     def fail(
         self, verb: str, times: int = 1, error: Exception | None = None, after: bool = False, skip: int = 0
@@ -76,6 +78,6 @@ def trouble(app: AnyApp) -> Generator[Trouble]:
     front = Trouble(storages[0])
     with contextlib.ExitStack() as stack:
         for storage in storages:
-            verbs = {verb: front.troubled(verb, getattr(storage, verb)) for verb in VERBS}
-            stack.enter_context(replaced(storage, verbs))
+            verbs: dict[str, Any] = {verb: front.troubled(verb, getattr(storage, verb)) for verb in VERBS}
+            stack.enter_context(replaced(storage, verbs | {"opens_claims": False}))
         yield front

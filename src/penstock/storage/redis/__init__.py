@@ -81,7 +81,9 @@ class RedisStorage(Inspection, Restoring):
         self._connection = self._connect(url)
         self._keys = Keys(namespace, cluster=self._connection.cluster)
         self._feeds = Feeds(self._connection, self._keys, self._wait_done)
-        self._claiming = Claiming(self._connection, self._keys, self._call, self.settle)
+        #: Whether claims can be left open here (`OpensClaims`): not on a Cluster, nor without the right to end waits.
+        self.opens_claims = not self._connection.cluster
+        self._claiming = Claiming(self._connection, self._keys, self._call, self.settle, self._no_open_claims)
         self._puts = Puts(self._put_now)
         self._numbers = Numbers()
         self._families = Families(self._connection, self._keys)
@@ -180,10 +182,8 @@ class RedisStorage(Inspection, Restoring):
     async def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
         return await self._claiming.claim(requests, worker, lease, token)
 
-    @property
-    def opens_claims(self) -> bool:
-        """Whether claims can be left open here; see `OpensClaims`."""
-        return self._claiming.opens
+    def _no_open_claims(self) -> None:
+        self.opens_claims = False
 
     def open_claim(
         self, queues: Sequence[str], requests: Sequence[Request], worker: str, lease: int, token: str, seconds: float

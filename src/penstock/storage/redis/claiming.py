@@ -28,14 +28,14 @@ class Claiming:
 
     def __init__(
         self, connection: Connection, keys: Keys, call: Callable[[str, str, Iterable[Any]], Any],
-        settle: Callable[[Sequence[Settlement]], Awaitable[object]],
+        settle: Callable[[Sequence[Settlement]], Awaitable[object]], refused: Callable[[], None],
     ) -> None:  # fmt: skip
         self._connection = connection
         self._keys = keys
         self._call = call
         self._settle = settle
-        #: Whether the server lets us end a wait; on a Cluster every node would have to be asked.
-        self.opens = not connection.cluster
+        #: Called when the server does not let us end a wait.
+        self.refused = refused
 
     async def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
         """The jobs of these queues that are due, as many as are asked for."""
@@ -121,7 +121,8 @@ class _OpenClaim:
         try:
             if wire.number is None:
                 wire.number = await self._connection.number_of(wire)
-                self._claiming.opens = wire.number is not None
+                if wire.number is None:
+                    self._claiming.refused()
             if wire.number is None or self._hurried:
                 hint, answers = None, await wire.answers_of(self._commands[1:])
             else:
