@@ -81,8 +81,9 @@ class RedisStorage(Inspection, Restoring):
         self._connection = self._connect(url)
         self._keys = Keys(namespace, cluster=self._connection.cluster)
         self._feeds = Feeds(self._connection, self._keys, self._wait_done)
-        #: Whether claims can be left open here (`OpensClaims`): not on a Cluster, nor without the right to end waits.
-        self.opens_claims = not self._connection.cluster
+        #: Whether claims can be left open here (`OpensClaims`): not on a Cluster, nor without the right to end waits,
+        #: nor by another clock than the server's, which would be read too early.
+        self.opens_claims = clock is None and not self._connection.cluster
         self._claiming = Claiming(self._connection, self._keys, self._call, self.settle, self._no_open_claims)
         self._puts = Puts(self._put_now)
         self._numbers = Numbers()
