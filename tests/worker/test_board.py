@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from penstock.job import Claim
 from penstock.storage.base import Held
 from penstock.supervisor.board import Board, Order, Phase, Verdict
 
@@ -26,12 +27,17 @@ def parent(child: Board) -> Iterator[Board]:
     board.close()
 
 
+def hold(board: Board, held: Held, attempt: int, asked: float) -> int:
+    claim = Claim(queue=held.queue, id=held.id, token=held.token, payload=b"", attempts=attempt)
+    return board.hold([claim], asked)[0]
+
+
 LONG = Held("ü" * 256, "\0:{}" * 128, "t" * 16)
 
 
 def test_a_claim_is_seen_as_it_was_written(child: Board, parent: Board) -> None:
     """The longest names come through, with the attempt, the phase and the times."""
-    place = child.hold(LONG, 7, 1.5)
+    place = hold(child, LONG, 7, 1.5)
     child.begin(place, 12.5, 10.0, 2.5)
     [slot] = parent.held()
     assert (slot.held, slot.attempt, slot.phase, slot.verdict) == (LONG, 7, Phase.RUNNING, Verdict.NONE)
@@ -40,22 +46,21 @@ def test_a_claim_is_seen_as_it_was_written(child: Board, parent: Board) -> None:
 
 def test_a_dropped_claim_is_gone_and_its_place_is_used_again(child: Board, parent: Board) -> None:
     """The lowest free place comes first, so that little memory is touched; a full board has no room."""
-    places = [child.hold(Held("q", f"{n}", "t"), 1, 0.0) for n in range(8)]
+    places = [hold(child, Held("q", f"{n}", "t"), 1, 0.0) for n in range(8)]
     assert (places, child.room) == (list(range(8)), 0)
-    child.drop(5)
-    child.drop(2)
+    child.drop([5, 2])
     assert [slot.held.id for slot in parent.held()] == ["0", "1", "3", "4", "6", "7"]
-    assert (child.hold(Held("q", "new", "t"), 1, 0.0), child.room) == (2, 1)
+    assert (hold(child, Held("q", "new", "t"), 1, 0.0), child.room) == (2, 1)
 
 
 def test_an_order_is_for_one_claim_only(child: Board, parent: Board) -> None:
     """What was said of a claim is never taken for something about the next one in its place."""
-    place = child.hold(Held("q", "a", "t"), 1, 0.0)
+    place = hold(child, Held("q", "a", "t"), 1, 0.0)
     [slot] = parent.held()
     parent.give(slot, Order.KILL)
     assert (child.order(place), parent.ordered(slot)) == (Order.KILL, Order.KILL)
-    child.drop(place)
-    assert child.hold(Held("q", "b", "u"), 1, 3.0) == place
+    child.drop([place])
+    assert hold(child, Held("q", "b", "u"), 1, 3.0) == place
     assert child.order(place) is Order.NONE
     parent.confirm(slot, 99.0)
     assert child.confirmed(place) == 3.0
@@ -63,7 +68,7 @@ def test_an_order_is_for_one_claim_only(child: Board, parent: Board) -> None:
 
 def test_what_presses_is_found(child: Board, parent: Board) -> None:
     """Runs past their deadline and condemned ones; not those that ended, nor those that have no deadline."""
-    late, endless, ended, doomed = (child.hold(Held("q", f"{n}", "t"), 1, 0.0) for n in range(4))
+    late, endless, ended, doomed = (hold(child, Held("q", f"{n}", "t"), 1, 0.0) for n in range(4))
     for place, deadline in ((late, 5.0), (endless, None), (ended, 5.0), (doomed, None)):
         child.begin(place, deadline, 1.0, 0.5)
     child.end(ended)
@@ -74,7 +79,7 @@ def test_what_presses_is_found(child: Board, parent: Board) -> None:
 
 def test_what_is_not_confirmed_is_found(child: Board, parent: Board) -> None:
     """A run is confirmed by the time at which the storage was asked."""
-    first, second = (child.hold(Held("q", f"{n}", "t"), 1, 1.0) for n in range(2))
+    first, second = (hold(child, Held("q", f"{n}", "t"), 1, 1.0) for n in range(2))
     for place in (first, second):
         child.begin(place, None, None, 0.5)
     parent.confirm(parent.held()[0], 2.0)

@@ -13,11 +13,12 @@ import mmap
 import os
 import struct
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from multiprocessing import reduction
 from typing import Any, NamedTuple
 
+from penstock.job import Claim
 from penstock.storage.base import Held
 
 __all__ = ["Board", "Order", "Phase", "Slot", "Verdict"]
@@ -41,6 +42,10 @@ class Phase(IntEnum):
     HELD = 0
     RUNNING = 1
     ENDED = 2
+
+
+#: As numbers, which is what is written.
+HELD, RUNNING, ENDED = map(int, Phase)
 
 
 class Verdict(IntEnum):
@@ -123,29 +128,35 @@ class Board:
         """How many more claims fit."""
         return len(self._free) + self.slots - self._unused
 
-    def hold(self, held: Held, attempt: int, asked: float) -> int:
-        """Write a claim down; gives its slot, which is the lowest that is free."""
-        if self._free:
-            index = heapq.heappop(self._free)
-        else:
-            index, self._unused = self._unused, self._unused + 1
-        queue, id, token = held.queue.encode(), held.id.encode(), held.token.encode()
-        text = TEXT_HEAD.pack(len(queue), len(id), len(token), attempt) + queue + id + token
-        at = index * TEXT_SIZE
-        self._texts[at : at + len(text)] = text
-        self._deadlines[index] = self._timeouts[index] = self._begun[index] = 0.0
-        self._confirmed[index] = asked
-        self._phases[index], self._verdicts[index] = Phase.HELD, Verdict.NONE
-        self.head[HIGH] = max(self.head[HIGH], index + 1)
-        self.head[LIVE] += 1
-        self._numbers[index] += 1
-        return index
+    def hold(self, claims: Iterable[Claim], asked: float) -> list[int]:
+        """Write claims down; gives their slots, which are the lowest that are free."""
+        free, texts, places = self._free, self._texts, list[int]()
+        for claim in claims:
+            if free:
+                index = heapq.heappop(free)
+            else:
+                index, self._unused = self._unused, self._unused + 1
+            queue, id, token = claim.queue.encode(), claim.id.encode(), claim.token.encode()
+            text = TEXT_HEAD.pack(len(queue), len(id), len(token), claim.attempts) + queue + id + token
+            at = index * TEXT_SIZE
+            texts[at : at + len(text)] = text
+            self._confirmed[index] = asked
+            self._phases[index] = HELD
+            self._verdicts[index] = 0
+            places.append(index)
+        self.head[HIGH] = self._unused
+        self.head[LIVE] += len(places)
+        numbers = self._numbers
+        for index in places:  # all that is written is there before it counts
+            numbers[index] += 1
+        return places
 
     def begin(self, index: int, deadline: float | None, timeout: float | None, at: float) -> None:
         """The run of a held claim begins."""
         self._begun[index] = at
-        self._deadlines[index], self._timeouts[index] = deadline or 0.0, timeout or 0.0
-        self._phases[index] = Phase.RUNNING
+        self._deadlines[index] = deadline or 0.0
+        self._timeouts[index] = timeout or 0.0
+        self._phases[index] = RUNNING
         self.head[BEGUN] += 1
 
     def condemn(self, index: int, verdict: Verdict) -> None:
@@ -154,13 +165,15 @@ class Board:
 
     def end(self, index: int) -> None:
         """The run is over; what came of it is not recorded yet."""
-        self._phases[index] = Phase.ENDED
+        self._phases[index] = ENDED
 
-    def drop(self, index: int) -> None:
-        """The claim is held no more."""
-        self._numbers[index] += 1
-        self.head[LIVE] -= 1
-        heapq.heappush(self._free, index)
+    def drop(self, places: Sequence[int]) -> None:
+        """The claims in these slots are held no more."""
+        numbers, free = self._numbers, self._free
+        for index in places:
+            numbers[index] += 1
+            heapq.heappush(free, index)
+        self.head[LIVE] -= len(places)
 
     def order(self, index: int) -> Order:
         """What the parent said of the claim in a slot."""
@@ -192,7 +205,7 @@ class Board:
         found: list[Slot | None] = []
         for index in range(self.head[HIGH]):
             late = 0 < self._deadlines[index] < before
-            if (late or self._verdicts[index]) and self._numbers[index] % 2 and self._phases[index] == Phase.RUNNING:
+            if (late or self._verdicts[index]) and self._numbers[index] % 2 and self._phases[index] == RUNNING:
                 found.append(self._read(index))
         return [slot for slot in found if slot is not None]
 
@@ -202,7 +215,7 @@ class Board:
             return []
         found: list[Slot | None] = []
         for index in range(self.head[HIGH]):
-            if self._confirmed[index] <= before and self._numbers[index] % 2 and self._phases[index] == Phase.RUNNING:
+            if self._confirmed[index] <= before and self._numbers[index] % 2 and self._phases[index] == RUNNING:
                 found.append(self._read(index))
         return [slot for slot in found if slot is not None]
 

@@ -183,6 +183,7 @@ class ChildShift(Shift):
         self._full = False
         self._suspects: list[Run] = []
         self._alone: Run | None = None
+        self._counting = False
         super().__init__(host, settings.worker, handlers, settings.capacity, settings.lease, settings.adaptive)
         if settings.beside:
             self._claimer.barred = frozenset(q for q, handler in handlers.items() if handler.options.concurrency)
@@ -245,7 +246,7 @@ class ChildShift(Shift):
 
     def _start(self, runs: Sequence[Run]) -> None:
         """Jobs whose process died before run alone when one more time would be the last: they may be the reason."""
-        suspects = [run for run in runs if on_last_chance(run)]
+        suspects = [run for run in runs if any(m.claim.stalls for m in run.members) and on_last_chance(run)]
         if innocent := [run for run in runs if run not in suspects] if suspects else runs:
             super()._start(innocent)
         for run in suspects:
@@ -265,7 +266,8 @@ class ChildShift(Shift):
             self._alone = None
         super()._ended(run, outcomes)
         self._count()
-        self._all_settled()
+        if self._suspects:
+            self._all_settled()
 
     def _all_settled(self) -> None:
         """What went well before a suspect runs must be recorded, or it would count as lost with it."""
@@ -292,6 +294,13 @@ class ChildShift(Shift):
         self._count()
 
     def _count(self) -> None:
+        """Have the parent know, once in a turn of the event loop."""
+        if not self._counting:
+            self._counting = True
+            asyncio.get_running_loop().call_soon(self._count_now)
+
+    def _count_now(self) -> None:
+        self._counting = False
         self._board.head[UNITS] = max(self._pool.busy, 0)
         self._board.head[RUNS] = len(self._pool.live)
         self._board.head[WITHHELD] = self._pool.capacity - self._pool.allowed

@@ -28,37 +28,36 @@ class BoardLeases(Leases):
     def __init__(self, host: Host, worker: str, seconds: float, pool: Pool, board: Board) -> None:
         super().__init__(host, worker, seconds, pool)
         self._board = board
-        self._slots: dict[Member, int] = {}
         #: From the event loop's clock to the one that all processes share.
         self._ahead = time.monotonic() - asyncio.get_running_loop().time()
 
     def hold(self, runs: Sequence[Run], asked: float) -> None:
-        for run in runs:
-            for member in run.members:
-                self._slots[member] = self._board.hold(member.held, member.claim.attempts, asked + self._ahead)
+        members = [member for run in runs for member in run.members]
+        places = self._board.hold((member.claim for member in members), asked + self._ahead)
+        for member, place in zip(members, places, strict=True):
+            member.slot = place
         super().hold(runs, asked)
 
     def begin(self, run: Run) -> None:
         deadline = None if run.deadline is None else run.deadline + self._ahead
         for member in run.members:
-            self._board.begin(self._slots[member], deadline, run.timeout, run.began + self._ahead)
+            self._board.begin(member.slot, deadline, run.timeout, run.began + self._ahead)
 
     def ended(self, run: Run) -> None:
         for member in run.members:
             if member.lost:
-                self._free(member)
+                self._free([member])
             elif run.began:
-                self._board.end(self._slots[member])
+                self._board.end(member.slot)
 
     def drop(self, members: Sequence[Member]) -> None:
         super().drop(members)
-        for member in members:
-            self._free(member)
+        self._free(members)
 
     async def step(self) -> float | None:
         """Do what the parent has said of the claims."""
         for lease in list(self._held):
-            order = self._board.order(self._slots[lease])
+            order = self._board.order(lease.slot)
             if order is Order.LOST and not lease.ended:
                 self._lose(lease)
             elif order in (Order.SIGNAL, Order.KILL):
@@ -67,7 +66,7 @@ class BoardLeases(Leases):
 
     def fence(self, now: float) -> float:
         for lease in self._held:
-            lease.confirmed = self._board.confirmed(self._slots[lease]) - self._ahead
+            lease.confirmed = self._board.confirmed(lease.slot) - self._ahead
         return super().fence(now)
 
     def condemn(self, run: Run) -> None:
@@ -77,16 +76,17 @@ class BoardLeases(Leases):
             verdict = VERDICTS[run.interruption]
             if verdict is Verdict.KILL and not member.wanted_dead:
                 verdict = Verdict.RELEASE
-            self._board.condemn(self._slots[member], verdict)
+            if member.slot >= 0:
+                self._board.condemn(member.slot, verdict)
         if run.interruption is Interruption.LOSS and not self._held:
             os._exit(1)
 
     def _lose(self, lease: Member) -> None:
         super()._lose(lease)
         if lease.ended:
-            self._free(lease)
+            self._free([lease])
 
-    def _free(self, member: Member) -> None:
-        slot = self._slots.pop(member, None)
-        if slot is not None:
-            self._board.drop(slot)
+    def _free(self, members: Sequence[Member]) -> None:
+        self._board.drop([member.slot for member in members if member.slot >= 0])
+        for member in members:
+            member.slot = -1

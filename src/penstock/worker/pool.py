@@ -39,7 +39,7 @@ class Member:
     """One job of a run: its claim with the lease behind it, and what came of it."""
 
     __slots__ = (
-        "_desk", "_job", "claim", "confirmed", "end", "ended", "lost", "outcome", "rules", "run", "wanted_dead",
+        "_desk", "_job", "claim", "confirmed", "end", "ended", "lost", "outcome", "rules", "run", "slot", "wanted_dead",
     )  # fmt: skip
 
     #: Its run; none when the end is recorded, so that nothing is left for the garbage collector.
@@ -55,6 +55,8 @@ class Member:
         self.ended = False
         self.lost = False
         self.wanted_dead = False
+        #: Where it is written down for a parent process; less than 0 is nowhere.
+        self.slot = -1
         self._desk = desk
         self._job: Job | None = None
 
