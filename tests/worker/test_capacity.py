@@ -161,7 +161,7 @@ async def test_equal_queues_take_turns(app: Penstock) -> None:
 
     async def handle(payload: str) -> None:
         order.append(payload)
-        await asyncio.sleep(0.01)  # longer than what is claimed ahead lasts
+        await asyncio.sleep(0.02)  # longer than what is claimed ahead lasts
 
     app.listen("a", handle, size=100)
     app.listen("b", handle, size=100)

@@ -30,7 +30,7 @@ PASSED_OVER = 16
 
 
 #: Runs that would have to wait for about this long are claimed ahead, but not more than so many jobs.
-MOMENTS, MOST_AHEAD = 0.005, 200
+MOMENTS, MOST_AHEAD = 0.01, 500
 #: The time over which the ended runs of a queue are counted (seconds).
 MEASURED = 0.002
 
