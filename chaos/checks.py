@@ -250,7 +250,7 @@ def versions(h: History, job: Job) -> Iterator[Violation]:
 
 
 def overdone(h: History, job: Job) -> Iterator[Violation]:
-    """More repetitions than the rules allow."""
+    """More repetitions than the rules allow; those after a failure that was shared with others are none of them."""
     queue, _ = job.key
     if queue not in SETTINGS or any(put.update for put in job.puts) or h.doubtful(job):
         return
@@ -265,7 +265,7 @@ def _why(h: History, end: End) -> str:
     """Why a run is repeated, as its handler knew it: those that were cut off were too slow."""
     for run in h.jobs[end.queue, end.id].runs:
         if any(each[1] == end.token for each in run.jobs) and run.how in ("RuntimeError", "Retry", "ok"):
-            return "raised"
+            return "shared" if run.how != "ok" and len(run.jobs) > 1 else "raised"
     return "other"
 
 
