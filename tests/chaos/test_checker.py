@@ -372,6 +372,22 @@ def test_an_unanswered_end_is_no_accusation() -> None:
         assert check(tale.over()) == []
 
 
+def test_a_failure_that_was_shared_is_no_repetition_too_many() -> None:
+    """Beyond its limit a job is repeated if others failed with it, and not if it failed alone."""
+    for neighbours, kinds in ((("b",), list[str]()), ((), ["wrong"])):
+        tale = Tale()
+        tale.put("bunch", "a", mood="raise", times=5)
+        for n in range(3):
+            tale.claim("bunch", "a", token=f"t{n}")
+            tale.end(tale.start("bunch", "a", *neighbours, token=f"t{n}"), how="RuntimeError")
+            tale.settle("bunch", "a", f"t{n}", kind="r", state="retrying")
+            tale.wait(1)
+        tale.claim("bunch", "a", token="t3")
+        tale.settle("bunch", "a", "t3", kind="f", state="failed")
+        tale.final("bunch", "a", tok="t3", state="failed")
+        assert [each.kind for each in check(tale.over()) if "repeated" in each.text] == kinds
+
+
 def test_the_same_end_twice_is_one_end() -> None:
     """A repeated settlement with the same token, answered as before, is not a second end."""
     tale = Tale()
