@@ -311,6 +311,24 @@ async def test_a_run_that_waits_for_another_job_is_drained(app: Penstock) -> Non
     assert await app.queue("outer").result("a") == 2
 
 
+async def test_what_falls_due_while_it_is_looked_for_is_drained(
+    app: Penstock, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that is for later at the one look and due at the next is run, too."""
+    ran: list[int] = []
+    counts = app.storage.counts
+
+    async def late(queue: str) -> Any:
+        clock.advance(2)
+        return await counts(queue)
+
+    monkeypatch.setattr(app.storage, "counts", late)
+    app.listen("q", ran.append)
+    await app.queue("q").enqueue(1, delay=1)
+    await Worker(app).drain(scheduled=True)
+    assert ran == [1]
+
+
 async def test_a_batch_without_retries_fails_as_one(app: Penstock) -> None:
     """Where failures are not repeated, a failure that is shared is not either."""
 

@@ -16,7 +16,7 @@ from multiprocessing.context import BaseContext
 from penstock.errors import PenstockError, StorageError, StorageUnavailable
 from penstock.presence import Presence, RunWords, oldest
 from penstock.supervisor.aftermath import Aftermath
-from penstock.supervisor.board import IDLE, UNITS, WITHHELD, Phase, Verdict
+from penstock.supervisor.board import IDLE, LIVE, UNITS, WITHHELD, Phase, Verdict
 from penstock.supervisor.hand import Hand, Stage
 from penstock.supervisor.place import place_of
 from penstock.supervisor.renewal import Renewals
@@ -37,8 +37,8 @@ __all__ = ["Crew"]
 
 log = logging.getLogger("penstock.worker")
 
-#: How often (seconds) the boards are looked over, and the memory of the children.
-SWEEP, MEMORY = 0.1, 1.0
+#: How often (seconds) the boards are looked over, also when nothing is held, and the memory of the children.
+SWEEP, IDLE_SWEEP, MEMORY = 0.1, 0.5, 1.0
 
 #: How long (seconds) the innocent runs of a child that must end may take.
 DRAIN_BOUND = 30.0
@@ -247,7 +247,8 @@ class Crew:
                 hand.take_over()
         if self._settings.drain and self._is_drained():
             self.drained.set()
-        return SWEEP
+        busy = self._settings.drain or any(hand.beside or hand.board.head[LIVE] for hand in self._hands)
+        return SWEEP if busy else IDLE_SWEEP
 
     async def _listen(self) -> float | None:
         return EAR

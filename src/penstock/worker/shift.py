@@ -175,8 +175,12 @@ class Shift:
         await self._upkeep.reap()
         if before != (self._settler.rounds, self._upkeep.reaped):
             return 0
-        if self._scheduled and await self._later():
-            return min(self._claimer.patience(), DRAIN_POLL)
+        if self._scheduled:
+            if await self._later():
+                return min(self._claimer.patience(), DRAIN_POLL)
+            await self._claimer.fill()  # it may have fallen due between the two looks
+            if not self._pool.empty:
+                return self._look
         return self._nothing_left()
 
     async def _drain_doze(self, seconds: float) -> None:
