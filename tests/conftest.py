@@ -7,6 +7,8 @@ import contextlib
 import gc
 import inspect
 import os
+import shutil
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,6 +50,22 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """What exists now is not garbage: the collection after each test need not look at it."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def a_place_for_leftovers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Processes that are killed cannot clear away what they have in the temporary directory: we do it for them."""
+    tmp_path_factory.getbasetemp()  # stays where it is
+    before = os.environ.get("TMPDIR"), tempfile.tempdir
+    directory = tempfile.mkdtemp(prefix="p")  # a short name: there will be sockets in it
+    os.environ["TMPDIR"] = tempfile.tempdir = directory
+    yield
+    tempfile.tempdir = before[1]
+    if before[0] is None:
+        del os.environ["TMPDIR"]
+    else:
+        os.environ["TMPDIR"] = before[0]
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture
