@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import pytest
 from redis.crc import key_slot
 
 from penstock.storage.base import Request, Storage
+from penstock.storage.redis import RedisStorage
 from tests.support import (
     LEASE,
     MINUTE,
@@ -114,3 +116,19 @@ async def test_families_that_are_gone_are_forgotten(backend: RedisBackend, stora
     assert await storage.queues() == []
     with contextlib.closing(backend.client()) as client:
         assert int(client.scard(f"{backend.namespace}:families")) == 0  # type: ignore[arg-type]
+
+
+async def test_a_queue_that_appears_while_its_family_is_dropped_is_listed(
+    storage: RedisStorage, peer: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A purge that finds a family empty does not hide the queue that somebody creates in that moment."""
+    command = storage._connection.command
+
+    async def slow(*args: Any) -> Any:
+        if args[0] == "SREM":
+            await peer.put([new("q", "a")])
+        return await command(*args)
+
+    monkeypatch.setattr(storage._connection, "command", slow)
+    await storage.purge(["q"])
+    assert await storage.queues() == ["q"]

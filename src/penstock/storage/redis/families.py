@@ -44,10 +44,13 @@ class Families:
                 await self._connection.command("SET", self._keys.ears(family), channel, "PX", EARS_MS)
 
     async def drop_empty(self, queues: Iterable[str]) -> None:
-        """Forget families without a queue. Should one appear meanwhile, its client says so within a minute."""
+        """Forget families without a queue. One that gets a queue meanwhile is added again, by us or by who put to it."""
         if not self._keys.cluster:
             return
+        command = self._connection.command
         for family in {family_of(queue) for queue in queues}:
-            if not await self._connection.command("SCARD", self._keys.names(family)):
-                await self._connection.command("SREM", self._keys.families, family)
+            if not await command("SCARD", self._keys.names(family)):
+                await command("SREM", self._keys.families, family)
                 self._said.pop(family, None)
+                if await command("SCARD", self._keys.names(family)):
+                    await command("SADD", self._keys.families, family)
