@@ -44,7 +44,7 @@ class Families:
                 await self._connection.command("SET", self._keys.ears(family), channel, "PX", EARS_MS)
 
     async def drop_empty(self, queues: Iterable[str]) -> None:
-        """Forget families without a queue. One that gets a queue meanwhile is added again, by us or by who put to it."""
+        """Forget families without a queue. One that gets a queue meanwhile is added again, here or by who put it."""
         if not self._keys.cluster:
             return
         command = self._connection.command
