@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from penstock import Penstock, Worker
+from penstock.storage.base import Claimed
 from penstock.testing import Trouble
 from penstock.worker import claim
+from penstock.worker.claim import Claimer
+from penstock.worker.host import Host
+from penstock.worker.loop import Loop
 from tests.servers import Server, Servers
 from tests.support import eventually, new_namespace
+from tests.worker.test_lanes import a_pool
 
 
 async def test_however_long_nothing_comes_it_listens(
@@ -93,3 +100,50 @@ async def test_stopping_gives_back_what_came_in_the_last_moment(far: Penstock) -
     assert sorted(ran) == list(range(10))
     assert {(s.attempts, s.stalls) for s in await far.queue("q").find()} == {(1, 0)}
     await forget(far)
+
+
+class Slow:
+    """A storage without work that leaves claims open, asks for a look later, and is slow to say the time."""
+
+    opens_claims = True
+
+    def __init__(self) -> None:
+        self.hurried, self.asked, self.gate = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.look_at: int | None = 2_000
+
+    async def claim(self, *args: object) -> Claimed:
+        return Claimed([])
+
+    def open_claim(self, *args: object) -> Slow:
+        self.hurried.clear()
+        return self
+
+    async def answer(self) -> tuple[bool, Claimed]:
+        await self.hurried.wait()
+        look_at, self.look_at = self.look_at, None
+        return False, Claimed([], look_at)
+
+    def hurry(self) -> None:
+        self.hurried.set()
+
+    async def time(self) -> int:
+        self.asked.set()
+        await self.gate.wait()
+        return 1_000
+
+
+async def test_a_promise_to_look_outlives_being_woken(app: Penstock) -> None:
+    """Whoever holds the alarm of a queue looks when it goes off, though it was woken while it set its own."""
+    app.listen("q", lambda payload: None)
+    storage = Slow()
+    host = cast("Host", SimpleNamespace(storage=storage, tell=lambda *args, **about: None))
+    claimer = Claimer(host, "w", 10_000, app.handlers.values(), a_pool(), lambda *args: None)
+    loop = Loop("claim", claimer.step, lambda *args: None, claimer.doze)
+    loop.hurry = claimer.hurry
+    loop.start()
+    await eventually(lambda: claimer.hurry())
+    await storage.asked.wait()
+    loop.wake()
+    storage.gate.set()
+    await eventually(lambda: claimer.patience() <= 1.0)
+    await loop.stop()

@@ -97,11 +97,13 @@ class Claimer:
         self._dry: set[str] = set()
         self._promises: list[float] = []
         self._vain = 0
-        #: Queues that are known to be empty when the next filling begins, and the claim that stands meanwhile.
+        #: Queues that are known to be empty when the next filling begins, and until when.
         self._known_dry: set[str] = set()
         self._known_until = -math.inf
+        #: What to claim when there is work, the claim that is open for it, and a promise that came with its answer.
         self._next: list[Request] = []
         self._open: OpenClaim | None = None
+        self._owed: int | None = None
         self._cramped = self._holding = False
         self._rested = False
         self.stopping = False
@@ -124,6 +126,9 @@ class Claimer:
         began, got = asyncio.get_running_loop().time(), 0
         self._dry = self._known_dry if began < self._known_until else set()
         self._known_dry = set()
+        if self._owed is not None:
+            await self._promise(self._owed)
+            self._owed = None
         while not self.stopping and self.room() > 0:
             asked = asyncio.get_running_loop().time()
             requests = plan(await self._candidates(), self._pool, asked)
@@ -143,7 +148,7 @@ class Claimer:
         dry = [seat for queue, seat in self._seats.items() if queue in self._dry and queue not in self.barred]
         if not dry:
             return None
-        self._cramped = not self._plan_next(dry)
+        self._cramped = not self._plan_next(dry)  # then it is woken when a run ends
         if self._cramped:
             self._know_dry()
             return None
@@ -151,7 +156,7 @@ class Claimer:
         return self.patience()
 
     def _plan_next(self, dry: list[Seat]) -> bool:
-        """Whether there is anything to listen for: not without room, where a claim is left open meanwhile."""
+        """Plan what an open claim asks for; False when there is no room for anything, so no reason to listen."""
         self._next = []
         if not getattr(self._host.storage, "opens_claims", False):
             return True
@@ -209,8 +214,7 @@ class Claimer:
         self._know_dry()
         self._vain += hinted
         self._found(got)
-        if answer.look_at is not None:
-            await self._promise(answer.look_at)
+        self._owed = answer.look_at  # promised by the next filling, which nobody interrupts
         for _ in range(2 if got else 0):  # what was claimed begins, and if it is quick is recorded, before the next
             await asyncio.sleep(0)
 

@@ -138,7 +138,7 @@ class Connection:
     async def run(self, script: Script, keys: list[str], args: list[Any], *, repeat: bool) -> Any:
         """Run a script. With `repeat` it is tried again when the connection breaks, so it must bear that."""
         wire = self._wire
-        if wire is not None and wire.alive:
+        if wire is not None and wire.alive:  # the usual way, without a coroutine for each of its steps
             try:
                 return await wire.send(pack_command("EVALSHA", script.sha, len(keys), *keys, *args))
             except NoScriptError:
