@@ -16,8 +16,9 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 import pytest
 import redis
@@ -28,6 +29,8 @@ BUS = 10_000
 START_SECONDS = 20.0
 PR_SET_PDEATHSIG = 1
 SLOTS = 16_384
+
+T = TypeVar("T")
 
 
 class NoServerError(Exception):
@@ -228,7 +231,15 @@ class Servers:
         self._running.clear()
 
 
-def refuse(reason: str) -> None:
+def needed(make: Callable[[], T]) -> T:
+    """Something made of servers that a test cannot do without."""
+    try:
+        return make()
+    except NoServerError as error:
+        refuse(str(error))
+
+
+def refuse(reason: str) -> NoReturn:
     """A test that cannot run: skipped at home, failed where nothing may be missing."""
     if os.environ.get("CI"):
         pytest.fail(reason, pytrace=False)

@@ -32,6 +32,7 @@ from penstock.storage.base import (
     Stall,
     Storage,
 )
+from penstock.testing.conformance.case import find_all as find_all  # the same pages, for our own tests
 from tests.model import Model
 from tests.servers import Cluster, Server, Servers, refuse
 
@@ -349,20 +350,6 @@ async def get1(storage: Storage, id: str = "a", queue: str = "q") -> Snapshot:
 async def state_of(storage: Storage, id: str = "a", queue: str = "q") -> State | None:
     [found] = await storage.get(queue, [id])
     return None if found is None else found.state
-
-
-async def find_all(storage: Storage, queue: str = "q", state: State | None = None, limit: int = 3) -> list[Snapshot]:
-    """Every job of a queue, page by page."""
-    jobs: list[Snapshot] = []
-    cursor: str | None = None
-    while True:
-        page = await storage.find(queue, state, cursor, limit)
-        assert len(page.jobs) <= limit
-        jobs += page.jobs
-        if page.cursor is None:
-            return jobs
-        assert page.jobs, "an empty page must be the last one"
-        cursor = page.cursor
 
 
 async def run_order(storage: Storage, queue: str = "q") -> list[str]:

@@ -24,7 +24,7 @@ from penstock import (
     StorageUnavailable,
     sync,
 )
-from tests.servers import NoServerError, Server, redis_program, refuse, valkey_program
+from tests.servers import Server, needed, redis_program, valkey_program
 
 #: A replica that stands still is not waited for longer than this.
 BRIEF = Durability("replicas", timeout=0.2)
@@ -75,11 +75,7 @@ class Pair:
 @pytest.fixture(params=["redis", "valkey"])
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     """A primary and a replica of each kind of server."""
-    try:
-        pair = Pair(redis_program() if request.param == "redis" else valkey_program())
-    except NoServerError as error:
-        refuse(str(error))
-        return
+    pair = needed(lambda: Pair(redis_program() if request.param == "redis" else valkey_program()))
     yield pair
     pair.remove()
 
@@ -87,11 +83,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
 @pytest.fixture
 def valkey() -> Iterator[Server]:
     """A server with an append-only file that is synced every second, and with WAITAOF."""
-    try:
-        server = Server(valkey_program(), "--appendonly", "yes", "--appendfsync", "everysec").start()
-    except NoServerError as error:
-        refuse(str(error))
-        return
+    server = needed(lambda: Server(valkey_program(), "--appendonly", "yes", "--appendfsync", "everysec").start())
     yield server
     server.remove()
 
@@ -207,11 +199,7 @@ async def test_on_a_cluster_the_primary_of_the_slot_is_asked() -> None:
     from chaos.failover import ClusterPlace, family_slot
     from chaos.scenarios import _taken_over
 
-    try:
-        place = await asyncio.to_thread(ClusterPlace)
-    except NoServerError as error:
-        refuse(str(error))
-        return
+    place = await asyncio.to_thread(needed, ClusterPlace)
     names = [f"f{n}" for n in range(12)]
     try:
         with sync.Penstock(place.url, durability=PATIENT) as blocking:

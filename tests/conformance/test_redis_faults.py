@@ -10,7 +10,7 @@ import pytest
 from penstock.errors import StorageUnavailable
 from penstock.job import State
 from penstock.storage.base import Settled, Storage
-from tests.servers import NoServerError, Server, redis_program, refuse
+from tests.servers import Server, needed, redis_program
 from tests.support import (
     LEASE,
     Clock,
@@ -173,11 +173,7 @@ async def test_nothing_is_lost_when_connections_are_cut_all_the_time(
 @pytest.fixture
 def durable() -> Iterator[RedisBackend]:
     """A server of our own that writes every change to its append-only file."""
-    try:
-        server = Server(redis_program(), "--appendonly", "yes", "--appendfsync", "always").start()
-    except NoServerError as error:
-        refuse(str(error))
-        raise
+    server = needed(lambda: Server(redis_program(), "--appendonly", "yes", "--appendfsync", "always").start())
     yield RedisBackend("redis", f"redis://{server.address}/0", new_namespace(), server)
     server.remove()
 

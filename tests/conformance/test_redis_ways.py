@@ -13,7 +13,7 @@ from penstock.errors import StorageError, StorageUnavailable
 from penstock.job import State, new_token
 from penstock.storage.base import Complete, PutStatus, Request, Settled, Settlement
 from penstock.storage.redis import RedisStorage
-from tests.servers import NoServerError, Server, Servers, free_port, redis_program, refuse
+from tests.servers import Server, Servers, free_port, needed, redis_program
 from tests.support import eventually, new, new_namespace
 
 pytestmark = pytest.mark.xdist_group("redis")
@@ -68,12 +68,7 @@ def encrypted(tmp_path: Path) -> Iterator[Server]:
     )  # fmt: skip
     options = ["--tls-port", str(free_port()), "--tls-cert-file", str(certificate), "--tls-key-file", str(key)]
     options += ["--tls-ca-cert-file", str(certificate), "--tls-auth-clients", "no"]
-    server: Server | None = None
-    try:
-        server = Server(redis_program(), *options).start()
-    except NoServerError as error:
-        refuse(str(error))
-    assert server
+    server = needed(lambda: Server(redis_program(), *options).start())
     yield server
     server.remove()
 
@@ -141,12 +136,7 @@ class Watched:
 @pytest.fixture
 def watched(tmp_path: Path) -> Iterator[Watched]:
     """A primary under a sentinel."""
-    watched: Watched | None = None
-    try:
-        watched = Watched(tmp_path)
-    except NoServerError as error:
-        refuse(str(error))
-    assert watched
+    watched = needed(lambda: Watched(tmp_path))
     yield watched
     watched.remove()
 

@@ -11,7 +11,7 @@ import pytest
 
 from penstock import Entry, Job, Penstock, Update, Worker, sync
 from penstock.doctor import examine
-from tests.servers import NoServerError, Server, redis_program, refuse, valkey_program
+from tests.servers import Server, needed, redis_program, valkey_program
 
 ROOT = Path(__file__).parents[2]
 LUA = ROOT / "src/penstock/storage/redis/lua"
@@ -27,11 +27,7 @@ def rules() -> list[str]:
 @pytest.fixture(params=["redis", "valkey"])
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server with that user and no other but the administrator."""
-    try:
-        server = Server(redis_program() if request.param == "redis" else valkey_program()).start()
-    except NoServerError as error:
-        refuse(str(error))
-        return
+    server = needed(lambda: Server(redis_program() if request.param == "redis" else valkey_program()).start())
     with server.client() as client:
         client.execute_command("ACL", "SETUSER", "penstock", "reset", *rules())
     yield server

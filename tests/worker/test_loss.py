@@ -8,17 +8,13 @@ from collections.abc import Iterator
 import pytest
 
 from penstock import Penstock, Worker
-from tests.servers import NoServerError, Server, redis_program, refuse
+from tests.servers import Server, needed, redis_program
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     """A server of this test's own."""
-    try:
-        server = Server(redis_program()).start()
-    except NoServerError as error:
-        refuse(str(error))
-        return
+    server = needed(lambda: Server(redis_program()).start())
     yield server
     server.remove()
 

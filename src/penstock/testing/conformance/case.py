@@ -124,7 +124,7 @@ def scenario(test: Callable[[M, Case], Awaitable[None]]) -> Callable[[M], None]:
     return run
 
 
-async def find_all(storage: Storage, queue: str, state: State | None = None, limit: int = 3) -> list[Snapshot]:
+async def find_all(storage: Storage, queue: str = "q", state: State | None = None, limit: int = 3) -> list[Snapshot]:
     """Every job of a queue, page by page."""
     jobs: list[Snapshot] = []
     cursor: str | None = None
