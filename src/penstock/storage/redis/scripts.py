@@ -32,6 +32,17 @@ def _source(name: str) -> str:
     return (files("penstock.storage.redis") / "lua" / f"{name}.lua").read_text("utf-8")
 
 
+def _with_includes(body: str, here: set[str]) -> str:
+    """The text with what it includes in its place; what is there already is not said again."""
+
+    def pieces(line: re.Match[str]) -> str:
+        wanted = [part for part in line[1].split() if part not in here]
+        here.update(wanted)
+        return "\n".join(_with_includes(_source(f"_{part}"), here) for part in wanted)
+
+    return _INCLUDE.sub(pieces, body)
+
+
 @cache
 def script(name: str, format: int = FORMAT) -> Script:
     """Read a script once: `_base.lua` in front, what it includes in its place.
@@ -43,7 +54,6 @@ def script(name: str, format: int = FORMAT) -> Script:
     missing = {"keys", "args", "gives"} - header.keys()
     if missing or not body.startswith(f"-- {name}: "):
         raise ValueError(f"{name}.lua must start with '-- {name}: ' and have a header of keys, args, gives")
-    body = _INCLUDE.sub(lambda line: "\n".join(_source(f"_{part}") for part in line[1].split()), body)
-    text = f"{_source('_base')}\n{body}".replace(_FORMAT.format(FORMAT), _FORMAT.format(format))
+    text = f"{_source('_base')}\n{_with_includes(body, set())}".replace(_FORMAT.format(FORMAT), _FORMAT.format(format))
     keys = tuple(key for key in header["keys"] if key in QUEUE_KEYS)
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(), keys)

@@ -1,4 +1,5 @@
 -- What most scripts share beside `_base.lua`.
+-- include: lanes
 
 -- Records ------------------------------------------------------------------------------------------
 
@@ -118,8 +119,6 @@ local function end_member(expires, number, id)
   return pack('>I6I6', expires == 0 and FOREVER or expires, number) .. id
 end
 
-local function rank(priority, time, seq) return pack('>I4I6I6', 2147483647 - priority, time, seq) end
-
 local function next_seq(q) return call('HINCRBY', q.meta, 'seq', 1) end
 
 -- Hints and notes ----------------------------------------------------------------------------------
@@ -147,16 +146,7 @@ end
 
 -- The ready order and the lanes --------------------------------------------------------------------
 
--- Sorts as the group's bytes do, and no group's prefix starts another's: NUL is escaped, NUL NUL ends.
-local function lane_prefix(group)
-  if string.find(group, '\0', 1, true) then group = string.gsub(group, '%z', '\0\255') end
-  return group .. '\0\0'
-end
 local function lane_member(j, id) return lane_prefix(j.group) .. pack('>I6I6', j.time, j.seq) .. id end
-local function lane_head(q, group, limit)
-  local prefix = lane_prefix(group)
-  return call('ZRANGEBYLEX', q.lanes, '[' .. prefix, '(' .. prefix .. '\255', 'LIMIT', 0, limit), #prefix + 13
-end
 local function due_member(j, id) return pack('>I6I6', j.due, j.seq) .. id end
 local function backoff_member(j, id) return lane_prefix(j.group) .. due_member(j, id) end
 

@@ -7,17 +7,7 @@ local q = queue_at(ARGV[2], ARGV[3])
 local token, worker, lease, limit, size = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local known = call('HMGET', q.meta, 'paused', 'parked')
 if known[1] then return { 0, false, {}, {}, {}, {}, {} } end
-
--- When the next job falls due, or nil.
-local function next_due()
-  local due
-  for _, line in ipairs({ q.scheduled, q.retrying }) do
-    local head = call('ZRANGE', line, '0', '0')[1]
-    local at = head and unpack_head('>I6', head)
-    if at and (not due or at < due) then due = at end
-  end
-  return due
-end
+-- include: lanes
 
 -- Others are woken if there is more; if nothing is left, nobody need come, but one worker, this or
 -- another, is to look when the next job falls due. Gives when, if it is this one.
@@ -42,13 +32,20 @@ local function hold_runs(ids, runs)
   call('HSET', q.batches, 'b' .. token, cmsgpack.pack(ids), 'n' .. token, #ids, 'w' .. token, worker)
 end
 
--- The jobs at the front of the order with their records, if they can simply be taken; else nil.
-local function plain_front(due)
-  if due and due <= now then return nil end
-  local ids = {}
+-- One job of each entry at the front of the order, if these can simply be taken, else nil: ids, records, runs, and
+-- of the lanes among them the groups, these with how many jobs hold them, and the members.
+local function plain_front()
+  local ids, runs, groups, held, heads = {}, {}, {}, {}, {}
   for i, member in ipairs(call('ZRANGE', q.ready, '0', limit - 1)) do
-    if byte(member, 17) ~= 106 then return nil end -- a group
-    ids[i] = sub(member, 18)
+    local id, run = sub(member, 18), token
+    if byte(member, 17) == 103 then -- 'g'
+      local group, at = id, #groups + 1
+      local head, from = lane_head(q, group, 1)
+      if not head[1] then return nil end
+      id, run = sub(head[1], from), lane_run(token, group)
+      groups[at], heads[at], held[2 * at - 1], held[2 * at] = group, head[1], group, '1'
+    end
+    ids[i], runs[2 * i - 1], runs[2 * i] = id, id, run
   end
   if #ids == 0 then return ids, ids end
   local recs = call('HMGET', q.jobs, unpack(ids))
@@ -56,17 +53,22 @@ local function plain_front(due)
     local format = format_of(rec)
     if format == 0 or format > FORMAT then return nil end
   end
-  return ids, recs
+  return ids, recs, runs, groups, held, heads
 end
 
 if not ears and not known[2] and size == 1 and limit > 0 then
-  local due = next_due()
-  local ids, recs = plain_front(due)
+  local due, ids, recs, runs, groups, held, heads = next_due(q)
+  if not due or due > now then ids, recs, runs, groups, held, heads = plain_front() end
   if ids then
-    local runs = {}
-    for i, id in ipairs(ids) do runs[2 * i - 1], runs[2 * i] = id, token end
-    hold_runs(ids, runs)
-    if #ids > 0 then call('ZREMRANGEBYRANK', q.ready, '0', #ids - 1) end
+    if #ids > 0 then
+      hold_runs(ids, runs)
+      call('ZREMRANGEBYRANK', q.ready, '0', #ids - 1)
+      if #groups > 0 then
+        call('ZREM', q.lanes, unpack(heads))
+        call('HDEL', q.turns, unpack(groups))
+        call('HSET', q.holds, unpack(held))
+      end
+    end
     return { 0, pass_on(false, due), ids, recs, false, {}, {} }
   end
 end
@@ -81,7 +83,7 @@ local batches, filled, solo_batch = 0, 0, true -- filled: jobs in the open batch
 local function take(id, rec, group)
   ids[#ids + 1], recs[#recs + 1], numbers[#numbers + 1] = id, rec, batches - 1
   runs[#runs + 1] = id
-  runs[#runs + 1] = group and build_run({ token = token, cancel = 0, group = group, ttl = 0 }) or token
+  runs[#runs + 1] = group and lane_run(token, group) or token
   if ears then note('started', q, id, (parse(rec) or { attempts = 0 }).attempts + 1, worker) end
 end
 
@@ -223,4 +225,4 @@ until used == 0 or full or aside > PROMOTE
 
 hold_runs(ids, runs)
 -- What was parked here may be known to the next one.
-return { 0, pass_on(parked > 0, next_due()), ids, recs, numbers, corrupt, skipped }
+return { 0, pass_on(parked > 0, next_due(q)), ids, recs, numbers, corrupt, skipped }

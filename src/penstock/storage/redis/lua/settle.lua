@@ -12,24 +12,33 @@
 local q = queue_at(ARGV[2], ARGV[3])
 local form, given = ARGV[4], cmsgpack.unpack(ARGV[5])
 
--- The ids of plain runs of these tokens, with nothing behind them, and the channels of who waits for them; nil if some
--- are not.
+-- include: lanes
+
+-- The ids of plain runs of these tokens, with nothing behind them, the groups of those in lanes, and the channels of
+-- who waits for them; nil if some are not plain, or if others are due, who take their turns before these groups do.
 local function plain_runs()
-  local ids, at = {}, 0
+  local ids, groups, at = {}, {}, 0
   for i = 6, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
   local held = call('HMGET', q.runs, unpack(ids))
   for _, part in ipairs(given) do
+    local token = part[1]
     for i = at + 1, at + part[3] do
-      if held[i] ~= part[1] then return nil end
+      local run = held[i]
+      if run ~= token then
+        local group = run and lane_of(run, token)
+        if not group then return nil end
+        groups[#groups + 1] = group
+      end
     end
     at = at + part[3]
   end
-  return ids, call('EXISTS', q.waits) == 1 and call('HMGET', q.waits, unpack(ids)) or {}
+  if #groups > 0 and (next_due(q) or FOREVER) <= now then return nil end
+  return ids, groups, call('EXISTS', q.waits) == 1 and call('HMGET', q.waits, unpack(ids)) or {}
 end
 
 -- Most runs simply complete: they are written together.
-local over, waiting
-if form == 'completed' and not ears then over, waiting = plain_runs() end
+local over, groups, waiting
+if form == 'completed' and not ears then over, groups, waiting = plain_runs() end
 if over then
   local number, at, ends, done = tonumber(call('HGET', q.meta, 'finished') or 0), 6, {}, {}
   for _, part in ipairs(given) do
@@ -52,6 +61,7 @@ if over then
   call('HSET', q.ends, unpack(ends))
   call('ZADD', q.completed, unpack(done))
   call('HSET', q.meta, 'finished', number)
+  if #groups > 0 then free_groups(q, groups) end
   for i, channels in ipairs(waiting) do
     if channels then tell_on(channels, q, over[i], 1, ARGV[5 + 2 * i]) end
   end
@@ -178,40 +188,8 @@ for i, s in ipairs(settlements) do asked[i] = s[1] end
 local held = call('HMGET', q.runs, unpack(asked))
 local ends, done, per_token = {}, {}, {}
 over = {}
-local freed, last_of, count_of = {}, {}, {}
+local freed = {} -- groups, one for each run of theirs
 local number = tonumber(call('HGET', q.meta, 'finished') or 0)
-
--- The groups of these runs lose their holders; those with work and no other holder join the rotation,
--- in the order in which their last runs ended.
-local function free_groups()
-  table.sort(freed, function(a, b) return last_of[a] < last_of[b] end)
-  local holds, free, hset = call('HMGET', q.holds, unpack(freed)), {}, {}
-  for i, group in ipairs(freed) do
-    local left = tonumber(holds[i] or 0) - count_of[group]
-    if left <= 0 then
-      free[#free + 1] = group
-    else
-      call('HSET', q.holds, group, left)
-    end
-  end
-  if #free == 0 then return end
-  call('HDEL', q.holds, unpack(free))
-  local seq, zadd = call('HINCRBY', q.meta, 'seq', #free) - #free, {}
-  for i, group in ipairs(free) do
-    if #lane_head(q, group, 1) > 0 then
-      local member = rank(0, now, seq + i) .. 'g' .. group
-      zadd[#zadd + 1] = 0
-      zadd[#zadd + 1] = member
-      hset[#hset + 1] = group
-      hset[#hset + 1] = member
-    end
-  end
-  if #zadd > 0 then
-    call('ZADD', q.ready, unpack(zadd))
-    call('HSET', q.turns, unpack(hset))
-    wake(q)
-  end
-end
 
 local function flush()
   if #over == 0 then return end
@@ -220,11 +198,11 @@ local function flush()
   call('ZADD', q.completed, unpack(done))
   call('HSET', q.meta, 'finished', number)
   for token, count in pairs(per_token) do let_go(q, token, count.n) end
-  if #freed > 0 then free_groups() end
-  ends, done, over, per_token, freed, last_of, count_of = {}, {}, {}, {}, {}, {}, {}
+  if #freed > 0 then free_groups(q, freed) end
+  ends, done, over, per_token, freed = {}, {}, {}, {}, {}
 end
 
-local function complete_plain(s, group, i)
+local function complete_plain(s, group)
   local id, token, ttl = s[1], s[2], s[4]
   seen[id] = true
   local count = per_token[token]
@@ -242,8 +220,7 @@ local function complete_plain(s, group, i)
   done[#done + 1] = end_member(expires, number, id)
   if group then
     promote(q)
-    if not count_of[group] then freed[#freed + 1] = group end
-    count_of[group], last_of[group] = (count_of[group] or 0) + 1, i
+    freed[#freed + 1] = group
   end
   return 1
 end
@@ -259,7 +236,7 @@ end
 for i, s in ipairs(settlements) do
   local group = simple(s, held[i])
   if group ~= nil then
-    gives[i] = complete_plain(s, group, i)
+    gives[i] = complete_plain(s, group)
   else
     flush()
     seen[s[1]] = true
