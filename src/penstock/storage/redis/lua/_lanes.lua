@@ -8,10 +8,10 @@ local function lane_prefix(group)
   return group .. '\0\0'
 end
 
--- The first members of a lane, and where the id begins in each.
+-- The first members of a lane, and where the id begins in each. (The server formats numbers slowly: hence '1'.)
 local function lane_head(q, group, limit)
   local prefix = lane_prefix(group)
-  return call('ZRANGEBYLEX', q.lanes, '[' .. prefix, '(' .. prefix .. '\255', 'LIMIT', 0, limit), #prefix + 13
+  return call('ZRANGEBYLEX', q.lanes, '[' .. prefix, '(' .. prefix .. '\255', 'LIMIT', '0', limit), #prefix + 13
 end
 
 -- The run of a job of a lane, which nobody has asked anything of yet; and the group of such a run, else nil.
@@ -56,7 +56,7 @@ local function free_groups(q, ended)
   call('HDEL', q.holds, unpack(free))
   local seq, ready, turns = call('HINCRBY', q.meta, 'seq', #free) - #free, {}, {}
   for i, group in ipairs(free) do
-    if lane_head(q, group, 1)[1] then
+    if lane_head(q, group, '1')[1] then
       local at, member = #ready, rank(0, now, seq + i) .. 'g' .. group
       ready[at + 1], ready[at + 2] = '0', member
       turns[at + 1], turns[at + 2] = group, member

@@ -199,7 +199,7 @@ local function regroup(q, group, turn)
   if not group then return end
   local current = turn_of(q, group)
   local held = tonumber(call('HGET', q.holds, group) or 0) > 0
-  if held or #lane_head(q, group, 1) == 0 then
+  if held or #lane_head(q, group, '1') == 0 then
     if current then
       call('ZREM', q.ready, current)
       call('HDEL', q.turns, group)

@@ -40,7 +40,7 @@ local function plain_front()
     local id, run = sub(member, 18), token
     if byte(member, 17) == 103 then -- 'g'
       local group, at = id, #groups + 1
-      local head, from = lane_head(q, group, 1)
+      local head, from = lane_head(q, group, '1')
       if not head[1] then return nil end
       id, run = sub(head[1], from), lane_run(token, group)
       groups[at], heads[at], held[2 * at - 1], held[2 * at] = group, head[1], group, '1'

@@ -12,7 +12,7 @@ for _ = 1, PROMOTE do
   local id, group = sub(first, 18), nil
   if byte(first, 17) == 103 then -- 'g'
     group = id
-    local head, at = lane_head(q, group, 1)
+    local head, at = lane_head(q, group, '1')
     id = head[1] and sub(head[1], at)
   end
   local format = id and newer(call('HGET', q.jobs, id))

@@ -60,7 +60,7 @@ local function head_of(group, id)
     end
   end
   if not head then
-    local first, at = lane_head(q, group, 1)
+    local first, at = lane_head(q, group, '1')
     head = first[1] and sub(first[1], at)
   end
   return head ~= id and head or nil
