@@ -24,7 +24,7 @@ def text_of(name: str) -> str:
 def helpers() -> dict[str, str]:
     """Each shared function by its name."""
     blocks: dict[str, str] = {}
-    for name in ("_base", "_lanes", "_shared", "_moves"):
+    for name in ("_base", "_queue", "_lanes", "_shared", "_moves"):
         for block in re.split(r"^(?=local function )", text_of(name), flags=re.MULTILINE)[1:]:
             blocks[re.match(r"local function (\w+)", block).group(1)] = block  # type: ignore[union-attr]
     return blocks
@@ -32,7 +32,7 @@ def helpers() -> dict[str, str]:
 
 def keys_in(text: str) -> set[str]:
     """The queue keys that a text spells, by name or by state."""
-    found = set(re.findall(r"\bq\.(\w+)", text)) & QUEUE_KEYS.keys()
+    found = set(re.findall(r"\b(?:q\.|prefix \.\. ')(\w+)", text)) & QUEUE_KEYS.keys()
     return found | (ENDS if re.search(r"\bq\[", text) else set())
 
 

@@ -45,7 +45,7 @@ def _with_includes(body: str, here: set[str]) -> str:
 
 @cache
 def script(name: str, format: int = FORMAT) -> Script:
-    """Read a script once: `_base.lua` in front, what it includes in its place.
+    """Read a script once: `_base.lua` in front, what it includes in its place, `_queue.lua` first if it does not say.
 
     `format` is the newest record format that it reads, and the one it writes.
     """
@@ -54,6 +54,8 @@ def script(name: str, format: int = FORMAT) -> Script:
     missing = {"keys", "args", "gives"} - header.keys()
     if missing or not body.startswith(f"-- {name}: "):
         raise ValueError(f"{name}.lua must start with '-- {name}: ' and have a header of keys, args, gives")
+    if not any("queue" in line.split() for line in _INCLUDE.findall(body)):
+        body = f"-- include: queue\n{body}"
     text = f"{_source('_base')}\n{_with_includes(body, set())}".replace(_FORMAT.format(FORMAT), _FORMAT.format(format))
     keys = tuple(key for key in header["keys"] if key in QUEUE_KEYS)
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(), keys)
