@@ -62,11 +62,12 @@ class Listeners:
     """The listeners of one app, by event name. One that raises is logged and harms nothing."""
 
     def __init__(self) -> None:
-        self._by_name: dict[str, list[Listener]] = {}
+        #: Empty when nobody listens, which is quicker to see than to ask for.
+        self.by_name: dict[str, list[Listener]] = {}
         self._running: set[asyncio.Future[None]] = set()
 
     def __bool__(self) -> bool:
-        return bool(self._by_name)
+        return bool(self.by_name)
 
     def add(self, name: str, listener: Listener) -> None:
         """Call a listener for each event of this name; "*" is every event."""
@@ -74,23 +75,23 @@ class Listeners:
             check_names(name, "name")
         if not callable(listener):
             raise TypeError(f"a listener must be callable, not {type(listener).__name__}")
-        self._by_name.setdefault(name, []).append(listener)
+        self.by_name.setdefault(name, []).append(listener)
 
     def remove(self, name: str, listener: Listener) -> None:
         """Call a listener no more for this name, if it was."""
-        left = [each for each in self._by_name.get(name, ()) if each != listener]
+        left = [each for each in self.by_name.get(name, ()) if each != listener]
         if left:
-            self._by_name[name] = left
+            self.by_name[name] = left
         else:
-            self._by_name.pop(name, None)
+            self.by_name.pop(name, None)
 
     def wants(self, name: str) -> bool:
         """Whether an event of this name would be heard, so that nobody builds it for nothing."""
-        return bool(self._by_name) and (name in self._by_name or "*" in self._by_name)
+        return bool(self.by_name) and (name in self.by_name or "*" in self.by_name)
 
     def tell(self, event: Event) -> None:
         """Call the listeners; async ones go on in the background."""
-        for listener in (*self._by_name.get(event.name, ()), *self._by_name.get("*", ())):
+        for listener in (*self.by_name.get(event.name, ()), *self.by_name.get("*", ())):
             try:
                 answer = listener(event)
                 if inspect.isawaitable(answer):

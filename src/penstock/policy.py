@@ -145,9 +145,9 @@ class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def keep_ms(self) -> int | None:
         """How long a completed or cancelled job is kept, in milliseconds; None is for ever."""
-        if self.retain == "none":
-            return 0
-        return None if self.retain == "forever" else round(self.result_ttl * 1000)
+        if self.retain == "ttl":
+            return round(self.result_ttl * 1000)
+        return 0 if self.retain == "none" else None
 
     @property
     def keep_failed_ms(self) -> int:

@@ -45,12 +45,13 @@ def test_a_claim_is_seen_as_it_was_written(child: Board, parent: Board) -> None:
 
 
 def test_a_dropped_claim_is_gone_and_its_place_is_used_again(child: Board, parent: Board) -> None:
-    """The lowest free place comes first, so that little memory is touched; a full board has no room."""
+    """Places that were used come before new ones, so that little memory is touched; a full board has no room."""
     places = [hold(child, Held("q", f"{n}", "t"), 1, 0.0) for n in range(8)]
     assert (places, child.room) == (list(range(8)), 0)
     child.drop([5, 2])
     assert [slot.held.id for slot in parent.held()] == ["0", "1", "3", "4", "6", "7"]
     assert (hold(child, Held("q", "new", "t"), 1, 0.0), child.room) == (2, 1)
+    assert (hold(child, Held("q", "newer", "t"), 1, 0.0), child.room) == (5, 0)
 
 
 def test_an_order_is_for_one_claim_only(child: Board, parent: Board) -> None:

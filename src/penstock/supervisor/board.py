@@ -8,12 +8,11 @@ carries that number, so that it is never taken for something about the next clai
 
 from __future__ import annotations
 
-import heapq
 import mmap
 import os
 import struct
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from multiprocessing import reduction
 from typing import Any, NamedTuple
@@ -26,13 +25,13 @@ __all__ = ["Board", "Order", "Phase", "Slot", "Verdict"]
 #: How many claims a child may hold. Memory is used only for slots that were.
 SLOTS = 8192
 
-#: Lengths of queue, id and token, and the attempt; then the three texts.
+#: Lengths of queue, token and id, and the attempt; then the three texts.
 TEXT_HEAD = struct.Struct("<HHHI")
 TEXT_SIZE = 1104
 MAX_TOKEN = TEXT_SIZE - TEXT_HEAD.size - 2 * 512
 
 #: Words of the head, all written by the child.
-HIGH, LIVE, BEGUN, IDLE, UNITS, RUNS, WITHHELD = range(7)
+HIGH, LIVE, IDLE, UNITS, RUNS, WITHHELD = range(6)
 HEAD_WORDS = 64
 
 
@@ -128,22 +127,21 @@ class Board:
         """How many more claims fit."""
         return len(self._free) + self.slots - self._unused
 
-    def hold(self, claims: Iterable[Claim], asked: float) -> list[int]:
-        """Write claims down; gives their slots, which are the lowest that are free."""
-        free, texts, places = self._free, self._texts, list[int]()
-        for claim in claims:
-            if free:
-                index = heapq.heappop(free)
-            else:
-                index, self._unused = self._unused, self._unused + 1
-            queue, id, token = claim.queue.encode(), claim.id.encode(), claim.token.encode()
-            text = TEXT_HEAD.pack(len(queue), len(id), len(token), claim.attempts) + queue + id + token
-            at = index * TEXT_SIZE
+    def hold(self, claims: Sequence[Claim], asked: float) -> list[int]:
+        """Write claims down; gives their slots, used ones before new ones."""
+        places = self._take(len(claims))
+        texts, confirmed, phases, verdicts = self._texts, self._confirmed, self._phases, self._verdicts
+        alike, front = None, b""  # most claims of a call begin with the same bytes
+        for index, claim in zip(places, claims, strict=True):
+            id = claim.id.encode()
+            if alike != (alike := (claim.queue, claim.token, len(id), claim.attempts)):
+                queue, token = claim.queue.encode(), claim.token.encode()
+                front = TEXT_HEAD.pack(len(queue), len(token), len(id), claim.attempts) + queue + token
+            text, at = front + id, index * TEXT_SIZE
             texts[at : at + len(text)] = text
-            self._confirmed[index] = asked
-            self._phases[index] = HELD
-            self._verdicts[index] = 0
-            places.append(index)
+            confirmed[index] = asked
+            phases[index] = HELD
+            verdicts[index] = 0
         self.head[HIGH] = self._unused
         self.head[LIVE] += len(places)
         numbers = self._numbers
@@ -151,13 +149,21 @@ class Board:
             numbers[index] += 1
         return places
 
+    def _take(self, count: int) -> list[int]:
+        """So many slots."""
+        free = self._free
+        used = max(len(free) - count, 0)
+        places, free[used:] = free[used:], ()
+        new = range(self._unused, self._unused + count - len(places))
+        self._unused += len(new)
+        return [*places, *new]
+
     def begin(self, index: int, deadline: float | None, timeout: float | None, at: float) -> None:
         """The run of a held claim begins."""
         self._begun[index] = at
         self._deadlines[index] = deadline or 0.0
         self._timeouts[index] = timeout or 0.0
         self._phases[index] = RUNNING
-        self.head[BEGUN] += 1
 
     def condemn(self, index: int, verdict: Verdict) -> None:
         """The run cannot be made to end."""
@@ -169,10 +175,10 @@ class Board:
 
     def drop(self, places: Sequence[int]) -> None:
         """The claims in these slots are held no more."""
-        numbers, free = self._numbers, self._free
+        numbers = self._numbers
         for index in places:
             numbers[index] += 1
-            heapq.heappush(free, index)
+        self._free += places
         self.head[LIVE] -= len(places)
 
     def order(self, index: int) -> Order:
@@ -236,13 +242,13 @@ class Board:
     def _read(self, index: int) -> Slot | None:
         number = self._numbers[index]
         at = index * TEXT_SIZE
-        queue, id, token, attempt = TEXT_HEAD.unpack_from(self._texts, at)
-        text = bytes(self._texts[at + TEXT_HEAD.size : at + TEXT_HEAD.size + queue + id + token])
+        queue, token, id, attempt = TEXT_HEAD.unpack_from(self._texts, at)
+        text = bytes(self._texts[at + TEXT_HEAD.size : at + TEXT_HEAD.size + queue + token + id])
         rest = (self._deadlines[index], self._timeouts[index], self._confirmed[index], self._begun[index])
         phase, verdict = self._phases[index], self._verdicts[index]
         if number % 2 == 0 or self._numbers[index] != number:
             return None  # it changed hands meanwhile
-        names = text[:queue].decode(), text[queue : queue + id].decode(), text[queue + id :].decode()
+        names = text[:queue].decode(), text[queue + token :].decode(), text[queue : queue + token].decode()
         return Slot(index, number, Held(*names), attempt, Phase(phase), Verdict(verdict), *rest)
 
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from penstock.errors import StorageUnavailable
 from penstock.outcome import Outcome, Released
-from penstock.supervisor.board import BEGUN, RUNS, UNITS, WITHHELD, Board
+from penstock.supervisor.board import RUNS, UNITS, WITHHELD, Board
 from penstock.supervisor.keeper import BoardLeases
 from penstock.supervisor.line import Line
 from penstock.supervisor.locate import load_all, one_line
@@ -237,7 +237,7 @@ class ChildShift(Shift):
     # runs -----------------------------------------------------------------------------------------
 
     def _room(self) -> float:
-        if self._max_jobs is not None and self._board.head[BEGUN] >= self._max_jobs:
+        if self._max_jobs is not None and self._keeper.begun >= self._max_jobs:
             if not self._full:
                 self._full = True
                 self._say("full")
@@ -246,7 +246,8 @@ class ChildShift(Shift):
 
     def _start(self, runs: Sequence[Run]) -> None:
         """Jobs whose process died before run alone when one more time would be the last: they may be the reason."""
-        suspects = [run for run in runs if any(m.claim.stalls for m in run.members) and on_last_chance(run)]
+        batch = runs[0].handler.batch
+        suspects = [run for run in runs if (batch or run.members[0].claim.stalls) and on_last_chance(run)]
         if innocent := [run for run in runs if run not in suspects] if suspects else runs:
             super()._start(innocent)
         for run in suspects:
@@ -265,7 +266,8 @@ class ChildShift(Shift):
         if run is self._alone:
             self._alone = None
         super()._ended(run, outcomes)
-        self._count()
+        if not self._counting:
+            self._count()
         if self._suspects:
             self._all_settled()
 

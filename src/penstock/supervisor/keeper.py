@@ -30,10 +30,12 @@ class BoardLeases(Leases):
         self._board = board
         #: From the event loop's clock to the one that all processes share.
         self._ahead = time.monotonic() - asyncio.get_running_loop().time()
+        #: How many runs of jobs have begun.
+        self.begun = 0
 
     def hold(self, runs: Sequence[Run], asked: float) -> None:
         members = [member for run in runs for member in run.members]
-        places = self._board.hold((member.claim for member in members), asked + self._ahead)
+        places = self._board.hold([member.claim for member in members], asked + self._ahead)
         for member, place in zip(members, places, strict=True):
             member.slot = place
         super().hold(runs, asked)
@@ -42,6 +44,9 @@ class BoardLeases(Leases):
         deadline = None if run.deadline is None else run.deadline + self._ahead
         for member in run.members:
             self._board.begin(member.slot, deadline, run.timeout, run.began + self._ahead)
+            self.begun += 1
+        if self._listeners.by_name:
+            super().begin(run)
 
     def ended(self, run: Run) -> None:
         for member in run.members:

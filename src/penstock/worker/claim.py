@@ -60,7 +60,7 @@ class Seat:
             return 0
         passed = now - self._looked
         if passed >= MEASURED:
-            over = pool.over.get(self.queue, 0)
+            over = pool.over[self.queue]
             rate = (over - self._counted) / passed
             self._rate = rate if passed > 10 * MEASURED else (self._rate + rate) / 2
             self._counted, self._looked = over, now

@@ -21,26 +21,26 @@ __all__ = ["Executor"]
 class Routine:
     """How the jobs of a handler are called, worked out once."""
 
-    __slots__ = ("_decode", "_none", "_result", "codec", "function", "is_async", "takes_job", "type")
+    __slots__ = ("_result", "batch", "codec", "function", "is_async", "none", "quickly", "takes_job", "type")
 
     def __init__(self, handler: Handler, codec: Codec) -> None:
         self.function = handler.function
+        self.batch = handler.batch
         self.type, self.takes_job, self.is_async = handler.signature
         self.codec = codec
-        self._decode = quick_decoder(codec.payload, self.type)
+        #: Decodes a payload, or raises anything: then `payload` says what is wrong.
+        self.quickly = quick_decoder(codec.payload, self.type)
         self._result = codec.result
-        self._none = encoded_none(codec.result)
+        #: A result of None, in bytes, if that is always the same.
+        self.none = encoded_none(codec.result)
 
     def payload(self, data: bytes) -> Any:
         """A payload as the handler wants it, or an `InvalidPayload`."""
-        try:
-            return self._decode(data)
-        except Exception:
-            return decode(self.codec.payload, data, self.type)
+        return decode(self.codec.payload, data, self.type)
 
     def result(self, value: Any) -> bytes:
         """What a handler returned, in bytes, or an `InvalidPayload`."""
-        return self._none if value is None and self._none is not None else encode(self._result, value, "result")
+        return encode(self._result, value, "result")
 
 
 class Executor:
@@ -57,7 +57,7 @@ class Executor:
         how = self._routines.get(handler)
         if how is None:
             how = self._routines[handler] = Routine(handler, self._codec(handler.queue))
-        if handler.batch:
+        if how.batch:
             return await self._execute_batch(run, how)
         member = run.members[0]
         try:
@@ -71,6 +71,8 @@ class Executor:
                 value = await self._in_thread(how, payload, member.job if how.takes_job else None)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             return [self._ended(run, member, self._raised(run, error), how)]
+        if value is None and how.none is not None:
+            return [Returned(how.none, member.follow_ups if how.takes_job else ())]
         if isinstance(value, Outcome):
             return [self._ended(run, member, value, how)]
         return [self._returned(member, value, how)]
@@ -102,7 +104,13 @@ class Executor:
             if isinstance(verdict, GiveUp):
                 raise _RefusedError(stalled_out(verdict.reason))
         try:
-            return how.payload(claim.payload)
+            return how.quickly(claim.payload)
+        except Exception:  # what it raised says less than a second look
+            return self._look_again(how, claim.payload)
+
+    def _look_again(self, how: Routine, data: bytes) -> Any:
+        try:
+            return how.payload(data)
         except InvalidPayload as error:
             raise _RefusedError(Raised(JobError.from_exception(error, ErrorKind.PERMANENT), invalid=True)) from None
 
@@ -134,7 +142,8 @@ class Executor:
 
     def _returned(self, member: Member, value: Any, how: Routine) -> Outcome:
         try:
-            return Returned(how.result(value), member.follow_ups)
+            result = how.none if value is None and how.none is not None else how.result(value)
+            return Returned(result, member.follow_ups)
         except InvalidPayload as error:
             return Raised(JobError.from_exception(error, ErrorKind.PERMANENT))
 

@@ -24,17 +24,27 @@ class Ride(Protocol):
 
 
 R = TypeVar("R", bound=Ride)
+E = TypeVar("E")
 
 
-class Lanes(Generic[R]):
+class Lanes(Generic[R, E]):
     """As many tasks as runs are under way, used again: a task for each run would cost more than most runs.
 
     A run never sees what another one left behind: a task ends after a run that was interrupted, or
     that set context variables and did not reset them.
     """
 
-    def __init__(self, execute: Callable[[R], Awaitable[None]], more: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        begin: Callable[[R], bool],
+        execute: Callable[[R], Awaitable[E]],
+        finish: Callable[[R, E], None],
+        more: Callable[[], None],
+    ) -> None:
+        #: Says whether the run is to be executed.
+        self._begin = begin
         self._execute = execute
+        self._finish = finish
         #: Called when the line is empty: it may add to it.
         self._more = more
         self._loop = asyncio.get_running_loop()
@@ -77,16 +87,18 @@ class Lanes(Generic[R]):
     async def _work(self) -> None:
         task = asyncio.current_task()
         before, line = contextvars.copy_context(), self._line
+        begin, execute, finish = self._begin, self._execute, self._finish
         while True:
             self._coming = False
             in_a_row = 0
-            while self._refilled():
+            while line or self._refilled():
                 run = line.popleft()
                 if line and not self._coming:
                     self._call()  # in case this run waits for something
                 run.task = task
                 try:
-                    await self._execute(run)
+                    if begin(run):
+                        finish(run, await execute(run))
                 finally:
                     run.task = None
                 if run.interruption is not None or contextvars.copy_context() != before:

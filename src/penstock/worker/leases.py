@@ -21,6 +21,7 @@ class Leases:
 
     def __init__(self, host: Host, worker: str, seconds: float, pool: Pool) -> None:
         self._host = host
+        self._listeners = host.listeners
         self._worker = worker
         self._pool = pool
         self._held: set[Member] = set()
@@ -45,7 +46,13 @@ class Leases:
         self._held.difference_update(members)
 
     def begin(self, run: Run) -> None:
-        """The run of held claims begins; nobody else needs to know."""
+        """The run of held claims begins."""
+        if self._listeners.by_name and self._listeners.wants("started"):
+            for member in run.members:
+                claim = member.claim
+                self._host.tell(
+                    "started", queue=claim.queue, id=claim.id, attempt=claim.attempts, worker=self._worker
+                )  # fmt: skip
 
     def ended(self, run: Run) -> None:
         """The run is over; what came of it is not recorded yet."""

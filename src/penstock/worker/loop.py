@@ -43,6 +43,8 @@ class Loop:
         #: Called with the name when a step went well, and with a doze that too, and whether it was answered.
         self.went_well: Callable[[str, bool], None] = lambda name, answered: None
         self._awake = asyncio.Event()
+        #: Whether it was woken since its last step began: to wake it again changes nothing.
+        self.woken = False
         self._stopping = False
         self._due = -math.inf
         self._failures = 0
@@ -60,6 +62,7 @@ class Loop:
 
     def wake(self) -> None:
         """Take the next step now, or right after the one under way."""
+        self.woken = True
         self._awake.set()
         if self._dozing:
             self._rouse()
@@ -78,6 +81,7 @@ class Loop:
 
     async def _run(self) -> None:
         while not self._stopping:
+            self.woken = False
             self._awake.clear()
             before = self._answers()
             try:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum, auto
 
-from penstock.ends import Ended
 from penstock.job import Claim, NewJob
 from penstock.outcome import Outcome, Released
 from penstock.policy import HandlerOptions, JobLimits, rules_for
 from penstock.run import Desk, Job
-from penstock.storage.base import Held
+from penstock.storage.base import Held, Settlement
 from penstock.task import Handler
 from penstock.worker.lanes import Lanes
 
@@ -39,13 +38,15 @@ class Member:
     """One job of a run: its claim with the lease behind it, and what came of it."""
 
     __slots__ = (
-        "_desk", "_job", "claim", "confirmed", "end", "ended", "lost", "outcome", "rules", "run", "slot", "wanted_dead",
+        "_desk", "_job", "claim", "confirmed", "ended", "lost", "outcome", "rules", "run", "settlement", "slot",
+        "wanted_dead",
     )  # fmt: skip
 
     #: Its run; none when the end is recorded, so that nothing is left for the garbage collector.
     run: Run | None
     outcome: Outcome
-    end: Ended
+    #: How its end is recorded.
+    settlement: Settlement
 
     def __init__(self, claim: Claim, options: HandlerOptions, desk: Desk, confirmed: float = 0.0) -> None:
         self.claim = claim
@@ -86,12 +87,16 @@ class Member:
 class Run:
     """One call of a handler: its jobs, how long it may take, and why it was interrupted, if it was."""
 
-    __slots__ = ("began", "deadline", "handler", "interruption", "members", "task", "took", "units", "waits_since")
+    __slots__ = (
+        "began", "deadline", "handler", "interruption", "members", "task", "timeout", "took", "units", "waits_since",
+    )  # fmt: skip
 
     def __init__(self, handler: Handler, members: Sequence[Member], units: int) -> None:
         self.handler = handler
         self.members = members
         self.units = units
+        #: The seconds it may take, None without a bound.
+        self.timeout = members[0].rules.timeout if len(members) == 1 else timeout_of(members)
         #: Since when it waits for its turn, if it had to, and when it began (monotonic).
         self.waits_since = self.began = 0.0
         #: How long it took (seconds), if anybody wants to know.
@@ -102,17 +107,15 @@ class Run:
         for member in members:
             member.run = self
 
-    @property
-    def timeout(self) -> float | None:
-        """The seconds it may take: those of its jobs together, None without a bound."""
-        if len(self.members) == 1:
-            return self.members[0].rules.timeout
-        total = 0.0
-        for member in self.members:
-            if member.rules.timeout is None:
-                return None
-            total += member.rules.timeout
-        return total
+
+def timeout_of(members: Sequence[Member]) -> float | None:
+    """The seconds that the run of several jobs may take: those of its jobs together."""
+    total = 0.0
+    for member in members:
+        if member.rules.timeout is None:
+            return None
+        total += member.rules.timeout
+    return total
 
 
 class Pool:
@@ -138,14 +141,15 @@ class Pool:
         self._running: dict[str, int] = {}
         self._waiting: dict[str, deque[Run]] = {}
         #: How many runs of each queue have ended so far.
-        self.over: dict[str, int] = {}
-        self._execute = execute
+        self.over: dict[str, int] = defaultdict(int)
         self._give_up = give_up
         self._ended = ended
         self._loop = asyncio.get_running_loop()
-        self._lanes = Lanes(self._run, self.advance)
+        self._lanes = Lanes(self._begin, execute, self._finish, self.advance)
         self._watched = math.inf
         self._change = asyncio.Event()
+        #: Whether anybody waits for runs to end.
+        self._awaited = False
         #: Called with a run that begins.
         self.began: Callable[[Run], None] = lambda _: None
         #: Called with a time by which `sweep` must be called.
@@ -302,21 +306,22 @@ class Pool:
         self._lanes.close()
 
     async def _changed(self) -> None:
+        self._awaited = True
         self._change.clear()
         await self._change.wait()
 
-    async def _run(self, run: Run) -> None:
+    def _begin(self, run: Run) -> bool:
+        """Whether the run goes on: one that was interrupted while it was in line is over."""
         if run.interruption is not None:
             self._finish(run, self._give_up(run))
-            return
-        seconds = run.timeout
-        run.began = self._loop.time()
-        if seconds is not None:
-            run.deadline = run.began + seconds
-            if run.deadline < self._watched:
-                self._watch(run.deadline)
+            return False
+        run.began = now = self._loop.time()
+        if run.timeout is not None:
+            run.deadline = due = now + run.timeout
+            if due < self._watched:
+                self._watch(due)
         self.began(run)
-        self._finish(run, await self._execute(run))
+        return True
 
     def _finish(self, run: Run, outcomes: list[Outcome]) -> None:
         if run not in self.live:
@@ -325,8 +330,9 @@ class Pool:
         self.live.discard(run)
         self.busy -= run.units
         self._running[queue] -= 1
-        self.over[queue] = self.over.get(queue, 0) + 1
-        self._change.set()
+        self.over[queue] += 1
+        if self._awaited:
+            self._change.set()
         self._ended(run, outcomes)
 
 

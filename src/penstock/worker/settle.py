@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from penstock.ends import end_of
 from penstock.errors import ErrorKind, InvalidPayload, JobError
 from penstock.job import State
@@ -66,8 +68,7 @@ class Settler:
 
     def add(self, run: Run, outcomes: list[Outcome]) -> None:
         """Take the outcomes of a run; those of lost claims are nobody's business any more."""
-        if run.began and log.isEnabledFor(logging.INFO):
-            run.took = self._loop.time() - run.began
+        run.took = self._loop.time() - run.began
         pending = self._pending
         if not pending:
             self._empty.clear()
@@ -75,7 +76,11 @@ class Settler:
         for member, outcome in zip(run.members, outcomes, strict=True):
             member.ended = True
             if not member.lost:
-                member.outcome, member.end = outcome, end_of(member.claim, member.rules, outcome)
+                claim = member.claim
+                member.outcome = outcome
+                member.settlement = Settlement(
+                    claim.queue, claim.id, claim.token, end_of(claim, member.rules, outcome)
+                )  # fmt: skip
                 pending.append(member)
 
     async def wait_empty(self) -> None:
@@ -107,16 +112,15 @@ class Settler:
 
     async def _send(self, batch: list[Member]) -> None:
         try:
-            answers = await self._host.storage.settle([settlement(member) for member in batch])
+            answers = await self._host.storage.settle([member.settlement for member in batch])
         except (TypeError, ValueError):
             answers = [await self._send_alone(member) for member in batch]
         self.rounds += 1
         self._settled(batch)
-        logged, heard = log.isEnabledFor(logging.INFO), bool(self._host.listeners)
+        quiet = not (log.isEnabledFor(logging.INFO) or self._host.listeners)
         for member, answer in zip(batch, answers, strict=True):
-            if logged:
+            if not (quiet and answer.state is State.COMPLETED):
                 log_run(member, answer)
-            if heard or answer.lost or isinstance(member.outcome, Raised):
                 self._tell(member, answer)
             member.run = None
 
@@ -124,16 +128,17 @@ class Settler:
         """A settlement that the storage can never take must not hold up its neighbours: it fails its own job."""
         settle = self._host.storage.settle
         try:
-            return (await settle([settlement(member)]))[0]
+            return (await settle([member.settlement]))[0]
         except (TypeError, ValueError) as error:
             log.error("the storage refused the outcome of job %r: %s", member.claim.id, error)
             outcome = Raised(JobError.from_exception(error, ErrorKind.PERMANENT))
-        member.outcome, member.end = outcome, end_of(member.claim, member.rules, outcome)
-        return (await settle([settlement(member)]))[0]
+        member.outcome = outcome
+        member.settlement = replace(member.settlement, end=end_of(member.claim, member.rules, outcome))
+        return (await settle([member.settlement]))[0]
 
     def _tell(self, member: Member, answer: Settled) -> None:
         """The events of a transition, named by what the storage says it led to."""
-        outcome, end = member.outcome, member.end
+        outcome, end = member.outcome, member.settlement.end
         invalid = isinstance(outcome, Raised) and outcome.invalid
         if not (self._host.listeners or answer.lost or invalid):
             return
@@ -181,14 +186,10 @@ class Settler:
 
 def log_run(member: Member, answer: Settled) -> None:
     """The one line that a run leaves in the log."""
-    claim, ms = member.claim, 0.0 if member.run is None else member.run.took * 1000
-    how = type(member.end).__name__.lower() if answer.state is not State.CANCELLED else "cancel"
+    claim, run = member.claim, member.run
+    ms = run.took * 1000 if run is not None and run.began else 0.0
+    how = type(member.settlement.end).__name__.lower() if answer.state is not State.CANCELLED else "cancel"
     outcome = "lost" if answer.lost else ENDED_AS[how]
     fields = {"queue": claim.queue, "job_id": claim.id, "attempt": claim.attempts, "ms": ms, "outcome": outcome}
     text = "%s: job %s, attempt %d, %s after %.1f ms"
     log.info(text, claim.queue, claim.id, claim.attempts, outcome, ms, extra=fields)
-
-
-def settlement(member: Member) -> Settlement:
-    claim = member.claim
-    return Settlement(claim.queue, claim.id, claim.token, member.end)

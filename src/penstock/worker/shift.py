@@ -86,7 +86,7 @@ class Shift:
         self._settler.emptied = self._all_settled
         self._claimer.settled = lambda: not self._settler.busy
         self._claimer.room = self._room
-        self._pool.began = self._began
+        self._pool.began = self._leases.begin
         self._pool.watch = self._leases.watch = self._watching.wake_by
         self._heart: Heart | None = None
         self._held_up = False
@@ -220,7 +220,11 @@ class Shift:
 
     def _begin(self, handler: Handler, batches: Sequence[Sequence[Claim]], units: int, asked: float) -> None:
         options, desk = handler.options, self._desk
-        runs = [Run(handler, [Member(claim, options, desk, asked) for claim in claims], units) for claims in batches]
+        if handler.batch:
+            groups = [[Member(claim, options, desk, asked) for claim in claims] for claims in batches]
+            runs = [Run(handler, members, units) for members in groups]
+        else:
+            runs = [Run(handler, [Member(claim, options, desk, asked)], units) for (claim,) in batches]
         self._leases.hold(runs, asked)
         self._look = DRAIN_LOOK
         if self._claimer.stopping:
@@ -233,19 +237,10 @@ class Shift:
     def _start(self, runs: Sequence[Run]) -> None:
         self._pool.start(runs)
 
-    def _began(self, run: Run) -> None:
-        self._leases.begin(run)
-        if self._host.listeners.wants("started"):
-            for member in run.members:
-                claim = member.claim
-                self._host.tell(
-                    "started", queue=claim.queue, id=claim.id, attempt=claim.attempts, worker=self._worker
-                )  # fmt: skip
-
     def _ended(self, run: Run, outcomes: list[Outcome]) -> None:
         self._leases.ended(run)
         self._settler.add(run, outcomes)
-        if self._draining or self._claimer.starved:
+        if not self._claiming.woken and (self._draining or self._claimer.starved):
             self._claiming.wake()
 
     def _settled(self, members: Sequence[Member]) -> None:

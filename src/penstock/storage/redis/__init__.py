@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
+from itertools import repeat
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -17,8 +18,6 @@ from penstock.storage.base import (
     MAX_BATCH,
     CancelMode,
     Claimed,
-    Complete,
-    Fail,
     Held,
     Note,
     OpenClaim,
@@ -197,18 +196,18 @@ class RedisStorage(Inspection, Restoring):
         parts, calls, ordered = chunks(settlements), list[Any](), False
         for queue, indexes in parts:
             chosen = settlements if len(indexes) == len(settlements) else [settlements[i] for i in indexes]
-            also = {new.queue for s in chosen if isinstance(s.end, Complete | Fail) for new in s.end.then}
+            spelled, also = spell_settlements(chosen, self._keys.prefix)
             if also:
                 self._check_families(queue, also)
                 ordered = self._keys.cluster
-            calls.append(self._call("settle", queue, spell_settlements(chosen, self._keys.prefix), also))
+            calls.append(self._call("settle", queue, spelled, also))
         if len(calls) == 1 or ordered:  # the nodes of a Cluster do not wait for each other
             given = [await self._connection.run(*call, repeat=True) for call in calls]
         else:
             given = await self._connection.run_many(calls, repeat=True) if calls else []
         for (_, indexes), codes in zip(parts, given, strict=True):
-            for at, i in enumerate(indexes):
-                answer: Any = codes if codes == 1 else codes[at]
+            each: Iterable[Any] = repeat(1, len(indexes)) if codes == 1 else codes
+            for i, answer in zip(indexes, each, strict=True):
                 answers[i] = _COMPLETED if answer == 1 else _LOST if answer == 0 else Settled(State(answer.decode()))
         return answers
 

@@ -23,7 +23,7 @@ def by_queue(items: Sequence[Any]) -> list[tuple[str, list[int]]]:
 def chunks(settlements: Sequence[Settlement]) -> Sequence[tuple[str, Sequence[int]]]:
     """As `by_queue`, but what is done in one queue keeps its order: an end may put jobs into another's."""
     count, first = len(settlements), settlements[0].queue if settlements else ""
-    if count <= MAX_BATCH and all(s.queue == first for s in settlements):
+    if count <= MAX_BATCH and len({s.queue for s in settlements}) <= 1:
         return [(first, range(count))] if count else []
     if not any(getattr(s.end, "then", ()) for s in settlements):
         return by_queue(settlements)

@@ -130,11 +130,12 @@ def spell_jobs(jobs: Sequence[NewJob], *, fresh: bool) -> list[Any]:
     return ["any", spelled, *blobs.all]
 
 
-def spell_settlements(settlements: Sequence[Settlement], prefix: Callable[[str], str]) -> list[Any]:
-    """Settlements of one queue as `settle.lua` reads them."""
+def spell_settlements(settlements: Sequence[Settlement], prefix: Callable[[str], str]) -> tuple[list[Any], set[str]]:
+    """Settlements of one queue as `settle.lua` reads them, and the queues into which they put jobs."""
     parts: list[list[Any]] = []
     flat: list[Any] = ["completed", b""]
     token = ttl = None
+    last: list[Any] = []
     for s in settlements:
         end = s.end
         if not isinstance(end, Complete) or end.then or end.ttl == 0:
@@ -142,15 +143,16 @@ def spell_settlements(settlements: Sequence[Settlement], prefix: Callable[[str],
         if s.token != token or end.ttl != ttl:
             token, ttl = s.token, end.ttl
             parts.append([fence(token), -1 if ttl is None else ttl, 0])
-        parts[-1][2] += 1
+            last = parts[-1]
+        last[2] += 1
         flat += (s.id, end.result)
     else:
         if len({s.id for s in settlements}) == len(settlements):
             flat[1] = pack(parts)
-            return flat
+            return flat, set()
     blobs = Blobs()
     spelled = pack([spell_settlement(s, prefix, blobs) for s in settlements])
-    return ["any", spelled, *blobs.all]
+    return ["any", spelled, *blobs.all], {new.queue for s in settlements for new in getattr(s.end, "then", ())}
 
 
 def spell_settlement(s: Settlement, prefix: Callable[[str], str], blobs: Blobs) -> list[Any]:
