@@ -7,7 +7,7 @@ import inspect
 import math
 import sys
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, cast, runtime_checkable
 
 import msgspec
@@ -361,28 +361,31 @@ _HARMLESS = frozenset({str, int, bool, type(None)})
 
 def _check_json(value: Any) -> None:
     """msgspec would write bytes as base64 text and NaN as null, which come back as something else."""
-    if type(value) in _HARMLESS:
-        return
-    if type(value) is dict and _HARMLESS.issuperset(map(type, value.values())):  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
-        return  # the most usual payload
-    stack: list[Any] = [value]
-    while stack:
-        item = stack.pop()
-        if item is None or isinstance(item, str | int):
-            continue
-        if isinstance(item, dict):
-            stack.extend(cast("dict[Any, Any]", item).values())
-        elif isinstance(item, list | tuple | set | frozenset):
-            stack.extend(cast("list[Any]", item))
-        elif isinstance(item, float):
-            if not math.isfinite(item):
-                raise InvalidPayload(f"cannot be encoded as JSON: it has no {item!r}; send None or use msgpack")
-        elif isinstance(item, bytes | bytearray | memoryview):
-            raise InvalidPayload(
-                'cannot be encoded as JSON: it has no bytes; use serde="msgpack", serde="raw" or base64 text'
-            )
-        else:
-            stack.extend(getattr(item, name, None) for name in _field_names(cast("type[Any]", type(item))))
+    todo: list[Any] = [value]
+    for item in todo:  # what is in it is added as we go
+        kind = type(item)  # pyright: ignore[reportUnknownVariableType]
+        for part in item.values() if kind is dict else item if kind is list else _parts_of(item):
+            if type(part) not in _HARMLESS:
+                todo.append(part)
+
+
+def _parts_of(item: Any) -> Iterable[Any]:
+    """What is in a value of any kind but the most usual ones; one that has no form in JSON is refused."""
+    if isinstance(item, float):
+        if not math.isfinite(item):
+            raise InvalidPayload(f"cannot be encoded as JSON: it has no {item!r}; send None or use msgpack")
+        return ()
+    if isinstance(item, (bytes, bytearray, memoryview)):
+        raise InvalidPayload(
+            'cannot be encoded as JSON: it has no bytes; use serde="msgpack", serde="raw" or base64 text'
+        )
+    if isinstance(item, dict):
+        return cast("dict[Any, Any]", item).values()
+    if isinstance(item, (list, tuple, set, frozenset)):
+        return cast("list[Any]", item)
+    if item is None or isinstance(item, (str, int)):
+        return ()
+    return [getattr(item, name, None) for name in _field_names(cast("type[Any]", type(item)))]
 
 
 @functools.lru_cache(maxsize=1024)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from penstock.clock import Clock
-from penstock.durability import Durability, Reached
+from penstock.durability import Durability
 from penstock.errors import VersionMismatch
 from penstock.job import NewJob, Snapshot, State, family_of
 from penstock.storage.base import (
@@ -44,7 +44,8 @@ from penstock.storage.redis.inspection import Inspection
 from penstock.storage.redis.keys import SCHEMA_VERSION, Keys
 from penstock.storage.redis.notes import spell_note
 from penstock.storage.redis.pages import Cursor, read_cursor
-from penstock.storage.redis.puts import Numbers, Puts
+from penstock.storage.redis.puts import Puts
+from penstock.storage.redis.putting import Putting
 from penstock.storage.redis.records import (
     FORMAT,
     fence,
@@ -52,7 +53,6 @@ from penstock.storage.redis.records import (
     read_snapshot,
     read_standing,
     read_worker,
-    spell_jobs,
     spell_settlements,
     text,
 )
@@ -62,18 +62,18 @@ from penstock.why import MAX_AHEAD
 
 __all__ = ["RedisStorage"]
 
-_QUEUED = Put(PutStatus.QUEUED, State.QUEUED)
 _RENEWALS = [Renewal(False), Renewal(True), *(Renewal(True, mode) for mode in CANCEL_MODES[1:])]
 _COMPLETED = Settled(State.COMPLETED)
 _LOST = Settled(None, lost=True)
 
 
-class RedisStorage(Inspection, Restoring):
+class RedisStorage(Putting, Inspection, Restoring):
     """A `Storage` on a Redis or Valkey server. `clock` replaces the server's time, for tests."""
 
     def __init__(
         self, url: str, *, clock: Clock | None = None, namespace: str = "penstock", durability: Durability | None = None
     ) -> None:
+        super().__init__()
         self._clock = clock
         #: The newest record format that is read here, and the one that is written.
         self.format = FORMAT
@@ -85,9 +85,8 @@ class RedisStorage(Inspection, Restoring):
         self.opens_claims = clock is None and not self._connection.cluster
         self._claiming = Claiming(self._connection, self._keys, self._call, self.settle, self._no_open_claims)
         self._puts = Puts(self._put_now)
-        self._numbers = Numbers()
         self._families = Families(self._connection, self._keys)
-        self._confirming = durability and Confirming(self._connection, durability)
+        self._confirming = None if durability is None else Confirming(self._connection, durability)
 
     def __repr__(self) -> str:
         return f"RedisStorage({self._connection.where!r}, namespace={self._keys.namespace!r})"
@@ -153,31 +152,6 @@ class RedisStorage(Inspection, Restoring):
         ended = [(j.queue, j.id) for j, a in zip(jobs, answers, strict=True) if a.status is PutStatus.COMPLETED]
         self._feeds.forget(ended)
         return answers
-
-    async def _put_now(self, queue: str, jobs: Sequence[NewJob], *, fresh: bool) -> list[Put]:
-        """Store the jobs of one queue; a call with made-up ids is numbered, so that it can be sent again."""
-        caller, number = self._numbers.next() if fresh else ("", 0)
-        args = (caller, number, self._connection.memory if fresh else 0, *spell_jobs(jobs, fresh=fresh))
-        call = self._call("put", queue, args)
-        if self._keys.cluster:
-            call[1].append(self._keys.puts(queue, caller))
-            await self._families.add(queue)
-        if self._confirming is None:
-            (created, answers), queued = await self._connection.run(*call, repeat=fresh), _QUEUED
-        else:
-            mark = self._keys.confirmed(queue)
-            (created, answers), reached = await self._confirming.run(*call, mark, repeat=fresh)
-            queued = replace(_QUEUED, durability=reached)
-        if created:
-            await self._families.add(queue, created=True)
-        if answers == 1:
-            return [queued] * len(jobs)
-        return [queued if a == 1 else self._read_put(a, queued.durability) for a in answers]
-
-    @staticmethod
-    def _read_put(answer: Any, reached: Reached | None) -> Put:
-        status, state = PutStatus(answer[0].decode()), State(answer[1].decode())
-        return Put(status, state, answer[2] if len(answer) > 2 else None, reached)
 
     async def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
         return await self._claiming.claim(requests, worker, lease, token)

@@ -95,6 +95,15 @@ class BlockingConnection(Connection):
             for sentinel in manager.sentinels if manager else ():
                 sentinel.close()
 
+    async def quick(self, command: bytes) -> Any:
+        if self._wires is None:
+            return None
+        try:
+            answer = self._wires.call_once(command)
+        except (RedisError, OSError):
+            return None
+        return None if isinstance(answer, Exception) else answer
+
     async def _send(self, *args: Any) -> Any:
         client = self.client
         if self._wires is None:

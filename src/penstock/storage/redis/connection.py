@@ -135,6 +135,16 @@ class Connection:
         """One plain command that may be repeated."""
         return await self._repeat(lambda: self._send(*args))
 
+    async def quick(self, command: bytes) -> Any:
+        """The answer to a spelled command that may be repeated; None when it must be, whatever has become of it."""
+        wire = self._wire
+        if wire is None or not wire.alive:
+            return None
+        try:
+            return await wire.send(command)
+        except (RedisError, OSError):
+            return None
+
     async def run(self, script: Script, keys: list[str], args: list[Any], *, repeat: bool) -> Any:
         """Run a script. With `repeat` it is tried again when the connection breaks, so it must bear that."""
         wire = self._wire

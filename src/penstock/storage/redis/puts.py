@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import os
-import threading
 from collections.abc import Sequence
 from typing import Protocol
 
-from penstock.job import NewJob, new_token
+from penstock.job import NewJob
 from penstock.storage.base import MAX_BATCH, Put
 
-__all__ = ["Numbers", "PutCall", "Puts", "indexes_by_queue"]
+__all__ = ["PutCall", "Puts", "indexes_by_queue"]
 
 #: A script call carries at most this many bytes of payload, so that no call holds up the server.
 MAX_BYTES = 4_000_000
@@ -20,18 +17,6 @@ MAX_BYTES = 4_000_000
 
 class PutNow(Protocol):
     async def __call__(self, queue: str, jobs: Sequence[NewJob], *, fresh: bool) -> list[Put]: ...
-
-
-class Numbers:
-    """Numbers the calls with made-up ids, so that the server makes each once, however often it arrives."""
-
-    def __init__(self) -> None:
-        self._name = new_token()
-        self._numbers = itertools.count(1)
-
-    def next(self) -> tuple[str, int]:
-        """Who calls, and the number of the call: a caller's calls to a queue come one after the other."""
-        return f"{self._name}{os.getpid():x}-{threading.get_ident():x}", next(self._numbers)
 
 
 class PutCall:

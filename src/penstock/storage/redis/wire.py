@@ -10,8 +10,10 @@ import asyncio
 import contextlib
 import os
 import select
+import socket
 from collections import deque
 from collections.abc import Coroutine, Iterator
+from struct import Struct
 from typing import Any, TypeVar
 
 import hiredis
@@ -33,6 +35,9 @@ from redis.exceptions import (
 __all__ = ["BlockingWire", "BlockingWires", "Line", "NoReplicasError", "Wire", "cancellable", "pack_command"]
 
 T = TypeVar("T")
+
+#: A time as the system reads it.
+_TIMEVAL = Struct("@ll")
 
 #: What the reader says when an answer is not complete yet.
 _MORE: Any = object()
@@ -248,7 +253,7 @@ class BlockingWire:
     def __init__(self, connection: Any, silence: float) -> None:
         self._connection = connection
         self._socket = connection._sock
-        self._socket.settimeout(silence)
+        _set_silence(self._socket, silence)
         self._reader = _new_reader()
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
@@ -269,13 +274,39 @@ class BlockingWire:
                 if len(answers) == count:
                     return answers
                 continue
+            reader.feed(self._read())
+
+    def call_once(self, command: bytes) -> Any:
+        """As `call`, for one command."""
+        reader = self._reader
+        self._socket.sendall(command)
+        reader.feed(self._read())
+        while (answer := reader.gets()) is _MORE:
+            reader.feed(self._read())
+        return answer
+
+    def _read(self) -> bytes:
+        try:
             data = self._socket.recv(65536)
-            if not data:
-                raise ConnectionError("the server closed the connection")
-            reader.feed(data)
+        except BlockingIOError:
+            raise OSError("timed out") from None
+        if not data:
+            raise ConnectionError("the server closed the connection")
+        return data
 
     def close(self) -> None:
         self._connection.disconnect()
+
+
+def _set_silence(it: Any, seconds: float) -> None:
+    """Bound how long a socket waits. The system does that without a call of its own for each wait, if it can."""
+    if type(it) is socket.socket:
+        with contextlib.suppress(OSError):
+            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                it.setsockopt(socket.SOL_SOCKET, option, _TIMEVAL.pack(int(seconds), int(seconds % 1 * 1e6)))
+            it.settimeout(None)
+            return
+    it.settimeout(seconds)
 
 
 class BlockingWires:
@@ -301,6 +332,21 @@ class BlockingWires:
         if any(isinstance(answer, _DEPOSED) for answer in answers):
             self.close()
         return answers
+
+    def call_once(self, command: bytes) -> Any:
+        """The answer to a command that may be repeated: it is not asked before whether the server has hung up."""
+        wire = self._pop() if self._pid == os.getpid() else None
+        if wire is None:
+            return self.call(command)[0]
+        try:
+            answer = wire.call_once(command)
+        except BaseException:
+            wire.close()
+            raise
+        self._idle.append(wire)
+        if isinstance(answer, _DEPOSED):
+            self.close()
+        return answer
 
     def _take(self) -> BlockingWire:
         if self._pid != os.getpid():
