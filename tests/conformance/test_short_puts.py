@@ -1,0 +1,121 @@
+"""The short way of a plain job to Redis, by the server's own clock: whatever happens on it, there is one job."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from penstock import Enqueued, Penstock, State, StorageUnavailable, sync
+from penstock.storage.redis.scripts import script
+from tests.proxy import Proxy
+from tests.servers import Server
+from tests.support import RedisBackend
+
+pytestmark = [pytest.mark.beyond_model, pytest.mark.only("redis", "valkey")]
+
+
+@pytest.fixture
+def proxy(backend: RedisBackend, no_leaks: None) -> Iterator[Proxy]:
+    assert isinstance(backend.server, Server)
+    with Proxy(backend.server.port) as proxy:
+        yield proxy
+
+
+class Producer:
+    """An app behind the proxy, with or without an event loop; it gives up a silent server after a second."""
+
+    def __init__(self, kind: str, proxy: Proxy, backend: RedisBackend, runner: asyncio.Runner) -> None:
+        url = f"redis://{proxy.address}/0?socket_timeout=1"
+        self._runner = runner
+        self._sync = sync.Penstock(url, namespace=backend.namespace) if kind == "sync" else None
+        self._async = None if self._sync else Penstock(url, namespace=backend.namespace)
+
+    def enqueue(self, payload: object) -> Enqueued:
+        if self._sync is not None:
+            return self._sync.queue("q").enqueue(payload)
+        assert self._async is not None
+        return self._runner.run(self._async.queue("q").enqueue(payload))
+
+    def payloads(self) -> list[object]:
+        if self._sync is not None:
+            return [job.payload for job in self._sync.queue("q").find(State.QUEUED)]
+        assert self._async is not None
+        return [job.payload for job in self._runner.run(self._async.queue("q").find(State.QUEUED))]
+
+    def close(self) -> None:
+        if self._sync is not None:
+            self._sync.close()
+        elif self._async is not None:
+            self._runner.run(self._async.close())
+
+
+@pytest.fixture(params=["async", "sync"])
+def producer(
+    request: pytest.FixtureRequest, proxy: Proxy, backend: RedisBackend, runner: asyncio.Runner
+) -> Iterator[Producer]:
+    """One that has put a job already."""
+    producer = Producer(str(request.param), proxy, backend, runner)
+    assert producer.enqueue("first").state is State.QUEUED
+    yield producer
+    proxy.heal()
+    producer.close()
+
+
+@pytest.mark.parametrize("then", ["cut", "silence"])
+def test_a_lost_answer(producer: Producer, proxy: Proxy, then: str) -> None:
+    """A put whose answer is lost is sent again and made once."""
+    lost = proxy.lose_reply(script("put").sha, then="silence" if then == "silence" else "cut")
+    assert producer.enqueue("second").state is State.QUEUED
+    assert lost.happened
+    assert producer.payloads() == ["first", "second"]
+
+
+@pytest.mark.parametrize("then", ["cut", "silence"])
+def test_a_lost_request(producer: Producer, proxy: Proxy, then: str) -> None:
+    """A put that never reaches the server is sent again."""
+    lost = proxy.lose_request(script("put").sha, then="silence" if then == "silence" else "cut")
+    assert producer.enqueue("second").state is State.QUEUED
+    assert lost.happened
+    assert producer.payloads() == ["first", "second"]
+
+
+def test_a_connection_that_was_cut_between_two_puts(producer: Producer, proxy: Proxy) -> None:
+    """A producer notices that the server has hung up when it puts, and connects again."""
+    proxy.cut()
+    producer.enqueue("second")
+    assert producer.payloads() == ["first", "second"]
+
+
+def test_a_server_that_forgot_the_script(producer: Producer, backend: RedisBackend) -> None:
+    """A server that was restarted, or told to forget its scripts, is given the script again."""
+    assert isinstance(backend.server, Server)
+    with backend.server.client() as client:
+        client.script_flush()
+    producer.enqueue("second")
+    assert producer.payloads() == ["first", "second"]
+
+
+def test_a_server_that_is_away(producer: Producer, proxy: Proxy) -> None:
+    """A server that cannot be reached is said to be away, as for any other job; later it works again."""
+    proxy.refuse()
+    proxy.cut()
+    with pytest.raises(StorageUnavailable, match="cannot reach"):
+        producer.enqueue("second")
+    proxy.heal()
+    producer.enqueue("third")
+    assert producer.payloads() == ["first", "third"]
+
+
+def test_a_server_that_refuses(producer: Producer, backend: RedisBackend) -> None:
+    """A server that is out of memory refuses a plain job in the words it has for any."""
+    assert isinstance(backend.server, Server)
+    with backend.server.client() as client:
+        client.config_set("maxmemory", 1)
+        try:
+            with pytest.raises(StorageUnavailable, match="cannot take this now"):
+                producer.enqueue("second")
+        finally:
+            client.config_set("maxmemory", 0)
+    assert producer.payloads() == ["first"]
