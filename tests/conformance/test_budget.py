@@ -39,6 +39,8 @@ async def measured(work: str, storage: Storage, begin: Callable[[], object]) -> 
         begin()
         await storage.put(jobs)
         return
+    if work.endswith("lanes"):
+        fresh = [new("q", id, group=id, fresh=True) for id in names]
     if work != "claim nothing":
         await storage.put(fresh)
     if work.startswith("claim"):

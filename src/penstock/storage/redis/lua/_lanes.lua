@@ -25,6 +25,7 @@ end
 
 -- When the next job falls due, or nil.
 local function next_due(q)
+  if call('EXISTS', q.scheduled, q.retrying) == 0 then return nil end
   local due
   for _, line in ipairs({ q.scheduled, q.retrying }) do
     local head = call('ZRANGE', line, '0', '0')[1]

@@ -39,9 +39,9 @@ local function tell_on(channels, q, id, state, value)
   call('HDEL', q.waits, id)
 end
 
--- Some runs of a token are over; with the last one its lease goes.
-local function let_go(q, token, count)
-  if call('HINCRBY', q.batches, 'n' .. token, -count) <= 0 then
+-- Some runs of a token are over; with the last one its lease goes. `held` is how many there were, if that is known.
+local function let_go(q, token, count, held)
+  if held and held <= count or call('HINCRBY', q.batches, 'n' .. token, -count) <= 0 then
     local parted = call('HDEL', q.batches, 'n' .. token, 'b' .. token, 'w' .. token, 'p' .. token) > 3
     call('ZREM', q.leases, token)
     local part = token .. '~1'

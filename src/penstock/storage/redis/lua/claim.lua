@@ -5,19 +5,19 @@
 --         {corrupt id, ...}, {id without a record, ...}}
 local q = queue_at(ARGV[2], ARGV[3])
 local token, worker, lease, limit, size = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local known = call('HMGET', q.meta, 'paused', 'parked')
+local known = call('HMGET', q.meta, 'paused', 'parked', 'alarm')
 if known[1] then return { 0, false, {}, {}, {}, {}, {} } end
 -- include: lanes
 
 -- Others are woken if there is more; if nothing is left, nobody need come, but one worker, this or
 -- another, is to look when the next job falls due. Gives when, if it is this one.
 local function pass_on(more, due)
-  if more or call('ZCARD', q.ready) > 0 then
+  if more then
     wake(q)
     return false
   end
   call('DEL', q.wake)
-  local alarm = tonumber(call('HGET', q.meta, 'alarm') or 0)
+  local alarm = tonumber(known[3] or 0)
   if due and (alarm <= now or due < alarm) then
     call('HSET', q.meta, 'alarm', due)
     return due
@@ -69,7 +69,7 @@ if not ears and not known[2] and size == 1 and limit > 0 then
         call('HSET', q.holds, unpack(held))
       end
     end
-    return { 0, pass_on(false, due), ids, recs, false, {}, {} }
+    return { 0, pass_on(#ids == limit and call('ZCARD', q.ready) > 0, due), ids, recs, false, {}, {} }
   end
 end
 
@@ -225,4 +225,4 @@ until used == 0 or full or aside > PROMOTE
 
 hold_runs(ids, runs)
 -- What was parked here may be known to the next one.
-return { 0, pass_on(parked > 0, next_due(q)), ids, recs, numbers, corrupt, skipped }
+return { 0, pass_on(parked > 0 or call('ZCARD', q.ready) > 0, next_due(q)), ids, recs, numbers, corrupt, skipped }

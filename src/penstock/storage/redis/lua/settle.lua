@@ -33,18 +33,19 @@ local function plain_runs()
     at = at + part[3]
   end
   if #groups > 0 and (next_due(q) or FOREVER) <= now then return nil end
-  return ids, groups, call('EXISTS', q.waits) == 1 and call('HMGET', q.waits, unpack(ids)) or {}
+  local told = #ids == 1 or call('EXISTS', q.waits) == 1
+  return ids, groups, told and call('HMGET', q.waits, unpack(ids)) or {}
 end
 
 -- Most runs simply complete: they are written together.
 local over, groups, waiting
 if form == 'completed' and not ears then over, groups, waiting = plain_runs() end
 if over then
-  local number, at, ends, done = tonumber(call('HGET', q.meta, 'finished') or 0), 6, {}, {}
+  local number, at, ends, done = call('HINCRBY', q.meta, 'finished', #over) - #over, 6, {}, {}
   for _, part in ipairs(given) do
     local token, ttl, count = part[1], part[2], part[3]
-    local worker = call('HGET', q.batches, 'w' .. token) or ''
-    local expires = ttl > 0 and now + ttl or 0
+    local batch = call('HMGET', q.batches, 'w' .. token, 'n' .. token)
+    local worker, expires = batch[1] or '', ttl > 0 and now + ttl or 0
     local before = pack('>BI6I6', 1, now, expires)
     local after = pack('>BBH', COUNT_ATTEMPT, #token, #worker) .. token .. worker
     local line = pack('>I6', expires == 0 and FOREVER or expires)
@@ -55,12 +56,11 @@ if over then
       done[i - 5], done[i - 4] = '0', line .. place_in_line .. id
     end
     at = at + 2 * count
-    let_go(q, token, count)
+    let_go(q, token, count, tonumber(batch[2]))
   end
   call('HDEL', q.runs, unpack(over))
   call('HSET', q.ends, unpack(ends))
   call('ZADD', q.completed, unpack(done))
-  call('HSET', q.meta, 'finished', number)
   if #groups > 0 then free_groups(q, groups) end
   for i, channels in ipairs(waiting) do
     if channels then tell_on(channels, q, over[i], 1, ARGV[5 + 2 * i]) end
