@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -17,11 +18,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from msgspec.structs import replace
 
-from penstock.job import Snapshot, State
-from penstock.storage.base import Settlement, Standing, Storage
-from penstock.testing.conformance.walk import Walk, take_walks
+from penstock.clock import Clock
+from penstock.job import NewJob, Snapshot, State
+from penstock.storage.base import Put, Settlement, Standing, Storage
+from penstock.storage.sqlite import Engine, SqliteStorage
+from penstock.storage.sqlite.direct import DirectSqliteStorage
+from penstock.testing.conformance.walk import QUEUES, Walk, take_walks
 from tests.servers import Servers
-from tests.support import SECOND, Backend, ModelStorage, make_backend, new_namespace
+from tests.support import SECOND, Backend, ModelStorage, SqliteBackend, make_backend, new_namespace
 
 #: Examples of each storage in an ordinary run; the whole must stay within two minutes on two cores.
 EXAMPLES = {"model": 50, "memory": 150, "sqlite": 60, "redis": 80, "valkey": 30, "cluster": 20}
@@ -91,6 +95,28 @@ class WalkWithFormats(ModelWalk):
         return rest[:after] + sorted(odd, key=lambda job: job.id) + rest[after:]
 
 
+class WalkAlone(ModelWalk):
+    """The same walk, with more jobs that are put one by one, as they come from `enqueue`."""
+
+    @rule(queue=st.sampled_from(QUEUES), count=st.integers(1, 3))
+    def put_alone(self, queue: str, count: int) -> None:
+        for _ in range(count):
+            self.made += 1
+            self.both("put", [NewJob(queue=queue, id=f"alone{self.made}", payload=b"a", fresh=True)])
+
+
+class PutsDirectly(SqliteStorage):
+    """The SQLite storage, but jobs are put as the sync client puts them."""
+
+    async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
+        return await DirectSqliteStorage(self.engine).put(jobs)
+
+
+class DirectBackend(SqliteBackend):
+    def build(self, clock: Clock | None = None) -> Storage:
+        return PutsDirectly(self.path, clock=clock, namespace=self.namespace)
+
+
 def walk(kind: type[ModelWalk], backend: Backend, examples: int, *, derandomize: bool) -> None:
     def make(clock: Any) -> Storage:
         backend.namespace = new_namespace()
@@ -126,6 +152,20 @@ def test_a_random_walk_on_a_clock_that_is_set_back_agrees_with_the_model(backend
 def test_a_random_walk_of_old_and_new_software_agrees_with_the_model(backend: Backend) -> None:
     """Whoever does not know a format passes it over, and nothing else changes."""
     walk_on(WalkWithFormats, backend, EXAMPLES[backend.name] // 3)
+
+
+@patient
+@pytest.mark.only("memory", "sqlite")
+def test_a_random_walk_of_jobs_put_alone_agrees_with_the_model(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that one statement accepts is like any other, and so is all that follows."""
+    assert isinstance(backend, SqliteBackend)
+    done: list[bool] = []
+    put_alone = Engine.put_alone
+    monkeypatch.setattr(Engine, "put_alone", lambda *given: done.append(put_alone(*given)) or done[-1])
+    walk_on(WalkAlone, DirectBackend(backend.name, backend.path, backend.namespace), EXAMPLES[backend.name] // 3)
+    assert {True, False} == set(done)
 
 
 def main() -> None:

@@ -21,9 +21,9 @@ from penstock.storage.sqlite.records import (
 )  # fmt: skip
 from penstock.storage.sqlite.tx import Queue, Tx
 
-__all__ = ["apply", "merge_flags", "moved", "put"]
+__all__ = ["QUEUED", "apply", "is_plain", "merge_flags", "moved", "put"]
 
-_QUEUED = Put(PutStatus.QUEUED, State.QUEUED)
+QUEUED = Put(PutStatus.QUEUED, State.QUEUED)
 _SCHEDULED = Put(PutStatus.SCHEDULED, State.SCHEDULED)
 
 #: Whoever puts a job and waits for it comes to wait within this time (ms).
@@ -37,12 +37,12 @@ Wakes = dict[str, list[Row]]
 def put(tx: Tx, jobs: Sequence[NewJob]) -> list[Put]:
     """Accept jobs in order. New ones are gathered and inserted together; the others one by one."""
     if len(jobs) == 1 and _put_one(tx, jobs[0]):
-        return [_QUEUED]
+        return [QUEUED]
     for name in {new.queue for new in jobs}:
         promote(tx, tx.need(name))
     known = _known(tx, jobs)
     if not known and _put_plain(tx, jobs):
-        return [_QUEUED] * len(jobs)
+        return [QUEUED] * len(jobs)
     rows: list[Row] = []
     wakes: Wakes = {}
     answers: list[Put] = []
@@ -80,7 +80,7 @@ def _known(tx: Tx, jobs: Sequence[NewJob]) -> set[tuple[str, str]]:
 
 def _put_one(tx: Tx, new: NewJob) -> bool:
     """What `_put_plain` does with many, for one job by itself whose id was just made up."""
-    if not new.fresh or not _is_plain(new):
+    if not new.fresh or not is_plain(new):
         return False
     queue = tx.need(new.queue)
     promote(tx, queue)
@@ -90,6 +90,8 @@ def _put_one(tx: Tx, new: NewJob) -> bool:
     queue.seq = seq = queue.seq + 1
     tx.do("put_one", queue.k, queue.time, now, tx.format, seq, new.id, new.payload, -new.priority)
     _grow(tx, queue, (new,))
+    if not (queue.has_later or queue.idle or tx.listening):
+        tx.quiet = queue.name, queue.k
     return True
 
 
@@ -103,7 +105,7 @@ def _grow(tx: Tx, queue: Queue, jobs: Sequence[NewJob]) -> None:
             tx.note("enqueued", queue, new.id, 0)
 
 
-def _is_plain(new: NewJob) -> bool:
+def is_plain(new: NewJob) -> bool:
     """Whether a job may run at once, and has nothing of its own but a payload and a priority."""
     return (
         new.group is None and new.delay is None and new.run_at is None
@@ -117,7 +119,7 @@ def _put_plain(tx: Tx, jobs: Sequence[NewJob]) -> bool:
     flat: list[object] = []
     made_up = True
     for new in jobs:
-        if new.queue != name or not _is_plain(new):
+        if new.queue != name or not is_plain(new):
             return False
         made_up = made_up and new.fresh
         flat += (new.id, new.payload, -new.priority)
@@ -147,7 +149,7 @@ def _accept_new(tx: Tx, queue: Queue, new: NewJob, rows: list[Row], wakes: Wakes
     time, due = _stamps(tx, queue, new)
     seq = queue.next_seq()
     if due <= tx.now:
-        place, answer = READY, _QUEUED
+        place, answer = READY, QUEUED
         if new.group is None:
             tx.work(queue)
         else:

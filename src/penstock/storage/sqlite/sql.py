@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["JOB_COLUMNS", "SCHEMA", "SQL", "with_list", "with_numbered", "with_rows"]
+__all__ = ["JOB_COLUMNS", "SCHEMA", "SQL", "TEMPORARY", "with_list", "with_numbered", "with_rows"]
 
 #: The columns of a whole record, in the order of `records.Job`.
 JOB_COLUMNS = (
@@ -33,6 +33,7 @@ def parse(text: str) -> dict[str, str]:
 
 SQL = parse("\n".join(map(_read, ("statements.sql", "hints.sql", "parking.sql", "why.sql", "inspection.sql"))))
 SCHEMA = _read("schema.sql")
+TEMPORARY = _read("temporary.sql")
 
 
 @cache

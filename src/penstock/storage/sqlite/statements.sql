@@ -75,6 +75,10 @@ VALUES {rows}
 INSERT INTO jobs (queue, id, place, rank, time, seq, due, created, format, headers, limits, payload)
 VALUES (?1, ?6, 1, ?8, ?2, ?5, ?3, ?3, ?4, x'', x'', ?7)
 
+-- name: put_alone
+-- The same without any other statement, if nobody else must hear of it: see temporary.sql.
+INSERT INTO plain (queue, id, payload, rank, created, format) VALUES (?, ?, ?, ?, ?, ?)
+
 -- name: put_plain
 -- New records of jobs that may run at once, with nothing but a payload and a priority of their own.
 INSERT INTO jobs (queue, id, place, rank, time, seq, due, created, format, headers, limits, payload)

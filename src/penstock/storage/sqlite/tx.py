@@ -115,6 +115,8 @@ class Tx:
         self.ready: dict[str, int] = {}
         self.ended: list[tuple[str, str | None]] = []
         self.wakes: list[Wake] = []
+        #: A queue that takes plain jobs without anybody else having to hear of them, and its number.
+        self.quiet: tuple[str, int] | None = None
         self._queues: dict[str, Queue] = {}
         self._notes: list[Note] = []
         self._listeners: list[Wake] | None = None
