@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Annotated, Any, Literal, Protocol, TypedDict
 
 import msgspec
@@ -81,7 +82,7 @@ class HandlerArguments(TypedDict, total=False):
     retain: Retain
 
 
-class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True):
+class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """How a handler's jobs are run, retried and kept. Durations are seconds; a limit of None is no limit.
 
     They are read when a run is decided, never frozen into waiting jobs.
@@ -142,7 +143,7 @@ class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True):
         seconds = span_ms(getattr(self, name), name, zero=zero) / 1000
         msgspec.structs.force_setattr(self, name, seconds)
 
-    @property
+    @cached_property
     def keep_ms(self) -> int | None:
         """How long a completed or cancelled job is kept, in milliseconds; None is for ever."""
         if self.retain == "ttl":

@@ -72,7 +72,7 @@ def test_what_presses_is_found(child: Board, parent: Board) -> None:
     late, endless, ended, doomed = (hold(child, Held("q", f"{n}", "t"), 1, 0.0) for n in range(4))
     for place, deadline in ((late, 5.0), (endless, None), (ended, 5.0), (doomed, None)):
         child.begin(place, deadline, 1.0, 0.5)
-    child.end(ended)
+    child.phases[ended] = Phase.ENDED
     child.condemn(doomed, Verdict.KILL)
     assert [(slot.place, slot.verdict) for slot in parent.pressing(6.0)] == [(late, 0), (doomed, Verdict.KILL)]
     assert [slot.place for slot in parent.pressing(5.0)] == [doomed]

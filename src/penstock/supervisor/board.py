@@ -101,7 +101,7 @@ class Board:
             self._views += [whole[at : at + size], whole[at : at + size].cast(kind)]
             at += size
         self.head, self._deadlines, self._timeouts, self._confirmed, self._begun, *rest = self._views[1::2]
-        self._orders, self._numbers, self._phases, self._verdicts = rest
+        self._orders, self._numbers, self.phases, self._verdicts = rest  # the phases are the child's to write
         self._texts = whole[at:]
         self._views += [self._texts, whole]
         self._free: list[int] = []
@@ -130,7 +130,7 @@ class Board:
     def hold(self, claims: Sequence[Claim], asked: float) -> list[int]:
         """Write claims down; gives their slots, used ones before new ones."""
         places = self._take(len(claims))
-        texts, confirmed, phases, verdicts = self._texts, self._confirmed, self._phases, self._verdicts
+        texts, confirmed, phases, verdicts = self._texts, self._confirmed, self.phases, self._verdicts
         alike, front = None, b""  # most claims of a call begin with the same bytes
         for index, claim in zip(places, claims, strict=True):
             id = claim.id.encode()
@@ -163,15 +163,11 @@ class Board:
         self._begun[index] = at
         self._deadlines[index] = deadline or 0.0
         self._timeouts[index] = timeout or 0.0
-        self._phases[index] = RUNNING
+        self.phases[index] = RUNNING
 
     def condemn(self, index: int, verdict: Verdict) -> None:
         """The run cannot be made to end."""
         self._verdicts[index] = verdict
-
-    def end(self, index: int) -> None:
-        """The run is over; what came of it is not recorded yet."""
-        self._phases[index] = ENDED
 
     def drop(self, places: Sequence[int]) -> None:
         """The claims in these slots are held no more."""
@@ -211,7 +207,7 @@ class Board:
         found: list[Slot | None] = []
         for index in range(self.head[HIGH]):
             late = 0 < self._deadlines[index] < before
-            if (late or self._verdicts[index]) and self._numbers[index] % 2 and self._phases[index] == RUNNING:
+            if (late or self._verdicts[index]) and self._numbers[index] % 2 and self.phases[index] == RUNNING:
                 found.append(self._read(index))
         return [slot for slot in found if slot is not None]
 
@@ -221,7 +217,7 @@ class Board:
             return []
         found: list[Slot | None] = []
         for index in range(self.head[HIGH]):
-            if self._confirmed[index] <= before and self._numbers[index] % 2 and self._phases[index] == RUNNING:
+            if self._confirmed[index] <= before and self._numbers[index] % 2 and self.phases[index] == RUNNING:
                 found.append(self._read(index))
         return [slot for slot in found if slot is not None]
 
@@ -245,7 +241,7 @@ class Board:
         queue, token, id, attempt = TEXT_HEAD.unpack_from(self._texts, at)
         text = bytes(self._texts[at + TEXT_HEAD.size : at + TEXT_HEAD.size + queue + token + id])
         rest = (self._deadlines[index], self._timeouts[index], self._confirmed[index], self._begun[index])
-        phase, verdict = self._phases[index], self._verdicts[index]
+        phase, verdict = self.phases[index], self._verdicts[index]
         if number % 2 == 0 or self._numbers[index] != number:
             return None  # it changed hands meanwhile
         names = text[:queue].decode(), text[queue + token :].decode(), text[queue : queue + token].decode()

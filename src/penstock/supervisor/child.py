@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import dataclasses
+import gc
 import importlib
 import logging
 import math
@@ -65,6 +66,8 @@ def main(settings: Settings, board: Board, end: socket.socket) -> None:
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run on uvloop where it is installed."""
+    gc.collect()
+    gc.freeze()  # modules and what they made stay: a look at all of them would hold up runs for milliseconds
     try:
         factory = importlib.import_module("uvloop").new_event_loop
     except ImportError:

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Sequence
 
-from penstock.supervisor.board import Board, Order, Verdict
+from penstock.supervisor.board import ENDED, Board, Order, Verdict
 from penstock.worker.host import Host
 from penstock.worker.leases import Leases
 from penstock.worker.pool import Interruption, Member, Pool, Run
@@ -28,6 +28,7 @@ class BoardLeases(Leases):
     def __init__(self, host: Host, worker: str, seconds: float, pool: Pool, board: Board) -> None:
         super().__init__(host, worker, seconds, pool)
         self._board = board
+        self._phases = board.phases
         #: From the event loop's clock to the one that all processes share.
         self._ahead = time.monotonic() - asyncio.get_running_loop().time()
         #: How many runs of jobs have begun.
@@ -53,7 +54,7 @@ class BoardLeases(Leases):
             if member.lost:
                 self._free([member])
             elif run.began:
-                self._board.end(member.slot)
+                self._phases[member.slot] = ENDED
 
     def drop(self, members: Sequence[Member]) -> None:
         super().drop(members)

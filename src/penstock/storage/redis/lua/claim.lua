@@ -50,7 +50,7 @@ local function plain_front()
   if #ids == 0 then return ids, ids end
   local recs = call('HMGET', q.jobs, unpack(ids))
   for _, rec in ipairs(recs) do
-    local format = format_of(rec)
+    local format = rec and #rec >= HEAD_SIZE and byte(rec, 1) or format_of(rec)
     if format == 0 or format > FORMAT then return nil end
   end
   return ids, recs, runs, groups, held, heads
