@@ -24,7 +24,6 @@ __all__ = [
     "check_type",
     "decode",
     "encode",
-    "encoded_none",
     "innermost",
     "quick_decoder",
     "resolve_serde",
@@ -263,9 +262,9 @@ def quick_decoder(serde: Serde, type: Any) -> Callable[[bytes], Any]:
     return serde.decoder(type) if isinstance(serde, _Typed) else functools.partial(decode, serde, type=type)
 
 
-def encoded_none(serde: Serde) -> bytes | None:
-    """None in bytes, if it is the same each time."""
-    return serde.dumps(None) if isinstance(serde, _Typed) else None
+def quick_encoder(serde: Serde) -> Callable[[Any], bytes]:
+    """The same for what is `HARMLESS`: any exception of it means that `encode` has one to say."""
+    return _ENCODERS.get(type(serde)) or functools.partial(encode, serde, what="result")
 
 
 def check_type(serde: Serde, type: Any, what: str = "the payload's annotation") -> None:
@@ -356,7 +355,7 @@ def _complaint(error: ValueError) -> str:
 
 
 #: Values of these types, and of no subclass, are the same in JSON.
-_HARMLESS = frozenset({str, int, bool, type(None)})
+HARMLESS = frozenset({str, int, bool, type(None)})
 
 
 def _check_json(value: Any) -> None:
@@ -365,7 +364,7 @@ def _check_json(value: Any) -> None:
     for item in todo:  # what is in it is added as we go
         kind = type(item)  # pyright: ignore[reportUnknownVariableType]
         for part in item.values() if kind is dict else item if kind is list else _parts_of(item):
-            if type(part) not in _HARMLESS:
+            if type(part) not in HARMLESS:
                 todo.append(part)
 
 
@@ -398,3 +397,4 @@ def _field_names(kind: type[Any]) -> tuple[str, ...]:
 
 _encode_json = msgspec.json.Encoder(enc_hook=_encode_other).encode
 _encode_msgpack = msgspec.msgpack.Encoder(enc_hook=_encode_other).encode
+_ENCODERS: dict[type, Callable[[Any], bytes]] = {JsonSerde: _encode_json, MsgpackSerde: _encode_msgpack}

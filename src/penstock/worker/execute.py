@@ -10,7 +10,7 @@ from typing import Any, cast
 from penstock.errors import ErrorKind, InvalidPayload, JobError
 from penstock.outcome import Outcome, Raised, Released, Returned, Stopped, Value, raised, stalled_out, timed_out
 from penstock.policy import GiveUp, decide
-from penstock.serde import Codec, decode, encode, encoded_none, quick_decoder
+from penstock.serde import HARMLESS, Codec, decode, encode, quick_decoder, quick_encoder
 from penstock.task import Handler
 from penstock.worker.pool import Interruption, Member, Run
 from penstock.worker.threads import Threads
@@ -21,7 +21,7 @@ __all__ = ["Executor"]
 class Routine:
     """How the jobs of a handler are called, worked out once."""
 
-    __slots__ = ("_result", "batch", "codec", "function", "is_async", "none", "quickly", "takes_job", "type")
+    __slots__ = ("_encode", "_result", "batch", "codec", "function", "is_async", "quickly", "takes_job", "type")
 
     def __init__(self, handler: Handler, codec: Codec) -> None:
         self.function = handler.function
@@ -31,8 +31,7 @@ class Routine:
         #: Decodes a payload, or raises anything: then `payload` says what is wrong.
         self.quickly = quick_decoder(codec.payload, self.type)
         self._result = codec.result
-        #: A result of None, in bytes, if that is always the same.
-        self.none = encoded_none(codec.result)
+        self._encode = quick_encoder(codec.result)
 
     def payload(self, data: bytes) -> Any:
         """A payload as the handler wants it, or an `InvalidPayload`."""
@@ -40,7 +39,12 @@ class Routine:
 
     def result(self, value: Any) -> bytes:
         """What a handler returned, in bytes, or an `InvalidPayload`."""
-        return encode(self._result, value, "result")
+        try:
+            return self._encode(value) if type(value) in HARMLESS else encode(self._result, value, "result")
+        except InvalidPayload:
+            raise
+        except Exception:  # what it raised says less than a second look
+            return encode(self._result, value, "result")
 
 
 class Executor:
@@ -71,8 +75,6 @@ class Executor:
                 value = await self._in_thread(how, payload, member.job if how.takes_job else None)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             return [self._ended(run, member, self._raised(run, error), how)]
-        if value is None and how.none is not None:
-            return [Returned(how.none, member.follow_ups if how.takes_job else ())]
         if isinstance(value, Outcome):
             return [self._ended(run, member, value, how)]
         return [self._returned(member, value, how)]
@@ -142,8 +144,7 @@ class Executor:
 
     def _returned(self, member: Member, value: Any, how: Routine) -> Outcome:
         try:
-            result = how.none if value is None and how.none is not None else how.result(value)
-            return Returned(result, member.follow_ups)
+            return Returned(how.result(value), member.follow_ups if how.takes_job else ())
         except InvalidPayload as error:
             return Raised(JobError.from_exception(error, ErrorKind.PERMANENT))
 
