@@ -95,9 +95,10 @@ def job_from(entry: Entry, queue: str, serde: Serde, max_payload: int, fresh_id:
 
 def plain_job(payload: Any, queue: str, serde: Serde, max_payload: int, id: str) -> NewJob:
     """What to store for a payload without options."""
-    return NewJob(
-        queue=queue, id=id, fresh=True, payload=_sized(encode(serde, payload, "payload"), "payload", max_payload)
-    )
+    data = encode(serde, payload, "payload")
+    if len(data) > max_payload:
+        _sized(data, "payload", max_payload)
+    return NewJob(queue=queue, id=id, fresh=True, payload=data)
 
 
 def update_for(on_conflict: OnConflict | None) -> Update | None:

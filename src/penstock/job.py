@@ -6,6 +6,7 @@ import hashlib
 import os
 import time
 from base64 import b64encode, urlsafe_b64encode
+from binascii import b2a_base64
 from enum import StrEnum
 from typing import Literal
 
@@ -183,7 +184,11 @@ def fail_queue_of(queue: str) -> str:
 
 def new_id() -> str:
     """A fresh job id: 20 characters, the time in milliseconds before 72 random bits."""
-    return b64encode(_stamp() + os.urandom(9)).translate(_IN_ORDER).decode()
+    try:
+        return _stamp() + _unused.pop()
+    except IndexError:
+        _unused.extend(_random(64))
+        return new_id()
 
 
 def new_ids(count: int) -> list[str]:
@@ -192,15 +197,25 @@ def new_ids(count: int) -> list[str]:
     They ascend, as those made later do: an index that holds them grows at its end, where a page takes
     a hundred of them, and not in as many pages as there are ids.
     """
-    stamp = b64encode(_stamp()).translate(_IN_ORDER).decode()
+    stamp = _stamp()
+    return [stamp + end for end in sorted(_random(count))]
+
+
+def _stamp() -> str:
+    """The first 8 characters of an id that is made now."""
+    now = (_FIRST_BIT | int(time.time() * 1000)).to_bytes(6, "big")
+    return b2a_base64(now, newline=False).translate(_IN_ORDER).decode()
+
+
+def _random(count: int) -> list[str]:
+    """The last 12 characters of so many ids."""
     text = b64encode(os.urandom(9 * count)).translate(_IN_ORDER).decode()
-    ids = [stamp + text[at : at + 12] for at in range(0, 12 * count, 12)]
-    ids.sort()
-    return ids
+    return [text[at : at + 12] for at in range(0, 12 * count, 12)]
 
 
-def _stamp() -> bytes:
-    return (_FIRST_BIT | int(time.time() * 1000)).to_bytes(6, "big")
+#: Ends of ids, made in one system call for many of them; a process that is forked makes its own.
+_unused: list[str] = []
+os.register_at_fork(after_in_child=_unused.clear)
 
 
 def new_token() -> str:

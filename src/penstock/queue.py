@@ -26,9 +26,6 @@ CHUNK = 500
 
 QUEUED = PutStatus.QUEUED
 
-#: What is given to `enqueue` when nothing is.
-PLAIN = (None, None, None, None, None, None, UNSET, UNSET, UNSET, UNSET)
-
 #: The states that `cancel_matching` looks through, in this order: successors go before the runs they follow.
 CANCELLABLE = (State.BLOCKED, State.QUEUED, State.RETRYING, State.SCHEDULED, State.RUNNING)
 
@@ -55,8 +52,12 @@ class Queue(Looking):
         headers: Mapping[str, str] | None = None,
     ) -> Enqueued:
         """Add a job. With an id that is taken, `on_conflict` says what happens; by default nothing does."""
-        given = (id, run_at, delay, group, on_conflict, headers, timeout, max_attempts, max_retries, result_ttl)
-        if given == PLAIN and type(priority) is int and priority == 0 and not isinstance(payload, Entry):
+        if (
+            id is None and run_at is None and delay is None and group is None and on_conflict is None
+            and headers is None and timeout is UNSET and max_attempts is UNSET and max_retries is UNSET
+            and result_ttl is UNSET and type(priority) is int and priority == 0 and not isinstance(payload, Entry)
+            and self._host.defaults.plain
+        ):  # fmt: skip
             return await self._put_plain(payload)
         entry = Entry(
             payload, id=id, run_at=run_at, delay=delay, priority=priority, group=group, on_conflict=on_conflict,
@@ -232,10 +233,9 @@ class Queue(Looking):
     async def _put_plain(self, payload: Any) -> Enqueued:
         """As `_put`, for one job without options: the most usual one."""
         host = self._host
-        if not host.defaults.plain:
-            return (await self._put([payload], self._new_jobs([payload])))[0]
         job = plain_job(payload, self.name, host.codec(self.name).payload, host.max_payload, new_id())
-        [put] = await (await host.opened()).put([job])
+        storage = host.storage if host.is_open else await host.opened()
+        [put] = await storage.put([job])
         if put.status is QUEUED and put.durability is None and not host.listeners:
             return Enqueued(id=job.id, status=QUEUED, state=put.state)
         return self._confirmed([self._enqueued(payload, job, put)])[0]

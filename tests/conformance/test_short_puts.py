@@ -11,7 +11,7 @@ from penstock import Enqueued, Penstock, State, StorageUnavailable, sync
 from penstock.storage.redis.scripts import script
 from tests.proxy import Proxy
 from tests.servers import Server
-from tests.support import RedisBackend
+from tests.support import RedisBackend, eventually
 
 pytestmark = [pytest.mark.beyond_model, pytest.mark.only("redis", "valkey")]
 
@@ -119,3 +119,55 @@ def test_a_server_that_refuses(producer: Producer, backend: RedisBackend) -> Non
         finally:
             client.config_set("maxmemory", 0)
     assert producer.payloads() == ["first"]
+
+
+@pytest.mark.parametrize("then", ["cut", "silence"])
+async def test_many_callers_and_a_lost_answer(proxy: Proxy, backend: RedisBackend, then: str) -> None:
+    """Callers at once have two calls under way: when the connection breaks, both are sent again and made once."""
+    async with Penstock(f"redis://{proxy.address}/0?socket_timeout=1", namespace=backend.namespace) as app:
+        queue = app.queue("q")
+        await queue.enqueue(-1)
+        lost = proxy.lose_reply(script("put").sha, nth=4, then="silence" if then == "silence" else "cut")
+        todo = iter(range(900))
+
+        async def caller() -> None:
+            for number in todo:
+                await queue.enqueue(number)
+
+        await asyncio.gather(*(caller() for _ in range(100)))
+        assert lost.happened
+        assert (await queue.counts())[State.QUEUED] == 901
+        assert {job.payload for job in await queue.find(State.QUEUED, limit=1000)} == set(range(-1, 900))
+
+
+async def test_callers_at_once_keep_their_order(proxy: Proxy, backend: RedisBackend) -> None:
+    """Jobs that are put at the same time stand in line in the order of the calls, also those with ids or groups."""
+    async with Penstock(f"redis://{proxy.address}/0", namespace=backend.namespace) as app:
+        queue = app.queue("q")
+        options: list[dict[str, str]] = [{}, {"group": "g"}, {}, {"id": "x"}]
+        await asyncio.gather(
+            *(
+                queue.enqueue(number, **{name: f"{value}{number}" for name, value in options[number % 4].items()})  # type: ignore[arg-type]
+                for number in range(400)
+            )
+        )
+        payloads = [job.payload for job in await queue.find(State.QUEUED, limit=1000)]
+        assert sorted(payloads) == list(range(400))
+        assert [n for n in payloads if n % 4 != 1] == [n for n in range(400) if n % 4 != 1]
+
+
+async def test_a_caller_that_goes_away(proxy: Proxy, backend: RedisBackend) -> None:
+    """A caller that is cancelled while it waits for its turn holds up nobody else."""
+    async with Penstock(f"redis://{proxy.address}/0", namespace=backend.namespace) as app:
+        queue = app.queue("q")
+        await queue.enqueue(-1)
+        holding = proxy.hold_reply(script("put").sha)
+        callers = [asyncio.create_task(queue.enqueue(number)) for number in range(100)]
+        await eventually(lambda: holding.happened, 30)
+        for caller in callers[::2]:
+            caller.cancel()
+        proxy.release(holding)
+        answers = await asyncio.gather(*callers, return_exceptions=True)
+        assert all(isinstance(answer, Enqueued) for answer in answers[1::2])
+        assert all(isinstance(answer, asyncio.CancelledError) for answer in answers[::2])
+        assert (await queue.enqueue("last")).state is State.QUEUED

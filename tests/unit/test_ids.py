@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 
@@ -41,3 +42,20 @@ def test_any_clock_gives_ids(clock: list[float], now: float) -> None:
     """A clock that stands at 1970 or in a far century gives ids like any other."""
     clock[0] = now
     assert all(len(id) == 20 and id[0] != "-" for id in [new_id(), *new_ids(2)])
+
+
+def test_a_forked_process_makes_its_own_ids() -> None:
+    """Parent and child never make the same id, whatever was prepared before the fork."""
+    new_id()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, "".join(new_id() for _ in range(100)).encode())
+        os._exit(0)
+    ends = {new_id()[8:] for _ in range(100)}
+    os.waitpid(child, 0)
+    os.close(write)
+    with open(read, encoding="ascii") as file:
+        text = file.read()
+    assert len(text) == 2000
+    assert not ends & {text[at + 8 : at + 20] for at in range(0, 2000, 20)}

@@ -84,7 +84,8 @@ class RedisStorage(Putting, Inspection, Restoring):
         #: nor by another clock than the server's, which would be read too early.
         self.opens_claims = clock is None and not self._connection.cluster
         self._claiming = Claiming(self._connection, self._keys, self._call, self.settle, self._no_open_claims)
-        self._puts = Puts(self._put_now)
+        #: On a Cluster, and where a put is confirmed, two calls under way have a connection each, and no order.
+        self._puts = Puts(self._put_now, 1 if self._connection.cluster or durability else 2)
         self._families = Families(self._connection, self._keys)
         self._confirming = None if durability is None else Confirming(self._connection, durability)
 

@@ -62,17 +62,17 @@ class Putting:
     _confirming: Confirming | None
 
     def __init__(self) -> None:
-        self._numbers = Numbers()
+        self._numbers = Numbers(), Numbers()  # one for each way of `Puts`
         self._heads: dict[tuple[str, str, int], tuple[bytes, bytes]] = {}
 
     def _call(self, name: str, queue: str, args: Iterable[Any]) -> tuple[Any, list[str], Any]:
         raise NotImplementedError
 
-    async def _put_now(self, queue: str, jobs: Sequence[NewJob], *, fresh: bool) -> list[Put]:
+    async def _put_now(self, queue: str, jobs: Sequence[NewJob], *, fresh: bool, way: int = 0) -> list[Put]:
         """Store the jobs of one queue; a call with made-up ids is numbered, so that it can be sent again."""
         if not fresh:
             return await self._put_long(queue, jobs, ("", 0, 0, *spell_jobs(jobs, fresh=False)), repeat=False)
-        caller, number = self._numbers.next()
+        caller, number = self._numbers[way].next()
         spelled = spell_jobs(jobs, fresh=True)
         if len(jobs) == 1 and spelled[:2] == _PLAIN and self._short:
             answer = await self._connection.quick(self._spell_plain(queue, caller, number, *spelled[2:]))

@@ -39,6 +39,9 @@ T = TypeVar("T")
 #: A time as the system reads it.
 _TIMEVAL = Struct("@ll")
 
+#: A command of so many bytes does not wait for others to go with it.
+_LARGE = 2048
+
 #: What the reader says when an answer is not complete yet.
 _MORE: Any = object()
 
@@ -163,9 +166,12 @@ class Wire(Line):
             return future
         if self._flushing:
             self._out.append(command)
+            if len(command) > _LARGE:
+                self._write_out()
         else:  # the first of this turn goes at once, the others together
-            self._flushing = True
-            self._loop.call_soon(self._flush)
+            if self._waiting:
+                self._flushing = True
+                self._loop.call_soon(self._flush)
             self._transport.write(command)
         self._waiting.append((future, self._loop.time()))
         if not self._watched and not patient:
@@ -219,8 +225,13 @@ class Wire(Line):
         super().connection_lost(exc)
 
     def _flush(self) -> None:
-        out, self._out, self._flushing = self._out, [], False
-        if self._lost is None and out:
+        self._flushing = False
+        if self._out:
+            self._write_out()
+
+    def _write_out(self) -> None:
+        out, self._out = self._out, []
+        if self._lost is None:
             self._transport.write(b"".join(out) if len(out) > 1 else out[0])
 
     def _watch(self) -> None:
