@@ -96,9 +96,12 @@ def _drains(got: Results) -> Iterator[Verdict]:
     yield from _ratio("drain, default options", got.ours("drain/default"), got.best("drain", who=_python), least=5)
     for kind in ("ids", "groups", "priorities"):
         yield from _ratio(f"drain with {kind}", got.ours(f"drain/{kind}"), plain, least=0.5)
-    two = got.ours("drain/processes-2")
-    busy = f" (cores in use: server {two['server_busy']}, workers {two['worker_busy']})" if two else ""
-    yield from _ratio(f"drain, two worker processes{busy}", two, plain, least=1.4)
+    for title, one, two in (
+        ("drain, two worker processes", plain, got.ours("drain/processes-2")),
+        ("drain, two, handlers that compute", got.ours("drain/computing"), got.ours("drain/computing-2")),
+    ):
+        busy = f" (cores in use: server {two['server_busy']}, workers {two['worker_busy']})" if two else ""
+        yield from _ratio(f"{title}{busy}", two, one, least=1.4)
 
 
 def _enqueues(got: Results) -> Iterator[Verdict]:

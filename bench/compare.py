@@ -53,7 +53,8 @@ class Run:
         found += self.theirs([drain.case(peer, "drain", self.size(peer.jobs)) for peer in self.peers])
         found += [drain.case(ours(), "drain/default", jobs)]
         found += [drain.case(many, f"drain/{kind}", jobs, kind) for kind in drain.KINDS]
-        return [*found, drain.case(ours(processes=2, concurrency=100), "drain/processes-2", jobs)]
+        found += [drain.case(ours(processes=2, concurrency=100), "drain/processes-2", jobs)]
+        return found + drain.computing(jobs // 5)
 
     def ones(self) -> list[Case]:
         jobs = self.size(ONE)

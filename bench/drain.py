@@ -43,10 +43,17 @@ def case(system: System, name: str = "drain", jobs: int = 0, kind: str = "plain"
     return Case(name, system, lambda rig: once(rig, name, size, kind))
 
 
+def computing(jobs: int) -> list[Case]:
+    """Handlers that compute, in one process and in two: what more processes are for."""
+    one, two = (ours(processes=n, computes=True, concurrency=100) for n in (1, 2))
+    return [case(one, "drain/computing", jobs), case(two, "drain/computing-2", jobs)]
+
+
 def cases(full: bool) -> list[Case]:
     """Ours: with many at once, at default options, with ids, groups and priorities, in two processes."""
     jobs = 200_000 if full else 20_000
     many = ours(concurrency=100)
     found = [case(many, "drain", jobs), case(ours(), "drain/default", jobs)]
     found += [case(many, f"drain/{kind}", jobs, kind) for kind in KINDS]
-    return [*found, case(ours(processes=2, concurrency=100), "drain/processes-2", jobs)]
+    found += [case(ours(processes=2, concurrency=100), "drain/processes-2", jobs)]
+    return found + computing(jobs // 10)

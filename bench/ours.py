@@ -14,6 +14,7 @@ from penstock import sync as penstock_sync
 from penstock._version import __version__
 
 LANES = 1000
+COMPUTES = int(os.environ.get("BENCH_COMPUTES", "0"))
 
 # One log line per run is off here, as it is for every peer.
 logging.getLogger("penstock").setLevel(logging.WARNING)
@@ -24,6 +25,8 @@ app = Penstock(os.environ.get("BENCH_URL", "memory:"))
 @app.handler("work", **json.loads(os.environ.get("BENCH_OPTIONS", "{}")))
 async def work(payload: dict[str, Any]) -> int:
     tally.run(payload)
+    if COMPUTES:
+        sum(range(COMPUTES))
     return payload["user"]
 
 

@@ -46,16 +46,21 @@ def producer_of(adapter: str) -> str:
     return f"{{python}} -m bench.producer {adapter}"
 
 
-def ours(*, processes: int = 1, sync: bool = False, **options: object) -> System:
+#: Numbers that a handler which computes adds up: about a tenth of a millisecond.
+COMPUTES = 5000
+
+
+def ours(*, processes: int = 1, sync: bool = False, computes: bool = False, **options: object) -> System:
     """Penstock as its users run it: `penstock worker`, with default options unless others are given."""
     shown = ", ".join(f"{key}={value}" for key, value in options.items()) or "default options"
+    shown += f", adds up {COMPUTES} numbers" if computes else ""
     return System(
         name="penstock",
         guarantee="at least once",
         settings=f"penstock worker --processes {processes}; handler: {shown}; results kept for an hour",
         worker=f"{{python}} -m penstock worker bench.ours:app --processes {processes} --grace 5",
         producer=producer_of(f"bench.ours:{'SyncProducer' if sync else 'Producer'}"),
-        environment={"BENCH_OPTIONS": json.dumps(options)},
+        environment={"BENCH_OPTIONS": json.dumps(options), "BENCH_COMPUTES": str(COMPUTES if computes else 0)},
         storages=("redis", "sqlite", "valkey"),
         style="sync" if sync else "async",
         offers=("many", "call"),
