@@ -52,13 +52,18 @@ class Queue(Looking):
         headers: Mapping[str, str] | None = None,
     ) -> Enqueued:
         """Add a job. With an id that is taken, `on_conflict` says what happens; by default nothing does."""
-        if (
+        if (  # the most usual job, on a way of its own
             id is None and run_at is None and delay is None and group is None and on_conflict is None
             and headers is None and timeout is UNSET and max_attempts is UNSET and max_retries is UNSET
             and result_ttl is UNSET and type(priority) is int and priority == 0 and not isinstance(payload, Entry)
             and self._host.defaults.plain
         ):  # fmt: skip
-            return await self._put_plain(payload)
+            host = self._host
+            job = plain_job(payload, self.name, host.codec(self.name).payload, host.max_payload, new_id())
+            [put] = await (host.storage if host.is_open else await host.opened()).put([job])
+            if put.status is QUEUED and put.durability is None and not host.listeners:
+                return Enqueued(id=job.id, status=QUEUED, state=put.state)
+            return self._confirmed([self._enqueued(payload, job, put)])[0]
         entry = Entry(
             payload, id=id, run_at=run_at, delay=delay, priority=priority, group=group, on_conflict=on_conflict,
             timeout=timeout, max_attempts=max_attempts, max_retries=max_retries, result_ttl=result_ttl,
@@ -229,16 +234,6 @@ class Queue(Looking):
             else self._enqueued(item, job, put)
             for item, job, put in zip(items, jobs, puts, strict=True)
         ]
-
-    async def _put_plain(self, payload: Any) -> Enqueued:
-        """As `_put`, for one job without options: the most usual one."""
-        host = self._host
-        job = plain_job(payload, self.name, host.codec(self.name).payload, host.max_payload, new_id())
-        storage = host.storage if host.is_open else await host.opened()
-        [put] = await storage.put([job])
-        if put.status is QUEUED and put.durability is None and not host.listeners:
-            return Enqueued(id=job.id, status=QUEUED, state=put.state)
-        return self._confirmed([self._enqueued(payload, job, put)])[0]
 
     def _enqueued(self, item: Any, job: NewJob, put: Put) -> Enqueued:
         if put.status in (PutStatus.DUPLICATE, PutStatus.COMPLETED):

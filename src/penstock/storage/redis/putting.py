@@ -6,6 +6,7 @@ import itertools
 import os
 import threading
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 from msgspec.structs import replace
@@ -97,7 +98,7 @@ class Putting:
             await self._families.add(queue, created=True)
         return _read_puts(answers, len(jobs), queued)
 
-    @property
+    @cached_property
     def _short(self) -> bool:
         """Whether the call of a plain job is nothing but a script call on the usual connection."""
         return self._confirming is None and self._clock is None and not self._keys.cluster
