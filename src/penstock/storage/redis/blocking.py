@@ -19,10 +19,11 @@ from redis.sentinel import Sentinel
 from penstock.job import NewJob
 from penstock.storage.base import Note, Put
 from penstock.storage.redis import RedisStorage
+from penstock.storage.redis.blocking_wire import BlockingWires
 from penstock.storage.redis.clients import Kit, client_of
 from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.puts import PutCall, indexes_by_queue
-from penstock.storage.redis.wire import BlockingWires, pack_command
+from penstock.storage.redis.wire import pack_command
 
 __all__ = ["BlockingRedisStorage"]
 

@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import select
-import socket
 from collections import deque
 from collections.abc import Coroutine, Iterator
-from struct import Struct
 from typing import Any, TypeVar
 
 import hiredis
@@ -32,18 +28,15 @@ from redis.exceptions import (
     TimeoutError,
 )
 
-__all__ = ["BlockingWire", "BlockingWires", "Line", "NoReplicasError", "Wire", "cancellable", "pack_command"]
+__all__ = ["DEPOSED", "MORE", "Line", "NoReplicasError", "Wire", "cancellable", "new_reader", "pack_command"]
 
 T = TypeVar("T")
-
-#: A time as the system reads it.
-_TIMEVAL = Struct("@ll")
 
 #: A command of so many bytes does not wait for others to go with it.
 _LARGE = 2048
 
 #: What the reader says when an answer is not complete yet.
-_MORE: Any = object()
+MORE: Any = object()
 
 
 class NoReplicasError(ResponseError):
@@ -57,7 +50,7 @@ _ERRORS: dict[str, type[RedisError]] = {
 }  # fmt: skip
 
 #: Answers of a server that is no primary, or perhaps not for long: who is must be asked for anew.
-_DEPOSED = (ReadOnlyError, MasterDownError, NoReplicasError)
+DEPOSED = (ReadOnlyError, MasterDownError, NoReplicasError)
 
 
 def _error(text: str) -> Exception:
@@ -66,8 +59,9 @@ def _error(text: str) -> Exception:
     return ResponseError(text) if kind is None else kind(rest)
 
 
-def _new_reader() -> Reader:
-    return Reader(replyError=_error, notEnoughData=_MORE)
+def new_reader() -> Reader:
+    """What reads answers; errors come as exceptions, `MORE` when there is none yet."""
+    return Reader(replyError=_error, notEnoughData=MORE)
 
 
 _pack: Any = getattr(hiredis, "pack_command")  # noqa: B009 - typed as taking one argument only
@@ -104,7 +98,7 @@ class Line(asyncio.Protocol):
         self._before: Any = self._transport.get_protocol()
         self._transport.set_protocol(self)
         self._loop = asyncio.get_running_loop()
-        self._reader = _new_reader()
+        self._reader = new_reader()
 
     @classmethod
     async def connected(cls, pool: Any) -> Any:
@@ -124,7 +118,7 @@ class Line(asyncio.Protocol):
         """What has come in whole, errors as exceptions."""
         reader = self._reader
         reader.feed(data)
-        while (answer := reader.gets()) is not _MORE:
+        while (answer := reader.gets()) is not MORE:
             yield answer
 
 
@@ -151,7 +145,7 @@ class Wire(Line):
     @property
     def alive(self) -> bool:
         """Whether it can be used: not when its event loop has ended, nor when it leads to no primary."""
-        return self.answers and not self._deposed
+        return not (self._deposed or self._lost or self._loop.is_closed() or self._transport.is_closing())
 
     @property
     def answers(self) -> bool:
@@ -206,10 +200,10 @@ class Wire(Line):
         reader, waiting = self._reader, self._waiting
         reader.feed(data)
         try:
-            while (answer := reader.gets()) is not _MORE:
+            while (answer := reader.gets()) is not MORE:
                 future, _ = waiting.popleft()
                 if isinstance(answer, Exception):
-                    self._deposed = self._deposed or isinstance(answer, _DEPOSED)
+                    self._deposed = self._deposed or isinstance(answer, DEPOSED)
                 if not future.done():  # a caller may have gone away
                     if isinstance(answer, Exception):
                         future.set_exception(answer)
@@ -256,127 +250,3 @@ class Wire(Line):
                     )
                     future.set_exception(cause)
                     future.exception()  # whoever was waiting may be gone: do not complain then
-
-
-class BlockingWire:
-    """One connection for one thread at a time."""
-
-    def __init__(self, connection: Any, silence: float) -> None:
-        self._connection = connection
-        self._socket = connection._sock
-        _set_silence(self._socket, silence)
-        self._reader = _new_reader()
-        self._poll = select.poll()
-        self._poll.register(self._socket, select.POLLIN)
-
-    @property
-    def stale(self) -> bool:
-        """Whether there is something to read though nothing was asked: the server has hung up."""
-        return bool(self._poll.poll(0))
-
-    def call(self, commands: bytes, count: int = 1) -> list[Any]:
-        """Send commands and wait for their answers, errors among them."""
-        reader, answers = self._reader, list[Any]()
-        self._socket.sendall(commands)
-        while True:
-            answer = reader.gets()
-            if answer is not _MORE:
-                answers.append(answer)
-                if len(answers) == count:
-                    return answers
-                continue
-            reader.feed(self._read())
-
-    def call_once(self, command: bytes) -> Any:
-        """As `call`, for one command."""
-        reader = self._reader
-        self._socket.sendall(command)
-        reader.feed(self._read())
-        while (answer := reader.gets()) is _MORE:
-            reader.feed(self._read())
-        return answer
-
-    def _read(self) -> bytes:
-        try:
-            data = self._socket.recv(65536)
-        except BlockingIOError:
-            raise OSError("timed out") from None
-        if not data:
-            raise ConnectionError("the server closed the connection")
-        return data
-
-    def close(self) -> None:
-        self._connection.disconnect()
-
-
-def _set_silence(it: Any, seconds: float) -> None:
-    """Bound how long a socket waits. The system does that without a call of its own for each wait, if it can."""
-    if type(it) is socket.socket:
-        with contextlib.suppress(OSError):
-            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-                it.setsockopt(socket.SOL_SOCKET, option, _TIMEVAL.pack(int(seconds), int(seconds % 1 * 1e6)))
-            it.settimeout(None)
-            return
-    it.settimeout(seconds)
-
-
-class BlockingWires:
-    """The idle connections of a process; each thread takes one and puts it back. A fork has none of them."""
-
-    def __init__(self, pool: Any, silence: float) -> None:
-        self._pool = pool
-        self._silence = silence
-        self._idle: deque[BlockingWire] = deque()
-        self._pid = os.getpid()
-
-    def call(self, commands: bytes, count: int = 1) -> list[Any]:
-        """As `BlockingWire.call`, on a connection that is free. If it leads to no primary, all of them are closed."""
-        wire = self._take()
-        try:
-            answers = wire.call(commands, count)
-        except BaseException as error:
-            wire.close()
-            if isinstance(error, OSError) and not isinstance(error, RedisError):
-                raise ConnectionError(str(error) or type(error).__name__) from error
-            raise
-        self._idle.append(wire)
-        if any(isinstance(answer, _DEPOSED) for answer in answers):
-            self.close()
-        return answers
-
-    def call_once(self, command: bytes) -> Any:
-        """The answer to a command that may be repeated: it is not asked before whether the server has hung up."""
-        wire = self._pop() if self._pid == os.getpid() else None
-        if wire is None:
-            return self.call(command)[0]
-        try:
-            answer = wire.call_once(command)
-        except BaseException:
-            wire.close()
-            raise
-        self._idle.append(wire)
-        if isinstance(answer, _DEPOSED):
-            self.close()
-        return answer
-
-    def _take(self) -> BlockingWire:
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
-            self._idle = deque()
-        while (wire := self._pop()) is not None:
-            if not wire.stale:
-                return wire
-            wire.close()
-        connection = self._pool.make_connection()
-        connection.connect()
-        return BlockingWire(connection, self._silence)
-
-    def _pop(self) -> BlockingWire | None:
-        try:
-            return self._idle.pop()
-        except IndexError:  # other threads take them too
-            return None
-
-    def close(self) -> None:
-        while (wire := self._pop()) is not None:
-            wire.close()
