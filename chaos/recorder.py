@@ -7,7 +7,7 @@ before it is sent where it may take effect without an answer (`settle`); the res
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from chaos.log import Log, now
@@ -126,11 +126,14 @@ class _Open:
         self._about = worker, lease, token
         self.hurry = claim.hurry
 
-    async def answer(self) -> tuple[bool, Claimed]:
+    async def answer(self, hear: Callable[[bool, Claimed], object]) -> None:
         asked = now()
-        hinted, answer = await self._claim.answer()
-        self._recorder.claimed(asked, answer, *self._about)
-        return hinted, answer
+
+        def heard(hinted: bool, claimed: Claimed) -> None:
+            self._recorder.claimed(asked, claimed, *self._about)
+            hear(hinted, claimed)
+
+        await self._claim.answer(heard)
 
 
 def spell_claim(claim: Claim) -> list[Any]:

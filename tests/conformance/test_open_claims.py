@@ -28,6 +28,13 @@ def opened(storage: Any, *requests: Request, seconds: float = 60.0) -> OpenClaim
     return storage.open_claim([r.queue for r in asked], asked, "w", LEASE, new_token(), seconds)
 
 
+async def answer_of(claim: OpenClaim) -> tuple[bool, Claimed]:
+    heard: list[tuple[bool, Claimed]] = []
+    await claim.answer(lambda hinted, claimed: heard.append((hinted, claimed)))
+    [answer] = heard
+    return answer
+
+
 async def blocked(backend: RedisBackend, count: int = 1) -> None:
     """Wait until so many connections wait for work."""
 
@@ -46,7 +53,7 @@ async def ended(task: asyncio.Task[tuple[bool, Claimed]]) -> tuple[bool, list[st
 
 async def test_jobs_come_with_the_hint(backend: RedisBackend, storage: Storage, peer: Storage) -> None:
     """What another process puts is claimed by the claim that is open, and held under its token."""
-    task = asyncio.create_task(opened(storage).answer())
+    task = asyncio.create_task(answer_of(opened(storage)))
     await blocked(backend)
     await peer.put([new("q", "a"), new("q", "b")])
     hinted, answer = await asyncio.wait_for(task, 30)
@@ -57,17 +64,17 @@ async def test_jobs_come_with_the_hint(backend: RedisBackend, storage: Storage, 
 async def test_a_hint_from_before_counts(storage: Storage) -> None:
     """What was put when nobody waited is found at once."""
     await storage.put([new("q", "a")])
-    assert await ended(asyncio.create_task(opened(storage).answer())) == (True, ["a"])
+    assert await ended(asyncio.create_task(answer_of(opened(storage)))) == (True, ["a"])
 
 
 async def test_all_queues_are_asked(backend: RedisBackend, storage: Storage, peer: Storage) -> None:
     """A hint in one queue brings the jobs of all that are asked for, as many as there is room for."""
-    task = asyncio.create_task(opened(storage, Request("a", 1), Request("b", 5, 2)).answer())
+    task = asyncio.create_task(answer_of(opened(storage, Request("a", 1), Request("b", 5, 2))))
     await blocked(backend)
     await peer.put([new("b", id) for id in "xyz"])
     hinted, answer = await asyncio.wait_for(task, 30)
     assert (hinted, [(c.id, c.batch) for c in answer.claims]) == (True, [("x", 0), ("y", 0), ("z", 1)])
-    task = asyncio.create_task(opened(storage, Request("a", 1), Request("b", 5)).answer())
+    task = asyncio.create_task(answer_of(opened(storage, Request("a", 1), Request("b", 5))))
     await blocked(backend)
     await peer.put([new("a", id) for id in "vw"])
     assert await ended(task) == (True, ["v"])
@@ -75,14 +82,14 @@ async def test_all_queues_are_asked(backend: RedisBackend, storage: Storage, pee
 
 async def test_without_work_it_ends_by_itself(storage: Storage) -> None:
     """When the time is over there was no hint; what came without one is claimed all the same."""
-    assert await ended(asyncio.create_task(opened(storage, seconds=0.01).answer())) == (False, [])
+    assert await ended(asyncio.create_task(answer_of(opened(storage, seconds=0.01)))) == (False, [])
 
 
 async def test_what_fell_due_meanwhile_is_claimed(storage: Storage) -> None:
     """A job that is due when the time is over is claimed, though nothing was put."""
     await storage.put([new("q", "a", delay=100)])
     await storage.claim([Request("q", 1)], "w", LEASE, new_token())
-    assert await ended(asyncio.create_task(opened(storage, seconds=0.2).answer())) == (False, ["a"])
+    assert await ended(asyncio.create_task(answer_of(opened(storage, seconds=0.2)))) == (False, ["a"])
 
 
 async def test_another_clock_is_not_read_ahead(backend: RedisBackend) -> None:
@@ -94,21 +101,21 @@ async def test_another_clock_is_not_read_ahead(backend: RedisBackend) -> None:
 async def test_it_can_be_hurried(backend: RedisBackend, storage: Storage) -> None:
     """Asked to, it ends at once and as if the time were over; a second time changes nothing."""
     claim = opened(storage)
-    task = asyncio.create_task(claim.answer())
+    task = asyncio.create_task(answer_of(claim))
     await blocked(backend)
     claim.hurry()
     claim.hurry()
     assert await ended(task) == (False, [])
     claim.hurry()
     assert (await storage.put([new("q", "a")]))[0].state == "queued"
-    assert await ended(asyncio.create_task(opened(storage).answer())) == (True, ["a"])
+    assert await ended(asyncio.create_task(answer_of(opened(storage)))) == (True, ["a"])
 
 
 async def test_it_can_be_hurried_before_it_has_begun(storage: Storage) -> None:
     """However early it is asked to end, it ends."""
     for turns in range(12):
         claim = opened(storage)
-        task = asyncio.create_task(claim.answer())
+        task = asyncio.create_task(answer_of(claim))
         for _ in range(turns):
             await asyncio.sleep(0)
         claim.hurry()
@@ -119,7 +126,7 @@ async def test_hurrying_loses_nothing(backend: RedisBackend, storage: Storage, p
     """A job that comes in the same moment is either claimed by it or still there for the next."""
     for turn in range(20):
         claim = opened(storage)
-        task = asyncio.create_task(claim.answer())
+        task = asyncio.create_task(answer_of(claim))
         await blocked(backend)
         putting = asyncio.create_task(peer.put([new("q", str(turn))]))
         if turn % 2:
@@ -128,7 +135,7 @@ async def test_hurrying_loses_nothing(backend: RedisBackend, storage: Storage, p
         await putting
         _, found = await ended(task)
         if not found:
-            _, found = await ended(asyncio.create_task(opened(storage).answer()))
+            _, found = await ended(asyncio.create_task(answer_of(opened(storage))))
         assert found == [str(turn)]
 
 
@@ -136,7 +143,7 @@ async def test_a_server_that_forgot_the_script_is_given_it(
     backend: RedisBackend, storage: Storage, peer: Storage
 ) -> None:
     """After SCRIPT FLUSH the jobs are claimed all the same."""
-    task = asyncio.create_task(opened(storage).answer())
+    task = asyncio.create_task(answer_of(opened(storage)))
     await blocked(backend)
     [client] = backend.clients()
     with client:
@@ -147,7 +154,7 @@ async def test_a_server_that_forgot_the_script_is_given_it(
 
 async def test_a_cut_connection_is_an_outage(backend: RedisBackend, storage: Storage) -> None:
     """Whoever waits hears that the storage is away, and the next claim finds a new connection."""
-    task = asyncio.create_task(opened(storage).answer())
+    task = asyncio.create_task(answer_of(opened(storage)))
     await blocked(backend)
     [client] = backend.clients()
     with client:
@@ -155,7 +162,7 @@ async def test_a_cut_connection_is_an_outage(backend: RedisBackend, storage: Sto
     with pytest.raises(StorageUnavailable):
         await asyncio.wait_for(task, 30)
     assert (await storage.put([new("q", "a", fresh=True)]))[0].state == "queued"
-    assert await ended(asyncio.create_task(opened(storage).answer())) == (True, ["a"])
+    assert await ended(asyncio.create_task(answer_of(opened(storage)))) == (True, ["a"])
 
 
 async def test_a_server_that_lets_nobody_be_woken(backend: RedisBackend, storage: Any) -> None:
@@ -165,7 +172,7 @@ async def test_a_server_that_lets_nobody_be_woken(backend: RedisBackend, storage
         client.execute_command("ACL", "SETUSER", "default", "-client|unblock")
         try:
             await storage.put([new("q", "a")])
-            assert await ended(asyncio.create_task(opened(storage).answer())) == (False, ["a"])
+            assert await ended(asyncio.create_task(answer_of(opened(storage)))) == (False, ["a"])
             assert not storage.opens_claims
         finally:
             client.execute_command("ACL", "SETUSER", "default", "+client|unblock")
@@ -177,7 +184,7 @@ async def test_a_server_that_hangs_is_hung_up_on(storage: Storage, backend: Redi
     assert isinstance(server, Server)
     assert server.process is not None
     claim = opened(storage)
-    task = asyncio.create_task(claim.answer())
+    task = asyncio.create_task(answer_of(claim))
     await blocked(backend)
     server.process.send_signal(signal.SIGSTOP)
     try:
@@ -186,3 +193,16 @@ async def test_a_server_that_hangs_is_hung_up_on(storage: Storage, backend: Redi
             await asyncio.wait_for(task, 30)
     finally:
         server.process.send_signal(signal.SIGCONT)
+
+
+async def test_what_goes_wrong_where_it_is_heard_is_raised(storage: Storage) -> None:
+    """An error of whoever hears the answer reaches who waits for it, and the connection goes on."""
+    await storage.put([new("q", "a")])
+
+    def hear(hinted: bool, claimed: Claimed) -> None:
+        raise LookupError(ids(claimed.claims))
+
+    with pytest.raises(LookupError, match="a"):
+        await asyncio.wait_for(opened(storage).answer(hear), 30)
+    await storage.put([new("q", "b")])
+    assert await ended(asyncio.create_task(answer_of(opened(storage)))) == (True, ["b"])

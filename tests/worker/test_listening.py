@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import cast
 
@@ -118,10 +118,10 @@ class Slow:
         self.hurried.clear()
         return self
 
-    async def answer(self) -> tuple[bool, Claimed]:
+    async def answer(self, hear: Callable[[bool, Claimed], object]) -> None:
         await self.hurried.wait()
         look_at, self.look_at = self.look_at, None
-        return False, Claimed([], look_at)
+        hear(False, Claimed([], look_at))
 
     def hurry(self) -> None:
         self.hurried.set()

@@ -8,7 +8,7 @@ the clock and never of somebody having looked.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from enum import StrEnum
 from typing import Literal, Protocol, runtime_checkable
 
@@ -103,8 +103,8 @@ class Claimed(msgspec.Struct, frozen=True):
 class OpenClaim(Protocol):
     """A claim that is left open until there is work."""
 
-    async def answer(self) -> tuple[bool, Claimed]:
-        """Whether there was a hint, and what was claimed."""
+    async def answer(self, hear: Callable[[bool, Claimed], object] = lambda hinted, claimed: None) -> None:
+        """Wait for it. `hear` is told whether there was a hint, and what was claimed, as soon as that is here."""
         ...
 
     def hurry(self) -> None:

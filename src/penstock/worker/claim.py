@@ -199,24 +199,28 @@ class Claimer:
         return storage.open_claim(queues, self._next, self._worker, self._lease_ms, new_token(), wait)
 
     async def _hear(self, opened: OpenClaim) -> None:
-        """Its lease counts from when it was sent, as it may have been granted at once."""
-        asked = asyncio.get_running_loop().time()
+        """Begin what it gives as soon as that is here; its lease counts from when it was sent."""
+        asked, requests, got = asyncio.get_running_loop().time(), self._next, 0
+
+        def hear(hinted: bool, answer: Claimed) -> None:
+            nonlocal got
+            self.rounds += 1
+            asked_of = {request.queue for request in requests}
+            self._dry -= asked_of
+            got = self._heard(requests, answer, asked)
+            self._dry &= asked_of  # of the others the hint may have been
+            self._know_dry()
+            self._vain += hinted
+            self._found(got)
+            self._owed = answer.look_at  # promised by the next filling, which nobody interrupts
+
         self._open = opened
         try:
-            hinted, answer = await opened.answer()
+            await opened.answer(hear)
         finally:
             self._open = None
-        self.rounds += 1
-        asked_of = {request.queue for request in self._next}
-        self._dry -= asked_of
-        got = self._heard(self._next, answer, asked)
-        self._dry &= asked_of  # of the others the hint may have been
-        self._know_dry()
-        self._vain += hinted
-        self._found(got)
-        self._owed = answer.look_at  # promised by the next filling, which nobody interrupts
-        for _ in range(2 if got else 0):  # what was claimed begins, and if it is quick is recorded, before the next
-            await asyncio.sleep(0)
+        if got:
+            await asyncio.sleep(0)  # what was quick is recorded before more is asked for
 
     def hurry(self) -> bool:
         """Have the claim that is open answered now; False when none is."""

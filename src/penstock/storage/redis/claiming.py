@@ -49,11 +49,18 @@ class Claiming:
         calls = [self._spell(request, worker, lease, token) for request in requests]
         commands = [blpop(lists, seconds), *(("EVALSHA", s.sha, len(keys), *keys, *args) for s, keys, args in calls)]
 
+        def read(answers: Sequence[Any]) -> Claimed | None:
+            if any(isinstance(answer, Exception) or answer[0] == 1 for answer in answers):
+                return None
+            claimed, unread = self._read(requests, token, answers)
+            return None if unread else claimed
+
         async def finish(answers: Sequence[Any]) -> Claimed:
             known = {i: a for i, a in enumerate(answers) if not isinstance(a, NoScriptError)}
             return await self._finish(requests, worker, lease, token, known)
 
-        return _OpenClaim(self, self._connection, [pack_command(*command) for command in commands], seconds, finish)
+        packed = [pack_command(*command) for command in commands]
+        return _OpenClaim(self, self._connection, packed, seconds, read, finish)
 
     def _spell(self, request: Request, worker: str, lease: int, token: str) -> Any:
         args = (fence(token), worker, lease, min(request.limit, MAX_BATCH), request.batch)
@@ -66,21 +73,30 @@ class Claiming:
         while todo := [i for i in range(len(requests)) if i not in answers or answers[i][0] == 1]:
             calls = [self._spell(requests[i], worker, lease, token) for i in todo]
             answers.update(zip(todo, await self._connection.run_many(calls, repeat=False), strict=True))
+        claimed, unread = self._read(requests, token, [answers[i] for i in range(len(requests))])
+        if unread:
+            await self._settle(unread)
+        return claimed
+
+    def _read(
+        self, requests: Sequence[Request], token: str, answers: Sequence[Any]
+    ) -> tuple[Claimed, list[Settlement]]:
+        """What was claimed, and how to settle what cannot be read of it."""
         claims: list[Claim] = []
         corrupt: list[tuple[str, str]] = []
         skipped: list[tuple[str, str]] = []
+        unread: list[Settlement] = []
         look_at: int | None = None
-        for i, request in enumerate(requests):
-            _, look, ids, records, numbers, bad, missing = answers[i]
+        for request, (_, look, ids, records, numbers, bad, missing) in zip(requests, answers, strict=True):
             if look:
                 look_at = int(look) if look_at is None else min(look_at, int(look))
             corrupt += [(request.queue, text(id)) for id in bad]
             skipped += [(request.queue, text(id)) for id in missing]
             bad = read_claims(request.queue, token, ids, records, numbers, claims)
-            if bad:
-                await self._settle([Settlement(request.queue, id, token, _CORRUPT) for id in bad])
-                corrupt += [(request.queue, id) for id in bad]
-        return Claimed(claims, look_at, corrupt, skipped)
+            for id in bad:
+                unread.append(Settlement(request.queue, id, token, _CORRUPT))
+                corrupt.append((request.queue, id))
+        return Claimed(claims, look_at, corrupt, skipped), unread
 
 
 class _OpenClaim:
@@ -88,21 +104,32 @@ class _OpenClaim:
 
     def __init__(
         self, claiming: Claiming, connection: Connection, commands: list[bytes], seconds: float,
-        finish: Callable[[Sequence[Any]], Awaitable[Claimed]],
+        read: Callable[[Sequence[Any]], Claimed | None], finish: Callable[[Sequence[Any]], Awaitable[Claimed]],
     ) -> None:  # fmt: skip
         self._claiming = claiming
         self._connection = connection
         self._commands = commands
         self._seconds = seconds
+        #: Reads answers that say it all, else gives None: then `finish` asks for the rest.
+        self._read = read
         self._finish = finish
         self._wire: Wire | None = None
         self._answered = self._hurried = False
         self._hurrying: asyncio.Task[None] | None = None
 
-    async def answer(self) -> tuple[bool, Claimed]:
-        """Whether there was a hint, and what was claimed."""
+    async def answer(self, hear: Callable[[bool, Claimed], object] = lambda hinted, claimed: None) -> None:
+        """Wait for it. `hear` is told whether there was a hint, and what was claimed, as soon as that is here."""
+        heard = False
+
+        def at_once(answers: list[Any]) -> None:
+            nonlocal heard
+            hint, *rest = answers
+            if not isinstance(hint, Exception) and (claimed := self._read(rest)) is not None:
+                heard = True
+                hear(hint is not None, claimed)
+
         try:
-            hint, answers = await self._ask()
+            hint, answers = await self._ask(at_once)
         except (RedisError, OSError) as error:
             raise self._connection.explain(error) from error
         finally:
@@ -112,9 +139,10 @@ class _OpenClaim:
         for answer in answers:
             if isinstance(answer, Exception) and not isinstance(answer, NoScriptError):
                 raise self._connection.explain(answer) from answer
-        return hint is not None, await self._finish(answers)
+        if not heard:
+            hear(hint is not None, await self._finish(answers))
 
-    async def _ask(self) -> tuple[Any, list[Any]]:
+    async def _ask(self, hear: Callable[[list[Any]], None]) -> tuple[Any, list[Any]]:
         wire, ended = await self._connection.take_wire(), False
         # A server that is gone without a word does not answer at all.
         guard = asyncio.get_running_loop().call_later(self._seconds + 1, wire.close, TimeoutError("no answer"))
@@ -127,7 +155,7 @@ class _OpenClaim:
                 hint, answers = None, await wire.answers_of(self._commands[1:])
             else:
                 self._wire = wire
-                hint, *answers = await wire.answers_of(self._commands)
+                hint, *answers = await wire.answers_of(self._commands, hear)
             ended = True
         finally:
             guard.cancel()

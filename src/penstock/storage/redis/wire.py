@@ -7,9 +7,8 @@ would take a connection and two system calls for each caller.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 import hiredis
@@ -129,7 +128,7 @@ class Wire(Line):
         super().__init__(connection)
         self._out: list[bytes] = []
         self._flushing = False
-        self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
+        self._waiting: deque[tuple[asyncio.Future[Any] | _Answers, float]] = deque()
         self._watched = False
         self._silence = silence
         self._lost: BaseException | None = None
@@ -173,23 +172,16 @@ class Wire(Line):
             self._loop.call_later(self._silence, self._watch)
         return future
 
-    async def answers_of(self, commands: list[bytes]) -> list[Any]:
-        """The answers, errors among them, of commands that may block, written together."""
-        sent = [self._loop.create_future() for _ in commands]
+    async def answers_of(
+        self, commands: list[bytes], hear: Callable[[list[Any]], None] = lambda answers: None
+    ) -> list[Any]:
+        """The answers, errors among them, of commands that may block, written together. `hear` has them at once."""
         if self._lost is not None:
             raise ConnectionError(f"the connection is closed: {self._lost}")
         self._transport.write(b"".join(commands))
-        now = self._loop.time()
-        self._waiting.extend((future, now) for future in sent)
-        with contextlib.suppress(ResponseError):
-            await sent[-1]  # they come in order
-        answers = list[Any]()
-        for future in sent:
-            error = future.exception()
-            if error is not None and not isinstance(error, ResponseError):
-                raise error
-            answers.append(error or future.result())
-        return answers
+        answers = _Answers(self._loop.create_future(), len(commands), hear)
+        self._waiting.extend([(answers, self._loop.time())] * len(commands))
+        return await answers.whole
 
     def close(self, why: BaseException | None = None) -> None:
         """Hang up; who still waits for an answer gets an error. Idempotent."""
@@ -250,3 +242,35 @@ class Wire(Line):
                     )
                     future.set_exception(cause)
                     future.exception()  # whoever was waiting may be gone: do not complain then
+
+
+class _Answers:
+    """Takes the answers to several commands, one after the other, as a future takes one."""
+
+    def __init__(self, whole: asyncio.Future[list[Any]], count: int, hear: Callable[[list[Any]], None]) -> None:
+        self.whole = whole
+        self._count = count
+        self._hear = hear
+        self._answers: list[Any] = []
+
+    def done(self) -> bool:
+        return self.whole.done()
+
+    def set_result(self, answer: Any) -> None:
+        self._answers.append(answer)
+        if len(self._answers) == self._count:
+            try:
+                self._hear(self._answers)
+            except Exception as error:
+                self.whole.set_exception(error)
+            else:
+                self.whole.set_result(self._answers)
+
+    def set_exception(self, error: BaseException) -> None:
+        if isinstance(error, ResponseError):
+            self.set_result(error)
+        else:
+            self.whole.set_exception(error)
+
+    def exception(self) -> BaseException | None:
+        return self.whole.exception()
