@@ -200,10 +200,9 @@ class Claimer:
 
     async def _hear(self, opened: OpenClaim) -> None:
         """Begin what it gives as soon as that is here; its lease counts from when it was sent."""
-        asked, requests, got = asyncio.get_running_loop().time(), self._next, 0
+        asked, requests = asyncio.get_running_loop().time(), self._next
 
         def hear(hinted: bool, answer: Claimed) -> None:
-            nonlocal got
             self.rounds += 1
             asked_of = {request.queue for request in requests}
             self._dry -= asked_of
@@ -219,8 +218,6 @@ class Claimer:
             await opened.answer(hear)
         finally:
             self._open = None
-        if got:
-            await asyncio.sleep(0)  # what was quick is recorded before more is asked for
 
     def hurry(self) -> bool:
         """Have the claim that is open answered now; False when none is."""

@@ -173,9 +173,12 @@ class Wire(Line):
         return future
 
     async def answers_of(
-        self, commands: list[bytes], hear: Callable[[list[Any]], None] = lambda answers: None
-    ) -> list[Any]:
-        """The answers, errors among them, of commands that may block, written together. `hear` has them at once."""
+        self, commands: list[bytes], hear: Callable[[list[Any]], None] | None = None
+    ) -> list[Any]:  # fmt: skip
+        """The answers, errors among them, of commands that may block, written together.
+
+        `hear` has them at once, and what it sets going has its turn before the caller.
+        """
         if self._lost is not None:
             raise ConnectionError(f"the connection is closed: {self._lost}")
         self._transport.write(b"".join(commands))
@@ -247,7 +250,9 @@ class Wire(Line):
 class _Answers:
     """Takes the answers to several commands, one after the other, as a future takes one."""
 
-    def __init__(self, whole: asyncio.Future[list[Any]], count: int, hear: Callable[[list[Any]], None]) -> None:
+    def __init__(
+        self, whole: asyncio.Future[list[Any]], count: int, hear: Callable[[list[Any]], None] | None
+    ) -> None:  # fmt: skip
         self.whole = whole
         self._count = count
         self._hear = hear
@@ -258,13 +263,20 @@ class _Answers:
 
     def set_result(self, answer: Any) -> None:
         self._answers.append(answer)
-        if len(self._answers) == self._count:
-            try:
+        if len(self._answers) < self._count:
+            return
+        try:
+            if self._hear is not None:
                 self._hear(self._answers)
-            except Exception as error:
-                self.whole.set_exception(error)
+                self.whole.get_loop().call_soon(self._tell)
             else:
-                self.whole.set_result(self._answers)
+                self._tell()
+        except Exception as error:
+            self.whole.set_exception(error)
+
+    def _tell(self) -> None:
+        if not self.whole.done():  # the connection may have broken, or the caller gone away
+            self.whole.set_result(self._answers)
 
     def set_exception(self, error: BaseException) -> None:
         if isinstance(error, ResponseError):
