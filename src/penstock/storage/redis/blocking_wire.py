@@ -72,8 +72,11 @@ class BlockingWire:
 
 
 def _set_silence(it: Any, seconds: float) -> None:
-    """Bound how long a socket waits. The system does that without a call of its own for each wait, if it can."""
-    if type(it) is socket.socket:
+    """Bound how long a socket waits. The system does that without a call of its own for each wait, if it can.
+
+    It cannot for TLS, nor for what gevent and the like put in the place of a socket.
+    """
+    if (type(it).__module__, type(it).__name__) == ("socket", "socket"):
         with contextlib.suppress(OSError):
             for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
                 it.setsockopt(socket.SOL_SOCKET, option, _TIMEVAL.pack(int(seconds), int(seconds % 1 * 1e6)))

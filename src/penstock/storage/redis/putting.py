@@ -25,8 +25,6 @@ from penstock.storage.redis.wire import pack_command
 __all__ = ["Numbers", "Putting"]
 
 _QUEUED = Put(PutStatus.QUEUED, State.QUEUED)
-#: How the arguments of plain jobs begin that nobody waits for.
-_PLAIN = ["fresh", ""]
 #: The usual answer: the queue is not new, and all jobs are queued.
 _USUAL = [0, 1]
 #: So many callers, and beginnings of calls, are kept in mind.
@@ -75,8 +73,8 @@ class Putting:
             return await self._put_long(queue, jobs, ("", 0, 0, *spell_jobs(jobs, fresh=False)), repeat=False)
         caller, number = self._numbers[way].next()
         spelled = spell_jobs(jobs, fresh=True)
-        if len(jobs) == 1 and spelled[:2] == _PLAIN and self._short:
-            answer = await self._connection.quick(self._spell_plain(queue, caller, number, *spelled[2:]))
+        if len(jobs) == 1 and spelled[0] == "fresh" and self._short:
+            answer = await self._connection.quick(self._spell_plain(queue, caller, number, *spelled[1:]))
             if answer == _USUAL:
                 return [_QUEUED]
             if answer is not None:
@@ -103,20 +101,20 @@ class Putting:
         """Whether the call of a plain job is nothing but a script call on the usual connection."""
         return self._confirming is None and self._clock is None and not self._keys.cluster
 
-    def _spell_plain(self, queue: str, caller: str, number: int, id: str, payload: bytes) -> bytes:
-        """The call of a plain job as the server reads it: all but its number, id and payload was spelled before."""
+    def _spell_plain(self, queue: str, caller: str, number: int, waiter: str, id: str, payload: bytes) -> bytes:
+        """The call of a plain job as the server reads it: what is the same in the next one was spelled before."""
         before, between = self._heads.get((queue, caller, self.format)) or self._spell_head(queue, caller)
-        digits, id_ = b"%d" % number, id.encode()
-        return b"%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
-            before, len(digits), digits, between, len(id_), id_, len(payload), payload,
+        digits, channel, id_ = b"%d" % number, waiter.encode(), id.encode()
+        return b"%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
+            before, len(digits), digits, between, len(channel), channel, len(id_), id_, len(payload), payload,
         )  # fmt: skip
 
     def _spell_head(self, queue: str, caller: str) -> tuple[bytes, bytes]:
-        """What stands before the number of the call, and between it and the id."""
+        """What stands before the number of the call, and between it and the waiter."""
         script, keys, args = self._call("put", queue, (caller,))
         first = ("EVALSHA", script.sha, len(keys), *keys, *args)
-        then = (self._connection.memory, "fresh", "")
-        count = len(first) + 1 + len(then) + 2
+        then = (self._connection.memory, "fresh")
+        count = len(first) + 1 + len(then) + 3
         head = b"*%d\r\n%b" % (count, _parts(first)), _parts(then)
         if len(self._heads) >= _KNOWN:
             self._heads.clear()
