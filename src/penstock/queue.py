@@ -29,6 +29,9 @@ QUEUED = PutStatus.QUEUED
 #: The states that `cancel_matching` looks through, in this order: successors go before the runs they follow.
 CANCELLABLE = (State.BLOCKED, State.QUEUED, State.RETRYING, State.SCHEDULED, State.RUNNING)
 
+#: The options of a call that has none but its priority, in the order of `call`.
+USUAL = (*[None] * 6, *[UNSET] * 4)
+
 
 class Queue(Looking):
     """A named line of jobs, as a producer sees it. Get one from `app.queue(name)`."""
@@ -117,15 +120,19 @@ class Queue(Looking):
         kept is given at once. A job that fails or is cancelled raises `JobFailed` or `JobCancelled`.
         """
         patience = _seconds(timeout)
-        if run_timeout is not UNSET and run_timeout is not None:
-            span_ms(run_timeout, "run_timeout", zero=False)
-        entry = Entry(
-            payload, id=id, run_at=run_at, delay=delay, priority=priority, group=group, on_conflict=on_conflict,
-            timeout=run_timeout, max_attempts=max_attempts, max_retries=max_retries, result_ttl=result_ttl,
-            headers=headers,
-        )  # fmt: skip
-        job = replace(self.new_job(entry), waiter=new_token())
-        [answer] = await self._put([entry], [job])
+        options = (id, run_at, delay, group, on_conflict, headers, run_timeout, max_attempts, max_retries, result_ttl)
+        if options == USUAL and type(priority) is int and priority == 0 and not isinstance(payload, Entry):
+            item, [job] = payload, self._new_jobs([payload])
+        else:
+            if run_timeout is not UNSET and run_timeout is not None:
+                span_ms(run_timeout, "run_timeout", zero=False)
+            item = Entry(
+                payload, id=id, run_at=run_at, delay=delay, priority=priority, group=group, on_conflict=on_conflict,
+                timeout=run_timeout, max_attempts=max_attempts, max_retries=max_retries, result_ttl=result_ttl,
+                headers=headers,
+            )  # fmt: skip
+            job = self.new_job(item)
+        [answer] = await self._put([item], [replace(job, waiter=new_token())])
         if answer.status is PutStatus.COMPLETED:
             return answer.result
         return await self._outcome(job.id, patience, look=False)

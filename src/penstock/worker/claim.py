@@ -90,6 +90,7 @@ class Claimer:
         self._host = host
         self._worker = worker
         self._lease_ms = lease_ms
+        self._loop = asyncio.get_running_loop()
         self._pool = pool
         self._begin = begin
         self._seats = {handler.queue: Seat(handler) for handler in handlers}
@@ -123,14 +124,14 @@ class Claimer:
 
     async def fill(self) -> None:
         """Claim until there is no room, or nothing to claim."""
-        began, got = asyncio.get_running_loop().time(), 0
+        began, got = self._loop.time(), 0
         self._dry = self._known_dry if began < self._known_until else set()
         self._known_dry = set()
         if self._owed is not None:
             await self._promise(self._owed)
             self._owed = None
         while not self.stopping and self.room() > 0:
-            asked = asyncio.get_running_loop().time()
+            asked = self._loop.time()
             requests = plan(await self._candidates(), self._pool, asked)
             if not requests:
                 break
@@ -161,7 +162,7 @@ class Claimer:
         if not getattr(self._host.storage, "opens_claims", False):
             return True
         if not self._holding and self.room() > 0:
-            self._next = plan(in_order(dry), self._pool, asyncio.get_running_loop().time())
+            self._next = plan(in_order(dry), self._pool, self._loop.time())
         return bool(self._next)
 
     def rest(self) -> None:
@@ -173,13 +174,13 @@ class Claimer:
 
     def patience(self) -> float:
         """How long to wait for a hint: until the next promise to look, or the slow poll."""
-        due = min(self._promises, default=math.inf) - asyncio.get_running_loop().time()
+        due = min(self._promises, default=math.inf) - self._loop.time()
         return min(max(due, 0.0), SLOW_POLL)
 
     async def _promise(self, look_at: int) -> None:
         """Remember to look again at that time of the storage's clock: nobody else was asked to."""
         ms = look_at - await self._host.storage.time()
-        self._promises.append(asyncio.get_running_loop().time() + max(ms, 0) / 1000)
+        self._promises.append(self._loop.time() + max(ms, 0) / 1000)
 
     async def doze(self, seconds: float) -> None:
         """Wait for a hint from the queues that were found empty, if the storage can with a claim behind it."""
@@ -200,9 +201,10 @@ class Claimer:
 
     async def _hear(self, opened: OpenClaim) -> None:
         """Begin what it gives as soon as that is here; its lease counts from when it was sent."""
-        asked, requests = asyncio.get_running_loop().time(), self._next
+        asked, requests, got = self._loop.time(), self._next, 0
 
         def hear(hinted: bool, answer: Claimed) -> None:
+            nonlocal got
             self.rounds += 1
             asked_of = {request.queue for request in requests}
             self._dry -= asked_of
@@ -218,6 +220,8 @@ class Claimer:
             await opened.answer(hear)
         finally:
             self._open = None
+        if got:  # what was quick is sent before the next claim is planned: an event loop may write after its turn
+            await asyncio.sleep(0)
 
     def hurry(self) -> bool:
         """Have the claim that is open answered now; False when none is."""
@@ -228,7 +232,7 @@ class Claimer:
 
     def _know_dry(self) -> None:
         """These need not be asked again before they are listened to: what comes meanwhile leaves a hint."""
-        self._known_dry, self._known_until = self._dry, asyncio.get_running_loop().time() + HINTS_LAST
+        self._known_dry, self._known_until = self._dry, self._loop.time() + HINTS_LAST
 
     def _found(self, got: int) -> None:
         if got:
