@@ -10,7 +10,7 @@
 -- job record:  head, then group, limits, headers, error, settled (17 bytes or none), payload; the head and
 --              the group mean the same in every format, what follows them is the format's own. A job that
 --              is nothing but a payload has a short head: its time, by which it is also due, and its number
--- run record:  token (16), then, unless plain: cancel, successor, ttl + 1, group, has progress, progress
+-- run record:  token (16), then, unless plain: cancel, successor, ttl + 1, group, has progress, progress (else anything)
 -- end record:  state, finished, expires (0: never), number, counted, token (16 or none), worker, value
 -- rank:        2^31-1 - priority, time, sequence: their bytes sort as the jobs run
 local call, pack, unpack_head = redis.call, struct.pack, struct.unpack

@@ -14,13 +14,24 @@ local function lane_head(q, group, limit)
   return call('ZRANGEBYLEX', q.lanes, '[' .. prefix, '(' .. prefix .. '\255', 'LIMIT', '0', limit), #prefix + 13
 end
 
--- The run of a job of a lane, which nobody has asked anything of yet; and the group of such a run, else nil.
+-- Where the id begins in the members of a lane.
+local function id_at(group)
+  return (string.find(group, '\0', 1, true) and #lane_prefix(group) or #group + 2) + 13
+end
+
+-- A turn is a group's member of ready, or of parked (which is a byte longer), and behind the first the head of
+-- its lane, if that is known, so that a claim need not look for it: whatever else changes a lane forgets it.
+local function member_of(turn, group) return sub(turn, 1, 17 + #group) end
+local function head_of(turn, group) return turn and #turn > 18 + #group and sub(turn, 18 + #group) or nil end
+
+-- The run of a job of a lane, which nobody has asked anything of yet; and the group of such a run ('' for none),
+-- else nil.
 local LANE_RUN = pack('>BBI6', 0, 0, 1)
 local function lane_run(token, group) return token .. LANE_RUN .. pack('>H', #group) .. group .. '\0' end
 local function lane_of(run, token)
   if sub(run, 1, 24) ~= token .. LANE_RUN then return nil end
   local size = unpack_head('>H', run, 25)
-  return #run == 27 + size and byte(run, -1) == 0 and sub(run, 27, -2) or nil
+  return byte(run, 27 + size) == 0 and sub(run, 27, 26 + size) or nil
 end
 
 -- When the next job falls due, or nil.
@@ -57,10 +68,11 @@ local function free_groups(q, ended)
   call('HDEL', q.holds, unpack(free))
   local seq, ready, turns = call('HINCRBY', q.meta, 'seq', #free) - #free, {}, {}
   for i, group in ipairs(free) do
-    if lane_head(q, group, '1')[1] then
+    local head = lane_head(q, group, '1')[1]
+    if head then
       local at, member = #ready, rank(0, now, seq + i) .. 'g' .. group
       ready[at + 1], ready[at + 2] = '0', member
-      turns[at + 1], turns[at + 2] = group, member
+      turns[at + 1], turns[at + 2] = group, member .. head
     end
   end
   if #ready == 0 then return end

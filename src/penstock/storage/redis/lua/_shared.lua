@@ -184,13 +184,19 @@ end
 -- The turn of a group. Whatever happens to a parked one, the next claim looks at its head again.
 local function turn_of(q, group)
   local current = call('HGET', q.turns, group)
-  if not current or #current == 17 + #group then return current end
+  if not current or #current ~= 18 + #group then return current and member_of(current, group) end
   local member = sub(current, 2)
   call('ZREM', q.parked, current)
   call('ZADD', q.ready, 0, member)
   call('HSET', q.turns, group, member)
   wake(q)
   return member
+end
+
+-- The front of a lane may have changed.
+local function forget_head(q, group)
+  local turn = call('HGET', q.turns, group)
+  if head_of(turn, group) then call('HSET', q.turns, group, member_of(turn, group)) end
 end
 
 -- A group is in the rotation if, and only if, it has work and nothing holds it. One that comes in
@@ -245,6 +251,7 @@ local function enter(q, id, j)
     later(q, j.due)
   elseif j.group then
     call('ZADD', q.lanes, 0, lane_member(j, id))
+    forget_head(q, j.group)
   else
     call('ZADD', q.ready, 0, rank(j.priority, j.time, j.seq) .. 'j' .. id)
     wake(q)
@@ -258,6 +265,7 @@ local function leave(q, id, j)
     end_backoff(q, id, j)
   elseif j.group then
     call('ZREM', q.lanes, lane_member(j, id))
+    forget_head(q, j.group)
   else
     local member = rank(j.priority, j.time, j.seq) .. 'j' .. id
     if call('ZREM', q.ready, member) == 0 then call('ZREM', q.parked, string.char(j.format) .. member) end

@@ -25,8 +25,13 @@ local function pass_on(more, due)
   return false
 end
 
+-- A hash of up to 512 short values is a list to the server, which it searches from the front, and a table for good
+-- when it gets one that is longer than 64 bytes: many runs, or many groups that are held, get such a value.
+local MANY, WIDE = 16, string.rep('\0', 65)
+
 local function hold_runs(ids, runs)
   if #ids == 0 then return end
+  if #ids > MANY then runs[2] = (#runs[2] == 16 and lane_run(token, '') or runs[2]) .. WIDE end
   call('HSET', q.runs, unpack(runs))
   call('ZADD', q.leases, now + lease, token)
   call('HSET', q.batches, 'b' .. token, cmsgpack.pack(ids), 'n' .. token, #ids, 'w' .. token, worker)
@@ -35,19 +40,24 @@ end
 -- One job of each entry at the front of the order, if these can simply be taken, else nil: ids, records, runs, and
 -- of the lanes among them the groups, these with how many jobs hold them, and the members.
 local function plain_front()
-  local ids, runs, groups, held, heads = {}, {}, {}, {}, {}
+  local ids, runs, groups, held, heads, places = {}, {}, {}, {}, {}, {}
   for i, member in ipairs(call('ZRANGE', q.ready, '0', limit - 1)) do
-    local id, run = sub(member, 18), token
+    ids[i] = sub(member, 18)
     if byte(member, 17) == 103 then -- 'g'
-      local group, at = id, #groups + 1
-      local head, from = lane_head(q, group, '1')
-      if not head[1] then return nil end
-      id, run = sub(head[1], from), lane_run(token, group)
-      groups[at], heads[at], held[2 * at - 1], held[2 * at] = group, head[1], group, '1'
+      groups[#groups + 1], places[#groups + 1] = ids[i], i
+    else
+      runs[2 * i - 1], runs[2 * i] = ids[i], token
     end
-    ids[i], runs[2 * i - 1], runs[2 * i] = id, id, run
   end
   if #ids == 0 then return ids, ids end
+  local turns = #groups > 0 and call('HMGET', q.turns, unpack(groups))
+  for at, group in ipairs(groups) do
+    local i, head = places[at], head_of(turns[at], group) or lane_head(q, group, '1')[1]
+    if not head then return nil end
+    local id = sub(head, id_at(group))
+    ids[i], runs[2 * i - 1], runs[2 * i] = id, id, lane_run(token, group)
+    heads[at], held[2 * at - 1], held[2 * at] = head, group, '1'
+  end
   local recs = call('HMGET', q.jobs, unpack(ids))
   for _, rec in ipairs(recs) do
     local format = rec and #rec >= HEAD_SIZE and byte(rec, 1) or format_of(rec)
@@ -66,6 +76,7 @@ if not ears and not known[2] and size == 1 and limit > 0 then
       if #groups > 0 then
         call('ZREM', q.lanes, unpack(heads))
         call('HDEL', q.turns, unpack(groups))
+        if #groups > MANY then held[#held + 1], held[#held + 2] = '', WIDE end
         call('HSET', q.holds, unpack(held))
       end
     end

@@ -143,10 +143,11 @@ local function add_new(e, number)
     due_first = due_first and math.min(due_first, j.due) or j.due
     return { 'scheduled', 'scheduled' }
   elseif j.group then
-    add(lanes, lane_member(j, e[1]))
+    local member = lane_member(j, e[1])
+    add(lanes, member)
     if not first[j.group] then
       groups[#groups + 1] = j.group
-      first[j.group] = number
+      first[j.group] = { number, member }
     end
   else
     add(ready, rank(j.priority, j.time, j.seq) .. 'j' .. e[1])
@@ -159,11 +160,14 @@ local function give_turns()
   local turns, holds = call('HMGET', q.turns, unpack(groups)), call('HMGET', q.holds, unpack(groups))
   local hset = {}
   for i, group in ipairs(groups) do
+    local number, head = unpack(first[group])
     if not turns[i] and not holds[i] then
-      local member = rank(0, now, first[group]) .. 'g' .. group
+      local member = rank(0, now, number) .. 'g' .. group
       hset[#hset + 1] = group
-      hset[#hset + 1] = member
+      hset[#hset + 1] = member .. head
       add(ready, member)
+    elseif head < (head_of(turns[i], group) or '') then -- before what another clock has put here
+      forget_head(q, group)
     end
   end
   if #hset > 0 then call('HSET', q.turns, unpack(hset)) end

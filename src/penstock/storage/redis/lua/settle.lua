@@ -27,7 +27,7 @@ local function plain_runs()
       if run ~= token then
         local group = run and lane_of(run, token)
         if not group then return nil end
-        groups[#groups + 1] = group
+        if group ~= '' then groups[#groups + 1] = group end
       end
     end
     at = at + part[3]

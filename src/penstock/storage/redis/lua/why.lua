@@ -15,7 +15,8 @@ local function lease_of(token, id)
 end
 
 local function place_of(id, j)
-  local member = j.group and call('HGET', q.turns, j.group) or rank(j.priority, j.time, j.seq) .. 'j' .. id
+  local turn = j.group and call('HGET', q.turns, j.group)
+  local member = turn and member_of(turn, j.group) or rank(j.priority, j.time, j.seq) .. 'j' .. id
   local before = not j.rest and call('ZRANK', q.ready, member)
   return before and math.min(before, most)
 end
