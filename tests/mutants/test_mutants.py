@@ -141,8 +141,8 @@ MUTANTS = [
     ),
     Mutant(
         "redis: the sequence is no part of the rank", "redis/lua/put.lua",
-        "'0', rank_before .. place_in_line .. 'j' .. id",
-        "'0', rank_before .. pack('>I6', 0) .. 'j' .. id",
+        "ready[i], ready[i + 1] = '0', PLAIN_RANK .. place_in_line .. 'j' .. id",
+        "ready[i], ready[i + 1] = '0', PLAIN_RANK .. pack('>I6I6', accepted, 0) .. 'j' .. id",
         (f"{ORDER}::test_first_in_first_out",),
     ),
     Mutant(
@@ -151,9 +151,15 @@ MUTANTS = [
         (GROUPS,),
     ),
     Mutant(
-        "redis: a completed run keeps its hold", "redis/lua/settle.lua",
-        "tonumber(holds[i] or 0) - count_of[group]", "tonumber(holds[i] or 0)",
+        "redis: a completed run keeps its hold", "redis/lua/_lanes.lua",
+        "tonumber(holds[i] or 0) - count[groups[i]]", "tonumber(holds[i] or 0)",
         (f"{GROUPS}::test_one_run_of_a_group_at_a_time",),
+    ),
+    Mutant(
+        "redis: a turn keeps a head that has left", "redis/lua/_shared.lua",
+        "    call('ZREM', q.lanes, lane_member(j, id))\n    forget_head(q, j.group)\n",
+        "    call('ZREM', q.lanes, lane_member(j, id))\n",
+        ("test_many.py::test_the_next_of_a_lane_may_leave_before_its_turn",),
     ),
     Mutant(
         "redis: a completed run forgets its successor", "redis/lua/settle.lua",

@@ -8,29 +8,30 @@ local function lane_prefix(group)
   return group .. '\0\0'
 end
 
--- The first members of a lane, and where the id begins in each. (The server formats numbers slowly: hence '1'.)
-local function lane_head(q, group, limit)
-  local prefix = lane_prefix(group)
-  return call('ZRANGEBYLEX', q.lanes, '[' .. prefix, '(' .. prefix .. '\255', 'LIMIT', '0', limit), #prefix + 13
-end
-
 -- Where the id begins in the members of a lane.
 local function id_at(group)
   return (string.find(group, '\0', 1, true) and #lane_prefix(group) or #group + 2) + 13
 end
 
+-- The first members of a lane. (The server formats numbers slowly: better a '1' than a 1.)
+local function lane_head(q, group, limit)
+  if string.find(group, '\0', 1, true) then group = sub(lane_prefix(group), 1, -3) end
+  return call('ZRANGEBYLEX', q.lanes, '[' .. group .. '\0\0', '(' .. group .. '\0\1', 'LIMIT', '0', limit)
+end
+
 -- A turn is a group's member of ready, or of parked (which is a byte longer), and behind the first the head of
 -- its lane, if that is known, so that a claim need not look for it: whatever else changes a lane forgets it.
 local function member_of(turn, group) return sub(turn, 1, 17 + #group) end
-local function head_of(turn, group) return turn and #turn > 18 + #group and sub(turn, 18 + #group) or nil end
+local function known_head(turn, group) return turn and #turn > 18 + #group and sub(turn, 18 + #group) or nil end
 
 -- The run of a job of a lane, which nobody has asked anything of yet; and the group of such a run ('' for none),
 -- else nil.
 local LANE_RUN = pack('>BBI6', 0, 0, 1)
 local function lane_run(token, group) return token .. LANE_RUN .. pack('>H', #group) .. group .. '\0' end
 local function lane_of(run, token)
-  if sub(run, 1, 24) ~= token .. LANE_RUN then return nil end
-  local size = unpack_head('>H', run, 25)
+  if string.find(run, token, 1, true) ~= 1 or string.find(run, LANE_RUN, 17, true) ~= 17 then return nil end
+  local high, low = byte(run, 25, 26)
+  local size = high * 256 + low
   return byte(run, 27 + size) == 0 and sub(run, 27, 26 + size) or nil
 end
 

@@ -196,7 +196,7 @@ end
 -- The front of a lane may have changed.
 local function forget_head(q, group)
   local turn = call('HGET', q.turns, group)
-  if head_of(turn, group) then call('HSET', q.turns, group, member_of(turn, group)) end
+  if known_head(turn, group) then call('HSET', q.turns, group, member_of(turn, group)) end
 end
 
 -- A group is in the rotation if, and only if, it has work and nothing holds it. One that comes in

@@ -52,7 +52,7 @@ local function plain_front()
   if #ids == 0 then return ids, ids end
   local turns = #groups > 0 and call('HMGET', q.turns, unpack(groups))
   for at, group in ipairs(groups) do
-    local i, head = places[at], head_of(turns[at], group) or lane_head(q, group, '1')[1]
+    local i, head = places[at], known_head(turns[at], group) or lane_head(q, group, '1')[1]
     if not head then return nil end
     local id = sub(head, id_at(group))
     ids[i], runs[2 * i - 1], runs[2 * i] = id, id, lane_run(token, group)
@@ -176,7 +176,7 @@ local function front()
     if byte(member, 17) == 103 then -- 'g'
       if lanes == limit or #wanted > 3000 then break end
       lanes = lanes + 1
-      local members, at = lane_head(q, name, size)
+      local members, at = lane_head(q, name, size), id_at(name)
       local head = { group = name, members = members, ids = {}, at = #wanted }
       for k, lane_entry in ipairs(members) do
         head.ids[k] = sub(lane_entry, at)

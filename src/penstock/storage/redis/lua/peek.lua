@@ -12,8 +12,8 @@ for _ = 1, PROMOTE do
   local id, group = sub(first, 18), nil
   if byte(first, 17) == 103 then -- 'g'
     group = id
-    local head, at = lane_head(q, group, '1')
-    id = head[1] and sub(head[1], at)
+    local head = lane_head(q, group, '1')[1]
+    id = head and sub(head, id_at(group))
   end
   local format = id and newer(call('HGET', q.jobs, id))
   if not format then return { 0, id or false } end

@@ -166,7 +166,7 @@ local function give_turns()
       hset[#hset + 1] = group
       hset[#hset + 1] = member .. head
       add(ready, member)
-    elseif head < (head_of(turns[i], group) or '') then -- before what another clock has put here
+    elseif head < (known_head(turns[i], group) or '') then -- before what another clock has put here
       forget_head(q, group)
     end
   end

@@ -61,8 +61,8 @@ local function head_of(group, id)
     end
   end
   if not head then
-    local first, at = lane_head(q, group, '1')
-    head = first[1] and sub(first[1], at)
+    local first = lane_head(q, group, '1')[1]
+    head = first and sub(first, id_at(group))
   end
   return head ~= id and head or nil
 end
