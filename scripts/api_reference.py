@@ -7,6 +7,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,8 @@ MODULES = {
 #: Modules whose classes are shown without their methods.
 BRIEF = {"penstock.sync", "penstock.testing.conformance"}
 
+MEMBERS = (property, cached_property, staticmethod, classmethod)
+
 
 def members(kind: type[Any]) -> Iterator[tuple[str, Any]]:
     """The public methods and properties of a class, those of its bases in Penstock included, in their order."""
@@ -59,7 +62,7 @@ def members(kind: type[Any]) -> Iterator[tuple[str, Any]]:
         if base.__module__.partition(".")[0] != "penstock":
             continue
         for name, value in vars(base).items():
-            plain = inspect.isfunction(value) or isinstance(value, property | staticmethod | classmethod)
+            plain = inspect.isfunction(value) or isinstance(value, MEMBERS)
             inner = name in INNER and kind.__name__ in ("Penstock", "Queue")
             if plain and not name.startswith("_") and name not in seen and not inner:
                 seen.add(name)
@@ -136,8 +139,9 @@ def described(name: str, kind: Any, level: str = "###", *, whole: bool = True) -
 def method(owner: str, name: str, value: Any, level: str) -> Iterator[str]:
     """One method or property."""
     yield f"{level} {owner}.{name}\n"
-    if isinstance(value, property):
-        gives = inspect.signature(value.fget).return_annotation if value.fget else ""
+    get: Any = value.fget if isinstance(value, property) else value.func if isinstance(value, cached_property) else None
+    if get is not None:
+        gives = inspect.signature(get).return_annotation
         yield f"```text\n{name}: {spelled(gives)}\n```\n"
     else:
         function = value.__func__ if isinstance(value, staticmethod | classmethod) else value

@@ -72,8 +72,11 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         factory = importlib.import_module("uvloop").new_event_loop
     except ImportError:
         factory = None
-    with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(work)
+    try:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(work)
+    finally:
+        gc.unfreeze()  # what wants to do something at the end is to be found
 
 
 def settle_in() -> None:

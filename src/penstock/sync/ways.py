@@ -22,11 +22,11 @@ from penstock.clock import Clock
 from penstock.durability import Durability
 from penstock.entry import plain_job
 from penstock.events import Event, Listeners
-from penstock.job import NewJob, State, new_id
+from penstock.job import new_id
 from penstock.queue import Queue
 from penstock.status import Enqueued
 from penstock.storage import connect, connect_blocking, connect_counted, place_of
-from penstock.storage.base import PutStatus, Storage
+from penstock.storage.base import Storage
 from penstock.sync.portal import Portal, drive, refuse_in_loop
 
 __all__ = ["App", "Ways"]
@@ -88,8 +88,6 @@ class Direct(App):
     def __init__(self, storage: Storage, place: str | None, **given: Any) -> None:
         super().__init__(storage, place, **given)
         self._mutex = threading.Lock()
-        #: A storage's own short way for a payload alone, if it has one; False says that nothing was done.
-        self.put_alone: Callable[[NewJob], bool] = getattr(storage, "put_alone", lambda job: False)
         #: What must be done before: a database in memory is there only while somebody else has it open.
         self.first: Callable[[], None] = lambda: None
 
@@ -176,8 +174,6 @@ class Ways:
         if self._options["durability"] is not None:
             return None
         job = plain_job(payload, name, direct.codec(name).payload, direct.max_payload, new_id())
-        if direct.put_alone(job):
-            return Enqueued(id=job.id, status=PutStatus.QUEUED, state=State.QUEUED)
         [answer] = drive(direct.storage.put([job]))
         return Enqueued(id=job.id, status=answer.status, state=answer.state)
 

@@ -28,8 +28,6 @@ class DirectSqliteStorage(SqliteStorage):
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        #: Accepts a plain job with a fresh id if that takes one statement; False says that nothing was done.
-        self.put_alone = engine.put_alone
 
     async def open(self) -> None:
         """Open the file and create what is missing. Idempotent."""
@@ -44,7 +42,7 @@ class DirectSqliteStorage(SqliteStorage):
         """nothing → queued / scheduled / blocked, or updated in place, or the existing state."""
         if len(jobs) == 1 and self.reached is None:
             [new] = jobs
-            if new.fresh and is_plain(new) and self.put_alone(new):
+            if new.fresh and is_plain(new) and self.engine.put_alone(new):
                 return [QUEUED]
         return await super().put(jobs)
 
