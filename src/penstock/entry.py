@@ -95,9 +95,7 @@ def job_from(entry: Entry, queue: str, serde: Serde, max_payload: int, fresh_id:
 
 def plain_job(payload: Any, queue: str, serde: Serde, max_payload: int, id: str) -> NewJob:
     """What to store for a payload without options."""
-    data = encode(serde, payload, "payload")
-    if len(data) > max_payload:
-        _sized(data, "payload", max_payload)
+    data = _sized(encode(serde, payload, "payload"), "payload", max_payload)
     return NewJob(queue=queue, id=id, fresh=True, payload=data)
 
 

@@ -29,7 +29,7 @@ QUEUED = PutStatus.QUEUED
 #: The states that `cancel_matching` looks through, in this order: successors go before the runs they follow.
 CANCELLABLE = (State.BLOCKED, State.QUEUED, State.RETRYING, State.SCHEDULED, State.RUNNING)
 
-#: The options of a call that has none but its priority, in the order of `call`.
+#: The options of a job that has none but its priority, in the order in which `enqueue` and `call` give them.
 USUAL = (*[None] * 6, *[UNSET] * 4)
 
 
@@ -55,13 +55,9 @@ class Queue(Looking):
         headers: Mapping[str, str] | None = None,
     ) -> Enqueued:
         """Add a job. With an id that is taken, `on_conflict` says what happens; by default nothing does."""
-        if (  # the most usual job, on a way of its own
-            id is None and run_at is None and delay is None and group is None and on_conflict is None
-            and headers is None and timeout is UNSET and max_attempts is UNSET and max_retries is UNSET
-            and result_ttl is UNSET and type(priority) is int and priority == 0 and not isinstance(payload, Entry)
-            and self._host.defaults.plain
-        ):  # fmt: skip
-            host = self._host
+        host = self._host
+        options = (id, run_at, delay, group, on_conflict, headers, timeout, max_attempts, max_retries, result_ttl)
+        if _usual(options, priority, payload) and host.defaults.plain:  # on a way of its own
             job = plain_job(payload, self.name, host.codec(self.name).payload, host.max_payload, new_id())
             [put] = await (host.storage if host.is_open else await host.opened()).put([job])
             if put.status is QUEUED and put.durability is None and not host.listeners:
@@ -121,7 +117,7 @@ class Queue(Looking):
         """
         patience = _seconds(timeout)
         options = (id, run_at, delay, group, on_conflict, headers, run_timeout, max_attempts, max_retries, result_ttl)
-        if options == USUAL and type(priority) is int and priority == 0 and not isinstance(payload, Entry):
+        if _usual(options, priority, payload):
             item, [job] = payload, self._new_jobs([payload])
         else:
             if run_timeout is not UNSET and run_timeout is not None:
@@ -316,6 +312,11 @@ def _matches(job: Snapshot, data: bytes) -> bool:
 
 def _entry(item: Any) -> Entry:
     return item if isinstance(item, Entry) else Entry(item)
+
+
+def _usual(options: tuple[Any, ...], priority: int, payload: Any) -> bool:
+    """Whether a job is nothing but a payload, as most are."""
+    return options == USUAL and type(priority) is int and priority == 0 and not isinstance(payload, Entry)
 
 
 def _seconds(timeout: Span | None) -> float | None:
