@@ -52,13 +52,6 @@ pytestmark = [pytest.mark.beyond_model, pytest.mark.only("redis", "valkey")]
 
 
 @pytest.fixture
-def proxy(backend: RedisBackend, no_leaks: None) -> Iterator[Proxy]:
-    assert isinstance(backend.server, Server)
-    with Proxy(backend.server.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
 def far(
     backend: RedisBackend, proxy: Proxy, clock: Clock, storage: Storage, runner: asyncio.Runner
 ) -> Iterator[Storage]:

@@ -16,13 +16,6 @@ from tests.support import RedisBackend, eventually
 pytestmark = [pytest.mark.beyond_model, pytest.mark.only("redis", "valkey")]
 
 
-@pytest.fixture
-def proxy(backend: RedisBackend, no_leaks: None) -> Iterator[Proxy]:
-    assert isinstance(backend.server, Server)
-    with Proxy(backend.server.port) as proxy:
-        yield proxy
-
-
 class Producer:
     """An app behind the proxy, with or without an event loop; it gives up a silent server after a second."""
 
