@@ -10,7 +10,8 @@ from bench.lines import Book
 from bench.server import Storage as Place
 from bench.systems import ours
 from penstock._version import __version__
-from penstock.job import NewJob, new_ids, new_token
+from penstock.model.ids import new_ids, new_token
+from penstock.model.job import NewJob
 from penstock.storage import connect
 from penstock.storage.base import Complete, Fail, Request, Settlement, Storage
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from chaos.log import Log, now
 from penstock import Penstock
-from penstock.job import Claim
+from penstock.model.job import Claim
 from penstock.storage.base import (
     Cancel,
     Claimed,

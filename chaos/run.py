@@ -24,8 +24,8 @@ from chaos.recorder import number_of
 from chaos.scenarios import FAULTS, TAKING_TURNS
 from chaos.stage import Settings, Stage
 from penstock import JobError, Penstock, State, StorageError, StorageUnavailable
-from penstock.job import FINISHED, Snapshot
-from penstock.run import FailureSerde
+from penstock.model.failure import FailureSerde
+from penstock.model.job import FINISHED, Snapshot
 
 __all__ = ["Run", "look"]
 

@@ -6,19 +6,21 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+from penstock.client.answers import status_of
 from penstock.errors import InvalidPayload, JobError
-from penstock.headers import decode_headers
-from penstock.job import Claim, State
-from penstock.policy import JobLimits
-from penstock.presence import worker_info
-from penstock.run import FailureSerde, Progress
-from penstock.sealed import Encrypted, Signed
-from penstock.serde import Codec, JsonSerde, MsgpackSerde, decode
-from penstock.status import status_of
+from penstock.model.context import Progress
+from penstock.model.encryption import Encrypted, Signed
+from penstock.model.failure import FailureSerde
+from penstock.model.formats import Codec, JsonSerde, MsgpackSerde
+from penstock.model.headers import decode_headers
+from penstock.model.job import Claim, State
+from penstock.model.options import JobLimits
+from penstock.model.serde import decode
+from penstock.model.worker_info import worker_info
 from penstock.storage import connect, redact
-from penstock.storage.redis.notes import read_note, read_told
-from penstock.storage.redis.pages import read_cursor
-from penstock.storage.redis.records import read_claims, read_snapshot, read_worker
+from penstock.storage.redis.cursors import read_cursor
+from penstock.storage.redis.encoding import read_claims, read_snapshot, read_worker
+from penstock.storage.redis.event_codec import read_note, read_told
 
 __all__ = ["TARGETS"]
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from penstock.job import FINISHED, Claim, MoveWhen, NewJob, Snapshot, State, Update
+from penstock.model.job import (
+    FINISHED,
+    Claim,
+    MoveWhen,
+    NewJob,
+    Snapshot,
+    State,
+    Update,
+)
+from penstock.model.why import MAX_AHEAD
 from penstock.storage.base import (
     CANCEL_MODES,
     FIND_ORDER,
@@ -31,7 +40,6 @@ from penstock.storage.base import (
     Standing,
     Withdrawn,
 )
-from penstock.why import MAX_AHEAD
 
 #: How long the storage remembers that a token has settled a job it did not keep.
 GONE_MS = 60_000

@@ -15,7 +15,7 @@ import redis
 from redis.cluster import ClusterNode, RedisCluster
 
 from penstock.errors import StorageUnavailable
-from penstock.job import Claim, NewJob, Snapshot, State, Update
+from penstock.model.job import Claim, NewJob, Snapshot, State, Update
 from penstock.storage.base import (
     Cancel,
     Claimed,

@@ -1,10 +1,12 @@
 """Penstock, a job queue: exact order, fenced runs, one set of rules on SQLite, Redis and Valkey."""
 
 from penstock._version import __version__
-from penstock.app import Penstock
-from penstock.calls import Task
-from penstock.durability import Durability, Reached
-from penstock.entry import Entry
+from penstock.client.answers import Cancelled, Enqueued, JobStatus, Page
+from penstock.client.app import Penstock
+from penstock.client.entry import Entry
+from penstock.client.queue import Queue
+from penstock.client.reservation import Reservation
+from penstock.client.tasks import Task
 from penstock.errors import (
     CallTimeout,
     DuplicateJob,
@@ -26,18 +28,17 @@ from penstock.errors import (
     StorageUnavailable,
     VersionMismatch,
 )
-from penstock.events import Event
-from penstock.job import State, Update
-from penstock.outcome import Outcome
-from penstock.policy import HandlerOptions
-from penstock.presence import RunInfo, WorkerInfo
-from penstock.queue import Queue
-from penstock.reservation import Reservation
-from penstock.run import Failure, Job, Progress
-from penstock.sealed import Encrypted, Signed
-from penstock.serde import Serde
-from penstock.status import Cancelled, Enqueued, JobStatus, Page
-from penstock.why import Reason, Why
+from penstock.model.context import Job, Progress
+from penstock.model.durability import Durability, Reached
+from penstock.model.encryption import Encrypted, Signed
+from penstock.model.events import Event
+from penstock.model.failure import Failure
+from penstock.model.job import State, Update
+from penstock.model.options import HandlerOptions
+from penstock.model.outcome import Outcome
+from penstock.model.serde import Serde
+from penstock.model.why import Reason, Why
+from penstock.model.worker_info import RunInfo, WorkerInfo
 from penstock.worker import Worker
 
 __all__ = [

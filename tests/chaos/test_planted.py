@@ -17,8 +17,16 @@ from chaos.pace import Pace
 from chaos.producer import Producer
 from chaos.run import look
 from penstock import State, Worker
-from penstock.job import NewJob
-from penstock.storage.base import Complete, Fail, Put, PutStatus, Renewal, Settled, Settlement
+from penstock.model.job import NewJob
+from penstock.storage.base import (
+    Complete,
+    Fail,
+    Put,
+    PutStatus,
+    Renewal,
+    Settled,
+    Settlement,
+)
 
 #: Everything that needs no processes of its own.
 KINDS = ["plain", "brief", "sync", "lane", "lanes", "bunch", "single", "call", "cancel", "later"]

@@ -12,12 +12,20 @@ import msgspec
 import pytest
 
 from penstock import Penstock, State, WorkerInfo
-from penstock.admin import QueueView, Survey
-from penstock.doctor import Finding, Level, Troubled, judge_file, judge_health, judge_server, warnings_at_start
-from penstock.job import new_token
+from penstock.model.ids import new_token
+from penstock.model.storage_info import FileVitals, NodeVitals, ServerVitals
+from penstock.ops.doctor import (
+    Finding,
+    Level,
+    Troubled,
+    judge_file,
+    judge_health,
+    judge_server,
+    warnings_at_start,
+)
+from penstock.ops.overview import QueueView, Survey
 from penstock.storage.base import Request
 from penstock.storage.redis import RedisStorage
-from penstock.vitals import FileVitals, NodeVitals, ServerVitals
 from tests.cli.conftest import Cli, on_redis, on_sqlite
 from tests.servers import Server, redis_program
 

@@ -8,10 +8,21 @@ import pytest
 from rich.console import Console
 
 from penstock import State, WorkerInfo
-from penstock.admin import FailedJob, QueueView, Rate, Survey, rates
-from penstock.cli.output import Column, Styled, age, aligned, bar, clean, count, drawn, size, when
-from penstock.cli.screen import Frame, plain_frame, render, share, spark
+from penstock.cli.output import (
+    Column,
+    Styled,
+    age,
+    aligned,
+    bar,
+    clean,
+    count,
+    drawn,
+    size,
+    when,
+)
+from penstock.cli.top_screen import Frame, plain_frame, render, share, spark
 from penstock.errors import JobError
+from penstock.ops.overview import FailedJob, QueueView, Rate, Survey, rates
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.hiding import hide, keep_secret
+from penstock.cli.secrets import hide, keep_secret
 from tests.cli.conftest import Cli, on_sqlite
 
 JOBS = """

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from penstock import Job, JobStatus, Penstock, PermanentError, Worker
-from penstock.job import new_token
+from penstock.model.ids import new_token
+from penstock.ops.export import import_jobs
 from penstock.storage.base import Request
-from penstock.transfer import import_jobs
 from tests.cli.conftest import Cli, delete_all, on_redis, on_sqlite
 from tests.servers import Server, Servers
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.job import State
+from penstock.model.job import State
 from penstock.storage.base import CancelMode, Settled, Storage, Withdrawn
 from tests.support import (
     HOUR,

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from penstock.job import Claim, State
+from penstock.model.job import Claim, State
 from penstock.storage.base import Claimed, Request, Storage
 from tests.support import (
     HOUR,

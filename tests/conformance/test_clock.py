@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from penstock.job import State
+from penstock.model.job import State
 from penstock.storage.base import Storage
 from tests.support import (
     HOUR,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.job import State
+from penstock.model.job import State
 from penstock.storage.base import Storage
 from tests.support import (
     SECOND,

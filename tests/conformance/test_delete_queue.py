@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.job import State
+from penstock.model.job import State
 from penstock.storage.base import Storage
 from tests.support import (
     LEASE,

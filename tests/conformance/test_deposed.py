@@ -14,12 +14,12 @@ import redis
 from redis.exceptions import ResponseError
 
 from penstock.errors import StorageUnavailable
-from penstock.job import new_token
+from penstock.model.ids import new_token
 from penstock.storage.base import PutStatus, Request
 from penstock.storage.redis import RedisStorage
 from penstock.storage.redis.blocking import BlockingRedisStorage
 from penstock.storage.redis.connection import Connection
-from penstock.storage.redis.wire import Wire, pack_command
+from penstock.storage.redis.pipeline import Wire, pack_command
 from tests.servers import Server, free_port, needed, redis_program
 from tests.support import eventually, new, new_namespace
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.job import Claim
+from penstock.model.job import Claim
 from penstock.storage.base import Note, Request, Storage
 from tests.model import Model
 from tests.support import (

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock import Penstock, Worker
-from penstock.job import State
-from penstock.storage.base import Put, PutStatus, Request, Settled, Storage, Withdrawn
+from penstock.model.job import State
+from penstock.storage.base import (
+    Put,
+    PutStatus,
+    Request,
+    Settled,
+    Storage,
+    Withdrawn,
+)
 from tests.support import (
     HOUR,
     LEASE,

@@ -6,8 +6,16 @@ import os
 
 import pytest
 
-from penstock.job import State, family_of
-from penstock.storage.base import Put, PutStatus, Renewal, Settled, Storage, Withdrawn
+from penstock.model.ids import family_of
+from penstock.model.job import State
+from penstock.storage.base import (
+    Put,
+    PutStatus,
+    Renewal,
+    Settled,
+    Storage,
+    Withdrawn,
+)
 from tests.support import (
     HOUR,
     LEASE,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.job import State
+from penstock.model.job import State
+from penstock.model.storage_info import FileVitals, Inspectable, Meter, ServerVitals
 from penstock.storage.base import Storage
-from penstock.vitals import FileVitals, Inspectable, Meter, ServerVitals
 from tests.support import (
     HOUR,
     LEASE,

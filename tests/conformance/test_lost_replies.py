@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import StorageError, StorageUnavailable
-from penstock.job import State
+from penstock.model.job import State
 from penstock.storage.base import Renewal, Request, Settled, Settlement, Storage
 from penstock.storage.redis import RedisStorage
 from penstock.storage.redis.blocking import BlockingConnection
@@ -502,7 +502,7 @@ async def test_nobody_listens_for_a_worker_that_is_gone(
     backend: RedisBackend, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process in which workers come and go does not keep their subscriptions."""
-    monkeypatch.setattr("penstock.storage.redis.feeds._EAR_REST", 0)
+    monkeypatch.setattr("penstock.storage.redis.notifier._EAR_REST", 0)
     waiting = asyncio.create_task(storage.wait_cancel("busy", 0.01))
     for number in range(5):
         await storage.wait_cancel(f"w{number}", 0.01)

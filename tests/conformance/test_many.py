@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.job import State, Update
+from penstock.model.job import State, Update
 from penstock.storage.base import Settled, Storage
 from tests.support import (
     HOUR,

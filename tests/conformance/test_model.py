@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from msgspec.structs import replace
 
-from penstock.clock import Clock
-from penstock.job import NewJob, Snapshot, State
+from penstock.model.clock import Clock
+from penstock.model.job import NewJob, Snapshot, State
 from penstock.storage.base import Put, Settlement, Standing, Storage
 from penstock.storage.sqlite import Engine, SqliteStorage
-from penstock.storage.sqlite.direct import DirectSqliteStorage
+from penstock.storage.sqlite.blocking import DirectSqliteStorage
 from penstock.testing.conformance.walk import QUEUES, Walk, take_walks
 from tests.servers import Servers
 from tests.support import SECOND, Backend, ModelStorage, SqliteBackend, make_backend, new_namespace

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import StorageUnavailable
-from penstock.job import new_token
+from penstock.model.ids import new_token
 from penstock.storage.base import Claimed, OpenClaim, Request, Storage
 from tests.servers import Server
 from tests.support import LEASE, Clock, RedisBackend, eventually, held, ids, new

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.job import Snapshot, State, Update
+from penstock.model.job import Snapshot, State, Update
 from penstock.storage.base import Put, PutStatus, Storage
 from tests.support import (
     HOUR,

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.job import State
+from penstock.model.job import State
 from penstock.storage.base import FIND_ORDER, Page, Storage
 from penstock.storage.sqlite import SqliteStorage, reads
-from penstock.storage.sqlite.tx import Tx
+from penstock.storage.sqlite.transaction import Tx
 from tests.support import (
     HOUR,
     SECOND,

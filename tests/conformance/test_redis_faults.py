@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.errors import StorageUnavailable
-from penstock.job import State
+from penstock.model.job import State
 from penstock.storage.base import Settled, Storage
 from tests.servers import Server, needed, redis_program
 from tests.support import (

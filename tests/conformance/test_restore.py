@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from penstock.job import Snapshot, State
+from penstock.model.job import Snapshot, State
+from penstock.model.storage_info import Restorable
 from penstock.storage.base import Put, PutStatus, Storage
-from penstock.vitals import Restorable
 from tests.support import (
     HOUR,
     LEASE,

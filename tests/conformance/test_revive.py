@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.job import Snapshot, State
+from penstock.model.job import Snapshot, State
 from penstock.storage.base import Storage
 from tests.support import (
     SECOND,

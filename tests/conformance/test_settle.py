@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.job import Claim, Snapshot, State
+from penstock.model.job import Claim, Snapshot, State
 from penstock.storage.base import Settled, Settlement, Storage
 from tests.support import (
     DAY,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.job import Snapshot, State, Update
+from penstock.model.job import Snapshot, State, Update
 from penstock.storage.base import Put, PutStatus, Storage
 from tests.model import moved
 from tests.support import (

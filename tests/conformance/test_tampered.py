@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import StorageError
-from penstock.job import State
+from penstock.model.job import State
 from penstock.storage.base import Note, Request, Storage
 from tests.support import (
     HOUR,

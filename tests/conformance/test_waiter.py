@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.job import State, Update
+from penstock.model.job import State, Update
 from penstock.storage.base import Storage
 from tests.support import (
     MINUTE,

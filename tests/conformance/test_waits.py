@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.job import Claim
+from penstock.model.job import Claim
 from penstock.storage.base import Request, Storage
 from tests.support import (
     HOUR,

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock import Penstock, Reason, Why
-from penstock.job import Claim, State
-from penstock.presence import Presence, RunWords
+from penstock.model.job import Claim, State
+from penstock.model.why import MAX_AHEAD
+from penstock.model.worker_info import Presence, RunWords
 from penstock.storage.base import Storage
-from penstock.why import MAX_AHEAD
 from tests.support import (
     DAY,
     HOUR,
@@ -41,7 +41,7 @@ from tests.support import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.queue import Queue
+    from penstock.client.queue import Queue
 
 pytestmark = pytest.mark.beyond_model
 

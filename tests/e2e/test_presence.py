@@ -6,7 +6,7 @@ import asyncio
 import os
 
 from penstock import Job, Worker, WorkerInfo
-from penstock.presence import MAX_RUNS
+from penstock.model.worker_info import MAX_RUNS
 from tests.e2e.conftest import Stage, until
 
 

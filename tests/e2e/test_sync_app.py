@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock import State, Worker
-from penstock.supervisor.locate import source_of
+from penstock.app_loader import source_of
 from penstock.sync import Penstock
 
 JOBS = """

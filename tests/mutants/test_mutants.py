@@ -67,7 +67,7 @@ MUTANTS = [
         (f"{SETTLE}::test_completions_beside_a_lost_one_are_counted_once_and_in_order",),
     ),
     Mutant(
-        "sqlite: the successor is not released", "sqlite/ends.py",
+        "sqlite: the successor is not released", "sqlite/finish.py",
         "    if successor:\n        successor.twin, successor.flags = 0, None\n",
         "    if successor and ttl:\n        successor.twin, successor.flags = 0, None\n",
         ("test_successors.py::test_the_successor_takes_the_place_of_the_result",),
@@ -78,7 +78,7 @@ MUTANTS = [
         (f"{ORDER}::test_first_in_first_out",),
     ),
     Mutant(
-        "sqlite: a finished run keeps its hold", "sqlite/ends.py",
+        "sqlite: a finished run keeps its hold", "sqlite/finish.py",
         "    if held and job.grp is not None:\n        hold(tx, queue, job.grp, -1)\n    if successor:\n",
         "    if successor:\n",
         (f"{GROUPS}::test_the_next_runs_when_the_head_is_done",),
@@ -109,17 +109,17 @@ MUTANTS = [
         ("test_put.py::test_a_completed_id_is_free_when_its_ttl_is_over",),
     ),
     Mutant(
-        "sqlite: a fold is not applied", "sqlite/ends.py",
+        "sqlite: a fold is not applied", "sqlite/finish.py",
         "        apply(tx, job, successor, flags_of(successor.flags or 0))\n", "",
         ("test_successors.py::test_the_successor_is_folded_into_a_returning_run",),
     ),
     Mutant(
-        "sqlite: a group keeps its turn at the front", "sqlite/lanes.py",
+        "sqlite: a group keeps its turn at the front", "sqlite/ordering.py",
         "time, seq = turn or (tx.now, queue.next_seq())", "time, seq = turn or (0, queue.next_seq())",
         (f"{GROUPS}::test_plain_jobs_and_groups_share_the_line",),
     ),
     Mutant(
-        "sqlite: a backoff does not hold its group", "sqlite/records.py",
+        "sqlite: a backoff does not hold its group", "sqlite/rows.py",
         "self.place == RUNNING or (self.place == LATER and bool(self.retried))", "self.place == RUNNING",
         (f"{GROUPS}::test_a_failing_head_holds_its_group_through_its_backoff",),
     ),
@@ -135,7 +135,7 @@ MUTANTS = [
         (f"{SETTLE}::test_a_wrong_token_changes_nothing",),
     ),
     Mutant(
-        "redis: the successor is not released", "redis/lua/_moves.lua",
+        "redis: the successor is not released", "redis/lua/_transitions.lua",
         "  if replaced then release_successor(q, id) end\n", "",
         ("test_successors.py::test_the_successor_is_released_whatever_its_time",),
     ),
@@ -146,12 +146,12 @@ MUTANTS = [
         (f"{ORDER}::test_first_in_first_out",),
     ),
     Mutant(
-        "redis: a failed run keeps its hold", "redis/lua/_moves.lua",
+        "redis: a failed run keeps its hold", "redis/lua/_transitions.lua",
         "  hold(q, run.group, -1)\n", "",
         (GROUPS,),
     ),
     Mutant(
-        "redis: a completed run keeps its hold", "redis/lua/_lanes.lua",
+        "redis: a completed run keeps its hold", "redis/lua/_ordering.lua",
         "tonumber(holds[i] or 0) - count[groups[i]]", "tonumber(holds[i] or 0)",
         (f"{GROUPS}::test_one_run_of_a_group_at_a_time",),
     ),
@@ -182,12 +182,12 @@ MUTANTS = [
         ("test_claim.py::test_a_scheduled_job_is_not_given_early",),
     ),
     Mutant(
-        "redis: a result is a duplicate for ever", "redis/lua/_moves.lua",
+        "redis: a result is a duplicate for ever", "redis/lua/_transitions.lua",
         "if over or e.update or state ~= 'completed' then", "if e.update or state ~= 'completed' then",
         ("test_put.py::test_a_completed_id_is_free_when_its_ttl_is_over",),
     ),
     Mutant(
-        "redis: a fold is not applied", "redis/lua/_moves.lua",
+        "redis: a fold is not applied", "redis/lua/_transitions.lua",
         "      apply(j, s, flags_of(byte(waiting, 1)))\n", "",
         ("test_successors.py::test_the_successor_is_folded_into_a_returning_run",),
     ),
@@ -197,12 +197,12 @@ MUTANTS = [
         (GROUPS,),
     ),
     Mutant(
-        "redis: an unkept end is not remembered", "redis/lua/_moves.lua",
+        "redis: an unkept end is not remembered", "redis/lua/_transitions.lua",
         "call('ZADD', q.gone, now + GONE_MS,", "call('ZADD', q.gone, now,",
         (f"{SETTLE}::test_an_end_that_was_not_kept_is_remembered_for_a_while",),
     ),
     Mutant(
-        "sqlite: what was parked does not come back", "sqlite/parking.sql",
+        "sqlite: what was parked does not come back", "sqlite/unknown_formats.sql",
         "UPDATE jobs SET place = 1 WHERE n IN", "UPDATE jobs SET place = 1 WHERE n = -1 AND n IN",
         ("test_formats.py::test_a_newer_record_is_left_for_those_who_know_it",),
     ),
@@ -212,7 +212,7 @@ MUTANTS = [
         ("test_formats.py::test_a_batch_of_a_group_ends_before_it",),
     ),
     Mutant(
-        "sqlite: jobs that fall due are not counted anew", "sqlite/lanes.py",
+        "sqlite: jobs that fall due are not counted anew", "sqlite/ordering.py",
         "    queue.count(READY, len(plain))\n", "",
         ("test_reads.py::test_a_job_is_counted_once_whoever_has_looked",),
     ),

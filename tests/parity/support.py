@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from penstock import JobStatus, Penstock, State
-from penstock.job import Claim, new_token
+from penstock.model.ids import new_token
+from penstock.model.job import Claim
 from penstock.storage.base import Request
 
 #: The storages that parity is shown on.

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.job import State
+from penstock.model.job import State
 from penstock.storage.base import Storage
 from tests.support import Backend, RedisBackend, SqliteBackend, find_all, forget_all, new, tally
 

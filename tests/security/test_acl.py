@@ -9,8 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock import Entry, Job, Penstock, Update, Worker, sync
-from penstock.doctor import examine
+from penstock import (
+    Entry,
+    Job,
+    Penstock,
+    Update,
+    Worker,
+    sync,
+)
+from penstock.ops.doctor import examine
 from tests.servers import Server, needed, redis_program, valkey_program
 
 ROOT = Path(__file__).parents[2]

@@ -9,8 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock import Encrypted, Entry, InvalidPayload, Penstock, Signed, Update, Worker
-from penstock.job import family_of
+from penstock import (
+    Encrypted,
+    Entry,
+    InvalidPayload,
+    Penstock,
+    Signed,
+    Update,
+    Worker,
+)
+from penstock.model.ids import family_of
 from penstock.storage import SERVERS, connect, redact
 
 UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]

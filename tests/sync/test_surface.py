@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import calls, feed, reservation, sync
+from penstock import sync
+from penstock.client import event_stream, reservation, tasks
 
 #: What queues, workers and keepers need of the async object, and no user of the sync one.
 INNER = {
@@ -21,9 +22,9 @@ PAIRS = [
     (penstock.Penstock, sync.Penstock),
     (penstock.Queue, sync.Queue),
     (reservation.Reservation, sync.Reservation),
-    (calls.TaskCall, sync.TaskCall),
-    (calls.Task, sync.Task),
-    (feed.EventStream, sync.EventStream),
+    (tasks.TaskCall, sync.TaskCall),
+    (tasks.Task, sync.Task),
+    (event_stream.EventStream, sync.EventStream),
 ]
 
 

@@ -9,7 +9,16 @@ from itertools import pairwise
 
 import pytest
 
-from penstock import Failure, Job, JobFailed, Penstock, PermanentError, Retry, State, Worker
+from penstock import (
+    Failure,
+    Job,
+    JobFailed,
+    Penstock,
+    PermanentError,
+    Retry,
+    State,
+    Worker,
+)
 from penstock.testing import Clock
 
 

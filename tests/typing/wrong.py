@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from penstock import Encrypted, Entry, Event, Penstock, Signed, Update, Worker
+from penstock import (
+    Encrypted,
+    Entry,
+    Event,
+    Penstock,
+    Signed,
+    Update,
+    Worker,
+)
 
 app = Penstock("memory:")
 

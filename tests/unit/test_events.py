@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.events import EVENTS, LEVELS, Event, Listeners
+from penstock.model.events import EVENTS, LEVELS, Event, Listeners
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from penstock.job import new_id, new_ids
+from penstock.model.ids import new_id, new_ids
 
 
 @pytest.fixture

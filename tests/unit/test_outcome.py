@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from penstock import ErrorKind, Outcome, PermanentError, Retry
-from penstock.outcome import Raised, Value, raised, stalled_out, timed_out
-from penstock.policy import Wish
+from penstock.model.outcome import Raised, Value, raised, stalled_out, timed_out
+from penstock.model.retry_policy import Wish
 
 
 def test_an_exception_is_retriable_unless_it_says_otherwise() -> None:

@@ -12,19 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import InvalidPayload
-from penstock.headers import decode_headers, encode_headers
-from penstock.serde import (
+from penstock.model.formats import (
     Codec,
     JsonSerde,
     MsgpackSerde,
     RawSerde,
-    Serde,
     check_type,
-    decode,
-    encode,
     resolve_serde,
     serde_named,
 )
+from penstock.model.headers import decode_headers, encode_headers
+from penstock.model.serde import Serde, decode, encode
 
 JSON, MSGPACK, RAW = JsonSerde(), MsgpackSerde(), RawSerde()
 

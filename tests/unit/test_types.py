@@ -17,7 +17,8 @@ import pydantic
 import pytest
 
 from penstock import InvalidPayload
-from penstock.serde import JsonSerde, MsgpackSerde, Serde, check_type
+from penstock.model.formats import JsonSerde, MsgpackSerde, check_type
+from penstock.model.serde import Serde
 
 T = TypeVar("T")
 
@@ -222,7 +223,7 @@ def test_a_model_with_nan_is_refused() -> None:
 def test_nobody_imports_pydantic_unasked() -> None:
     """A program without Pydantic models does not pay for them."""
     code = (
-        "import sys, penstock.serde as s; j = s.JsonSerde(); s.check_type(j, list[int])\n"
+        "import sys, penstock.model.formats as s; j = s.JsonSerde(); s.check_type(j, list[int])\n"
         "j.loads(j.dumps([1]), list[int])\n"
         "sys.exit('pydantic' in sys.modules or 'cryptography' in sys.modules)"
     )

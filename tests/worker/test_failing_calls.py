@@ -6,7 +6,15 @@ import asyncio
 
 import pytest
 
-from penstock import Job, JobStatus, Penstock, State, StorageError, StorageUnavailable, Worker
+from penstock import (
+    Job,
+    JobStatus,
+    Penstock,
+    State,
+    StorageError,
+    StorageUnavailable,
+    Worker,
+)
 from penstock.testing import Clock, Trouble
 from tests.support import eventually
 

@@ -10,22 +10,22 @@ from typing import cast
 import pytest
 
 from penstock import Penstock, Worker
+from penstock.host import Host
 from penstock.storage.base import Claimed
 from penstock.testing import Trouble
-from penstock.worker import claim
-from penstock.worker.claim import Claimer
-from penstock.worker.host import Host
+from penstock.worker import claimer
+from penstock.worker.claimer import Claimer
 from penstock.worker.loop import Loop
 from tests.servers import Server, Servers
 from tests.support import eventually, new_namespace
-from tests.worker.test_lanes import a_pool
+from tests.worker.test_task_pool import a_pool
 
 
 async def test_however_long_nothing_comes_it_listens(
     app: Penstock, trouble: Trouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Looking in vain because time has passed is no reason to look away."""
-    monkeypatch.setattr(claim, "SLOW_POLL", 0.01)
+    monkeypatch.setattr(claimer, "SLOW_POLL", 0.01)
     app.listen("q", lambda payload: payload)
     async with Worker(app):
         await eventually(lambda: trouble.calls["wait_work"] >= 40, within=15)

@@ -18,8 +18,8 @@ COMMANDS = {
     "demo": Lazy(
         WORK, "penstock.cli.demo", "demo", "Enqueue jobs of three kinds, work them here, and show what happened."
     ),
-    "enqueue": Lazy(ASK, "penstock.cli.asking", "enqueue", "Add a job to a queue."),
-    "call": Lazy(ASK, "penstock.cli.asking", "call", "Add a job, wait for its end and print its result."),
+    "enqueue": Lazy(ASK, "penstock.cli.enqueue", "enqueue", "Add a job to a queue."),
+    "call": Lazy(ASK, "penstock.cli.enqueue", "call", "Add a job, wait for its end and print its result."),
     "queue": Lazy(LOOK, "penstock.cli.queue", "queue", "Look at queues; pause, resume and delete them."),
     "job": Lazy(LOOK, "penstock.cli.job", "job", "Look at jobs; cancel and retry them."),
     "events": Lazy(LOOK, "penstock.cli.events", "events", "Tell what happens in all processes, live."),
@@ -28,7 +28,7 @@ COMMANDS = {
     "bench": Lazy(CARE, "penstock.cli.bench", "bench", "Measure how fast a storage is from here."),
     "export": Lazy(CARE, "penstock.cli.transfer", "export", "Write jobs as JSON lines."),
     "import": Lazy(CARE, "penstock.cli.transfer", "import_", "Read jobs from JSON lines."),
-    "completion": Lazy(CARE, "penstock.cli.completing", "completion", "Print a script that completes in your shell."),
+    "completion": Lazy(CARE, "penstock.cli.completion", "completion", "Print a script that completes in your shell."),
 }
 
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from penstock.cli.hiding import hide
+from penstock.cli.secrets import hide
 from penstock.errors import PenstockError, StorageUnavailable
-from penstock.supervisor import CannotImport
+from penstock.worker.supervisor import CannotImport
 
 __all__ = ["Command", "Group", "Lazy", "LazyGroup", "Stop", "confirm", "debug_option", "run", "yes_option"]
 

@@ -15,8 +15,16 @@ import msgspec
 
 from penstock import Penstock, Worker
 from penstock.cli.base import Command, debug_option, run
-from penstock.cli.hiding import hide, keep_secret
-from penstock.cli.output import Column, count, echo, echo_json, is_terminal, json_option, table
+from penstock.cli.output import (
+    Column,
+    count,
+    echo,
+    echo_json,
+    is_terminal,
+    json_option,
+    table,
+)
+from penstock.cli.secrets import hide, keep_secret
 from penstock.storage import redact
 
 __all__ = ["Measured", "bench", "measure"]

@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from penstock.cli.base import USAGE, Command, Stop, run
-from penstock.cli.hiding import hide, keep_secret
 from penstock.cli.output import (
     DIM,
     Cell,
@@ -21,9 +20,10 @@ from penstock.cli.output import (
     is_terminal,
     json_option,
 )
+from penstock.cli.secrets import hide, keep_secret
 from penstock.cli.target import Target, target_options
-from penstock.doctor import Finding, Level, Report, examine
 from penstock.errors import PenstockError
+from penstock.ops.doctor import Finding, Level, Report, examine
 
 __all__ = ["doctor"]
 

@@ -8,10 +8,10 @@ import contextlib
 import click
 
 from penstock.cli.base import Command
-from penstock.cli.following import follow
 from penstock.cli.output import echo, is_terminal, json_option
+from penstock.cli.tail import follow
 from penstock.cli.target import Target, target_options, where
-from penstock.events import EVENTS
+from penstock.model.events import EVENTS
 
 __all__ = ["events"]
 

@@ -10,8 +10,7 @@ import click
 
 from penstock import JobStatus, Penstock, State
 from penstock.cli.base import Group, Stop, confirm, run, yes_option
-from penstock.cli.completing import queue_argument
-from penstock.cli.following import follow_job
+from penstock.cli.completion import queue_argument
 from penstock.cli.output import (
     DIM,
     STYLES,
@@ -29,10 +28,11 @@ from penstock.cli.output import (
     table,
     when,
 )
+from penstock.cli.tail import follow_job
 from penstock.cli.target import Target, target_options
 from penstock.cli.values import shown_value
+from penstock.model.why import Why
 from penstock.storage.base import CANCEL_MODES, CancelMode
-from penstock.why import Why
 
 __all__ = ["job"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 import msgspec
 
-from penstock.job import State
+from penstock.model.job import State
 
 if TYPE_CHECKING:
     from rich.console import Console

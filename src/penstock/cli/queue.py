@@ -9,9 +9,8 @@ from typing import Any
 import click
 
 from penstock import JobStatus, Queue, State
-from penstock.admin import QueueView, survey
 from penstock.cli.base import Group, confirm, run, yes_option
-from penstock.cli.completing import queue_argument
+from penstock.cli.completion import queue_argument
 from penstock.cli.output import (
     DIM,
     STYLES,
@@ -29,6 +28,7 @@ from penstock.cli.output import (
     when,
 )
 from penstock.cli.target import Target, target_options
+from penstock.ops.overview import QueueView, survey
 
 __all__ = ["queue"]
 

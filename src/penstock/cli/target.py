@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import click
 
-from penstock.app import DEFAULT_URL, Penstock
 from penstock.cli.base import USAGE, Stop, debug_option
-from penstock.cli.hiding import hide, keep_secret
+from penstock.cli.secrets import hide, keep_secret
+from penstock.client.app import DEFAULT_URL, Penstock
+from penstock.host import Host
+from penstock.model.storage_info import Inspectable
 from penstock.storage import place_of, redact
-from penstock.supervisor import CannotImport, load
-from penstock.vitals import Inspectable
-from penstock.worker.host import Host
+from penstock.worker.supervisor import CannotImport, load
 
 __all__ = ["Project", "Target", "app_named", "load_app", "project", "target_options", "where"]
 

@@ -12,11 +12,11 @@ from typing import Any
 import click
 
 from penstock import Penstock, StorageUnavailable
-from penstock.admin import Rate, Survey, rates, survey
 from penstock.cli.base import Command, run
 from penstock.cli.output import console, echo, echo_json, is_terminal, json_option
-from penstock.cli.screen import Frame, plain_frame, render
 from penstock.cli.target import Target, target_options, where
+from penstock.cli.top_screen import Frame, plain_frame, render
+from penstock.ops.overview import Rate, Survey, rates, survey
 
 __all__ = ["top"]
 

@@ -12,12 +12,19 @@ from typing import IO, Any
 import click
 
 from penstock import Penstock, State
-from penstock.admin import survey
 from penstock.cli.base import USAGE, Command, Stop, run
-from penstock.cli.completing import queue_names
-from penstock.cli.output import console, count, echo, echo_json, is_terminal, json_option
+from penstock.cli.completion import queue_names
+from penstock.cli.output import (
+    console,
+    count,
+    echo,
+    echo_json,
+    is_terminal,
+    json_option,
+)
 from penstock.cli.target import Target, target_options, where
-from penstock.transfer import Taken, count_jobs, export_jobs, import_jobs
+from penstock.ops.export import Taken, count_jobs, export_jobs, import_jobs
+from penstock.ops.overview import survey
 
 __all__ = ["export", "import_"]
 

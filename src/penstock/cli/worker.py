@@ -16,16 +16,16 @@ from click.shell_completion import CompletionItem
 
 from penstock import Penstock, StorageError, StorageUnavailable, Worker
 from penstock.cli.base import Command, Stop, debug_option
-from penstock.cli.hiding import hide
 from penstock.cli.reload import Changes, restart
+from penstock.cli.secrets import hide
 from penstock.cli.target import app_named, load_app
 from penstock.cli.workers import ls
-from penstock.doctor import warnings_at_start
-from penstock.supervisor import CannotImport
-from penstock.supervisor.child import run
-from penstock.supervisor.logs import configure
+from penstock.host import Host
+from penstock.log_config import configure
+from penstock.ops.doctor import warnings_at_start
 from penstock.worker.handlers import select_handlers
-from penstock.worker.host import Host
+from penstock.worker.supervisor import CannotImport
+from penstock.worker.supervisor.child import run
 
 __all__ = ["dev", "worker"]
 

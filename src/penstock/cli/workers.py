@@ -7,10 +7,22 @@ from datetime import datetime
 import click
 
 from penstock import WorkerInfo
-from penstock.admin import survey
 from penstock.cli.base import Command, run
-from penstock.cli.output import DIM, Cell, Column, Styled, age, bar, echo_json, is_terminal, json_option, size, table
+from penstock.cli.output import (
+    DIM,
+    Cell,
+    Column,
+    Styled,
+    age,
+    bar,
+    echo_json,
+    is_terminal,
+    json_option,
+    size,
+    table,
+)
 from penstock.cli.target import Target, target_options
+from penstock.ops.overview import survey
 
 __all__ = ["COLUMNS", "busy", "ls", "row"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 from urllib.parse import parse_qsl
 
-from penstock.clock import Clock
-from penstock.durability import Durability, Reached
+from penstock.model.clock import Clock
+from penstock.model.durability import Durability, Reached
 from penstock.storage.base import Storage
 
 __all__ = ["Place", "connect", "connect_blocking", "connect_counted", "place_of", "redact"]
@@ -73,7 +73,7 @@ def connect_blocking(
 
         return BlockingRedisStorage(url, clock=clock, namespace=namespace, durability=durability)
     from penstock.storage.sqlite import SqliteStorage
-    from penstock.storage.sqlite.direct import DirectSqliteStorage
+    from penstock.storage.sqlite.blocking import DirectSqliteStorage
 
     assert isinstance(beside, SqliteStorage)
     direct = DirectSqliteStorage(beside.engine)
@@ -88,7 +88,7 @@ def connect_counted(
     place = place_of(url)
     if place is None or place.path != ":memory:" or durability is not None:
         return connect(url, namespace=namespace, clock=clock, durability=durability)
-    from penstock.storage.sqlite.direct import CountedSqliteStorage
+    from penstock.storage.sqlite.blocking import CountedSqliteStorage
 
     return CountedSqliteStorage(place.path, clock=clock, namespace=namespace)
 

@@ -14,10 +14,18 @@ from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from penstock.durability import Reached
-from penstock.ends import Cancel, Complete, Ended, Fail, Release, Retried, Stall
-from penstock.job import Claim, NewJob, Snapshot, State
-from penstock.why import Standing
+from penstock.model.durability import Reached
+from penstock.model.job import Claim, NewJob, Snapshot, State
+from penstock.model.resolution import (
+    Cancel,
+    Complete,
+    Ended,
+    Fail,
+    Release,
+    Retried,
+    Stall,
+)
+from penstock.model.why import Standing
 
 __all__ = [
     "Cancel",

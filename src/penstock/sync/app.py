@@ -8,21 +8,21 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
 
-from penstock.app import DEFAULT_URL
-from penstock.app import Penstock as AsyncPenstock
-from penstock.clock import Clock
-from penstock.durability import Durability, DurabilityLevel, durability_from
-from penstock.events import EventLog, L, Level
-from penstock.job import check_name
-from penstock.policy import HandlerArguments
-from penstock.presence import WorkerInfo
-from penstock.serde import Serde
+from penstock.client.app import DEFAULT_URL
+from penstock.client.app import Penstock as AsyncPenstock
+from penstock.model.clock import Clock
+from penstock.model.durability import Durability, DurabilityLevel, durability_from
+from penstock.model.events import EventLog, L, Level
+from penstock.model.ids import check_name
+from penstock.model.options import HandlerArguments
+from penstock.model.serde import Serde
+from penstock.model.worker_info import WorkerInfo
 from penstock.storage import connect_counted
 from penstock.storage.base import Storage
+from penstock.sync.backends import App, Ways
 from penstock.sync.events import EventStream
 from penstock.sync.queue import Queue
 from penstock.sync.task import Task, TaskDecorator
-from penstock.sync.ways import App, Ways
 
 __all__ = ["Penstock"]
 

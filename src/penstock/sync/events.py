@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from penstock.events import Event
-from penstock.feed import EventStream as AsyncEventStream
+from penstock.client.event_stream import EventStream as AsyncEventStream
+from penstock.model.events import Event
+from penstock.sync.backends import Ways
 from penstock.sync.portal import Closed
-from penstock.sync.ways import Ways
 
 __all__ = ["EventStream"]
 

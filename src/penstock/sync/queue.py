@@ -7,15 +7,15 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from penstock.clock import Moment, Span
-from penstock.entry import Entry, OnConflict
-from penstock.job import NewJob, State
-from penstock.queue import Queue as AsyncQueue
-from penstock.status import Cancelled, Enqueued, JobStatus, Page
+from penstock.client.answers import Cancelled, Enqueued, JobStatus, Page
+from penstock.client.entry import Entry, OnConflict
+from penstock.client.queue import Queue as AsyncQueue
+from penstock.model.clock import Moment, Span
+from penstock.model.job import NewJob, State
+from penstock.model.why import Why
 from penstock.storage.base import CancelMode
+from penstock.sync.backends import Ways
 from penstock.sync.reservation import Reservation
-from penstock.sync.ways import Ways
-from penstock.why import Why
 
 __all__ = ["Queue"]
 

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from penstock.clock import Span
-from penstock.job import State
-from penstock.reservation import Reservation as AsyncReservation
-from penstock.run import Cancellation, JobInfo
-from penstock.sync.ways import Ways
+from penstock.client.reservation import Reservation as AsyncReservation
+from penstock.model.clock import Span
+from penstock.model.context import Cancellation, JobInfo
+from penstock.model.job import State
+from penstock.sync.backends import Ways
 
 __all__ = ["Reservation"]
 

@@ -9,14 +9,14 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, ove
 
 from msgspec import UNSET
 
-from penstock.calls import Declared, TaskOptions
-from penstock.calls import Task as AsyncTask
-from penstock.calls import TaskCall as AsyncTaskCall
-from penstock.clock import Span
-from penstock.entry import Entry
-from penstock.status import Enqueued
+from penstock.client.answers import Enqueued
+from penstock.client.entry import Entry
+from penstock.client.tasks import Declared, TaskOptions
+from penstock.client.tasks import Task as AsyncTask
+from penstock.client.tasks import TaskCall as AsyncTaskCall
+from penstock.model.clock import Span
+from penstock.sync.backends import App, Ways
 from penstock.sync.queue import Queue
-from penstock.sync.ways import App, Ways
 
 __all__ = ["Task", "TaskCall", "TaskDecorator"]
 

@@ -4,12 +4,12 @@ Every function takes an app. With `penstock.Penstock` its answer is awaited; wit
 comes at once.
 """
 
+from penstock.testing.assertions import assert_enqueued
 from penstock.testing.clock import Clock
-from penstock.testing.crashing import crash
-from penstock.testing.draining import drain
-from penstock.testing.enqueued import assert_enqueued
-from penstock.testing.inlining import inline
+from penstock.testing.crash import crash
+from penstock.testing.drain import drain
+from penstock.testing.faults import Trouble, trouble
+from penstock.testing.inline import inline
 from penstock.testing.memory import on_memory
-from penstock.testing.troubling import Trouble, trouble
 
 __all__ = ["Clock", "Trouble", "assert_enqueued", "crash", "drain", "inline", "on_memory", "trouble"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from penstock.clock import Moment, milliseconds
+from penstock.model.clock import Moment, milliseconds
 
 __all__ = ["Clock"]
 

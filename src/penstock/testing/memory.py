@@ -8,8 +8,8 @@ from collections.abc import Generator
 
 from penstock.storage import connect_counted
 from penstock.sync import Penstock as SyncPenstock
+from penstock.testing.apps import AnyApp, apart, inner
 from penstock.testing.clock import Clock
-from penstock.testing.faces import AnyApp, apart, inner
 
 __all__ = ["on_memory"]
 

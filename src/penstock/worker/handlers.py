@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from penstock.job import fail_queue_of
-from penstock.serde import check_type
-from penstock.task import Handler
-from penstock.worker.host import Host
-from penstock.worker.pool import units_of
+from penstock.host import Host
+from penstock.model.formats import check_type
+from penstock.model.handler import Handler
+from penstock.model.ids import fail_queue_of
+from penstock.worker.run import units_of
 
 __all__ = ["select_handlers", "share_of"]
 

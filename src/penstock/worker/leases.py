@@ -6,9 +6,10 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 
+from penstock.host import Host
 from penstock.storage.base import MAX_BATCH, Renewal
-from penstock.worker.host import Host
-from penstock.worker.pool import Interruption, Member, Pool, Run
+from penstock.worker.pool import Pool
+from penstock.worker.run import Interruption, Member, Run
 
 __all__ = ["Leases"]
 

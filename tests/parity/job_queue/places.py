@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock import Penstock
-from penstock.job import Claim
+from penstock.model.job import Claim
 from penstock.storage.base import Request
 from penstock.testing import Clock
 from tests.support import Backend, RedisBackend, SqliteBackend

@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from penstock import Event, JobFailed, Penstock, PermanentError, State, Worker
+from penstock import (
+    Event,
+    JobFailed,
+    Penstock,
+    PermanentError,
+    State,
+    Worker,
+)
 from penstock.testing import Clock
 from tests.parity.job_queue.places import shown
 

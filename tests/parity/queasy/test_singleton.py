@@ -9,8 +9,15 @@ from typing import Any
 
 import pytest
 
-from penstock import Job, Penstock, PermanentError, State, Update, Worker
-from penstock.job import MoveWhen
+from penstock import (
+    Job,
+    Penstock,
+    PermanentError,
+    State,
+    Update,
+    Worker,
+)
+from penstock.model.job import MoveWhen
 from penstock.testing import Clock
 from tests.parity.support import FEW, Floor, count, shown
 

@@ -8,10 +8,12 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from penstock.clock import Clock
-from penstock.durability import Durability
 from penstock.errors import VersionMismatch
-from penstock.job import NewJob, Snapshot, State, family_of
+from penstock.model.clock import Clock
+from penstock.model.durability import Durability
+from penstock.model.ids import family_of
+from penstock.model.job import NewJob, Snapshot, State
+from penstock.model.why import MAX_AHEAD
 from penstock.storage.base import (
     CANCEL_MODES,
     FIND_ORDER,
@@ -34,19 +36,13 @@ from penstock.storage.base import (
     Withdrawn,
     WorkerRecord,
 )
-from penstock.storage.redis.batches import by_queue, chunks
-from penstock.storage.redis.claiming import Claiming
+from penstock.storage.redis.chunks import by_queue, chunks
+from penstock.storage.redis.claim import Claiming
+from penstock.storage.redis.cluster_families import Families
+from penstock.storage.redis.confirm import Confirming
 from penstock.storage.redis.connection import Connection
-from penstock.storage.redis.durable import Confirming
-from penstock.storage.redis.families import Families
-from penstock.storage.redis.feeds import Feeds
-from penstock.storage.redis.inspection import Inspection
-from penstock.storage.redis.keys import SCHEMA_VERSION, Keys
-from penstock.storage.redis.notes import spell_note
-from penstock.storage.redis.pages import Cursor, read_cursor
-from penstock.storage.redis.puts import Puts
-from penstock.storage.redis.putting import Putting
-from penstock.storage.redis.records import (
+from penstock.storage.redis.cursors import Cursor, read_cursor
+from penstock.storage.redis.encoding import (
     FORMAT,
     fence,
     pack,
@@ -56,9 +52,14 @@ from penstock.storage.redis.records import (
     spell_settlements,
     text,
 )
-from penstock.storage.redis.restoring import Restoring
+from penstock.storage.redis.event_codec import spell_note
+from penstock.storage.redis.inspection import Inspection
+from penstock.storage.redis.keys import SCHEMA_VERSION, Keys
+from penstock.storage.redis.notifier import Feeds
+from penstock.storage.redis.put import Putting
+from penstock.storage.redis.put_batcher import Puts
+from penstock.storage.redis.restore import Restoring
 from penstock.storage.redis.scripts import script
-from penstock.why import MAX_AHEAD
 
 __all__ = ["RedisStorage"]
 

@@ -16,14 +16,14 @@ from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from penstock.job import NewJob
+from penstock.model.job import NewJob
 from penstock.storage.base import Note, Put
 from penstock.storage.redis import RedisStorage
-from penstock.storage.redis.blocking_wire import BlockingWires
+from penstock.storage.redis.blocking_pipeline import BlockingWires
 from penstock.storage.redis.clients import Kit, client_of
 from penstock.storage.redis.connection import Connection
-from penstock.storage.redis.puts import PutCall, indexes_by_queue
-from penstock.storage.redis.wire import pack_command
+from penstock.storage.redis.pipeline import pack_command
+from penstock.storage.redis.put_batcher import PutCall, indexes_by_queue
 
 __all__ = ["BlockingRedisStorage"]
 

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
 
 from penstock.errors import StorageError, StorageUnavailable
-from penstock.job import Snapshot, State
+from penstock.model.job import Snapshot, State
+from penstock.model.storage_info import Meter, NodeVitals, ServerVitals
 from penstock.storage.redis.connection import Connection
+from penstock.storage.redis.encoding import read_snapshot
 from penstock.storage.redis.keys import Keys
-from penstock.storage.redis.records import read_snapshot
-from penstock.vitals import Meter, NodeVitals, ServerVitals
 
 __all__ = ["Inspection"]
 
@@ -23,7 +23,7 @@ TRIES = 5
 
 
 class Inspection:
-    """The part of the Redis storage that looks after the place; see `penstock.vitals.Inspectable`."""
+    """The part of the Redis storage that looks after the place; see `penstock.model.storage_info.Inspectable`."""
 
     _connection: Connection
     _keys: Keys

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from urllib.parse import quote
 
-from penstock.job import family_of
+from penstock.model.ids import family_of
 
 __all__ = ["QUEUE_KEYS", "SCHEMA_VERSION", "Keys"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from penstock.storage.redis.encoding import FORMAT
 from penstock.storage.redis.keys import QUEUE_KEYS
-from penstock.storage.redis.records import FORMAT
 
 __all__ = ["Script", "script"]
 

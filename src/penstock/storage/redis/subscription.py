@@ -10,7 +10,7 @@ from typing import Any
 from redis.exceptions import ConnectionError, TimeoutError
 
 from penstock.storage.redis.clients import CONNECT
-from penstock.storage.redis.wire import Line, pack_command
+from penstock.storage.redis.pipeline import Line, pack_command
 
 __all__ = ["Subscription"]
 

@@ -13,10 +13,11 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from penstock.clock import Clock
-from penstock.durability import Reached
 from penstock.errors import StorageError
-from penstock.job import NewJob, Snapshot, State
+from penstock.model.clock import Clock
+from penstock.model.durability import Reached
+from penstock.model.job import NewJob, Snapshot, State
+from penstock.model.storage_info import FileVitals, Meter
 from penstock.storage.base import (
     MAX_BATCH,
     CancelMode,
@@ -35,10 +36,10 @@ from penstock.storage.base import (
     WorkerRecord,
 )
 from penstock.storage.sqlite import (
+    admin,
     cancel,
     claim,
     inspection,
-    operator,
     purge,
     put,
     reads,
@@ -49,11 +50,10 @@ from penstock.storage.sqlite import (
     settle,
     why,
 )
-from penstock.storage.sqlite.core import Engine, Synchronous
-from penstock.storage.sqlite.tx import Tx
-from penstock.storage.sqlite.waiting import Waiters
+from penstock.storage.sqlite.engine import Engine, Synchronous
+from penstock.storage.sqlite.notifier import Waiters
+from penstock.storage.sqlite.transaction import Tx
 from penstock.storage.sqlite.writer import Writer
-from penstock.vitals import FileVitals, Meter
 
 __all__ = ["Engine", "SqliteStorage"]
 
@@ -184,15 +184,15 @@ class SqliteStorage:
 
     async def set_paused(self, queue: str, paused: bool) -> bool:
         """Stop or go on handing out jobs of a queue; answers whether that changed anything."""
-        return await self._write(lambda tx: operator.set_paused(tx, queue, paused))
+        return await self._write(lambda tx: admin.set_paused(tx, queue, paused))
 
     async def delete_queue(self, queue: str) -> int:
         """Every record of a queue → gone, running claims are lost; answers how many jobs there were."""
-        return await self._write(lambda tx: operator.delete_queue(tx, queue))
+        return await self._write(lambda tx: admin.delete_queue(tx, queue))
 
     async def set_ttl(self, queue: str, id: str, ttl: int | None) -> bool:
         """Keep a finished job for `ttl` ms from now; False when it is not there or not finished."""
-        return await self._write(lambda tx: operator.set_ttl(tx, queue, id, ttl))
+        return await self._write(lambda tx: admin.set_ttl(tx, queue, id, ttl))
 
     async def report(self, held: Held, progress: bytes) -> bool:
         """Attach progress to a run; False when the claim is lost."""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import cast
 
 from penstock.storage.base import CANCEL_MODES, CancelMode, Withdrawn
-from penstock.storage.sqlite.ends import finish
-from penstock.storage.sqlite.lanes import promote
-from penstock.storage.sqlite.records import BLOCKED, RUNNING, STATES, Job, Place
-from penstock.storage.sqlite.tx import Queue, Tx
+from penstock.storage.sqlite.finish import finish
+from penstock.storage.sqlite.ordering import promote
+from penstock.storage.sqlite.rows import BLOCKED, RUNNING, STATES, Job, Place
+from penstock.storage.sqlite.transaction import Queue, Tx
 
 __all__ = ["cancel"]
 

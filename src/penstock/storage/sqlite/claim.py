@@ -8,11 +8,18 @@ from operator import lt, neg
 from typing import Any
 
 from penstock.errors import ErrorKind, JobError
-from penstock.job import Claim
+from penstock.model.job import Claim
 from penstock.storage.base import Claimed, Request
-from penstock.storage.sqlite.lanes import park, promote, regroup, unpark
-from penstock.storage.sqlite.records import FAILED, FOREVER, LANE, PARKED, READY, RUNNING
-from penstock.storage.sqlite.tx import Queue, Tx, Upgrade
+from penstock.storage.sqlite.ordering import park, promote, regroup, unpark
+from penstock.storage.sqlite.rows import (
+    FAILED,
+    FOREVER,
+    LANE,
+    PARKED,
+    READY,
+    RUNNING,
+)
+from penstock.storage.sqlite.transaction import Queue, Tx, Upgrade
 
 __all__ = ["QUARANTINE_MS", "claim", "first"]
 

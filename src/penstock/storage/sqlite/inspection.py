@@ -9,11 +9,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.job import Snapshot, State
-from penstock.storage.sqlite.core import Engine
-from penstock.storage.sqlite.records import STATES, Job, snapshot
-from penstock.storage.sqlite.tx import Tx
-from penstock.vitals import FileVitals, Meter
+from penstock.model.job import Snapshot, State
+from penstock.model.storage_info import FileVitals, Meter
+from penstock.storage.sqlite.engine import Engine
+from penstock.storage.sqlite.rows import STATES, Job, snapshot
+from penstock.storage.sqlite.transaction import Tx
 
 __all__ = ["forget_namespace", "latest", "meters", "vitals"]
 

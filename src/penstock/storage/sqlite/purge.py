@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.storage.sqlite.records import Place
-from penstock.storage.sqlite.tx import Tx
+from penstock.storage.sqlite.rows import Place
+from penstock.storage.sqlite.transaction import Tx
 
 __all__ = ["purge", "take_away"]
 

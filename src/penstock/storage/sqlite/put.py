@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.job import MoveWhen, NewJob, State, Update
+from penstock.model.job import MoveWhen, NewJob, State, Update
 from penstock.storage.base import Put, PutStatus
-from penstock.storage.sqlite.lanes import enter_if_due, promote
-from penstock.storage.sqlite.records import (
+from penstock.storage.sqlite.ordering import enter_if_due, promote
+from penstock.storage.sqlite.rows import (
     BLOCKED,
     LANE,
     LATER,
@@ -19,7 +19,7 @@ from penstock.storage.sqlite.records import (
     flags_to_bits,
     state_of,
 )  # fmt: skip
-from penstock.storage.sqlite.tx import Queue, Tx
+from penstock.storage.sqlite.transaction import Queue, Tx
 
 __all__ = ["QUEUED", "apply", "is_plain", "merge_flags", "moved", "put"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.job import State
+from penstock.model.job import State
 from penstock.storage.base import Reaped
-from penstock.storage.sqlite.ends import finish, give_back
-from penstock.storage.sqlite.lanes import promote
-from penstock.storage.sqlite.records import Job, Place, state_of
-from penstock.storage.sqlite.tx import Tx
+from penstock.storage.sqlite.finish import finish, give_back
+from penstock.storage.sqlite.ordering import promote
+from penstock.storage.sqlite.rows import Job, Place, state_of
+from penstock.storage.sqlite.transaction import Tx
 
 __all__ = ["reap"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.storage.base import Held, Renewal
-from penstock.storage.sqlite.tx import Tx
+from penstock.storage.sqlite.transaction import Tx
 
 __all__ = ["renew", "report"]
 

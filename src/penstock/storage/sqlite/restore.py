@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.job import FINISHED, Snapshot, State
-from penstock.storage.sqlite.lanes import enter_if_due, promote
-from penstock.storage.sqlite.records import FOREVER, LATER, RETRYING, Place
-from penstock.storage.sqlite.tx import Queue, Tx
-from penstock.vitals import check_carried
+from penstock.model.job import FINISHED, Snapshot, State
+from penstock.model.storage_info import check_carried
+from penstock.storage.sqlite.ordering import enter_if_due, promote
+from penstock.storage.sqlite.rows import FOREVER, LATER, RETRYING, Place
+from penstock.storage.sqlite.transaction import Queue, Tx
 
 __all__ = ["restore"]
 

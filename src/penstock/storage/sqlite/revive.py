@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.storage.sqlite.lanes import enter_if_due, promote
-from penstock.storage.sqlite.records import BLOCKED, Place
-from penstock.storage.sqlite.tx import Queue, Tx
+from penstock.storage.sqlite.ordering import enter_if_due, promote
+from penstock.storage.sqlite.rows import BLOCKED, Place
+from penstock.storage.sqlite.transaction import Queue, Tx
 
 __all__ = ["revive"]
 

@@ -6,13 +6,31 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from penstock.job import State
-from penstock.storage.base import Cancel, Complete, Fail, Release, Retried, Settled, Settlement, Stall
-from penstock.storage.sqlite.ends import GONE_MS, finish, give_back
-from penstock.storage.sqlite.lanes import promote, release
+from penstock.model.job import State
+from penstock.storage.base import (
+    Cancel,
+    Complete,
+    Fail,
+    Release,
+    Retried,
+    Settled,
+    Settlement,
+    Stall,
+)
+from penstock.storage.sqlite.finish import GONE_MS, finish, give_back
+from penstock.storage.sqlite.ordering import promote, release
 from penstock.storage.sqlite.put import put
-from penstock.storage.sqlite.records import BLOCKED, COMPLETED, RUNNING, STATES, Job, Place, expiry, state_of
-from penstock.storage.sqlite.tx import Queue, Tx
+from penstock.storage.sqlite.rows import (
+    BLOCKED,
+    COMPLETED,
+    RUNNING,
+    STATES,
+    Job,
+    Place,
+    expiry,
+    state_of,
+)
+from penstock.storage.sqlite.transaction import Queue, Tx
 
 __all__ = ["settle"]
 

@@ -31,9 +31,11 @@ def parse(text: str) -> dict[str, str]:
     return found
 
 
-SQL = parse("\n".join(map(_read, ("statements.sql", "hints.sql", "parking.sql", "why.sql", "inspection.sql"))))
+SQL = parse(
+    "\n".join(map(_read, ("statements.sql", "waiters.sql", "unknown_formats.sql", "why.sql", "inspection.sql")))
+)
 SCHEMA = _read("schema.sql")
-TEMPORARY = _read("temporary.sql")
+TEMPORARY = _read("fast_put.sql")
 
 
 @cache

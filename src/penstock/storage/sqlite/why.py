@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.job import State
+from penstock.model.job import State
+from penstock.model.why import MAX_AHEAD, Standing
 from penstock.storage.sqlite.reads import promote_all
-from penstock.storage.sqlite.records import LANE, RUNNING, Job, snapshot
-from penstock.storage.sqlite.tx import Queue, Tx
-from penstock.why import MAX_AHEAD, Standing
+from penstock.storage.sqlite.rows import LANE, RUNNING, Job, snapshot
+from penstock.storage.sqlite.transaction import Queue, Tx
 
 __all__ = ["why"]
 

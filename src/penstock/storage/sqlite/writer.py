@@ -10,8 +10,8 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from penstock.errors import StorageError
-from penstock.storage.sqlite.core import Engine
-from penstock.storage.sqlite.tx import Tx
+from penstock.storage.sqlite.engine import Engine
+from penstock.storage.sqlite.transaction import Tx
 
 __all__ = ["Writer"]
 

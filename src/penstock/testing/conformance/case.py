@@ -7,9 +7,18 @@ import functools
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from penstock.clock import Clock as AnyClock
-from penstock.job import Claim, NewJob, Snapshot, State
-from penstock.storage.base import Complete, Ended, Held, Put, Request, Settled, Settlement, Storage
+from penstock.model.clock import Clock as AnyClock
+from penstock.model.job import Claim, NewJob, Snapshot, State
+from penstock.storage.base import (
+    Complete,
+    Ended,
+    Held,
+    Put,
+    Request,
+    Settled,
+    Settlement,
+    Storage,
+)
 from penstock.testing.clock import Clock
 
 __all__ = ["HOUR", "LEASE", "SECOND", "Case", "Maker", "find_all", "forget_all", "scenario"]

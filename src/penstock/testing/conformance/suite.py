@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from penstock.clock import Clock
+from penstock.model.clock import Clock
 from penstock.storage.base import Storage
-from penstock.testing.conformance.asking import Asking
-from penstock.testing.conformance.looking import Looking
-from penstock.testing.conformance.running import Running
+from penstock.testing.conformance.producer import Asking
+from penstock.testing.conformance.reads import Looking
 from penstock.testing.conformance.walk import Walk, take_walks
+from penstock.testing.conformance.worker import Running
 
 __all__ = ["StorageSuite"]
 

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from penstock.clock import Clock
-from penstock.job import FINISHED, NewJob, Snapshot, State
+from penstock.model.clock import Clock
+from penstock.model.job import FINISHED, NewJob, Snapshot, State
 from penstock.storage import connect
 from penstock.storage.base import (
     CANCEL_MODES,
@@ -31,7 +31,7 @@ from penstock.storage.base import (
     Storage,
 )
 from penstock.testing.conformance.case import find_all, forget_all
-from penstock.testing.conformance.chances import (
+from penstock.testing.conformance.strategies import (
     GROUPS,
     HOUR,
     IDS,

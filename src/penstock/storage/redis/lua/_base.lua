@@ -1,5 +1,5 @@
 -- In front of every script. `_queue.lua` follows at once, unless a script has an `include` line for it further
--- down; the rest, in `_shared.lua` and `_moves.lua`, comes where a script has its `include` line. So a call
+-- down; the rest, in `_shared.lua` and `_transitions.lua`, comes where a script has its `include` line. So a call
 -- that is answered before does not pay for it.
 -- The keys are in keys.py, the records here.
 --

@@ -1,5 +1,5 @@
 -- What most scripts share beside `_base.lua`.
--- include: lanes
+-- include: ordering
 
 -- Records ------------------------------------------------------------------------------------------
 

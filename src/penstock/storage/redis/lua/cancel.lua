@@ -2,7 +2,7 @@
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs batches completed failed cancelled gone meta waits wake
 -- args: mode ttl (-1: for ever) ids...
 -- gives: {status, 1 when a run goes on, ...}
--- include: shared moves
+-- include: shared transitions
 local q = queue_at(ARGV[2], ARGV[3])
 local mode, ttl = CANCEL[ARGV[4]], tonumber(ARGV[5])
 local kept = ttl >= 0 and ttl or nil

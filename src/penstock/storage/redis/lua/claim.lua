@@ -7,7 +7,7 @@ local q = queue_at(ARGV[2], ARGV[3])
 local token, worker, lease, limit, size = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local known = call('HMGET', q.meta, 'paused', 'parked', 'alarm')
 if known[1] then return { 0, false, {}, {}, {}, {}, {} } end
--- include: lanes
+-- include: ordering
 
 -- Others are woken if there is more; if nothing is left, nobody need come, but one worker, this or
 -- another, is to look when the next job falls due. Gives when, if it is this one.

@@ -70,7 +70,7 @@ if free and not made and not ears then
   return { first and 1 or 0, 1 }
 end
 
--- include: queue shared moves
+-- include: queue shared transitions
 local q = queue_at(prefix, ARGV[3])
 local entries, gives, mine = {}, {}, {}
 if form == 'any' then

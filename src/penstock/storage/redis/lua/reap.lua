@@ -2,7 +2,7 @@
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs leases batches completed failed cancelled gone meta waits wake
 -- args: limit
 -- gives: {id, state, worker, attempt, ...}
--- include: shared moves
+-- include: shared transitions
 local q = queue_at(ARGV[2], ARGV[3])
 local limit = tonumber(ARGV[4])
 local gives, late, leases = {}, {}, {}

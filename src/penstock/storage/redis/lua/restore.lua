@@ -3,7 +3,7 @@
 -- args: jobs (msgpack: a list of {id, state, priority, due, created, attempts, retries, stalls, timeouts, group or
 --   false, finished, expires (0: never)}), then of each: limits, headers, error, payload, worker, value
 -- gives: {1 when the queue is new, a list of 1 (restored) or 0 (its id is taken)}
--- include: shared moves
+-- include: shared transitions
 local q = queue_at(ARGV[2], ARGV[3])
 local BYTES = 6
 local created = 0

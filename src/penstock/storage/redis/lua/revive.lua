@@ -2,7 +2,7 @@
 -- keys: jobs ends ready scheduled retrying lanes turns holds parked backoffs completed failed cancelled meta wake
 -- args: ids...
 -- gives: a list of 1 (revived) or 0
--- include: shared moves
+-- include: shared transitions
 local q = queue_at(ARGV[2], ARGV[3])
 
 local function revive_one(id)

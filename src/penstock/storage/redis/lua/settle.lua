@@ -12,7 +12,7 @@
 local q = queue_at(ARGV[2], ARGV[3])
 local form, given = ARGV[4], cmsgpack.unpack(ARGV[5])
 
--- include: lanes
+-- include: ordering
 
 -- The ids of plain runs of these tokens, with nothing behind them, the groups of those in lanes, and the channels of
 -- who waits for them; nil if some are not plain, or if others are due, who take their turns before these groups do.
@@ -68,7 +68,7 @@ if over then
   return 1
 end
 
--- include: shared moves
+-- include: shared transitions
 local settlements, gives = given, {}
 if form == 'completed' then
   settlements = {}

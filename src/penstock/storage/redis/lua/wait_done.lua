@@ -2,7 +2,7 @@
 -- keys: jobs ends waits
 -- args: channel ids...
 -- gives: a list of 1 (it has ended already or is not there) or 0
--- include: shared moves
+-- include: shared transitions
 local q = queue_at(ARGV[2], ARGV[3])
 local channel = ARGV[4]
 local gives = {}

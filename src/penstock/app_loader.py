@@ -1,0 +1,119 @@
+"""Apps by name: "module:app" to the app, and back."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.host import Host, async_app
+
+__all__ = ["CannotImport", "load", "load_all", "modules_of", "source_of"]
+
+
+class CannotImport(PenstockError):
+    """The app cannot be imported; the message names the module and what to do."""
+
+
+def load(source: str) -> Host:
+    """Import the app that "module:app" names; "module:create_app()" is called, a bare module means its `app`."""
+    name, _, path = source.partition(":")
+    module, path = import_module(name, source), path or "app"
+    call = path.endswith("()")
+    found: Any = module
+    for part in path.removesuffix("()").split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise CannotImport(f"module {name!r} has no {part!r}{hint(module, name)}") from None
+    if call:
+        try:
+            found = found()
+        except Exception as error:
+            raise CannotImport(f"{source} failed: {type(error).__name__}: {one_line(error)}") from error
+    found = async_app(found)
+    if not is_app(found):
+        what = "add () to call it" if callable(found) else f"it is a {type(found).__name__}"
+        raise CannotImport(f"{source} is no Penstock app ({what}){hint(module, name)}")
+    return found
+
+
+def import_module(name: str, source: str) -> ModuleType:
+    if not name or name.endswith(".py") or "/" in name:
+        wanted = name.removesuffix(".py").replace("/", ".").strip(".") or "jobs"
+        raise CannotImport(f"{source!r} is no module; write it as Python imports it, e.g. {wanted}:app")
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
+            raise CannotImport(f"importing {name!r} failed: {one_line(error)}") from error
+        raise CannotImport(
+            f"there is no module {error.name!r} in {os.getcwd()} or on PYTHONPATH; "
+            "start the worker where it can be imported"
+        ) from error
+    except BaseException as error:  # a module may also exit
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise CannotImport(f"importing {name!r} failed: {type(error).__name__}: {one_line(error)}") from error
+
+
+def source_of(app: Host) -> str:
+    """The "module:name" under which child processes find this app; modules of their own come before `__main__`."""
+    found: list[tuple[bool, int, str]] = []
+    for name, module in list(sys.modules.items()):
+        if name == "__mp_main__" or (name == "__main__" and not can_run_again(module)):
+            continue
+        for attribute, value in list(getattr(module, "__dict__", {}).items()):
+            ours = str(type(value).__module__).startswith("penstock.")  # some types have no name there, but a slot
+            if value is app or (ours and async_app(value) is app):
+                defines = getattr(module, "__spec__", None) is not None
+                found.append((name == "__main__" or not defines, len(name), f"{name}:{attribute}"))
+    if not found:
+        raise CannotImport(
+            "processes: child processes import the app, and it was not found at the top of any module; "
+            "give it a name there (app = Penstock(...)), or run `penstock worker module:app`"
+        )
+    return min(found)[2]
+
+
+def modules_of(app: Host) -> tuple[str, ...]:
+    """The modules of an app's handlers: importing the app's own may not be all it takes to have them."""
+    functions = [handler.function for handler in app.handlers.values() if handler.loaded]
+    names = {getattr(function, "__module__", None) for function in functions}
+    return tuple(sorted(name for name in names if name and name in sys.modules and not name.startswith("penstock.")))
+
+
+def load_all(source: str, modules: Iterable[str], serves: Iterable[str]) -> Host:
+    """The app with all its handlers, as another process has it."""
+    app = load(source)
+    for name in modules:
+        import_module(name, name)
+    if missing := sorted(set(serves) - set(app.handlers)):
+        raise CannotImport(
+            f"{source} has no handler for {', '.join(map(repr, missing))} in a child process; "
+            "register handlers where their module is imported, not inside a function"
+        )
+    return app
+
+
+def can_run_again(main: ModuleType) -> bool:
+    """Whether a child can have this `__main__` too: not one that was typed in or piped."""
+    path = getattr(main, "__file__", None)
+    return getattr(main, "__spec__", None) is not None or (path is not None and os.path.exists(path))
+
+
+def is_app(value: object) -> bool:
+    return not isinstance(value, type) and all(hasattr(value, name) for name in ("storage", "handlers", "codec"))
+
+
+def hint(module: ModuleType, name: str) -> str:
+    apps = [attribute for attribute, value in vars(module).items() if is_app(value)]
+    return f"; did you mean {name}:{apps[0]}?" if apps else ""
+
+
+def one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,136 @@
+"""The answers that a producer gets: what became of an enqueue or a cancel, and how a job stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from penstock.errors import InvalidPayload, JobError
+from penstock.model.clock import as_datetime
+from penstock.model.context import Progress
+from penstock.model.durability import Reached
+from penstock.model.formats import Codec
+from penstock.model.headers import decode_headers
+from penstock.model.job import Snapshot, State
+from penstock.model.serde import Serde, decode
+from penstock.storage.base import PutStatus, Withdrawn
+
+__all__ = ["CancelStatus", "Cancelled", "Enqueued", "JobStatus", "Page", "status_of"]
+
+
+class Enqueued(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of an enqueue; falsy only when the id was taken and nothing was changed.
+
+    `durability` says how far it came, where `Penstock(durability=…)` asks for that.
+    """
+
+    id: str
+    status: PutStatus
+    state: State
+    result: Any = None
+    durability: Reached | None = None
+
+    def __bool__(self) -> bool:
+        return self.status is not PutStatus.DUPLICATE
+
+
+class CancelStatus(StrEnum):
+    """What became of a cancel."""
+
+    CANCELLED = "cancelled"
+    RUNNING = "running"
+    CANCEL_REQUESTED = "cancel_requested"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    NOT_FOUND = "not_found"
+
+
+class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a cancel; truthy only when something was cancelled. `running`: a run of this id goes on."""
+
+    id: str
+    status: CancelStatus
+    running: bool = False
+
+    @classmethod
+    def of(cls, id: str, answer: Withdrawn) -> Cancelled:
+        """A storage's answer as the user sees it."""
+        return cls(id=id, status=CancelStatus(answer.status), running=answer.running)
+
+    def __bool__(self) -> bool:
+        return self.status is CancelStatus.CANCELLED
+
+    @property
+    def requested(self) -> bool:
+        """Whether a run was asked to end."""
+        return self.status is CancelStatus.CANCEL_REQUESTED
+
+
+class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How a job stood when it was asked about. A payload that cannot be decoded is shown as its bytes.
+
+    `format` is None but for a job written by newer software, in a format that is not known here: its
+    payload and headers are not shown.
+    """
+
+    id: str
+    queue: str
+    state: State
+    payload: Any
+    group: str | None
+    priority: int
+    created_at: datetime
+    run_at: datetime
+    attempts: int
+    retries: int
+    stalls: int
+    timeouts: int
+    progress: Progress | None
+    worker: str | None
+    result: Any
+    error: JobError | None
+    headers: dict[str, str]
+    format: int | None = None
+
+
+class Page(list[JobStatus]):
+    """A page of jobs in queue order; `cursor` leads to the next one and is None at the end."""
+
+    def __init__(self, jobs: Iterable[JobStatus] = (), cursor: str | None = None) -> None:
+        super().__init__(jobs)
+        self.cursor = cursor
+
+
+def status_of(snapshot: Snapshot, codec: Codec) -> JobStatus:
+    """A storage's snapshot as the user sees it."""
+    return JobStatus(
+        id=snapshot.id,
+        queue=snapshot.queue,
+        state=snapshot.state,
+        payload=None if snapshot.format is not None else _shown(codec.payload, snapshot.payload),
+        group=snapshot.group,
+        priority=snapshot.priority,
+        created_at=as_datetime(snapshot.created),
+        run_at=as_datetime(snapshot.run_at),
+        attempts=snapshot.attempts,
+        retries=snapshot.retries,
+        stalls=snapshot.stalls,
+        timeouts=snapshot.timeouts,
+        progress=None if snapshot.progress is None else Progress.decode(snapshot.progress),
+        worker=snapshot.worker,
+        result=None if snapshot.result is None else _shown(codec.result, snapshot.result),
+        error=None if snapshot.error is None else JobError.decode(snapshot.error),
+        headers=decode_headers(snapshot.headers),
+        format=snapshot.format,
+    )
+
+
+def _shown(serde: Serde, data: bytes) -> Any:
+    try:
+        return decode(serde, data)
+    except InvalidPayload:
+        return data

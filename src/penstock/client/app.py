@@ -1,0 +1,408 @@
+"""The app: one storage, a namespace, its queues, handlers and listeners."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import weakref
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack, overload
+
+from penstock.client.entry import Entry
+from penstock.client.event_publisher import Announcer
+from penstock.client.event_stream import EventStream
+from penstock.client.presets import preset_named
+from penstock.client.queue import Queue
+from penstock.client.reservations import Holding
+from penstock.client.results import Waiting
+from penstock.client.tasks import P, R, Task, TaskDecorator
+from penstock.errors import JobError
+from penstock.model.clock import Clock, SystemClock
+from penstock.model.durability import Durability, DurabilityLevel, durability_from
+from penstock.model.events import (
+    OWN,
+    Event,
+    EventLog,
+    L,
+    Level,
+    Listeners,
+)
+from penstock.model.failure import Failure, FailureSerde
+from penstock.model.formats import Codec, check_type, resolve_serde
+from penstock.model.handler import Handler
+from penstock.model.ids import check_name, fail_queue_of
+from penstock.model.job import NewJob
+from penstock.model.options import FAILURE_DEFAULTS, HandlerArguments, HandlerOptions, handler_options
+from penstock.model.serde import Serde
+from penstock.model.worker_info import WorkerInfo, worker_info
+from penstock.storage import connect, connect_blocking
+from penstock.storage.base import Note, Storage
+
+__all__ = ["Penstock"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_URL = "sqlite:penstock.db"
+
+
+class Penstock:
+    """A job queue: where jobs are kept, and what is done with them.
+
+    The storage is given as a URL (by default `PENSTOCK_URL`, or else the file `penstock.db` here) or
+    as an object. It is opened by `async with app`, or with the first call that needs it. A `preset`
+    ("queasy", "queue_farm", "job_queue" or "worqr") sets that system's defaults; what is said
+    explicitly, in a call or for a handler, wins. With `durability` ("replicas", "fsync" or a `Durability`)
+    an enqueue is acknowledged when replicas or the disk have the job, and raises `NotDurable` otherwise.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        storage: Storage | None = None,
+        namespace: str = "penstock",
+        preset: str | None = None,
+        serde: str | Serde = "json",
+        result_serde: str | Serde | None = None,
+        max_payload: int = 1_048_576,
+        clock: Clock | None = None,
+        durability: DurabilityLevel | Durability | None = None,
+    ) -> None:
+        asked = durability_from(durability)
+        if storage is not None and asked is not None:
+            raise ValueError("give durability with a url: a storage object has its own")
+        if url is not None and storage is not None:
+            raise ValueError("give url or storage, not both")
+        if isinstance(max_payload, bool) or not isinstance(max_payload, int):
+            raise TypeError(f"max_payload must be an int, not {type(max_payload).__name__}")
+        if max_payload < 1:
+            raise ValueError(f"max_payload must be at least 1, not {max_payload}")
+        self.namespace = check_name(namespace, "namespace")
+        self.max_payload = max_payload
+        #: What holds where nothing else is said.
+        self.defaults = preset_named(preset)
+        self.handlers: dict[str, Handler] = {}
+        self.listeners = Listeners()
+        self._serde = resolve_serde(serde)
+        self._result_serde = None if result_serde is None else resolve_serde(result_serde, "result_serde")
+        self._serdes: dict[str, dict[str, Serde]] = {}
+        self._codecs: dict[str, Codec] = {}
+        self._fail_queues: dict[str, str] = {}
+        self._queues: dict[str, Queue] = {}
+        if storage is None:
+            url = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
+            storage = connect(url, namespace=namespace, clock=clock, durability=asked)
+        self._begin(storage, url, clock)
+
+    def _begin(self, storage: Storage, url: str | None, clock: Clock | None) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.storage: Storage = storage
+        self.waiting = Waiting(storage)
+        self.holding = Holding(self)
+        self._url = url
+        self._opening = asyncio.Lock()
+        self._open = False
+        self._announcer = Announcer(storage)
+        self._streams: weakref.WeakSet[EventStream] = weakref.WeakSet()
+
+    # open and close -------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def preset(self) -> str | None:
+        """The name of the preset, if there is one."""
+        return self.defaults.name
+
+    @property
+    def lease(self) -> float:
+        """The lease (seconds) of a worker or a reservation for which none is given."""
+        return self.defaults.lease
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the storage is open."""
+        return self._open
+
+    async def open(self) -> None:
+        """Open the storage. Idempotent."""
+        async with self._opening:
+            if not self._open:
+                await self.storage.open()
+                self._open = True
+
+    async def close(self) -> None:
+        """Give reservations back, let listeners finish, end streams, and close. Idempotent; `open` may follow."""
+        await self.holding.close()
+        await self.waiting.close()
+        await self.listeners.settle()
+        for stream in list(self._streams):
+            await stream.aclose()
+        await self._announcer.close()
+        async with self._opening:
+            if self._open:
+                self._open = False
+                await self.storage.close()
+
+    async def opened(self) -> Storage:
+        """The storage, opened if it was not."""
+        if not self._open:
+            await self.open()
+        return self.storage
+
+    # queues and handlers --------------------------------------------------------------------------
+
+    def queue(self, name: str, *, serde: str | Serde | None = None, result_serde: str | Serde | None = None) -> Queue:
+        """The queue of this name, for producers. Its serdes, if given, hold wherever this app uses it."""
+        self._set_serdes(check_name(name, "name"), serde, result_serde)
+        if name not in self._queues:
+            self._queues[name] = Queue(self, name)
+        return self._queues[name]
+
+    async def queues(self) -> list[str]:
+        """The names of the queues that hold jobs or are paused."""
+        return await (await self.opened()).queues()
+
+    async def workers(self) -> list[WorkerInfo]:
+        """The workers that are there, sorted by id."""
+        records = await (await self.opened()).workers()
+        return [worker_info(each.id, each.seen, each.until, each.info) for each in records]
+
+    def handler(
+        self,
+        queue: str,
+        *,
+        serde: str | Serde | None = None,
+        result_serde: str | Serde | None = None,
+        **options: Unpack[HandlerArguments],
+    ) -> Callable[[F], F]:
+        """Decorate the function that runs this queue's jobs; the options are those of `HandlerOptions`."""
+
+        def register(function: F) -> F:
+            self._register(queue, function, options, serde, result_serde)
+            return function
+
+        return register
+
+    def listen(
+        self,
+        queue: str,
+        handler: Callable[..., Any] | str,
+        *,
+        serde: str | Serde | None = None,
+        result_serde: str | Serde | None = None,
+        **options: Unpack[HandlerArguments],
+    ) -> None:
+        """Register a handler without decorating it; "module:function" is imported when a worker needs it."""
+        self._register(queue, handler, options, serde, result_serde)
+
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R, Coroutine[Any, Any, R]]: ...
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
+
+    @overload
+    def task(
+        self,
+        function: None = None,
+        /,
+        *,
+        queue: str | None = None,
+        name: str | None = None,
+        serde: str | Serde | None = None,
+        result_serde: str | Serde | None = None,
+        **options: Unpack[HandlerArguments],
+    ) -> TaskDecorator: ...
+
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        queue: str | None = None,
+        name: str | None = None,
+        serde: str | Serde | None = None,
+        result_serde: str | Serde | None = None,
+        **options: Unpack[HandlerArguments],
+    ) -> Any:
+        """Decorate a function whose calls may be jobs: bare, or with a queue and the options of `HandlerOptions`.
+
+        Its queue is named like the function unless `queue` (or `name`) says otherwise.
+        """
+
+        def declare(function: Callable[..., Any]) -> Task[..., Any, Any]:
+            return Task(
+                self, function, queue=queue, name=name, serde=serde, result_serde=result_serde, options=options
+            )  # fmt: skip
+
+        return declare if function is None else declare(function)
+
+    def on(self, name: str) -> Callable[[L], L]:
+        """Decorate a plain or async listener for the events that this app causes or its workers settle."""
+
+        def register(listener: L) -> L:
+            self.listeners.add(name, listener)
+            return listener
+
+        return register
+
+    def events(self, names: str | Iterable[str] | None = None, queue: str | None = None) -> EventStream:
+        """What everybody does, in all processes: `async for event in app.events("failed", queue="mail")`.
+
+        One name, several or all; one queue or all. It hears from the first step on, or, as
+        `async with app.events() as stream`, from the beginning of the block.
+        """
+        stream = EventStream(self, names, queue)
+        self._streams.add(stream)
+        return stream
+
+    def log_events(
+        self,
+        logger: logging.Logger | str | None = None,
+        *,
+        level: Level | Mapping[str, Level] | None = None,
+        exclude: str | Iterable[str] = ("idle", "no_queues"),
+    ) -> EventLog:
+        """Log what this app causes and its workers settle, a line each, without payloads or results.
+
+        `level` is one for all events or a mapping of some; `exclude` names those that are not logged.
+        The answer has `off()` and `on()`, and is a context manager.
+        """
+        return EventLog(self.listeners, logger, level, exclude)
+
+    # what queues and workers need -----------------------------------------------------------------
+
+    def codec(self, queue: str) -> Codec:
+        """The serdes of a queue, as they are known now. Failures travel in a serde of their own."""
+        if known := self._codecs.get(queue):
+            return known
+        given = self._serdes.get(queue, {})
+        result = given.get("result_serde", self._result_serde)
+        if queue in self._fail_queues:
+            failing = self.handlers[self._fail_queues[queue]]
+            codec = self.codec(failing.queue)
+            payload = FailureSerde(codec.payload, failing.signature.payload if failing.loaded else Any)
+            return Codec.of(payload, result or codec.result)
+        known = self._codecs[queue] = Codec.of(given.get("serde", self._serde), result)
+        return known
+
+    def options(self, queue: str) -> HandlerOptions:
+        """The options of a queue's handler, or the defaults when it has none here."""
+        handler = self.handlers.get(queue)
+        return self.defaults.options if handler is None else handler.options
+
+    def payload_type(self, queue: str) -> Any:
+        """What the payloads of a queue are decoded to: the annotation of its handler, if that is known here."""
+        handler = self.handlers.get(queue)
+        return Any if handler is None or not handler.loaded else handler.signature.payload
+
+    def blocking_storage(self) -> Storage | None:
+        """The same place for a thread without an event loop; None when the storage was given as an object."""
+        if self._url is None:
+            return None
+        clock = None if isinstance(self.clock, SystemClock) else self.clock
+        return connect_blocking(self._url, self.storage, namespace=self.namespace, clock=clock)
+
+    @contextlib.contextmanager
+    def lent_to(self, storage: Storage, url: str, clock: Clock) -> Generator[None]:
+        """Be on another storage for a while, as if never opened; handlers registered meanwhile go with it."""
+        if self._open:
+            raise RuntimeError("the app is open: close it first, or lend it before it is opened")
+        kept = dict(vars(self))
+        self.handlers, self._fail_queues, self._codecs = dict(self.handlers), dict(self._fail_queues), {}
+        self._serdes = {queue: dict(given) for queue, given in self._serdes.items()}
+        self._begin(storage, url, clock)
+        try:
+            yield
+        finally:
+            vars(self).update(kept)
+
+    def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob:
+        """A job to be put later, checked and encoded now."""
+        if options.get("on_conflict") == "raise":
+            raise ValueError('on_conflict="raise" cannot be kept by a follow-up job: nobody is there to hear it')
+        return self.queue(queue).new_job(Entry(payload, **options))
+
+    def tell(
+        self,
+        name: str,
+        *,
+        queue: str = "",
+        id: str = "",
+        attempt: int = 0,
+        result: Any = None,
+        error: JobError | None = None,
+        worker: str | None = None,
+    ) -> None:
+        """Tell this app's listeners that something happened, now; and the feed, if no storage knows of it.
+
+        A payload that cannot be decoded is such a thing, too; a record that cannot be read (before any
+        attempt) is not.
+        """
+        if (name in OWN or (name == "invalid_data" and attempt)) and self._open:
+            self._announcer.add(Note(name, queue, id, 0, attempt, worker, None, error and error.encode()))
+        if self.listeners.wants(name):
+            at = datetime.fromtimestamp(self.clock.time(), UTC)
+            self.listeners.tell(
+                Event(name=name, at=at, queue=queue, id=id, attempt=attempt, result=result, error=error, worker=worker)
+            )
+
+    # helpers --------------------------------------------------------------------------------------
+
+    def _register(
+        self,
+        queue: str,
+        function: Callable[..., Any] | str,
+        given: Mapping[str, Any],
+        serde: str | Serde | None,
+        result_serde: str | Serde | None,
+    ) -> None:
+        check_name(queue, "queue")
+        handler = Handler(queue, function, self.defaults.handler_options(given))
+        added = [handler]
+        if handler.options.on_failure is not None:
+            added.append(fail_handler(handler))
+        for each in added:
+            if (other := self.handlers.get(each.queue)) is not None:
+                raise ValueError(f"queue {each.queue!r} has a handler already ({other.name}); a queue has one handler")
+        if handler.loaded:
+            wanted = self._serde if serde is None else resolve_serde(serde)
+            check_type(self._serdes.get(queue, {}).get("serde", wanted), handler.signature.payload)
+        self._set_serdes(queue, serde, result_serde)
+        self.handlers.update({each.queue: each for each in added})
+        for each in added[1:]:
+            self._fail_queues[each.queue] = queue
+        self._codecs.clear()
+
+    def _set_serdes(self, queue: str, serde: str | Serde | None, result_serde: str | Serde | None) -> None:
+        for name, value in (("serde", serde), ("result_serde", result_serde)):
+            if value is None:
+                continue
+            wanted = resolve_serde(value, name)
+            known = self._serdes.setdefault(queue, {}).setdefault(name, wanted)
+            self._codecs.pop(queue, None)
+            if known != wanted:
+                raise ValueError(f"queue {queue!r} has the {name} {known!r} already; it cannot also have {wanted!r}")
+
+
+def fail_handler(handler: Handler) -> Handler:
+    """The handler of a handler's fail jobs, by its `on_failure` and `failure_options`."""
+    options = handler.options
+    assert options.on_failure is not None
+    wanted = handler_options(options.failure_options, FAILURE_DEFAULTS)
+    fails = Handler(fail_queue_of(handler.queue), options.on_failure, wanted)
+    if fails.loaded and fails.signature.payload not in (Any, Failure):
+        raise TypeError(f"on_failure: {fails.name} gets a Failure; annotate its payload so, or not at all")
+    return fails

@@ -1,0 +1,148 @@
+"""The reading half of a queue: how its jobs stand, what they gave, and why they wait."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from msgspec import UNSET
+
+from penstock.client.answers import JobStatus, Page, status_of
+from penstock.client.presets import Preset
+from penstock.client.reservations import Holding
+from penstock.client.results import Waiting
+from penstock.errors import JobCancelled, JobError, JobFailed, JobNotFound, NotFinished
+from penstock.model.events import Listeners
+from penstock.model.formats import Codec
+from penstock.model.ids import check_name
+from penstock.model.job import FINISHED, Snapshot, State
+from penstock.model.options import HandlerOptions
+from penstock.model.serde import decode
+from penstock.model.why import Why, explain
+from penstock.model.worker_info import WorkerInfo, worker_info
+from penstock.storage.base import MAX_BATCH, Storage, Told
+
+__all__ = ["Looking", "QueueHost"]
+
+
+class QueueHost(Protocol):
+    """What a queue needs of its app."""
+
+    @property
+    def max_payload(self) -> int: ...
+
+    @property
+    def lease(self) -> float: ...
+
+    @property
+    def defaults(self) -> Preset: ...
+
+    @property
+    def waiting(self) -> Waiting: ...
+
+    @property
+    def holding(self) -> Holding: ...
+
+    @property
+    def listeners(self) -> Listeners: ...
+
+    @property
+    def storage(self) -> Storage: ...
+
+    @property
+    def is_open(self) -> bool: ...
+
+    def codec(self, queue: str) -> Codec: ...
+
+    def options(self, queue: str) -> HandlerOptions: ...
+
+    async def opened(self) -> Storage: ...
+
+    def tell(self, name: str, *, queue: str, id: str = "") -> None: ...
+
+
+class Looking:
+    """What can be asked about the jobs of one queue without changing anything."""
+
+    def __init__(self, host: QueueHost, name: str) -> None:
+        self._host = host
+        self.name = check_name(name, "queue")
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r}>"
+
+    async def status(self, id: str) -> JobStatus | None:
+        """How a job stands, or None when there is none with this id."""
+        snapshot = await self._get(id)
+        return None if snapshot is None else self._status(snapshot)
+
+    async def result(self, id: str, default: Any = UNSET) -> Any:
+        """The value that a job returned. A given `default` stands in for every reason to have none."""
+        snapshot = await self._get(id)
+        if default is not UNSET and (snapshot is None or snapshot.state is not State.COMPLETED):
+            return default
+        if snapshot is None:
+            raise JobNotFound(f"there is no job {id!r} in queue {self.name!r}")
+        return self._result(snapshot)
+
+    async def counts(self) -> dict[State, int]:
+        """How many jobs are in each of the eight states."""
+        return await (await self._host.opened()).counts(self.name)
+
+    async def find(self, state: State | str | None = None, after: str | None = None, limit: int = 100) -> Page:
+        """A page of jobs, of one state or of all, in queue order; `after` is the cursor of the page before."""
+        wanted = None if state is None else _state(state)
+        if isinstance(limit, bool) or not isinstance(limit, int):
+            raise TypeError(f"limit must be an int, not {type(limit).__name__}")
+        if not 1 <= limit <= MAX_BATCH:
+            raise ValueError(f"limit must be between 1 and {MAX_BATCH}, not {limit}")
+        page = await (await self._host.opened()).find(self.name, wanted, after, limit)
+        return Page(map(self._status, page.jobs), page.cursor)
+
+    async def peek(self) -> JobStatus | None:
+        """The job that would be run next, or None."""
+        snapshot = await (await self._host.opened()).peek(self.name)
+        return None if snapshot is None else self._status(snapshot)
+
+    async def why(self, id: str) -> Why | None:
+        """The one reason why a job is not running, or None when there is none with this id.
+
+        `str()` of it is a sentence. Of several reasons it is the one to remove first: see `Reason`.
+        """
+        check_name(id, "id")
+        storage = await self._host.opened()
+        standing = await storage.why(self.name, id)
+        if standing is None:
+            return None
+        workers: list[WorkerInfo] = []
+        if standing.state in (State.RUNNING, State.QUEUED):
+            workers = [worker_info(w.id, w.seen, w.until, w.info) for w in await storage.workers()]
+        options = self._host.options(self.name)
+        return explain(self.name, standing, workers, None if options is self._host.defaults.options else options)
+
+    # helpers --------------------------------------------------------------------------------------
+
+    async def _get(self, id: str) -> Snapshot | None:
+        check_name(id, "id")
+        return (await (await self._host.opened()).get(self.name, [id]))[0]
+
+    def _status(self, snapshot: Snapshot) -> JobStatus:
+        return status_of(snapshot, self._host.codec(self.name))
+
+    def _result(self, snapshot: Snapshot | Told) -> Any:
+        """The result of a job that completed; for every other state the exception that says so."""
+        about = f"job {snapshot.id!r} in queue {self.name!r}"
+        if snapshot.state not in FINISHED:
+            raise NotFinished(f"{about} is {snapshot.state}")
+        if snapshot.state is State.CANCELLED:
+            raise JobCancelled(f"{about} was cancelled")
+        if snapshot.state is State.FAILED:
+            error = JobError.decode(snapshot.error or b"")
+            raise JobFailed(f"{about} failed: {error.type}: {error.message}", error)
+        return decode(self._host.codec(self.name).result, snapshot.result or b"")
+
+
+def _state(value: State | str) -> State:
+    try:
+        return State(value)
+    except ValueError:
+        raise ValueError(f"state must be one of {', '.join(State)}, not {value!r}") from None

@@ -1,0 +1,327 @@
+"""Every reservation of one app: claimed here, kept alive by one task, given back when the app closes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import weakref
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from penstock.client.reservation import Reservation
+from penstock.errors import ErrorKind, InvalidPayload, JobError, StorageError
+from penstock.model.events import Listeners
+from penstock.model.formats import Codec
+from penstock.model.ids import new_token
+from penstock.model.job import Claim, State
+from penstock.model.options import HandlerOptions, JobLimits, rules_for
+from penstock.model.outcome import Outcome, Raised, Released, stalled_out
+from penstock.model.resolution import (
+    Complete,
+    Ended,
+    Fail,
+    Release,
+    Retried,
+    end_of,
+)
+from penstock.model.retry_policy import GiveUp, decide
+from penstock.model.serde import decode
+from penstock.storage.base import (
+    MAX_BATCH,
+    Claimed,
+    Request,
+    Settled,
+    Settlement,
+    Storage,
+)
+
+__all__ = ["Holding", "HoldingHost"]
+
+log = logging.getLogger("penstock")
+
+#: Whoever waits for work looks so often (seconds) even if no hint comes.
+SLOW_POLL = 5.0
+
+
+class HoldingHost(Protocol):
+    """What reservations need of their app."""
+
+    @property
+    def storage(self) -> Storage: ...
+
+    @property
+    def listeners(self) -> Listeners: ...
+
+    async def opened(self) -> Storage: ...
+
+    def codec(self, queue: str) -> Codec: ...
+
+    def options(self, queue: str) -> HandlerOptions: ...
+
+    def payload_type(self, queue: str) -> Any: ...
+
+    def tell(
+        self,
+        name: str,
+        *,
+        queue: str = "",
+        id: str = "",
+        attempt: int = 0,
+        result: Any = None,
+        error: JobError | None = None,
+        worker: str | None = None,
+    ) -> None: ...
+
+
+class Holding:
+    """Claims jobs for those who pull, and holds them. One that nobody has any more runs out by itself."""
+
+    def __init__(self, host: HoldingHost) -> None:
+        self._host = host
+        self.worker = f"{socket.gethostname()}-{os.getpid()}-reserve-{secrets.token_hex(4)}"
+        self._held: weakref.WeakSet[Reservation] = weakref.WeakSet()
+        self._renewed: weakref.WeakKeyDictionary[Reservation, float] = weakref.WeakKeyDictionary()
+        self._keeper: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+
+    # pulling ---------------------------------------------------------------------------------------
+
+    async def reserve(self, queue: str, limit: int, wait: float, lease_ms: int) -> list[Reservation]:
+        """Up to `limit` jobs, as soon as there is one, or none after `wait` seconds."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait
+        storage = await self._host.opened()
+        got: list[Reservation] = []
+        try:
+            while True:
+                await self._reap(queue)
+                look_at = await self._fill(queue, limit, lease_ms, got)
+                left = deadline - loop.time()
+                if got or left <= 0:
+                    return got
+                patience = min(left, SLOW_POLL)
+                if look_at is not None:
+                    patience = min(patience, max(look_at - await storage.time(), 0) / 1000)
+                await storage.wait_work([queue], patience)
+        except BaseException:
+            await self._give_back(got)
+            raise
+
+    async def _reap(self, queue: str) -> None:
+        """Take back what others have lost."""
+        while True:
+            reaped = await self._host.storage.reap([queue])
+            for each in reaped:
+                self._host.tell("stalled", queue=queue, id=each.id, attempt=each.attempt, worker=each.worker)
+                if each.state is State.CANCELLED:
+                    self._host.tell("cancelled", queue=queue, id=each.id, attempt=each.attempt, worker=each.worker)
+            if len(reaped) < MAX_BATCH:
+                return
+
+    async def _fill(self, queue: str, limit: int, lease_ms: int, got: list[Reservation]) -> int | None:
+        """Claim until there are enough or no more; those that must not run are failed on the way."""
+        while True:
+            wanted = limit - len(got)
+            asked = asyncio.get_running_loop().time()
+            claimed = await self._claim(Request(queue, wanted), lease_ms)
+            for _, id in claimed.skipped:
+                self._host.tell("skipped", queue=queue, id=id, worker=self.worker)
+            for _, id in claimed.corrupt:
+                self._host.tell("invalid_data", queue=queue, id=id, worker=self.worker)
+            refused: list[tuple[Claim, HandlerOptions, Outcome]] = []
+            for claim in claimed.claims:
+                self._tell("started", claim)
+                rules = rules_for(self._host.options(queue), JobLimits.decode(claim.limits))
+                taken = self._take(claim, rules, lease_ms)
+                if isinstance(taken, Reservation):
+                    self._hold(taken, asked)
+                    got.append(taken)
+                else:
+                    refused.append((claim, rules, taken))
+            await self._refuse(refused)
+            if len(got) >= limit or (len(claimed.claims) < wanted and not refused):
+                return claimed.look_at
+
+    async def _claim(self, request: Request, lease_ms: int) -> Claimed:
+        """Claim; whoever stops waiting for the answer gives back what it brings."""
+        storage = self._host.storage
+        task = asyncio.ensure_future(storage.claim([request], self.worker, lease_ms, new_token()))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            with contextlib.suppress(StorageError):
+                claims = (await task).claims
+                await storage.settle([Settlement(c.queue, c.id, c.token, Release()) for c in claims])
+            raise
+
+    def _take(self, claim: Claim, rules: HandlerOptions, lease_ms: int) -> Reservation | Outcome:
+        """The reservation of a claim, or the outcome of one that must not be handed out."""
+        verdict = decide(claim, rules, None)
+        if isinstance(verdict, GiveUp):
+            return stalled_out(verdict.reason)
+        codec = self._host.codec(claim.queue)
+        try:
+            payload = decode(codec.payload, claim.payload, self._host.payload_type(claim.queue))
+        except InvalidPayload as error:
+            return Raised(JobError.from_exception(error, ErrorKind.PERMANENT), invalid=True)
+        return Reservation(claim, payload, rules, codec.result, self, lease_ms)
+
+    async def _refuse(self, refused: Sequence[tuple[Claim, HandlerOptions, Outcome]]) -> None:
+        ends = [end_of(claim, rules, outcome) for claim, rules, outcome in refused]
+        settlements = [
+            Settlement(claim.queue, claim.id, claim.token, end)
+            for (claim, _, _), end in zip(refused, ends, strict=True)
+        ]
+        if settlements:
+            answers = await self._host.storage.settle(settlements)
+            for (claim, _, outcome), end, answer in zip(refused, ends, answers, strict=True):
+                self._tell_end(claim, outcome, end, answer)
+
+    # ending ----------------------------------------------------------------------------------------
+
+    async def settle(self, reservation: Reservation, outcome: Outcome, end: Ended) -> Settled:
+        """Record how a reservation ended."""
+        [answer] = await self._host.storage.settle([reservation.settlement(end)])
+        if not answer.lost:
+            self._drop(reservation)
+            self._tell_end(reservation.claim, outcome, end, answer)
+        return answer
+
+    def lose(self, reservation: Reservation) -> None:
+        """It may run elsewhere by now: whoever holds it is told."""
+        if not reservation.lost:
+            reservation.lost = True
+            reservation.cancelled.request()
+            self._drop(reservation)
+            self._tell("lease_lost", reservation.claim)
+
+    async def close(self) -> None:
+        """Give back everything that is held."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.cancel()
+            await asyncio.wait([keeper])
+        await self._give_back(list(self._held))
+
+    async def _give_back(self, reservations: Sequence[Reservation]) -> None:
+        left = [each for each in reservations if not each.settled and not each.lost]
+        for at in range(0, len(left), MAX_BATCH):
+            chunk = left[at : at + MAX_BATCH]
+            with contextlib.suppress(StorageError):  # what cannot be given back runs out by itself
+                answers = await self._host.storage.settle([each.settlement(Release()) for each in chunk])
+                for each, answer in zip(chunk, answers, strict=True):
+                    if answer.state is None:
+                        self.lose(each)
+                    else:
+                        each.note(("release",), answer.state)
+                        each.cancelled.request()
+                        self._drop(each)
+                        self._tell_end(each.claim, Released(), Release(), answer)
+
+    # keeping ---------------------------------------------------------------------------------------
+
+    def _hold(self, reservation: Reservation, asked: float) -> None:
+        self._held.add(reservation)
+        self._renewed[reservation] = asked
+        self._news.set()
+        if self._keeper is None or self._keeper.done():
+            self._keeper = asyncio.create_task(self._keep(), name="penstock-reservations")
+
+    def _drop(self, reservation: Reservation) -> None:
+        self._held.discard(reservation)
+        self._news.set()
+
+    async def renew(self, reservation: Reservation) -> bool:
+        """Renew one now; False when it is lost."""
+        await self._renew([reservation], reservation.lease_ms)
+        self._news.set()
+        return not reservation.lost
+
+    async def _keep(self) -> None:
+        """Renew what is held, each every third of its lease, until nothing is."""
+        while self._held:
+            self._news.clear()
+            try:
+                rest = await self._renew_due()
+            except StorageError as error:
+                log.warning("the leases of reservations cannot be renewed now: %s", error)
+                rest = self._unconfirmed()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(rest):
+                    await self._news.wait()
+
+    async def _renew_due(self) -> float:
+        """Renew those whose turn it is; gives the seconds until the next one's."""
+        loop = asyncio.get_running_loop()
+        by_lease: dict[int, list[Reservation]] = {}
+        for each in list(self._held):
+            if self._next(each) <= loop.time() and not each.busy:
+                by_lease.setdefault(each.lease_ms, []).append(each)
+        for lease_ms, due in by_lease.items():
+            for at in range(0, len(due), MAX_BATCH):
+                await self._renew(due[at : at + MAX_BATCH], lease_ms)
+        first = min((self._next(each) for each in list(self._held) if not each.busy), default=loop.time() + 1)
+        return max(first - loop.time(), 0.001)
+
+    def _next(self, reservation: Reservation) -> float:
+        return self._renewed[reservation] + reservation.lease_ms / 3000
+
+    async def _renew(self, chunk: Sequence[Reservation], lease_ms: int) -> None:
+        asked = asyncio.get_running_loop().time()
+        answers = await self._host.storage.renew(self.worker, [each.held for each in chunk], lease_ms)
+        for each, answer in zip(chunk, answers, strict=True):
+            if each.settled:
+                continue
+            if answer.kept:
+                self._renewed[each] = asked
+                if answer.cancel in ("signal", "kill"):
+                    each.cancelled.request()
+            elif not each.busy:  # it may be lost because its end is recorded: the settle's own answer will tell
+                self.lose(each)
+
+    def _unconfirmed(self) -> float:
+        """Those whose lease is over by our clock are asked to stop; whether they are lost, the storage will say."""
+        now = asyncio.get_running_loop().time()
+        for each in list(self._held):
+            if self._renewed[each] + each.lease_ms / 1000 <= now:
+                each.cancelled.request()
+        return min((each.lease_ms for each in list(self._held)), default=1000) / 6000
+
+    # telling ---------------------------------------------------------------------------------------
+
+    def _tell_end(self, claim: Claim, outcome: Outcome, end: Ended, answer: Settled) -> None:
+        """The events of a transition, as a worker tells them."""
+        error = outcome.error if isinstance(outcome, Raised) else None
+        if answer.lost:
+            return self._tell("lease_lost", claim)
+        if answer.state is State.CANCELLED:
+            return self._tell("cancelled", claim)
+        if isinstance(outcome, Raised) and outcome.invalid:
+            self._tell("invalid_data", claim, error=error)
+        match end:
+            case Complete(result):
+                self._tell("completed", claim, result=self._value(claim.queue, result))
+            case Retried():
+                self._tell("retrying", claim, error=error)
+            case Fail():
+                self._tell("failed", claim, error=error)
+            case _:
+                self._tell("released", claim)
+
+    def _value(self, queue: str, result: bytes) -> Any:
+        """A result as its listeners see it, if there are any."""
+        if not self._host.listeners.wants("completed"):
+            return None
+        try:
+            return decode(self._host.codec(queue).result, result)
+        except InvalidPayload:
+            return result
+
+    def _tell(self, name: str, claim: Claim, *, result: Any = None, error: JobError | None = None) -> None:
+        self._host.tell(
+            name, queue=claim.queue, id=claim.id, attempt=claim.attempts, result=result, error=error, worker=self.worker
+        )

@@ -1,0 +1,167 @@
+"""What a handler sees of its run, and what a fail handler sees of the run that failed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Generator, Mapping
+from datetime import datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from penstock.errors import UNREADABLE
+from penstock.model.clock import as_datetime
+from penstock.model.headers import decode_headers
+from penstock.model.job import Claim, NewJob
+
+__all__ = ["Cancellation", "Desk", "Job", "JobInfo", "Progress"]
+
+
+class Progress(msgspec.Struct, frozen=True, array_like=True):
+    """How far a run says it is: a fraction from 0 to 1 and a few words."""
+
+    fraction: float
+    message: str = ""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.fraction, bool) or not isinstance(self.fraction, int | float):
+            raise TypeError(f"fraction must be a number from 0 to 1, not {type(self.fraction).__name__}")
+        if not 0 <= self.fraction <= 1:
+            raise ValueError(f"fraction must be from 0 to 1, not {self.fraction!r}")
+        if not isinstance(self.message, str):
+            raise TypeError(f"message must be a str, not {type(self.message).__name__}")
+
+    def encode(self) -> bytes:
+        """Its stored form."""
+        return _encode(self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Progress | None:
+        """Read progress back; what cannot be read is no progress."""
+        try:
+            return _decode_progress(data)
+        except UNREADABLE:
+            return None
+
+
+class Cancellation:
+    """Whether somebody asked a run to end: `if job.cancelled`, or `await job.cancelled`."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def __bool__(self) -> bool:
+        return self._event.is_set()
+
+    def __await__(self) -> Generator[Any, None, bool]:
+        return self._event.wait().__await__()
+
+    def __repr__(self) -> str:
+        return f"<Cancellation {'requested' if self else 'not requested'}>"
+
+    def request(self) -> None:
+        """Ask. For the worker; a handler only looks."""
+        self._event.set()
+
+
+class JobInfo:
+    """What a run knows of its job. `retries`, `stalls` and `timeouts` are those before it."""
+
+    __slots__ = ("_claim",)
+
+    def __init__(self, claim: Claim) -> None:
+        self._claim = claim
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id!r} of {self.queue!r}, attempt {self.attempt}>"
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self._claim.id
+
+    @property
+    def queue(self) -> str:
+        """The name of its queue."""
+        return self._claim.queue
+
+    @property
+    def group(self) -> str | None:
+        """The lane it runs in, or None."""
+        return self._claim.group
+
+    @property
+    def attempt(self) -> int:
+        """1 in the first run."""
+        return self._claim.attempts
+
+    @property
+    def retries(self) -> int:
+        """How many runs failed before this one."""
+        return self._claim.retries
+
+    @property
+    def stalls(self) -> int:
+        """How many runs were lost before this one."""
+        return self._claim.stalls
+
+    @property
+    def timeouts(self) -> int:
+        """How many runs took too long before this one."""
+        return self._claim.timeouts
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was accepted."""
+        return as_datetime(self._claim.created)
+
+    @property
+    def run_at(self) -> datetime:
+        """When it was due."""
+        return as_datetime(self._claim.run_at)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What was sent beside the payload, text to text."""
+        return decode_headers(self._claim.headers)
+
+    @property
+    def fence(self) -> str:
+        """The claim's token, different in each run: hand it to whatever must refuse a stale one."""
+        return self._claim.token
+
+
+class Desk(Protocol):
+    """What a run can ask of its worker."""
+
+    def report(self, claim: Claim, progress: Progress) -> Awaitable[bool]: ...
+
+    def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob: ...
+
+
+class Job(JobInfo):
+    """The run that a handler is in: what it knows of the job, and what it may say and ask."""
+
+    __slots__ = ("_desk", "cancelled", "follow_ups")
+
+    def __init__(self, claim: Claim, desk: Desk) -> None:
+        super().__init__(claim)
+        self._desk = desk
+        self.cancelled = Cancellation()
+        self.follow_ups: list[NewJob] = []
+
+    def progress(self, fraction: float, message: str = "") -> Awaitable[bool]:
+        """Say how far the run is. It is sent whether awaited or not; False says that the run is no longer ours."""
+        return self._desk.report(self._claim, Progress(fraction, message))
+
+    def then(self, queue: str, payload: Any, **options: Any) -> str:
+        """Add a follow-up job that exists if, and only if, this run completes; gives its id."""
+        new = self._desk.new_job(queue, payload, options)
+        self.follow_ups.append(new)
+        return new.id
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_progress = msgspec.msgpack.Decoder(Progress).decode

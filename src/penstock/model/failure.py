@@ -1,0 +1,61 @@
+"""What a handler sees of its run, and what a fail handler sees of the run that failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from penstock.errors import UNREADABLE, InvalidPayload, JobError
+from penstock.model.context import JobInfo
+from penstock.model.job import Claim
+from penstock.model.serde import Serde, decode
+
+__all__ = ["Failure", "FailureSerde", "failure_payload"]
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A job that failed for good: its payload (or its bytes), what its last run knew, and the error."""
+
+    payload: Any
+    job: JobInfo
+    error: JobError
+
+
+class _Record(msgspec.Struct, frozen=True, array_like=True):
+    claim: Claim
+    error: JobError
+
+
+class FailureSerde:
+    """How a `Failure` travels: the original bytes, opened by the original queue's serde at the other end."""
+
+    def __init__(self, inner: Serde, type: Any = Any) -> None:
+        self._inner = inner
+        self._type = type
+
+    def __repr__(self) -> str:
+        return f"FailureSerde({self._inner!r})"
+
+    def dumps(self, value: Any, /) -> bytes:
+        raise InvalidPayload("is made by the worker that gives a job up; failures cannot be enqueued by hand")
+
+    def loads(self, data: bytes, type: Any, /) -> Failure:
+        try:
+            record = _decode_record(data)
+        except UNREADABLE as error:
+            raise InvalidPayload(f"{len(data)} bytes are no failure: {error}") from error
+        try:
+            payload = decode(self._inner, record.claim.payload, self._type)
+        except InvalidPayload:
+            payload = record.claim.payload
+        return Failure(payload, JobInfo(record.claim), record.error)
+
+
+def failure_payload(claim: Claim, error: JobError) -> bytes:
+    """The payload of a fail job."""
+    return _encode(_Record(claim, error))
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_record = msgspec.msgpack.Decoder(_Record).decode

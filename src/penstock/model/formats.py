@@ -1,0 +1,336 @@
+"""Payloads and results to bytes and back: JSON, msgpack, raw, or your own."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import sys
+import typing
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, cast
+
+import msgspec
+
+from penstock.errors import InvalidPayload
+from penstock.model.serde import Serde, Wrapper, decode, encode, innermost
+
+__all__ = [
+    "Codec",
+    "JsonSerde",
+    "MsgpackSerde",
+    "RawSerde",
+    "check_type",
+    "quick_decoder",
+    "resolve_serde",
+    "serde_named",
+]
+
+
+class _Stateless:
+    """A serde without settings: all of its kind are equal."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ()
+
+
+class _Typed(_Stateless):
+    """A msgspec format with one decoder for each type it has met."""
+
+    name: str
+
+    def __init__(self) -> None:
+        self._decoders: dict[Any, Callable[[bytes], Any]] = {}
+
+    def dumps(self, value: Any, /) -> bytes:
+        """Encode a value; one that has no form is an `InvalidPayload`."""
+        try:
+            return self._encode(value)
+        except InvalidPayload:
+            raise
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise InvalidPayload(f"cannot be encoded as {self.name}: {error}") from error
+
+    def loads(self, data: bytes, type: Any, /) -> Any:
+        """Decode to a type; what does not fit is an `InvalidPayload`."""
+        try:
+            return self.decoder(type)(data)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise InvalidPayload(f"{len(data)} bytes are no {self.name} of the expected type: {error}") from error
+
+    def decoder(self, type: Any) -> Callable[[bytes], Any]:
+        """The decoder for a type; raises `TypeError` for one that nobody can decode to."""
+        try:
+            found = self._decoders.get(type)
+        except TypeError:  # an annotation that cannot be hashed
+            return self._build(type)
+        if found is None:
+            found = self._decoders[type] = self._build(type)
+        return found
+
+    def _build(self, type: Any) -> Callable[[bytes], Any]:
+        """Pydantic decodes its models and unions with them; msgspec all else, with a hook for models inside."""
+        if is_model(type):
+            return self._by_pydantic(type.model_validate_json)
+        try:
+            return self._by_msgspec(type)
+        except TypeError:
+            if not mentions_model(type):
+                raise
+        return self._by_pydantic(cast("Any", sys.modules["pydantic"]).TypeAdapter(type).validate_json)
+
+    def _encode(self, value: Any) -> bytes:
+        raise NotImplementedError
+
+    def _by_msgspec(self, type: Any) -> Callable[[bytes], Any]:
+        raise NotImplementedError
+
+    def _by_pydantic(self, validate: Callable[..., Any]) -> Callable[[bytes], Any]:
+        raise NotImplementedError
+
+
+class JsonSerde(_Typed):
+    """JSON, typed by the handler's annotation: dataclasses, TypedDicts, Structs, attrs, Pydantic models, datetimes…"""
+
+    name = "JSON"
+
+    def _encode(self, value: Any) -> bytes:
+        data = _encode_json(value)
+        _check_json(value)  # after the encoder, which refuses a value that holds itself
+        return data
+
+    def _by_msgspec(self, type: Any) -> Callable[[bytes], Any]:
+        return msgspec.json.Decoder(type, dec_hook=_decode_model).decode
+
+    def _by_pydantic(self, validate: Callable[..., Any]) -> Callable[[bytes], Any]:
+        return functools.partial(_validated, validate)
+
+
+class MsgpackSerde(_Typed):
+    """Msgpack: as JSON, smaller, and with bytes."""
+
+    name = "msgpack"
+
+    def _encode(self, value: Any) -> bytes:
+        return _encode_msgpack(value)
+
+    def _by_msgspec(self, type: Any) -> Callable[[bytes], Any]:
+        return msgspec.msgpack.Decoder(type, dec_hook=_decode_model).decode
+
+    def _by_pydantic(self, validate: Callable[..., Any]) -> Callable[[bytes], Any]:
+        return lambda data: _validated(validate, _encode_json(msgspec.msgpack.decode(data)))
+
+
+class RawSerde(_Stateless):
+    """Bytes as they are; text as UTF-8 where the annotation says `str`."""
+
+    def dumps(self, value: Any, /) -> bytes:
+        """Bytes as they are, text as UTF-8; nothing else has a raw form."""
+        if isinstance(value, bytes | bytearray | memoryview):
+            return bytes(cast("bytes", value))
+        if isinstance(value, str):
+            try:
+                return value.encode()
+            except UnicodeEncodeError as error:
+                raise InvalidPayload(f"cannot be encoded as UTF-8: {error}") from error
+        raise InvalidPayload(f"must be bytes or str with the raw serde, not {type(value).__name__}")
+
+    def loads(self, data: bytes, type: Any, /) -> Any:
+        """The bytes, or the text where `str` is asked for."""
+        if type is not str:
+            return data
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidPayload(f"{len(data)} bytes are no UTF-8 text: {error}") from error
+
+
+_NAMED: dict[str, Serde] = {"json": JsonSerde(), "msgpack": MsgpackSerde(), "raw": RawSerde()}
+
+
+def serde_named(name: str) -> Serde:
+    """One of the serdes that come with Penstock: "json", "msgpack" or "raw"."""
+    try:
+        return _NAMED[name]
+    except KeyError:
+        known = ", ".join(map(repr, _NAMED))
+        raise ValueError(f"serde must be one of {known} or an object with dumps and loads, not {name!r}") from None
+
+
+def resolve_serde(serde: str | Serde, name: str = "serde") -> Serde:
+    """A serde as the user gives it, by name or as an object; `name` is the argument to blame."""
+    if isinstance(serde, str):
+        return serde_named(serde)
+    if not isinstance(serde, Serde):
+        raise TypeError(f"{name} must be a serde's name or an object with dumps and loads, not {type(serde).__name__}")
+    return serde
+
+
+class Codec(msgspec.Struct, frozen=True):
+    """The two serdes of a queue."""
+
+    payload: Serde
+    result: Serde
+
+    @classmethod
+    def of(cls, payload: Serde, result: Serde | None) -> Codec:
+        """Results go the way of payloads, but raw bytes have no None: there they are msgpack."""
+        return cls(payload, _without_raw(payload) if result is None else result)
+
+
+def _without_raw(serde: Serde) -> Serde:
+    if isinstance(serde, Wrapper):
+        return serde.around(_without_raw(serde.inner))
+    return serde_named("msgpack") if isinstance(serde, RawSerde) else serde
+
+
+def quick_decoder(serde: Serde, type: Any) -> Callable[[bytes], Any]:
+    """What decodes to a type with the least ado: any exception of it means that `decode` has one to say."""
+    return serde.decoder(type) if isinstance(serde, _Typed) else functools.partial(decode, serde, type=type)
+
+
+def quick_encoder(serde: Serde) -> Callable[[Any], bytes]:
+    """The same for what is `HARMLESS`: any exception of it means that `encode` has one to say."""
+    return _ENCODERS.get(type(serde)) or functools.partial(encode, serde, what="result")
+
+
+def check_type(serde: Serde, type: Any, what: str = "the payload's annotation") -> None:
+    """Refuse an annotation that this serde can never decode to, when the handler is declared."""
+    typed = innermost(serde)
+    if not isinstance(typed, _Typed):
+        return
+    try:
+        typed.decoder(type)
+        unknown = next(_unknown_types(type), None)
+        why = None if unknown is None else f"{unknown!r} is no type that it knows"
+    except TypeError as error:
+        why = str(error)
+    if why is not None:
+        raise TypeError(
+            f"{what} cannot be decoded from {typed.name} ({why}); "
+            "use builtin types, a dataclass, a TypedDict, a msgspec.Struct, a Pydantic model, or no annotation"
+        )
+
+
+def _unknown_types(type: Any) -> Iterator[Any]:
+    """The classes in an annotation, at any depth, that are decoded neither by msgspec nor by Pydantic."""
+    if is_model(type):
+        return
+    try:
+        stack: list[Any] = [msgspec.inspect.type_info(type)]
+    except TypeError:  # one that Pydantic decodes as a whole
+        return
+    seen = set[int]()
+    while stack:
+        node = stack.pop()
+        if isinstance(node, list | tuple):
+            stack.extend(cast("list[Any]", node))
+        elif isinstance(node, msgspec.inspect.CustomType):
+            if not is_model(node.cls):
+                yield node.cls
+        elif isinstance(node, msgspec.inspect.Type | msgspec.inspect.Field) and id(node) not in seen:
+            seen.add(id(node))
+            stack.extend(getattr(node, name) for name in node.__struct_fields__ if name != "default")
+
+
+def is_model(type: Any) -> bool:
+    """Whether this is a Pydantic model; told by its methods, so that nobody imports Pydantic for the question."""
+    return inspect.isclass(type) and hasattr(type, "model_validate_json") and hasattr(type, "model_dump")
+
+
+def mentions_model(type: Any) -> bool:
+    """Whether an annotation is a model or has one among its arguments."""
+    return is_model(type) or any(map(mentions_model, typing.get_args(type)))
+
+
+def _encode_other(value: Any) -> Any:
+    """What msgspec does not know: models, which travel in their JSON form, in msgpack too."""
+    if not is_model(type(value)):
+        raise TypeError(f"there is no form for objects of type {type(value).__name__}")
+    plain = value.model_dump(mode="json", by_alias=True, round_trip=True)
+    _check_json(plain)
+    return plain
+
+
+def _decode_model(type: Any, value: Any) -> Any:
+    if not is_model(type):
+        raise TypeError(f"{type!r} is no type that can be decoded")
+    return _validated(type.model_validate_json, _encode_json(value))
+
+
+def _validated(validate: Callable[..., Any], data: bytes) -> Any:
+    try:
+        return validate(data, **_either_name())
+    except ValueError as error:
+        raise ValueError(_complaint(error)) from None  # Pydantic's own text shows the values
+
+
+@functools.cache
+def _either_name() -> dict[str, bool]:
+    """Fields are written by alias; one that is only an alias of the input comes by its name (Pydantic 2.11)."""
+    version = str(getattr(sys.modules.get("pydantic"), "VERSION", "0.0"))
+    known = tuple(int(part) for part in version.split(".")[:2]) >= (2, 11)
+    return {"by_alias": True, "by_name": True} if known else {}
+
+
+def _complaint(error: ValueError) -> str:
+    try:
+        found = cast("Any", error).errors(include_url=False, include_context=False, include_input=False)
+    except AttributeError:
+        return str(error)
+    return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'value'}: {each['msg']}" for each in found)
+
+
+#: Values of these types, and of no subclass, are the same in JSON.
+HARMLESS = frozenset({str, int, bool, type(None)})
+
+
+def _check_json(value: Any) -> None:
+    """msgspec would write bytes as base64 text and NaN as null, which come back as something else."""
+    todo: list[Any] = [value]
+    for item in todo:  # what is in it is added as we go
+        kind = type(item)  # pyright: ignore[reportUnknownVariableType]
+        for part in item.values() if kind is dict else item if kind is list else _parts_of(item):
+            if type(part) not in HARMLESS:
+                todo.append(part)
+
+
+def _parts_of(item: Any) -> Iterable[Any]:
+    """What is in a value of any kind but the most usual ones; one that has no form in JSON is refused."""
+    if isinstance(item, float):
+        if not math.isfinite(item):
+            raise InvalidPayload(f"cannot be encoded as JSON: it has no {item!r}; send None or use msgpack")
+        return ()
+    if isinstance(item, (bytes, bytearray, memoryview)):
+        raise InvalidPayload(
+            'cannot be encoded as JSON: it has no bytes; use serde="msgpack", serde="raw" or base64 text'
+        )
+    if isinstance(item, dict):
+        return cast("dict[Any, Any]", item).values()
+    if isinstance(item, (list, tuple, set, frozenset)):
+        return cast("list[Any]", item)
+    if item is None or isinstance(item, (str, int)):
+        return ()
+    return [getattr(item, name, None) for name in _field_names(cast("type[Any]", type(item)))]
+
+
+@functools.lru_cache(maxsize=1024)
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    """The fields of a Struct, a dataclass or an attrs class; those of anything else are not encoded by name."""
+    attributes = cast("tuple[Any, ...]", getattr(kind, "__attrs_attrs__", ()))
+    names: tuple[str, ...] = getattr(kind, "__struct_fields__", ()) or getattr(kind, "__dataclass_fields__", ())
+    return (*names, *(attribute.name for attribute in attributes))
+
+
+_encode_json = msgspec.json.Encoder(enc_hook=_encode_other).encode
+_encode_msgpack = msgspec.msgpack.Encoder(enc_hook=_encode_other).encode
+_ENCODERS: dict[type, Callable[[Any], bytes]] = {JsonSerde: _encode_json, MsgpackSerde: _encode_msgpack}

@@ -1,0 +1,168 @@
+"""A handler: the user's function for a queue, with its options and what its signature says."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import types
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock.model.options import HandlerOptions
+
+__all__ = ["Handler", "Signature", "load_function", "read_annotation", "read_signature"]
+
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+LISTS: tuple[Any, ...] = (list, Sequence, typing.List, typing.Sequence, typing.Iterable)  # noqa: UP006
+
+
+class Signature(typing.NamedTuple):
+    """What a handler's signature says: the payload's type, whether it wants the job, whether it is async."""
+
+    payload: Any
+    takes_job: bool
+    is_async: bool
+
+
+class Handler:
+    """One queue's handler. One given as "module:function" is imported when it is first needed."""
+
+    def __init__(self, queue: str, function: Callable[..., Any] | str, options: HandlerOptions) -> None:
+        self.queue = queue
+        self.options = options
+        self.path = function if isinstance(function, str) else None
+        self._function: Callable[..., Any] | None = None
+        self._signature: Signature | None = None
+        if isinstance(function, str):
+            split_path(function)
+        else:
+            self._function, self._signature = function, read_signature(function, self.batch)
+
+    def __repr__(self) -> str:
+        return f"<Handler {self.name} of {self.queue!r}>"
+
+    @property
+    def name(self) -> str:
+        return self.path or getattr(self._function, "__qualname__", repr(self._function))
+
+    @property
+    def batch(self) -> bool:
+        """Whether it gets lists."""
+        return self.options.batch_size > 1
+
+    @property
+    def loaded(self) -> bool:
+        return self._function is not None
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        if self._function is None:
+            assert self.path is not None
+            function = load_function(self.path)
+            self._signature = read_signature(function, self.batch)
+            self._function = function
+        return self._function
+
+    @property
+    def signature(self) -> Signature:
+        if self._signature is None:
+            _ = self.function
+        assert self._signature is not None
+        return self._signature
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """The two halves of "module:function"."""
+    module, _, name = path.partition(":")
+    if not module or not name:
+        raise ValueError(f'a handler given by path must look like "module:function", not {path!r}')
+    return module, name
+
+
+def load_function(path: str) -> Callable[..., Any]:
+    """Import the function that "module:function" names."""
+    module, name = split_path(path)
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise ImportError(f"{path!r}: there is no {part!r} in {module!r}") from None
+    found = getattr(found, "__handler__", found)  # a task runs payloads by another function than its own
+    if not callable(found):
+        raise TypeError(f"{path!r} must be a function, not {type(found).__name__}")
+    return typing.cast("Callable[..., Any]", found)
+
+
+def read_signature(function: Callable[..., Any], batch: bool) -> Signature:
+    """Check that a function can be a handler, and read what it wants."""
+    if not callable(function):
+        raise TypeError(f'a handler must be a function or "module:function", not {type(function).__name__}')
+    target = function if _is_function(function) else getattr(function, "__call__", function)  # noqa: B004
+    if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
+        raise TypeError(f"{_title(function)} must not yield: a handler returns one result")
+    parameters = list(inspect.signature(function).parameters.values())
+    wanted = "(payloads) or (payloads, jobs)" if batch else "(payload) or (payload, job)"
+    positional = [p for p in parameters if p.kind in POSITIONAL]
+    rest = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
+    for parameter in parameters:
+        required = parameter.default is inspect.Parameter.empty
+        if required and (parameter.kind is inspect.Parameter.KEYWORD_ONLY or parameter in positional[2:]):
+            raise TypeError(f"{_title(function)} must take {wanted}; nobody would give it {parameter.name!r}")
+    if not positional and not rest:
+        raise TypeError(f"{_title(function)} must take {wanted}; it takes nothing")
+    takes_job = rest or (len(positional) > 1 and _wants_job(positional[1]))
+    payload = _payload_type(function, target, positional[0]) if positional else Any
+    if batch:
+        payload = _item_type(function, payload)
+    return Signature(payload, takes_job, inspect.iscoroutinefunction(target))
+
+
+def _is_function(function: Callable[..., Any]) -> bool:
+    return inspect.isroutine(function) or inspect.iscoroutinefunction(function)
+
+
+def _wants_job(parameter: inspect.Parameter) -> bool:
+    """A second parameter is for the job unless it has a default and is called something else."""
+    return parameter.default is inspect.Parameter.empty or parameter.name in ("job", "jobs")
+
+
+def _payload_type(function: Callable[..., Any], target: Any, parameter: inspect.Parameter) -> Any:
+    """The payload's annotation, and no other: the rest of the signature need not exist at run time."""
+    return read_annotation(_title(function), target, parameter.name, parameter.annotation)
+
+
+def read_annotation(title: str, target: Any, name: str, annotation: Any) -> Any:
+    """The type that an annotation of a function stands for, `Any` if it says nothing; text is looked up."""
+    if annotation is inspect.Parameter.empty:
+        return Any
+    plain = inspect.unwrap(target)
+    names = dict(getattr(plain, "__globals__", {}))
+    if inspect.isfunction(plain):
+        names.update(inspect.getclosurevars(plain).nonlocals)
+    holder = types.SimpleNamespace(__annotations__={"it": annotation})
+    try:
+        found = typing.get_type_hints(holder, names, include_extras=True)["it"]
+    except NameError as error:
+        raise TypeError(
+            f"{title}: the annotation of {name!r} cannot be resolved ({error}); "
+            "define the type at the top of its module, not under TYPE_CHECKING or inside a function"
+        ) from None
+    return Any if found is object or isinstance(found, typing.TypeVar) else found
+
+
+def _item_type(function: Callable[..., Any], annotation: Any) -> Any:
+    if annotation is Any or annotation in LISTS:
+        return Any
+    origin = typing.get_origin(annotation)
+    arguments = typing.get_args(annotation)
+    if origin is not None and origin in LISTS and len(arguments) == 1:
+        return arguments[0]
+    raise TypeError(
+        f"{_title(function)} gets lists (batch_size > 1): annotate its payloads as list[...], not {annotation!r}"
+    )
+
+
+def _title(function: Callable[..., Any]) -> str:
+    return f"handler {getattr(function, '__qualname__', repr(function))}"

@@ -1,0 +1,95 @@
+"""The nouns: what a job is, what was asked, what is known, and what a worker holds."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from base64 import b64encode, urlsafe_b64encode
+from binascii import b2a_base64
+
+__all__ = ["check_name", "fail_queue_of", "family_of", "new_id", "new_ids", "new_token"]
+
+
+MAX_NAME_BYTES = 512
+FAIL_SUFFIX = "/failures"
+LONGEST_WITH_SUFFIX = MAX_NAME_BYTES - len(FAIL_SUFFIX)
+
+#: From base 64 to the same letters as in URLs, but so that text is ordered as the bytes it stands for.
+_IN_ORDER = bytes.maketrans(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
+    b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz",
+)
+#: Set in the time of an id, which would begin with "-" without it.
+_FIRST_BIT = 1 << 47
+
+
+def family_of(queue: str) -> str:
+    """The family of a queue: its name up to the first `/`. What is atomic happens inside one.
+
+    A name too long to carry the suffix of its fail queue is in the family of that queue instead.
+    """
+    if len(queue) > LONGEST_WITH_SUFFIX // 4 and fail_queue_of(queue) != queue + FAIL_SUFFIX:
+        return fail_queue_of(queue).partition("/")[0]
+    return queue.partition("/")[0]
+
+
+def fail_queue_of(queue: str) -> str:
+    """The queue of a queue's fail jobs; a name too long for the suffix is stood in for by its digest."""
+    if len(queue.encode()) <= LONGEST_WITH_SUFFIX:
+        return queue + FAIL_SUFFIX
+    return hashlib.sha256(queue.encode()).hexdigest() + FAIL_SUFFIX
+
+
+def new_id() -> str:
+    """A fresh job id: 20 characters, the time in milliseconds before 72 random bits."""
+    try:
+        return _stamp() + _unused.pop()
+    except IndexError:
+        _unused.extend(_random(64))
+        return new_id()
+
+
+def new_ids(count: int) -> list[str]:
+    """Many fresh ids with one system call.
+
+    They ascend, as those made later do: an index that holds them grows at its end, where a page takes
+    a hundred of them, and not in as many pages as there are ids.
+    """
+    stamp = _stamp()
+    return [stamp + end for end in sorted(_random(count))]
+
+
+def _stamp() -> str:
+    """The first 8 characters of an id that is made now."""
+    now = (_FIRST_BIT | int(time.time() * 1000)).to_bytes(6, "big")
+    return b2a_base64(now, newline=False).translate(_IN_ORDER).decode()
+
+
+def _random(count: int) -> list[str]:
+    """The last 12 characters of so many ids."""
+    text = b64encode(os.urandom(9 * count)).translate(_IN_ORDER).decode()
+    return [text[at : at + 12] for at in range(0, 12 * count, 12)]
+
+
+#: Ends of ids, made in one system call for many of them; a process that is forked makes its own.
+_unused: list[str] = []
+os.register_at_fork(after_in_child=_unused.clear)
+
+
+def new_token() -> str:
+    """A fresh claim token: 16 characters, 96 random bits."""
+    return urlsafe_b64encode(os.urandom(12)).decode()
+
+
+def check_name(value: object, name: str) -> str:
+    """A name or id as given, or an exception that names the argument: 1 to 512 bytes of UTF-8."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, not {type(value).__name__}")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} must be valid Unicode (it holds a lone surrogate)") from None
+    if not 1 <= size <= MAX_NAME_BYTES:
+        raise ValueError(f"{name} must be 1 to {MAX_NAME_BYTES} bytes of UTF-8, not {size}")
+    return value

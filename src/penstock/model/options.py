@@ -1,0 +1,241 @@
+"""What a handler's options are, and the one place where limits and backoff are decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Annotated, Any, Literal, TypedDict
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from penstock.errors import UNREADABLE
+from penstock.model.clock import MAX_MS, Span, span_ms
+
+__all__ = [
+    "FAILURE_DEFAULTS",
+    "HandlerArguments",
+    "HandlerOptions",
+    "JobLimits",
+    "Retain",
+    "RetryPosition",
+    "handler_options",
+    "rules_for",
+]
+
+
+RetryPosition = Literal["keep", "due"]
+Retain = Literal["ttl", "none", "forever"]
+
+DAY = 86_400.0
+
+
+#: What a stored number can hold.
+MAX_COUNT = 2**63 - 1
+
+
+def _check_whole(value: object, name: str, *, least: int, optional: bool = False) -> None:
+    if value is None and optional:
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        wanted = "an int or None" if optional else "an int"
+        raise TypeError(f"{name} must be {wanted}, not {type(value).__name__}")
+    if not least <= value <= MAX_COUNT:
+        raise ValueError(f"{name} must be {f'at least {least}' if value < least else 'below 2**63'}, not {value}")
+
+
+def _check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
+
+
+class HandlerArguments(TypedDict, total=False):
+    """The options that `handler` and `listen` accept, for type checkers; `HandlerOptions` has the defaults."""
+
+    max_retries: int | None
+    max_stalls: int | None
+    max_timeouts: int | None
+    max_attempts: int | None
+    min_backoff: Span
+    max_backoff: Span
+    jitter: float
+    size: int
+    concurrency: int | None
+    timeout: Span | None
+    priority: int
+    batch_size: int
+    on_failure: Callable[..., Any] | str | None
+    failure_options: Mapping[str, Any]
+    retry_position: RetryPosition
+    at_most_once: bool
+    result_ttl: Span
+    failed_ttl: Span
+    retain: Retain
+
+
+class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """How a handler's jobs are run, retried and kept. Durations are seconds; a limit of None is no limit.
+
+    They are read when a run is decided, never frozen into waiting jobs.
+    """
+
+    max_retries: int | None = 10
+    max_stalls: int | None = 3
+    max_timeouts: int | None = 3
+    max_attempts: int | None = None
+    min_backoff: float = 2.0
+    max_backoff: float = 300.0
+    jitter: float = 0.0
+    size: int = 10
+    concurrency: int | None = None
+    timeout: float | None = 60.0
+    priority: int = 100
+    batch_size: int = 1
+    on_failure: Callable[..., Any] | str | None = None
+    failure_options: Mapping[str, Any] = {}
+    retry_position: RetryPosition = "keep"
+    at_most_once: bool = False
+    result_ttl: float = 3600.0
+    failed_ttl: float = 7 * DAY
+    retain: Retain = "ttl"
+
+    def __post_init__(self) -> None:
+        for name in ("max_retries", "max_stalls", "max_timeouts"):
+            _check_whole(getattr(self, name), name, least=0, optional=True)
+        for name in ("max_attempts", "concurrency"):
+            _check_whole(getattr(self, name), name, least=1, optional=True)
+        for name in ("size", "batch_size"):
+            _check_whole(getattr(self, name), name, least=1)
+        _check_whole(self.priority, "priority", least=-(2**31))
+        if self.batch_size > 1000:
+            raise ValueError(f"batch_size must be at most 1000, not {self.batch_size}")
+        for name in ("min_backoff", "max_backoff", "result_ttl", "failed_ttl"):
+            self._seconds(name)
+        if self.min_backoff > self.max_backoff:
+            raise ValueError(f"min_backoff ({self.min_backoff}) must not be more than max_backoff ({self.max_backoff})")
+        if self.timeout is not None:
+            self._seconds("timeout", zero=False)
+        if isinstance(self.jitter, bool) or not isinstance(self.jitter, int | float):
+            raise TypeError(f"jitter must be a number from 0 to 1, not {type(self.jitter).__name__}")
+        if not 0 <= self.jitter <= 1:
+            raise ValueError(f"jitter must be from 0 to 1, not {self.jitter!r}")
+        _check_choice(self.retry_position, "retry_position", ("keep", "due"))
+        _check_choice(self.retain, "retain", ("ttl", "none", "forever"))
+        if not isinstance(self.at_most_once, bool):
+            raise TypeError("at_most_once must be True or False")
+        if not (self.on_failure is None or callable(self.on_failure) or isinstance(self.on_failure, str)):
+            raise TypeError('on_failure must be a function or "module:function"')
+        if not isinstance(self.failure_options, Mapping):
+            raise TypeError("failure_options must be a mapping of handler options")
+        if self.failure_options and self.on_failure is None:
+            raise ValueError("failure_options says how on_failure is run, but on_failure is not given")
+
+    def _seconds(self, name: str, zero: bool = True) -> None:
+        seconds = span_ms(getattr(self, name), name, zero=zero) / 1000
+        msgspec.structs.force_setattr(self, name, seconds)
+
+    @cached_property
+    def keep_ms(self) -> int | None:
+        """How long a completed or cancelled job is kept, in milliseconds; None is for ever."""
+        if self.retain == "ttl":
+            return round(self.result_ttl * 1000)
+        return 0 if self.retain == "none" else None
+
+    @property
+    def keep_failed_ms(self) -> int:
+        """How long a failed job is kept, in milliseconds."""
+        return round(self.failed_ttl * 1000)
+
+
+#: Fail jobs are the last chance to hear of a failure: they retry for days and take little room.
+FAILURE_DEFAULTS = HandlerOptions(max_retries=100, min_backoff=10.0, max_backoff=900.0, size=2)
+
+
+def handler_options(given: Mapping[str, Any], defaults: HandlerOptions | None = None) -> HandlerOptions:
+    """Options from keyword arguments; an unknown name is a `TypeError` with the nearest known one."""
+    known = HandlerOptions.__struct_fields__
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known options: {', '.join(known)}"
+            raise TypeError(f"unknown handler option {name!r}; {hint}")
+    if given.get("concurrency") is not None and "size" in given:
+        raise ValueError("give size or concurrency, not both: concurrency=n has room for n runs of its own")
+    options = msgspec.structs.replace(defaults or HandlerOptions(), **given)
+    if options.on_failure is not None:
+        try:
+            handler_options(options.failure_options, FAILURE_DEFAULTS)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"failure_options: {error}") from None
+    return options
+
+
+#: What a stored limit may be: whoever can write to the storage may have written anything.
+_Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=MAX_MS)]
+_Timeout = Annotated[int, msgspec.Meta(ge=1, le=MAX_MS)]
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+_Attempts = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """A job's own timeout, limits and result TTL (durations in ms); what is unset is the handler's to say."""
+
+    timeout: _Timeout | UnsetType | None = UNSET
+    max_attempts: _Attempts | UnsetType | None = UNSET
+    max_retries: _Count | UnsetType | None = UNSET
+    result_ttl: _Milliseconds | UnsetType = UNSET
+
+    @classmethod
+    def of(
+        cls,
+        timeout: Span | UnsetType | None = UNSET,
+        max_attempts: int | UnsetType | None = UNSET,
+        max_retries: int | UnsetType | None = UNSET,
+        result_ttl: Span | UnsetType = UNSET,
+    ) -> JobLimits:
+        """Limits as the user gives them, checked."""
+        if max_attempts is not UNSET:
+            _check_whole(max_attempts, "max_attempts", least=1, optional=True)
+        if max_retries is not UNSET:
+            _check_whole(max_retries, "max_retries", least=0, optional=True)
+        return cls(
+            timeout=timeout if timeout is UNSET or timeout is None else span_ms(timeout, "timeout", zero=False),
+            max_attempts=max_attempts,
+            max_retries=max_retries,
+            result_ttl=result_ttl if result_ttl is UNSET else span_ms(result_ttl, "result_ttl"),
+        )
+
+    def encode(self) -> bytes:
+        """Its stored form; nothing at all when every limit is unset."""
+        return b"" if self == NO_LIMITS else _encode_limits(self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> JobLimits:
+        """Read limits back; unreadable ones are none, so that the handler's own hold."""
+        try:
+            return _decode_limits(data) if data else NO_LIMITS
+        except UNREADABLE:
+            return NO_LIMITS
+
+
+def rules_for(options: HandlerOptions, limits: JobLimits) -> HandlerOptions:
+    """The options that hold for one job: its own limits win over its handler's."""
+    if limits is NO_LIMITS:
+        return options
+    changes: dict[str, Any] = {}
+    for name in ("max_attempts", "max_retries"):
+        if (value := getattr(limits, name)) is not UNSET:
+            changes[name] = value
+    if limits.timeout is not UNSET:
+        changes["timeout"] = None if limits.timeout is None else limits.timeout / 1000
+    if limits.result_ttl is not UNSET:
+        changes.update(result_ttl=limits.result_ttl / 1000, retain="ttl")
+    return msgspec.structs.replace(options, **changes)
+
+
+NO_LIMITS = JobLimits()
+
+
+_encode_limits = msgspec.msgpack.Encoder().encode
+_decode_limits = msgspec.msgpack.Decoder(JobLimits).decode

@@ -1,0 +1,124 @@
+"""How a run ended: one value, which is all that leaves a run."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from penstock.errors import ErrorKind, JobError, Retry
+from penstock.model.clock import milliseconds, span_ms
+from penstock.model.job import NewJob
+from penstock.model.retry_policy import Wish
+
+__all__ = [
+    "Outcome",
+    "Raised",
+    "Released",
+    "Returned",
+    "Stalled",
+    "Stopped",
+    "Value",
+    "raised",
+    "stalled_out",
+    "timed_out",
+]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a run ended. A batch handler may return one per payload: `complete`, `fail` or `retry`."""
+
+    @staticmethod
+    def complete(value: Any = None) -> Outcome:
+        """This job is done, with this result."""
+        return Value(value)
+
+    @staticmethod
+    def fail(error: Exception | str) -> Outcome:
+        """As if the handler had raised the error for this job alone: it is retried unless it is permanent."""
+        if isinstance(error, str):
+            error = RuntimeError(error)
+        if not isinstance(error, Exception):
+            raise TypeError(f"error must be an exception or a str, not {type(error).__name__}")
+        return raised(error)
+
+    @staticmethod
+    def retry(*, at: datetime | float | None = None, delay: timedelta | float | None = None) -> Outcome:
+        """Run this job again: at a time, after a delay, or after the usual backoff."""
+        if at is not None:
+            milliseconds(at, "at")
+        if delay is not None:
+            span_ms(delay, "delay")
+        return raised(Retry(at=at, delay=delay))
+
+
+class Value(Outcome, frozen=True):
+    """The handler returned a value that is not encoded yet."""
+
+    value: Any
+
+
+class Returned(Outcome, frozen=True, gc=False):
+    """The run returned; `then` are the jobs that exist if, and only if, this is recorded."""
+
+    result: bytes
+    then: tuple[NewJob, ...] = ()
+
+
+class Raised(Outcome, frozen=True):
+    """The run failed, or took too long, or was refused; the error's kind says which.
+
+    `solo` asks for the job to come back by itself, because it is one of a batch;
+    `shared` says that others failed with it, so that it may not be this job's fault;
+    `invalid` says that its payload could not be decoded.
+    """
+
+    error: JobError
+    wish: Wish = Wish()
+    solo: bool = False
+    invalid: bool = False
+    shared: bool = False
+
+
+class Stopped(Outcome, frozen=True):
+    """The run ended without a value after somebody asked to cancel it."""
+
+
+class Stalled(Outcome, frozen=True):
+    """The process that ran it died."""
+
+
+class Released(Outcome, frozen=True):
+    """The run was given back unfinished; it costs no attempt."""
+
+
+def raised(error: BaseException) -> Raised:
+    """What an exception from a handler asks for: its `kind`, `retry_at`, `retry_in` and `count` are heard."""
+    record = JobError.from_exception(error)
+    try:
+        return Raised(record, _wish(error))
+    except (TypeError, ValueError) as bad:
+        note = f"{record.message} (its wish for a retry was ignored: {bad})"
+        return Raised(msgspec.structs.replace(record, message=note))
+
+
+def _wish(error: BaseException) -> Wish:
+    at, delay = getattr(error, "retry_at", None), getattr(error, "retry_in", None)
+    counted = not isinstance(error, Retry) or error.count
+    return Wish(
+        at=None if at is None else milliseconds(at, "retry_at"),
+        delay=None if delay is None else span_ms(delay, "retry_in"),
+        counted=counted,
+    )
+
+
+def timed_out(seconds: float, solo: bool = False, shared: bool = False) -> Raised:
+    """The run took longer than it may."""
+    text = f"the run took longer than its timeout of {seconds:g} s"
+    return Raised(JobError("RunTimeout", text, ErrorKind.TIMEOUT), solo=solo, shared=shared)
+
+
+def stalled_out(reason: str) -> Raised:
+    """The job was not run once more, because too many of its runs had vanished."""
+    return Raised(JobError("StallError", reason, ErrorKind.STALL))

@@ -1,0 +1,116 @@
+"""What a handler's options are, and the one place where limits and backoff are decided."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+import msgspec
+
+from penstock.errors import ErrorKind
+from penstock.model.options import HandlerOptions
+
+__all__ = ["Again", "Counts", "GiveUp", "Proceed", "Verdict", "Wish", "backoff", "decide"]
+
+
+class Counts(Protocol):
+    """What is counted about a job; `attempts` includes the run that is being decided."""
+
+    @property
+    def attempts(self) -> int: ...
+    @property
+    def retries(self) -> int: ...
+    @property
+    def stalls(self) -> int: ...
+    @property
+    def timeouts(self) -> int: ...
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """When a failed run wants to be repeated (ms): at a time, after a delay, or as the backoff says."""
+
+    at: int | None = None
+    delay: int | None = None
+    counted: bool = True
+
+
+class Proceed(msgspec.Struct, frozen=True):
+    """The run may begin."""
+
+
+class Again(msgspec.Struct, frozen=True):
+    """The job is run again, at a time or after a delay (ms); `count` names the counter that grows."""
+
+    at: int | None = None
+    delay: int = 0
+    count: Literal["retries", "timeouts"] | None = "retries"
+
+
+class GiveUp(msgspec.Struct, frozen=True):
+    """The job has failed for good."""
+
+    reason: str = ""
+    count: Literal["timeouts"] | None = None
+
+
+Verdict = Proceed | Again | GiveUp
+
+NO_WISH = Wish()
+PROCEED = Proceed()
+
+
+def backoff(n: int, rules: HandlerOptions, draw: Callable[[], float] = random.random) -> float:
+    """Seconds to wait before the repetition after the nth failure; jitter only ever shortens it."""
+    doublings = min(max(n, 1) - 1, 64)
+    delay = min(rules.max_backoff, rules.min_backoff * 2**doublings)
+    return delay * (1 - rules.jitter * draw()) if rules.jitter else delay
+
+
+def decide(
+    counts: Counts,
+    rules: HandlerOptions,
+    kind: ErrorKind | None,
+    wish: Wish = NO_WISH,
+    draw: Callable[[], float] = random.random,
+    shared: bool = False,
+) -> Verdict:
+    """What to do with a job whose run failed in this way; `kind` None asks whether a run may begin at all.
+
+    `max_attempts` bounds every claim, so it also ends a job whose retries are not counted. A failure that
+    was `shared` with others is no job's last, where failures are repeated at all: the job comes back alone.
+    """
+    if kind is None:
+        return _before(counts, rules)
+    if kind in (ErrorKind.PERMANENT, ErrorKind.STALL):
+        return GiveUp()
+    count: Literal["retries", "timeouts"] | None
+    if kind is ErrorKind.TIMEOUT:
+        n, count = counts.timeouts + 1, "timeouts"
+        over = _reached(n, rules.max_timeouts)
+    else:
+        n, count = counts.retries + 1, "retries" if wish.counted else None
+        over = wish.counted and rules.max_retries is not None and n > rules.max_retries
+    if over and shared and n > 1:
+        over, count = False, None
+    if over or _reached(counts.attempts, rules.max_attempts):
+        return GiveUp(count="timeouts" if count == "timeouts" else None)
+    if wish.at is not None:
+        return Again(wish.at, 0, count)
+    delay = round(backoff(n, rules, draw) * 1000) if wish.delay is None else wish.delay
+    return Again(None, delay, count)
+
+
+def _before(counts: Counts, rules: HandlerOptions) -> Verdict:
+    """Stalls are found out only when the job is claimed again, so their limit is kept before the run."""
+    if counts.stalls and rules.at_most_once:
+        return GiveUp("its worker stopped answering, and it must not be run twice (at_most_once)")
+    if counts.stalls and _reached(counts.stalls, rules.max_stalls):
+        return GiveUp(f"its worker stopped answering {counts.stalls} times (max_stalls={rules.max_stalls})")
+    if rules.max_attempts is not None and counts.attempts > rules.max_attempts:
+        return GiveUp(f"it was claimed {counts.attempts} times (max_attempts={rules.max_attempts})")
+    return PROCEED
+
+
+def _reached(count: int, limit: int | None) -> bool:
+    return limit is not None and count >= limit

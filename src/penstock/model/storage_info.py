@@ -1,0 +1,156 @@
+"""What can be read about the place where jobs are kept, for whoever looks after it.
+
+A storage need not have these: what it lacks is shown as unknown. The two of Penstock have them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from penstock.model.clock import MAX_MS
+from penstock.model.ids import check_name
+from penstock.model.job import FINISHED, MAX_PRIORITY, WAITING, Snapshot, State
+
+__all__ = [
+    "FileVitals",
+    "Inspectable",
+    "Meter",
+    "NodeVitals",
+    "Restorable",
+    "ServerVitals",
+    "check_carried",
+    "eviction_words",
+]
+
+
+class Meter(msgspec.Struct, frozen=True):
+    """What is counted in a queue: jobs that ended since it was made, and leases that are over now."""
+
+    queue: str
+    finished: int
+    overdue: int
+
+
+class NodeVitals(msgspec.Struct, frozen=True, kw_only=True):
+    """One server as it describes itself. None is what it would not say."""
+
+    where: str
+    software: str = "redis"
+    version: str = ""
+    role: str = "master"
+    #: What it does when its memory is full, how much it may use (0: no limit), uses, and the machine has.
+    policy: str | None = None
+    max_memory: int = 0
+    used_memory: int = 0
+    machine_memory: int = 0
+    evicted: int = 0
+    #: Persistence: the append-only file and when it is flushed, the snapshots, and whether the last writes worked.
+    aof: bool = False
+    appendfsync: str | None = None
+    save: str | None = None
+    saved_at: int = 0
+    changes: int = 0
+    writes_work: bool = True
+    #: Replicas that are connected, and how many a write needs.
+    replicas: int = 0
+    needs_replicas: int | None = None
+    clients: int = 0
+    max_clients: int = 0
+    #: How far its clock is ahead of ours, and how long a command takes there and back (milliseconds).
+    ahead_ms: float = 0.0
+    latency_ms: float = 0.0
+
+
+class ServerVitals(msgspec.Struct, frozen=True, kw_only=True):
+    """The servers behind a URL: one, or every primary of a Cluster."""
+
+    schema: int
+    cluster: bool
+    nodes: list[NodeVitals]
+
+
+class FileVitals(msgspec.Struct, frozen=True, kw_only=True):
+    """An SQLite file, or (with an empty path) a database in memory."""
+
+    path: str
+    version: str
+    schema: int
+    journal_mode: str
+    #: What the storage was opened with: "NORMAL" or "FULL".
+    synchronous: str
+    size: int = 0
+    log_size: int = 0
+    #: The permission bits of the file, and whether it belongs to this user.
+    mode: int = 0o600
+    own: bool = True
+    free: int = 0
+    filesystem: str | None = None
+    #: What a check of the file found wrong; None when it was not checked.
+    faults: list[str] | None = None
+    latency_ms: float = 0.0
+
+
+@runtime_checkable
+class Inspectable(Protocol):
+    """A storage that can be looked into."""
+
+    @property
+    def where(self) -> str:
+        """Its URL as it may be shown: without a login."""
+        ...
+
+    async def vitals(self, check: bool = True) -> FileVitals | ServerVitals:
+        """How the place is doing; `check` also looks for damage, which takes longer the more there is."""
+        ...
+
+    async def meters(self, queues: Sequence[str]) -> list[Meter]:
+        """What is counted in each of these queues, in their order."""
+        ...
+
+    async def latest(self, queue: str, state: State, limit: int = 10) -> list[Snapshot]:
+        """Ended jobs of one state, those that are kept longest first: with one TTL, the newest."""
+        ...
+
+
+@runtime_checkable
+class Restorable(Protocol):
+    """A storage that takes jobs back as another one knew them."""
+
+    async def restore(self, jobs: Sequence[Snapshot]) -> list[bool]:
+        """nothing → the state of the snapshot, counts and times included; False where the id is taken.
+
+        Running and blocked jobs are somebody's, so they are refused with a `ValueError`.
+        """
+        ...
+
+
+def eviction_words(node: NodeVitals) -> str:
+    """What this eviction policy does to jobs."""
+    if node.policy and node.policy.startswith("volatile"):
+        what = "deletes keys that have a time to live"
+    else:
+        what = "deletes keys of its choice, jobs among them"
+    when = "when its memory is full" if node.max_memory else "once a maxmemory is set and reached"
+    done = f"; it has deleted {node.evicted:,} keys since it was started" if node.evicted else ""
+    return f"maxmemory-policy is {node.policy}: {when} the server {what}, without a word{done}"
+
+
+def check_carried(job: Snapshot) -> None:
+    """Refuse what cannot be restored, before anything is stored: a `ValueError` that says why."""
+    for name, value in (("queue", job.queue), ("id", job.id), ("group", job.group), ("worker", job.worker)):
+        if value is not None:
+            check_name(value, name)
+    if job.state not in WAITING | FINISHED:
+        raise ValueError(f"a {job.state} job belongs to its worker and cannot be restored")
+    if abs(job.priority) > MAX_PRIORITY:
+        raise ValueError(f"priority must be between -{MAX_PRIORITY} and {MAX_PRIORITY}, not {job.priority}")
+    if job.group is not None and job.priority:
+        raise ValueError("priority does not reorder a group: a job has one or the other")
+    if min(job.attempts, job.retries, job.stalls, job.timeouts) < 0:
+        raise ValueError("attempts, retries, stalls and timeouts must not be negative")
+    for moment in (job.created, job.run_at, job.finished or 0, job.expires or 0):
+        if not 0 <= moment <= MAX_MS:
+            raise ValueError("times must be between 1970 and 9999")

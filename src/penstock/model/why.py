@@ -1,0 +1,233 @@
+"""Why a job is not running: one named reason, and what must change first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+from msgspec.structs import replace
+
+from penstock.model.clock import as_datetime
+from penstock.model.job import FINISHED, State
+from penstock.model.options import HandlerOptions
+from penstock.model.worker_info import WorkerInfo
+
+__all__ = ["MAX_AHEAD", "Reason", "Standing", "Why", "explain"]
+
+#: A place in the line is told up to this; beyond it is far enough.
+MAX_AHEAD = 1000
+
+
+class Reason(StrEnum):
+    """Why a job is not running, in the order in which they are named when several hold.
+
+    First what is true of the job alone: `finished`, `blocked` behind the run of its id, `running`,
+    `scheduled` or `retrying` until its time. Then what must be removed before it, from the outside in:
+    `paused` (its queue), `behind_group` (the jobs before it in its group), `unknown_format` (its record
+    is for newer software), `no_worker` and `workers_full`. At last `ready`: nothing holds it.
+    """
+
+    FINISHED = "finished"
+    BLOCKED = "blocked"
+    RUNNING = "running"
+    SCHEDULED = "scheduled"
+    RETRYING = "retrying"
+    PAUSED = "paused"
+    BEHIND_GROUP = "behind_group"
+    UNKNOWN_FORMAT = "unknown_format"
+    NO_WORKER = "no_worker"
+    WORKERS_FULL = "workers_full"
+    READY = "ready"
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a job stands in its storage, and what stands before it, all as of one moment.
+
+    Times are milliseconds of the storage's clock, which shows `at`. `lease` is when the lease of its run
+    is over. `successor` says that a blocked job with its id waits for its run to end. `paused` is since
+    when its queue is. `format` is that of its record if only newer software can read it, and `known` the
+    newest that this software can. `ahead` is how many jobs and groups stand before it in the order, up to
+    `MAX_AHEAD`; None if that is not its place. `head` is the job of its group that must end before it.
+    """
+
+    id: str
+    state: State
+    at: int
+    run_at: int = 0
+    worker: str | None = None
+    lease: int | None = None
+    finished: int | None = None
+    successor: bool = False
+    group: str | None = None
+    paused: int | None = None
+    format: int | None = None
+    known: int | None = None
+    ahead: int | None = None
+    head: Standing | None = None
+
+
+class Why(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a job is not running, as of `at`; `str()` of it is a sentence.
+
+    `until` is when it may run (scheduled, retrying) or when its lease is over (running, blocked). `since`
+    is how long that has been so, where it is known. `behind` is the job of its group, or the run of its
+    own id, that must end first, and `head` says why that has not ended yet. `worker` holds its run.
+    `needed` and `free` are units, or runs of a handler with `concurrency`; `needed` is None where the
+    handler is not known. `format` is that of its record, `known` the newest that this software reads.
+    `ahead` is how many jobs and groups are before it in the line, `MAX_AHEAD` at most.
+    """
+
+    id: str
+    queue: str
+    reason: Reason
+    state: State
+    at: datetime
+    until: datetime | None = None
+    since: datetime | None = None
+    behind: str | None = None
+    head: Why | None = None
+    worker: str | None = None
+    needed: int | None = None
+    free: int | None = None
+    format: int | None = None
+    known: int | None = None
+    ahead: int | None = None
+
+    def __str__(self) -> str:
+        return _sentence(self, "It")
+
+
+def explain(
+    queue: str, standing: Standing, workers: Sequence[WorkerInfo] = (), options: HandlerOptions | None = None
+) -> Why:
+    """The one reason: from where the job stands, who is there to run it, and its handler's options if known."""
+    at = as_datetime(standing.at)
+    why = Why(id=standing.id, queue=queue, reason=Reason.READY, state=standing.state, at=at)
+    if standing.state in FINISHED:
+        since = None if standing.finished is None else as_datetime(standing.finished)
+        return replace(why, reason=Reason.FINISHED, since=since, worker=standing.worker)
+    if standing.state is State.RUNNING:
+        return _running(why, standing, workers)
+    if standing.state in (State.SCHEDULED, State.RETRYING):
+        return replace(why, reason=Reason(standing.state.value), until=as_datetime(standing.run_at))
+    if standing.paused is not None:
+        return replace(why, reason=Reason.PAUSED, since=as_datetime(standing.paused))
+    if standing.head is not None:
+        head = explain(queue, replace(standing.head, successor=False), workers, options)
+        return replace(why, reason=Reason.BEHIND_GROUP, behind=head.id, head=head, worker=head.worker)
+    if standing.format is not None:
+        return replace(why, reason=Reason.UNKNOWN_FORMAT, format=standing.format, known=standing.known)
+    return _waiting(why, standing, [worker for worker in workers if queue in worker.queues], options)
+
+
+def _running(why: Why, standing: Standing, workers: Sequence[WorkerInfo]) -> Why:
+    """Who holds the run, and since when if that worker has said so; a successor of it is blocked."""
+    since = next(
+        (
+            run.started_at
+            for worker in workers
+            if worker.id == standing.worker
+            for run in worker.runs
+            if (run.queue, run.id) == (why.queue, why.id)
+        ),
+        None,
+    )
+    until = None if standing.lease is None else as_datetime(standing.lease)
+    why = replace(why, reason=Reason.RUNNING, worker=standing.worker, since=since, until=until)
+    return replace(why, reason=Reason.BLOCKED, state=State.BLOCKED, behind=why.id) if standing.successor else why
+
+
+def _waiting(why: Why, standing: Standing, workers: Sequence[WorkerInfo], options: HandlerOptions | None) -> Why:
+    """Nothing holds it in its storage: is anybody there to run it?"""
+    if not workers:
+        return replace(why, reason=Reason.NO_WORKER)
+    needed = None if options is None else 1 if options.concurrency is not None else options.size
+    free = max(_free(why.queue, worker, options) for worker in workers)
+    reason = Reason.WORKERS_FULL if free < (needed or 1) else Reason.READY
+    return replace(why, reason=reason, needed=needed, free=free, ahead=standing.ahead)
+
+
+def _free(queue: str, worker: WorkerInfo, options: HandlerOptions | None) -> int:
+    """The units that a worker has free, or how many more runs of a handler with `concurrency`."""
+    if options is None or options.concurrency is None:
+        return max(0, worker.allowed - worker.busy)
+    share = worker.allowed / worker.capacity if worker.capacity else 1.0
+    slots = max(1, int(options.concurrency * share))
+    return max(0, slots - sum(run.queue == queue for run in worker.runs))
+
+
+# in words -----------------------------------------------------------------------------------------
+
+
+def _sentence(why: Why, subject: str) -> str:
+    match why.reason:
+        case Reason.FINISHED:
+            return f"{subject} has ended: it is {why.state}{_at(why.since)}."
+        case Reason.BLOCKED:
+            return f"{subject} waits for the run of the same id to end: {_held(why)}."
+        case Reason.RUNNING:
+            return f"{subject} is running: {_held(why)}."
+        case Reason.SCHEDULED:
+            return f"{subject} is scheduled: it may run{_from(why)}."
+        case Reason.RETRYING:
+            return f"{subject} failed and waits for its next try: it may run{_from(why)}."
+        case Reason.PAUSED:
+            return f"Queue {why.queue!r} is paused{_since(why)}: nothing runs until it is resumed."
+        case Reason.BEHIND_GROUP:
+            assert why.head is not None
+            return f"{subject} waits for {why.behind!r}, which is before it in its group. {_sentence(why.head, 'That')}"
+        case Reason.UNKNOWN_FORMAT:
+            return (
+                f"{subject} was written by newer software, in format {why.format}: "
+                f"only a worker that knows it can run it, and this one knows {why.known}."
+            )
+        case _:
+            return _sentence_of_line(why, subject)
+
+
+def _sentence_of_line(why: Why, subject: str) -> str:
+    """What is said of a job that only waits for a worker."""
+    if why.reason is Reason.NO_WORKER:
+        return f"{subject} waits for a worker: none that is alive serves queue {why.queue!r}."
+    if why.reason is Reason.WORKERS_FULL:
+        needs = "" if why.needed is None else f" it needs {why.needed} unit{'s' * (why.needed != 1)}, and"
+        return f"{subject} waits for room:{needs} no worker that serves its queue has more than {why.free} free."
+    if not why.ahead:
+        return f"{subject} is next in line: nothing holds it."
+    many = f"{why.ahead} or more" if why.ahead >= MAX_AHEAD else str(why.ahead)
+    return f"{subject} is in line: nothing holds it, and {many} {'is' if why.ahead == 1 else 'are'} before it."
+
+
+def _held(why: Why) -> str:
+    by = f"worker {why.worker!r} holds it{_since(why)}"
+    if why.until is not None and why.until <= why.at:
+        return f"{by}, but its lease was over {_span(why.at, why.until)} ago, and it will be taken back"
+    return by
+
+
+def _since(why: Why) -> str:
+    return "" if why.since is None else f" since {_moment(why.since)} ({_span(why.at, why.since)})"
+
+
+def _from(why: Why) -> str:
+    assert why.until is not None
+    return f" from {_moment(why.until)} on, in {_span(why.until, why.at)}"
+
+
+def _at(moment: datetime | None) -> str:
+    return "" if moment is None else f" since {_moment(moment)}"
+
+
+def _moment(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _span(later: datetime, earlier: datetime) -> str:
+    """How long that is, in its largest unit."""
+    seconds = max(0.0, (later - earlier).total_seconds())
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"

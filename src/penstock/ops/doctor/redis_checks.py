@@ -1,0 +1,156 @@
+"""What the settings of a Redis or Valkey server mean for the jobs in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from penstock.model.storage_info import NodeVitals, ServerVitals, eviction_words
+from penstock.ops.doctor.findings import (
+    MEGABYTE,
+    Finding,
+    Level,
+    fine,
+    note,
+    warning,
+)
+
+__all__ = ["judge_server", "loud_lines"]
+
+#: The oldest server that Penstock is meant for.
+OLDEST = (6, 2)
+
+
+def judge_server(vitals: ServerVitals) -> tuple[list[Finding], list[str]]:
+    """What a server's settings mean, and what can be lost with them."""
+    findings = [fine("schema", f"version {vitals.schema}")]
+    lost: list[str] = []
+    for node in vitals.nodes:
+        name = f" of {node.where}" if len(vitals.nodes) > 1 else ""
+        for finding in (*judge_version(node), *judge_memory(node), *judge_clock(node), *judge_room(node)):
+            findings.append(msgspec.structs.replace(finding, about=finding.about + name))
+        kept, loses = judge_persistence(node)
+        findings.append(msgspec.structs.replace(kept, about=kept.about + name))
+        copied, also = judge_replicas(node, vitals.cluster)
+        findings.append(msgspec.structs.replace(copied, about=copied.about + name))
+        lost += [line for line in (loses, also) if line not in lost]
+    return findings, lost
+
+
+def judge_version(node: NodeVitals) -> Iterable[Finding]:
+    title = f"{'Valkey' if node.software == 'valkey' else 'Redis'} {node.version}"
+    try:
+        known = tuple(int(part) for part in node.version.split(".")[:2])
+    except ValueError:
+        known = OLDEST
+    if known < OLDEST:
+        yield warning("version", f"{title} is older than what Penstock is tested with", "use Redis 6.2 or newer")
+    else:
+        yield fine("version", title)
+    if node.role != "master":
+        yield warning("role", "this server is a replica: it refuses writes", "give the URL of the primary")
+
+
+def judge_memory(node: NodeVitals) -> Iterable[Finding]:
+    """What happens when the memory is full is the one setting that loses jobs without a word."""
+    limit = f"{node.max_memory // MEGABYTE:,} MB" if node.max_memory else ""
+    if node.policy is None:
+        yield note("eviction", "the server does not say what it does when its memory is full",
+                   "make sure that maxmemory-policy is noeviction")  # fmt: skip
+    elif node.policy != "noeviction":
+        yield warning("eviction", eviction_words(node), "CONFIG SET maxmemory-policy noeviction")
+    elif limit:
+        yield fine("eviction", f"noeviction: at {limit} the server refuses new jobs instead of dropping old ones")
+    else:
+        yield fine("eviction", "noeviction")
+    used, room = node.used_memory, node.max_memory or node.machine_memory
+    share = used / room if room else 0.0
+    says = f"{used // MEGABYTE:,} of {room // MEGABYTE:,} MB in use ({share:.0%})"
+    if share > 0.8:
+        yield warning("memory", says, "give it more memory, or keep results for a shorter time (result_ttl)")
+    elif not node.max_memory and room:
+        yield note("memory", f"{says}; no maxmemory is set, so a full machine kills the server",
+                   "set maxmemory below the machine's memory, with noeviction")  # fmt: skip
+    else:
+        yield fine("memory", says)
+
+
+def judge_clock(node: NodeVitals) -> Iterable[Finding]:
+    ahead = node.ahead_ms / 1000
+    if abs(ahead) > 2:
+        side = "ahead of" if ahead > 0 else "behind"
+        yield warning("clock", f"the server's clock is {abs(ahead):,.1f} s {side} this machine's: a run_at that is "
+                      "computed here means another moment there (delays are not affected)",
+                      "run a time service on both machines")  # fmt: skip
+    else:
+        yield fine("clock", f"within {max(abs(ahead), 0.001):.3f} s of this machine's")
+    says = f"{node.latency_ms:.2f} ms there and back"
+    if node.latency_ms > 50:
+        yield warning("latency", says, "put workers closer to the server")
+    else:
+        yield (
+            note("latency", says, "near a millisecond is usual in one data centre")
+            if node.latency_ms > 5
+            else fine("latency", says)
+        )
+
+
+def judge_room(node: NodeVitals) -> Iterable[Finding]:
+    if node.max_clients and node.clients > 0.8 * node.max_clients:
+        yield warning("connections", f"{node.clients:,} of {node.max_clients:,} are in use", "raise maxclients")
+    if not node.writes_work:
+        yield warning("disk", "the server's last write to its disk failed", "look at its log; it may refuse jobs")
+
+
+def judge_persistence(node: NodeVitals) -> tuple[Finding, str]:
+    """What survives when the server dies."""
+    if node.aof:
+        if node.appendfsync == "always":
+            return fine("persistence", "append-only file, flushed with every write"), (
+                "Nothing that was accepted, when the server or its machine dies."
+            )
+        if node.appendfsync == "no":
+            return warning("persistence", "append-only file, flushed when the system likes (appendfsync no)",
+                           "CONFIG SET appendfsync everysec"), (
+                "What the system had not written yet, up to half a minute, when the server's machine dies."
+            )  # fmt: skip
+        shown = "every second" if node.appendfsync == "everysec" else "as its hidden settings say, usually every second"
+        return fine("persistence", f"append-only file, flushed {shown}"), (
+            "Up to about one second of jobs and outcomes, when the server's machine dies. Nothing when only the "
+            "server is restarted. `appendfsync always` closes that."
+        )
+    if node.save == "":
+        return warning("persistence", "none: the server keeps everything in memory only",
+                       "CONFIG SET appendonly yes"), (
+            "Every job, when the server is restarted or dies."
+        )  # fmt: skip
+    rules = f" (save {node.save})" if node.save else ""
+    return warning("persistence", f"snapshots from time to time{rules}, no append-only file",
+                   "CONFIG SET appendonly yes, and appendonly yes in its configuration"), (
+        "Everything since the last snapshot, when the server dies: minutes, up to an hour with the usual settings. "
+        f"{node.changes:,} changes are unsaved now."
+    )  # fmt: skip
+
+
+def judge_replicas(node: NodeVitals, cluster: bool) -> tuple[Finding, str]:
+    if not node.replicas:
+        text = "no replicas: while the server is down, nothing is enqueued or run"
+        return (note if cluster else fine)("replicas", text), (
+            "Everything, when the disk of the server is lost: there is no copy."
+        )
+    needs = node.needs_replicas or 0
+    acked = f"; writes need {needs} of them connected" if needs else ""
+    return fine("replicas", f"{node.replicas} connected{acked}"), (
+        "The last moments before a failover: replicas follow without being waited for."
+    )
+
+
+def loud_lines(vitals: ServerVitals) -> list[str]:
+    """What is worth a loud line before any work is done: a server that may drop jobs, or takes none."""
+    lines: list[str] = []
+    for node in vitals.nodes:
+        found = (*judge_version(node), *judge_memory(node), *judge_room(node))
+        loud = [f for f in found if f.level is Level.WARNING and f.about in ("eviction", "role", "disk")]
+        lines += [f"{node.where}: {f.says}; {f.fix}" for f in loud]
+    return lines

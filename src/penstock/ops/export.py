@@ -1,0 +1,255 @@
+"""Jobs from one storage to another, as lines of JSON: SQLite today, Redis tomorrow.
+
+The first line says what the rest is; each other line is one job, whole: payload, counts, times, and
+how it ended. Runs belong to their workers and are not carried, nor are jobs blocked behind them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from datetime import datetime
+
+import msgspec
+
+from penstock.client.app import Penstock
+from penstock.errors import ErrorKind, JobError
+from penstock.model.clock import as_datetime
+from penstock.model.headers import decode_headers, encode_headers
+from penstock.model.job import WAITING, NewJob, Snapshot, State
+from penstock.model.options import JobLimits
+from penstock.model.storage_info import Restorable, check_carried
+from penstock.storage.base import PutStatus, Storage
+
+__all__ = ["Carried", "Header", "Taken", "count_jobs", "export_jobs", "import_jobs"]
+
+FORMAT = 1
+
+#: Jobs that are read or written in one round trip.
+PAGE = 200
+
+#: And so many bytes at most, about.
+MAX_BYTES = 4_000_000
+
+#: In this order a group whose head waits out a backoff is held before the jobs behind it arrive.
+CARRIED = (State.RETRYING, State.QUEUED, State.SCHEDULED, State.COMPLETED, State.FAILED, State.CANCELLED)
+LEFT = (State.RUNNING, State.BLOCKED)
+
+
+class Header(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The first line of an export."""
+
+    penstock_export: int
+    exported_at: datetime | None = None
+    queues: list[str] = []
+
+
+class Trouble(msgspec.Struct, kw_only=True):
+    """An error as it is written."""
+
+    type: str
+    message: str
+    kind: ErrorKind = ErrorKind.RETRIABLE
+    traceback: str = ""
+
+
+class Carried(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One job as it is written. Payload and result are text where they are UTF-8, else base64."""
+
+    queue: str
+    id: str
+    state: State
+    created_at: datetime
+    run_at: datetime
+    payload: str | None = None
+    payload_base64: bytes | None = None
+    group: str | None = None
+    priority: int = 0
+    headers: dict[str, str] = {}
+    limits: JobLimits = JobLimits()
+    attempts: int = 0
+    retries: int = 0
+    stalls: int = 0
+    timeouts: int = 0
+    worker: str | None = None
+    result: str | None = None
+    result_base64: bytes | None = None
+    error: Trouble | None = None
+    finished_at: datetime | None = None
+    expires_at: datetime | None = None
+
+    @classmethod
+    def of(cls, job: Snapshot) -> Carried:
+        """A job as a storage knows it."""
+        payload, payload_bytes = _spelled(job.payload)
+        result, result_bytes = (None, None) if job.result is None else _spelled(job.result)
+        error = None if job.error is None else JobError.decode(job.error)
+        return cls(
+            queue=job.queue, id=job.id, state=job.state, created_at=as_datetime(job.created),
+            run_at=as_datetime(job.run_at), payload=payload, payload_base64=payload_bytes, group=job.group,
+            priority=job.priority, headers=decode_headers(job.headers), limits=JobLimits.decode(job.limits),
+            attempts=job.attempts, retries=job.retries, stalls=job.stalls, timeouts=job.timeouts, worker=job.worker,
+            result=result, result_base64=result_bytes,
+            error=error and Trouble(type=error.type, message=error.message, kind=error.kind, traceback=error.traceback),
+            finished_at=None if job.finished is None else as_datetime(job.finished),
+            expires_at=None if job.expires is None else as_datetime(job.expires),
+        )  # fmt: skip
+
+    def snapshot(self) -> Snapshot:
+        """The job as a storage takes it."""
+        completed = self.state is State.COMPLETED
+        result = _bytes(self.result, self.result_base64)
+        e = self.error
+        return Snapshot(
+            queue=self.queue, id=self.id, state=self.state, group=self.group, priority=self.priority,
+            payload=_bytes(self.payload, self.payload_base64) or b"",
+            headers=encode_headers(self.headers), limits=self.limits.encode(), created=_ms(self.created_at),
+            run_at=_ms(self.run_at), attempts=self.attempts, retries=self.retries, stalls=self.stalls,
+            timeouts=self.timeouts, worker=self.worker, result=(result or b"") if completed else None,
+            error=None if e is None else JobError(e.type, e.message, e.kind, e.traceback).encode(),
+            finished=None if self.finished_at is None else _ms(self.finished_at),
+            expires=None if self.expires_at is None else _ms(self.expires_at),
+        )  # fmt: skip
+
+
+class Taken(msgspec.Struct):
+    """What became of the jobs of an import."""
+
+    #: How many of each state are now there.
+    stored: Counter[State] = msgspec.field(default_factory=Counter[State])
+    #: Those whose id was taken already, and those whose time was over.
+    known: int = 0
+    expired: int = 0
+    #: Ended jobs that this storage has no way to take.
+    refused: int = 0
+
+
+async def count_jobs(app: Penstock, queues: Iterable[str]) -> tuple[int, Counter[State]]:
+    """How many jobs an export will write, and how many it must leave, by their state."""
+    carried, left = 0, Counter[State]()
+    for name in queues:
+        counts = await app.queue(name).counts()
+        carried += sum(counts[state] for state in CARRIED)
+        left += Counter({state: counts[state] for state in LEFT})
+    return carried, left
+
+
+async def export_jobs(app: Penstock, queues: Sequence[str], newer: list[str] | None = None) -> AsyncIterator[bytes]:
+    """The lines of an export, without their ends.
+
+    Jobs that only newer software can read are left out; their ids are added to `newer`.
+    """
+    storage = await app.opened()
+    at = as_datetime(await storage.time())
+    yield _encode(Header(penstock_export=FORMAT, exported_at=at, queues=list(queues)))
+    for name in queues:
+        for state in CARRIED:
+            cursor: str | None = None
+            while True:
+                page = await storage.find(name, state, cursor, PAGE)
+                for job in page.jobs:
+                    if job.format is None:
+                        yield _encode(Carried.of(job))
+                    elif newer is not None:
+                        newer.append(job.id)
+                cursor = page.cursor
+                if cursor is None:
+                    break
+
+
+async def import_jobs(app: Penstock, lines: Iterable[bytes], queue: str | None = None) -> AsyncIterator[Taken]:
+    """Store the jobs of an export, under their own queue's name or another; gives what was done so far.
+
+    A job whose id is taken is left as it is, so that an import that broke off can be repeated.
+    """
+    taken = Taken()
+    storage = await app.opened()
+    for jobs in _pages(read_jobs(lines)):
+        now = await storage.time()
+        if queue is not None:
+            jobs = [msgspec.structs.replace(job, queue=queue) for job in jobs]
+        fresh = [job for job in jobs if job.expires is None or job.expires > now]
+        taken.expired += len(jobs) - len(fresh)
+        await _store(storage, fresh, taken)
+        yield taken
+    yield taken
+
+
+def read_jobs(lines: Iterable[bytes]) -> Iterator[Snapshot]:
+    """The jobs of an export; a line that makes no sense is a `ValueError` that names it."""
+    number = 0
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            if number > 1:
+                job = _decode_job(line).snapshot()
+                check_carried(job)
+                yield job
+            elif _decode_header(line).penstock_export > FORMAT:
+                raise ValueError("it was written by a newer Penstock; upgrade this one")
+        except (msgspec.MsgspecError, ValueError) as error:
+            what = "this is no export of Penstock" if number == 1 else "this is no job"
+            raise ValueError(f"line {number}: {what} ({error})") from None
+    if not number:
+        raise ValueError("there is nothing to import: the input is empty")
+
+
+async def _store(storage: Storage, jobs: list[Snapshot], taken: Taken) -> None:
+    if isinstance(storage, Restorable):
+        for job, done in zip(jobs, await storage.restore(jobs), strict=True):
+            if done:
+                taken.stored[job.state] += 1
+            else:
+                taken.known += 1
+        return
+    # A storage of somebody's own: jobs that wait begin anew, and there is no way to bring in others.
+    waiting = [job for job in jobs if job.state in WAITING]
+    taken.refused += len(jobs) - len(waiting)
+    for job, put in zip(waiting, await storage.put([_new(job) for job in waiting]), strict=True):
+        if put.status in (PutStatus.QUEUED, PutStatus.SCHEDULED):
+            taken.stored[job.state] += 1
+        else:
+            taken.known += 1
+
+
+def _new(job: Snapshot) -> NewJob:
+    return NewJob(
+        queue=job.queue, id=job.id, payload=job.payload, run_at=job.run_at, priority=job.priority, group=job.group,
+        headers=job.headers, limits=job.limits,
+    )  # fmt: skip
+
+
+def _pages(jobs: Iterator[Snapshot]) -> Iterator[list[Snapshot]]:
+    page: list[Snapshot] = []
+    size = 0
+    for job in jobs:
+        page.append(job)
+        size += len(job.payload) + len(job.result or b"")
+        if len(page) == PAGE or size > MAX_BYTES:
+            yield page
+            page, size = [], 0
+    if page:
+        yield page
+
+
+def _spelled(data: bytes) -> tuple[str | None, bytes | None]:
+    try:
+        return data.decode(), None
+    except UnicodeDecodeError:
+        return None, data
+
+
+def _bytes(text: str | None, data: bytes | None) -> bytes | None:
+    return data if text is None else text.encode()
+
+
+def _ms(moment: datetime) -> int:
+    if moment.tzinfo is None:
+        raise ValueError("times have a zone")
+    return round(moment.timestamp() * 1000)
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_job = msgspec.json.Decoder(Carried).decode
+_decode_header = msgspec.json.Decoder(Header, strict=True).decode

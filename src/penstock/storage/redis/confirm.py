@@ -1,0 +1,92 @@
+"""Puts that are acknowledged when replicas or the disk have them: WAIT and WAITAOF.
+
+Both speak of what their own connection wrote. So the script goes with them on one connection: on
+another one they might ask a new primary about a job that died with the old. And on it something is
+always written behind the script, because a put of an id that is taken writes nothing, and newer
+servers would then answer for nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redis.exceptions import AskError, MovedError, NoScriptError, TryAgainError
+
+from penstock.errors import StorageError
+from penstock.model.durability import Durability, Reached
+from penstock.storage.redis.connection import Connection
+from penstock.storage.redis.scripts import Script
+
+__all__ = ["Confirming"]
+
+#: How long (ms) the key lives that is written behind a put.
+MARK_MS = 1000
+#: How often a Cluster may say that somebody else has the slot.
+REDIRECTS = 5
+
+
+class Confirming:
+    """Runs scripts and has the server confirm what they wrote."""
+
+    def __init__(self, connection: Connection, asked: Durability) -> None:
+        self._connection = connection
+        self._asked = asked
+        ms = max(1, round(asked.timeout * 1000))
+        fsync = asked.level == "fsync"
+        self._confirm = ("WAITAOF", 1, asked.copies, ms) if fsync else ("WAIT", asked.copies, ms)
+
+    async def check(self, key: str) -> None:
+        """Refuse a server that cannot confirm what is asked for."""
+        if self._asked.level != "fsync":
+            return
+        where = self._connection.where
+        try:
+            await self._connection.attempt(lambda: self._one(("WAITAOF", 0, 0, 1), key), repeat=True)
+        except StorageError as error:
+            if "unknown command" not in str(error).lower():
+                raise
+            raise StorageError(
+                f'durability="fsync" needs WAITAOF, which Redis has from version 7.2 on and Valkey always; {where} '
+                'has not. Upgrade it; or use durability="replicas", or `appendfsync always`, which needs no confirming'
+            ) from None
+        about = await self._connection.attempt(lambda: self._one(("INFO", "persistence"), key), repeat=True)
+        if b"aof_enabled:0" in (about if isinstance(about, bytes) else str(about).encode()):
+            raise StorageError(
+                f'durability="fsync" needs an append-only file, and {where} keeps none: set `appendonly yes` there'
+            )
+
+    async def run(self, script: Script, keys: list[str], args: list[Any], mark: str, *, repeat: bool) -> Any:
+        """A script's answer, and what was reached. `mark` is a key beside those of the script."""
+
+        async def once() -> Any:
+            answers = await self._all(("EVALSHA", script.sha, len(keys), *keys, *args), mark)
+            if isinstance(answers[0], NoScriptError):
+                answers = await self._all(("EVAL", script.text, len(keys), *keys, *args), mark)
+            for answer in answers:
+                if isinstance(answer, AskError):
+                    raise TryAgainError("the slot of this queue is on the move")
+                if isinstance(answer, BaseException):
+                    raise answer
+            return answers[0], self._reached(answers[2])
+
+        return await self._connection.attempt(once, repeat=repeat)
+
+    async def _all(self, call: tuple[Any, ...], mark: str) -> list[Any]:
+        commands = [call, ("SET", mark, "", "PX", MARK_MS), self._confirm]
+        for _ in range(REDIRECTS):
+            answers = await self._connection.alone(commands, mark)
+            if not isinstance(answers[0], MovedError):
+                return answers
+            await self._connection.command("EXISTS", mark)  # the client follows, and knows better then
+        raise TryAgainError("nobody serves the slot of this queue")
+
+    async def _one(self, command: tuple[Any, ...], key: str) -> Any:
+        (answer,) = await self._connection.alone([command], key)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def _reached(self, answer: Any) -> Reached:
+        if self._asked.level == "fsync":
+            return Reached(asked=self._asked, replicas=int(answer[1]), fsynced=answer[0] >= 1)
+        return Reached(asked=self._asked, replicas=int(answer))

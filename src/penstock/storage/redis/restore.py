@@ -1,0 +1,60 @@
+"""Jobs that another storage knew, taken back as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.model.job import FINISHED, Snapshot, State
+from penstock.model.storage_info import check_carried
+from penstock.storage.base import MAX_BATCH
+from penstock.storage.redis.cluster_families import Families
+from penstock.storage.redis.connection import Connection
+from penstock.storage.redis.encoding import pack
+
+__all__ = ["Restoring"]
+
+
+class Restoring:
+    """The part of the Redis storage that takes jobs back; see `penstock.model.storage_info.Restorable`."""
+
+    _connection: Connection
+    _families: Families
+
+    def _call(self, name: str, queue: str, args: Sequence[Any]) -> tuple[Any, list[str], Any]:
+        raise NotImplementedError
+
+    async def restore(self, jobs: Sequence[Snapshot]) -> list[bool]:
+        """nothing → the state of the snapshot; False where the id is taken."""
+        for job in jobs:
+            check_carried(job)
+        answers = [False] * len(jobs)
+        by_queue: dict[str, list[int]] = {}
+        for i, job in enumerate(jobs):
+            by_queue.setdefault(job.queue, []).append(i)
+        for queue, indexes in by_queue.items():
+            await self._families.add(queue)
+            for at in range(0, len(indexes), MAX_BATCH):
+                chosen = indexes[at : at + MAX_BATCH]
+                args = (pack([_head(jobs[i]) for i in chosen]), *(part for i in chosen for part in _bytes(jobs[i])))
+                created, given = await self._connection.run(*self._call("restore", queue, args), repeat=False)
+                if created:
+                    await self._families.add(queue, created=True)
+                for i, code in zip(chosen, given, strict=True):
+                    answers[i] = code == 1
+        return answers
+
+
+def _head(job: Snapshot) -> list[Any]:
+    """What restore.lua reads as numbers and text."""
+    return [
+        job.id, job.state.value, job.priority, job.run_at, job.created, job.attempts, job.retries, job.stalls,
+        job.timeouts, False if job.group is None else job.group, job.finished or 0, job.expires or 0,
+    ]  # fmt: skip
+
+
+def _bytes(job: Snapshot) -> tuple[bytes, ...]:
+    value = b""
+    if job.state in FINISHED:
+        value = (job.result if job.state is State.COMPLETED else job.error) or b""
+    return job.limits, job.headers, job.error or b"", job.payload, (job.worker or "").encode(), value

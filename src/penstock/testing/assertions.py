@@ -1,0 +1,158 @@
+"""Saying what should be in a queue, and being told what is."""
+
+from __future__ import annotations
+
+import difflib
+import pprint
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypedDict, Unpack, overload
+
+from penstock.client.answers import JobStatus
+from penstock.client.app import Penstock
+from penstock.errors import InvalidPayload
+from penstock.model.clock import Moment, Span, milliseconds, span_ms
+from penstock.model.job import State
+from penstock.model.serde import Serde, decode, encode
+from penstock.sync import Penstock as SyncPenstock
+from penstock.testing.apps import AnyApp, answered, inner
+
+__all__ = ["Wanted", "assert_enqueued"]
+
+#: So many jobs are shown when the wanted one is not there.
+SHOWN = 20
+
+
+class Wanted(TypedDict, total=False):
+    """What a job can be asked for."""
+
+    payload: Any
+    id: str
+    state: State | str
+    group: str | None
+    priority: int
+    run_at: Moment
+    delay: Span
+    headers: Mapping[str, str]
+
+
+@overload
+def assert_enqueued(
+    app: Penstock, queue: str, *, count: int | None = None, **wanted: Unpack[Wanted]
+) -> Coroutine[Any, Any, list[JobStatus]]: ...
+
+
+@overload
+def assert_enqueued(
+    app: SyncPenstock, queue: str, *, count: int | None = None, **wanted: Unpack[Wanted]
+) -> list[JobStatus]: ...
+
+
+def assert_enqueued(
+    app: AnyApp, queue: str, *, count: int | None = None, **wanted: Unpack[Wanted]
+) -> Coroutine[Any, Any, list[JobStatus]] | list[JobStatus]:
+    """Assert that a queue has a job like this, or exactly `count` of them (0: none), and give them.
+
+    A job is looked for by any of `payload`, `id`, `state`, `group`, `priority`, `run_at`, `delay` (from its
+    acceptance) and `headers`, in every state that is kept. The failure lists what there is instead.
+    """
+    for name in wanted:
+        if name not in Wanted.__annotations__:
+            raise TypeError(f"a job has no {name!r}; known: {', '.join(Wanted.__annotations__)}")
+    return answered(app, _assert_enqueued(inner(app), queue, count, wanted))
+
+
+async def _assert_enqueued(app: Penstock, queue: str, count: int | None, wanted: Wanted) -> list[JobStatus]:
+    __tracebackhide__ = True
+    jobs = await _jobs(app, queue)
+    serde = app.codec(queue).payload
+    found = [job for job in jobs if not _differences(job, wanted, serde)]
+    if len(found) == count or (count is None and found):
+        return found
+    raise AssertionError(await _complaint(app, queue, count, wanted, jobs, found))
+
+
+async def _jobs(app: Penstock, queue: str) -> list[JobStatus]:
+    jobs: list[JobStatus] = []
+    cursor: str | None = None
+    while True:
+        page = await app.queue(queue).find(after=cursor, limit=500)
+        jobs += page
+        cursor = page.cursor
+        if cursor is None:
+            return jobs
+
+
+def _differences(job: JobStatus, wanted: Wanted, serde: Serde) -> list[str]:
+    """Where a job is not as it is wanted."""
+    return [name for name, value in wanted.items() if not _same(job, name, value, serde)]
+
+
+def _same(job: JobStatus, name: str, value: Any, serde: Serde) -> bool:
+    match name:
+        case "payload":
+            return job.payload == value or job.payload == _travelled(value, serde)
+        case "run_at":
+            return milliseconds(job.run_at, name) == milliseconds(value, name)
+        case "delay":
+            return round((job.run_at - job.created_at).total_seconds() * 1000) == span_ms(value, name)
+        case _:
+            return getattr(job, name) == value
+
+
+def _travelled(payload: Any, serde: Serde) -> Any:
+    """A payload as it comes out of the storage: a dataclass is an object there, and a tuple a list."""
+    try:
+        return decode(serde, encode(serde, payload, "payload"))
+    except InvalidPayload:  # such as unittest.mock.ANY: it compares by itself
+        return payload
+
+
+# what there is ------------------------------------------------------------------------------------
+
+
+async def _complaint(
+    app: Penstock, queue: str, count: int | None, wanted: Wanted, jobs: list[JobStatus], found: list[JobStatus]
+) -> str:
+    asked = ", ".join(f"{name}={value!r}" for name, value in wanted.items())
+    like = f" with {asked}" if asked else ""
+    lines = [
+        f"no job in {queue!r}{like}" if count is None else f"{len(found)} jobs in {queue!r}{like}, not {count}",
+    ]
+    lines.append(f"in {queue!r}: {_number(len(jobs))}")
+    lines += [f"  {_line(job)}" for job in jobs[:SHOWN]]
+    if len(jobs) > SHOWN:
+        lines.append(f"  and {len(jobs) - SHOWN} more")
+    if jobs and not found:
+        lines += _closest(jobs, wanted, app.codec(queue).payload)
+    others = [name for name in await app.queues() if name != queue]
+    if others:
+        lines.append(f"other queues: {', '.join(map(repr, others))}")
+    return "\n".join(lines)
+
+
+def _closest(jobs: list[JobStatus], wanted: Wanted, serde: Serde) -> list[str]:
+    """How the job that differs in the fewest things differs."""
+    job = min(jobs, key=lambda job: len(_differences(job, wanted, serde)))
+    lines = [f"closest is {job.id!r} (- wanted, + found):"]
+    for name in _differences(job, wanted, serde):
+        value: Any = dict[str, Any](wanted)[name]
+        there = _travelled(value, serde) if name == "payload" else value
+        here = (job.run_at - job.created_at).total_seconds() if name == "delay" else getattr(job, name)
+        lines.append(f"  {name}:")
+        differing = difflib.ndiff(_pretty(there), _pretty(here))
+        lines += [f"    {line}" for line in differing if not line.startswith("?")]
+    return lines
+
+
+def _line(job: JobStatus) -> str:
+    more = {"group": job.group, "priority": job.priority or None, "error": job.error and job.error.type}
+    rest = "".join(f" {name}={value!r}" for name, value in more.items() if value is not None)
+    return f"{job.state:<9} {job.id!r} payload={job.payload!r}{rest}"
+
+
+def _number(jobs: int) -> str:
+    return "nothing" if not jobs else "1 job" if jobs == 1 else f"{jobs} jobs"
+
+
+def _pretty(value: Any) -> list[str]:
+    return pprint.pformat(value, width=100).splitlines()

@@ -1,0 +1,217 @@
+"""Putting, updating, cancelling: what producers ask for."""
+
+from __future__ import annotations
+
+from penstock.model.clock import Clock
+from penstock.model.job import NewJob, State, Update
+from penstock.storage.base import (
+    Cancel,
+    Complete,
+    Fail,
+    Held,
+    Put,
+    PutStatus,
+    Retried,
+    Storage,
+    Withdrawn,
+)
+from penstock.testing.conformance.case import (
+    HOUR,
+    LEASE,
+    SECOND,
+    Case,
+    held,
+    ids,
+    scenario,
+)
+
+__all__ = ["Asking"]
+
+
+class Asking:
+    """Tests of `put`, `cancel`, `revive`, `set_paused`, `delete_queue`, `set_ttl` and `purge`."""
+
+    def make(self, clock: Clock) -> Storage:
+        raise NotImplementedError
+
+    # put -----------------------------------------------------------------------------------------
+
+    @scenario
+    async def test_a_job_is_stored_as_it_was_put(self, case: Case) -> None:
+        """What was put can be read: payload, headers, limits, group and times, to the byte."""
+        every = bytes(range(256))
+        answer = await case.put("a", every, headers=every, limits=b"\x00", group="g")
+        assert answer == Put(PutStatus.QUEUED, State.QUEUED)
+        job = await case.job("a")
+        assert (job.payload, job.headers, job.limits, job.group) == (every, every, b"\x00", "g")
+        assert (job.created, job.run_at, job.attempts) == (case.now, case.now, 0)
+
+    @scenario
+    async def test_names_are_opaque(self, case: Case) -> None:
+        """Queues and ids may be any text of up to 512 bytes: braces, colons, newlines, NUL and all."""
+        names = ["{q}", "a:b", "*", "/", "line\nfeed", "nul\x00", "é" * 256, " ", "q/{x}/failures", "'; drop table"]
+        for name in names:
+            assert (await case.put(name, queue=name)).status is PutStatus.QUEUED
+        assert await case.storage.queues() == sorted(names)
+        for name in names:
+            assert ids(await case.claim(queue=name)) == [name]
+
+    @scenario
+    async def test_a_taken_id_changes_nothing(self, case: Case) -> None:
+        """A second put of an id is a duplicate, whatever the state of the first one."""
+        await case.put("a", b"first")
+        assert await case.put("a", b"second") == Put(PutStatus.DUPLICATE, State.QUEUED)
+        await case.claim_one()
+        assert await case.put("a", b"third") == Put(PutStatus.DUPLICATE, State.RUNNING)
+        assert (await case.job("a")).payload == b"first"
+
+    @scenario
+    async def test_answers_come_in_the_order_of_the_questions(self, case: Case) -> None:
+        """One put may name several queues, and an id twice: the second is the duplicate."""
+        jobs = [NewJob(queue=queue, id=id, payload=b"") for queue, id in (("q", "a"), ("other", "a"), ("q", "a"))]
+        answers = await case.storage.put(jobs)
+        assert [each.status for each in answers] == [PutStatus.QUEUED, PutStatus.QUEUED, PutStatus.DUPLICATE]
+
+    @scenario
+    async def test_a_job_for_later_waits_for_the_storages_clock(self, case: Case) -> None:
+        """A job is scheduled until its time has come, given as a time or as a delay."""
+        await case.put("at", run_at=case.now + HOUR)
+        await case.put("delayed", delay=HOUR)
+        assert await case.claim() == []
+        assert await case.state("at") is State.SCHEDULED
+        case.pass_ms(HOUR - 1)
+        assert await case.claim() == []
+        case.pass_ms(1)
+        assert await case.state("delayed") is State.QUEUED
+        assert ids(await case.claim()) == ["at", "delayed"]
+
+    @scenario
+    async def test_an_update_changes_a_waiting_job_in_place(self, case: Case) -> None:
+        """A job that waits is changed where it stands; its counts start again with a new payload."""
+        await case.put("a", b"old")
+        await case.put("b")
+        await case.settle(await case.claim_one(), Retried())
+        answer = await case.put("a", b"new", update=Update(run_at=False))
+        assert answer == Put(PutStatus.UPDATED, State.QUEUED)
+        first = await case.claim_one()
+        assert (first.id, first.payload, first.attempts, first.retries) == ("a", b"new", 1, 0)
+
+    @scenario
+    async def test_an_update_of_a_running_job_waits_behind_it(self, case: Case) -> None:
+        """A running job gets one successor, which is released when the run ends for good."""
+        await case.put("a", b"one")
+        run = await case.claim_one()
+        assert await case.put("a", b"two", update=Update()) == Put(PutStatus.BLOCKED, State.BLOCKED)
+        assert await case.put("a", b"three", update=Update()) == Put(PutStatus.UPDATED, State.BLOCKED)
+        assert await case.claim() == []
+        await case.settle(run)
+        again = await case.claim_one()
+        assert (again.payload, again.attempts) == (b"three", 1)
+
+    @scenario
+    async def test_a_successor_is_folded_into_a_retry(self, case: Case) -> None:
+        """When the run comes back instead, there is one job with the new payload."""
+        await case.put("a", b"one")
+        run = await case.claim_one()
+        await case.put("a", b"two", update=Update())
+        await case.settle(run, Retried())
+        assert (await case.storage.counts("q"))[State.BLOCKED] == 0
+        assert (await case.claim_one()).payload == b"two"
+
+    @scenario
+    async def test_a_result_is_kept_for_its_time(self, case: Case) -> None:
+        """A completed job answers with its result until that is forgotten; then its id is free."""
+        await case.put("a")
+        await case.settle(await case.claim_one(), Complete(b"", HOUR))
+        assert await case.put("a") == Put(PutStatus.COMPLETED, State.COMPLETED, b"")
+        case.pass_ms(HOUR)
+        assert await case.state("a") is None
+        assert (await case.put("a")).status is PutStatus.QUEUED
+
+    @scenario
+    async def test_failed_and_cancelled_ids_are_free(self, case: Case) -> None:
+        """Putting an id that failed or was cancelled starts a new job in its place."""
+        for end in (Fail(b"e", HOUR), Cancel(HOUR)):
+            await case.put("a")
+            await case.settle(await case.claim_one(), end)
+            assert (await case.put("a")).status is PutStatus.QUEUED
+            await case.storage.delete_queue("q")
+
+    # cancel and revive ---------------------------------------------------------------------------
+
+    @scenario
+    async def test_a_waiting_job_is_cancelled(self, case: Case) -> None:
+        """It will not run, and is kept for as long as asked; what is not there is not found."""
+        await case.put("a")
+        answers = await case.storage.cancel("q", ["a", "b"], ttl=HOUR)
+        assert answers == [Withdrawn("cancelled"), Withdrawn("not_found")]
+        assert await case.claim() == []
+        assert await case.state("a") is State.CANCELLED
+
+    @scenario
+    async def test_a_running_job_is_cancelled_as_asked(self, case: Case) -> None:
+        """Refused, it goes on; signalled, its worker is told when it renews, and without a value it is cancelled."""
+        await case.put("a")
+        run = await case.claim_one()
+        assert await case.storage.cancel("q", ["a"]) == [Withdrawn("running", running=True)]
+        answers = await case.storage.cancel("q", ["a"], "signal", HOUR)
+        assert answers == [Withdrawn("cancel_requested", running=True)]
+        [renewal] = await case.storage.renew("w", [held(run)], LEASE)
+        assert (renewal.kept, renewal.cancel) == (True, "signal")
+        assert (await case.settle(run, Retried())).state is State.CANCELLED
+
+    @scenario
+    async def test_a_value_counts_even_after_a_cancel(self, case: Case) -> None:
+        """A run that was asked to end and completes all the same is completed."""
+        await case.put("a")
+        run = await case.claim_one()
+        await case.storage.cancel("q", ["a"], "kill")
+        assert (await case.settle(run)).state is State.COMPLETED
+
+    @scenario
+    async def test_failed_jobs_are_revived(self, case: Case) -> None:
+        """A failed job is queued again with all counts zero; others are left alone."""
+        await case.put("a")
+        await case.put("b")
+        await case.settle(await case.claim_one(), Fail(b"e", HOUR))
+        assert await case.storage.revive("q", ["a", "b", "c"]) == [True, False, False]
+        assert await case.order() == ["b", "a"]
+
+    # queues --------------------------------------------------------------------------------------
+
+    @scenario
+    async def test_a_paused_queue_gives_nothing(self, case: Case) -> None:
+        """Jobs are accepted meanwhile, and handed out when it goes on; only a change is a change."""
+        assert await case.storage.set_paused("q", True)
+        assert not await case.storage.set_paused("q", True)
+        await case.put("a")
+        assert (await case.claim(), await case.storage.peek("q")) == ([], None)
+        assert await case.storage.paused("q") == case.now
+        assert await case.storage.set_paused("q", False)
+        assert ids(await case.claim()) == ["a"]
+
+    @scenario
+    async def test_a_deleted_queue_is_gone(self, case: Case) -> None:
+        """Every job goes, whatever its state, and a run of one of them has lost its claim."""
+        await case.put("a")
+        await case.put("b", delay=HOUR)
+        run = await case.claim_one()
+        assert await case.storage.delete_queue("q") == 2
+        assert await case.storage.queues() == []
+        assert (await case.settle(run)).lost
+        assert not await case.storage.report(Held("q", "a", run.token), b"p")
+
+    @scenario
+    async def test_what_is_over_is_purged(self, case: Case) -> None:
+        """Finished jobs go when their time is over; how long that is can be changed."""
+        for id in "abc":
+            await case.put(id)
+            await case.settle(await case.claim_one(), Complete(b"r", SECOND))
+        assert await case.storage.set_ttl("q", "a", None)
+        assert await case.storage.set_ttl("q", "b", HOUR)
+        assert not await case.storage.set_ttl("q", "nobody", HOUR)
+        case.pass_ms(SECOND)
+        assert await case.storage.purge(["q"]) == 1
+        case.pass_ms(HOUR)
+        await case.storage.purge(["q"])
+        assert [await case.state(id) for id in "abc"] == [State.COMPLETED, None, None]

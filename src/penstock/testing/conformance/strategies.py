@@ -1,0 +1,81 @@
+"""What a random walk may ask for: jobs, updates and ends, few enough of each that they meet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from penstock.model.job import Update
+
+SECOND = 1_000
+LEASE = 10_000
+HOUR = 3_600_000
+
+#: Two queues of one family, its fail queue, and one of another family.
+QUEUES = ("q", "q/side", "q/failures", "other")
+IDS = ("a", "b", "c", "d", "e")
+GROUPS = ("g", "h")
+WORKERS = ("v", "w")
+
+queues = st.sampled_from(QUEUES)
+ids = st.sampled_from(IDS)
+small_bytes = st.sampled_from([b"", b"1", b"2", b"\x00\xff"])
+spans = st.sampled_from([0, 1, SECOND, LEASE, HOUR])
+ttls = st.sampled_from([0, 0, 1, SECOND, HOUR, None])
+#: A time relative to the clock: the past, now, soon, later.
+offsets = st.sampled_from([-HOUR, -1, 0, 1, SECOND, LEASE, HOUR])
+
+updates = st.builds(
+    Update,
+    payload=st.booleans(),
+    run_at=st.sampled_from([True, False, "if_later", "if_earlier"]),
+    reset_counts=st.sampled_from([None, True, False]),
+    limits=st.booleans(),
+)
+
+
+@st.composite
+def new_jobs(draw: st.DrawFn, queue: st.SearchStrategy[str] = queues) -> dict[str, Any]:
+    """A job to put; its `at` is relative to the clock, which the rule knows."""
+    group = draw(st.sampled_from([None, None, *GROUPS]))
+    when = draw(st.sampled_from(["none", "none", "run_at", "delay"]))
+    return {
+        "queue": draw(queue),
+        "id": draw(ids),
+        "payload": draw(small_bytes),
+        "headers": draw(small_bytes),
+        "limits": draw(small_bytes),
+        "group": group,
+        "priority": 0 if group else draw(st.sampled_from([0, 0, 1, -1, 1000])),
+        "update": draw(st.none() | updates),
+        "at": draw(offsets) if when == "run_at" else None,
+        "delay": draw(spans) if when == "delay" else None,
+    }
+
+
+@st.composite
+def ends(draw: st.DrawFn) -> dict[str, Any]:
+    """A way to end a run; jobs that follow stay within the family of the run's queue."""
+    kind = draw(st.sampled_from(["complete", "complete", "retried", "retried", "fail", "cancel", "release", "stall"]))
+    then = st.lists(new_jobs(st.sampled_from(["", "/failures", "/side"])), max_size=2)
+    match kind:
+        case "complete":
+            return {"kind": kind, "result": draw(small_bytes), "ttl": draw(ttls), "then": draw(then)}
+        case "fail":
+            count = draw(st.sampled_from([None, "timeouts"]))
+            return {"kind": kind, "error": draw(small_bytes), "ttl": draw(ttls), "count": count, "then": draw(then)}
+        case "cancel":
+            return {"kind": kind, "ttl": draw(ttls)}
+        case "retried":
+            return {
+                "kind": kind,
+                "at": draw(st.none() | offsets),
+                "delay": draw(spans),
+                "count": draw(st.sampled_from(["retries", "timeouts", None])),
+                "place": draw(st.sampled_from(["keep", "due"])),
+                "solo": draw(st.booleans()),
+                "error": draw(small_bytes),
+            }
+        case _:
+            return {"kind": kind}

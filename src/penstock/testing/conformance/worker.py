@@ -1,0 +1,229 @@
+"""Claiming, settling, renewing, reaping: what workers do."""
+
+from __future__ import annotations
+
+import asyncio
+
+from penstock.model.clock import Clock
+from penstock.model.job import NewJob, State
+from penstock.storage.base import (
+    Complete,
+    Fail,
+    Held,
+    Reaped,
+    Release,
+    Request,
+    Retried,
+    Settled,
+    Stall,
+    Storage,
+)
+from penstock.testing.conformance.case import (
+    HOUR,
+    LEASE,
+    SECOND,
+    Case,
+    held,
+    ids,
+    scenario,
+)
+
+__all__ = ["Running"]
+
+
+class Running:
+    """Tests of `claim`, `settle`, `renew`, `reap` and `report`."""
+
+    shared = True
+
+    def make(self, clock: Clock) -> Storage:
+        raise NotImplementedError
+
+    # order ---------------------------------------------------------------------------------------
+
+    @scenario
+    async def test_order_is_priority_then_time_then_acceptance(self, case: Case) -> None:
+        """Higher priorities first, then what was due first, then what was put first; never the alphabet."""
+        for id, priority in (("z", 0), ("y", 0), ("low", -1), ("x", 0), ("high", 5)):
+            await case.put(id, priority=priority)
+        await case.put("early", run_at=case.now - HOUR)
+        peeked = await case.storage.peek("q")
+        assert peeked is not None
+        assert peeked.id == "high"
+        assert await case.order() == ["high", "early", "z", "y", "x", "low"]
+
+    @scenario
+    async def test_a_claim_takes_what_it_asks_for(self, case: Case) -> None:
+        """Up to its limit of each queue, in order; a claim counts an attempt and shows the worker."""
+        for id in "abc":
+            await case.put(id)
+        await case.put("d", queue="other")
+        requests = [Request("q", 2), Request("other", 2), Request("empty", 2)]
+        claims = (await case.storage.claim(requests, "me", LEASE, "t")).claims
+        assert [(claim.queue, claim.id, claim.token, claim.attempts) for claim in claims] == [
+            ("q", "a", "t", 1), ("q", "b", "t", 1), ("other", "d", "t", 1),
+        ]  # fmt: skip
+        assert (await case.job("a")).worker == "me"
+
+    @scenario
+    async def test_batches_are_neighbours(self, case: Case) -> None:
+        """Jobs of one batch have one number, and a limit counts batches."""
+        for id in "abcde":
+            await case.put(id)
+        claims = await case.claim(2, batch=2)
+        assert [(claim.id, claim.batch) for claim in claims] == [("a", 0), ("b", 0), ("c", 1), ("d", 1)]
+
+    @scenario
+    async def test_a_group_runs_one_at_a_time_in_order(self, case: Case) -> None:
+        """The next job of a group comes when the one before is done for good, however often that is tried."""
+        for id in "abc":
+            await case.put(id, group="g")
+        first = await case.claim_one()
+        assert await case.claim() == []
+        await case.settle(first, Retried(delay=HOUR))
+        assert await case.claim() == []
+        case.pass_ms(HOUR)
+        assert await case.order() == ["a", "b", "c"]
+
+    @scenario
+    async def test_groups_take_turns(self, case: Case) -> None:
+        """A group with many jobs delays that of another by one round."""
+        for number in range(5):
+            await case.put(f"many{number}", group="many")
+        await case.put("one", group="one")
+        assert (await case.order())[:2] == ["many0", "one"]
+
+    @scenario
+    async def test_no_job_is_claimed_twice(self, case: Case) -> None:
+        """Workers that ask at the same time never get the same job, nor leave one behind."""
+        jobs = [NewJob(queue="q", id=f"j{number}", payload=b"") for number in range(100)]
+        await case.storage.put(jobs)
+        peers = [case.peer() for _ in range(3)] if self.shared else []
+        for peer in peers:
+            await peer.open()
+        try:
+            places = peers or [case.storage] * 3
+            calls = [places[n % 3].claim([Request("q", 7)], f"w{n}", LEASE, f"t{n}") for n in range(20)]
+            claimed = [claim.id for answer in await asyncio.gather(*calls) for claim in answer.claims]
+        finally:
+            for peer in peers:
+                await peer.close()
+        assert sorted(claimed) == sorted(job.id for job in jobs)
+
+    # ends ----------------------------------------------------------------------------------------
+
+    @scenario
+    async def test_a_run_completes(self, case: Case) -> None:
+        """Its result is kept, and who ran it; empty bytes are a result."""
+        await case.put("a")
+        assert await case.settle(await case.claim_one(), Complete(b"", HOUR)) == Settled(State.COMPLETED)
+        job = await case.job("a")
+        assert (job.result, job.worker, job.finished, job.expires) == (b"", "w", case.now, case.now + HOUR)
+
+    @scenario
+    async def test_a_stale_token_changes_nothing(self, case: Case) -> None:
+        """Settling, renewing and reporting need the token of the claim."""
+        await case.put("a")
+        run = await case.claim_one()
+        forged = type(run)(run.queue, run.id, "forged", run.payload)
+        assert await case.settle(forged, Fail(b"e", HOUR)) == Settled(None, lost=True)
+        [renewal] = await case.storage.renew("w", [held(forged)], LEASE)
+        assert not renewal.kept
+        assert not await case.storage.report(Held("q", "a", "forged"), b"p")
+        assert (await case.settle(run)).state is State.COMPLETED
+
+    @scenario
+    async def test_the_same_settlement_twice_is_one(self, case: Case) -> None:
+        """It is answered as before and done once; another end of the same run is lost."""
+        await case.put("a")
+        run = await case.claim_one()
+        end = Complete(b"r", HOUR, (NewJob(queue="q/side", id="then", payload=b""),))
+        assert await case.settle(run, end) == await case.settle(run, end) == Settled(State.COMPLETED)
+        assert (await case.settle(run, Fail(b"e", HOUR))).lost
+        assert (await case.storage.counts("q/side"))[State.QUEUED] == 1
+
+    @scenario
+    async def test_follow_ups_exist_if_the_end_is_recorded(self, case: Case) -> None:
+        """The jobs of an end are put in the same step, and not at all when the claim is lost."""
+        await case.put("a")
+        run = await case.claim_one()
+        case.pass_ms(LEASE)
+        await case.storage.reap(["q"])
+        then = (NewJob(queue="q/failures", id="f", payload=b""),)
+        assert (await case.settle(run, Fail(b"e", HOUR, None, then))).lost
+        assert await case.state("f", "q/failures") is None
+        assert (await case.settle(await case.claim_one(), Fail(b"e", HOUR, None, then))).state is State.FAILED
+        assert await case.state("f", "q/failures") is State.QUEUED
+        assert (await case.job("a")).error == b"e"
+
+    @scenario
+    async def test_a_retry_waits_and_keeps_its_place(self, case: Case) -> None:
+        """It counts, keeps its error, and is due after its delay, before what was put later."""
+        await case.put("a")
+        run = await case.claim_one()
+        await case.put("b")
+        assert (await case.settle(run, Retried(delay=SECOND, error=b"e"))).state is State.RETRYING
+        job = await case.job("a")
+        assert (job.retries, job.error, job.run_at) == (1, b"e", case.now + SECOND)
+        case.pass_ms(SECOND)
+        assert await case.order() == ["a", "b"]
+
+    @scenario
+    async def test_a_release_costs_nothing(self, case: Case) -> None:
+        """A job that is given back is where it was, with the attempts that it had."""
+        await case.put("a")
+        await case.put("b")
+        assert (await case.settle(await case.claim_one(), Release())).state is State.QUEUED
+        job = await case.job("a")
+        assert (job.attempts, job.worker) == (0, None)
+        assert await case.order() == ["a", "b"]
+
+    @scenario
+    async def test_a_stall_is_counted(self, case: Case) -> None:
+        """A run whose process is known to be dead comes back at its place with one stall more."""
+        await case.put("a")
+        await case.put("b")
+        await case.settle(await case.claim_one(), Stall())
+        assert (await case.job("a")).stalls == 1
+        assert await case.order() == ["a", "b"]
+
+    # leases --------------------------------------------------------------------------------------
+
+    @scenario
+    async def test_a_lease_that_is_over_is_taken_back(self, case: Case) -> None:
+        """What its worker did not renew by name runs elsewhere, and the late outcome is refused."""
+        await case.put("kept")
+        await case.put("lost")
+        kept, lost = await case.claim(2)
+        case.pass_ms(LEASE - 1)
+        assert await case.storage.reap(["q"]) == []
+        await case.storage.renew("w", [held(kept)], LEASE)
+        case.pass_ms(1)
+        assert await case.storage.reap(["q"]) == [Reaped("q", "lost", State.QUEUED, "w", 1)]
+        again = await case.claim_one(worker="v")
+        assert (again.id, again.stalls, again.attempts) == ("lost", 1, 2)
+        assert (await case.settle(lost)).lost
+        assert (await case.settle(kept)).state is State.COMPLETED
+        assert (await case.settle(again)).state is State.COMPLETED
+
+    @scenario
+    async def test_progress_belongs_to_one_run(self, case: Case) -> None:
+        """What a run reports is shown until it ends, and not in the next one."""
+        await case.put("a")
+        run = await case.claim_one()
+        assert await case.storage.report(held(run), b"half")
+        assert (await case.job("a")).progress == b"half"
+        await case.settle(run, Release())
+        await case.claim_one()
+        assert (await case.job("a")).progress is None
+
+    @scenario
+    async def test_a_reaped_batch_keeps_its_order(self, case: Case) -> None:
+        """A batch that was lost comes back whole and in order the first time."""
+        for id in "abc":
+            await case.put(id)
+        await case.claim(1, batch=3)
+        case.pass_ms(LEASE)
+        assert len(await case.storage.reap(["q"])) == 3
+        claims = await case.claim(1, batch=3)
+        assert (ids(claims), {claim.batch for claim in claims}) == (["a", "b", "c"], {0})

@@ -1,0 +1,120 @@
+"""Workers that die at a chosen moment, as a killed process does: they record nothing more, and nobody is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal, overload
+
+from penstock.client.app import Penstock
+from penstock.storage.base import Claimed, Renewal, Settled, Storage
+from penstock.sync import Penstock as SyncPenstock
+from penstock.testing.apps import AnyApp, Stand, answered, host_of, inner
+from penstock.worker import Worker
+
+__all__ = ["crash"]
+
+#: What the storage would answer to a worker that has lost everything.
+LOST: dict[str, Callable[[tuple[Any, ...]], Any]] = {
+    "claim": lambda args: Claimed([]),
+    "settle": lambda args: [Settled(None, lost=True)] * len(args[0]),
+    "renew": lambda args: [Renewal(False)] * len(args[1]),
+    "reap": lambda args: [],
+    "purge": lambda args: 0,
+    "report": lambda args: False,
+    "beat": lambda args: None,
+    "announce": lambda args: None,
+}
+
+
+@overload
+def crash(
+    app: Penstock, *, before: Literal["settle"] | None = None, after: Literal["claim", "settle"] | None = None
+) -> Coroutine[Any, Any, None]: ...
+
+
+@overload
+def crash(
+    app: SyncPenstock, *, before: Literal["settle"] | None = None, after: Literal["claim", "settle"] | None = None
+) -> None: ...
+
+
+def crash(
+    app: AnyApp, *, before: Literal["settle"] | None = None, after: Literal["claim", "settle"] | None = None
+) -> Coroutine[Any, Any, None] | None:
+    """Run what is due by a worker that dies at its first `settle`, as a killed process does.
+
+    `before="settle"` (the default): handlers have run, and what came of it is not recorded;
+    `after="claim"`: the jobs are taken, and no handler has been called; `after="settle"`: it is
+    recorded, and the worker has not heard so. Whatever else it runs at that moment is cut short. Its
+    jobs stay `running` until their lease is over: advance the clock by `app.lease` seconds, and the next
+    `drain` runs them again with `stalls` 1. If the moment never comes, that is an `AssertionError`.
+    """
+    if before is not None and after is not None:
+        raise ValueError("give before or after, not both")
+    verb, late = (after, True) if after is not None else (before or "settle", False)
+    if verb not in (("claim", "settle") if late else ("settle",)):
+        raise ValueError(f"{'after' if late else 'before'}: a worker cannot be made to die at {verb!r}")
+    return answered(app, _crash(inner(app), verb, late))
+
+
+async def _crash(app: Penstock, verb: str, late: bool) -> None:
+    mortal = Mortal(app, verb, late)
+    worker = Worker(host_of(mortal))
+    draining = asyncio.create_task(worker.drain())
+    dying = asyncio.create_task(mortal.died.wait())
+    try:
+        await asyncio.wait({draining, dying}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        dying.cancel()
+        await worker.stop(grace=0)
+        await draining
+    if not mortal.died.is_set():
+        raise AssertionError(f"the worker did not die, because it never came to {verb}: nothing was due")
+
+
+class Mortal(Stand):
+    """An app whose storage one worker sees for as long as it lives."""
+
+    def __init__(self, app: Penstock, verb: str, late: bool) -> None:
+        super().__init__(app)
+        self.died = asyncio.Event()
+        self.storage = Thread(app.storage, self.died, verb, late)
+
+    def tell(self, name: str, **about: Any) -> None:
+        """The dead tell nobody."""
+        if not self.died.is_set():
+            self._app.tell(name, **about)
+
+    def blocking_storage(self) -> Storage | None:
+        """No thread keeps the leases of a worker that may die."""
+        return None
+
+
+class Thread:
+    """The thread of life: a storage that is cut off at one call, and from then on answers that all is lost."""
+
+    def __init__(self, storage: Storage, died: asyncio.Event, verb: str, late: bool) -> None:
+        self._storage = storage
+        self._died = died
+        self._verb = verb
+        self._late = late
+        self.opens_claims = False
+
+    def __getattr__(self, verb: str) -> Any:
+        real = getattr(self._storage, verb)
+        lost = LOST.get(verb)
+        if lost is None:
+            return real
+
+        async def call(*args: Any) -> Any:
+            if verb == self._verb and not self._late:
+                self._died.set()
+            if not self._died.is_set():
+                answer = await real(*args)
+                if verb != self._verb or (verb == "claim" and not answer.claims):
+                    return answer
+                self._died.set()
+            return lost(args)
+
+        return call

@@ -1,0 +1,88 @@
+"""Running what is due, and saying what ran."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Coroutine, Generator
+from typing import Any, overload
+
+from penstock.client.app import Penstock
+from penstock.model.events import Event
+from penstock.model.job import State
+from penstock.sync import Penstock as SyncPenstock
+from penstock.testing.apps import AnyApp, answered, inner
+from penstock.testing.clock import Clock
+from penstock.worker import Worker
+
+__all__ = ["drain", "ends_of"]
+
+#: Each run ends with one of these.
+ENDS = ("completed", "retrying", "failed", "cancelled")
+
+#: A drain moves the clock so often, at most: jobs that enqueue themselves for later never come to an end.
+MOVES = 10_000
+
+
+@overload
+def drain(app: Penstock, *, scheduled: bool = False) -> Coroutine[Any, Any, list[Event]]: ...
+
+
+@overload
+def drain(app: SyncPenstock, *, scheduled: bool = False) -> list[Event]: ...
+
+
+def drain(app: AnyApp, *, scheduled: bool = False) -> Coroutine[Any, Any, list[Event]] | list[Event]:
+    """Run everything that is due, and what comes of it, until nothing is; gives how each run ended, in order.
+
+    An `Event` is `completed`, `retrying`, `failed` or `cancelled`, and has `queue`, `id`, `attempt`,
+    `result` and `error`. With `scheduled` a `Clock` is moved from each due time to the next until nothing
+    is left for later either; on any other clock they are waited for.
+    """
+    return answered(app, _drain(inner(app), scheduled))
+
+
+async def _drain(app: Penstock, scheduled: bool) -> list[Event]:
+    worker = Worker(app)
+    clock = app.clock
+    with ends_of(app, worker) as ends:
+        if not isinstance(clock, Clock):
+            await worker.drain(scheduled)
+            return ends
+        await worker.drain()
+        moves = 0
+        while scheduled and (due := await _next_due(app)) is not None:
+            moves += 1
+            if moves > MOVES:
+                raise RuntimeError(f"something is still scheduled after {MOVES} moves of the clock: last {ends[-1]}")
+            clock.advance(milliseconds=max(due - clock.time() * 1000, 0))
+            await worker.drain()
+    return ends
+
+
+async def _next_due(app: Penstock) -> int | None:
+    """When the first job for later is due (ms), of those that a worker here would run."""
+    storage = await app.opened()
+    found: list[int] = []
+    for queue in app.handlers:
+        if await storage.paused(queue) is None:
+            for state in (State.SCHEDULED, State.RETRYING):
+                found += [job.run_at for job in (await storage.find(queue, state, None, 1)).jobs]
+    return min(found, default=None)
+
+
+@contextlib.contextmanager
+def ends_of(app: Penstock, worker: Worker) -> Generator[list[Event]]:
+    """How the runs of a worker end, while this lasts."""
+    ends: list[Event] = []
+
+    def hear(event: Event) -> None:
+        if event.worker == worker.id:
+            ends.append(event)
+
+    for name in ENDS:
+        app.listeners.add(name, hear)
+    try:
+        yield ends
+    finally:
+        for name in ENDS:
+            app.listeners.remove(name, hear)

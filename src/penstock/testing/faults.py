@@ -1,0 +1,83 @@
+"""A storage that fails where it is told to."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any
+
+from penstock.errors import StorageUnavailable
+from penstock.storage.base import Storage
+from penstock.testing.apps import AnyApp, replaced, storages_of
+
+__all__ = ["VERBS", "Trouble", "trouble"]
+
+#: The calls that can be made to fail: all but opening and closing.
+VERBS = tuple(
+    name
+    for name, value in vars(Storage).items()
+    if inspect.iscoroutinefunction(value) and name not in ("open", "close")
+)
+
+
+class Trouble:
+    """A storage in front of another: it counts calls, and fails chosen ones before or after the fact."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._plans: dict[str, list[tuple[Exception, bool] | None]] = {}
+        #: How often each verb was called.
+        self.calls: Counter[str] = Counter()
+        #: While this is True, every call fails.
+        self.down = False
+        #: Every claim is a call of `claim`.
+        self.opens_claims = False
+
+    def fail(
+        self, verb: str, times: int = 1, error: Exception | None = None, after: bool = False, skip: int = 0
+    ) -> None:
+        """The next calls of a verb (`put`, `claim`, `settle`, …) fail, but for the first `skip` of them.
+
+        With `after` they are carried out and their answer is lost. The error is a `StorageUnavailable`
+        unless another is given.
+        """
+        if verb not in VERBS:
+            raise ValueError(f"verb: a storage has no {verb!r} that can fail; known: {', '.join(VERBS)}")
+        plan = (error or StorageUnavailable(f"{verb} is made to fail"), after)
+        self._plans.setdefault(verb, []).extend([*[None] * skip, *[plan] * times])
+
+    def __getattr__(self, verb: str) -> Any:
+        real = getattr(self._storage, verb)
+        return self.troubled(verb, real) if inspect.iscoroutinefunction(real) else real
+
+    def troubled(self, verb: str, real: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        """A verb that fails when it is to."""
+
+        async def call(*args: Any, **options: Any) -> Any:
+            self.calls[verb] += 1
+            if self.down:
+                raise StorageUnavailable("the storage is made to be down")
+            plans = self._plans.get(verb)
+            plan = plans.pop(0) if plans else None
+            if plan is None:
+                return await real(*args, **options)
+            error, after = plan
+            if after:
+                await real(*args, **options)
+            raise error
+
+        return call
+
+
+@contextlib.contextmanager
+def trouble(app: AnyApp) -> Generator[Trouble]:
+    """Make calls of an app's storage fail: `with trouble(app) as storage: storage.fail("put")`."""
+    storages = storages_of(app)
+    front = Trouble(storages[0])
+    with contextlib.ExitStack() as stack:
+        for storage in storages:
+            verbs: dict[str, Any] = {verb: front.troubled(verb, getattr(storage, verb)) for verb in VERBS}
+            stack.enter_context(replaced(storage, verbs | {"opens_claims": False}))
+        yield front

@@ -1,0 +1,26 @@
+"""Before any work is done: does the server drop jobs when its memory is full?"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+from penstock.errors import StorageError
+from penstock.model.storage_info import Inspectable, ServerVitals, eviction_words
+from penstock.storage.base import Storage
+
+__all__ = ["warn_of_loss"]
+
+log = logging.getLogger("penstock.worker")
+
+
+async def warn_of_loss(storage: Storage) -> None:
+    """Say loudly which setting of the server loses jobs without a word."""
+    if not isinstance(storage, Inspectable):
+        return
+    with contextlib.suppress(StorageError):  # a storage that goes away now is told of by the work itself
+        vitals = await storage.vitals(check=False)
+        for node in vitals.nodes if isinstance(vitals, ServerVitals) else ():
+            if node.policy not in (None, "noeviction"):
+                fix = "CONFIG SET maxmemory-policy noeviction"
+                log.warning("JOBS MAY BE LOST: %s: %s; %s", node.where, eviction_words(node), fix)

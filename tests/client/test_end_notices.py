@@ -1,0 +1,82 @@
+"""What a caller is told with the end of its job is what the storage would say."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock import JobCancelled, JobFailed, Penstock, PermanentError, Worker
+from penstock.model.job import State
+from penstock.storage.base import Storage, Told
+from tests.support import claim1, complete, eventually, new, settle1
+
+LARGE = 100_000
+
+
+@pytest.mark.only("redis", "valkey", "cluster")
+@pytest.mark.beyond_model
+async def test_a_fresh_job_is_told_how_it_ended(storage: Storage) -> None:
+    """Who put a job with a new id and waits for it is told its result with its end, if that is short."""
+    for result, told in ((b"short", Told("a", State.COMPLETED, b"short")), (b"x" * LARGE, True)):
+        await storage.put([new("q", "a", fresh=True, waiter="w")])
+        waiting = asyncio.create_task(storage.wait_done("q", "a", 60))
+        await asyncio.sleep(0)
+        await settle1(storage, complete(await claim1(storage), result))
+        assert await asyncio.wait_for(waiting, 30) == told
+        await storage.delete_queue("q")
+
+
+@pytest.mark.beyond_model
+async def test_news_of_a_known_id_may_be_old(storage: Storage) -> None:
+    """Who put a job whose id may have been another's is only told to look."""
+    await storage.put([new("q", "a", waiter="w")])
+    waiting = asyncio.create_task(storage.wait_done("q", "a", 60))
+    await asyncio.sleep(0)
+    await settle1(storage, complete(await claim1(storage), b"result"))
+    assert await asyncio.wait_for(waiting, 30) is True
+
+
+async def test_a_caller_hears_every_kind_of_end(app: Penstock) -> None:
+    """Small and large results, failures and cancellations are the same with and without an id, alone and among many."""
+
+    @app.handler("q", max_retries=0)
+    async def handle(payload: int | str) -> int | str:
+        if payload == "fail":
+            raise PermanentError("as asked")
+        return payload
+
+    queue = app.queue("q")
+    async with Worker(app):
+        for id in (None, "a"):
+            assert await queue.call(1, id=id, timeout=60) == 1
+            assert await queue.call("x" * LARGE, id=id and "b", timeout=60) == "x" * LARGE
+            with pytest.raises(JobFailed, match="as asked"):
+                await queue.call("fail", id=id and "c", timeout=60)
+        assert await asyncio.gather(*(queue.call(n, timeout=60) for n in range(50))) == list(range(50))
+    waiting = asyncio.create_task(queue.call(1, delay=3600, timeout=60))
+    found = await eventually(lambda: queue.find("scheduled"))
+    await queue.cancel(found[0].id)
+    with pytest.raises(JobCancelled):
+        await waiting
+
+
+async def test_a_caller_behind_a_run_gets_the_result_of_its_own(app: Penstock) -> None:
+    """The end of the run in front is not the end of the job that was called."""
+    gate, began = asyncio.Event(), asyncio.Event()
+
+    @app.handler("q")
+    async def handle(payload: str) -> str:
+        began.set()
+        await gate.wait()
+        return payload
+
+    queue = app.queue("q")
+    async with Worker(app):
+        first = asyncio.create_task(queue.call("first", id="a", timeout=60))
+        await began.wait()
+        second = asyncio.create_task(queue.call("second", id="a", on_conflict="update", timeout=60))
+        await eventually(lambda: queue.find("blocked"))
+        gate.set()
+        assert await second == "second"
+        assert await first in ("first", "second")

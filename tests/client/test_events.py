@@ -1,0 +1,311 @@
+"""app.events: what everybody does, heard by whoever wants to."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, cast
+
+import pytest
+
+from penstock import Event, Penstock, StorageUnavailable, Worker
+from penstock.client.event_publisher import Announcer
+from penstock.client.event_stream import EventStream
+from penstock.model.formats import Codec
+from penstock.storage.base import Note, Storage
+from penstock.testing import Clock
+from tests.support import Backend, claim1, complete, eventually
+
+pytestmark = pytest.mark.only("memory", "sqlite", "redis", "valkey")
+
+HEARD = 10.0  # how long a test waits for an event, in seconds
+
+
+async def hear(stream: EventStream, count: int) -> list[Event]:
+    """The next events of a stream."""
+    async with asyncio.timeout(HEARD):
+        return [await anext(stream) for _ in range(count)]
+
+
+async def test_a_stream_hears_from_the_beginning_of_its_block(app: Penstock, clock: Clock) -> None:
+    """`async with` listens for certain when the block begins, and the events come with their values."""
+    app.listen("q", lambda payload: payload + 1)
+    await app.queue("q").enqueue(0, id="before")
+    async with app.events() as stream:
+        await app.queue("q").enqueue(1, id="a")
+        await app.queue("q").cancel("before")
+        await Worker(app, id="w").drain()
+        events = await hear(stream, 4)
+    assert [(e.name, e.queue, e.id, e.attempt) for e in events] == [
+        ("enqueued", "q", "a", 0),
+        ("cancelled", "q", "before", 0),
+        ("started", "q", "a", 1),
+        ("completed", "q", "a", 1),
+    ]
+    assert (events[-1].result, events[-1].worker, events[-1].at.timestamp()) == (2, "w", clock.time())
+
+
+@pytest.mark.only("sqlite", "redis", "valkey", "cluster")
+async def test_a_stream_hears_other_processes(app: Penstock, backend: Backend, clock: Clock) -> None:
+    """Whatever another app does at the same place is heard, errors included."""
+    storage = backend.build(cast("Any", clock))
+    async with Penstock(storage=storage, clock=clock) as other, app.events("failed") as stream:
+
+        @other.handler("q", max_retries=0)
+        def handle(payload: Any) -> None:
+            raise ValueError("no")
+
+        await other.queue("q").enqueue(1, id="a")
+        await Worker(other).drain()
+        [event] = await hear(stream, 1)
+        assert event.error is not None
+        assert (event.id, event.error.type, event.error.message) == ("a", "ValueError", "no")
+
+
+@pytest.mark.only("cluster")
+async def test_a_stream_on_a_cluster_hears_new_families(app: Penstock) -> None:
+    """There, too, a queue is heard from its first job on, though no script can look into another family's slot."""
+    async with app.events("enqueued") as stream:
+        await app.queue("q").enqueue(1, id="a")
+        await app.queue("other").enqueue(1, id="b")
+        assert [event.id for event in await hear(stream, 2)] == ["a", "b"]
+
+
+async def test_a_stream_of_some_names_and_of_one_queue(app: Penstock) -> None:
+    """Only what was asked for is heard."""
+    async with app.events(["enqueued", "queue_deleted"], queue="q") as stream:
+        await app.queue("r").enqueue(1, id="other queue")
+        await app.queue("q").enqueue(1, id="a")
+        await app.queue("q").cancel("a")
+        await app.queue("q").delete()
+        assert [(e.name, e.id) for e in await hear(stream, 2)] == [("enqueued", "a"), ("queue_deleted", "")]
+
+
+async def test_a_result_that_cannot_be_decoded_is_shown_as_bytes(app: Penstock) -> None:
+    """A stream goes on when a result makes no sense to the queue's serde."""
+    async with app.events("completed") as stream:
+        await app.queue("q").enqueue(1)
+        await app.storage.settle([complete(await claim1(app.storage), b"\xff")])
+        assert (await hear(stream, 1))[0].result == b"\xff"
+
+
+async def test_a_step_that_is_cancelled_loses_nothing(app: Penstock) -> None:
+    """A timeout around a step is harmless: the next step gets the event."""
+    async with app.events("enqueued") as stream:
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(stream), 0.01)
+        await app.queue("q").enqueue(1, id="a")
+        assert (await hear(stream, 1))[0].id == "a"
+
+
+async def test_a_plain_loop_will_do(app: Penstock) -> None:
+    """`async for` listens from its first step on, and may be left at any time."""
+    heard: list[str] = []
+
+    async def listen() -> None:
+        async for event in app.events("enqueued"):
+            heard.append(event.id)
+            if event.id == "last":
+                break
+
+    task = asyncio.create_task(listen())
+
+    async def probe() -> bool:
+        await app.queue("q").enqueue(1)
+        return bool(heard)
+
+    await eventually(probe, HEARD)
+    await app.queue("q").enqueue(1, id="last")
+    await asyncio.wait_for(task, HEARD)
+    assert heard[-1] == "last"
+    gc.collect()
+
+
+async def test_a_cancelled_listener_leaves_nothing_behind(app: Penstock) -> None:
+    """A task that is cancelled inside its loop takes its stream with it."""
+
+    async def listen() -> None:
+        async for _ in app.events():
+            pass
+
+    task = asyncio.create_task(listen())
+    await asyncio.wait({task}, timeout=0.05)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    del task
+    gc.collect()
+    await eventually(lambda: not [t for t in asyncio.all_tasks() if t.get_name() == "penstock events"])
+
+
+async def test_closing_the_app_ends_its_streams(app: Penstock) -> None:
+    """Whoever waits for an event when the app is closed gets the end of the iteration."""
+    async with app.events() as stream:
+
+        async def rest() -> list[Event]:
+            return [event async for event in stream]
+
+        task = asyncio.create_task(rest())
+        await asyncio.wait({task}, timeout=0.05)
+        await app.close()
+        assert await asyncio.wait_for(task, HEARD) == []
+    await stream.aclose()
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+
+
+async def test_what_only_a_worker_knows_is_heard_by_others(app: Penstock) -> None:
+    """idle, no_queues and lease_lost come through the feed, though they are no transitions."""
+    async with app.events(["idle", "no_queues", "lease_lost"]) as stream:
+        async with Worker(app, id="bare"):
+            [event] = await hear(stream, 1)
+            assert (event.name, event.worker) == ("no_queues", "bare")
+
+        @app.handler("q")
+        async def handle(payload: Any) -> None:
+            await app.queue("q").delete()
+
+        await app.queue("q").enqueue(1, id="a")
+        async with Worker(app, id="w"):
+            found = {event.name: event for event in await hear(stream, 2)}
+        assert (found["lease_lost"].id, found["lease_lost"].attempt, found["lease_lost"].worker) == ("a", 1, "w")
+        assert found["idle"].worker == "w"
+
+
+async def test_a_payload_that_makes_no_sense_is_heard_by_others(app: Penstock) -> None:
+    """The storage sees only a failure; the worker adds that it was the data."""
+
+    @app.handler("q")
+    def handle(payload: int) -> None: ...
+
+    async with app.events("invalid_data") as stream:
+        await app.queue("q").enqueue("text", id="a")
+        await Worker(app, id="w").drain()
+        [event] = await hear(stream, 1)
+        assert (event.id, event.worker, event.error is not None) == ("a", "w", True)
+
+
+@pytest.mark.only("redis", "valkey")
+async def test_a_job_whose_record_is_gone_is_skipped(app: Penstock, backend: Any) -> None:
+    """An entry without a record is passed over, and that is told, here and to everybody."""
+    app.listen("q", lambda payload: None)
+    heard: list[str] = []
+    app.on("skipped")(lambda event: heard.append(event.id))
+    async with app.events("skipped") as stream:
+        await app.queue("q").enqueue(1, id="a")
+        with backend.client() as client:
+            [jobs] = [key for key in backend.keys() if key.endswith(b":jobs")]  # noqa: SIM118
+            client.delete(jobs)
+        await Worker(app).drain()
+        assert [(e.name, e.id) for e in await hear(stream, 1)] == [("skipped", "a")]
+    assert heard == ["a"]
+
+
+def test_names_and_queues_are_checked() -> None:
+    """A name that is never told, no name at all, and a queue that cannot be are refused at the call."""
+    app = Penstock("memory:")
+    with pytest.raises(ValueError, match=r"names: unknown event 'complete'; known: .*completed"):
+        app.events("complete")
+    with pytest.raises(ValueError, match="names must name at least one"):
+        app.events([])
+    with pytest.raises(ValueError, match="queue"):
+        app.events(queue="")
+
+
+class Flaky:
+    """A host and a storage that lose the connection as told."""
+
+    def __init__(self, plan: Sequence[Sequence[Note | Exception]]) -> None:
+        self._plan = [list(each) for each in plan]
+        self.closed = 0
+
+    def codec(self, queue: str) -> Codec:
+        raise AssertionError("no result is decoded here")
+
+    async def opened(self) -> Storage:
+        return cast("Storage", self)
+
+    async def events(self, queue: str | None = None) -> AsyncIterator[Note]:
+        try:
+            for step in self._plan.pop(0):
+                if isinstance(step, Exception):
+                    raise step
+                yield step
+        finally:
+            self.closed += 1
+
+
+async def test_a_stream_goes_on_after_the_storage_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lost storage ends nothing: the stream begins again, and other errors are the reader's to see."""
+    monkeypatch.setattr("penstock.client.event_stream.PAUSE", 0.0)
+    a, b = Note("enqueued", "q", "a", 0), Note("enqueued", "q", "b", 0)
+    host = Flaky([[a, StorageUnavailable("away")], [StorageUnavailable("away")], [b, RuntimeError("broken")]])
+    stream = EventStream(host)
+    assert [event.id for event in await hear(stream, 2)] == ["a", "b"]
+    with pytest.raises(RuntimeError, match="broken"):
+        await anext(stream)
+    await stream.aclose()
+    assert host.closed == 3
+
+
+class Board:
+    """A storage that takes announcements when it is up."""
+
+    def __init__(self) -> None:
+        self.heard: list[Note] = []
+        self.calls = 0
+        self.error: Exception | None = StorageUnavailable("away")
+
+    async def announce(self, notes: Sequence[Note]) -> None:
+        self.calls += 1
+        if self.error is not None:
+            raise self.error
+        self.heard += notes
+
+
+async def test_announcements_wait_for_the_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is away the newest are kept; when it is back each is sent once."""
+    monkeypatch.setattr("penstock.client.event_publisher.EVERY", 0.001)
+    board = Board()
+    announcer = Announcer(cast("Storage", board))
+    for n in range(150):
+        announcer.add(Note("idle", "", "", 0, n))
+    await eventually(lambda: board.calls > 2)
+    board.error = None
+    await eventually(lambda: board.heard)
+    await announcer.close()
+    assert [note.attempt for note in board.heard] == list(range(50, 150))
+
+
+async def test_announcements_are_never_in_the_way(caplog: pytest.LogCaptureFixture) -> None:
+    """A storage that is away, or refuses, fails nobody; closing tries once more and is done."""
+    board = Board()
+    announcer = Announcer(cast("Storage", board))
+    announcer.add(Note("idle", "", "", 0))
+    await announcer.close()
+    assert board.calls == 1
+    board.error = RuntimeError("refused")
+    announcer.add(Note("idle", "", "", 0))
+    await announcer.close()
+    assert [record.message for record in caplog.records] == ["the storage refused an announcement"]
+
+
+async def test_announcements_go_out_at_most_once_a_second() -> None:
+    """The first leaves at once, the next ones together later: an idle worker costs next to nothing."""
+    board = Board()
+    board.error = None
+    announcer = Announcer(cast("Storage", board))
+    for n in range(3):
+        announcer.add(Note("idle", "", "", 0, n))
+        await eventually(lambda: board.heard)
+    assert (board.calls, len(board.heard)) == (1, 1)
+    await announcer.close()
+    assert (board.calls, len(board.heard)) == (2, 3)
+
+
+def test_telling_without_a_loop_is_silent() -> None:
+    """Where no event loop runs, nobody works: an announcement is dropped."""
+    board = Board()
+    Announcer(cast("Storage", board)).add(Note("idle", "", "", 0))
+    assert board.calls == 0

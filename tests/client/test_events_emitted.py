@@ -1,0 +1,299 @@
+"""Every event is told to this app's listeners, once per transition, as the feed tells it to everybody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import Event, Job, Penstock, PermanentError, Worker
+from penstock.model.events import EVENTS, OWN
+from penstock.storage import connect
+from penstock.testing import Clock, Trouble
+from tests.support import LEASE, claim1, eventually
+
+#: On a Cluster a queue of a new family is heard after a moment only: see test_events.py.
+pytestmark = pytest.mark.only("memory", "sqlite", "redis", "valkey")
+
+Fields = dict[str, Any]
+Scene = Callable[[Penstock, Clock], Awaitable[list[Fields]]]
+
+
+def told(name: str, **fields: Any) -> Fields:
+    return {"name": name, "queue": "q", "id": "a", "attempt": 0, "worker": None, **fields}
+
+
+def by_worker(name: str, attempt: int = 1, **fields: Any) -> Fields:
+    return told(name, attempt=attempt, worker="w", **fields)
+
+
+async def completes(app: Penstock, clock: Clock) -> list[Fields]:
+    app.listen("q", lambda payload: payload * 2)
+    await app.queue("q").enqueue(2, id="a")
+    await Worker(app, id="w").drain()
+    return [told("enqueued"), by_worker("started"), by_worker("completed", result=4)]
+
+
+async def is_updated_and_cancelled(app: Penstock, clock: Clock) -> list[Fields]:
+    await app.queue("q").enqueue(1, id="a", delay=60)
+    await app.queue("q").enqueue(1, id="a")
+    await app.queue("q").enqueue(2, id="a", on_conflict="update")
+    await app.queue("q").cancel("a")
+    return [told("enqueued"), told("updated"), told("cancelled")]
+
+
+async def fails_at_last(app: Penstock, clock: Clock) -> list[Fields]:
+    @app.handler("q", max_retries=1, min_backoff=0)
+    def handle(payload: Any) -> None:
+        raise ValueError("no")
+
+    await app.queue("q").enqueue(1, id="a")
+    await Worker(app, id="w").drain(scheduled=True)
+    return [
+        told("enqueued"),
+        by_worker("started"),
+        by_worker("retrying", error="ValueError"),
+        by_worker("started", 2),
+        by_worker("failed", 2, error="ValueError"),
+    ]
+
+
+async def leads_to_others(app: Penstock, clock: Clock) -> list[Fields]:
+    @app.handler("q", on_failure=lambda failure: None)
+    def handle(payload: str, job: Job) -> None:
+        if payload == "bad":
+            raise PermanentError("no")
+        job.then("q/next", 1, id="b")
+
+    await app.queue("q").enqueue("good", id="a")
+    await Worker(app, id="w", queues=["q"]).drain()
+    return [
+        told("enqueued"),
+        by_worker("started"),
+        by_worker("completed"),
+        told("enqueued", queue="q/next", id="b"),
+    ]
+
+
+async def is_told_to_its_fail_handler(app: Penstock, clock: Clock) -> list[Fields]:
+    @app.handler("q", on_failure=lambda failure: failure.job.id)
+    def handle(payload: str) -> None:
+        raise PermanentError("no")
+
+    await app.queue("q").enqueue("bad", id="a")
+    await Worker(app, id="w").drain()
+    [fail] = await app.queue("q/failures").find("completed")
+    of_fail: Fields = {"queue": "q/failures", "id": fail.id}
+    return [
+        told("enqueued"),
+        by_worker("started"),
+        by_worker("failed", error="PermanentError"),
+        told("enqueued", **of_fail),
+        by_worker("started", **of_fail),
+        by_worker("completed", **of_fail, result="a"),
+    ]
+
+
+async def times_out(app: Penstock, clock: Clock) -> list[Fields]:
+    @app.handler("q", timeout=0.02, max_timeouts=1)
+    async def handle(payload: Any) -> None:
+        await asyncio.Event().wait()
+
+    await app.queue("q").enqueue(1, id="a")
+    await Worker(app, id="w").drain()
+    return [
+        told("enqueued"),
+        by_worker("started"),
+        by_worker("timed_out", error="RunTimeout"),
+        by_worker("failed", error="RunTimeout"),
+    ]
+
+
+async def is_asked_to_end(app: Penstock, clock: Clock) -> list[Fields]:
+    @app.handler("q")
+    async def handle(payload: Any, job: Job) -> None:
+        await app.queue("q").cancel("a", running="signal")
+        raise ValueError("stopped")
+
+    await app.queue("q").enqueue(1, id="a")
+    await Worker(app, id="w").drain()
+    return [told("enqueued"), by_worker("started"), told("cancel_requested"), by_worker("cancelled")]
+
+
+async def makes_no_sense(app: Penstock, clock: Clock) -> list[Fields]:
+    @app.handler("q")
+    def handle(payload: int) -> None: ...
+
+    await app.queue("q").enqueue("text", id="a")
+    await Worker(app, id="w").drain()
+    return [
+        told("enqueued"),
+        by_worker("started"),
+        by_worker("invalid_data", error="InvalidPayload"),
+        by_worker("failed", error="InvalidPayload"),
+    ]
+
+
+async def is_released(app: Penstock, clock: Clock) -> list[Fields]:
+    running = asyncio.Event()
+
+    @app.handler("q")
+    async def handle(payload: Any) -> None:
+        running.set()
+        await asyncio.Event().wait()
+
+    await app.queue("q").enqueue(1, id="a")
+    worker = Worker(app, id="w")
+    async with worker:
+        await running.wait()
+        await worker.stop(grace=0)
+    return [told("enqueued"), by_worker("started"), by_worker("released")]
+
+
+async def loses_its_lease(app: Penstock, clock: Clock) -> list[Fields]:
+    @app.handler("q")
+    async def handle(payload: Any) -> None:
+        await app.queue("q").delete()
+
+    await app.queue("q").enqueue(1, id="a")
+    await Worker(app, id="w").drain()
+    return [told("enqueued"), by_worker("started"), told("queue_deleted", id=""), by_worker("lease_lost")]
+
+
+async def is_revived(app: Penstock, clock: Clock) -> list[Fields]:
+    await app.queue("q").enqueue(1, id="a")
+    app.listen("q", lambda payload: None, retain="forever")
+    await app.queue("q").cancel("a")
+    await app.queue("q").retry("a")
+    return [told("enqueued"), told("cancelled"), told("enqueued")]
+
+
+SCENES: list[Scene] = [
+    completes, is_updated_and_cancelled, fails_at_last, leads_to_others, is_told_to_its_fail_handler, times_out,
+    is_asked_to_end, makes_no_sense, is_released, loses_its_lease, is_revived,
+]  # fmt: skip
+
+
+def shown(event: Event, wanted: Fields) -> Fields:
+    """An event as far as somebody says what it should be."""
+    fields = {key: getattr(event, key) for key in wanted}
+    if fields.get("error") is not None:
+        fields["error"] = fields["error"].type
+    return fields
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
+async def test_listeners_hear_what_happens(app: Penstock, clock: Clock, scene: Scene) -> None:
+    """Each transition is told once, in order, with its fields; and everybody's feed tells the same."""
+    heard: list[Event] = []
+    app.on("*")(heard.append)
+    async with app.events() as stream:
+        expected = await scene(app, clock)
+        own = [event for event in heard if event.queue]
+        assert [shown(*each) for each in zip(own, expected, strict=True)] == expected
+        async with asyncio.timeout(10):
+            feed = [await anext(stream) for _ in expected]
+    assert Counter((e.name, e.queue, e.id) for e in feed) == Counter((e.name, e.queue, e.id) for e in own)
+
+
+async def test_a_job_of_a_dead_worker_is_told_as_stalled(app: Penstock, clock: Clock) -> None:
+    """Whoever takes a job back tells whose it was."""
+    heard: list[Event] = []
+    app.on("*")(heard.append)
+    app.listen("q", lambda payload: None)
+    await app.queue("q").enqueue(1, id="a")
+    await claim1(app.storage, worker="dead")
+    clock.advance(seconds=LEASE / 1000)
+    async with app.events("stalled") as stream:
+        await Worker(app, id="w").drain()
+        assert [(e.name, e.worker, e.attempt) for e in heard if e.id] == [
+            ("enqueued", None, 0), ("stalled", "dead", 1), ("started", "w", 2), ("completed", "w", 2),
+        ]  # fmt: skip
+        async with asyncio.timeout(10):
+            event = await anext(stream)
+        assert (event.id, event.worker, event.attempt) == ("a", "dead", 1)
+
+
+async def test_a_worker_tells_how_it_fares(app: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """no_queues when it has nothing to serve, idle once each time it looks and finds no more work."""
+    monkeypatch.setattr("penstock.worker.claimer.SLOW_POLL", 0.05)
+    heard: list[Event] = []
+    app.on("idle")(heard.append)
+    app.on("no_queues")(heard.append)
+    async with Worker(app, id="bare"):
+        await eventually(lambda: heard)
+    assert [(e.name, e.worker) for e in heard] == [("no_queues", "bare")]
+    heard.clear()
+    app.listen("q", lambda payload: None)
+    async with Worker(app, id="w"):
+        await eventually(lambda: heard)
+        await app.queue("q").enqueue(1)
+        await eventually(lambda: len(heard) == 2)
+    assert [(e.name, e.worker, e.queue, e.id) for e in heard] == [("idle", "w", "", "")] * 2
+
+
+async def test_a_lost_storage_is_told_once(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However many tries fail, a worker is disconnected once; after it was back, once more."""
+    caplog.set_level("INFO", "penstock.worker")
+    monkeypatch.setattr("penstock.worker.loop.LONGEST_REST", 0.02)
+    monkeypatch.setattr("penstock.worker.loop.FIRST_REST", 0.005)
+    monkeypatch.setattr("penstock.worker.claimer.SLOW_POLL", 0.01)
+    trouble = Trouble(connect("memory:", clock=clock))
+    heard: list[Event] = []
+    async with Penstock(storage=trouble, clock=clock) as app:  # type: ignore[arg-type]
+        app.on("disconnected")(heard.append)
+        app.listen("q", lambda payload: payload)
+        async with Worker(app, id="w"):
+            for times in (1, 2):
+                trouble.down = True
+                tries = trouble.calls["claim"]
+                await eventually(lambda tries=tries: trouble.calls["claim"] > tries + 5)
+                trouble.down = False
+                await app.queue("q").enqueue(times, id=f"{times}")
+                await eventually(lambda times=times: app.queue("q").result(f"{times}", default=None))
+                await eventually(lambda times=times: caplog.text.count("can be reached again") == times)
+                assert len(heard) == times
+    assert heard[0].worker == "w"
+    assert heard[0].error is not None
+    assert heard[0].error.type == "StorageUnavailable"
+
+
+async def test_an_unexpected_error_is_told(clock: Clock) -> None:
+    """A step that fails in a way nobody foresaw is an `error` event, and the worker goes on."""
+    trouble = Trouble(connect("memory:", clock=clock))
+    heard: list[Event] = []
+    async with Penstock(storage=trouble, clock=clock) as app:  # type: ignore[arg-type]
+        app.on("error")(heard.append)
+        app.listen("q", lambda payload: payload)
+        await app.queue("q").enqueue(1, id="a")
+        trouble.fail("claim", error=RuntimeError("a bug"))
+        await Worker(app, id="w").drain()
+        assert await app.queue("q").result("a") == 1
+    assert [(e.worker, e.error and e.error.message) for e in heard] == [("w", "a bug")]
+
+
+def test_every_event_is_shown_here() -> None:
+    """The scenes and tests of this file and of test_events.py produce all names there are."""
+    source = "".join(Path(__file__.replace("_told", extra)).read_text("utf-8") for extra in ("", "_told"))
+    assert [name for name in EVENTS if f'"{name}"' not in source] == []
+    assert set(EVENTS) >= OWN
+
+
+async def test_without_listeners_no_event_is_built(app: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hot path pays nothing for what nobody wants to hear."""
+
+    def refuse(**fields: Any) -> None:
+        raise AssertionError(f"an event was built for nobody: {fields}")
+
+    monkeypatch.setattr("penstock.client.app.Event", refuse)
+    app.on("failed")(lambda event: None)
+    app.listen("q", lambda payload: payload)
+    await app.queue("q").enqueue(1, id="a")
+    await Worker(app).drain()
+    assert await app.queue("q").result("a") == 1

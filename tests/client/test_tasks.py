@@ -1,0 +1,406 @@
+"""Tasks: functions called with ordinary arguments, here or by a worker."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypedDict, Unpack
+
+import pytest
+
+from penstock import (
+    CallTimeout,
+    Encrypted,
+    Failure,
+    InvalidPayload,
+    Job,
+    JobFailed,
+    JobNotFound,
+    Penstock,
+    Signed,
+    State,
+    Task,
+    Worker,
+)
+from penstock.model.handler import load_function
+from tests.support import new
+
+
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+class Colors(TypedDict, total=False):
+    line: str
+    fill: str
+
+
+async def add(a: int, b: int = 10) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def move(point: Point, by: timedelta, *more: Point, job: Job, **colors: Unpack[Colors]) -> Point:
+    assert isinstance(by, timedelta)
+    assert all(isinstance(each, Point) for each in more)
+    assert job.attempt == 1
+    return Point(point.x + len(more), len(colors))
+
+
+def only(a: int, b: int = 2, /, c: int = 3) -> list[int]:
+    return [a, b, c]
+
+
+async def run_of(app: Penstock, task: Task[..., Any, Any], id: str) -> Any:
+    await Worker(app).drain()
+    return await task.result(id)
+
+
+async def test_a_task_is_enqueued_and_run(app: Penstock) -> None:
+    """The payload is an object of the arguments by name, and defaults are the run's to fill in."""
+    task = app.task(add)
+    answer = await task.enqueue(1)
+    assert answer.status == "queued"
+    status = await task.queue.status(answer.id)
+    assert status is not None
+    assert (status.queue, status.payload) == ("add", {"a": 1})
+    assert await run_of(app, task, answer.id) == 11
+
+
+async def test_a_call_gives_the_result(app: Penstock) -> None:
+    """`call` enqueues, waits, and gives a value of the type that the function returns."""
+    adding, moving = app.task(add), app.task(move)
+    async with Worker(app):
+        assert await adding.call(1, b=2) == 3
+        moved = await moving.call(Point(1), timedelta(hours=1), Point(2), Point(3), line="red")  # type: ignore[call-arg]
+        assert moved == Point(3, 1)
+
+
+async def test_a_call_fails_as_its_job_does(app: Penstock) -> None:
+    """An exception of the function is a JobFailed of the caller."""
+
+    @app.task(max_retries=0)
+    def fail(text: str) -> None:
+        raise ValueError(text)
+
+    async with Worker(app):
+        with pytest.raises(JobFailed, match="ValueError: no"):
+            await fail.call("no")
+
+
+async def test_the_patience_of_a_call_is_an_option(app: Penstock) -> None:
+    """`options(timeout=...)` bounds the waiting, not the run; nobody is there to run this one."""
+    task = app.task(add)
+    with pytest.raises(CallTimeout):
+        await task.options(timeout=0, id="a", run_timeout=5).call(1, 2)
+    assert (await task.queue.counts())[State.QUEUED] == 1
+
+
+async def test_a_job_that_was_enqueued_can_be_waited_for(app: Penstock) -> None:
+    """`wait` and `result` give the function's type; without a job there is a reason, or the default."""
+    task = app.task(move)
+    await task.options(id="a").enqueue(Point(1), timedelta(1))  # type: ignore[call-arg]
+    async with Worker(app):
+        assert await task.wait("a", timeout=10) == Point(1)
+    assert await task.result("a") == Point(1)
+    with pytest.raises(JobNotFound):
+        await task.result("b")
+    assert await task.result("b", default=None) is None
+
+
+async def test_a_task_is_still_a_function(app: Penstock) -> None:
+    """Calling it runs it here, sync or async, and its name, text and signature are the function's."""
+    task = app.task(add)
+    assert await task(1, b=2) == 3
+    assert app.task(only)(1) == [1, 2, 3]
+    assert (task.__name__, task.__doc__, task.name) == ("add", "Add two numbers.", "add")
+    assert inspect.signature(task) == inspect.signature(add)
+    assert repr(task) == "<Task 'add'>"
+
+
+async def test_options_hold_for_the_calls_behind_them(app: Penstock) -> None:
+    """Options are those of enqueue, may be added up, and leave the task itself alone."""
+    task = app.task(add)
+    later = task.options(delay=60, headers={"k": "v"}, max_attempts=2)
+    answer = await later.options(id="a", delay=120).enqueue(1, b=2)
+    assert (answer.id, answer.status) == ("a", "scheduled")
+    status = await task.queue.status("a")
+    assert status is not None
+    assert (status.headers, status.run_at - status.created_at) == ({"k": "v"}, timedelta(seconds=120))
+    assert (await task.enqueue(1)).status == "queued"
+    assert repr(later) == "<TaskCall of 'add' with delay, headers, max_attempts>"
+    with pytest.raises(TypeError, match="unknown option 'dela'"):
+        task.options(dela=1)  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="delay"):
+        await task.options(delay=-1).enqueue(1)
+
+
+async def test_the_runs_own_timeout_is_an_option(app: Penstock) -> None:
+    """`run_timeout` is what `timeout` is for a queue."""
+    task = app.task(add)
+    assert task.options(run_timeout=5, timeout=1).entry(1).timeout == 5
+    assert task.options(run_timeout=None).entry(1).timeout is None
+
+
+async def test_many_calls_at_once(app: Penstock) -> None:
+    """Tuples, entries, iterators and async iterators of calls are one round trip each."""
+    task = app.task(add)
+
+    async def calls() -> AsyncIterator[tuple[int]]:
+        yield (5,)
+
+    answers = await task.enqueue_many([(1,), (1, 2), task.entry(3, b=4), task.options(id="x").entry(5)])
+    answers += await task.options(priority=1).enqueue_many((n,) for n in range(2))
+    answers += await task.enqueue_many(calls())
+    await Worker(app).drain()
+    assert [await task.result(answer.id) for answer in answers] == [11, 3, 7, 15, 10, 11, 15]
+    assert answers[3].id == "x"
+    for bad in ([1], "ab", [{"a": 1}]):
+        with pytest.raises(TypeError, match="tuple of arguments"):
+            await task.enqueue_many(bad)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="list or an iterator"):
+        await task.enqueue_many(5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="too many"):
+        await task.enqueue_many([(1,), (1, 2, 3)])
+    assert (await task.queue.counts())[State.QUEUED] == 0
+
+
+def both(a: int, b: int) -> int:
+    return a + b
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        ((), {}, "add.*'a'"),
+        ((1,), {"c": 1}, "add.*'c'"),
+        ((1, 2, 3), {}, "too many positional"),
+        ((1,), {"a": 1}, "'a'"),
+    ],
+)
+async def test_wrong_arguments_are_refused_at_the_call(app: Penstock, args: Any, kwargs: Any, message: str) -> None:
+    """A TypeError names the parameter, and nothing is stored."""
+    task = app.task(add)
+    for ask in (task.enqueue, task.call):
+        with pytest.raises(TypeError, match=message):
+            await ask(*args, **kwargs)
+    assert await app.queues() == []
+
+
+async def test_positional_only_parameters_work(app: Penstock) -> None:
+    """They cannot be given by name here, and are found by name in the payload."""
+    task = app.task(only)
+    with pytest.raises(TypeError, match="'a'"):
+        task.payload(a=1)  # type: ignore[call-arg]
+    answer = await task.enqueue(1, c=5)
+    await task.queue.enqueue({"a": 1, "c": 7}, id="skips b")
+    assert await run_of(app, task, answer.id) == [1, 2, 5]
+    assert await task.result("skips b") == [1, 2, 7]
+
+
+async def test_the_running_job_is_given_where_it_is_asked_for(app: Penstock) -> None:
+    """A parameter annotated Job is no argument, wherever it stands, and needs no default."""
+
+    @app.task
+    def first(job: Job, name: str) -> str:
+        return f"{name} {job.id}"
+
+    @app.task
+    async def optional(name: str, job: Job | None = None) -> str:
+        assert job is not None
+        return f"{name} {job.id}"
+
+    await first.options(id="a").enqueue("x")  # type: ignore[call-arg]
+    await optional.options(id="b").enqueue("y")
+    await Worker(app).drain()
+    assert (await first.result("a"), await optional.result("b")) == ("x a", "y b")
+    with pytest.raises(TypeError, match="'job' is the running job"):
+        await optional.enqueue("z", job=None)
+
+
+@pytest.mark.parametrize(
+    "data", [b"{}", b'{"a": "one"}', b'{"a": 1, "c": 2}', b"[1, 2]", b"null", b'{"a": null}', b"{"]
+)
+async def test_a_payload_that_is_no_call_is_not_run(app: Penstock, data: bytes) -> None:
+    """Missing, unknown and ill-typed arguments fail as permanent, with an event."""
+    invalid: list[str] = []
+    app.on("invalid_data")(lambda event: invalid.append(event.id))
+    task = app.task(add)
+    await app.storage.put([new("add", "a", data)])
+    await Worker(app).drain()
+    status = await task.queue.status("a")
+    assert status is not None
+    assert status.error is not None
+    assert (status.state, status.error.kind, status.attempts, invalid) == (State.FAILED, "permanent", 1, ["a"])
+
+
+@pytest.mark.parametrize("serde", ["msgpack", Signed("json", "s" * 16), Encrypted("msgpack", Encrypted.new_key())])
+async def test_any_serde_with_objects_will_do(app: Penstock, serde: Any) -> None:
+    """Arguments and results go through the queue's serdes, and come back typed."""
+    task = app.task(queue="moves", serde=serde, result_serde="json")(move)
+    answer = await task.enqueue(Point(1), timedelta(1))  # type: ignore[call-arg]
+    assert task.queue.name == "moves"
+    assert await run_of(app, task, answer.id) == Point(1)
+
+
+async def test_a_serde_that_knows_no_types_will_do(app: Penstock) -> None:
+    """One that gives mappings whatever it is asked for is understood, and checked."""
+
+    class Eval:
+        def dumps(self, value: Any, /) -> bytes:
+            return repr(value).encode()
+
+        def loads(self, data: bytes, type: Any, /) -> Any:
+            return eval(data)
+
+    task = app.task(serde=Eval())(add)
+    await task.options(id="a").enqueue(1)
+    for id, data in (("b", b"{'c': 1}"), ("c", b"{}"), ("d", b"5")):
+        await app.storage.put([new("add", id, data)])
+    assert await run_of(app, task, "a") == 11
+    for id in "bcd":
+        with pytest.raises(JobFailed, match="PermanentError"):
+            await task.result(id)
+
+
+async def test_a_result_of_another_type_is_refused(app: Penstock) -> None:
+    """A function that does not keep to its annotation is found out by who asked for its result."""
+
+    @app.task
+    def lie() -> datetime:
+        return "never"  # type: ignore[return-value]
+
+    answer = await lie.enqueue()
+    await Worker(app).drain()
+    with pytest.raises(InvalidPayload):
+        await lie.result(answer.id)
+    assert await lie.queue.result(answer.id) == "never"
+
+
+async def test_a_failed_task_has_its_arguments(app: Penstock) -> None:
+    """The fail handler of a task finds them as attributes of the payload."""
+    found: list[Any] = []
+
+    def on_failure(failure: Failure) -> None:
+        found.append(failure.payload)
+
+    @app.task(on_failure=on_failure, max_retries=0)
+    def fail(point: Point) -> None:
+        raise ValueError("no")
+
+    await fail.enqueue(Point(3))
+    await Worker(app).drain()
+    assert [payload.point for payload in found] == [Point(3)]
+
+
+async def test_a_follow_up_may_be_a_task(app: Penstock) -> None:
+    """`payload` gives what `job.then` needs."""
+    adding = app.task(queue="sums/add")(add)
+
+    @app.task(queue="sums/start")
+    def start(a: int, job: Job | None = None) -> None:
+        assert job is not None
+        job.then(adding.queue.name, adding.payload(a, b=1), id="next")
+
+    await start.enqueue(4)
+    assert await run_of(app, adding, "next") == 5
+
+
+# declaring ---------------------------------------------------------------------------------------
+
+
+class Greeter:
+    def greet(self, name: str) -> None: ...
+
+
+def numbers() -> Iterator[int]:
+    yield 1
+
+
+async def stream() -> AsyncIterator[int]:
+    yield 1
+
+
+def unknown_type(a: complex) -> None: ...
+def unknown_result(a: int) -> complex: ...
+def many_jobs(*jobs: Job) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda: None, "lambda"),
+        (Greeter.greet, "is in a class"),
+        (Greeter().greet, "function made by def, not method"),
+        (Greeter, "function made by def, not type"),
+        (print, "function made by def"),
+        (5, "function made by def, not int"),
+        (numbers, "must not yield"),
+        (stream, "must not yield"),
+        (unknown_type, "an annotation cannot be decoded"),
+        (unknown_result, "result's annotation cannot be decoded"),
+        (many_jobs, "there is one job"),
+    ],
+)
+def test_what_cannot_be_a_task_is_refused(function: Callable[..., Any], message: str) -> None:
+    """The message says why, when it is declared, and nothing is left behind."""
+    app = Penstock("memory:")
+    with pytest.raises(TypeError, match=message):
+        app.task(function)
+    assert app.handlers == {}
+
+
+def test_a_task_and_a_handler_share_no_queue() -> None:
+    """Two for one queue are an error when the second is declared."""
+    app = Penstock("memory:")
+    app.task(add)
+    with pytest.raises(ValueError, match=r"'add' has a handler already \(add\)"):
+        app.task(add)
+    with pytest.raises(ValueError, match="'add' has a handler already"):
+        app.listen("add", lambda payload: None)
+    app.listen("only", lambda payload: None)
+    with pytest.raises(ValueError, match="'only' has a handler already"):
+        app.task(only)
+    assert app.task(queue="other")(add).queue.name == "other"
+
+
+def test_options_that_make_no_sense_are_refused() -> None:
+    """A task is one call, its arguments are an object, and options have names."""
+    app = Penstock("memory:")
+    with pytest.raises(ValueError, match="batch_size"):
+        app.task(batch_size=5)(add)
+    with pytest.raises(ValueError, match="not raw"):
+        app.task(serde="raw")(add)
+    with pytest.raises(ValueError, match="not raw"):
+        Penstock("memory:", serde=Signed("raw", "s" * 16)).task(add)
+    with pytest.raises(TypeError, match="did you mean max_retries"):
+        app.task(max_retry=1)(add)  # type: ignore[call-arg]
+    assert app.handlers == {}
+    assert app.task(max_retries=1, timeout=5)(add).queue.name == "add"
+    assert app.options("add").timeout == 5
+
+
+def test_the_name_of_a_task() -> None:
+    """Its own name without `<locals>`, or the one that is given; `queue` names the queue alone."""
+    app = Penstock("memory:")
+
+    def inner() -> None: ...
+
+    assert app.task(inner).queue.name == "test_the_name_of_a_task.inner"
+    assert app.task(name="named")(inner).queue.name == "named"
+    task = app.task(name="shown", queue="used")(inner)
+    assert (task.name, task.queue.name) == ("shown", "used")
+
+
+app_of_module = Penstock("memory:")
+module_task = app_of_module.task(both)
+
+
+def test_a_task_can_be_found_by_its_path() -> None:
+    """ "module:task" leads to what runs its payloads."""
+    assert load_function(f"{__name__}:module_task") is app_of_module.handlers["both"].function
+    assert not inspect.iscoroutinefunction(load_function(f"{__name__}:module_task"))

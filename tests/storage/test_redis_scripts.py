@@ -1,0 +1,80 @@
+"""The Lua files keep what their headers say."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import pytest
+
+from penstock.storage.redis.keys import QUEUE_KEYS
+from penstock.storage.redis.scripts import script
+
+LUA = files("penstock.storage.redis") / "lua"
+NAMES = sorted(f.name.removesuffix(".lua") for f in LUA.iterdir() if f.name.endswith(".lua"))
+SCRIPTS = [name for name in NAMES if not name.startswith("_")]
+ENDS = {"completed", "failed", "cancelled"}
+
+
+def text_of(name: str) -> str:
+    lines = (LUA / f"{name}.lua").read_text("utf-8").splitlines()
+    return "\n".join(line.partition("--")[0] for line in lines)
+
+
+def helpers() -> dict[str, str]:
+    """Each shared function by its name."""
+    blocks: dict[str, str] = {}
+    for name in ("_base", "_queue", "_ordering", "_shared", "_transitions"):
+        for block in re.split(r"^(?=local function )", text_of(name), flags=re.MULTILINE)[1:]:
+            blocks[re.match(r"local function (\w+)", block).group(1)] = block  # type: ignore[union-attr]
+    return blocks
+
+
+def keys_in(text: str) -> set[str]:
+    """The queue keys that a text spells, by name or by state."""
+    found = set(re.findall(r"\b(?:q\.|prefix \.\. ')(\w+)", text)) & QUEUE_KEYS.keys()
+    return found | (ENDS if re.search(r"\bq\[", text) else set())
+
+
+def reached(text: str, blocks: dict[str, str]) -> set[str]:
+    """The helpers that a text calls, and those that they call."""
+    seen: set[str] = set()
+    todo = [text]
+    while todo:
+        for name in re.findall(r"\b(\w+)\(", todo.pop()):
+            if name in blocks and name not in seen:
+                seen.add(name)
+                todo.append(blocks[name])
+    return seen
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_declares_the_keys_it_touches(name: str) -> None:
+    """Every key that a script or its helpers may touch is in its header, so a Cluster can refuse it in time."""
+    blocks = helpers()
+    body = text_of(name)
+    touched = keys_in(body)
+    for helper in reached(body, blocks):
+        touched |= keys_in(blocks[helper])
+    assert touched == set(script(name).keys)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_uses_no_helper_that_is_not_loaded(name: str) -> None:
+    """A script that calls a mover says so in its header."""
+    movers = set(re.findall(r"^local function (\w+)", text_of("_transitions"), flags=re.MULTILINE))
+    calls = set(re.findall(r"\b(\w+)\(", text_of(name)))
+    uses_moves = "local function put_one" in script(name).text
+    assert bool(calls & movers) == uses_moves
+
+
+def test_no_script_walks_the_keyspace() -> None:
+    """No script uses KEYS, SCAN or anything that grows with the backlog (WQ-D11)."""
+    forbidden = re.compile(r"call\('(KEYS|SCAN|HSCAN|SSCAN|ZSCAN|HGETALL|HVALS|SMEMBERS|LRANGE|LREM|SORT)'")
+    offenders = {name: forbidden.findall(text_of(name)) for name in NAMES if name != "workers"}
+    assert not any(offenders.values()), offenders
+
+
+def test_every_key_of_the_schema_is_used() -> None:
+    """The schema lists no key that no script touches."""
+    assert set().union(*(script(name).keys for name in SCRIPTS)) == set(QUEUE_KEYS)

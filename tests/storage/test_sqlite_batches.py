@@ -1,0 +1,221 @@
+"""Several verbs in one SQLite transaction: each meets what those before it did, though the file was read once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.model.job import NewJob
+from penstock.storage.base import Claimed, Complete, Request, Retried, Settlement
+from penstock.storage.sqlite import (
+    admin,
+    claim,
+    put,
+    reads,
+    settle,
+    waiters,
+)
+from penstock.storage.sqlite.engine import Engine
+from penstock.storage.sqlite.purge import purge
+from penstock.storage.sqlite.rows import Job
+from penstock.storage.sqlite.rows import state_of as state_of_job
+from penstock.storage.sqlite.transaction import Tx
+
+Verb = Callable[[Tx], Any]
+
+
+class Rig:
+    """An engine in memory, and the waiters of this process that it has woken."""
+
+    def __init__(self) -> None:
+        self.woken: list[str] = []
+        self.engine = Engine(":memory:")
+        self.engine.local = self._wake
+
+    def _wake(self, waiter: str) -> bool:
+        self.woken.append(waiter)
+        return True
+
+    def run(self, *verbs: Verb) -> list[Any]:
+        """All of them in one transaction."""
+        return self.engine.run_group([(verb, True) for verb in verbs])
+
+    @property
+    def address(self) -> str:
+        return self.engine.address
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    rig = Rig()
+    rig.engine.open()
+    yield rig
+    rig.engine.close()
+
+
+def accept(*ids: str, **options: Any) -> Verb:
+    jobs = [NewJob(queue="q", id=id, payload=b"p", **options) for id in ids]
+    return lambda tx: put.put(tx, jobs)
+
+
+def take(limit: int = 10) -> Verb:
+    return lambda tx: claim.claim(tx, [Request("q", limit)], "w", 10_000, "t")
+
+
+def complete(*ids: str, token: str = "t", ttl: int = 1000) -> Verb:
+    ends = [Settlement("q", id, token, Complete(b"r", ttl)) for id in ids]
+    return lambda tx: settle.settle(tx, ends)
+
+
+def read(tx: Tx) -> list[tuple[int, str, bytes]]:
+    return waiters.hear(tx, 0, 100)
+
+
+def test_a_listener_hears_what_comes_after_it_in_its_transaction(rig: Rig) -> None:
+    """A listener that comes between two puts of one transaction hears the second."""
+    rig.run(accept("a"), lambda tx: waiters.listen(tx, "ear", rig.address), accept("b"))
+    lines = [note for _, _, note in rig.run(read)[0]]
+    assert [line.count(b"enqueued") for line in lines] == [1]
+    assert b"b" in lines[0]
+    assert rig.woken == ["ear"]
+
+
+def test_one_who_rests_is_woken_by_a_put_of_the_same_transaction(rig: Rig) -> None:
+    """A worker that finds nothing and rests is woken by what is put next, though the queue was read before."""
+    rig.run(accept("a"))
+    rig.run(take(), lambda tx: waiters.wait_idle(tx, ["q"], "rester", rig.address, 1000), accept("b"))
+    assert rig.woken == ["rester"]
+
+
+def test_one_who_waits_is_woken_by_an_end_of_the_same_transaction(rig: Rig) -> None:
+    """Whoever comes to wait for a job's end hears of it, though the queue was read before."""
+    rig.run(accept("a", "b"), take())
+    rig.run(complete("b"), lambda tx: waiters.watch_done(tx, "q", "a", "waiter", rig.address, 1000), complete("a"))
+    assert rig.woken == ["waiter"]
+
+
+def test_only_those_who_wait_for_what_ended_are_woken(rig: Rig) -> None:
+    """Ends wake those who wait for them, and nobody else."""
+    rig.run(accept("a", "b"), take())
+    for id in ("a", "b"):
+        rig.run(lambda tx, id=id: waiters.watch_done(tx, "q", id, f"waits-for-{id}", rig.address, 1000))
+    rig.run(complete("b"))
+    assert rig.woken == ["waits-for-b"]
+
+
+def test_a_job_that_falls_due_later_is_seen_in_the_transaction_that_put_it(rig: Rig) -> None:
+    """A claim after a put of a later job, in one transaction, is asked to look again when that is due."""
+    claimed: Claimed = rig.run(accept("a"), accept("b", delay=5_000), take())[2]
+    assert [each.id for each in claimed.claims] == ["a"]
+    assert claimed.look_at is not None
+
+
+def test_a_group_is_seen_in_the_transaction_that_put_it(rig: Rig) -> None:
+    """A claim after a put of the first grouped job, in one transaction, gives it."""
+    claimed: Claimed = rig.run(accept("a"), accept("b", group="g"), take())[2]
+    assert {each.id for each in claimed.claims} == {"a", "b"}
+
+
+def state_of(rig: Rig, *ids: str) -> list[tuple[str, int]]:
+    """Of each job its state, and how many ends of its queue there were before its own."""
+    found = rig.run(lambda tx: tx.among("get_many", (1,), ids))[0]
+    jobs = {row[2]: Job(*row) for row in found}
+    return [(state_of_job(jobs[id], 0).value, jobs[id].number or 0) for id in ids]
+
+
+def test_completions_that_are_not_all_simple_are_undone_and_done_one_by_one(rig: Rig) -> None:
+    """Where one of many completions is lost, had failed before, or came twice, all are numbered as by themselves."""
+    rig.run(accept("a", "b", "c", "d"), take())
+    rig.run(lambda tx: settle.settle(tx, [Settlement("q", "b", "t", Retried(error=b"e", delay=0, count="retries"))]))
+    rig.run(take())
+    [answers] = rig.run(complete("a", "b", "lost", "c", "c", "d"))
+    assert [answer.lost for answer in answers] == [False, False, True, False, False, False]
+    assert state_of(rig, "a", "b", "c", "d") == [("completed", 1), ("completed", 2), ("completed", 3), ("completed", 4)]
+
+
+def test_completions_with_a_stale_token_leave_their_neighbours_alone(rig: Rig) -> None:
+    """A stale token among good ones ends nothing; the others are ended once."""
+    rig.run(accept("a", "b"), take())
+    stale = Settlement("q", "b", "stale", Complete(b"r", 1000))
+    [answers] = rig.run(lambda tx: settle.settle(tx, [Settlement("q", "a", "t", Complete(b"r", 1000)), stale]))
+    assert [answer.lost for answer in answers] == [False, True]
+    assert state_of(rig, "a", "b") == [("completed", 1), ("running", 0)]
+
+
+def test_completions_of_several_queues_are_answered_in_the_order_asked(rig: Rig) -> None:
+    """Settlements of two queues in turn are answered each in its place."""
+    for name in ("q", "p"):
+        jobs = [NewJob(queue=name, id=id, payload=b"p") for id in ("a", "b")]
+        rig.run(lambda tx, jobs=jobs: put.put(tx, jobs))
+        rig.run(lambda tx, name=name: claim.claim(tx, [Request(name, 2)], "w", 10_000, "t"))
+    tokens = [("q", "a", "t"), ("p", "a", "t"), ("q", "b", "no"), ("p", "b", "t")]
+    ends = [Settlement(queue, id, token, Complete(b"r", 1000)) for queue, id, token in tokens]
+    [answers] = rig.run(lambda tx: settle.settle(tx, ends))
+    assert [answer.lost for answer in answers] == [False, False, True, False]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 6, 99, 100, 101, 250])
+def test_any_number_of_jobs_goes_through(rig: Rig, count: int) -> None:
+    """Puts, claims and settlements of any size come out whole and in order."""
+    ids = [f"job-{at}" for at in range(count)]
+    rig.run(accept(*ids))
+    claimed: Claimed = rig.run(take(count))[0]
+    assert [each.id for each in claimed.claims] == ids
+    assert [each.batch for each in claimed.claims] == list(range(count))
+    [answers] = rig.run(complete(*ids))
+    assert not any(answer.lost for answer in answers)
+    assert state_of(rig, *ids) == [("completed", at + 1) for at in range(count)]
+
+
+def test_rows_that_do_not_follow_each_other_are_claimed(rig: Rig) -> None:
+    """A claim takes the first by priority, wherever their rows are."""
+    for at in range(10):
+        rig.run(accept(f"low-{at}"), accept(f"high-{at}", priority=5))
+    claimed: Claimed = rig.run(take(8))[0]
+    assert [each.id for each in claimed.claims] == [f"high-{at}" for at in range(8)]
+    assert {each.priority for each in claimed.claims} == {5}
+    claimed = rig.run(take(8))[0]
+    assert [each.id for each in claimed.claims] == ["high-8", "high-9", *(f"low-{at}" for at in range(6))]
+
+
+def test_groups_let_go_together_take_their_turns_in_the_order_of_their_last_ends(rig: Rig) -> None:
+    """Groups whose runs end in one call come back in the order in which the last run of each is named."""
+    for group in "abc":
+        for at in range(2):
+            rig.run(accept(f"{group}{at}", group=group))
+    claimed: Claimed = rig.run(take())[0]
+    assert [each.id for each in claimed.claims] == ["a0", "b0", "c0"]
+    rig.run(complete("c0", "a0", "b0"))
+    claimed = rig.run(take())[0]
+    assert [each.id for each in claimed.claims] == ["c1", "a1", "b1"]
+    rig.run(complete("a1", "b1", "c1"))
+    assert rig.run(lambda tx: tx.among("lanes_look", (1,), list("abc")))[0] == []
+
+
+def test_groups_of_which_some_are_still_held_are_let_go_one_by_one(rig: Rig) -> None:
+    """A group with a run that goes on is held; its neighbours are not."""
+    for group in "abc":
+        rig.run(*(accept(f"{group}{at}", group=group) for at in range(3)))
+    batches: Claimed = rig.run(lambda tx: claim.claim(tx, [Request("q", 10, 2)], "w", 10_000, "t"))[0]
+    assert [each.id for each in batches.claims] == ["a0", "a1", "b0", "b1", "c0", "c1"]
+    rig.run(complete("c0", "a0", "b0", "b1", "a1"))
+    claimed: Claimed = rig.run(take())[0]
+    assert [each.id for each in claimed.claims] == ["b2", "a2"]
+    rig.run(complete("c1"))
+    claimed = rig.run(take())[0]
+    assert [each.id for each in claimed.claims] == ["c2"]
+
+
+def test_a_pause_beside_a_purge_is_kept(tmp_path: Path) -> None:
+    """A queue that is paused in the transaction in which an empty one would be forgotten stays paused."""
+    engine = Engine(str(tmp_path / "jobs.db"))
+    engine.open()
+    pausing = partial(admin.set_paused, name="q", paused=True)
+    purging = partial(purge, queues=["q"], limit=100)
+    assert engine.run_group([(pausing, True), (purging, True)]) == [True, 0]
+    assert engine.run(lambda tx: reads.paused(tx, "q"), False) is not None
+    engine.close()

@@ -1,0 +1,171 @@
+"""Signed and encrypted payloads."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from typing import Any
+
+import pytest
+
+from penstock import Encrypted, InvalidPayload, Penstock, Signed
+from penstock.model.formats import Codec, JsonSerde, MsgpackSerde, RawSerde, check_type
+from penstock.model.serde import Serde
+
+A, B = "a secret of sixteen", b"another secret, as bytes"
+K, L = "k" * 42 + "I=", bytes(range(32))
+
+
+def sealed(kind: type[Any], *keys: int, serde: str | Serde = "json") -> Any:
+    secrets = [A, B] if kind is Signed else [K, L]
+    return kind(serde, [secrets[key] for key in keys])
+
+
+@pytest.fixture(params=[Signed, Encrypted])
+def kind(request: pytest.FixtureRequest) -> type[Any]:
+    return request.param
+
+
+def test_values_survive(kind: type[Any]) -> None:
+    """What was sealed comes back, typed by the annotation, whatever the serde inside."""
+    assert sealed(kind, 0).loads(sealed(kind, 0).dumps({"a": [1]}), dict[str, list[int]]) == {"a": [1]}
+    raw = sealed(kind, 0, serde="raw")
+    assert raw.loads(raw.dumps(b"\xff"), bytes) == b"\xff"
+    assert raw.loads(raw.dumps(b""), bytes) == b""
+
+
+def test_one_key_or_several(kind: type[Any]) -> None:
+    """A key alone is a list of one."""
+    key = A if kind is Signed else K
+    assert kind("json", key) == kind(JsonSerde(), (key,)) == sealed(kind, 0)
+
+
+def test_keys_rotate(kind: type[Any]) -> None:
+    """The first key seals, every key opens, and a key that is gone opens nothing."""
+    old, both, new = sealed(kind, 0), sealed(kind, 1, 0), sealed(kind, 1)
+    assert both.loads(old.dumps(1), Any) == 1
+    assert new.loads(both.dumps(1), Any) == 1
+    with pytest.raises(InvalidPayload):
+        old.loads(both.dumps(1), Any)
+    with pytest.raises(InvalidPayload):
+        new.loads(old.dumps(1), Any)
+
+
+def test_every_changed_byte_is_noticed(kind: type[Any]) -> None:
+    """No bit of the bytes can be flipped, none left out and none added."""
+    serde = sealed(kind, 0, serde="raw")
+    data = serde.dumps(b"payload")
+    for at in range(len(data)):
+        for bad in (data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], data[:at], data[:at] + data[at + 1 :]):
+            with pytest.raises(InvalidPayload):
+                serde.loads(bad, Any)
+    with pytest.raises(InvalidPayload):
+        serde.loads(data + b"x", Any)
+
+
+def test_other_bytes_are_refused(kind: type[Any]) -> None:
+    """Plain payloads, the other kind of sealing and nothing at all are no sealed payload, and the other way round."""
+    serde, other = sealed(kind, 0), sealed(Encrypted if kind is Signed else Signed, 0)
+    for data in (b"", b"{}", JsonSerde().dumps({"a": 1}), MsgpackSerde().dumps([1]), other.dumps(1)):
+        with pytest.raises(InvalidPayload):
+            serde.loads(data, Any)
+    for plain in (JsonSerde(), MsgpackSerde()):
+        with pytest.raises(InvalidPayload):
+            plain.loads(serde.dumps(1), Any)
+
+
+def test_the_same_secret_serves_both_kinds_apart() -> None:
+    """A key is never used as it is, so that no bytes of one kind mean anything to the other."""
+    signed, encrypted = Signed("raw", L), Encrypted("raw", L)
+    assert signed.dumps(b"x")[:4] != encrypted.dumps(b"x")[:4]
+    with pytest.raises(InvalidPayload):
+        signed.loads(encrypted.dumps(b"x"), Any)
+
+
+def test_encryption_hides_and_never_repeats() -> None:
+    """The payload cannot be seen, and the same one looks different each time."""
+    serde = sealed(Encrypted, 0, serde="raw")
+    first, second = serde.dumps(b"a very secret text"), serde.dumps(b"a very secret text")
+    assert b"secret" not in first
+    assert first != second
+
+
+def test_new_keys_are_fresh_and_good() -> None:
+    """`new_key` gives text that can be kept in a setting, with or without its padding."""
+    key = Encrypted.new_key()
+    assert key != Encrypted.new_key()
+    assert Encrypted("json", key) == Encrypted("json", key.rstrip("="))
+
+
+def test_keys_are_never_shown(kind: type[Any]) -> None:
+    """Neither the text of a serde nor its errors hold a key."""
+    serde = sealed(kind, 0, 1)
+    assert repr(serde) == f"{kind.__name__}(JsonSerde(), <2 keys>)"
+    assert repr(sealed(kind, 0)) == f"{kind.__name__}(JsonSerde(), <1 key>)"
+    app = Penstock("memory:")
+    app.queue("q", serde=serde)
+    with pytest.raises(ValueError, match="has the serde") as refused:
+        app.queue("q", serde=sealed(kind, 0))
+    texts = [str(refused.value)]
+    for bad in ("short secret", b"short secret", "not base64 at all! not base64 at all!!"):
+        try:
+            kind("json", bad)
+        except ValueError as error:
+            texts.append(repr(error))
+    assert not any(secret in text for text in texts for secret in (A, K, "another", "short secret", "not base64"))
+
+
+def test_equal_ones_are_one_serde(kind: type[Any]) -> None:
+    """A queue may be given equal sealed serdes twice, and they compare by kind, serde and keys."""
+    app = Penstock("memory:")
+    assert app.queue("q", serde=sealed(kind, 0, 1)) is app.queue("q", serde=sealed(kind, 0, 1))
+    assert hash(sealed(kind, 0)) == hash(sealed(kind, 0))
+    assert sealed(kind, 0, 1) != sealed(kind, 1, 0)
+    assert sealed(kind, 0) != sealed(kind, 0, serde="msgpack")
+    assert sealed(kind, 0) != JsonSerde()
+
+
+def test_they_can_be_sent_to_another_process(kind: type[Any]) -> None:
+    """A copy made by pickle opens what the original sealed."""
+    serde = sealed(kind, 0)
+    assert pickle.loads(pickle.dumps(serde)).loads(serde.dumps([1]), Any) == [1]
+
+
+@pytest.mark.parametrize("bad", [[], (), 5, None, [5], {"a": 1}])
+def test_keys_that_are_none_are_refused(kind: type[Any], bad: Any) -> None:
+    """The exception names the argument."""
+    with pytest.raises((TypeError, ValueError), match="keys must"):
+        kind("json", bad)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [(Signed, "fifteen letters"), (Signed, b""), (Encrypted, b"x" * 31), (Encrypted, "x" * 32), (Encrypted, "é" * 43)],
+)
+def test_weak_keys_are_refused(kind: type[Any], key: Any) -> None:
+    """Signing wants 16 bytes at least, encryption exactly 32."""
+    with pytest.raises(ValueError, match="keys must"):
+        kind("json", [key])
+
+
+def test_results_of_a_sealed_raw_queue_are_sealed_msgpack(kind: type[Any]) -> None:
+    """Raw has no None, so the results are msgpack, under the same seal."""
+    payload = sealed(kind, 0, serde="raw")
+    codec = Codec.of(payload, None)
+    assert codec.result == sealed(kind, 0, serde="msgpack")
+    assert codec.result.loads(codec.result.dumps(None), Any) is None
+    assert Codec.of(payload, RawSerde()).result == RawSerde()
+
+
+def test_annotations_are_checked_through_the_seal(kind: type[Any]) -> None:
+    """What the serde inside cannot decode is refused when the handler is declared."""
+    with pytest.raises(TypeError, match="JSON"):
+        check_type(sealed(kind, 0), complex)
+
+
+def test_the_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without cryptography the error says what to install, and signing works all the same."""
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
+    with pytest.raises(ImportError, match=r'pip install "penstock\[crypto\]"'):
+        Encrypted("json", K)
+    assert Signed("json", A).dumps(1)
