@@ -19,16 +19,7 @@ from typing import Any
 from chaos.log import Log, now
 from chaos.pace import Pace
 from chaos.plan import Act, Ask, acts
-from penstock import (
-    CallTimeout,
-    Entry,
-    JobCancelled,
-    JobFailed,
-    JobNotFound,
-    Penstock,
-    Queue,
-    StorageError,
-)
+from penstock import CallTimeout, Entry, JobCancelled, JobFailed, JobNotFound, Penstock, Queue, StorageError
 
 #: So many acts at once.
 AT_ONCE = 24

@@ -146,7 +146,7 @@ def spell_claim(claim: Claim) -> list[Any]:
 
 def spell_end(settlement: Settlement) -> list[Any]:
     """queue, id, token, kind, jobs put with it, delay (ms) before the next run."""
-    end = settlement.end
+    end = settlement.resolution
     then = [[new.queue, new.id] for new in getattr(end, "then", ())]
     delay = end.delay if isinstance(end, Retried) and end.at is None else 0
     return [settlement.queue, settlement.id, settlement.token, KINDS[type(end)], then, delay]

@@ -5,27 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from penstock.model.job import (
-    FINISHED,
-    Claim,
-    MoveWhen,
-    NewJob,
-    Snapshot,
-    State,
-    Update,
-)
+from penstock.model.job import FINISHED, Claim, MoveWhen, NewJob, Snapshot, State, Update
 from penstock.model.why import MAX_AHEAD
 from penstock.storage.base import (
     CANCEL_MODES,
     FIND_ORDER,
     MAX_BATCH,
     Cancel,
+    CancelAnswer,
     CancelMode,
     Claimed,
+    ClaimRef,
     Complete,
+    EventRecord,
     Fail,
-    Held,
-    Note,
+    JobPosition,
     Page,
     Put,
     PutStatus,
@@ -37,8 +31,6 @@ from penstock.storage.base import (
     Settled,
     Settlement,
     Stall,
-    Standing,
-    Withdrawn,
 )
 
 #: How long the storage remembers that a token has settled a job it did not keep.
@@ -143,7 +135,7 @@ class Model:
         self.now = now
         self.format = 1
         self.all: dict[str, Queue] = {}
-        self.notes: list[Note] = []
+        self.notes: list[EventRecord] = []
 
     # put -----------------------------------------------------------------------------------------
 
@@ -339,10 +331,10 @@ class Model:
         if job is None or job.run is None or job.run.token != s.token:
             return self._settled_before(queue, job, s)
         worker = job.run.worker
-        if job.run.cancel is not None and not isinstance(s.end, Complete):
+        if job.run.cancel is not None and not isinstance(s.resolution, Complete):
             self._finish(s.queue, job, State.CANCELLED, s.token, job.run.cancel_ttl)
             return Settled(State.CANCELLED)
-        match s.end:
+        match s.resolution:
             case Complete(result, ttl, then):
                 self._finish(s.queue, job, State.COMPLETED, s.token, ttl, result=result)
                 self.put(then)
@@ -364,9 +356,9 @@ class Model:
                 job.stalls, job.solo = job.stalls + 1, True
                 job = self._return(s.queue, job, "stalled", self.now)
             case Retried():
-                job = self._retry(s.queue, job, s.end, worker)
+                job = self._retry(s.queue, job, s.resolution, worker)
         if not self._newer(job):
-            job.settled = (s.token, type(s.end))
+            job.settled = (s.token, type(s.resolution))
         return Settled(job.state(self.now))
 
     def _settled_before(self, queue: Queue, job: Job | None, s: Settlement) -> Settled:
@@ -377,9 +369,9 @@ class Model:
             ended = gone[0]
         elif job and job.end and job.end.token == s.token and not self._expired(job.end):
             ended = job.end.state
-        if ended in POSSIBLE_ENDS.get(type(s.end), (State.CANCELLED,)):
+        if ended in POSSIBLE_ENDS.get(type(s.resolution), (State.CANCELLED,)):
             return Settled(ended)
-        if job and job.waiting() and job.settled == (s.token, type(s.end)):
+        if job and job.waiting() and job.settled == (s.token, type(s.resolution)):
             return Settled(job.state(self.now))
         return Settled(None, lost=True)
 
@@ -391,7 +383,7 @@ class Model:
         elif end.count == "retries":
             job.retries += 1
         due = self.now + end.delay if end.at is None else end.at
-        if end.place == "due" and job.group is None:
+        if end.position == "due" and job.group is None:
             job.time, job.seq = max(due, self.now), queue.next_seq()
         job.error = end.error or None
         job.solo = end.solo
@@ -456,7 +448,7 @@ class Model:
 
     # leases --------------------------------------------------------------------------------------
 
-    def renew(self, worker: str, held: Sequence[Held], lease: int) -> list[Renewal]:
+    def renew(self, worker: str, held: Sequence[ClaimRef], lease: int) -> list[Renewal]:
         answers: list[Renewal] = []
         for h in held:
             job = self.all[h.queue].jobs.get(h.id) if h.queue in self.all else None
@@ -493,21 +485,21 @@ class Model:
 
     def cancel(
         self, name: str, ids: Sequence[str], running: CancelMode = "refuse", ttl: int | None = 0
-    ) -> list[Withdrawn]:
+    ) -> list[CancelAnswer]:
         return [self._cancel(name, id, running, ttl) for id in ids]
 
-    def _cancel(self, name: str, id: str, running: CancelMode, ttl: int | None) -> Withdrawn:
+    def _cancel(self, name: str, id: str, running: CancelMode, ttl: int | None) -> CancelAnswer:
         queue = self.all.get(name)
         if queue:
             self._promote(queue)
         job = queue.jobs.get(id) if queue else None
         if queue is None or job is None or (job.end and self._expired(job.end)):
-            return Withdrawn("not_found")
+            return CancelAnswer("not_found")
         if job.end:
-            return Withdrawn(job.end.state.value)  # type: ignore[arg-type]
+            return CancelAnswer(job.end.state.value)  # type: ignore[arg-type]
         if job.run is None:
             self._finish(name, job, State.CANCELLED, "", ttl)
-            return Withdrawn("cancelled")
+            return CancelAnswer("cancelled")
         if running != "refuse":
             asked: tuple[CancelMode, CancelMode] = (running, job.run.cancel or "refuse")
             job.run.cancel, job.run.cancel_ttl = max(asked, key=CANCEL_MODES.index), ttl
@@ -516,8 +508,8 @@ class Model:
         successor = queue.blocked.pop(id, None)
         if successor:
             self._note("cancelled", name, successor)
-            return Withdrawn("cancelled", running=True)
-        return Withdrawn("running" if running in ("refuse", "forget") else "cancel_requested", running=True)
+            return CancelAnswer("cancelled", running=True)
+        return CancelAnswer("running" if running in ("refuse", "forget") else "cancel_requested", running=True)
 
     def revive(self, name: str, ids: Sequence[str]) -> list[bool]:
         return [self._revive(name, id) for id in ids]
@@ -581,7 +573,7 @@ class Model:
             del queue.jobs[id]
         return True
 
-    def report(self, held: Held, progress: bytes) -> bool:
+    def report(self, held: ClaimRef, progress: bytes) -> bool:
         queue = self.all.get(held.queue)
         job = queue.jobs.get(held.id) if queue else None
         if job is None or job.run is None or job.run.token != held.token:
@@ -652,7 +644,7 @@ class Model:
                 return self._snapshot(name, job)
         return None
 
-    def why(self, name: str, id: str) -> Standing | None:
+    def why(self, name: str, id: str) -> JobPosition | None:
         queue = self.all.get(name)
         if queue:
             self._promote(queue)
@@ -672,14 +664,14 @@ class Model:
         first = (running + backoff + self._lane(queue, job.group))[0]
         return None if first is job else first
 
-    def _standing(self, queue: Queue, job: Job, head: Standing | None) -> Standing:
+    def _standing(self, queue: Queue, job: Job, head: JobPosition | None) -> JobPosition:
         state, newer = job.state(self.now), self._newer(job)
         ahead: int | None = None
         if state is State.QUEUED and not newer and head is None:
             entry = ("job", job.id) if job.group is None else ("lane", job.group)
             order = self._order(queue)
             ahead = min(order.index(entry), MAX_AHEAD) if entry in order else None
-        return Standing(
+        return JobPosition(
             id=job.id, state=state, at=self.now, run_at=job.due, group=job.group, paused=queue.paused,
             worker=job.run.worker if job.run else job.end.worker if job.end else None,
             lease=job.run.until if job.run else None, finished=job.end.at if job.end else None,
@@ -711,7 +703,7 @@ class Model:
         self, name: str, queue: str, job: Job, *, worker: str | None = None,
         result: bytes | None = None, error: bytes | None = None,
     ) -> None:  # fmt: skip
-        self.notes.append(Note(name, queue, job.id, self.now, job.attempts, worker, result, error))
+        self.notes.append(EventRecord(name, queue, job.id, self.now, job.attempts, worker, result, error))
 
 
 def moved(flag: MoveWhen, asked: int | None, now: int, due: int) -> int | None:

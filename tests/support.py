@@ -19,13 +19,13 @@ from penstock.model.job import Claim, NewJob, Snapshot, State, Update
 from penstock.storage.base import (
     Cancel,
     Claimed,
+    ClaimRef,
     Complete,
-    Ended,
     Fail,
-    Held,
     Page,
     Release,
     Request,
+    Resolution,
     Retried,
     Settled,
     Settlement,
@@ -267,7 +267,7 @@ class HasToken(Protocol):
     def token(self) -> str: ...
 
 
-def end(claim: HasToken, how: Ended) -> Settlement:
+def end(claim: HasToken, how: Resolution) -> Settlement:
     return Settlement(claim.queue, claim.id, claim.token, how)
 
 
@@ -295,8 +295,8 @@ def stall(claim: HasToken) -> Settlement:
     return end(claim, Stall())
 
 
-def held(claim: HasToken, token: str | None = None) -> Held:
-    return Held(claim.queue, claim.id, claim.token if token is None else token)
+def held(claim: HasToken, token: str | None = None) -> ClaimRef:
+    return ClaimRef(claim.queue, claim.id, claim.token if token is None else token)
 
 
 LOST = Settled(None, lost=True)

@@ -29,7 +29,7 @@ from penstock.errors import (
     VersionMismatch,
 )
 from penstock.model.context import Job, Progress
-from penstock.model.durability import Durability, Reached
+from penstock.model.durability import Durability, DurabilityReport
 from penstock.model.encryption import Encrypted, Signed
 from penstock.model.events import Event
 from penstock.model.failure import Failure
@@ -46,6 +46,7 @@ __all__ = [
     "Cancelled",
     "DuplicateJob",
     "Durability",
+    "DurabilityReport",
     "Encrypted",
     "Enqueued",
     "Entry",
@@ -70,7 +71,6 @@ __all__ = [
     "PermanentError",
     "Progress",
     "Queue",
-    "Reached",
     "Reason",
     "Reservation",
     "Retry",

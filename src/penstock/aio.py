@@ -9,24 +9,24 @@ from typing import Generic, TypeVar
 
 from penstock.errors import StorageError
 
-__all__ = ["Merged"]
+__all__ = ["RequestCoalescer"]
 
 T = TypeVar("T")
 
 
-class Merged(Generic[T]):
+class RequestCoalescer(Generic[T]):
     """Gathers what is asked in one turn of the loop, or while a call is under way, for the next call.
 
     A question never joins a call that has left: whoever asks sees everything that was done before.
     """
 
     def __init__(self, ask: Callable[[str, list[str]], Awaitable[list[T]]], most: int) -> None:
-        self._ask = ask
-        self._most = most
+        self._fetch = ask
+        self._max_batch = most
         self._waiting: dict[str, dict[str, list[asyncio.Future[T]]]] = {}
         self._senders: dict[str, asyncio.Task[None]] = {}
 
-    def about(self, queue: str, id: str) -> asyncio.Future[T]:
+    def get(self, queue: str, id: str) -> asyncio.Future[T]:
         """The answer for one job of a queue."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
@@ -49,7 +49,7 @@ class Merged(Generic[T]):
         waiting = self._waiting[queue]
         try:
             while waiting:
-                asked = {id: waiting.pop(id) for id in list(islice(waiting, self._most))}
+                asked = {id: waiting.pop(id) for id in list(islice(waiting, self._max_batch))}
                 await self._call(queue, asked)
         finally:
             self._end(queue)
@@ -63,7 +63,7 @@ class Merged(Generic[T]):
         if not asked:
             return
         try:
-            answers = await self._ask(queue, list(asked))
+            answers = await self._fetch(queue, list(asked))
         except Exception as error:
             _refuse(asked, error)
         except BaseException:

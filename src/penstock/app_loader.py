@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.host import Host, async_app
+from penstock.host import AppHost, async_app
 
 __all__ = ["CannotImport", "load", "load_all", "modules_of", "source_of"]
 
@@ -19,7 +19,7 @@ class CannotImport(PenstockError):
     """The app cannot be imported; the message names the module and what to do."""
 
 
-def load(source: str) -> Host:
+def load(source: str) -> AppHost:
     """Import the app that "module:app" names; "module:create_app()" is called, a bare module means its `app`."""
     name, _, path = source.partition(":")
     module, path = import_module(name, source), path or "app"
@@ -61,7 +61,7 @@ def import_module(name: str, source: str) -> ModuleType:
         raise CannotImport(f"importing {name!r} failed: {type(error).__name__}: {one_line(error)}") from error
 
 
-def source_of(app: Host) -> str:
+def source_of(app: AppHost) -> str:
     """The "module:name" under which child processes find this app; modules of their own come before `__main__`."""
     found: list[tuple[bool, int, str]] = []
     for name, module in list(sys.modules.items()):
@@ -80,14 +80,14 @@ def source_of(app: Host) -> str:
     return min(found)[2]
 
 
-def modules_of(app: Host) -> tuple[str, ...]:
+def modules_of(app: AppHost) -> tuple[str, ...]:
     """The modules of an app's handlers: importing the app's own may not be all it takes to have them."""
     functions = [handler.function for handler in app.handlers.values() if handler.loaded]
     names = {getattr(function, "__module__", None) for function in functions}
     return tuple(sorted(name for name in names if name and name in sys.modules and not name.startswith("penstock.")))
 
 
-def load_all(source: str, modules: Iterable[str], serves: Iterable[str]) -> Host:
+def load_all(source: str, modules: Iterable[str], serves: Iterable[str]) -> AppHost:
     """The app with all its handlers, as another process has it."""
     app = load(source)
     for name in modules:

@@ -12,10 +12,10 @@ from penstock.model.handler import Handler
 from penstock.model.job import NewJob
 from penstock.storage.base import Storage
 
-__all__ = ["Host", "SyncFace", "async_app"]
+__all__ = ["AppHost", "SyncApp", "async_app"]
 
 
-class Host(Protocol):
+class AppHost(Protocol):
     """The app, as a worker sees it."""
 
     @property
@@ -43,7 +43,7 @@ class Host(Protocol):
 
     def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob: ...
 
-    def tell(
+    def emit(
         self,
         name: str,
         *,
@@ -56,13 +56,13 @@ class Host(Protocol):
     ) -> None: ...
 
 
-class SyncFace(Protocol):
+class SyncApp(Protocol):
     """An app without `await`; what workers want is the async app behind it."""
 
     @property
-    def async_app(self) -> Host: ...
+    def async_app(self) -> AppHost: ...
 
 
-def async_app(app: Host | SyncFace) -> Host:
+def async_app(app: AppHost | SyncApp) -> AppHost:
     """The app as a worker sees it, whichever of its faces is given."""
-    return cast("Host", getattr(app, "async_app", app))
+    return cast("AppHost", getattr(app, "async_app", app))

@@ -18,15 +18,7 @@ from chaos.producer import Producer
 from chaos.run import look
 from penstock import State, Worker
 from penstock.model.job import NewJob
-from penstock.storage.base import (
-    Complete,
-    Fail,
-    Put,
-    PutStatus,
-    Renewal,
-    Settled,
-    Settlement,
-)
+from penstock.storage.base import Complete, Fail, Put, PutStatus, Renewal, Settled, Settlement
 
 #: Everything that needs no processes of its own.
 KINDS = ["plain", "brief", "sync", "lane", "lanes", "bunch", "single", "call", "cancel", "later"]
@@ -117,7 +109,7 @@ def forgets_ends(storage: Any) -> None:
         answers: list[Settled] = []
         for each in settlements:
             count += 1
-            forget = count % 10 == 0 and isinstance(each.end, Complete) and each.queue == "plain"
+            forget = count % 10 == 0 and isinstance(each.resolution, Complete) and each.queue == "plain"
             answers += [Settled(State.COMPLETED)] if forget else await settle([each])
         return answers
 
@@ -155,7 +147,10 @@ def tells_no_failure(storage: Any) -> None:
     settle = storage.settle
 
     async def planted(settlements: Sequence[Settlement]) -> list[Settled]:
-        silent = [replace(s, end=replace(s.end, then=())) if isinstance(s.end, Fail) else s for s in settlements]
+        silent = [
+            replace(s, resolution=replace(s.resolution, then=())) if isinstance(s.resolution, Fail) else s
+            for s in settlements
+        ]
         return await settle(silent)
 
     storage.settle = planted

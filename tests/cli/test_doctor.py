@@ -13,27 +13,19 @@ import pytest
 
 from penstock import Penstock, State, WorkerInfo
 from penstock.model.ids import new_token
-from penstock.model.storage_info import FileVitals, NodeVitals, ServerVitals
-from penstock.ops.doctor import (
-    Finding,
-    Level,
-    Troubled,
-    judge_file,
-    judge_health,
-    judge_server,
-    warnings_at_start,
-)
-from penstock.ops.overview import QueueView, Survey
+from penstock.model.storage_info import FileInfo, NodeInfo, ServerInfo
+from penstock.ops.doctor import Finding, Level, Troubled, judge_file, judge_health, judge_server, warnings_at_start
+from penstock.ops.overview import Overview, QueueView
 from penstock.storage.base import Request
 from penstock.storage.redis import RedisStorage
 from tests.cli.conftest import Cli, on_redis, on_sqlite
 from tests.servers import Server, redis_program
 
-GOOD = NodeVitals(
+GOOD = NodeInfo(
     where="redis://host", version="7.2.1", policy="noeviction", max_memory=1_000_000_000, used_memory=1_000_000,
     machine_memory=8_000_000_000, aof=True, appendfsync="everysec", save="", needs_replicas=0, latency_ms=0.2,
 )  # fmt: skip
-FILE = FileVitals(
+FILE = FileInfo(
     path="/x/penstock.db", version="3.40.1", schema=1, journal_mode="wal", synchronous="NORMAL", size=10**6,
     free=10**10, filesystem="ext4", faults=[],
 )  # fmt: skip
@@ -44,9 +36,7 @@ def judged(finds: list[Finding], level: Level) -> dict[str, str]:
 
 
 def server(**changes: Any) -> tuple[list[Finding], str]:
-    findings, lost = judge_server(
-        ServerVitals(schema=1, cluster=False, nodes=[msgspec.structs.replace(GOOD, **changes)])
-    )
+    findings, lost = judge_server(ServerInfo(schema=1, cluster=False, nodes=[msgspec.structs.replace(GOOD, **changes)]))
     return findings, " ".join(lost)
 
 
@@ -103,7 +93,7 @@ def test_what_can_be_lost_is_said(changes: dict[str, Any], words: str) -> None:
 def test_each_node_of_a_cluster_is_named() -> None:
     """With several servers each finding says whose it is."""
     nodes = [msgspec.structs.replace(GOOD, where=f"host:{port}") for port in (1, 2)]
-    findings, _ = judge_server(ServerVitals(schema=1, cluster=True, nodes=nodes))
+    findings, _ = judge_server(ServerInfo(schema=1, cluster=True, nodes=nodes))
     assert {"eviction of host:1", "eviction of host:2"} <= {find.about for find in findings}
 
 
@@ -158,7 +148,7 @@ def worker() -> WorkerInfo:
 
 
 def health(queue: QueueView, troubled: Troubled | None = None, workers: bool = True) -> list[Finding]:
-    seen = Survey(at=NOW, queues=[queue], workers=[worker()] if workers else [])
+    seen = Overview(at=NOW, queues=[queue], workers=[worker()] if workers else [])
     return judge_health(seen, {"mail": troubled or Troubled()})
 
 

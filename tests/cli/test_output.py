@@ -8,21 +8,10 @@ import pytest
 from rich.console import Console
 
 from penstock import State, WorkerInfo
-from penstock.cli.output import (
-    Column,
-    Styled,
-    age,
-    aligned,
-    bar,
-    clean,
-    count,
-    drawn,
-    size,
-    when,
-)
+from penstock.cli.output import Column, Styled, age, aligned, bar, clean, count, drawn, size, when
 from penstock.cli.top_screen import Frame, plain_frame, render, share, spark
 from penstock.errors import JobError
-from penstock.ops.overview import FailedJob, QueueView, Rate, Survey, rates
+from penstock.ops.overview import FailedJob, Overview, QueueView, Rate, rates
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -74,10 +63,10 @@ def test_a_drawn_table_takes_nothing_for_markup() -> None:
     console.file.close()
 
 
-def survey(at: datetime = NOW, finished: int = 0, failures: int = 0, queues: int = 1, **counts: int) -> Survey:
+def survey(at: datetime = NOW, finished: int = 0, failures: int = 0, queues: int = 1, **counts: int) -> Overview:
     states = {state: counts.get(state.value, 0) for state in State}
     error = JobError("ValueError", "no\nsuch address")
-    return Survey(
+    return Overview(
         at=at,
         queues=[
             QueueView(name=f"mail{n}", counts=states, oldest=at - timedelta(seconds=90), finished=finished, overdue=0)

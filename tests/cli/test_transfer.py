@@ -182,7 +182,7 @@ def test_a_storage_without_restore_takes_what_waits(cli: Cli) -> None:
             self._storage = storage
 
         def __getattr__(self, name: str) -> Any:
-            if name in ("restore", "vitals", "meters", "latest", "where"):
+            if name in ("restore", "inspect", "meters", "latest", "where"):
                 raise AttributeError(name)
             return getattr(self._storage, name)
 

@@ -8,14 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock import (
-    Event,
-    Failure,
-    Job,
-    Penstock,
-    State,
-    Worker,
-)
+from penstock import Event, Failure, Job, Penstock, State, Worker
 from penstock.storage import connect
 
 

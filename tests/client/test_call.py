@@ -295,7 +295,7 @@ async def test_a_result_that_cannot_be_decoded(app: Penstock) -> None:
     other = Penstock(storage=app.storage)
     [taken] = await other.queue("q", result_serde="msgpack").reserve(wait=10)
     await taken.complete(b"\xff")
-    await other.holding.close()
+    await other.reservations.close()
     with pytest.raises(InvalidPayload):
         await soon(task)
 
@@ -336,7 +336,7 @@ async def test_looks_at_once_are_one_read(app: Penstock, monkeypatch: pytest.Mon
         reads.append(len(ids))
         return await real(name, ids)
 
-    monkeypatch.setattr(app.waiting._reads, "_ask", get)
+    monkeypatch.setattr(app.results._reads, "_fetch", get)
     looks = [start(queue.wait(str(n), timeout=0)) for n in range(-1, 150)]
     answers = await asyncio.gather(*looks, return_exceptions=True)
     assert isinstance(answers[0], JobNotFound)
@@ -359,8 +359,8 @@ async def test_giving_up_leaves_nothing(app: Penstock) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
     await queue.status("0")
     assert all(task.cancelled() for task in tasks)
-    assert not app.waiting._reads._waiting
-    assert not app.waiting._reads._senders
+    assert not app.results._reads._waiting
+    assert not app.results._reads._senders
     waiters = getattr(getattr(app.storage, "_feeds", None), "_waiters", {})
     assert not waiters
     gc.collect()

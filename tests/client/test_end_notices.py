@@ -8,7 +8,7 @@ import pytest
 
 from penstock import JobCancelled, JobFailed, Penstock, PermanentError, Worker
 from penstock.model.job import State
-from penstock.storage.base import Storage, Told
+from penstock.storage.base import EndNotice, Storage
 from tests.support import claim1, complete, eventually, new, settle1
 
 LARGE = 100_000
@@ -18,7 +18,7 @@ LARGE = 100_000
 @pytest.mark.beyond_model
 async def test_a_fresh_job_is_told_how_it_ended(storage: Storage) -> None:
     """Who put a job with a new id and waits for it is told its result with its end, if that is short."""
-    for result, told in ((b"short", Told("a", State.COMPLETED, b"short")), (b"x" * LARGE, True)):
+    for result, told in ((b"short", EndNotice("a", State.COMPLETED, b"short")), (b"x" * LARGE, True)):
         await storage.put([new("q", "a", fresh=True, waiter="w")])
         waiting = asyncio.create_task(storage.wait_done("q", "a", 60))
         await asyncio.sleep(0)

@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 
 from penstock import Event, Penstock, StorageUnavailable, Worker
-from penstock.client.event_publisher import Announcer
+from penstock.client.event_publisher import EventPublisher
 from penstock.client.event_stream import EventStream
 from penstock.model.formats import Codec
-from penstock.storage.base import Note, Storage
+from penstock.storage.base import EventRecord, Storage
 from penstock.testing import Clock
 from tests.support import Backend, claim1, complete, eventually
 
@@ -216,7 +216,7 @@ def test_names_and_queues_are_checked() -> None:
 class Flaky:
     """A host and a storage that lose the connection as told."""
 
-    def __init__(self, plan: Sequence[Sequence[Note | Exception]]) -> None:
+    def __init__(self, plan: Sequence[Sequence[EventRecord | Exception]]) -> None:
         self._plan = [list(each) for each in plan]
         self.closed = 0
 
@@ -226,7 +226,7 @@ class Flaky:
     async def opened(self) -> Storage:
         return cast("Storage", self)
 
-    async def events(self, queue: str | None = None) -> AsyncIterator[Note]:
+    async def events(self, queue: str | None = None) -> AsyncIterator[EventRecord]:
         try:
             for step in self._plan.pop(0):
                 if isinstance(step, Exception):
@@ -239,7 +239,7 @@ class Flaky:
 async def test_a_stream_goes_on_after_the_storage_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lost storage ends nothing: the stream begins again, and other errors are the reader's to see."""
     monkeypatch.setattr("penstock.client.event_stream.PAUSE", 0.0)
-    a, b = Note("enqueued", "q", "a", 0), Note("enqueued", "q", "b", 0)
+    a, b = EventRecord("enqueued", "q", "a", 0), EventRecord("enqueued", "q", "b", 0)
     host = Flaky([[a, StorageUnavailable("away")], [StorageUnavailable("away")], [b, RuntimeError("broken")]])
     stream = EventStream(host)
     assert [event.id for event in await hear(stream, 2)] == ["a", "b"]
@@ -253,11 +253,11 @@ class Board:
     """A storage that takes announcements when it is up."""
 
     def __init__(self) -> None:
-        self.heard: list[Note] = []
+        self.heard: list[EventRecord] = []
         self.calls = 0
         self.error: Exception | None = StorageUnavailable("away")
 
-    async def announce(self, notes: Sequence[Note]) -> None:
+    async def announce(self, notes: Sequence[EventRecord]) -> None:
         self.calls += 1
         if self.error is not None:
             raise self.error
@@ -266,11 +266,11 @@ class Board:
 
 async def test_announcements_wait_for_the_storage(monkeypatch: pytest.MonkeyPatch) -> None:
     """While it is away the newest are kept; when it is back each is sent once."""
-    monkeypatch.setattr("penstock.client.event_publisher.EVERY", 0.001)
+    monkeypatch.setattr("penstock.client.event_publisher.SEND_INTERVAL", 0.001)
     board = Board()
-    announcer = Announcer(cast("Storage", board))
+    announcer = EventPublisher(cast("Storage", board))
     for n in range(150):
-        announcer.add(Note("idle", "", "", 0, n))
+        announcer.add(EventRecord("idle", "", "", 0, n))
     await eventually(lambda: board.calls > 2)
     board.error = None
     await eventually(lambda: board.heard)
@@ -281,12 +281,12 @@ async def test_announcements_wait_for_the_storage(monkeypatch: pytest.MonkeyPatc
 async def test_announcements_are_never_in_the_way(caplog: pytest.LogCaptureFixture) -> None:
     """A storage that is away, or refuses, fails nobody; closing tries once more and is done."""
     board = Board()
-    announcer = Announcer(cast("Storage", board))
-    announcer.add(Note("idle", "", "", 0))
+    announcer = EventPublisher(cast("Storage", board))
+    announcer.add(EventRecord("idle", "", "", 0))
     await announcer.close()
     assert board.calls == 1
     board.error = RuntimeError("refused")
-    announcer.add(Note("idle", "", "", 0))
+    announcer.add(EventRecord("idle", "", "", 0))
     await announcer.close()
     assert [record.message for record in caplog.records] == ["the storage refused an announcement"]
 
@@ -295,9 +295,9 @@ async def test_announcements_go_out_at_most_once_a_second() -> None:
     """The first leaves at once, the next ones together later: an idle worker costs next to nothing."""
     board = Board()
     board.error = None
-    announcer = Announcer(cast("Storage", board))
+    announcer = EventPublisher(cast("Storage", board))
     for n in range(3):
-        announcer.add(Note("idle", "", "", 0, n))
+        announcer.add(EventRecord("idle", "", "", 0, n))
         await eventually(lambda: board.heard)
     assert (board.calls, len(board.heard)) == (1, 1)
     await announcer.close()
@@ -307,5 +307,5 @@ async def test_announcements_go_out_at_most_once_a_second() -> None:
 def test_telling_without_a_loop_is_silent() -> None:
     """Where no event loop runs, nobody works: an announcement is dropped."""
     board = Board()
-    Announcer(cast("Storage", board)).add(Note("idle", "", "", 0))
+    EventPublisher(cast("Storage", board)).add(EventRecord("idle", "", "", 0))
     assert board.calls == 0

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from penstock import Event, Job, Penstock, PermanentError, Worker
-from penstock.model.events import EVENTS, OWN
+from penstock.model.events import EVENTS, LOCAL_EVENTS
 from penstock.storage import connect
-from penstock.testing import Clock, Trouble
+from penstock.testing import Clock, FaultyStorage
 from tests.support import LEASE, claim1, eventually
 
 #: On a Cluster a queue of a new family is heard after a moment only: see test_events.py.
@@ -244,7 +244,7 @@ async def test_a_lost_storage_is_told_once(
     monkeypatch.setattr("penstock.worker.loop.LONGEST_REST", 0.02)
     monkeypatch.setattr("penstock.worker.loop.FIRST_REST", 0.005)
     monkeypatch.setattr("penstock.worker.claimer.SLOW_POLL", 0.01)
-    trouble = Trouble(connect("memory:", clock=clock))
+    trouble = FaultyStorage(connect("memory:", clock=clock))
     heard: list[Event] = []
     async with Penstock(storage=trouble, clock=clock) as app:  # type: ignore[arg-type]
         app.on("disconnected")(heard.append)
@@ -266,7 +266,7 @@ async def test_a_lost_storage_is_told_once(
 
 async def test_an_unexpected_error_is_told(clock: Clock) -> None:
     """A step that fails in a way nobody foresaw is an `error` event, and the worker goes on."""
-    trouble = Trouble(connect("memory:", clock=clock))
+    trouble = FaultyStorage(connect("memory:", clock=clock))
     heard: list[Event] = []
     async with Penstock(storage=trouble, clock=clock) as app:  # type: ignore[arg-type]
         app.on("error")(heard.append)
@@ -280,9 +280,9 @@ async def test_an_unexpected_error_is_told(clock: Clock) -> None:
 
 def test_every_event_is_shown_here() -> None:
     """The scenes and tests of this file and of test_events.py produce all names there are."""
-    source = "".join(Path(__file__.replace("_told", extra)).read_text("utf-8") for extra in ("", "_told"))
+    source = "".join(Path(__file__.replace("_emitted", extra)).read_text("utf-8") for extra in ("", "_emitted"))
     assert [name for name in EVENTS if f'"{name}"' not in source] == []
-    assert set(EVENTS) >= OWN
+    assert set(EVENTS) >= LOCAL_EVENTS
 
 
 async def test_without_listeners_no_event_is_built(app: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:

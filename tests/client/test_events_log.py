@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock import Penstock, PermanentError, Worker
-from penstock.model.worker_info import Presence
+from penstock.model.worker_info import Heartbeat
 from penstock.testing import Clock
 from tests.support import Backend, eventually
 
@@ -121,4 +121,4 @@ async def test_a_worker_that_says_nothing_is_listed() -> None:
         ("mute", "", [], None),
         ("odd", "", [], None),
     ]
-    assert Presence.decode(Presence(host="h", pid=1, busy=3).encode()) == Presence(host="h", pid=1, busy=3)
+    assert Heartbeat.decode(Heartbeat(host="h", pid=1, busy=3).encode()) == Heartbeat(host="h", pid=1, busy=3)

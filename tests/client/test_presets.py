@@ -7,15 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock import (
-    DuplicateJob,
-    Entry,
-    HandlerOptions,
-    Job,
-    Penstock,
-    State,
-    Worker,
-)
+from penstock import DuplicateJob, Entry, HandlerOptions, Job, Penstock, State, Worker
 from penstock.storage.base import Request
 from tests.support import eventually
 

@@ -10,15 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock import (
-    Entry,
-    Event,
-    InvalidPayload,
-    LeaseLost,
-    Penstock,
-    PermanentError,
-    State,
-)
+from penstock import Entry, Event, InvalidPayload, LeaseLost, Penstock, PermanentError, State
 from penstock.client.reservation import Reservation
 from penstock.testing import Clock
 from tests.support import Backend, eventually, forget_all
@@ -72,7 +64,7 @@ async def test_a_job_is_taken_and_completed(app: Penstock) -> None:
     assert (taken.retries, taken.stalls, taken.timeouts, taken.headers) == (0, 0, 0, {"k": "v"})
     assert not taken.cancelled
     status = await shown(app)
-    assert (status.state, status.worker) == (State.RUNNING, app.holding.worker)
+    assert (status.state, status.worker) == (State.RUNNING, app.reservations.worker)
     assert await taken.complete([1, 2]) is State.COMPLETED
     assert await queue.result("a") == [1, 2]
     assert await queue.reserve() == []
@@ -175,7 +167,7 @@ async def test_giving_up_the_wait_takes_nothing(app: Penstock, monkeypatch: pyte
     await asyncio.gather(task, return_exceptions=True)
     status = await shown(app)
     assert (status.state, status.attempts) == (State.QUEUED, 0)
-    assert not list(app.holding._held)
+    assert not list(app.reservations._held)
 
 
 # settling ----------------------------------------------------------------------------------------
@@ -327,7 +319,7 @@ async def test_a_reservation_is_kept_alive(app: Penstock, clock: Clock, monkeypa
     await eventually(lambda: renewals() > seen)
     assert await app.storage.reap(["q"]) == []
     assert [await each.complete() for each in held] == [State.COMPLETED] * 3
-    await eventually(lambda: app.holding._keeper is None or app.holding._keeper.done())
+    await eventually(lambda: app.reservations._keeper is None or app.reservations._keeper.done())
 
 
 async def test_a_lost_lease_is_told(app: Penstock, clock: Clock) -> None:
@@ -391,7 +383,7 @@ async def test_a_forgotten_reservation_runs_out(app: Penstock, clock: Clock) -> 
     taken = await one(app)
     del taken
     gc.collect()
-    assert not list(app.holding._held)
+    assert not list(app.reservations._held)
     clock.advance(11)
     assert (await one(app)).stalls == 1
 
@@ -414,7 +406,7 @@ async def test_closing_the_app_gives_everything_back(app: Penstock) -> None:
     assert [job.id for job in await queue.find("queued")] == ["j0", "j1"]
     assert [job.attempts for job in await queue.find("queued")] == [0, 0]
     assert await third.complete() is State.COMPLETED
-    await other.holding.close()
+    await other.reservations.close()
 
 
 # what is not handed out --------------------------------------------------------------------------
@@ -468,5 +460,5 @@ async def test_events_are_told_as_a_worker_would(app: Penstock) -> None:
     ]
     assert told[0].result == "value"
     assert [event.error and event.error.message for event in told] == [None, "no", "never", None]
-    assert {event.worker for event in told} == {app.holding.worker}
+    assert {event.worker for event in told} == {app.reservations.worker}
     assert [event.attempt for event in events if event.name == "started"] == [1] * 4

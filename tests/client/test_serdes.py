@@ -8,18 +8,7 @@ from typing import Any
 import pydantic
 import pytest
 
-from penstock import (
-    Encrypted,
-    ErrorKind,
-    Event,
-    Failure,
-    Job,
-    Penstock,
-    Serde,
-    Signed,
-    State,
-    Worker,
-)
+from penstock import Encrypted, ErrorKind, Event, Failure, Job, Penstock, Serde, Signed, State, Worker
 from tests.support import new
 
 SECRET, KEY = "a secret of sixteen bytes", Encrypted.new_key()

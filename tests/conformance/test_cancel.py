@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.model.job import State
-from penstock.storage.base import CancelMode, Settled, Storage, Withdrawn
+from penstock.storage.base import CancelAnswer, CancelMode, Settled, Storage
 from tests.support import (
     HOUR,
     SECOND,
@@ -40,7 +40,7 @@ MODES = ("refuse", "forget", "signal", "kill")
 async def test_a_waiting_job_is_cancelled(storage: Storage, mode: CancelMode, delay: int | None) -> None:
     """A queued or scheduled job is cancelled at once, whatever the mode, and never runs (PJ-D11)."""
     await put1(storage, "q", "a", delay=delay)
-    assert await storage.cancel("q", ["a"], mode) == [Withdrawn("cancelled")]
+    assert await storage.cancel("q", ["a"], mode) == [CancelAnswer("cancelled")]
     assert await claim_all(storage) == []
     assert await state_of(storage) is None
 
@@ -49,7 +49,7 @@ async def test_a_retrying_job_is_cancelled(storage: Storage) -> None:
     """A job in its backoff is cancelled at once (QF-D6)."""
     await put1(storage, "q", "a")
     await settle1(storage, retried(await claim1(storage), delay=SECOND))
-    assert await storage.cancel("q", ["a"]) == [Withdrawn("cancelled")]
+    assert await storage.cancel("q", ["a"]) == [CancelAnswer("cancelled")]
     assert await storage.counts("q") == tally()
 
 
@@ -72,7 +72,7 @@ async def test_a_cancelled_job_may_be_kept_for_ever(storage: Storage, clock: Clo
 
 async def test_an_unknown_job_is_not_found(storage: Storage) -> None:
     """A cancel of what is not there says so and creates nothing."""
-    assert await storage.cancel("q", ["a", "b"]) == [Withdrawn("not_found"), Withdrawn("not_found")]
+    assert await storage.cancel("q", ["a", "b"]) == [CancelAnswer("not_found"), CancelAnswer("not_found")]
     assert await storage.queues() == []
 
 
@@ -83,7 +83,7 @@ async def test_a_finished_job_stays_as_it_ended(storage: Storage, mode: CancelMo
     a, b, c = await claim_all(storage)
     await storage.settle([complete(a), fail(b), cancel_end(c)])
     answers = await storage.cancel("q", ["a", "b", "c"], mode)
-    assert answers == [Withdrawn("completed"), Withdrawn("failed"), Withdrawn("cancelled")]
+    assert answers == [CancelAnswer("completed"), CancelAnswer("failed"), CancelAnswer("cancelled")]
     assert await storage.counts("q") == tally(completed=1, failed=1, cancelled=1)
 
 
@@ -92,14 +92,14 @@ async def test_a_forgotten_job_is_not_found(storage: Storage, clock: Clock) -> N
     await put1(storage, "q", "a")
     await settle1(storage, complete(await claim1(storage), ttl=SECOND))
     clock.advance(seconds=1)
-    assert await storage.cancel("q", ["a"]) == [Withdrawn("not_found")]
+    assert await storage.cancel("q", ["a"]) == [CancelAnswer("not_found")]
 
 
 async def test_refuse_leaves_a_run_alone(storage: Storage) -> None:
     """By default a running job is not touched."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
-    assert await storage.cancel("q", ["a"]) == [Withdrawn("running", running=True)]
+    assert await storage.cancel("q", ["a"]) == [CancelAnswer("running", running=True)]
     assert (await get1(storage)).cancel is None
     assert await settle1(storage, retried(claim)) == Settled(State.QUEUED)
 
@@ -109,7 +109,7 @@ async def test_a_run_is_asked_to_end(storage: Storage, mode: CancelMode) -> None
     """Signal and kill mark the run, which goes on until it ends itself."""
     await put1(storage, "q", "a")
     await claim1(storage)
-    assert await storage.cancel("q", ["a"], mode) == [Withdrawn("cancel_requested", running=True)]
+    assert await storage.cancel("q", ["a"], mode) == [CancelAnswer("cancel_requested", running=True)]
     job = await get1(storage)
     assert (job.state, job.cancel) == (State.RUNNING, mode)
 
@@ -118,7 +118,7 @@ async def test_forget_makes_a_run_its_last(storage: Storage) -> None:
     """Forget lets a run go on and answers running."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
-    assert await storage.cancel("q", ["a"], "forget", HOUR) == [Withdrawn("running", running=True)]
+    assert await storage.cancel("q", ["a"], "forget", HOUR) == [CancelAnswer("running", running=True)]
     assert (await get1(storage)).cancel == "forget"
     assert await settle1(storage, retried(claim)) == Settled(State.CANCELLED)
 
@@ -199,7 +199,7 @@ async def test_the_successor_goes_and_the_run_goes_on(storage: Storage, mode: Ca
     await put1(storage, "q", "a", b"old")
     claim = await claim1(storage)
     await storage.put([update("q", "a", b"new")])
-    assert await storage.cancel("q", ["a"], mode) == [Withdrawn("cancelled", running=True)]
+    assert await storage.cancel("q", ["a"], mode) == [CancelAnswer("cancelled", running=True)]
     assert await find_all(storage, state=State.BLOCKED) == []
     assert await storage.counts("q") == tally(running=1)
     await settle1(storage, complete(claim))
@@ -211,7 +211,7 @@ async def test_many_are_cancelled_in_one_call(storage: Storage) -> None:
     await storage.put([new("q", "a"), new("q", "b"), new("q", "c")])
     await claim1(storage)
     answers = await storage.cancel("q", ["c", "none", "a"])
-    assert answers == [Withdrawn("cancelled"), Withdrawn("not_found"), Withdrawn("running", running=True)]
+    assert answers == [CancelAnswer("cancelled"), CancelAnswer("not_found"), CancelAnswer("running", running=True)]
     assert await run_order(storage) == ["b"]
 
 

@@ -14,11 +14,11 @@ import pytest
 
 from penstock import (
     Durability,
+    DurabilityReport,
     Enqueued,
     Entry,
     NotDurable,
     Penstock,
-    Reached,
     State,
     StorageError,
     StorageUnavailable,
@@ -278,7 +278,7 @@ async def test_a_file(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path / 'jobs.db'}"
     async with Penstock(url, durability="fsync") as app:
         answer = await app.queue("q").enqueue(1, id="a")
-        assert answer.durability == Reached(asked=Durability("fsync"), fsynced=True)
+        assert answer.durability == DurabilityReport(asked=Durability("fsync"), fsynced=True)
         assert (await app.queue("q").enqueue(1, id="a")).durability
         assert app.storage.engine.synchronous == "FULL"  # type: ignore[attr-defined]
     with sync.Penstock(url, durability="fsync") as blocking:
@@ -322,10 +322,10 @@ def test_a_durability_is_checked() -> None:
 def test_what_was_reached_in_words() -> None:
     """What was reached is true when it is enough, and says what is missing."""
     both = Durability("fsync", 2)
-    assert str(Reached(asked=both, replicas=1, fsynced=True)) == "on disk and on 1 of 2 replicas"
-    assert not Reached(asked=both, replicas=1, fsynced=True)
-    assert not Reached(asked=both, replicas=2)
-    assert Reached(asked=both, replicas=2, fsynced=True)
+    assert str(DurabilityReport(asked=both, replicas=1, fsynced=True)) == "on disk and on 1 of 2 replicas"
+    assert not DurabilityReport(asked=both, replicas=1, fsynced=True)
+    assert not DurabilityReport(asked=both, replicas=2)
+    assert DurabilityReport(asked=both, replicas=2, fsynced=True)
 
 
 def test_the_error_travels() -> None:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from penstock.model.job import Claim
-from penstock.storage.base import Note, Request, Storage
+from penstock.storage.base import EventRecord, Request, Storage
 from tests.model import Model
 from tests.support import (
     HOUR,
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.beyond_model
 class Scene:
     """The storage and the model, given the same calls, with the storage's feed being read."""
 
-    def __init__(self, storage: Storage, clock: Clock, heard: list[Note]) -> None:
+    def __init__(self, storage: Storage, clock: Clock, heard: list[EventRecord]) -> None:
         self.storage = storage
         self.clock = clock
         self.model = Model(clock.ms)
@@ -62,15 +62,15 @@ class Scene:
         assert [nameless(note) for note in got] == [nameless(note) for note in expected]
 
 
-def nameless(note: Note) -> Note:
+def nameless(note: EventRecord) -> EventRecord:
     """A note but for the worker of a start, which has a test of its own."""
     return msgspec.structs.replace(note, worker=None) if note.name == "started" else note
 
 
 @asynccontextmanager
-async def listening(storage: Storage, queue: str | None = None) -> AsyncGenerator[list[Note]]:
+async def listening(storage: Storage, queue: str | None = None) -> AsyncGenerator[list[EventRecord]]:
     """The notes as they are heard; begins when the first one came through."""
-    heard: list[Note] = []
+    heard: list[EventRecord] = []
 
     async def listen() -> None:
         async for note in storage.events(queue):
@@ -120,7 +120,7 @@ async def test_a_note_says_everything(storage: Storage, clock: Clock) -> None:
         clock.advance(seconds=1)
         await s.do("settle", [complete(claim, b"result")])
         await eventually(lambda: len(s.heard) >= 3)
-        assert s.heard[-1] == Note("completed", "q", "a", clock.ms, 1, "w", b"result", None)
+        assert s.heard[-1] == EventRecord("completed", "q", "a", clock.ms, 1, "w", b"result", None)
 
 
 async def test_a_start_is_told_as_the_model_tells_it(storage: Storage, clock: Clock) -> None:
@@ -310,9 +310,9 @@ async def test_a_feed_that_nobody_reads_any_more_leaves_nothing(storage: Storage
 async def test_an_announcement_is_heard_by_everybody(storage: Storage, clock: Clock) -> None:
     """What is announced comes through the feed with every field, at the storage's own time."""
     notes = [
-        Note("idle", "", "", 0, 0, "w\x00é"),
-        Note("lease_lost", "q", "a:\n", 7, 3, "w"),
-        Note("error", "", "", 0, 70_000, None, b"", b"\x00\xff"),
+        EventRecord("idle", "", "", 0, 0, "w\x00é"),
+        EventRecord("lease_lost", "q", "a:\n", 7, 3, "w"),
+        EventRecord("error", "", "", 0, 70_000, None, b"", b"\x00\xff"),
     ]
     async with listening(storage) as heard:
         await storage.announce(notes)
@@ -329,7 +329,11 @@ async def test_an_announcement_of_a_queue_is_its_own(storage: Storage) -> None:
     """A feed of one queue hears only what is announced of that queue."""
     async with listening(storage, "q") as heard:
         await storage.announce(
-            [Note("idle", "", "", 0), Note("lease_lost", "r", "a", 0), Note("lease_lost", "q", "b", 0)]
+            [
+                EventRecord("idle", "", "", 0),
+                EventRecord("lease_lost", "r", "a", 0),
+                EventRecord("lease_lost", "q", "b", 0),
+            ]
         )
         await eventually(lambda: [note.id for note in heard] == ["b"])
 
@@ -337,13 +341,13 @@ async def test_an_announcement_of_a_queue_is_its_own(storage: Storage) -> None:
 async def test_an_announcement_reaches_other_processes(storage: Storage, peer: Storage) -> None:
     """What one announces is heard by another."""
     async with listening(storage) as heard:
-        await peer.announce([Note("idle", "", "", 0, 0, "w")])
+        await peer.announce([EventRecord("idle", "", "", 0, 0, "w")])
         await eventually(lambda: [note.name for note in heard] == ["idle"])
 
 
 async def test_an_announcement_that_nobody_reads_leaves_nothing(storage: Storage) -> None:
     """Without a listener an announcement is lost, and nothing is stored."""
-    await storage.announce([Note("idle", "", "", 0, 0, "w")])
+    await storage.announce([EventRecord("idle", "", "", 0, 0, "w")])
     assert await storage.queues() == []
     async with listening(storage) as heard:
         await storage.put([new("q", "a")])

@@ -12,14 +12,7 @@ import pytest
 
 from penstock import Penstock, Worker
 from penstock.model.job import State
-from penstock.storage.base import (
-    Put,
-    PutStatus,
-    Request,
-    Settled,
-    Storage,
-    Withdrawn,
-)
+from penstock.storage.base import CancelAnswer, Put, PutStatus, Request, Settled, Storage
 from tests.support import (
     HOUR,
     LEASE,
@@ -177,9 +170,9 @@ async def test_a_group_goes_on_when_it_is_cancelled(storage: Storage) -> None:
     await put_newer(storage, "g1", "g2", group="g")
     await put1(storage, "q", "g3", group="g")
     assert await claim_all(storage) == []
-    assert await storage.cancel("q", ["g1"]) == [Withdrawn("cancelled")]
+    assert await storage.cancel("q", ["g1"]) == [CancelAnswer("cancelled")]
     assert await claim_all(storage) == []
-    assert await storage.cancel("q", ["g2"]) == [Withdrawn("cancelled")]
+    assert await storage.cancel("q", ["g2"]) == [CancelAnswer("cancelled")]
     assert ids(await claim_all(storage)) == ["g3"]
 
 
@@ -189,7 +182,7 @@ async def test_anybody_may_cancel_it(storage: Storage, seen: bool) -> None:
     await put_newer(storage, "a", "b")
     if seen:
         await claim_all(storage)
-    assert await storage.cancel("q", ["a", "b"], ttl=HOUR) == [Withdrawn("cancelled")] * 2
+    assert await storage.cancel("q", ["a", "b"], ttl=HOUR) == [CancelAnswer("cancelled")] * 2
     assert await storage.counts("q") == tally(cancelled=2)
     assert (await get1(storage)).state is State.CANCELLED
     assert await storage.put([new("q", "a", b"mine")]) == [Put(PutStatus.QUEUED, State.QUEUED)]

@@ -126,7 +126,7 @@ async def test_a_failing_head_holds_its_group_through_its_backoff(storage: Stora
 async def test_a_retry_of_a_head_keeps_its_place_whatever_it_asks(storage: Storage, clock: Clock) -> None:
     """In a lane, place=due does not let others pass."""
     await storage.put([new("q", "a", group="g"), new("q", "b", group="g")])
-    await settle1(storage, retried(await claim1(storage), delay=SECOND, place="due"))
+    await settle1(storage, retried(await claim1(storage), delay=SECOND, position="due"))
     clock.advance(seconds=1)
     assert await run_order(storage) == ["a", "b"]
 

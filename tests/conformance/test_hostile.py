@@ -8,14 +8,7 @@ import pytest
 
 from penstock.model.ids import family_of
 from penstock.model.job import State
-from penstock.storage.base import (
-    Put,
-    PutStatus,
-    Renewal,
-    Settled,
-    Storage,
-    Withdrawn,
-)
+from penstock.storage.base import CancelAnswer, Put, PutStatus, Renewal, Settled, Storage
 from tests.support import (
     HOUR,
     LEASE,
@@ -67,7 +60,7 @@ async def live(storage: Storage, queue: str, id: str, worker: str, group: str | 
     assert await settle1(storage, complete(claim)) == Settled(State.COMPLETED)
     [again] = await claim_all(storage, queue, worker=worker, token=token + "2")
     assert await settle1(storage, release(again)) == Settled(State.QUEUED)
-    assert await storage.cancel(queue, [id], ttl=HOUR) == [Withdrawn("cancelled")]
+    assert await storage.cancel(queue, [id], ttl=HOUR) == [CancelAnswer("cancelled")]
     assert await storage.revive(queue, [id]) == [True]
     await claim1(storage, queue, worker=worker, lease=0)
     [reaped] = await storage.reap([queue])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.model.job import State
-from penstock.model.storage_info import FileVitals, Inspectable, Meter, ServerVitals
+from penstock.model.storage_info import FileInfo, Inspectable, QueueMeter, ServerInfo
 from penstock.storage.base import Storage
 from tests.support import (
     HOUR,
@@ -36,9 +36,9 @@ async def test_meters_count_every_end(storage: Storage) -> None:
     """Completed, failed and cancelled jobs count, also those that are not kept."""
     await storage.put([new("q", "a"), new("q", "b"), new("q", "c"), new("q", "d"), new("q/x", "e")])
     a, b, c, d = await claim_all(storage)
-    assert await looked_into(storage).meters(["q", "q/x"]) == [Meter("q", 0, 0), Meter("q/x", 0, 0)]
+    assert await looked_into(storage).meters(["q", "q/x"]) == [QueueMeter("q", 0, 0), QueueMeter("q/x", 0, 0)]
     await storage.settle([complete(a), complete(b, ttl=0), fail(c), cancel_end(d)])
-    assert await looked_into(storage).meters(["q", "q/x"]) == [Meter("q", 4, 0), Meter("q/x", 0, 0)]
+    assert await looked_into(storage).meters(["q", "q/x"]) == [QueueMeter("q", 4, 0), QueueMeter("q/x", 0, 0)]
 
 
 async def test_meters_show_leases_that_are_over(storage: Storage, clock: Clock) -> None:
@@ -56,7 +56,7 @@ async def test_meters_show_leases_that_are_over(storage: Storage, clock: Clock) 
 async def test_meters_of_nothing(storage: Storage) -> None:
     """No queues, no meters; an unknown queue has counted nothing and is not created."""
     assert await looked_into(storage).meters([]) == []
-    assert await looked_into(storage).meters(["other"]) == [Meter("other", 0, 0)]
+    assert await looked_into(storage).meters(["other"]) == [QueueMeter("other", 0, 0)]
     assert await storage.queues() == []
 
 
@@ -79,8 +79,8 @@ async def test_latest_gives_the_newest_end_first(storage: Storage, clock: Clock)
 @pytest.mark.only("redis", "valkey", "cluster")
 async def test_the_vitals_of_a_server(storage: Storage, backend: Backend) -> None:
     """A server tells its version, what it does when its memory is full, its clock and how far away it is."""
-    vitals = await looked_into(storage).vitals()
-    assert isinstance(vitals, ServerVitals)
+    vitals = await looked_into(storage).inspect()
+    assert isinstance(vitals, ServerInfo)
     assert vitals.cluster == (backend.name == "cluster")
     assert len(vitals.nodes) == (3 if vitals.cluster else 1)
     for node in vitals.nodes:
@@ -97,21 +97,21 @@ async def test_the_vitals_of_a_server(storage: Storage, backend: Backend) -> Non
 @pytest.mark.only("sqlite")
 async def test_the_vitals_of_a_file(storage: Storage, backend: Backend) -> None:
     """A file tells how it is kept and that it is whole; the check can be left out."""
-    vitals = await looked_into(storage).vitals()
-    assert isinstance(vitals, FileVitals)
+    vitals = await looked_into(storage).inspect()
+    assert isinstance(vitals, FileInfo)
     assert isinstance(backend, SqliteBackend)
     assert vitals.path == backend.path
     assert (vitals.journal_mode, vitals.synchronous, vitals.faults) == ("wal", "NORMAL", [])
     assert (vitals.mode, vitals.own) == (0o600, True)
     assert min(vitals.size, vitals.free) > 0
-    unchecked = await looked_into(storage).vitals(check=False)
-    assert isinstance(unchecked, FileVitals)
+    unchecked = await looked_into(storage).inspect(check=False)
+    assert isinstance(unchecked, FileInfo)
     assert unchecked.faults is None
 
 
 @pytest.mark.only("memory")
 async def test_the_vitals_of_memory(storage: Storage) -> None:
     """A database in memory has no path."""
-    vitals = await looked_into(storage).vitals()
-    assert isinstance(vitals, FileVitals)
+    vitals = await looked_into(storage).inspect()
+    assert isinstance(vitals, FileInfo)
     assert vitals.path == ""

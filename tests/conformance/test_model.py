@@ -20,9 +20,9 @@ from msgspec.structs import replace
 
 from penstock.model.clock import Clock
 from penstock.model.job import NewJob, Snapshot, State
-from penstock.storage.base import Put, Settlement, Standing, Storage
+from penstock.storage.base import JobPosition, Put, Settlement, Storage
 from penstock.storage.sqlite import Engine, SqliteStorage
-from penstock.storage.sqlite.blocking import DirectSqliteStorage
+from penstock.storage.sqlite.blocking import BlockingSqliteStorage
 from penstock.testing.conformance.walk import QUEUES, Walk, take_walks
 from tests.servers import Servers
 from tests.support import SECOND, Backend, ModelStorage, SqliteBackend, make_backend, new_namespace
@@ -83,7 +83,7 @@ class WalkWithFormats(ModelWalk):
         job = queue.jobs.get(settlement.id) if queue else None
         return job is None or job.format <= self.model.format
 
-    def told(self, standing: Standing | None) -> Standing | None:
+    def told(self, standing: JobPosition | None) -> JobPosition | None:
         """Whether somebody has passed over what stands before it makes a difference to its place."""
         return standing and replace(standing, ahead=None, head=self.told(standing.head))
 
@@ -109,7 +109,7 @@ class PutsDirectly(SqliteStorage):
     """The SQLite storage, but jobs are put as the sync client puts them."""
 
     async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
-        return await DirectSqliteStorage(self.engine).put(jobs)
+        return await BlockingSqliteStorage(self.engine).put(jobs)
 
 
 class DirectBackend(SqliteBackend):

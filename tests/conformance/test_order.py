@@ -97,7 +97,7 @@ async def test_a_retry_keeps_its_place(storage: Storage, clock: Clock) -> None:
 async def test_a_retry_may_go_where_it_is_due(storage: Storage, clock: Clock) -> None:
     """With place=due a retried job stands behind those accepted before it is due."""
     await storage.put([new("q", id) for id in "abc"])
-    await settle1(storage, retried(await claim1(storage), delay=SECOND, place="due"))
+    await settle1(storage, retried(await claim1(storage), delay=SECOND, position="due"))
     clock.advance(seconds=1)
     await put1(storage, "q", "d")
     assert await run_order(storage) == ["b", "c", "a", "d"]
@@ -106,7 +106,7 @@ async def test_a_retry_may_go_where_it_is_due(storage: Storage, clock: Clock) ->
 async def test_an_immediate_retry_may_go_to_the_end(storage: Storage) -> None:
     """With place=due and no delay a retried job stands behind those accepted in the same millisecond."""
     await storage.put([new("q", id) for id in "abc"])
-    await settle1(storage, retried(await claim1(storage), place="due"))
+    await settle1(storage, retried(await claim1(storage), position="due"))
     assert await run_order(storage) == ["b", "c", "a"]
 
 

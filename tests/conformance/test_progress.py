@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.storage.base import Held, Storage
+from penstock.storage.base import ClaimRef, Storage
 from tests.support import (
     LEASE,
     SECOND,
@@ -68,9 +68,9 @@ async def test_a_lost_claim_cannot_report(storage: Storage, clock: Clock) -> Non
 
 async def test_nothing_to_report_on(storage: Storage) -> None:
     """A report on a waiting, finished or unknown job is refused and creates nothing."""
-    assert await storage.report(Held("q", "a", "t"), b"x") is False
+    assert await storage.report(ClaimRef("q", "a", "t"), b"x") is False
     await storage.put([new("q", "a")])
-    assert await storage.report(Held("q", "a", ""), b"x") is False
+    assert await storage.report(ClaimRef("q", "a", ""), b"x") is False
     claim = await claim1(storage)
     await settle1(storage, complete(claim))
     assert await storage.report(held(claim), b"x") is False

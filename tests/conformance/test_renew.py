@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.storage.base import CancelMode, Held, Renewal, Storage
+from penstock.storage.base import CancelMode, ClaimRef, Renewal, Storage
 from tests.support import HOUR, LEASE, T0, Clock, claim1, claim_all, complete, held, ids, new, put1, settle1, tally
 
 KEPT = Renewal(True)
@@ -75,7 +75,7 @@ async def test_a_forged_token_renews_nothing(storage: Storage, clock: Clock) -> 
 
 async def test_an_unknown_claim_is_lost(storage: Storage) -> None:
     """A claim on a job or a queue that is not there is lost and creates nothing."""
-    assert await storage.renew("w", [Held("q", "a", "t")], LEASE) == [Renewal(False)]
+    assert await storage.renew("w", [ClaimRef("q", "a", "t")], LEASE) == [Renewal(False)]
     assert await storage.queues() == []
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.errors import StorageError
 from penstock.model.job import State
-from penstock.storage.base import Note, Request, Storage
+from penstock.storage.base import EventRecord, Request, Storage
 from tests.support import (
     HOUR,
     LEASE,
@@ -156,7 +156,7 @@ async def test_a_worker_that_cannot_be_read_is_not_listed(backend: RedisBackend,
 @pytest.mark.only("redis", "valkey")
 async def test_nonsense_in_the_feed_is_passed_over(backend: RedisBackend, storage: Storage) -> None:
     """A listener hears what follows it."""
-    heard: list[Note] = []
+    heard: list[EventRecord] = []
 
     async def listen() -> None:
         async for note in storage.events():
@@ -170,7 +170,7 @@ async def test_nonsense_in_the_feed_is_passed_over(backend: RedisBackend, storag
     while not listening.done():
         for junk in JUNK:
             await asyncio.to_thread(client.publish, channel, junk)
-        await storage.announce([Note("idle", "q", "last", 0)])
+        await storage.announce([EventRecord("idle", "q", "last", 0)])
         await asyncio.sleep(0.01)
     client.close()
     await listening

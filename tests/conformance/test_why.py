@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock import Penstock, Reason, Why
 from penstock.model.job import Claim, State
 from penstock.model.why import MAX_AHEAD
-from penstock.model.worker_info import Presence, RunWords
+from penstock.model.worker_info import Heartbeat, RunSummary
 from penstock.storage.base import Storage
 from tests.support import (
     DAY,
@@ -51,7 +51,7 @@ def queue(storage: Storage, runner: asyncio.Runner) -> Iterator[Queue]:
     """The queue `q` of an app on the storage, whose handler holds ten units."""
     app = app_on(storage)
     yield app.queue("q")
-    runner.run(app.holding.close())
+    runner.run(app.reservations.close())
 
 
 def app_on(storage: Storage) -> Penstock:
@@ -61,7 +61,7 @@ def app_on(storage: Storage) -> Penstock:
 
 
 async def beat(storage: Storage, worker: str = "w", queue: str = "q", **words: Any) -> None:
-    presence = Presence(queues=[queue], capacity=100, **words)
+    presence = Heartbeat(queues=[queue], capacity=100, **words)
     await storage.beat(worker, DAY, presence.encode())
 
 
@@ -117,7 +117,7 @@ async def test_running(storage: Storage, queue: Queue, clock: Clock) -> None:
     assert (why.reason, why.worker, why.since, why.until) == (Reason.RUNNING, "w", None, moment(T0 + LEASE))
     assert str(why) == "It is running: worker 'w' holds it."
     clock.advance(ms=5 * SECOND)
-    await beat(storage, runs=[RunWords("q", "b", 1, 9), RunWords("q", "a", 1, 3 * SECOND)], running=2)
+    await beat(storage, runs=[RunSummary("q", "b", 1, 9), RunSummary("q", "a", 1, 3 * SECOND)], running=2)
     why = await asked(queue)
     assert (why.since, why.worker) == (moment(T0 + 2 * SECOND), "w")
     assert str(why) == "It is running: worker 'w' holds it since 2027-01-15 08:00:02 UTC (3.0 s)."
@@ -282,7 +282,7 @@ async def test_a_handler_with_slots_of_its_own(storage: Storage) -> None:
     app = Penstock(storage=storage)
     app.listen("q", "tests.e2e.jobs:quick", concurrency=2)
     await put1(storage, "q", "a")
-    runs = [RunWords("q", "x", 1, 5), RunWords("q", "y", 1, 5)]
+    runs = [RunSummary("q", "x", 1, 5), RunSummary("q", "y", 1, 5)]
     await beat(storage, busy=100, runs=runs[:1])
     assert (await asked(app.queue("q"))).reason is Reason.READY
     await beat(storage, busy=0, runs=runs)

@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Any
 
-from penstock.storage.base import Complete, Held, Request, Settlement, Storage
+from penstock.storage.base import ClaimRef, Complete, Request, Settlement, Storage
 
 
 def build(storage: str, place: str, namespace: str) -> Storage:
@@ -61,7 +61,7 @@ class Racer:
             for claim in answer.claims:
                 settlements.append(Settlement(claim.queue, claim.id, claim.token, Complete(b"", 3_600_000)))
             if self.die_after is not None and len(self.runs) >= self.die_after:
-                await self.stop_dead([Held(c.queue, c.id, c.token) for c in answer.claims])
+                await self.stop_dead([ClaimRef(c.queue, c.id, c.token) for c in answer.claims])
             settling = time.monotonic_ns()
             settled = await self.storage.settle(settlements)
             for claim, outcome in zip(answer.claims, settled, strict=True):
@@ -77,7 +77,7 @@ class Racer:
         counts = await self.storage.counts(self.queue)
         return counts["completed"] < self.total  # type: ignore[index]
 
-    async def stop_dead(self, held: list[Held]) -> None:
+    async def stop_dead(self, held: list[ClaimRef]) -> None:
         """Say what was done and what is held, and never go on."""
         print(json.dumps({"runs": self.runs, "held": [h.id for h in held]}), flush=True)
         await asyncio.Event().wait()

@@ -9,14 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock import (
-    Entry,
-    Job,
-    Penstock,
-    Update,
-    Worker,
-    sync,
-)
+from penstock import Entry, Job, Penstock, Update, Worker, sync
 from penstock.ops.doctor import examine
 from tests.servers import Server, needed, redis_program, valkey_program
 

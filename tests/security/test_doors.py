@@ -9,15 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock import (
-    Encrypted,
-    Entry,
-    InvalidPayload,
-    Penstock,
-    Signed,
-    Update,
-    Worker,
-)
+from penstock import Encrypted, Entry, InvalidPayload, Penstock, Signed, Update, Worker
 from penstock.model.ids import family_of
 from penstock.storage import SERVERS, connect, redact
 

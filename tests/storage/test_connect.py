@@ -7,31 +7,31 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage import Place, connect, place_of, redact
+from penstock.storage import SqliteLocation, connect, location_of, redact
 
 
 @pytest.mark.parametrize(
     ("url", "place"),
     [
-        ("memory:", Place(":memory:")),
-        ("memory://", Place(":memory:")),
-        ("sqlite:jobs.db", Place("jobs.db")),
-        ("sqlite:dir/jobs.db", Place("dir/jobs.db")),
-        ("sqlite:/abs/jobs.db", Place("/abs/jobs.db")),
-        ("sqlite:///abs/jobs.db", Place("/abs/jobs.db")),
-        ("sqlite:jobs.db?synchronous=full", Place("jobs.db", "FULL")),
-        ("sqlite:~/jobs.db", Place(str(Path.home() / "jobs.db"))),
-        ("file:data", Place("data/penstock.db")),
-        ("file:///var/data", Place("/var/data/penstock.db")),
+        ("memory:", SqliteLocation(":memory:")),
+        ("memory://", SqliteLocation(":memory:")),
+        ("sqlite:jobs.db", SqliteLocation("jobs.db")),
+        ("sqlite:dir/jobs.db", SqliteLocation("dir/jobs.db")),
+        ("sqlite:/abs/jobs.db", SqliteLocation("/abs/jobs.db")),
+        ("sqlite:///abs/jobs.db", SqliteLocation("/abs/jobs.db")),
+        ("sqlite:jobs.db?synchronous=full", SqliteLocation("jobs.db", "FULL")),
+        ("sqlite:~/jobs.db", SqliteLocation(str(Path.home() / "jobs.db"))),
+        ("file:data", SqliteLocation("data/penstock.db")),
+        ("file:///var/data", SqliteLocation("/var/data/penstock.db")),
         ("redis://localhost", None),
         ("valkeys://user:pass@host:1/2", None),
         ("redis+sentinel://a:1,b:2/main", None),
         ("unix:///run/redis.sock", None),
     ],
 )
-def test_where_a_url_leads(url: str, place: Place | None) -> None:
+def test_where_a_url_leads(url: str, place: SqliteLocation | None) -> None:
     """Files by path, relative or absolute; servers are left to their backend."""
-    assert place_of(url) == place
+    assert location_of(url) == place
 
 
 @pytest.mark.parametrize("url", ["jobs.db", "postgres://u:secret@host", "memory:x", "sqlite:", "file:", ""])

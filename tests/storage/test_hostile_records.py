@@ -21,9 +21,9 @@ from penstock.model.job import FINISHED, Claim, Snapshot, State
 from penstock.model.options import JobLimits
 from penstock.model.serde import decode
 from penstock.model.worker_info import worker_info
-from penstock.storage.base import Note, Told
+from penstock.storage.base import EndNotice, EventRecord
 from penstock.storage.redis.cursors import read_cursor
-from penstock.storage.redis.encoding import read_claims, read_snapshot, read_standing, read_worker
+from penstock.storage.redis.encoding import read_claims, read_position, read_snapshot, read_worker
 from penstock.storage.redis.event_codec import read_note, read_told, spell_note
 
 pytestmark = pytest.mark.filterwarnings("ignore::hypothesis.errors.NonInteractiveExampleWarning")
@@ -239,7 +239,7 @@ def test_any_stored_job_is_shown(
     """A job is shown as far as it can be read; what cannot be is an error that says so."""
     snapshot = read_snapshot("q", "id", 0, record, run, worker, end, waiting)
     assert snapshot is None or isinstance(shown(snapshot), JobStatus)
-    read_standing("q", 0, None, (b"id", record, run, worker, end, waiting, None, 0, 0), None, 1)
+    read_position("q", 0, None, (b"id", record, run, worker, end, waiting, None, 0, 0), None, 1)
 
 
 def shown(snapshot: Snapshot) -> JobStatus:
@@ -258,7 +258,7 @@ def test_any_claimed_record(records: list[bytes], ids: list[str]) -> None:
     assert len(claims) + len(bad) == len(records)
 
 
-NOTE = b"\x00" * 6 + spell_note(Note("failed", "q", "id", 0, 3, "w", b"r", b"e"))
+NOTE = b"\x00" * 6 + spell_note(EventRecord("failed", "q", "id", 0, 3, "w", b"r", b"e"))
 
 
 @calm(300)
@@ -269,7 +269,7 @@ def test_any_line_of_the_feed(data: bytes) -> None:
         note = read_note(data)
     except ValueError:
         return
-    assert isinstance(note, Note)
+    assert isinstance(note, EventRecord)
 
 
 TOLD = b"\0\x01\0\x02\x01" + b"q" + b"id" + b"result"
@@ -277,8 +277,8 @@ TOLD = b"\0\x01\0\x02\x01" + b"q" + b"id" + b"result"
 
 def test_a_told_end() -> None:
     """An end is told with its queue and id, and with its result or error if there is a state."""
-    assert read_told(TOLD) == (("q", "id"), Told("id", State.COMPLETED, b"result"))
-    assert read_told(TOLD[:4] + b"\x02" + TOLD[5:]) == (("q", "id"), Told("id", State.FAILED, None, b"result"))
+    assert read_told(TOLD) == (("q", "id"), EndNotice("id", State.COMPLETED, b"result"))
+    assert read_told(TOLD[:4] + b"\x02" + TOLD[5:]) == (("q", "id"), EndNotice("id", State.FAILED, None, b"result"))
     assert read_told(TOLD[:4] + b"\x00" + TOLD[5:]) == (("q", "id"), None)
 
 

@@ -18,7 +18,7 @@ def end(queue: str, then: Sequence[str] = (), id: str = "a") -> Settlement:
 
 
 def touches(settlement: Settlement) -> set[str]:
-    return {settlement.queue, *(new.queue for new in getattr(settlement.end, "then", ()))}
+    return {settlement.queue, *(new.queue for new in getattr(settlement.resolution, "then", ()))}
 
 
 ends = st.lists(st.builds(end, st.sampled_from("abcd"), st.lists(st.sampled_from("abcd"), max_size=2)), max_size=30)

@@ -11,14 +11,7 @@ import pytest
 
 from penstock.model.job import NewJob
 from penstock.storage.base import Claimed, Complete, Request, Retried, Settlement
-from penstock.storage.sqlite import (
-    admin,
-    claim,
-    put,
-    reads,
-    settle,
-    waiters,
-)
+from penstock.storage.sqlite import admin, claim, put, reads, settle, waiters
 from penstock.storage.sqlite.engine import Engine
 from penstock.storage.sqlite.purge import purge
 from penstock.storage.sqlite.rows import Job

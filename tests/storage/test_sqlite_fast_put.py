@@ -12,16 +12,7 @@ import pytest
 
 from penstock.model.job import NewJob, State
 from penstock.storage.base import Request, Retried, Settlement
-from penstock.storage.sqlite import (
-    Engine,
-    admin,
-    claim,
-    engine,
-    put,
-    reads,
-    settle,
-    waiters,
-)
+from penstock.storage.sqlite import Engine, admin, claim, engine, put, reads, settle, waiters
 from penstock.storage.sqlite.transaction import Tx
 from penstock.sync import Penstock
 from tests.support import Clock
@@ -79,7 +70,7 @@ def test_one_statement_is_enough(tmp_path: Path) -> None:
     with Penstock(f"sqlite:{tmp_path}/jobs.db") as app:
         queue = app.queue("q")
         queue.enqueue(1)
-        storage: Any = app.ways.app.storage
+        storage: Any = app.backends.app.storage
         connection: sqlite3.Connection = storage.engine._connection()
         ran: list[str] = []
         connection.set_trace_callback(ran.append)

@@ -9,14 +9,7 @@ import pytest
 
 from penstock.model.clock import Clock
 from penstock.storage import connect
-from penstock.storage.base import (
-    MAX_BATCH,
-    Claimed,
-    Put,
-    PutStatus,
-    Settled,
-    Storage,
-)
+from penstock.storage.base import MAX_BATCH, Claimed, Put, PutStatus, Settled, Storage
 from penstock.testing.conformance import StorageSuite
 from tests.support import Backend
 

@@ -84,8 +84,8 @@ def test_a_sync_app_works_in_memory(plain: sync.Penstock, plain_clock: Clock) ->
 
 def test_a_sync_app_is_as_before(plain: sync.Penstock) -> None:
     """Its ways to the storage, its handlers and its clock are back."""
-    before, inside = dict(vars(plain.ways)), dict(vars(plain.async_app))
+    before, inside = dict(vars(plain.backends)), dict(vars(plain.async_app))
     with on_memory(plain):
         plain.queue("q").enqueue(1)
-    assert (vars(plain.ways), vars(plain.async_app)) == (before, inside)
+    assert (vars(plain.backends), vars(plain.async_app)) == (before, inside)
     assert not plain.is_open

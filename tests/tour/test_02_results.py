@@ -7,16 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock import (
-    Job,
-    JobFailed,
-    JobNotFound,
-    NotFinished,
-    Penstock,
-    PermanentError,
-    Progress,
-    Worker,
-)
+from penstock import Job, JobFailed, JobNotFound, NotFinished, Penstock, PermanentError, Progress, Worker
 from penstock.testing import Clock
 
 

@@ -9,16 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from penstock import (
-    Failure,
-    Job,
-    JobFailed,
-    Penstock,
-    PermanentError,
-    Retry,
-    State,
-    Worker,
-)
+from penstock import Failure, Job, JobFailed, Penstock, PermanentError, Retry, State, Worker
 from penstock.testing import Clock
 
 

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from penstock import (
-    Encrypted,
-    Entry,
-    Event,
-    Penstock,
-    Signed,
-    Update,
-    Worker,
-)
+from penstock import Encrypted, Entry, Event, Penstock, Signed, Update, Worker
 
 app = Penstock("memory:")
 

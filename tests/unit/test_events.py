@@ -22,8 +22,8 @@ def test_a_listener_hears_its_event_and_no_other() -> None:
     listeners, heard, everything = Listeners(), list[Event](), list[Event]()
     listeners.add("completed", heard.append)
     listeners.add("*", everything.append)
-    listeners.tell(event("completed"))
-    listeners.tell(event("failed"))
+    listeners.emit(event("completed"))
+    listeners.emit(event("failed"))
     assert [e.name for e in heard] == ["completed"]
     assert [e.name for e in everything] == ["completed", "failed"]
 
@@ -48,10 +48,10 @@ async def test_an_async_listener_goes_on_in_the_background() -> None:
         heard.append(event.name)
 
     listeners.add("completed", listen)
-    listeners.tell(event())
+    listeners.emit(event())
     assert heard == []
     gate.set()
-    await listeners.settle()
+    await listeners.wait_finished()
     assert heard == ["completed"]
 
 
@@ -69,8 +69,8 @@ async def test_a_raising_listener_is_logged_and_harms_nothing(caplog: pytest.Log
     listeners.add("completed", broken_later)
     listeners.add("completed", lambda event: heard.append(event.id))
     with caplog.at_level(logging.ERROR, "penstock"):
-        listeners.tell(event())
-        await listeners.settle()
+        listeners.emit(event())
+        await listeners.wait_finished()
     assert heard == ["a"]
     assert [str(r.exc_info[1]) for r in caplog.records if r.exc_info] == ["plain", "async"]
 
@@ -90,7 +90,7 @@ def test_a_listener_may_leave() -> None:
     listeners.add("completed", other.append)
     listeners.remove("completed", one.append)
     listeners.remove("failed", one.append)
-    listeners.tell(event())
+    listeners.emit(event())
     assert (len(one), len(other)) == (0, 1)
     listeners.remove("completed", other.append)
     assert not listeners

@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 
 from penstock import ErrorKind, HandlerOptions
 from penstock.model.options import FAILURE_DEFAULTS, JobLimits, handler_options, rules_for
-from penstock.model.retry_policy import (
-    Again,
-    GiveUp,
-    Proceed,
-    Wish,
-    backoff,
-    decide,
-)
+from penstock.model.retry_policy import GiveUp, Proceed, RetryLater, RetryRequest, backoff, decide
 
 
 @dataclass
@@ -37,7 +30,7 @@ def failures_until_given_up(rules: HandlerOptions, kind: ErrorKind) -> int:
         verdict = decide(counts, rules, kind)
         if isinstance(verdict, GiveUp):
             return run
-        assert isinstance(verdict, Again)
+        assert isinstance(verdict, RetryLater)
         if verdict.count is not None:
             setattr(counts, verdict.count, getattr(counts, verdict.count) + 1)
     raise AssertionError("never given up")
@@ -66,7 +59,7 @@ def test_a_shared_failure_is_not_the_last() -> None:
         decide(Counted(retries=10), HandlerOptions(min_backoff=0), ErrorKind.RETRIABLE, shared=True),
         decide(Counted(timeouts=2), HandlerOptions(min_backoff=0), ErrorKind.TIMEOUT, shared=True),
     ]
-    assert shared == [Again(None, 0, None)] * 2
+    assert shared == [RetryLater(None, 0, None)] * 2
     assert decide(Counted(), HandlerOptions(max_retries=0), ErrorKind.RETRIABLE, shared=True) == GiveUp()
     assert decide(Counted(), HandlerOptions(max_timeouts=1), ErrorKind.TIMEOUT, shared=True) == GiveUp(count="timeouts")
     used_up = decide(Counted(attempts=3, retries=2), HandlerOptions(max_attempts=3), ErrorKind.RETRIABLE, shared=True)
@@ -84,8 +77,8 @@ def test_no_limit_is_no_limit() -> None:
     """None means that a job is never given up for that reason."""
     rules = HandlerOptions(max_retries=None, max_timeouts=None, max_stalls=None)
     busy = Counted(attempts=500, retries=500, stalls=500, timeouts=500)
-    assert isinstance(decide(busy, rules, ErrorKind.RETRIABLE), Again)
-    assert isinstance(decide(busy, rules, ErrorKind.TIMEOUT), Again)
+    assert isinstance(decide(busy, rules, ErrorKind.RETRIABLE), RetryLater)
+    assert isinstance(decide(busy, rules, ErrorKind.TIMEOUT), RetryLater)
     assert decide(busy, rules, None) == Proceed()
 
 
@@ -125,14 +118,16 @@ def test_stalls_use_up_max_attempts() -> None:
 
 def test_a_wish_is_granted_exactly() -> None:
     """A time or a delay that the handler asked for replaces the backoff."""
-    assert decide(Counted(), HandlerOptions(), ErrorKind.RETRIABLE, Wish(at=77)) == Again(77, 0, "retries")
-    assert decide(Counted(), HandlerOptions(), ErrorKind.RETRIABLE, Wish(delay=5)) == Again(None, 5, "retries")
+    assert decide(Counted(), HandlerOptions(), ErrorKind.RETRIABLE, RetryRequest(at=77)) == RetryLater(77, 0, "retries")
+    assert decide(Counted(), HandlerOptions(), ErrorKind.RETRIABLE, RetryRequest(delay=5)) == RetryLater(
+        None, 5, "retries"
+    )
 
 
 def test_an_uncounted_retry_leaves_the_counter_alone() -> None:
     """Retry(count=False) is granted beyond max_retries, but not beyond max_attempts."""
-    wish = Wish(delay=0, counted=False)
-    assert decide(Counted(retries=10), HandlerOptions(), ErrorKind.RETRIABLE, wish) == Again(None, 0, None)
+    wish = RetryRequest(delay=0, counted=False)
+    assert decide(Counted(retries=10), HandlerOptions(), ErrorKind.RETRIABLE, wish) == RetryLater(None, 0, None)
     rules = HandlerOptions(max_attempts=4)
     assert isinstance(decide(Counted(attempts=4), rules, ErrorKind.RETRIABLE, wish), GiveUp)
 

@@ -8,7 +8,7 @@ import pytest
 
 from penstock import ErrorKind, Outcome, PermanentError, Retry
 from penstock.model.outcome import Raised, Value, raised, stalled_out, timed_out
-from penstock.model.retry_policy import Wish
+from penstock.model.retry_policy import RetryRequest
 
 
 def test_an_exception_is_retriable_unless_it_says_otherwise() -> None:
@@ -26,22 +26,24 @@ def test_an_exception_is_retriable_unless_it_says_otherwise() -> None:
 def test_a_retry_carries_its_wish() -> None:
     """Retry says when, and whether it counts."""
     moment = datetime(2030, 1, 1, tzinfo=UTC)
-    assert raised(Retry(at=moment)).wish == Wish(at=round(moment.timestamp() * 1000))
-    assert raised(Retry(delay=timedelta(seconds=3), count=False)).wish == Wish(delay=3000, counted=False)
-    assert raised(Retry()).wish == Wish()
+    assert raised(Retry(at=moment)).retry_request == RetryRequest(at=round(moment.timestamp() * 1000))
+    assert raised(Retry(delay=timedelta(seconds=3), count=False)).retry_request == RetryRequest(
+        delay=3000, counted=False
+    )
+    assert raised(Retry()).retry_request == RetryRequest()
 
 
 def test_any_exception_may_carry_a_wish() -> None:
     """The attributes retry_at and retry_in count on every exception."""
     error = ConnectionError("busy")
     error.retry_in = 1.5  # type: ignore[attr-defined]
-    assert raised(error).wish == Wish(delay=1500)
+    assert raised(error).retry_request == RetryRequest(delay=1500)
 
 
 def test_a_bad_wish_is_ignored_and_said_so() -> None:
     """A wish that makes no sense leaves the usual backoff, and a note in the message."""
     outcome = raised(Retry(at=datetime(2030, 1, 1)))
-    assert outcome.wish == Wish()
+    assert outcome.retry_request == RetryRequest()
     assert "retry_at must be an aware datetime" in outcome.error.message
 
 
@@ -54,7 +56,7 @@ def test_batch_outcomes() -> None:
     assert isinstance(Outcome.fail("text"), Raised)
     again = Outcome.retry(delay=2)
     assert isinstance(again, Raised)
-    assert again.wish.delay == 2000
+    assert again.retry_request.delay == 2000
 
 
 def test_batch_outcomes_check_their_arguments() -> None:

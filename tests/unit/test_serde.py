@@ -12,15 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import InvalidPayload
-from penstock.model.formats import (
-    Codec,
-    JsonSerde,
-    MsgpackSerde,
-    RawSerde,
-    check_type,
-    resolve_serde,
-    serde_named,
-)
+from penstock.model.formats import Codec, JsonSerde, MsgpackSerde, RawSerde, check_type, resolve_serde, serde_named
 from penstock.model.headers import decode_headers, encode_headers
 from penstock.model.serde import Serde, decode, encode
 

@@ -9,7 +9,7 @@ import pytest
 
 from penstock import Penstock
 from penstock.storage import connect
-from penstock.testing import Clock, Trouble
+from penstock.testing import Clock, FaultyStorage
 
 
 @pytest.fixture
@@ -18,12 +18,12 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def trouble(clock: Clock) -> Trouble:
-    return Trouble(connect("memory:", clock=clock))
+def trouble(clock: Clock) -> FaultyStorage:
+    return FaultyStorage(connect("memory:", clock=clock))
 
 
 @pytest.fixture
-def app(clock: Clock, trouble: Trouble, runner: asyncio.Runner) -> Iterator[Penstock]:
+def app(clock: Clock, trouble: FaultyStorage, runner: asyncio.Runner) -> Iterator[Penstock]:
     app = Penstock(storage=trouble, clock=clock)  # type: ignore[arg-type]
     runner.run(app.open())
     yield app

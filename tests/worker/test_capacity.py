@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from penstock import Penstock, State, Worker
-from penstock.testing import Trouble
+from penstock.testing import FaultyStorage
 from tests.support import eventually
 
 
@@ -88,7 +88,7 @@ async def test_one_slot_never_runs_dry(app: Penstock) -> None:
     assert crowd.order == [*range(50), *range(50)]
 
 
-async def test_a_freed_slot_is_filled_without_a_hint(app: Penstock, trouble: Trouble) -> None:
+async def test_a_freed_slot_is_filled_without_a_hint(app: Penstock, trouble: FaultyStorage) -> None:
     """While a sibling queue is idle and no hint comes, slots are refilled as they free; one slow job delays none."""
     crowd, gate = Crowd(), asyncio.Event()
 
@@ -189,7 +189,7 @@ async def test_a_worker_serves_only_the_queues_it_is_given(app: Penstock) -> Non
         await Worker(app, queues=["c"]).drain()
 
 
-async def test_claims_come_in_handfuls(app: Penstock, trouble: Trouble) -> None:
+async def test_claims_come_in_handfuls(app: Penstock, trouble: FaultyStorage) -> None:
     """As many jobs as there are free slots are asked for at once, and settled together."""
     app.listen("q", lambda payload: payload, size=1)
     await app.queue("q").enqueue_many(range(1000))

@@ -7,17 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock import (
-    Entry,
-    Failure,
-    Job,
-    Outcome,
-    Penstock,
-    PermanentError,
-    Retry,
-    State,
-    Worker,
-)
+from penstock import Entry, Failure, Job, Outcome, Penstock, PermanentError, Retry, State, Worker
 from penstock.testing import Clock
 
 Runs = list[tuple[Any, ...]]

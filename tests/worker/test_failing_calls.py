@@ -6,16 +6,8 @@ import asyncio
 
 import pytest
 
-from penstock import (
-    Job,
-    JobStatus,
-    Penstock,
-    State,
-    StorageError,
-    StorageUnavailable,
-    Worker,
-)
-from penstock.testing import Clock, Trouble
+from penstock import Job, JobStatus, Penstock, State, StorageError, StorageUnavailable, Worker
+from penstock.testing import Clock, FaultyStorage
 from tests.support import eventually
 
 JOBS = 12
@@ -57,7 +49,7 @@ def loops() -> set[str]:
     return {task.get_name() for task in asyncio.all_tasks()} & LOOPS
 
 
-async def work_through(app: Penstock, trouble: Trouble, clock: Clock, verb: str, calls: int, lost: bool) -> None:
+async def work_through(app: Penstock, trouble: FaultyStorage, clock: Clock, verb: str, calls: int, lost: bool) -> None:
     """Run jobs, a few at a time, until the verb was called often enough; then one more."""
 
     @app.handler("q", concurrency=5, min_backoff=0.01)
@@ -85,7 +77,7 @@ async def work_through(app: Penstock, trouble: Trouble, clock: Clock, verb: str,
 @pytest.mark.parametrize(("verb", "skip", "after"), CALLS)
 @pytest.mark.timeout(60)
 async def test_no_failing_call_loses_a_job_or_ends_a_loop(
-    app: Penstock, trouble: Trouble, clock: Clock, verb: str, skip: int, after: bool
+    app: Penstock, trouble: FaultyStorage, clock: Clock, verb: str, skip: int, after: bool
 ) -> None:
     """Two failures in a row at that call: every job completes, none is charged a retry, and all loops go on."""
     heard: list[str] = []
@@ -103,7 +95,7 @@ async def test_no_failing_call_loses_a_job_or_ends_a_loop(
 @pytest.mark.parametrize("verb", ["claim", "settle", "renew", "beat", "wait_work"])
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: str(error).split()[-1])
 async def test_whatever_a_storage_says_work_goes_on(
-    app: Penstock, trouble: Trouble, clock: Clock, verb: str, error: Exception
+    app: Penstock, trouble: FaultyStorage, clock: Clock, verb: str, error: Exception
 ) -> None:
     """An outage under any name, an unknown error, even a bug: it is no job's fault, and told once for each change."""
     told: list[str] = []
@@ -115,7 +107,7 @@ async def test_whatever_a_storage_says_work_goes_on(
     assert told == ["disconnected" if isinstance(error, StorageUnavailable) else "error"]
 
 
-async def test_progress_that_is_not_heard_fails_no_run(app: Penstock, trouble: Trouble) -> None:
+async def test_progress_that_is_not_heard_fails_no_run(app: Penstock, trouble: FaultyStorage) -> None:
     """A handler that tells its progress while the storage is away goes on, and nothing is counted."""
 
     @app.handler("q")

@@ -10,7 +10,7 @@ import pytest
 
 from penstock import Entry, Job, Penstock, State, Worker
 from penstock.storage.base import Request
-from penstock.testing import Clock, Trouble
+from penstock.testing import Clock, FaultyStorage
 from tests.support import eventually
 
 
@@ -218,7 +218,7 @@ async def test_a_worker_opens_what_is_closed_and_closes_it_again() -> None:
     await app.close()
 
 
-async def test_an_idle_worker_is_quiet(app: Penstock, trouble: Trouble) -> None:
+async def test_an_idle_worker_is_quiet(app: Penstock, trouble: FaultyStorage) -> None:
     """With nothing to do it asks once and then sleeps in the storage."""
     for name in "abc":
         app.listen(name, lambda payload: None)
@@ -226,7 +226,7 @@ async def test_an_idle_worker_is_quiet(app: Penstock, trouble: Trouble) -> None:
     app.on("idle")(lambda event: idle.set())
     async with Worker(app):
         await idle.wait()
-        first = {"wait_work", "purge", "beat", "vitals", "announce"}
+        first = {"wait_work", "purge", "beat", "inspect", "announce"}
         await eventually(lambda: first <= trouble.calls.keys())
         before = trouble.calls.total()
         await asyncio.sleep(1)  # the thing under test is what happens in a second of nothing
@@ -238,7 +238,7 @@ async def test_an_idle_worker_is_quiet(app: Penstock, trouble: Trouble) -> None:
 
 @pytest.mark.parametrize("verb", ["claim", "settle", "renew", "reap", "purge", "beat"])
 @pytest.mark.parametrize("after", [False, True])
-async def test_a_failing_call_is_tried_again(app: Penstock, trouble: Trouble, verb: str, after: bool) -> None:
+async def test_a_failing_call_is_tried_again(app: Penstock, trouble: FaultyStorage, verb: str, after: bool) -> None:
     """Whatever call fails, before or after it was carried out, every job is run and settled once."""
     finished: list[str] = []
     app.on("completed")(lambda event: finished.append(event.id))
@@ -262,7 +262,7 @@ async def test_a_failing_call_is_tried_again(app: Penstock, trouble: Trouble, ve
     assert sorted(finished) == sorted(answer.id for answer in answers)
 
 
-async def test_an_outage_is_sat_out(app: Penstock, trouble: Trouble) -> None:
+async def test_an_outage_is_sat_out(app: Penstock, trouble: FaultyStorage) -> None:
     """Outcomes wait for the storage to come back; the outage is told once for each loop at most."""
     disconnected: list[str] = []
     app.on("disconnected")(lambda event: disconnected.append(event.name))
@@ -287,7 +287,7 @@ async def test_an_outage_is_sat_out(app: Penstock, trouble: Trouble) -> None:
     assert 1 <= len(disconnected) <= 5
 
 
-async def test_a_worker_that_is_cut_off_fences_itself(app: Penstock, trouble: Trouble) -> None:
+async def test_a_worker_that_is_cut_off_fences_itself(app: Penstock, trouble: FaultyStorage) -> None:
     """When no renewal is confirmed within the lease, runs are ended and nothing is reported for them."""
     ended, lost = asyncio.Event(), list[str]()
     started = asyncio.Event()
@@ -314,7 +314,7 @@ async def test_a_worker_that_is_cut_off_fences_itself(app: Penstock, trouble: Tr
     assert (await shown(app)).state is State.RUNNING
 
 
-async def test_an_outcome_that_the_storage_refuses_fails_its_own_job(app: Penstock, trouble: Trouble) -> None:
+async def test_an_outcome_that_the_storage_refuses_fails_its_own_job(app: Penstock, trouble: FaultyStorage) -> None:
     """A settlement that can never be stored fails its job and does not hold up its neighbours."""
     app.listen("q", lambda payload: payload, concurrency=4)
     trouble.fail("settle", times=2, error=ValueError("a follow-up in another family"))
@@ -324,7 +324,7 @@ async def test_an_outcome_that_the_storage_refuses_fails_its_own_job(app: Pensto
     assert (counts[State.COMPLETED], counts[State.FAILED]) == (3, 1)
 
 
-async def test_a_drain_sits_out_an_outage(app: Penstock, trouble: Trouble) -> None:
+async def test_a_drain_sits_out_an_outage(app: Penstock, trouble: FaultyStorage) -> None:
     """drain() goes on when the storage is back."""
     app.listen("q", lambda payload: payload)
     await app.queue("q").enqueue_many(range(5))
@@ -334,7 +334,7 @@ async def test_a_drain_sits_out_an_outage(app: Penstock, trouble: Trouble) -> No
     assert await completed(app) == 5
 
 
-async def test_claims_that_arrive_while_stopping_are_given_back(app: Penstock, trouble: Trouble) -> None:
+async def test_claims_that_arrive_while_stopping_are_given_back(app: Penstock, trouble: FaultyStorage) -> None:
     """A claim that was under way when the worker was stopped costs the job nothing."""
     app.listen("q", lambda payload: payload)
     await app.queue("q").enqueue(1, id="a")

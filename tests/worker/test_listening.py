@@ -10,9 +10,9 @@ from typing import cast
 import pytest
 
 from penstock import Penstock, Worker
-from penstock.host import Host
+from penstock.host import AppHost
 from penstock.storage.base import Claimed
-from penstock.testing import Trouble
+from penstock.testing import FaultyStorage
 from penstock.worker import claimer
 from penstock.worker.claimer import Claimer
 from penstock.worker.loop import Loop
@@ -22,7 +22,7 @@ from tests.worker.test_task_pool import a_pool
 
 
 async def test_however_long_nothing_comes_it_listens(
-    app: Penstock, trouble: Trouble, monkeypatch: pytest.MonkeyPatch
+    app: Penstock, trouble: FaultyStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Looking in vain because time has passed is no reason to look away."""
     monkeypatch.setattr(claimer, "SLOW_POLL", 0.01)
@@ -136,7 +136,7 @@ async def test_a_promise_to_look_outlives_being_woken(app: Penstock) -> None:
     """Whoever holds the alarm of a queue looks when it goes off, though it was woken while it set its own."""
     app.listen("q", lambda payload: None)
     storage = Slow()
-    host = cast("Host", SimpleNamespace(storage=storage, tell=lambda *args, **about: None))
+    host = cast("AppHost", SimpleNamespace(storage=storage, tell=lambda *args, **about: None))
     claimer = Claimer(host, "w", 10_000, app.handlers.values(), a_pool(), lambda *args: None)
     loop = Loop("claim", claimer.step, lambda *args: None, claimer.doze)
     loop.hurry = claimer.hurry

@@ -8,17 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from penstock import (
-    Event,
-    Penstock,
-    State,
-    StorageError,
-    StorageUnavailable,
-    Worker,
-)
-from penstock.host import Host
-from penstock.testing import Trouble
-from penstock.worker.outage import Trouble as Reporter
+from penstock import Event, Penstock, State, StorageError, StorageUnavailable, Worker
+from penstock.host import AppHost
+from penstock.testing import FaultyStorage
+from penstock.worker.outage import OutageLog as Reporter
 from tests.support import eventually
 
 AGAIN = "the storage can be reached again"
@@ -28,14 +21,14 @@ AWAY = StorageUnavailable("away")
 class Silent:
     """An app that nobody listens to."""
 
-    def tell(self, name: str, **fields: Any) -> None:
+    def emit(self, name: str, **fields: Any) -> None:
         """Say nothing."""
 
 
 @pytest.fixture
 def reporter(caplog: pytest.LogCaptureFixture) -> Reporter:
     caplog.set_level(logging.INFO, "penstock.worker")
-    return Reporter(cast("Host", Silent()), "w")
+    return Reporter(cast("AppHost", Silent()), "w")
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -89,7 +82,7 @@ def test_the_same_error_is_told_once(reporter: Reporter, caplog: pytest.LogCaptu
 
 
 async def test_nothing_is_said_to_be_back_while_it_is_away(
-    app: Penstock, trouble: Trouble, caplog: pytest.LogCaptureFixture
+    app: Penstock, trouble: FaultyStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A worker that loses its leases in an outage, and then has nothing to renew, stays disconnected."""
     caplog.set_level(logging.INFO, "penstock.worker")
@@ -115,7 +108,7 @@ async def test_nothing_is_said_to_be_back_while_it_is_away(
         await eventually(lambda: told(caplog) == ["away", "again"], within=30)
 
 
-async def test_idle_is_told_after_the_last_outcome(app: Penstock, trouble: Trouble) -> None:
+async def test_idle_is_told_after_the_last_outcome(app: Penstock, trouble: FaultyStorage) -> None:
     """A worker is idle when its outcomes are recorded and told, even if the storage takes its time over them."""
     heard: list[str] = []
     gate, asked = asyncio.Event(), asyncio.Event()

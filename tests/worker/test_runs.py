@@ -6,14 +6,7 @@ import asyncio
 import threading
 from typing import Any
 
-from penstock import (
-    Entry,
-    Failure,
-    Job,
-    Penstock,
-    State,
-    Worker,
-)
+from penstock import Entry, Failure, Job, Penstock, State, Worker
 from penstock.model.job import Claim
 from penstock.storage.base import Request
 from penstock.testing import Clock

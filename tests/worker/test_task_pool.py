@@ -10,10 +10,10 @@ import pytest
 
 from penstock import Job, Penstock, State, Worker
 from penstock.client.queue import Queue
-from penstock.testing import Trouble
+from penstock.testing import FaultyStorage
 from penstock.worker import pool, queue_order
 from penstock.worker.pool import Pool
-from penstock.worker.queue_order import Seat
+from penstock.worker.queue_order import QueueTurn
 from penstock.worker.run import Run
 from tests.support import eventually
 
@@ -23,7 +23,7 @@ label: contextvars.ContextVar[str] = contextvars.ContextVar("label", default="no
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs are claimed ahead as if many had just ended."""
-    monkeypatch.setattr(Seat, "ahead", lambda seat, pool, now: 20 - pool.waiting(seat.queue))
+    monkeypatch.setattr(QueueTurn, "ahead", lambda seat, pool, now: 20 - pool.waiting(seat.queue))
 
 
 async def test_a_context_is_a_runs_own(app: Penstock) -> None:
@@ -84,7 +84,7 @@ async def test_what_was_claimed_ahead_follows_a_run_that_takes_its_task_along(
     app: Penstock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs that leave something in their context end their tasks; those that wait go on, and are not given back."""
-    monkeypatch.setattr(pool, "AHEAD", 1000.0)
+    monkeypatch.setattr(pool, "MAX_WAIT_AHEAD", 1000.0)
 
     @app.handler("q", concurrency=2)
     async def handle(payload: int) -> None:
@@ -96,9 +96,11 @@ async def test_what_was_claimed_ahead_follows_a_run_that_takes_its_task_along(
     assert (await app.queue("q").counts())[State.COMPLETED] == 100
 
 
-async def test_what_has_to_wait_is_given_back(app: Penstock, trouble: Trouble, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_has_to_wait_is_given_back(
+    app: Penstock, trouble: FaultyStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Jobs behind slow runs are for others to take, at their places and with nothing charged."""
-    monkeypatch.setattr(Seat, "ahead", lambda seat, pool, now: 20 if pool.empty else 0)  # as after many quick runs
+    monkeypatch.setattr(QueueTurn, "ahead", lambda seat, pool, now: 20 if pool.empty else 0)  # as after many quick runs
     gate, other = asyncio.Event(), Penstock(storage=app.storage, clock=app.clock)
     begun, ran = list[int](), list[int]()
 
@@ -125,7 +127,7 @@ async def test_what_has_to_wait_is_given_back(app: Penstock, trouble: Trouble, m
 @pytest.mark.usefixtures("eager")
 async def test_stopping_gives_back_what_has_not_begun(app: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that stops runs what it has begun, and nothing that it had claimed ahead."""
-    monkeypatch.setattr(pool, "AHEAD", 1000.0)
+    monkeypatch.setattr(pool, "MAX_WAIT_AHEAD", 1000.0)
     gate, begun = asyncio.Event(), list[int]()
 
     @app.handler("q", concurrency=2)
@@ -153,7 +155,7 @@ async def _queued(queue: Queue, count: int) -> bool:
 async def test_where_nothing_is_claimed_ahead(app: Penstock, options: dict[str, Any]) -> None:
     """Not where order is expected, and not where a lost run is never repeated."""
     app.listen("q", lambda payload: None, **options)
-    seat, runs = Seat(app.handlers["q"]), a_pool()
+    seat, runs = QueueTurn(app.handlers["q"]), a_pool()
     runs.over["q"] = 1_000_000
     assert seat.ahead(runs, 1.0) == 0
 
@@ -164,9 +166,9 @@ async def test_as_many_are_claimed_ahead_as_end_within_moments(
 ) -> None:
     """What ended within the last moments is the measure, up to a bound in jobs."""
     app.listen("q", lambda payload: None, concurrency=5, batch_size=batch)
-    seat, runs = Seat(app.handlers["q"]), a_pool()
+    seat, runs = QueueTurn(app.handlers["q"]), a_pool()
     runs.over["q"] = ended
-    assert queue_order.MOMENTS == 0.01
+    assert queue_order.AHEAD_SECONDS == 0.01
     assert seat.ahead(runs, 1.0) == ahead
 
 

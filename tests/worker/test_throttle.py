@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock import Penstock, State, Worker
 from penstock.worker import throttle
 from penstock.worker.pool import Pool
-from penstock.worker.queue_order import Seat, plan
+from penstock.worker.queue_order import QueueTurn, plan
 from penstock.worker.run import Run, units_of
 from penstock.worker.throttle import LEAST, Throttle
 from tests.support import eventually
@@ -78,7 +78,7 @@ def test_a_lower_share_lowers_what_is_asked_for() -> None:
     app = Penstock("memory:")
     app.listen("sized", lambda payload: payload, size=10)
     app.listen("counted", lambda payload: payload, concurrency=8)
-    seats = [Seat(app.handlers[queue]) for queue in ("sized", "counted")]
+    seats = [QueueTurn(app.handlers[queue]) for queue in ("sized", "counted")]
     pool = a_pool(100, least=max(units_of(seat.handler) for seat in seats))
     for share, asked in ((1.0, [10, 8]), (0.5, [5, 4]), (LEAST, [1, 1])):
         pool.share = share

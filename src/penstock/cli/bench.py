@@ -15,15 +15,7 @@ import msgspec
 
 from penstock import Penstock, Worker
 from penstock.cli.base import Command, debug_option, run
-from penstock.cli.output import (
-    Column,
-    count,
-    echo,
-    echo_json,
-    is_terminal,
-    json_option,
-    table,
-)
+from penstock.cli.output import Column, count, echo, echo_json, is_terminal, json_option, table
 from penstock.cli.secrets import hide, keep_secret
 from penstock.storage import redact
 

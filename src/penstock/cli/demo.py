@@ -15,14 +15,7 @@ from dataclasses import dataclass, field
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from penstock import (
-    Entry,
-    Job,
-    Penstock,
-    PermanentError,
-    Queue,
-    Worker,
-)
+from penstock import Entry, Job, Penstock, PermanentError, Queue, Worker
 from penstock.cli.base import Command, Stop, debug_option
 from penstock.cli.output import Column, console, echo, is_terminal, table
 from penstock.cli.secrets import hide, keep_secret

@@ -28,7 +28,7 @@ from penstock.cli.output import (
     when,
 )
 from penstock.cli.target import Target, target_options
-from penstock.ops.overview import QueueView, survey
+from penstock.ops.overview import QueueView, read_overview
 
 __all__ = ["queue"]
 
@@ -58,7 +58,7 @@ def ls(target: Target, as_json: bool) -> None:
 
     async def work() -> None:
         async with target.opened() as app:
-            seen = await survey(app)
+            seen = await read_overview(app)
         if as_json:
             echo_json([described(view, seen.at) for view in seen.queues])
             return
@@ -107,7 +107,7 @@ def show(target: Target, queue: str, as_json: bool) -> None:
 
     async def work() -> tuple[QueueView, datetime, JobStatus | None]:
         async with target.opened() as app:
-            seen = await survey(app, [queue])
+            seen = await read_overview(app, [queue])
             return seen.queues[0], seen.at, await app.queue(queue).peek()
 
     view, now, first = run(work())

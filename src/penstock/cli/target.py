@@ -16,9 +16,9 @@ import click
 from penstock.cli.base import USAGE, Stop, debug_option
 from penstock.cli.secrets import hide, keep_secret
 from penstock.client.app import DEFAULT_URL, Penstock
-from penstock.host import Host
+from penstock.host import AppHost
 from penstock.model.storage_info import Inspectable
-from penstock.storage import place_of, redact
+from penstock.storage import location_of, redact
 from penstock.worker.supervisor import CannotImport, load
 
 __all__ = ["Project", "Target", "app_named", "load_app", "project", "target_options", "where"]
@@ -60,7 +60,7 @@ def app_named(given: str | None) -> str | None:
     return given or os.environ.get("PENSTOCK_APP") or project().app
 
 
-def load_app(source: str) -> Host:
+def load_app(source: str) -> AppHost:
     """Import an app from this directory, or from the project's."""
     directory = project().directory
     for path in (None if directory is None else str(directory), os.getcwd()):
@@ -120,7 +120,7 @@ class Target(NamedTuple):
 
 def check_place(app: Penstock, create: bool) -> None:
     """Refuse what no command can see: another process's memory, and a file that is not there."""
-    place = place_of(app.storage.where) if isinstance(app.storage, Inspectable) else None
+    place = location_of(app.storage.where) if isinstance(app.storage, Inspectable) else None
     if place is None:
         return
     if place.path == ":memory:":

@@ -16,7 +16,7 @@ from penstock.cli.base import Command, run
 from penstock.cli.output import console, echo, echo_json, is_terminal, json_option
 from penstock.cli.target import Target, target_options, where
 from penstock.cli.top_screen import Frame, plain_frame, render
-from penstock.ops.overview import Rate, Survey, rates, survey
+from penstock.ops.overview import Overview, Rate, rates, read_overview
 
 __all__ = ["top"]
 
@@ -65,14 +65,14 @@ class Watch:
 
     def __init__(self, app: Penstock) -> None:
         self._app = app
-        self._seen: deque[Survey] = deque()
+        self._seen: deque[Overview] = deque()
         self._past: dict[str, deque[float]] = {}
         self._trouble = ""
 
     async def look(self) -> Frame:
         """What there is now; while the storage is away, what there was, and why nothing is new."""
         try:
-            seen = await survey(self._app, failures=FAILURES)
+            seen = await read_overview(self._app, failures=FAILURES)
         except StorageUnavailable as error:
             self._trouble = str(error)
             if not self._seen:

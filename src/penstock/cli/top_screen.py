@@ -5,21 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import State, WorkerInfo
-from penstock.cli.output import (
-    DIM,
-    STYLES,
-    Cell,
-    Column,
-    Styled,
-    age,
-    aligned,
-    bar,
-    count,
-    drawn,
-    size,
-)
+from penstock.cli.output import DIM, STYLES, Cell, Column, Styled, age, aligned, bar, count, drawn, size
 from penstock.cli.workers import busy
-from penstock.ops.overview import FailedJob, QueueView, Rate, Survey
+from penstock.ops.overview import FailedJob, Overview, QueueView, Rate
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -36,7 +24,7 @@ class Frame(NamedTuple):
     """One look: where, what there is, how fast things went and go, and what keeps us from seeing more."""
 
     where: str
-    seen: Survey
+    seen: Overview
     rates: dict[str, Rate]
     past: dict[str, list[float]]
     trouble: str = ""
@@ -135,7 +123,7 @@ def queue_row(queue: QueueView, frame: Frame) -> list[Cell]:
     ]
 
 
-def worker_row(worker: WorkerInfo, seen: Survey) -> list[Cell]:
+def worker_row(worker: WorkerInfo, seen: Overview) -> list[Cell]:
     load = busy(worker, bars=False)
     return [
         Styled(worker.id, "bold"),
@@ -148,7 +136,7 @@ def worker_row(worker: WorkerInfo, seen: Survey) -> list[Cell]:
     ]
 
 
-def failed_row(failed: FailedJob, seen: Survey) -> list[Cell]:
+def failed_row(failed: FailedJob, seen: Overview) -> list[Cell]:
     ago = "-" if failed.at is None else f"{age((seen.at - failed.at).total_seconds())} ago"
     message = " ".join(failed.error.message.split())
     return [

@@ -14,17 +14,10 @@ import click
 from penstock import Penstock, State
 from penstock.cli.base import USAGE, Command, Stop, run
 from penstock.cli.completion import queue_names
-from penstock.cli.output import (
-    console,
-    count,
-    echo,
-    echo_json,
-    is_terminal,
-    json_option,
-)
+from penstock.cli.output import console, count, echo, echo_json, is_terminal, json_option
 from penstock.cli.target import Target, target_options, where
-from penstock.ops.export import Taken, count_jobs, export_jobs, import_jobs
-from penstock.ops.overview import survey
+from penstock.ops.export import ImportReport, count_jobs, export_jobs, import_jobs
+from penstock.ops.overview import read_overview
 
 __all__ = ["export", "import_"]
 
@@ -91,7 +84,7 @@ def told(states: Counter[State]) -> str:
 
 async def worked_on(app: Penstock, names: list[str]) -> list[str]:
     """The queues whose jobs may have changed while they were read."""
-    seen = await survey(app, names)
+    seen = await read_overview(app, names)
     return [queue.name for queue in seen.queues if queue.workers and queue.paused_since is None]
 
 
@@ -143,8 +136,8 @@ def import_(target: Target, path: str | None, queue: str | None, as_json: bool) 
     if path is None and sys.stdin.isatty():
         raise click.UsageError("give a FILE, or pipe an export in")
 
-    async def work() -> tuple[Taken, str]:
-        taken = Taken()
+    async def work() -> tuple[ImportReport, str]:
+        taken = ImportReport()
         async with target.opened(create=True) as app:
             with reading(path) as (lines, total), progress("importing", total) as step:
                 async for taken in import_jobs(app, lines, queue):
@@ -175,17 +168,17 @@ def reading(path: str | None) -> Generator[tuple[Iterator[bytes], int | None], N
         yield iter(file), total
 
 
-def done(taken: Taken) -> int:
+def done(taken: ImportReport) -> int:
     return taken.stored.total() + taken.known + taken.expired + taken.refused
 
 
-def described(taken: Taken) -> dict[str, Any]:
+def described(taken: ImportReport) -> dict[str, Any]:
     """The outcome for programs."""
     stored = {str(state): number for state, number in taken.stored.items()}
     return {"stored": stored, "known": taken.known, "expired": taken.expired, "refused": taken.refused}
 
 
-def words(taken: Taken, place: str) -> Iterator[str]:
+def words(taken: ImportReport, place: str) -> Iterator[str]:
     """The outcome for people."""
     states = ", ".join(f"{number:,} {state}" for state, number in taken.stored.items())
     yield f"imported {count(taken.stored.total(), 'job')} into {place}{f': {states}' if states else ''}"

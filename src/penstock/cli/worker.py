@@ -20,7 +20,7 @@ from penstock.cli.reload import Changes, restart
 from penstock.cli.secrets import hide
 from penstock.cli.target import app_named, load_app
 from penstock.cli.workers import ls
-from penstock.host import Host
+from penstock.host import AppHost
 from penstock.log_config import configure
 from penstock.ops.doctor import warnings_at_start
 from penstock.worker.handlers import select_handlers
@@ -174,7 +174,7 @@ def work(
         restart()
 
 
-def build(app: Host, source: str, options: dict[str, Any]) -> Worker:
+def build(app: AppHost, source: str, options: dict[str, Any]) -> Worker:
     """The worker that the options describe."""
     queues = None if options["queues"] is None else [name for name in options["queues"].split(",") if name]
     processes = cores() if options["processes"] is None else options["processes"]
@@ -209,7 +209,7 @@ class Work:
     """One life of the command, from start to the signal that ends it."""
 
     def __init__(
-        self, app: Host, worker: Worker, grace: float, wait: bool, drain: bool, reload: bool, tell: bool
+        self, app: AppHost, worker: Worker, grace: float, wait: bool, drain: bool, reload: bool, tell: bool
     ) -> None:
         self._app = app
         self._worker = worker

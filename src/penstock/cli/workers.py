@@ -8,21 +8,9 @@ import click
 
 from penstock import WorkerInfo
 from penstock.cli.base import Command, run
-from penstock.cli.output import (
-    DIM,
-    Cell,
-    Column,
-    Styled,
-    age,
-    bar,
-    echo_json,
-    is_terminal,
-    json_option,
-    size,
-    table,
-)
+from penstock.cli.output import DIM, Cell, Column, Styled, age, bar, echo_json, is_terminal, json_option, size, table
 from penstock.cli.target import Target, target_options
-from penstock.ops.overview import survey
+from penstock.ops.overview import read_overview
 
 __all__ = ["COLUMNS", "busy", "ls", "row"]
 
@@ -48,7 +36,7 @@ def ls(target: Target, as_json: bool) -> None:
 
     async def work() -> tuple[list[WorkerInfo], datetime]:
         async with target.opened() as app:
-            seen = await survey(app, [])
+            seen = await read_overview(app, [])
             return seen.workers, seen.at
 
     workers, now = run(work())

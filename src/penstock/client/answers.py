@@ -12,12 +12,12 @@ import msgspec
 from penstock.errors import InvalidPayload, JobError
 from penstock.model.clock import as_datetime
 from penstock.model.context import Progress
-from penstock.model.durability import Reached
+from penstock.model.durability import DurabilityReport
 from penstock.model.formats import Codec
 from penstock.model.headers import decode_headers
 from penstock.model.job import Snapshot, State
 from penstock.model.serde import Serde, decode
-from penstock.storage.base import PutStatus, Withdrawn
+from penstock.storage.base import CancelAnswer, PutStatus
 
 __all__ = ["CancelStatus", "Cancelled", "Enqueued", "JobStatus", "Page", "status_of"]
 
@@ -32,7 +32,7 @@ class Enqueued(msgspec.Struct, frozen=True, kw_only=True):
     status: PutStatus
     state: State
     result: Any = None
-    durability: Reached | None = None
+    durability: DurabilityReport | None = None
 
     def __bool__(self) -> bool:
         return self.status is not PutStatus.DUPLICATE
@@ -57,7 +57,7 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
     running: bool = False
 
     @classmethod
-    def of(cls, id: str, answer: Withdrawn) -> Cancelled:
+    def of(cls, id: str, answer: CancelAnswer) -> Cancelled:
         """A storage's answer as the user sees it."""
         return cls(id=id, status=CancelStatus(answer.status), running=answer.running)
 

@@ -13,24 +13,17 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from penstock.client.entry import Entry
-from penstock.client.event_publisher import Announcer
+from penstock.client.event_publisher import EventPublisher
 from penstock.client.event_stream import EventStream
 from penstock.client.presets import preset_named
 from penstock.client.queue import Queue
-from penstock.client.reservations import Holding
-from penstock.client.results import Waiting
+from penstock.client.reservations import ReservationManager
+from penstock.client.results import ResultWaiter
 from penstock.client.tasks import P, R, Task, TaskDecorator
 from penstock.errors import JobError
 from penstock.model.clock import Clock, SystemClock
 from penstock.model.durability import Durability, DurabilityLevel, durability_from
-from penstock.model.events import (
-    OWN,
-    Event,
-    EventLog,
-    L,
-    Level,
-    Listeners,
-)
+from penstock.model.events import LOCAL_EVENTS, Event, EventLog, L, Level, Listeners
 from penstock.model.failure import Failure, FailureSerde
 from penstock.model.formats import Codec, check_type, resolve_serde
 from penstock.model.handler import Handler
@@ -40,7 +33,7 @@ from penstock.model.options import FAILURE_DEFAULTS, HandlerArguments, HandlerOp
 from penstock.model.serde import Serde
 from penstock.model.worker_info import WorkerInfo, worker_info
 from penstock.storage import connect, connect_blocking
-from penstock.storage.base import Note, Storage
+from penstock.storage.base import EventRecord, Storage
 
 __all__ = ["Penstock"]
 
@@ -101,12 +94,12 @@ class Penstock:
     def _begin(self, storage: Storage, url: str | None, clock: Clock | None) -> None:
         self.clock: Clock = clock or SystemClock()
         self.storage: Storage = storage
-        self.waiting = Waiting(storage)
-        self.holding = Holding(self)
+        self.results = ResultWaiter(storage)
+        self.reservations = ReservationManager(self)
         self._url = url
         self._opening = asyncio.Lock()
         self._open = False
-        self._announcer = Announcer(storage)
+        self._publisher = EventPublisher(storage)
         self._streams: weakref.WeakSet[EventStream] = weakref.WeakSet()
 
     # open and close -------------------------------------------------------------------------------
@@ -144,12 +137,12 @@ class Penstock:
 
     async def close(self) -> None:
         """Give reservations back, let listeners finish, end streams, and close. Idempotent; `open` may follow."""
-        await self.holding.close()
-        await self.waiting.close()
-        await self.listeners.settle()
+        await self.reservations.close()
+        await self.results.close()
+        await self.listeners.wait_finished()
         for stream in list(self._streams):
             await stream.aclose()
-        await self._announcer.close()
+        await self._publisher.close()
         async with self._opening:
             if self._open:
                 self._open = False
@@ -335,7 +328,7 @@ class Penstock:
             raise ValueError('on_conflict="raise" cannot be kept by a follow-up job: nobody is there to hear it')
         return self.queue(queue).new_job(Entry(payload, **options))
 
-    def tell(
+    def emit(
         self,
         name: str,
         *,
@@ -351,11 +344,11 @@ class Penstock:
         A payload that cannot be decoded is such a thing, too; a record that cannot be read (before any
         attempt) is not.
         """
-        if (name in OWN or (name == "invalid_data" and attempt)) and self._open:
-            self._announcer.add(Note(name, queue, id, 0, attempt, worker, None, error and error.encode()))
+        if (name in LOCAL_EVENTS or (name == "invalid_data" and attempt)) and self._open:
+            self._publisher.add(EventRecord(name, queue, id, 0, attempt, worker, None, error and error.encode()))
         if self.listeners.wants(name):
             at = datetime.fromtimestamp(self.clock.time(), UTC)
-            self.listeners.tell(
+            self.listeners.emit(
                 Event(name=name, at=at, queue=queue, id=id, attempt=attempt, result=result, error=error, worker=worker)
             )
 

@@ -8,21 +8,21 @@ import logging
 from collections import deque
 
 from penstock.errors import StorageUnavailable
-from penstock.storage.base import Note, Storage
+from penstock.storage.base import EventRecord, Storage
 
-__all__ = ["Announcer"]
+__all__ = ["EventPublisher"]
 
 
 log = logging.getLogger("penstock")
 
 #: The announcer keeps so many notes while it cannot send them, and sends at most so often (seconds).
-MAX_NOTES, EVERY = 100, 1.0
+MAX_PENDING, SEND_INTERVAL = 100, 1.0
 
 #: How long (seconds) the last announcements may hold up the closing of an app.
-LAST_WORDS = 1.0
+CLOSE_TIMEOUT = 1.0
 
 
-class Announcer:
+class EventPublisher:
     """Adds to the feed what only this process knows, in the background: at most once a second, never in the way.
 
     While the storage is away the newest notes are kept; when it is back they are sent.
@@ -30,12 +30,12 @@ class Announcer:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._notes: deque[Note] = deque(maxlen=MAX_NOTES)
+        self._notes: deque[EventRecord] = deque(maxlen=MAX_PENDING)
         self._task: asyncio.Task[None] | None = None
         self._next = 0.0
         self._closing = asyncio.Event()
 
-    def add(self, note: Note) -> None:
+    def add(self, note: EventRecord) -> None:
         """Send a note soon."""
         try:
             loop = asyncio.get_running_loop()
@@ -50,7 +50,7 @@ class Announcer:
         self._closing.set()
         task, self._task = self._task, None
         if task is not None:
-            await asyncio.wait({task}, timeout=LAST_WORDS)
+            await asyncio.wait({task}, timeout=CLOSE_TIMEOUT)
             task.cancel()
             await asyncio.wait({task})
         self._notes.clear()
@@ -61,7 +61,7 @@ class Announcer:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(self._next):
                     await self._closing.wait()
-            self._next = asyncio.get_running_loop().time() + EVERY
+            self._next = asyncio.get_running_loop().time() + SEND_INTERVAL
             await self._send()
             if self._closing.is_set():
                 break

@@ -15,7 +15,7 @@ from penstock.model.events import EVENTS, Event, check_names
 from penstock.model.formats import Codec
 from penstock.model.ids import check_name, new_id
 from penstock.model.serde import decode
-from penstock.storage.base import Note, Storage
+from penstock.storage.base import EventRecord, Storage
 
 __all__ = ["EventStream", "FeedHost"]
 
@@ -49,8 +49,8 @@ class EventStream:
         if not self._names:
             raise ValueError("names must name at least one event; leave it out to hear all")
         self._queue = None if queue is None else check_name(queue, "queue")
-        self._notes: AsyncIterator[Note] | None = None
-        self._step: asyncio.Task[Note | None] | None = None
+        self._notes: AsyncIterator[EventRecord] | None = None
+        self._step: asyncio.Task[EventRecord | None] | None = None
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -95,7 +95,7 @@ class EventStream:
 
     async def _listen(self) -> None:
         """Announce a mark until it comes back: whatever happens from then on is heard."""
-        mark = Note(MARK, self._queue or "", new_id(), 0)
+        mark = EventRecord(MARK, self._queue or "", new_id(), 0)
         pause = FIRST_PAUSE
         while not self._closed:
             step = await self._stepping()
@@ -108,7 +108,7 @@ class EventStream:
             if note is not None and (note.name, note.id) == (mark.name, mark.id):
                 break
 
-    async def _stepping(self) -> asyncio.Task[Note | None]:
+    async def _stepping(self) -> asyncio.Task[EventRecord | None]:
         """The step under way, or a new one."""
         if self._step is None:
             if self._notes is None:
@@ -116,7 +116,7 @@ class EventStream:
             self._step = asyncio.create_task(_take(self._notes), name="penstock events")
         return self._step
 
-    async def _hear(self, step: asyncio.Task[Note | None]) -> Note | None:
+    async def _hear(self, step: asyncio.Task[EventRecord | None]) -> EventRecord | None:
         """What a step gives; None when it is the end, or when there is a new beginning."""
         await asyncio.wait({step})
         self._step = None
@@ -133,7 +133,7 @@ class EventStream:
             await self.aclose()
         return note
 
-    def _event(self, note: Note) -> Event:
+    def _event(self, note: EventRecord) -> Event:
         return Event(
             name=note.name,
             at=as_datetime(note.at),
@@ -153,11 +153,11 @@ class EventStream:
             return data
 
 
-async def _take(notes: AsyncIterator[Note]) -> Note | None:
+async def _take(notes: AsyncIterator[EventRecord]) -> EventRecord | None:
     return await anext(notes, None)
 
 
-async def _close(notes: AsyncIterator[Note] | None) -> None:
+async def _close(notes: AsyncIterator[EventRecord] | None) -> None:
     closing = getattr(notes, "aclose", None)
     if closing is not None:
         with contextlib.suppress(StorageError):

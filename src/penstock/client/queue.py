@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from penstock.client.answers import Cancelled, Enqueued
 from penstock.client.entry import Entry, OnConflict, job_from, plain_job
-from penstock.client.queue_reader import Looking, QueueHost
+from penstock.client.queue_reader import QueueHost, QueueReader
 from penstock.client.reservation import Reservation
 from penstock.errors import CallTimeout, DuplicateJob, JobNotFound, NotDurable
 from penstock.model.clock import Moment, Span, span_ms
@@ -34,7 +34,7 @@ CANCELLABLE = (State.BLOCKED, State.QUEUED, State.RETRYING, State.SCHEDULED, Sta
 USUAL = (*[None] * 6, *[UNSET] * 4)
 
 
-class Queue(Looking):
+class Queue(QueueReader):
     """A named line of jobs, as a producer sees it. Get one from `app.queue(name)`."""
 
     # asking ---------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class Queue(Looking):
             raise ValueError(f"limit must be between 1 and {MAX_BATCH}, not {limit}")
         seconds = 0.0 if wait is None else span_ms(wait, "wait") / 1000
         lease_ms = span_ms(self._host.lease if lease is None else lease, "lease", zero=False)
-        return await self._host.holding.reserve(self.name, limit, seconds, lease_ms)
+        return await self._host.reservations.reserve(self.name, limit, seconds, lease_ms)
 
     # changing -------------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class Queue(Looking):
             for id, done in zip(chunk, await storage.revive(self.name, chunk), strict=True):
                 if done:
                     revived += 1
-                    self._host.tell("enqueued", queue=self.name, id=id)
+                    self._host.emit("enqueued", queue=self.name, id=id)
         return revived
 
     async def update_result_ttl(self, id: str, ttl: Span | None) -> bool:
@@ -219,7 +219,7 @@ class Queue(Looking):
     async def delete(self) -> int:
         """Remove the queue and every job in it at once; running ones go unheard. Gives how many there were."""
         count = await (await self._host.opened()).delete_queue(self.name)
-        self._host.tell("queue_deleted", queue=self.name)
+        self._host.emit("queue_deleted", queue=self.name)
         return count
 
     # helpers --------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ class Queue(Looking):
             if self._meant(_entry(item)).on_conflict == "raise":
                 raise DuplicateJob(f"there is a job {job.id!r} in queue {self.name!r} already; it is {put.state}")
         else:
-            self._host.tell("updated" if put.status is PutStatus.UPDATED else "enqueued", queue=self.name, id=job.id)
+            self._host.emit("updated" if put.status is PutStatus.UPDATED else "enqueued", queue=self.name, id=job.id)
         result = None if put.result is None else decode(self._host.codec(self.name).result, put.result)
         return Enqueued(id=job.id, status=put.status, state=put.state, result=result, durability=put.durability)
 
@@ -288,12 +288,12 @@ class Queue(Looking):
         answers = await storage.cancel(self.name, ids, running, self._host.options(self.name).keep_ms)
         for id, answer in zip(ids, answers, strict=True):
             if answer.status in ("cancelled", "cancel_requested"):
-                self._host.tell(answer.status, queue=self.name, id=id)
+                self._host.emit(answer.status, queue=self.name, id=id)
         return [Cancelled.of(*each) for each in zip(ids, answers, strict=True)]
 
     async def _outcome(self, id: str, patience: float | None, *, look: bool = True) -> Any:
         """The result of a job once it has ended, or the exception that says why there is none."""
-        snapshot = await self._host.waiting.ended(self.name, id, patience, look=look)
+        snapshot = await self._host.results.wait(self.name, id, patience, look=look)
         if snapshot is None:
             raise JobNotFound(
                 f"there is no job {id!r} in queue {self.name!r}: it was never enqueued, it was deleted, "

@@ -8,8 +8,8 @@ from msgspec import UNSET
 
 from penstock.client.answers import JobStatus, Page, status_of
 from penstock.client.presets import Preset
-from penstock.client.reservations import Holding
-from penstock.client.results import Waiting
+from penstock.client.reservations import ReservationManager
+from penstock.client.results import ResultWaiter
 from penstock.errors import JobCancelled, JobError, JobFailed, JobNotFound, NotFinished
 from penstock.model.events import Listeners
 from penstock.model.formats import Codec
@@ -19,9 +19,9 @@ from penstock.model.options import HandlerOptions
 from penstock.model.serde import decode
 from penstock.model.why import Why, explain
 from penstock.model.worker_info import WorkerInfo, worker_info
-from penstock.storage.base import MAX_BATCH, Storage, Told
+from penstock.storage.base import MAX_BATCH, EndNotice, Storage
 
-__all__ = ["Looking", "QueueHost"]
+__all__ = ["QueueHost", "QueueReader"]
 
 
 class QueueHost(Protocol):
@@ -37,10 +37,10 @@ class QueueHost(Protocol):
     def defaults(self) -> Preset: ...
 
     @property
-    def waiting(self) -> Waiting: ...
+    def results(self) -> ResultWaiter: ...
 
     @property
-    def holding(self) -> Holding: ...
+    def reservations(self) -> ReservationManager: ...
 
     @property
     def listeners(self) -> Listeners: ...
@@ -57,10 +57,10 @@ class QueueHost(Protocol):
 
     async def opened(self) -> Storage: ...
 
-    def tell(self, name: str, *, queue: str, id: str = "") -> None: ...
+    def emit(self, name: str, *, queue: str, id: str = "") -> None: ...
 
 
-class Looking:
+class QueueReader:
     """What can be asked about the jobs of one queue without changing anything."""
 
     def __init__(self, host: QueueHost, name: str) -> None:
@@ -128,7 +128,7 @@ class Looking:
     def _status(self, snapshot: Snapshot) -> JobStatus:
         return status_of(snapshot, self._host.codec(self.name))
 
-    def _result(self, snapshot: Snapshot | Told) -> Any:
+    def _result(self, snapshot: Snapshot | EndNotice) -> Any:
         """The result of a job that completed; for every other state the exception that says so."""
         about = f"job {snapshot.id!r} in queue {self.name!r}"
         if snapshot.state not in FINISHED:

@@ -14,9 +14,9 @@ from penstock.model.context import Cancellation, JobInfo
 from penstock.model.job import Claim, State
 from penstock.model.options import HandlerOptions
 from penstock.model.outcome import Outcome, Raised, Released, Returned
-from penstock.model.resolution import Ended, end_of
+from penstock.model.resolution import Resolution, resolve
 from penstock.model.serde import Serde, encode
-from penstock.storage.base import Held, Settled, Settlement
+from penstock.storage.base import ClaimRef, Settled, Settlement
 
 __all__ = ["Keeper", "Reservation"]
 
@@ -24,7 +24,7 @@ __all__ = ["Keeper", "Reservation"]
 class Keeper(Protocol):
     """Who keeps reservations alive and records their ends."""
 
-    async def settle(self, reservation: Reservation, outcome: Outcome, end: Ended) -> Settled: ...
+    async def settle(self, reservation: Reservation, outcome: Outcome, end: Resolution) -> Settled: ...
 
     async def renew(self, reservation: Reservation) -> bool: ...
 
@@ -73,9 +73,9 @@ class Reservation(JobInfo):
         return self._claim
 
     @property
-    def held(self) -> Held:
+    def held(self) -> ClaimRef:
         """The claim as a renewal names it."""
-        return Held(self.queue, self.id, self.fence)
+        return ClaimRef(self.queue, self.id, self.fence)
 
     async def complete(self, result: Any = None) -> State:
         """The job is done, with this result."""
@@ -124,7 +124,7 @@ class Reservation(JobInfo):
         async with self._settling:
             if (state := self._check(wanted)) is not None:
                 return state
-            answer = await self._keeper.settle(self, outcome, end_of(self._claim, self._rules, outcome))
+            answer = await self._keeper.settle(self, outcome, resolve(self._claim, self._rules, outcome))
             if answer.lost or answer.state is None:
                 self._keeper.lose(self)
                 raise self._gone()
@@ -135,7 +135,7 @@ class Reservation(JobInfo):
         """Remember how it was settled."""
         self._settled, self._state = settled, state
 
-    def settlement(self, end: Ended) -> Settlement:
+    def settlement(self, end: Resolution) -> Settlement:
         """The settlement that ends this run so."""
         return Settlement(self.queue, self.id, self.fence, end)
 

@@ -20,26 +20,12 @@ from penstock.model.ids import new_token
 from penstock.model.job import Claim, State
 from penstock.model.options import HandlerOptions, JobLimits, rules_for
 from penstock.model.outcome import Outcome, Raised, Released, stalled_out
-from penstock.model.resolution import (
-    Complete,
-    Ended,
-    Fail,
-    Release,
-    Retried,
-    end_of,
-)
+from penstock.model.resolution import Complete, Fail, Release, Resolution, Retried, resolve
 from penstock.model.retry_policy import GiveUp, decide
 from penstock.model.serde import decode
-from penstock.storage.base import (
-    MAX_BATCH,
-    Claimed,
-    Request,
-    Settled,
-    Settlement,
-    Storage,
-)
+from penstock.storage.base import MAX_BATCH, Claimed, Request, Settled, Settlement, Storage
 
-__all__ = ["Holding", "HoldingHost"]
+__all__ = ["HoldingHost", "ReservationManager"]
 
 log = logging.getLogger("penstock")
 
@@ -64,7 +50,7 @@ class HoldingHost(Protocol):
 
     def payload_type(self, queue: str) -> Any: ...
 
-    def tell(
+    def emit(
         self,
         name: str,
         *,
@@ -77,7 +63,7 @@ class HoldingHost(Protocol):
     ) -> None: ...
 
 
-class Holding:
+class ReservationManager:
     """Claims jobs for those who pull, and holds them. One that nobody has any more runs out by itself."""
 
     def __init__(self, host: HoldingHost) -> None:
@@ -116,9 +102,9 @@ class Holding:
         while True:
             reaped = await self._host.storage.reap([queue])
             for each in reaped:
-                self._host.tell("stalled", queue=queue, id=each.id, attempt=each.attempt, worker=each.worker)
+                self._host.emit("stalled", queue=queue, id=each.id, attempt=each.attempt, worker=each.worker)
                 if each.state is State.CANCELLED:
-                    self._host.tell("cancelled", queue=queue, id=each.id, attempt=each.attempt, worker=each.worker)
+                    self._host.emit("cancelled", queue=queue, id=each.id, attempt=each.attempt, worker=each.worker)
             if len(reaped) < MAX_BATCH:
                 return
 
@@ -129,12 +115,12 @@ class Holding:
             asked = asyncio.get_running_loop().time()
             claimed = await self._claim(Request(queue, wanted), lease_ms)
             for _, id in claimed.skipped:
-                self._host.tell("skipped", queue=queue, id=id, worker=self.worker)
+                self._host.emit("skipped", queue=queue, id=id, worker=self.worker)
             for _, id in claimed.corrupt:
-                self._host.tell("invalid_data", queue=queue, id=id, worker=self.worker)
+                self._host.emit("invalid_data", queue=queue, id=id, worker=self.worker)
             refused: list[tuple[Claim, HandlerOptions, Outcome]] = []
             for claim in claimed.claims:
-                self._tell("started", claim)
+                self._emit("started", claim)
                 rules = rules_for(self._host.options(queue), JobLimits.decode(claim.limits))
                 taken = self._take(claim, rules, lease_ms)
                 if isinstance(taken, Reservation):
@@ -171,7 +157,7 @@ class Holding:
         return Reservation(claim, payload, rules, codec.result, self, lease_ms)
 
     async def _refuse(self, refused: Sequence[tuple[Claim, HandlerOptions, Outcome]]) -> None:
-        ends = [end_of(claim, rules, outcome) for claim, rules, outcome in refused]
+        ends = [resolve(claim, rules, outcome) for claim, rules, outcome in refused]
         settlements = [
             Settlement(claim.queue, claim.id, claim.token, end)
             for (claim, _, _), end in zip(refused, ends, strict=True)
@@ -179,16 +165,16 @@ class Holding:
         if settlements:
             answers = await self._host.storage.settle(settlements)
             for (claim, _, outcome), end, answer in zip(refused, ends, answers, strict=True):
-                self._tell_end(claim, outcome, end, answer)
+                self._emit_settled(claim, outcome, end, answer)
 
     # ending ----------------------------------------------------------------------------------------
 
-    async def settle(self, reservation: Reservation, outcome: Outcome, end: Ended) -> Settled:
+    async def settle(self, reservation: Reservation, outcome: Outcome, end: Resolution) -> Settled:
         """Record how a reservation ended."""
         [answer] = await self._host.storage.settle([reservation.settlement(end)])
         if not answer.lost:
             self._drop(reservation)
-            self._tell_end(reservation.claim, outcome, end, answer)
+            self._emit_settled(reservation.claim, outcome, end, answer)
         return answer
 
     def lose(self, reservation: Reservation) -> None:
@@ -197,7 +183,7 @@ class Holding:
             reservation.lost = True
             reservation.cancelled.request()
             self._drop(reservation)
-            self._tell("lease_lost", reservation.claim)
+            self._emit("lease_lost", reservation.claim)
 
     async def close(self) -> None:
         """Give back everything that is held."""
@@ -220,7 +206,7 @@ class Holding:
                         each.note(("release",), answer.state)
                         each.cancelled.request()
                         self._drop(each)
-                        self._tell_end(each.claim, Released(), Release(), answer)
+                        self._emit_settled(each.claim, Released(), Release(), answer)
 
     # keeping ---------------------------------------------------------------------------------------
 
@@ -293,24 +279,24 @@ class Holding:
 
     # telling ---------------------------------------------------------------------------------------
 
-    def _tell_end(self, claim: Claim, outcome: Outcome, end: Ended, answer: Settled) -> None:
+    def _emit_settled(self, claim: Claim, outcome: Outcome, end: Resolution, answer: Settled) -> None:
         """The events of a transition, as a worker tells them."""
         error = outcome.error if isinstance(outcome, Raised) else None
         if answer.lost:
-            return self._tell("lease_lost", claim)
+            return self._emit("lease_lost", claim)
         if answer.state is State.CANCELLED:
-            return self._tell("cancelled", claim)
+            return self._emit("cancelled", claim)
         if isinstance(outcome, Raised) and outcome.invalid:
-            self._tell("invalid_data", claim, error=error)
+            self._emit("invalid_data", claim, error=error)
         match end:
             case Complete(result):
-                self._tell("completed", claim, result=self._value(claim.queue, result))
+                self._emit("completed", claim, result=self._value(claim.queue, result))
             case Retried():
-                self._tell("retrying", claim, error=error)
+                self._emit("retrying", claim, error=error)
             case Fail():
-                self._tell("failed", claim, error=error)
+                self._emit("failed", claim, error=error)
             case _:
-                self._tell("released", claim)
+                self._emit("released", claim)
 
     def _value(self, queue: str, result: bytes) -> Any:
         """A result as its listeners see it, if there are any."""
@@ -321,7 +307,7 @@ class Holding:
         except InvalidPayload:
             return result
 
-    def _tell(self, name: str, claim: Claim, *, result: Any = None, error: JobError | None = None) -> None:
-        self._host.tell(
+    def _emit(self, name: str, claim: Claim, *, result: Any = None, error: JobError | None = None) -> None:
+        self._host.emit(
             name, queue=claim.queue, id=claim.id, attempt=claim.attempts, result=result, error=error, worker=self.worker
         )

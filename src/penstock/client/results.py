@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 
-from penstock.aio import Merged
+from penstock.aio import RequestCoalescer
 from penstock.errors import StorageUnavailable
 from penstock.model.job import FINISHED, Snapshot
-from penstock.storage.base import Storage, Told
+from penstock.storage.base import EndNotice, Storage
 
-__all__ = ["Waiting"]
+__all__ = ["ResultWaiter"]
 
 #: Whoever waits looks so often (seconds) even if no hint comes.
 RECHECK = 5.0
@@ -22,14 +22,16 @@ PAUSES = (0.05, 1.0)
 READS = 100
 
 
-class Waiting:
+class ResultWaiter:
     """Everybody in this process who waits for the end of some job; their reads go out together."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._reads = Merged(storage.get, READS)
+        self._reads = RequestCoalescer(storage.get, READS)
 
-    async def ended(self, queue: str, id: str, patience: float | None, *, look: bool = True) -> Snapshot | Told | None:
+    async def wait(
+        self, queue: str, id: str, patience: float | None, *, look: bool = True
+    ) -> Snapshot | EndNotice | None:
         """How a job ended, None when it is not there; after `patience` seconds, how it stands.
 
         With `look` False the job is known to be under way, so the first look comes after the first
@@ -42,12 +44,12 @@ class Waiting:
             left = deadline - loop.time()
             try:
                 if look or left <= 0:
-                    snapshot = await self._reads.about(queue, id)
+                    snapshot = await self._reads.get(queue, id)
                     if snapshot is None or snapshot.state in FINISHED or left <= 0:
                         return snapshot
                 look = True
                 hint = await self._storage.wait_done(queue, id, min(left, RECHECK))
-                if isinstance(hint, Told):
+                if isinstance(hint, EndNotice):
                     return hint
                 pause = PAUSES[0]
             except StorageUnavailable:

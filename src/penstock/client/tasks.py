@@ -162,7 +162,7 @@ def check_function(function: Any) -> str:
     return name.replace("<locals>.", "")
 
 
-class Declared:
+class TaskDefinition:
     """What all calls of a task share: its queue, its parameters, and the type of its result."""
 
     def __init__(self, host: TaskHost, queue: Queue, parameters: Parameters) -> None:
@@ -182,7 +182,7 @@ class Declared:
 class TaskCall(Generic[P, R]):
     """A task together with options for its next calls: what `task.options(...)` gives."""
 
-    def __init__(self, declared: Declared, options: TaskOptions) -> None:
+    def __init__(self, declared: TaskDefinition, options: TaskOptions) -> None:
         for name in options:
             if name not in TaskOptions.__annotations__:
                 known = ", ".join(TaskOptions.__annotations__)
@@ -286,7 +286,7 @@ class Task(TaskCall[P, R], Generic[P, R, V]):
         check_serdes(host.codec(queue), serde, result_serde, parameters, f"task {self.name}")
         self.__handler__ = runner_of(function, parameters)
         host.listen(queue, self.__handler__, serde=serde, result_serde=result_serde, **options)
-        super().__init__(Declared(host, host.queue(queue), parameters), {})
+        super().__init__(TaskDefinition(host, host.queue(queue), parameters), {})
         functools.update_wrapper(cast("Callable[..., Any]", self), function)
 
     def __repr__(self) -> str:

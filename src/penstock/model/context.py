@@ -14,7 +14,7 @@ from penstock.model.clock import as_datetime
 from penstock.model.headers import decode_headers
 from penstock.model.job import Claim, NewJob
 
-__all__ = ["Cancellation", "Desk", "Job", "JobInfo", "Progress"]
+__all__ = ["Cancellation", "Job", "JobInfo", "JobServices", "Progress"]
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True):
@@ -133,7 +133,7 @@ class JobInfo:
         return self._claim.token
 
 
-class Desk(Protocol):
+class JobServices(Protocol):
     """What a run can ask of its worker."""
 
     def report(self, claim: Claim, progress: Progress) -> Awaitable[bool]: ...
@@ -144,21 +144,21 @@ class Desk(Protocol):
 class Job(JobInfo):
     """The run that a handler is in: what it knows of the job, and what it may say and ask."""
 
-    __slots__ = ("_desk", "cancelled", "follow_ups")
+    __slots__ = ("_services", "cancelled", "follow_ups")
 
-    def __init__(self, claim: Claim, desk: Desk) -> None:
+    def __init__(self, claim: Claim, desk: JobServices) -> None:
         super().__init__(claim)
-        self._desk = desk
+        self._services = desk
         self.cancelled = Cancellation()
         self.follow_ups: list[NewJob] = []
 
     def progress(self, fraction: float, message: str = "") -> Awaitable[bool]:
         """Say how far the run is. It is sent whether awaited or not; False says that the run is no longer ours."""
-        return self._desk.report(self._claim, Progress(fraction, message))
+        return self._services.report(self._claim, Progress(fraction, message))
 
     def then(self, queue: str, payload: Any, **options: Any) -> str:
         """Add a follow-up job that exists if, and only if, this run completes; gives its id."""
-        new = self._desk.new_job(queue, payload, options)
+        new = self._services.new_job(queue, payload, options)
         self.follow_ups.append(new)
         return new.id
 

@@ -6,7 +6,7 @@ from typing import Literal, cast, get_args
 
 import msgspec
 
-__all__ = ["Durability", "DurabilityLevel", "Reached", "durability_from"]
+__all__ = ["Durability", "DurabilityLevel", "DurabilityReport", "durability_from"]
 
 DurabilityLevel = Literal["replicas", "fsync"]
 
@@ -46,7 +46,7 @@ class Durability(msgspec.Struct, frozen=True):
         return int(self.level == "replicas") if self.replicas is None else self.replicas
 
 
-class Reached(msgspec.Struct, frozen=True, kw_only=True):
+class DurabilityReport(msgspec.Struct, frozen=True, kw_only=True):
     """How far an enqueue is known to have come when it was answered; truthy when that is what was asked for."""
 
     asked: Durability

@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.errors import JobError
 
-__all__ = ["EVENTS", "LEVELS", "OWN", "Event", "EventLog", "Listener", "Listeners", "check_names"]
+__all__ = ["EVENTS", "LEVELS", "LOCAL_EVENTS", "Event", "EventLog", "Listener", "Listeners", "check_names"]
 
 log = logging.getLogger("penstock")
 
@@ -25,7 +25,7 @@ EVENTS = (
 )  # fmt: skip
 
 #: What only the worker knows that it happens to; everything else is a transition, told by the storage.
-OWN = frozenset({"idle", "no_queues", "lease_lost", "disconnected", "error"})
+LOCAL_EVENTS = frozenset({"idle", "no_queues", "lease_lost", "disconnected", "error"})
 
 #: How loud `log_events` is.
 LEVELS: dict[str, int] = {
@@ -89,7 +89,7 @@ class Listeners:
         """Whether an event of this name would be heard, so that nobody builds it for nothing."""
         return bool(self.by_name) and (name in self.by_name or "*" in self.by_name)
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         """Call the listeners; async ones go on in the background."""
         for listener in (*self.by_name.get(event.name, ()), *self.by_name.get("*", ())):
             try:
@@ -101,7 +101,7 @@ class Listeners:
             except Exception:
                 log.exception("a listener for %r raised", event.name)
 
-    async def settle(self) -> None:
+    async def wait_finished(self) -> None:
         """Wait for the async listeners that are under way."""
         while self._running:
             await asyncio.wait(self._running)

@@ -21,7 +21,7 @@ __all__ = [
     "MsgpackSerde",
     "RawSerde",
     "check_type",
-    "quick_decoder",
+    "fast_decoder",
     "resolve_serde",
     "serde_named",
 ]
@@ -193,12 +193,12 @@ def _without_raw(serde: Serde) -> Serde:
     return serde_named("msgpack") if isinstance(serde, RawSerde) else serde
 
 
-def quick_decoder(serde: Serde, type: Any) -> Callable[[bytes], Any]:
+def fast_decoder(serde: Serde, type: Any) -> Callable[[bytes], Any]:
     """What decodes to a type with the least ado: any exception of it means that `decode` has one to say."""
     return serde.decoder(type) if isinstance(serde, _Typed) else functools.partial(decode, serde, type=type)
 
 
-def quick_encoder(serde: Serde) -> Callable[[Any], bytes]:
+def fast_encoder(serde: Serde) -> Callable[[Any], bytes]:
     """The same for what is `HARMLESS`: any exception of it means that `encode` has one to say."""
     return _ENCODERS.get(type(serde)) or functools.partial(encode, serde, what="result")
 
@@ -291,7 +291,7 @@ def _complaint(error: ValueError) -> str:
 
 
 #: Values of these types, and of no subclass, are the same in JSON.
-HARMLESS = frozenset({str, int, bool, type(None)})
+JSON_SAFE_TYPES = frozenset({str, int, bool, type(None)})
 
 
 def _check_json(value: Any) -> None:
@@ -300,7 +300,7 @@ def _check_json(value: Any) -> None:
     for item in todo:  # what is in it is added as we go
         kind = type(item)  # pyright: ignore[reportUnknownVariableType]
         for part in item.values() if kind is dict else item if kind is list else _parts_of(item):
-            if type(part) not in HARMLESS:
+            if type(part) not in JSON_SAFE_TYPES:
                 todo.append(part)
 
 

@@ -10,7 +10,7 @@ import msgspec
 from penstock.errors import ErrorKind, JobError, Retry
 from penstock.model.clock import milliseconds, span_ms
 from penstock.model.job import NewJob
-from penstock.model.retry_policy import Wish
+from penstock.model.retry_policy import RetryRequest
 
 __all__ = [
     "Outcome",
@@ -75,7 +75,7 @@ class Raised(Outcome, frozen=True):
     """
 
     error: JobError
-    wish: Wish = Wish()
+    retry_request: RetryRequest = RetryRequest()
     solo: bool = False
     invalid: bool = False
     shared: bool = False
@@ -97,16 +97,16 @@ def raised(error: BaseException) -> Raised:
     """What an exception from a handler asks for: its `kind`, `retry_at`, `retry_in` and `count` are heard."""
     record = JobError.from_exception(error)
     try:
-        return Raised(record, _wish(error))
+        return Raised(record, _retry_request(error))
     except (TypeError, ValueError) as bad:
         note = f"{record.message} (its wish for a retry was ignored: {bad})"
         return Raised(msgspec.structs.replace(record, message=note))
 
 
-def _wish(error: BaseException) -> Wish:
+def _retry_request(error: BaseException) -> RetryRequest:
     at, delay = getattr(error, "retry_at", None), getattr(error, "retry_in", None)
     counted = not isinstance(error, Retry) or error.count
-    return Wish(
+    return RetryRequest(
         at=None if at is None else milliseconds(at, "retry_at"),
         delay=None if delay is None else span_ms(delay, "retry_in"),
         counted=counted,

@@ -11,17 +11,10 @@ from penstock.model.failure import failure_payload
 from penstock.model.ids import fail_queue_of, new_id
 from penstock.model.job import Claim, NewJob
 from penstock.model.options import HandlerOptions
-from penstock.model.outcome import (
-    Outcome,
-    Raised,
-    Released,
-    Returned,
-    Stalled,
-    Stopped,
-)
-from penstock.model.retry_policy import Again, GiveUp, decide
+from penstock.model.outcome import Outcome, Raised, Released, Returned, Stalled, Stopped
+from penstock.model.retry_policy import GiveUp, RetryLater, decide
 
-__all__ = ["Cancel", "Complete", "Ended", "Fail", "Release", "Retried", "Stall", "end_of"]
+__all__ = ["Cancel", "Complete", "Fail", "Release", "Resolution", "Retried", "Stall", "resolve"]
 
 
 class Complete(msgspec.Struct, frozen=True, gc=False):
@@ -38,7 +31,7 @@ class Retried(msgspec.Struct, frozen=True, gc=False):
     at: int | None = None
     delay: int = 0
     count: Literal["retries", "timeouts"] | None = "retries"
-    place: Literal["keep", "due"] = "keep"
+    position: Literal["keep", "due"] = "keep"
     solo: bool = False
     error: bytes = b""
 
@@ -69,17 +62,17 @@ class Stall(msgspec.Struct, frozen=True, gc=False):
     """
 
 
-Ended = Complete | Retried | Fail | Cancel | Release | Stall
+Resolution = Complete | Retried | Fail | Cancel | Release | Stall
 
 
-def end_of(claim: Claim, rules: HandlerOptions, outcome: Outcome) -> Ended:
+def resolve(claim: Claim, rules: HandlerOptions, outcome: Outcome) -> Resolution:
     """The transition that an outcome asks for, by the rules that hold for the job."""
     if isinstance(outcome, Returned):
         return Complete(outcome.result, rules.keep_ms, outcome.then)
     match outcome:
         case Raised(error, wish, solo):
             verdict = decide(claim, rules, error.kind, wish, shared=outcome.shared)
-            if isinstance(verdict, Again):
+            if isinstance(verdict, RetryLater):
                 return Retried(verdict.at, verdict.delay, verdict.count, rules.retry_position, solo, error.encode())
             count = verdict.count if isinstance(verdict, GiveUp) else None
             return Fail(error.encode(), rules.keep_failed_ms, count, _fail_job(claim, rules, error))

@@ -11,7 +11,7 @@ import msgspec
 from penstock.errors import ErrorKind
 from penstock.model.options import HandlerOptions
 
-__all__ = ["Again", "Counts", "GiveUp", "Proceed", "Verdict", "Wish", "backoff", "decide"]
+__all__ = ["Counts", "GiveUp", "Proceed", "RetryDecision", "RetryLater", "RetryRequest", "backoff", "decide"]
 
 
 class Counts(Protocol):
@@ -27,7 +27,7 @@ class Counts(Protocol):
     def timeouts(self) -> int: ...
 
 
-class Wish(msgspec.Struct, frozen=True):
+class RetryRequest(msgspec.Struct, frozen=True):
     """When a failed run wants to be repeated (ms): at a time, after a delay, or as the backoff says."""
 
     at: int | None = None
@@ -39,7 +39,7 @@ class Proceed(msgspec.Struct, frozen=True):
     """The run may begin."""
 
 
-class Again(msgspec.Struct, frozen=True):
+class RetryLater(msgspec.Struct, frozen=True):
     """The job is run again, at a time or after a delay (ms); `count` names the counter that grows."""
 
     at: int | None = None
@@ -54,9 +54,9 @@ class GiveUp(msgspec.Struct, frozen=True):
     count: Literal["timeouts"] | None = None
 
 
-Verdict = Proceed | Again | GiveUp
+RetryDecision = Proceed | RetryLater | GiveUp
 
-NO_WISH = Wish()
+NO_REQUEST = RetryRequest()
 PROCEED = Proceed()
 
 
@@ -71,10 +71,10 @@ def decide(
     counts: Counts,
     rules: HandlerOptions,
     kind: ErrorKind | None,
-    wish: Wish = NO_WISH,
+    wish: RetryRequest = NO_REQUEST,
     draw: Callable[[], float] = random.random,
     shared: bool = False,
-) -> Verdict:
+) -> RetryDecision:
     """What to do with a job whose run failed in this way; `kind` None asks whether a run may begin at all.
 
     `max_attempts` bounds every claim, so it also ends a job whose retries are not counted. A failure that
@@ -96,12 +96,12 @@ def decide(
     if over or _reached(counts.attempts, rules.max_attempts):
         return GiveUp(count="timeouts" if count == "timeouts" else None)
     if wish.at is not None:
-        return Again(wish.at, 0, count)
+        return RetryLater(wish.at, 0, count)
     delay = round(backoff(n, rules, draw) * 1000) if wish.delay is None else wish.delay
-    return Again(None, delay, count)
+    return RetryLater(None, delay, count)
 
 
-def _before(counts: Counts, rules: HandlerOptions) -> Verdict:
+def _before(counts: Counts, rules: HandlerOptions) -> RetryDecision:
     """Stalls are found out only when the job is claimed again, so their limit is kept before the run."""
     if counts.stalls and rules.at_most_once:
         return GiveUp("its worker stopped answering, and it must not be run twice (at_most_once)")

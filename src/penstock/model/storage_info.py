@@ -15,18 +15,18 @@ from penstock.model.ids import check_name
 from penstock.model.job import FINISHED, MAX_PRIORITY, WAITING, Snapshot, State
 
 __all__ = [
-    "FileVitals",
+    "FileInfo",
     "Inspectable",
-    "Meter",
-    "NodeVitals",
+    "NodeInfo",
+    "QueueMeter",
     "Restorable",
-    "ServerVitals",
-    "check_carried",
-    "eviction_words",
+    "ServerInfo",
+    "check_restorable",
+    "describe_eviction",
 ]
 
 
-class Meter(msgspec.Struct, frozen=True):
+class QueueMeter(msgspec.Struct, frozen=True):
     """What is counted in a queue: jobs that ended since it was made, and leases that are over now."""
 
     queue: str
@@ -34,7 +34,7 @@ class Meter(msgspec.Struct, frozen=True):
     overdue: int
 
 
-class NodeVitals(msgspec.Struct, frozen=True, kw_only=True):
+class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One server as it describes itself. None is what it would not say."""
 
     where: str
@@ -64,15 +64,15 @@ class NodeVitals(msgspec.Struct, frozen=True, kw_only=True):
     latency_ms: float = 0.0
 
 
-class ServerVitals(msgspec.Struct, frozen=True, kw_only=True):
+class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The servers behind a URL: one, or every primary of a Cluster."""
 
     schema: int
     cluster: bool
-    nodes: list[NodeVitals]
+    nodes: list[NodeInfo]
 
 
-class FileVitals(msgspec.Struct, frozen=True, kw_only=True):
+class FileInfo(msgspec.Struct, frozen=True, kw_only=True):
     """An SQLite file, or (with an empty path) a database in memory."""
 
     path: str
@@ -102,11 +102,11 @@ class Inspectable(Protocol):
         """Its URL as it may be shown: without a login."""
         ...
 
-    async def vitals(self, check: bool = True) -> FileVitals | ServerVitals:
+    async def inspect(self, check: bool = True) -> FileInfo | ServerInfo:
         """How the place is doing; `check` also looks for damage, which takes longer the more there is."""
         ...
 
-    async def meters(self, queues: Sequence[str]) -> list[Meter]:
+    async def meters(self, queues: Sequence[str]) -> list[QueueMeter]:
         """What is counted in each of these queues, in their order."""
         ...
 
@@ -127,7 +127,7 @@ class Restorable(Protocol):
         ...
 
 
-def eviction_words(node: NodeVitals) -> str:
+def describe_eviction(node: NodeInfo) -> str:
     """What this eviction policy does to jobs."""
     if node.policy and node.policy.startswith("volatile"):
         what = "deletes keys that have a time to live"
@@ -138,7 +138,7 @@ def eviction_words(node: NodeVitals) -> str:
     return f"maxmemory-policy is {node.policy}: {when} the server {what}, without a word{done}"
 
 
-def check_carried(job: Snapshot) -> None:
+def check_restorable(job: Snapshot) -> None:
     """Refuse what cannot be restored, before anything is stored: a `ValueError` that says why."""
     for name, value in (("queue", job.queue), ("id", job.id), ("group", job.group), ("worker", job.worker)):
         if value is not None:

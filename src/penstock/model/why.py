@@ -14,7 +14,7 @@ from penstock.model.job import FINISHED, State
 from penstock.model.options import HandlerOptions
 from penstock.model.worker_info import WorkerInfo
 
-__all__ = ["MAX_AHEAD", "Reason", "Standing", "Why", "explain"]
+__all__ = ["MAX_AHEAD", "JobPosition", "Reason", "Why", "explain"]
 
 #: A place in the line is told up to this; beyond it is far enough.
 MAX_AHEAD = 1000
@@ -42,7 +42,7 @@ class Reason(StrEnum):
     READY = "ready"
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class JobPosition(msgspec.Struct, frozen=True, kw_only=True):
     """Where a job stands in its storage, and what stands before it, all as of one moment.
 
     Times are milliseconds of the storage's clock, which shows `at`. `lease` is when the lease of its run
@@ -65,7 +65,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     format: int | None = None
     known: int | None = None
     ahead: int | None = None
-    head: Standing | None = None
+    head: JobPosition | None = None
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +100,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explain(
-    queue: str, standing: Standing, workers: Sequence[WorkerInfo] = (), options: HandlerOptions | None = None
+    queue: str, standing: JobPosition, workers: Sequence[WorkerInfo] = (), options: HandlerOptions | None = None
 ) -> Why:
     """The one reason: from where the job stands, who is there to run it, and its handler's options if known."""
     at = as_datetime(standing.at)
@@ -122,7 +122,7 @@ def explain(
     return _waiting(why, standing, [worker for worker in workers if queue in worker.queues], options)
 
 
-def _running(why: Why, standing: Standing, workers: Sequence[WorkerInfo]) -> Why:
+def _running(why: Why, standing: JobPosition, workers: Sequence[WorkerInfo]) -> Why:
     """Who holds the run, and since when if that worker has said so; a successor of it is blocked."""
     since = next(
         (
@@ -139,7 +139,7 @@ def _running(why: Why, standing: Standing, workers: Sequence[WorkerInfo]) -> Why
     return replace(why, reason=Reason.BLOCKED, state=State.BLOCKED, behind=why.id) if standing.successor else why
 
 
-def _waiting(why: Why, standing: Standing, workers: Sequence[WorkerInfo], options: HandlerOptions | None) -> Why:
+def _waiting(why: Why, standing: JobPosition, workers: Sequence[WorkerInfo], options: HandlerOptions | None) -> Why:
     """Nothing holds it in its storage: is anybody there to run it?"""
     if not workers:
         return replace(why, reason=Reason.NO_WORKER)

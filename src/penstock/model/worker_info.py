@@ -11,13 +11,13 @@ import msgspec
 from penstock.errors import UNREADABLE
 from penstock.model.clock import as_datetime
 
-__all__ = ["Presence", "RunInfo", "RunWords", "WorkerInfo", "oldest", "worker_info"]
+__all__ = ["Heartbeat", "RunInfo", "RunSummary", "WorkerInfo", "oldest", "worker_info"]
 
 #: How many of its runs a worker names: those that began first.
 MAX_RUNS = 100
 
 
-class RunWords(msgspec.Struct, frozen=True, array_like=True):
+class RunSummary(msgspec.Struct, frozen=True, array_like=True):
     """A job that is running, and for how long (ms) when that was said."""
 
     queue: str
@@ -26,7 +26,7 @@ class RunWords(msgspec.Struct, frozen=True, array_like=True):
     age: int
 
 
-class Presence(msgspec.Struct, frozen=True, kw_only=True):
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """A worker's own words, sent with each beat. What an older or newer worker leaves out has its default.
 
     `started` is in milliseconds of the storage's clock; all other times are ages, so that nobody's clock
@@ -44,18 +44,18 @@ class Presence(msgspec.Struct, frozen=True, kw_only=True):
     memory: int = 0
     lease_age: int | None = None
     running: int = 0
-    runs: list[RunWords] = []
+    runs: list[RunSummary] = []
 
     def encode(self) -> bytes:
         return _encode(self)
 
     @classmethod
-    def decode(cls, data: bytes) -> Presence:
+    def decode(cls, data: bytes) -> Heartbeat:
         """Read a worker's words back; what cannot be read is silence."""
         try:
-            return _decode(data) if data else SILENT
+            return _decode(data) if data else EMPTY
         except UNREADABLE:
-            return SILENT
+            return EMPTY
 
     @property
     def shape(self) -> tuple[object, ...]:
@@ -106,7 +106,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 def worker_info(id: str, seen: int, until: int, words: bytes) -> WorkerInfo:
     """A worker as the user sees it, from what a storage keeps of it."""
-    said = Presence.decode(words)
+    said = Heartbeat.decode(words)
     return WorkerInfo(
         id=id,
         host=said.host,
@@ -129,12 +129,12 @@ def worker_info(id: str, seen: int, until: int, words: bytes) -> WorkerInfo:
     )
 
 
-def oldest(runs: Iterable[RunWords]) -> list[RunWords]:
+def oldest(runs: Iterable[RunSummary]) -> list[RunSummary]:
     """As many as a worker names, those that began first in front."""
     return nsmallest(MAX_RUNS, runs, key=lambda run: -run.age)
 
 
-SILENT = Presence()
+EMPTY = Heartbeat()
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Presence).decode
+_decode = msgspec.msgpack.Decoder(Heartbeat).decode

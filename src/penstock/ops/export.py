@@ -18,10 +18,10 @@ from penstock.model.clock import as_datetime
 from penstock.model.headers import decode_headers, encode_headers
 from penstock.model.job import WAITING, NewJob, Snapshot, State
 from penstock.model.options import JobLimits
-from penstock.model.storage_info import Restorable, check_carried
+from penstock.model.storage_info import Restorable, check_restorable
 from penstock.storage.base import PutStatus, Storage
 
-__all__ = ["Carried", "Header", "Taken", "count_jobs", "export_jobs", "import_jobs"]
+__all__ = ["ExportedJob", "Header", "ImportReport", "count_jobs", "export_jobs", "import_jobs"]
 
 FORMAT = 1
 
@@ -44,7 +44,7 @@ class Header(msgspec.Struct, kw_only=True, omit_defaults=True):
     queues: list[str] = []
 
 
-class Trouble(msgspec.Struct, kw_only=True):
+class ExportedError(msgspec.Struct, kw_only=True):
     """An error as it is written."""
 
     type: str
@@ -53,7 +53,7 @@ class Trouble(msgspec.Struct, kw_only=True):
     traceback: str = ""
 
 
-class Carried(msgspec.Struct, kw_only=True, omit_defaults=True):
+class ExportedJob(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One job as it is written. Payload and result are text where they are UTF-8, else base64."""
 
     queue: str
@@ -74,12 +74,12 @@ class Carried(msgspec.Struct, kw_only=True, omit_defaults=True):
     worker: str | None = None
     result: str | None = None
     result_base64: bytes | None = None
-    error: Trouble | None = None
+    error: ExportedError | None = None
     finished_at: datetime | None = None
     expires_at: datetime | None = None
 
     @classmethod
-    def of(cls, job: Snapshot) -> Carried:
+    def of(cls, job: Snapshot) -> ExportedJob:
         """A job as a storage knows it."""
         payload, payload_bytes = _spelled(job.payload)
         result, result_bytes = (None, None) if job.result is None else _spelled(job.result)
@@ -90,7 +90,9 @@ class Carried(msgspec.Struct, kw_only=True, omit_defaults=True):
             priority=job.priority, headers=decode_headers(job.headers), limits=JobLimits.decode(job.limits),
             attempts=job.attempts, retries=job.retries, stalls=job.stalls, timeouts=job.timeouts, worker=job.worker,
             result=result, result_base64=result_bytes,
-            error=error and Trouble(type=error.type, message=error.message, kind=error.kind, traceback=error.traceback),
+            error=None if error is None else ExportedError(
+                type=error.type, message=error.message, kind=error.kind, traceback=error.traceback
+            ),
             finished_at=None if job.finished is None else as_datetime(job.finished),
             expires_at=None if job.expires is None else as_datetime(job.expires),
         )  # fmt: skip
@@ -112,7 +114,7 @@ class Carried(msgspec.Struct, kw_only=True, omit_defaults=True):
         )  # fmt: skip
 
 
-class Taken(msgspec.Struct):
+class ImportReport(msgspec.Struct):
     """What became of the jobs of an import."""
 
     #: How many of each state are now there.
@@ -149,7 +151,7 @@ async def export_jobs(app: Penstock, queues: Sequence[str], newer: list[str] | N
                 page = await storage.find(name, state, cursor, PAGE)
                 for job in page.jobs:
                     if job.format is None:
-                        yield _encode(Carried.of(job))
+                        yield _encode(ExportedJob.of(job))
                     elif newer is not None:
                         newer.append(job.id)
                 cursor = page.cursor
@@ -157,12 +159,12 @@ async def export_jobs(app: Penstock, queues: Sequence[str], newer: list[str] | N
                     break
 
 
-async def import_jobs(app: Penstock, lines: Iterable[bytes], queue: str | None = None) -> AsyncIterator[Taken]:
+async def import_jobs(app: Penstock, lines: Iterable[bytes], queue: str | None = None) -> AsyncIterator[ImportReport]:
     """Store the jobs of an export, under their own queue's name or another; gives what was done so far.
 
     A job whose id is taken is left as it is, so that an import that broke off can be repeated.
     """
-    taken = Taken()
+    taken = ImportReport()
     storage = await app.opened()
     for jobs in _pages(read_jobs(lines)):
         now = await storage.time()
@@ -184,7 +186,7 @@ def read_jobs(lines: Iterable[bytes]) -> Iterator[Snapshot]:
         try:
             if number > 1:
                 job = _decode_job(line).snapshot()
-                check_carried(job)
+                check_restorable(job)
                 yield job
             elif _decode_header(line).penstock_export > FORMAT:
                 raise ValueError("it was written by a newer Penstock; upgrade this one")
@@ -195,7 +197,7 @@ def read_jobs(lines: Iterable[bytes]) -> Iterator[Snapshot]:
         raise ValueError("there is nothing to import: the input is empty")
 
 
-async def _store(storage: Storage, jobs: list[Snapshot], taken: Taken) -> None:
+async def _store(storage: Storage, jobs: list[Snapshot], taken: ImportReport) -> None:
     if isinstance(storage, Restorable):
         for job, done in zip(jobs, await storage.restore(jobs), strict=True):
             if done:
@@ -251,5 +253,5 @@ def _ms(moment: datetime) -> int:
 
 
 _encode = msgspec.json.Encoder().encode
-_decode_job = msgspec.json.Decoder(Carried).decode
+_decode_job = msgspec.json.Decoder(ExportedJob).decode
 _decode_header = msgspec.json.Decoder(Header, strict=True).decode

@@ -12,11 +12,11 @@ from penstock.client.app import Penstock
 from penstock.errors import JobError
 from penstock.model.clock import as_datetime
 from penstock.model.job import FINISHED, Snapshot, State
-from penstock.model.storage_info import Inspectable, Meter
+from penstock.model.storage_info import Inspectable, QueueMeter
 from penstock.model.worker_info import WorkerInfo
 from penstock.storage.base import Storage
 
-__all__ = ["FailedJob", "QueueView", "Rate", "Survey", "rates", "survey"]
+__all__ = ["FailedJob", "Overview", "QueueView", "Rate", "rates", "read_overview"]
 
 
 #: So many queues are asked about at the same time.
@@ -53,7 +53,7 @@ class FailedJob(msgspec.Struct, frozen=True, kw_only=True):
     error: JobError
 
 
-class Survey(msgspec.Struct, frozen=True, kw_only=True):
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """Everything as of one moment of the storage's clock, near enough."""
 
     at: datetime
@@ -69,7 +69,7 @@ class Rate(msgspec.Struct, frozen=True):
     ending: float
 
 
-async def survey(app: Penstock, names: Iterable[str] | None = None, *, failures: int = 0) -> Survey:
+async def read_overview(app: Penstock, names: Iterable[str] | None = None, *, failures: int = 0) -> Overview:
     """Look at these queues, or at all that hold jobs, are paused or are served; with the newest `failures`."""
     storage = await app.opened()
     at = await storage.time()
@@ -82,7 +82,7 @@ async def survey(app: Penstock, names: Iterable[str] | None = None, *, failures:
     for start in range(0, len(wanted), AT_ONCE):
         some = wanted[start : start + AT_ONCE]
         queues += await asyncio.gather(*(_view(storage, name, workers, meters.get(name)) for name in some))
-    return Survey(
+    return Overview(
         at=as_datetime(at),
         queues=queues,
         workers=workers,
@@ -90,11 +90,11 @@ async def survey(app: Penstock, names: Iterable[str] | None = None, *, failures:
     )
 
 
-async def _meters(storage: Storage, names: list[str]) -> list[Meter]:
+async def _meters(storage: Storage, names: list[str]) -> list[QueueMeter]:
     return await storage.meters(names) if isinstance(storage, Inspectable) else []
 
 
-async def _view(storage: Storage, name: str, workers: list[WorkerInfo], meter: Meter | None) -> QueueView:
+async def _view(storage: Storage, name: str, workers: list[WorkerInfo], meter: QueueMeter | None) -> QueueView:
     counts = await storage.counts(name)
     since = await storage.paused(name)
     head = (await storage.find(name, State.QUEUED, None, 1)).jobs if counts[State.QUEUED] else []
@@ -134,7 +134,7 @@ def failed_job(job: Snapshot) -> FailedJob:
     )
 
 
-def rates(before: Survey, after: Survey) -> Mapping[str, Rate]:
+def rates(before: Overview, after: Overview) -> Mapping[str, Rate]:
     """How fast jobs came and ended between two looks; a queue that one of them did not count is left out."""
     seconds = (after.at - before.at).total_seconds()
     known = {queue.name: queue for queue in before.queues}

@@ -9,10 +9,10 @@ from typing import Literal, NamedTuple
 from urllib.parse import parse_qsl
 
 from penstock.model.clock import Clock
-from penstock.model.durability import Durability, Reached
+from penstock.model.durability import Durability, DurabilityReport
 from penstock.storage.base import Storage
 
-__all__ = ["Place", "connect", "connect_blocking", "connect_counted", "place_of", "redact"]
+__all__ = ["SqliteLocation", "connect", "connect_blocking", "connect_refcounted", "location_of", "redact"]
 
 SERVERS = ("redis", "rediss", "valkey", "valkeys", "unix", "redis+sentinel", "redis+cluster")
 KNOWN = ("memory:", "sqlite:PATH", "file:DIRECTORY", *(f"{scheme}://" for scheme in SERVERS))
@@ -21,7 +21,7 @@ Synchronous = Literal["NORMAL", "FULL"]
 SYNCHRONOUS: dict[str, Synchronous] = {"NORMAL": "NORMAL", "FULL": "FULL"}
 
 
-class Place(NamedTuple):
+class SqliteLocation(NamedTuple):
     """Where a URL leads, when it is a file."""
 
     path: str
@@ -32,7 +32,7 @@ def connect(
     url: str, *, namespace: str = "penstock", clock: Clock | None = None, durability: Durability | None = None
 ) -> Storage:
     """The storage that a URL names, not opened yet."""
-    place = place_of(url)
+    place = location_of(url)
     if place is not None:
         if durability is not None:
             place = _on_disk(place, durability)
@@ -42,7 +42,7 @@ def connect(
             with contextlib.suppress(OSError):  # opening it will say what is wrong
                 Path(place.path).parent.mkdir(0o700, parents=True, exist_ok=True)
         storage = SqliteStorage(place.path, clock=clock, synchronous=place.synchronous, namespace=namespace)
-        storage.reached = durability and Reached(asked=durability, fsynced=True)
+        storage.durability_report = durability and DurabilityReport(asked=durability, fsynced=True)
         return storage
     try:
         from penstock.storage.redis import RedisStorage
@@ -68,32 +68,32 @@ def connect_blocking(
     `beside` is what `connect` gave for the URL. A file's connection is shared with it, and so is a
     database in memory.
     """
-    if place_of(url) is None:
+    if location_of(url) is None:
         from penstock.storage.redis.blocking import BlockingRedisStorage
 
         return BlockingRedisStorage(url, clock=clock, namespace=namespace, durability=durability)
     from penstock.storage.sqlite import SqliteStorage
-    from penstock.storage.sqlite.blocking import DirectSqliteStorage
+    from penstock.storage.sqlite.blocking import BlockingSqliteStorage
 
     assert isinstance(beside, SqliteStorage)
-    direct = DirectSqliteStorage(beside.engine)
-    direct.reached = beside.reached
+    direct = BlockingSqliteStorage(beside.engine)
+    direct.durability_report = beside.durability_report
     return direct
 
 
-def connect_counted(
+def connect_refcounted(
     url: str, *, namespace: str = "penstock", clock: Clock | None = None, durability: Durability | None = None
 ) -> Storage:
     """As `connect`; a database in memory stays until everybody who opened it has closed it."""
-    place = place_of(url)
+    place = location_of(url)
     if place is None or place.path != ":memory:" or durability is not None:
         return connect(url, namespace=namespace, clock=clock, durability=durability)
-    from penstock.storage.sqlite.blocking import CountedSqliteStorage
+    from penstock.storage.sqlite.blocking import RefCountedSqliteStorage
 
-    return CountedSqliteStorage(place.path, clock=clock, namespace=namespace)
+    return RefCountedSqliteStorage(place.path, clock=clock, namespace=namespace)
 
 
-def place_of(url: str) -> Place | None:
+def location_of(url: str) -> SqliteLocation | None:
     """The file that a URL names, None for a server; an unknown scheme is a `ValueError`."""
     if not isinstance(url, str):
         raise TypeError(f"url must be a str, not {type(url).__name__}")
@@ -102,15 +102,15 @@ def place_of(url: str) -> Place | None:
         return None
     path, _, query = rest.partition("?")
     if scheme == "memory" and path in ("", "//"):
-        return Place(":memory:", _synchronous(query))
+        return SqliteLocation(":memory:", _synchronous(query))
     if scheme == "sqlite":
-        return Place(_path(path, "sqlite:PATH"), _synchronous(query))
+        return SqliteLocation(_path(path, "sqlite:PATH"), _synchronous(query))
     if scheme == "file":
-        return Place(str(Path(_path(path, "file:DIRECTORY")) / "penstock.db"), _synchronous(query))
+        return SqliteLocation(str(Path(_path(path, "file:DIRECTORY")) / "penstock.db"), _synchronous(query))
     raise ValueError(f"url {redact(url)!r} names no storage; known: {', '.join(KNOWN)}")
 
 
-def _on_disk(place: Place, durability: Durability) -> Place:
+def _on_disk(place: SqliteLocation, durability: Durability) -> SqliteLocation:
     """A file that every commit brings to the disk; it has no replicas."""
     if place.path == ":memory:":
         raise ValueError("durability: a storage in memory keeps nothing; use sqlite:PATH or a server")

@@ -14,28 +14,22 @@ from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from penstock.model.durability import Reached
+from penstock.model.durability import DurabilityReport
 from penstock.model.job import Claim, NewJob, Snapshot, State
-from penstock.model.resolution import (
-    Cancel,
-    Complete,
-    Ended,
-    Fail,
-    Release,
-    Retried,
-    Stall,
-)
-from penstock.model.why import Standing
+from penstock.model.resolution import Cancel, Complete, Fail, Release, Resolution, Retried, Stall
+from penstock.model.why import JobPosition
 
 __all__ = [
     "Cancel",
+    "CancelAnswer",
     "CancelMode",
+    "ClaimRef",
     "Claimed",
     "Complete",
-    "Ended",
+    "EndNotice",
+    "EventRecord",
     "Fail",
-    "Held",
-    "Note",
+    "JobPosition",
     "OpenClaim",
     "OpensClaims",
     "Page",
@@ -45,14 +39,12 @@ __all__ = [
     "Release",
     "Renewal",
     "Request",
+    "Resolution",
     "Retried",
     "Settled",
     "Settlement",
     "Stall",
-    "Standing",
     "Storage",
-    "Told",
-    "Withdrawn",
     "WorkerRecord",
 ]
 
@@ -84,7 +76,7 @@ class Put(msgspec.Struct, frozen=True, gc=False):
     status: PutStatus
     state: State
     result: bytes | None = None
-    durability: Reached | None = None
+    durability: DurabilityReport | None = None
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -142,7 +134,7 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     queue: str
     id: str
     token: str
-    end: Ended
+    resolution: Resolution
 
 
 class Settled(msgspec.Struct, frozen=True, gc=False):
@@ -152,7 +144,7 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
     lost: bool = False
 
 
-class Told(msgspec.Struct, frozen=True, gc=False):
+class EndNotice(msgspec.Struct, frozen=True, gc=False):
     """How a job ended, as those who wait for it are told."""
 
     id: str
@@ -161,7 +153,7 @@ class Told(msgspec.Struct, frozen=True, gc=False):
     error: bytes | None = None
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
+class ClaimRef(msgspec.Struct, frozen=True, gc=False):
     """A claim that a worker says it holds."""
 
     queue: str
@@ -186,7 +178,7 @@ class Reaped(msgspec.Struct, frozen=True):
     attempt: int = 0
 
 
-class Withdrawn(msgspec.Struct, frozen=True):
+class CancelAnswer(msgspec.Struct, frozen=True):
     """The answer to a cancel; `running` says that a run of this id goes on."""
 
     status: Literal["cancelled", "running", "cancel_requested", "completed", "failed", "not_found"]
@@ -200,7 +192,7 @@ class Page(msgspec.Struct, frozen=True):
     cursor: str | None = None
 
 
-class Note(msgspec.Struct, frozen=True, array_like=True):
+class EventRecord(msgspec.Struct, frozen=True, array_like=True):
     """One line of the feed: a transition as it happened, with bytes where the user sees values.
 
     Names: enqueued updated started completed retrying failed stalled timed_out cancelled
@@ -259,7 +251,7 @@ class Storage(Protocol):
         """
         ...
 
-    async def renew(self, worker: str, held: Sequence[Held], lease: int) -> list[Renewal]:
+    async def renew(self, worker: str, held: Sequence[ClaimRef], lease: int) -> list[Renewal]:
         """running → running: extends the named claims only; one that is not named runs out."""
         ...
 
@@ -272,7 +264,7 @@ class Storage(Protocol):
 
     async def cancel(
         self, queue: str, ids: Sequence[str], running: CancelMode = "refuse", ttl: int | None = 0
-    ) -> list[Withdrawn]:
+    ) -> list[CancelAnswer]:
         """waiting or blocked → cancelled, kept `ttl` ms; a running job is treated as `running` says."""
         ...
 
@@ -299,7 +291,7 @@ class Storage(Protocol):
         """Keep a finished job for `ttl` ms from now; False when it is not there or not finished."""
         ...
 
-    async def report(self, held: Held, progress: bytes) -> bool:
+    async def report(self, held: ClaimRef, progress: bytes) -> bool:
         """Attach progress to a run; False when the claim is lost."""
         ...
 
@@ -315,7 +307,7 @@ class Storage(Protocol):
         """The job that a claim would give next."""
         ...
 
-    async def why(self, queue: str, id: str) -> Standing | None:
+    async def why(self, queue: str, id: str) -> JobPosition | None:
         """Where a job stands and what stands before it, read at once; None when there is no such job."""
         ...
 
@@ -343,7 +335,7 @@ class Storage(Protocol):
         """Sleep until a job may be ready in one of the queues or `timeout` seconds have passed."""
         ...
 
-    async def wait_done(self, queue: str, id: str, timeout: float) -> bool | Told:
+    async def wait_done(self, queue: str, id: str, timeout: float) -> bool | EndNotice:
         """Sleep until a job may have ended or `timeout` seconds have passed.
 
         Of a `fresh` job that was put with a `waiter` a storage may say how it ended, which saves the look.
@@ -357,11 +349,11 @@ class Storage(Protocol):
         """
         ...
 
-    def events(self, queue: str | None = None) -> AsyncIterator[Note]:
+    def events(self, queue: str | None = None) -> AsyncIterator[EventRecord]:
         """What happens in the storage from now on, whoever causes it."""
         ...
 
-    async def announce(self, notes: Sequence[Note]) -> None:
+    async def announce(self, notes: Sequence[EventRecord]) -> None:
         """Add lines to the feed, at the storage's time, if anybody reads it; nothing else changes."""
         ...
 

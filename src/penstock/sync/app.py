@@ -17,9 +17,9 @@ from penstock.model.ids import check_name
 from penstock.model.options import HandlerArguments
 from penstock.model.serde import Serde
 from penstock.model.worker_info import WorkerInfo
-from penstock.storage import connect_counted
+from penstock.storage import connect_refcounted
 from penstock.storage.base import Storage
-from penstock.sync.backends import App, Ways
+from penstock.sync.backends import App, SyncBackends
 from penstock.sync.events import EventStream
 from penstock.sync.queue import Queue
 from penstock.sync.task import Task, TaskDecorator
@@ -65,14 +65,14 @@ class Penstock:
         if storage is None:
             url = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
             check_name(namespace, "namespace")
-            storage = connect_counted(url, namespace=namespace, clock=clock, durability=asked)
+            storage = connect_refcounted(url, namespace=namespace, clock=clock, durability=asked)
         app = App(
             storage, url, namespace=namespace, preset=preset, serde=serde, result_serde=result_serde,
             max_payload=max_payload, clock=clock,
         )  # fmt: skip
         self._app = app
         #: How its calls are made: for those who put another storage in its place.
-        self.ways = Ways(app, url, clock, asked)
+        self.backends = SyncBackends(app, url, clock, asked)
         self._queues: dict[str, Queue] = {}
 
     @property
@@ -109,30 +109,30 @@ class Penstock:
     @property
     def is_open(self) -> bool:
         """Whether the storage is open."""
-        return self.ways.app.is_open
+        return self.backends.app.is_open
 
     def open(self) -> None:
         """Open the storage. Idempotent; the first call that needs it does it too."""
-        self.ways.now(self.ways.app.open())
+        self.backends.now(self.backends.app.open())
 
     def close(self) -> None:
         """End the background thread and close the storage. Idempotent; `open` may follow."""
-        self.ways.close()
+        self.backends.close()
 
     # queues and handlers --------------------------------------------------------------------------
 
     def queue(self, name: str, *, serde: str | Serde | None = None, result_serde: str | Serde | None = None) -> Queue:
         """The queue of this name, for producers. Its serdes, if given, hold wherever this app uses it."""
         self._app.queue(name, serde=serde, result_serde=result_serde)
-        return self._queues.setdefault(name, Queue(self.ways, name))
+        return self._queues.setdefault(name, Queue(self.backends, name))
 
     def queues(self) -> list[str]:
         """The names of the queues that hold jobs or are paused."""
-        return self.ways.now(self.ways.app.queues())
+        return self.backends.now(self.backends.app.queues())
 
     def workers(self) -> list[WorkerInfo]:
         """The workers that are there, sorted by id."""
-        return self.ways.now(self.ways.app.workers())
+        return self.backends.now(self.backends.app.workers())
 
     def handler(
         self,
@@ -193,7 +193,7 @@ class Penstock:
         decorate = self._app.task(queue=queue, name=name, serde=serde, result_serde=result_serde, **options)
 
         def declare(function: Callable[..., Any]) -> Task[..., Any, Any]:
-            return Task(self.ways, decorate(function))
+            return Task(self.backends, decorate(function))
 
         return declare if function is None else declare(function)
 
@@ -210,7 +210,7 @@ class Penstock:
         One name, several or all; one queue or all. It hears from the first step on, or, as
         `with app.events() as stream`, from the beginning of the block.
         """
-        return EventStream(self.ways, self.ways.waiting.events(names, queue))
+        return EventStream(self.backends, self.backends.loop_app.events(names, queue))
 
     def log_events(
         self,

@@ -25,11 +25,11 @@ from penstock.model.clock import Clock
 from penstock.model.durability import Durability
 from penstock.model.events import Event, Listeners
 from penstock.model.ids import new_id
-from penstock.storage import connect, connect_blocking, connect_counted, place_of
+from penstock.storage import connect, connect_blocking, connect_refcounted, location_of
 from penstock.storage.base import Storage
 from penstock.sync.portal import Portal, drive, refuse_in_loop
 
-__all__ = ["App", "Ways"]
+__all__ = ["App", "SyncBackends"]
 
 T = TypeVar("T")
 
@@ -107,7 +107,7 @@ class Direct(App):
                 await self.storage.close()
 
 
-class Heard(Listeners):
+class SharedListeners(Listeners):
     """Another app's listeners, told of what this one does; what they leave running is this one's."""
 
     def __init__(self, others: Listeners, portal: Portal | None = None) -> None:
@@ -115,10 +115,10 @@ class Heard(Listeners):
         self.by_name = others.by_name
         self._portal = portal
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         """Call the listeners, here; async ones go on on the portal if there is one."""
         if self._portal is None:
-            super().tell(event)
+            super().emit(event)
             return
         for listener in (*self.by_name.get(event.name, ()), *self.by_name.get("*", ())):
             try:
@@ -129,10 +129,10 @@ class Heard(Listeners):
                 log.exception("a listener for %r raised", event.name)
 
 
-class Ways:
+class SyncBackends:
     """How the calls of a sync app are made."""
 
-    waiting: App
+    loop_app: App
     _direct: Direct | None
     _queues: dict[str, Queue]
 
@@ -140,7 +140,7 @@ class Ways:
         self._app = app
         self._url = url
         self._options: Options = {"namespace": app.namespace, "clock": clock, "durability": durability}
-        place = None if url is None else place_of(url)
+        place = None if url is None else location_of(url)
         self._private = place is not None and place.path == ":memory:"
         self.portal = Portal(self._end)
         self._build()
@@ -149,7 +149,7 @@ class Ways:
     @property
     def app(self) -> App:
         """The app for calls that are made `now`."""
-        return self.waiting if self._direct is None else self._direct
+        return self.loop_app if self._direct is None else self._direct
 
     def queue(self, name: str) -> Queue:
         """A queue of `app`."""
@@ -181,7 +181,7 @@ class Ways:
         """Make a call of `waiting`."""
         return self.portal.run(coroutine)
 
-    def patiently(self, what: str, coroutine: Coroutine[Any, Any, T]) -> T:
+    def run_blocking(self, what: str, coroutine: Coroutine[Any, Any, T]) -> T:
         """Make a call of `waiting` that may take long, so that no event loop may be held up by it."""
         try:
             refuse_in_loop(what)
@@ -220,9 +220,9 @@ class Ways:
     def after_fork(self) -> None:
         """In a child process: threads and connections are the parent's; ours are made when they are needed."""
         # Closing or collecting these here could reach the parent's sockets, locks and epoll.
-        _inherited.append((self.portal.forget(), self._direct, self.waiting, copy.copy(self._app)))
+        _inherited.append((self.portal.forget(), self._direct, self.loop_app, copy.copy(self._app)))
         if self._url is not None and self._private:
-            self._app.again(connect_counted(self._url, **self._options))
+            self._app.again(connect_refcounted(self._url, **self._options))
         self._renew()
 
     def _renew(self) -> None:
@@ -234,27 +234,27 @@ class Ways:
     def _build(self) -> None:
         app, url = self._app, self._url
         if url is None:
-            self.waiting, self._direct = app, None
+            self.loop_app, self._direct = app, None
         else:
             storage = app.storage if self._private else connect(url, **self._options)
-            waiting = App.twin(app, storage, Heard(app.listeners))
+            waiting = App.twin(app, storage, SharedListeners(app.listeners))
             blocking = connect_blocking(url, storage, **self._options)
-            direct = Direct.twin(app, blocking, Heard(app.listeners, self.portal))
+            direct = Direct.twin(app, blocking, SharedListeners(app.listeners, self.portal))
             if self._private:
                 direct.first = self._open_waiting
-            self.waiting, self._direct = waiting, direct
+            self.loop_app, self._direct = waiting, direct
         self._queues = {}
 
     def _open_waiting(self) -> None:
-        if not self.waiting.is_open:
-            self.portal.run(self.waiting.open())
+        if not self.loop_app.is_open:
+            self.portal.run(self.loop_app.open())
 
     async def _end(self) -> None:
-        await self.waiting.close()
+        await self.loop_app.close()
 
 
 #: Every sync app of this process, and what child processes must keep of their parents'.
-_all: weakref.WeakSet[Ways] = weakref.WeakSet()
+_all: weakref.WeakSet[SyncBackends] = weakref.WeakSet()
 _inherited: list[object] = []
 
 

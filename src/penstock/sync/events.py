@@ -7,7 +7,7 @@ from typing import Self
 
 from penstock.client.event_stream import EventStream as AsyncEventStream
 from penstock.model.events import Event
-from penstock.sync.backends import Ways
+from penstock.sync.backends import SyncBackends
 from penstock.sync.portal import Closed
 
 __all__ = ["EventStream"]
@@ -20,12 +20,12 @@ class EventStream:
     An interrupted step loses nothing. Closing it, or the app, in another thread ends the iteration.
     """
 
-    def __init__(self, ways: Ways, stream: AsyncEventStream) -> None:
+    def __init__(self, ways: SyncBackends, stream: AsyncEventStream) -> None:
         self._ways = ways
         self._stream = stream
 
     def __enter__(self) -> Self:
-        self._ways.patiently("events()", self._stream.__aenter__())
+        self._ways.run_blocking("events()", self._stream.__aenter__())
         return self
 
     def __exit__(
@@ -38,7 +38,7 @@ class EventStream:
 
     def __next__(self) -> Event:
         try:
-            event = self._ways.patiently("events()", self._next())
+            event = self._ways.run_blocking("events()", self._next())
         except Closed:
             event = None
         if event is None:

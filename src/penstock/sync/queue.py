@@ -14,7 +14,7 @@ from penstock.model.clock import Moment, Span
 from penstock.model.job import NewJob, State
 from penstock.model.why import Why
 from penstock.storage.base import CancelMode
-from penstock.sync.backends import Ways
+from penstock.sync.backends import SyncBackends
 from penstock.sync.reservation import Reservation
 
 __all__ = ["Queue"]
@@ -23,7 +23,7 @@ __all__ = ["Queue"]
 class Queue:
     """A named line of jobs, as a producer without an event loop sees it. Get one from `app.queue(name)`."""
 
-    def __init__(self, ways: Ways, name: str) -> None:
+    def __init__(self, ways: SyncBackends, name: str) -> None:
         self._ways = ways
         self._now = ways.now
         self.name = name
@@ -35,7 +35,7 @@ class Queue:
         return self._ways.queue(self.name)
 
     def _patient(self) -> AsyncQueue:
-        return self._ways.waiting.queue(self.name)
+        return self._ways.loop_app.queue(self.name)
 
     # asking ---------------------------------------------------------------------------------------
 
@@ -104,7 +104,7 @@ class Queue:
         raised and the job goes on; `run_timeout` is what `timeout` is for `enqueue`. A result that is
         kept is given at once. A job that fails or is cancelled raises `JobFailed` or `JobCancelled`.
         """
-        return self._ways.patiently(
+        return self._ways.run_blocking(
             "call()",
             self._patient().call(
                 payload, timeout=timeout, id=id, run_at=run_at, delay=delay, priority=priority, group=group,
@@ -115,7 +115,7 @@ class Queue:
 
     def wait(self, id: str, timeout: Span | None = None) -> Any:
         """The result of a job enqueued earlier, when it has one; raises what `call` raises."""
-        return self._ways.patiently("wait()", self._patient().wait(id, timeout))
+        return self._ways.run_blocking("wait()", self._patient().wait(id, timeout))
 
     def reserve(self, limit: int = 1, wait: Span | None = None, lease: Span | None = None) -> list[Reservation]:
         """Take up to `limit` jobs to work on here: as soon as there is one, none after `wait` seconds.
@@ -124,7 +124,7 @@ class Queue:
         once. The rules are those of the queue's handler, if it is registered here.
         """
         pulling = self._patient().reserve(limit, wait, lease)
-        held = self._ways.wait(pulling) if wait is None else self._ways.patiently("reserve(wait=...)", pulling)
+        held = self._ways.wait(pulling) if wait is None else self._ways.run_blocking("reserve(wait=...)", pulling)
         return [Reservation(self._ways, each) for each in held]
 
     def new_job(self, entry: Entry) -> NewJob:

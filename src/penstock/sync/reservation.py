@@ -10,7 +10,7 @@ from penstock.client.reservation import Reservation as AsyncReservation
 from penstock.model.clock import Span
 from penstock.model.context import Cancellation, JobInfo
 from penstock.model.job import State
-from penstock.sync.backends import Ways
+from penstock.sync.backends import SyncBackends
 
 __all__ = ["Reservation"]
 
@@ -25,7 +25,7 @@ class Reservation(JobInfo):
     like release it. No timeout bounds it: the lease does.
     """
 
-    def __init__(self, ways: Ways, held: AsyncReservation) -> None:
+    def __init__(self, ways: SyncBackends, held: AsyncReservation) -> None:
         super().__init__(held.claim)
         self.payload = held.payload
         self._ways = ways

@@ -11,11 +11,11 @@ from msgspec import UNSET
 
 from penstock.client.answers import Enqueued
 from penstock.client.entry import Entry
-from penstock.client.tasks import Declared, TaskOptions
 from penstock.client.tasks import Task as AsyncTask
 from penstock.client.tasks import TaskCall as AsyncTaskCall
+from penstock.client.tasks import TaskDefinition, TaskOptions
 from penstock.model.clock import Span
-from penstock.sync.backends import App, Ways
+from penstock.sync.backends import App, SyncBackends
 from penstock.sync.queue import Queue
 
 __all__ = ["Task", "TaskCall", "TaskDecorator"]
@@ -34,14 +34,14 @@ class _On(AsyncTaskCall[P, R]):
     def app(app: App, task: C) -> C:
         """The same task, with the queue of another app that has the same declarations."""
         twin, declared = copy.copy(task), task._declared
-        twin._declared = Declared(app, app.queue(declared.queue.name), declared.parameters)
+        twin._declared = TaskDefinition(app, app.queue(declared.queue.name), declared.parameters)
         return twin
 
 
 class TaskCall(Generic[P, R]):
     """A task together with options for its next calls: what `task.options(...)` gives."""
 
-    def __init__(self, ways: Ways, task: AsyncTaskCall[P, R]) -> None:
+    def __init__(self, ways: SyncBackends, task: AsyncTaskCall[P, R]) -> None:
         self._ways = ways
         self._task = task
 
@@ -80,7 +80,7 @@ class TaskCall(Generic[P, R]):
 
         Raises `JobFailed`, `JobCancelled`, or `CallTimeout`, after which the job goes on.
         """
-        return self._ways.patiently("call()", _On.app(self._ways.waiting, self._task).call(*args, **kwargs))
+        return self._ways.run_blocking("call()", _On.app(self._ways.loop_app, self._task).call(*args, **kwargs))
 
 
 class Task(TaskCall[P, R], Generic[P, R, V]):
@@ -91,7 +91,7 @@ class Task(TaskCall[P, R], Generic[P, R, V]):
     write `job: Job | None = None`.
     """
 
-    def __init__(self, ways: Ways, task: AsyncTask[P, R, V]) -> None:
+    def __init__(self, ways: SyncBackends, task: AsyncTask[P, R, V]) -> None:
         super().__init__(ways, task)
         self._whole = task
         self.name: str = task.name
@@ -118,7 +118,7 @@ class Task(TaskCall[P, R], Generic[P, R, V]):
 
     def wait(self, id: str, timeout: Span | None = None) -> R:
         """Wait for a job that was enqueued earlier, and give what it returned."""
-        return self._ways.patiently("wait()", _On.app(self._ways.waiting, self._whole).wait(id, timeout))
+        return self._ways.run_blocking("wait()", _On.app(self._ways.loop_app, self._whole).wait(id, timeout))
 
 
 class TaskDecorator(Protocol):

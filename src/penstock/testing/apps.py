@@ -9,19 +9,19 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, cast
 
 from penstock.client.app import Penstock
-from penstock.host import Host
+from penstock.host import AppHost
 from penstock.storage.base import Storage
 from penstock.sync import Penstock as SyncPenstock
 from penstock.sync.portal import refuse_in_loop
 
-__all__ = ["AnyApp", "Stand", "answered", "apart", "host_of", "inner", "replaced", "storages_of"]
+__all__ = ["AnyApp", "AppProxy", "answered", "async_app_of", "host_of", "in_own_loop", "replaced", "storages_of"]
 
 T = TypeVar("T")
 
 AnyApp = Penstock | SyncPenstock
 
 
-def inner(app: AnyApp) -> Penstock:
+def async_app_of(app: AnyApp) -> Penstock:
     """The async app, whichever face is given."""
     return app.async_app if isinstance(app, SyncPenstock) else app
 
@@ -35,7 +35,7 @@ def answered(app: AnyApp, coroutine: Coroutine[Any, Any, T]) -> Any:
     except RuntimeError:
         coroutine.close()
         raise
-    return app.ways.wait(_closing(app.async_app, coroutine))
+    return app.backends.wait(_closing(app.async_app, coroutine))
 
 
 async def _closing(app: Penstock, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -48,7 +48,7 @@ async def _closing(app: Penstock, coroutine: Coroutine[Any, Any, T]) -> T:
             await app.close()
 
 
-def apart(coroutine: Coroutine[Any, Any, T]) -> T:
+def in_own_loop(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on an event loop of its own, in a thread: whatever runs in this one is left alone."""
     with ThreadPoolExecutor(1) as threads:
         return threads.submit(asyncio.run, coroutine).result()
@@ -56,9 +56,9 @@ def apart(coroutine: Coroutine[Any, Any, T]) -> T:
 
 def storages_of(app: AnyApp) -> list[Storage]:
     """The storage objects that an app's calls and its workers go to."""
-    found = [inner(app).storage]
+    found = [async_app_of(app).storage]
     if isinstance(app, SyncPenstock):
-        found += [app.ways.waiting.storage, app.ways.app.storage]
+        found += [app.backends.loop_app.storage, app.backends.app.storage]
     return list({id(storage): storage for storage in found}.values())
 
 
@@ -75,7 +75,7 @@ def replaced(storage: Storage, verbs: Mapping[str, Any]) -> Generator[None]:
         vars(storage).update(before)
 
 
-class Stand:
+class AppProxy:
     """An app as a worker sees it, but for what a subclass says otherwise."""
 
     def __init__(self, app: Penstock) -> None:
@@ -85,6 +85,6 @@ class Stand:
         return getattr(self._app, name)
 
 
-def host_of(stand: Stand) -> Host:
+def host_of(stand: AppProxy) -> AppHost:
     """What stands in for an app has all that a worker needs."""
-    return cast("Host", stand)
+    return cast("AppHost", stand)

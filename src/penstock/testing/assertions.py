@@ -14,7 +14,7 @@ from penstock.model.clock import Moment, Span, milliseconds, span_ms
 from penstock.model.job import State
 from penstock.model.serde import Serde, decode, encode
 from penstock.sync import Penstock as SyncPenstock
-from penstock.testing.apps import AnyApp, answered, inner
+from penstock.testing.apps import AnyApp, answered, async_app_of
 
 __all__ = ["Wanted", "assert_enqueued"]
 
@@ -58,7 +58,7 @@ def assert_enqueued(
     for name in wanted:
         if name not in Wanted.__annotations__:
             raise TypeError(f"a job has no {name!r}; known: {', '.join(Wanted.__annotations__)}")
-    return answered(app, _assert_enqueued(inner(app), queue, count, wanted))
+    return answered(app, _assert_enqueued(async_app_of(app), queue, count, wanted))
 
 
 async def _assert_enqueued(app: Penstock, queue: str, count: int | None, wanted: Wanted) -> list[JobStatus]:

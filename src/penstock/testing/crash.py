@@ -9,7 +9,7 @@ from typing import Any, Literal, overload
 from penstock.client.app import Penstock
 from penstock.storage.base import Claimed, Renewal, Settled, Storage
 from penstock.sync import Penstock as SyncPenstock
-from penstock.testing.apps import AnyApp, Stand, answered, host_of, inner
+from penstock.testing.apps import AnyApp, AppProxy, answered, async_app_of, host_of
 from penstock.worker import Worker
 
 __all__ = ["crash"]
@@ -55,11 +55,11 @@ def crash(
     verb, late = (after, True) if after is not None else (before or "settle", False)
     if verb not in (("claim", "settle") if late else ("settle",)):
         raise ValueError(f"{'after' if late else 'before'}: a worker cannot be made to die at {verb!r}")
-    return answered(app, _crash(inner(app), verb, late))
+    return answered(app, _crash(async_app_of(app), verb, late))
 
 
 async def _crash(app: Penstock, verb: str, late: bool) -> None:
-    mortal = Mortal(app, verb, late)
+    mortal = CrashingApp(app, verb, late)
     worker = Worker(host_of(mortal))
     draining = asyncio.create_task(worker.drain())
     dying = asyncio.create_task(mortal.died.wait())
@@ -73,25 +73,25 @@ async def _crash(app: Penstock, verb: str, late: bool) -> None:
         raise AssertionError(f"the worker did not die, because it never came to {verb}: nothing was due")
 
 
-class Mortal(Stand):
+class CrashingApp(AppProxy):
     """An app whose storage one worker sees for as long as it lives."""
 
     def __init__(self, app: Penstock, verb: str, late: bool) -> None:
         super().__init__(app)
         self.died = asyncio.Event()
-        self.storage = Thread(app.storage, self.died, verb, late)
+        self.storage = CrashingStorage(app.storage, self.died, verb, late)
 
-    def tell(self, name: str, **about: Any) -> None:
+    def emit(self, name: str, **about: Any) -> None:
         """The dead tell nobody."""
         if not self.died.is_set():
-            self._app.tell(name, **about)
+            self._app.emit(name, **about)
 
     def blocking_storage(self) -> Storage | None:
         """No thread keeps the leases of a worker that may die."""
         return None
 
 
-class Thread:
+class CrashingStorage:
     """The thread of life: a storage that is cut off at one call, and from then on answers that all is lost."""
 
     def __init__(self, storage: Storage, died: asyncio.Event, verb: str, late: bool) -> None:

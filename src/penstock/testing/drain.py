@@ -10,7 +10,7 @@ from penstock.client.app import Penstock
 from penstock.model.events import Event
 from penstock.model.job import State
 from penstock.sync import Penstock as SyncPenstock
-from penstock.testing.apps import AnyApp, answered, inner
+from penstock.testing.apps import AnyApp, answered, async_app_of
 from penstock.testing.clock import Clock
 from penstock.worker import Worker
 
@@ -38,7 +38,7 @@ def drain(app: AnyApp, *, scheduled: bool = False) -> Coroutine[Any, Any, list[E
     `result` and `error`. With `scheduled` a `Clock` is moved from each due time to the next until nothing
     is left for later either; on any other clock they are waited for.
     """
-    return answered(app, _drain(inner(app), scheduled))
+    return answered(app, _drain(async_app_of(app), scheduled))
 
 
 async def _drain(app: Penstock, scheduled: bool) -> list[Event]:

@@ -12,7 +12,7 @@ from penstock.errors import StorageUnavailable
 from penstock.storage.base import Storage
 from penstock.testing.apps import AnyApp, replaced, storages_of
 
-__all__ = ["VERBS", "Trouble", "trouble"]
+__all__ = ["VERBS", "FaultyStorage", "trouble"]
 
 #: The calls that can be made to fail: all but opening and closing.
 VERBS = tuple(
@@ -22,7 +22,7 @@ VERBS = tuple(
 )
 
 
-class Trouble:
+class FaultyStorage:
     """A storage in front of another: it counts calls, and fails chosen ones before or after the fact."""
 
     def __init__(self, storage: Storage) -> None:
@@ -72,10 +72,10 @@ class Trouble:
 
 
 @contextlib.contextmanager
-def trouble(app: AnyApp) -> Generator[Trouble]:
+def trouble(app: AnyApp) -> Generator[FaultyStorage]:
     """Make calls of an app's storage fail: `with trouble(app) as storage: storage.fail("put")`."""
     storages = storages_of(app)
-    front = Trouble(storages[0])
+    front = FaultyStorage(storages[0])
     with contextlib.ExitStack() as stack:
         for storage in storages:
             verbs: dict[str, Any] = {verb: front.troubled(verb, getattr(storage, verb)) for verb in VERBS}

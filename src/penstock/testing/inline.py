@@ -20,7 +20,7 @@ from penstock.model.handler import Handler
 from penstock.model.job import NewJob
 from penstock.storage.base import Put, Storage
 from penstock.sync import Penstock as SyncPenstock
-from penstock.testing.apps import AnyApp, Stand, host_of, inner, replaced
+from penstock.testing.apps import AnyApp, AppProxy, async_app_of, host_of, replaced
 from penstock.testing.drain import ends_of
 from penstock.worker import Worker
 
@@ -38,19 +38,19 @@ def inline(app: AnyApp) -> Generator[None]:
     the call; the job is then `retrying` or `failed`, as always. Plain handlers run in the thread of the
     enqueue. Jobs for later are left alone.
     """
-    running = Inline(inner(app))
-    puts: list[tuple[Storage, SyncPenstock | None]] = [(inner(app).storage, None)]
+    running = Inline(async_app_of(app))
+    puts: list[tuple[Storage, SyncPenstock | None]] = [(async_app_of(app).storage, None)]
     if isinstance(app, SyncPenstock):
-        puts = [(app.ways.waiting.storage, None)]
-        if app.ways.app is not app.ways.waiting:
-            puts.append((app.ways.app.storage, app))
+        puts = [(app.backends.loop_app.storage, None)]
+        if app.backends.app is not app.backends.loop_app:
+            puts.append((app.backends.app.storage, app))
     with contextlib.ExitStack() as stack:
         for storage, blocked in puts:
             stack.enter_context(replaced(storage, {"put": running.put_into(storage, blocked)}))
         yield
 
 
-class Inline(Stand):
+class Inline(AppProxy):
     """An app as the worker of an inline run sees it: its handlers are watched, and all of them async."""
 
     def __init__(self, app: Penstock) -> None:
@@ -96,7 +96,7 @@ class Inline(Stand):
             finally:
                 loop.close()
         else:
-            app.ways.wait(self._run())
+            app.backends.wait(self._run())
 
     async def _run(self) -> None:
         """Drain, one at a time but for calls inside of runs; raise what the runs raised."""

@@ -6,9 +6,9 @@ import contextlib
 import time
 from collections.abc import Generator
 
-from penstock.storage import connect_counted
+from penstock.storage import connect_refcounted
 from penstock.sync import Penstock as SyncPenstock
-from penstock.testing.apps import AnyApp, apart, inner
+from penstock.testing.apps import AnyApp, async_app_of, in_own_loop
 from penstock.testing.clock import Clock
 
 __all__ = ["on_memory"]
@@ -24,14 +24,14 @@ def on_memory(app: AnyApp, clock: Clock | None = None) -> Generator[Clock]:
     """
     if clock is None:
         clock = Clock(time.time())
-    behind = inner(app)
-    storage = connect_counted("memory:", namespace=behind.namespace, clock=clock)
-    lender = app.ways if isinstance(app, SyncPenstock) else app
+    behind = async_app_of(app)
+    storage = connect_refcounted("memory:", namespace=behind.namespace, clock=clock)
+    lender = app.backends if isinstance(app, SyncPenstock) else app
     with lender.lent_to(storage, "memory:", clock):
-        apart(storage.open())  # and count, so that nobody else can be the last to close it
+        in_own_loop(storage.open())  # and count, so that nobody else can be the last to close it
         try:
             yield clock
         finally:
             if behind.is_open:  # in an event loop that may be gone
-                apart(storage.close())
-            apart(storage.close())
+                in_own_loop(storage.close())
+            in_own_loop(storage.close())

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 
 from penstock.errors import StorageUnavailable
-from penstock.host import Host
+from penstock.host import AppHost
 
-__all__ = ["EAR", "hear"]
+__all__ = ["CANCEL_WAIT", "wait_for_cancel"]
 
 #: How long (seconds) one wait is, and how long nobody listens when the storage is away.
-EAR, DEAF = 30.0, 1.0
+CANCEL_WAIT, UNAVAILABLE_PAUSE = 30.0, 1.0
 
 
-async def hear(host: Host, worker: str, seconds: float) -> bool:
+async def wait_for_cancel(host: AppHost, worker: str, seconds: float) -> bool:
     """Wait for a request to cancel; that the storage is away is for others to tell."""
     try:
         return await host.storage.wait_cancel(worker, seconds)
     except StorageUnavailable:
-        await asyncio.sleep(DEAF)
+        await asyncio.sleep(UNAVAILABLE_PAUSE)
         return False

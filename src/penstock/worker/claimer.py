@@ -7,13 +7,13 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
-from penstock.host import Host
+from penstock.host import AppHost
 from penstock.model.handler import Handler
 from penstock.model.ids import new_token
 from penstock.model.job import Claim
 from penstock.storage.base import Claimed, OpenClaim, OpensClaims, Request
 from penstock.worker.pool import Pool
-from penstock.worker.queue_order import Seat, batches_of, in_order, plan
+from penstock.worker.queue_order import QueueTurn, batches_of, in_order, plan
 
 __all__ = ["Claimer"]
 
@@ -33,7 +33,7 @@ class Claimer:
 
     def __init__(
         self,
-        host: Host,
+        host: AppHost,
         worker: str,
         lease_ms: int,
         handlers: Iterable[Handler],
@@ -46,23 +46,23 @@ class Claimer:
         self._loop = asyncio.get_running_loop()
         self._pool = pool
         self._begin = begin
-        self._seats = {handler.queue: Seat(handler) for handler in handlers}
+        self._turns = {handler.queue: QueueTurn(handler) for handler in handlers}
         self._turn = 0
-        self._dry: set[str] = set()
+        self._empty: set[str] = set()
         self._promises: list[float] = []
-        self._vain = 0
+        self._empty_hints = 0
         #: Queues that are known to be empty when the next filling begins, and until when.
-        self._known_dry: set[str] = set()
+        self._known_empty: set[str] = set()
         self._known_until = -math.inf
         #: What to claim when there is work, the claim that is open for it, and a promise that came with its answer.
         self._next: list[Request] = []
         self._open: OpenClaim | None = None
-        self._owed: int | None = None
-        self._cramped = self._holding = False
-        self._rested = False
+        self._pending_look_at: int | None = None
+        self._no_room = self._reserving_room = False
+        self._idle_emitted = False
         self.stopping = False
         #: Queues that are not to be asked for now.
-        self.barred: frozenset[str] = frozenset()
+        self.excluded: frozenset[str] = frozenset()
         #: Grows with every claim that was heard.
         self.rounds = 0
         #: Whether every outcome of this worker is recorded and told.
@@ -73,16 +73,16 @@ class Claimer:
     @property
     def starved(self) -> bool:
         """Whether some queue may have work that there was no room for, or that was not listened for."""
-        return self._cramped or len(self._dry) + len(self.barred) < len(self._seats)
+        return self._no_room or len(self._empty) + len(self.excluded) < len(self._turns)
 
     async def fill(self) -> None:
         """Claim until there is no room, or nothing to claim."""
         began, got = self._loop.time(), 0
-        self._dry = self._known_dry if began < self._known_until else set()
-        self._known_dry = set()
-        if self._owed is not None:
-            await self._promise(self._owed)
-            self._owed = None
+        self._empty = self._known_empty if began < self._known_until else set()
+        self._known_empty = set()
+        if self._pending_look_at is not None:
+            await self._promise(self._pending_look_at)
+            self._pending_look_at = None
         while not self.stopping and self.room() > 0:
             asked = self._loop.time()
             requests = plan(await self._candidates(), self._pool, asked)
@@ -90,7 +90,7 @@ class Claimer:
                 break
             answer = await self._host.storage.claim(requests, self._worker, self._lease_ms, new_token())
             self.rounds += 1
-            got += self._heard(requests, answer, asked)
+            got += self._accept(requests, answer, asked)
             if answer.look_at is not None:
                 await self._promise(answer.look_at)
         self._promises = [due for due in self._promises if due > began]
@@ -99,31 +99,31 @@ class Claimer:
     async def step(self) -> float | None:
         """Fill the pool; rest until units free when something is waiting for them, else until there is work."""
         await self.fill()
-        dry = [seat for queue, seat in self._seats.items() if queue in self._dry and queue not in self.barred]
+        dry = [seat for queue, seat in self._turns.items() if queue in self._empty and queue not in self.excluded]
         if not dry:
             return None
-        self._cramped = not self._plan_next(dry)  # then it is woken when a run ends
-        if self._cramped:
-            self._know_dry()
+        self._no_room = not self._plan_next(dry)  # then it is woken when a run ends
+        if self._no_room:
+            self._remember_empty()
             return None
         self.rest()
         return self.patience()
 
-    def _plan_next(self, dry: list[Seat]) -> bool:
+    def _plan_next(self, dry: list[QueueTurn]) -> bool:
         """Plan what an open claim asks for; False when there is no room for anything, so no reason to listen."""
         self._next = []
         if not getattr(self._host.storage, "opens_claims", False):
             return True
-        if not self._holding and self.room() > 0:
+        if not self._reserving_room and self.room() > 0:
             self._next = plan(in_order(dry), self._pool, self._loop.time())
         return bool(self._next)
 
     def rest(self) -> None:
         """Say once that there is nothing to do: nothing was found, nothing runs, and nothing waits to be recorded."""
-        if self._rested or self.starved or not self._pool.empty or not self.settled():
+        if self._idle_emitted or self.starved or not self._pool.empty or not self.settled():
             return
-        self._rested = True
-        self._host.tell("idle", worker=self._worker)
+        self._idle_emitted = True
+        self._host.emit("idle", worker=self._worker)
 
     def patience(self) -> float:
         """How long to wait for a hint: until the next promise to look, or the slow poll."""
@@ -137,13 +137,13 @@ class Claimer:
 
     async def doze(self, seconds: float) -> None:
         """Wait for a hint from the queues that were found empty, if the storage can with a claim behind it."""
-        if self._vain > 3:  # hints that lead to nothing must not turn into a busy loop
-            await asyncio.sleep(0.01 * 2 ** min(self._vain, 7))
-        queues = sorted(self._dry)
+        if self._empty_hints > 3:  # hints that lead to nothing must not turn into a busy loop
+            await asyncio.sleep(0.01 * 2 ** min(self._empty_hints, 7))
+        queues = sorted(self._empty)
         if (opened := self._open_claim(queues, seconds)) is None:
-            self._vain += await self._host.storage.wait_work(queues, seconds)
+            self._empty_hints += await self._host.storage.wait_work(queues, seconds)
         else:
-            await self._hear(opened)
+            await self._await_open_claim(opened)
 
     def _open_claim(self, queues: Sequence[str], seconds: float) -> OpenClaim | None:
         """The claim of what there is room for, if the storage can leave one open."""
@@ -152,7 +152,7 @@ class Claimer:
         storage, wait = cast("OpensClaims", self._host.storage), min(seconds, self._lease_ms / 1000 * OPEN)
         return storage.open_claim(queues, self._next, self._worker, self._lease_ms, new_token(), wait)
 
-    async def _hear(self, opened: OpenClaim) -> None:
+    async def _await_open_claim(self, opened: OpenClaim) -> None:
         """Begin what it gives as soon as that is here; its lease counts from when it was sent."""
         asked, requests, got = self._loop.time(), self._next, 0
 
@@ -160,13 +160,13 @@ class Claimer:
             nonlocal got
             self.rounds += 1
             asked_of = {request.queue for request in requests}
-            self._dry -= asked_of
-            got = self._heard(requests, answer, asked)
-            self._dry &= asked_of  # of the others the hint may have been
-            self._know_dry()
-            self._vain += hinted
+            self._empty -= asked_of
+            got = self._accept(requests, answer, asked)
+            self._empty &= asked_of  # of the others the hint may have been
+            self._remember_empty()
+            self._empty_hints += hinted
             self._found(got)
-            self._owed = answer.look_at  # promised by the next filling, which nobody interrupts
+            self._pending_look_at = answer.look_at  # promised by the next filling, which nobody interrupts
 
         self._open = opened
         try:
@@ -183,52 +183,52 @@ class Claimer:
         self._open.hurry()
         return True
 
-    def _know_dry(self) -> None:
+    def _remember_empty(self) -> None:
         """These need not be asked again before they are listened to: what comes meanwhile leaves a hint."""
-        self._known_dry, self._known_until = self._dry, self._loop.time() + HINTS_LAST
+        self._known_empty, self._known_until = self._empty, self._loop.time() + HINTS_LAST
 
     def _found(self, got: int) -> None:
         if got:
-            self._vain = 0
-            self._rested = False
+            self._empty_hints = 0
+            self._idle_emitted = False
 
-    async def _candidates(self) -> list[Seat]:
+    async def _candidates(self) -> list[QueueTurn]:
         """The queues to ask, in order of service."""
-        seats = [seat for queue, seat in self._seats.items() if queue not in self._dry and queue not in self.barred]
+        seats = [seat for queue, seat in self._turns.items() if queue not in self._empty and queue not in self.excluded]
         seats = in_order(seats)
-        self._holding = False
+        self._reserving_room = False
         for seat in seats:
             if not seat.overdue:
                 break
             if seat.units > self._pool.free:
                 # It is too big for what frees up: hold the room for it, if it has any work at all.
                 if await self._host.storage.peek(seat.queue) is not None:
-                    self._holding = True
+                    self._reserving_room = True
                     return []
                 seat.passed_over = 0
         return seats
 
-    def _heard(self, requests: Sequence[Request], answer: Claimed, asked: float) -> int:
+    def _accept(self, requests: Sequence[Request], answer: Claimed, asked: float) -> int:
         batches = batches_of(answer.claims)
         runs = {queue: len(found) for queue, found in batches.items()}
         asked_of = {request.queue for request in requests}
         for request in requests:
             if runs.get(request.queue, 0) < request.limit:
-                self._dry.add(request.queue)
+                self._empty.add(request.queue)
         self._turn += 1
-        turns = max(1, *(count // self._seats[queue].full(self._pool) for queue, count in runs.items()), 0)
-        for seat in self._seats.values():
+        turns = max(1, *(count // self._turns[queue].full(self._pool) for queue, count in runs.items()), 0)
+        for seat in self._turns.values():
             if seat.queue in asked_of:
                 seat.passed_over = 0
                 if seat.queue in runs:
                     seat.served = self._turn
-            elif seat.queue not in self._dry:
+            elif seat.queue not in self._empty:
                 seat.passed_over += turns
         for queue, id in answer.skipped:
-            self._host.tell("skipped", queue=queue, id=id, worker=self._worker)
+            self._host.emit("skipped", queue=queue, id=id, worker=self._worker)
         for queue, id in answer.corrupt:
-            self._host.tell("invalid_data", queue=queue, id=id, worker=self._worker)
+            self._host.emit("invalid_data", queue=queue, id=id, worker=self._worker)
         for queue, found in batches.items():
-            seat = self._seats[queue]
+            seat = self._turns[queue]
             self._begin(seat.handler, found, seat.units, asked)
         return len(batches)

@@ -8,23 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from penstock.errors import ErrorKind, InvalidPayload, JobError
-from penstock.model.formats import HARMLESS, Codec, quick_decoder, quick_encoder
+from penstock.model.formats import JSON_SAFE_TYPES, Codec, fast_decoder, fast_encoder
 from penstock.model.handler import Handler
-from penstock.model.outcome import (
-    Outcome,
-    Raised,
-    Released,
-    Returned,
-    Stopped,
-    Value,
-    raised,
-    stalled_out,
-    timed_out,
-)
+from penstock.model.outcome import Outcome, Raised, Released, Returned, Stopped, Value, raised, stalled_out, timed_out
 from penstock.model.retry_policy import GiveUp, decide
 from penstock.model.serde import decode, encode
-from penstock.worker.run import Interruption, Member, Run
-from penstock.worker.thread_pool import Threads
+from penstock.worker.run import Interruption, Run, RunJob
+from penstock.worker.thread_pool import ThreadPool
 
 __all__ = ["Executor"]
 
@@ -40,9 +30,9 @@ class Routine:
         self.type, self.takes_job, self.is_async = handler.signature
         self.codec = codec
         #: Decodes a payload, or raises anything: then `payload` says what is wrong.
-        self.quickly = quick_decoder(codec.payload, self.type)
+        self.quickly = fast_decoder(codec.payload, self.type)
         self._result = codec.result
-        self._encode = quick_encoder(codec.result)
+        self._encode = fast_encoder(codec.result)
 
     def payload(self, data: bytes) -> Any:
         """A payload as the handler wants it, or an `InvalidPayload`."""
@@ -51,7 +41,7 @@ class Routine:
     def result(self, value: Any) -> bytes:
         """What a handler returned, in bytes, or an `InvalidPayload`."""
         try:
-            return self._encode(value) if type(value) in HARMLESS else encode(self._result, value, "result")
+            return self._encode(value) if type(value) in JSON_SAFE_TYPES else encode(self._result, value, "result")
         except InvalidPayload:
             raise
         except Exception:  # what it raised says less than a second look
@@ -61,7 +51,7 @@ class Routine:
 class Executor:
     """Decodes, calls and encodes; async handlers run here, sync ones in threads."""
 
-    def __init__(self, codec: Callable[[str], Codec], threads: Threads) -> None:
+    def __init__(self, codec: Callable[[str], Codec], threads: ThreadPool) -> None:
         self._codec = codec
         self._threads = threads
         self._routines: dict[Handler, Routine] = {}
@@ -74,7 +64,7 @@ class Executor:
             how = self._routines[handler] = Routine(handler, self._codec(handler.queue))
         if how.batch:
             return await self._execute_batch(run, how)
-        member = run.members[0]
+        member = run.jobs[0]
         try:
             payload = self._payload(how, member)
         except _RefusedError as refusal:
@@ -92,25 +82,25 @@ class Executor:
 
     async def _execute_batch(self, run: Run, how: Routine) -> list[Outcome]:
         payloads: list[Any] = []
-        called: list[Member] = []
-        refused: dict[Member, Outcome] = {}
-        for member in run.members:
+        called: list[RunJob] = []
+        refused: dict[RunJob, Outcome] = {}
+        for member in run.jobs:
             try:
                 payloads.append(self._payload(how, member))
                 called.append(member)
             except _RefusedError as refusal:
                 refused[member] = refusal.outcome
-        ended: dict[Member, Outcome] = {}
+        ended: dict[RunJob, Outcome] = {}
         if called:
             outcomes = await self._outcomes(run, how, payloads, called)
             ended = {m: self._ended(run, m, o, how) for m, o in zip(called, outcomes, strict=True)}
-        return [refused.get(member) or ended[member] for member in run.members]
+        return [refused.get(member) or ended[member] for member in run.jobs]
 
     def give_up(self, run: Run) -> list[Outcome]:
         """The outcomes of an interrupted run that does not end."""
-        return [interrupted(run, member) for member in run.members]
+        return [interrupted(run, member) for member in run.jobs]
 
-    def _payload(self, how: Routine, member: Member) -> Any:
+    def _payload(self, how: Routine, member: RunJob) -> Any:
         claim, rules = member.claim, member.rules
         if claim.stalls or rules.max_attempts is not None:  # nothing else can forbid a run
             verdict = decide(claim, rules, None)
@@ -127,7 +117,7 @@ class Executor:
         except InvalidPayload as error:
             raise _RefusedError(Raised(JobError.from_exception(error, ErrorKind.PERMANENT), invalid=True)) from None
 
-    async def _outcomes(self, run: Run, how: Routine, payloads: list[Any], members: Sequence[Member]) -> list[Outcome]:
+    async def _outcomes(self, run: Run, how: Routine, payloads: list[Any], members: Sequence[RunJob]) -> list[Outcome]:
         """What a batch handler said about each payload, values not encoded yet."""
         jobs = [member.job for member in members] if how.takes_job else None
         try:
@@ -138,7 +128,7 @@ class Executor:
             return per_payload(value, len(payloads))
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             outcome = self._raised(run, error)
-        return [Raised(outcome.error, outcome.wish, solo=True, shared=len(payloads) > 1)] * len(payloads)
+        return [Raised(outcome.error, outcome.retry_request, solo=True, shared=len(payloads) > 1)] * len(payloads)
 
     async def _in_thread(self, how: Routine, payload: Any, job: Any) -> Any:
         args = (payload, job) if how.takes_job else (payload,)
@@ -153,13 +143,13 @@ class Executor:
                 raise error  # the event loop is being shut down around us
         return raised(error)
 
-    def _returned(self, member: Member, value: Any, how: Routine) -> Outcome:
+    def _returned(self, member: RunJob, value: Any, how: Routine) -> Outcome:
         try:
             return Returned(how.result(value), member.follow_ups if how.takes_job else ())
         except InvalidPayload as error:
             return Raised(JobError.from_exception(error, ErrorKind.PERMANENT))
 
-    def _ended(self, run: Run, member: Member, outcome: Outcome, how: Routine) -> Outcome:
+    def _ended(self, run: Run, member: RunJob, outcome: Outcome, how: Routine) -> Outcome:
         if isinstance(outcome, Value):
             return self._returned(member, outcome.value, how)
         if run.interruption is not None:
@@ -175,13 +165,13 @@ class _RefusedError(Exception):
         self.outcome = outcome
 
 
-def interrupted(run: Run, member: Member) -> Outcome:
+def interrupted(run: Run, member: RunJob) -> Outcome:
     """How a run without a value ends for one of its jobs; those that a kill did not mean are given back."""
     if run.interruption is Interruption.TIMEOUT:
         if member.cancelled:
             return Stopped()
-        return timed_out(run.timeout or 0.0, solo=run.handler.batch, shared=len(run.members) > 1)
-    if run.interruption is Interruption.KILL and member.wanted_dead:
+        return timed_out(run.timeout or 0.0, solo=run.handler.batch, shared=len(run.jobs) > 1)
+    if run.interruption is Interruption.KILL and member.kill_requested:
         return Stopped()
     return Released()
 

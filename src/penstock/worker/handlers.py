@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from penstock.host import Host
+from penstock.host import AppHost
 from penstock.model.formats import check_type
 from penstock.model.handler import Handler
 from penstock.model.ids import fail_queue_of
@@ -15,7 +15,7 @@ from penstock.worker.run import units_of
 __all__ = ["select_handlers", "share_of"]
 
 
-def select_handlers(app: Host, queues: Sequence[str] | None, capacity: int) -> dict[str, Handler]:
+def select_handlers(app: AppHost, queues: Sequence[str] | None, capacity: int) -> dict[str, Handler]:
     """All handlers of an app, or those of the named queues with their fail queues, checked."""
     known = dict(app.handlers)
     if queues is not None:

@@ -9,17 +9,17 @@ from concurrent.futures import Future
 from typing import Any
 
 from penstock.errors import StorageUnavailable
-from penstock.host import Host
+from penstock.host import AppHost
 from penstock.model.context import Progress
 from penstock.model.job import Claim, NewJob
-from penstock.storage.base import Held
+from penstock.storage.base import ClaimRef
 
-__all__ = ["WorkerDesk"]
+__all__ = ["WorkerJobServices"]
 
 log = logging.getLogger("penstock.worker")
 
 
-class Sent:
+class PendingReport:
     """Something that is on its way, awaited or not."""
 
     def __init__(self, future: Future[bool]) -> None:
@@ -29,16 +29,16 @@ class Sent:
         return asyncio.wrap_future(self._future).__await__()
 
 
-class WorkerDesk:
+class WorkerJobServices:
     """Sends progress and builds follow-up jobs for the runs of one worker."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: AppHost) -> None:
         self._host = host
         self._loop = asyncio.get_running_loop()
 
     def report(self, claim: Claim, progress: Progress) -> Awaitable[bool]:
         """Attach progress to a run."""
-        return Sent(asyncio.run_coroutine_threadsafe(self._send(claim, progress), self._loop))
+        return PendingReport(asyncio.run_coroutine_threadsafe(self._send(claim, progress), self._loop))
 
     def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob:
         """A follow-up job, checked and encoded."""
@@ -46,7 +46,7 @@ class WorkerDesk:
 
     async def _send(self, claim: Claim, progress: Progress) -> bool:
         try:
-            return await self._host.storage.report(Held(claim.queue, claim.id, claim.token), progress.encode())
+            return await self._host.storage.report(ClaimRef(claim.queue, claim.id, claim.token), progress.encode())
         except StorageUnavailable as error:  # no reason for a run to fail: the next word may get through
             log.debug("progress of job %r was not heard: %s", claim.id, error)
             return True

@@ -14,21 +14,21 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
 from penstock.errors import StorageError
-from penstock.storage.base import MAX_BATCH, Held, Renewal, Storage
+from penstock.storage.base import MAX_BATCH, ClaimRef, Renewal, Storage
 
-__all__ = ["Heart"]
+__all__ = ["LeaseThread"]
 
 T = TypeVar("T")
-C = TypeVar("C", bound="Confirmable")
+C = TypeVar("C", bound="HeldLease")
 
 log = logging.getLogger("penstock.worker")
 
 
-class Confirmable(Protocol):
+class HeldLease(Protocol):
     """A claim that is held, and when the storage last confirmed it."""
 
     @property
-    def held(self) -> Held: ...
+    def held(self) -> ClaimRef: ...
 
     @property
     def confirmed(self) -> float: ...
@@ -37,7 +37,7 @@ class Confirmable(Protocol):
     def confirmed(self, at: float, /) -> None: ...
 
 
-class Keeper(Protocol[C]):
+class LeaseSource(Protocol[C]):
     """Who keeps leases on an event loop. `late` is asked from another thread."""
 
     @property
@@ -45,14 +45,18 @@ class Keeper(Protocol[C]):
 
     def late(self, since: float) -> list[C]: ...
 
-    def heard(self, leases: Sequence[C], answers: Sequence[Renewal], asked: float) -> None: ...
+    def renewed(self, leases: Sequence[C], answers: Sequence[Renewal], asked: float) -> None: ...
 
 
-class Heart:
+class LeaseThread:
     """Renews for a loop that is late; what the storage says of cancelled and lost claims waits for the loop."""
 
     def __init__(
-        self, leases: Keeper[Any], worker: str, open_storage: Callable[[], Storage | None], ahead: float | None = None
+        self,
+        leases: LeaseSource[Any],
+        worker: str,
+        open_storage: Callable[[], Storage | None],
+        ahead: float | None = None,
     ) -> None:
         self._leases = leases
         self._worker = worker
@@ -61,7 +65,7 @@ class Heart:
         #: From the clock by which the leases go, which is the event loop's own unless told, to this thread's.
         self._ahead = time.monotonic() - self._loop.time() if ahead is None else ahead
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="penstock heart", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="penstock heart", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -72,7 +76,7 @@ class Heart:
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join)
 
-    def _beat(self) -> None:
+    def _run(self) -> None:
         storage: Storage | None = None
         while not self._over.wait(self._leases.seconds / 6):
             try:
@@ -90,7 +94,7 @@ class Heart:
         if storage is not None and not hasattr(storage, "engine"):  # an engine is the app's own
             drive(storage.close())
 
-    def _renew(self, storage: Storage, leases: Sequence[Confirmable]) -> None:
+    def _renew(self, storage: Storage, leases: Sequence[HeldLease]) -> None:
         for at in range(0, len(leases), MAX_BATCH):
             chunk = leases[at : at + MAX_BATCH]
             asked = time.monotonic() - self._ahead
@@ -99,7 +103,7 @@ class Heart:
             for lease, answer in zip(chunk, answers, strict=True):
                 if answer.kept:
                     lease.confirmed = asked
-            self._loop.call_soon_threadsafe(self._leases.heard, chunk, answers, asked)
+            self._loop.call_soon_threadsafe(self._leases.renewed, chunk, answers, asked)
 
 
 def drive(call: Coroutine[Any, Any, T]) -> T:

@@ -6,10 +6,10 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 
-from penstock.host import Host
+from penstock.host import AppHost
 from penstock.storage.base import MAX_BATCH, Renewal
 from penstock.worker.pool import Pool
-from penstock.worker.run import Interruption, Member, Run
+from penstock.worker.run import Interruption, Run, RunJob
 
 __all__ = ["Leases"]
 
@@ -20,12 +20,12 @@ class Leases:
     A lease that was not confirmed in time is given up here before anybody else may have the job.
     """
 
-    def __init__(self, host: Host, worker: str, seconds: float, pool: Pool) -> None:
+    def __init__(self, host: AppHost, worker: str, seconds: float, pool: Pool) -> None:
         self._host = host
         self._listeners = host.listeners
         self._worker = worker
         self._pool = pool
-        self._held: set[Member] = set()
+        self._held: set[RunJob] = set()
         self.seconds = seconds
         #: Grows with every renewal that was heard.
         self.rounds = 0
@@ -39,19 +39,19 @@ class Leases:
     def hold(self, runs: Sequence[Run], asked: float) -> None:
         """Keep the claims of runs; `asked` is when the storage was asked for them."""
         for run in runs:
-            self._held.update(run.members)
+            self._held.update(run.jobs)
         self.watch(asked + self.seconds)
 
-    def drop(self, members: Sequence[Member]) -> None:
+    def drop(self, members: Sequence[RunJob]) -> None:
         """The ends of these claims are recorded."""
         self._held.difference_update(members)
 
     def begin(self, run: Run) -> None:
         """The run of held claims begins."""
         if self._listeners.by_name and self._listeners.wants("started"):
-            for member in run.members:
+            for member in run.jobs:
                 claim = member.claim
-                self._host.tell(
+                self._host.emit(
                     "started", queue=claim.queue, id=claim.id, attempt=claim.attempts, worker=self._worker
                 )  # fmt: skip
 
@@ -67,7 +67,7 @@ class Leases:
             ms = round(self.seconds * 1000)
             answers = await self._host.storage.renew(self._worker, [lease.held for lease in chunk], ms)
             self.rounds += 1
-            self.heard(chunk, answers, asked)
+            self.renewed(chunk, answers, asked)
         return self.seconds / 3
 
     def fence(self, now: float) -> float:
@@ -83,11 +83,11 @@ class Leases:
         first = min((lease.confirmed for lease in self._held), default=None)
         return None if first is None else now - first
 
-    def late(self, since: float) -> list[Member]:
+    def late(self, since: float) -> list[RunJob]:
         """The leases that were not confirmed since this time. Any thread may ask."""
         return [lease for lease in list(self._held) if lease.confirmed < since]
 
-    def heard(self, leases: Sequence[Member], answers: Sequence[Renewal], asked: float) -> None:
+    def renewed(self, leases: Sequence[RunJob], answers: Sequence[Renewal], asked: float) -> None:
         """What the storage said of these leases, asked at this time."""
         for lease, answer in zip(leases, answers, strict=True):
             if lease not in self._held:
@@ -99,25 +99,25 @@ class Leases:
                 continue
             lease.confirmed = max(lease.confirmed, asked)
             if answer.cancel in ("signal", "kill"):
-                self._wanted(lease, kill=answer.cancel == "kill")
+                self._cancel_requested(lease, kill=answer.cancel == "kill")
 
-    def _wanted(self, lease: Member, kill: bool) -> None:
+    def _cancel_requested(self, lease: RunJob, kill: bool) -> None:
         """Somebody asked for the run to end."""
         lease.job.cancelled.request()
         if kill:
-            lease.wanted_dead = True
+            lease.kill_requested = True
             self._interrupt(lease, Interruption.KILL)
 
-    def _lose(self, lease: Member) -> None:
+    def _lose(self, lease: RunJob) -> None:
         """The job may run elsewhere by now: nothing of this run is reported, and it ends if it is alone."""
         claim = lease.claim
         lease.lost = True
         lease.job.cancelled.request()
         self._held.discard(lease)
-        self._host.tell("lease_lost", queue=claim.queue, id=claim.id, attempt=claim.attempts, worker=self._worker)
-        if lease.run is not None and all(each.lost for each in lease.run.members):
+        self._host.emit("lease_lost", queue=claim.queue, id=claim.id, attempt=claim.attempts, worker=self._worker)
+        if lease.run is not None and all(each.lost for each in lease.run.jobs):
             self._interrupt(lease, Interruption.LOSS)
 
-    def _interrupt(self, lease: Member, why: Interruption) -> None:
+    def _interrupt(self, lease: RunJob, why: Interruption) -> None:
         if lease.run is not None:
             self._pool.interrupt(lease.run, why)

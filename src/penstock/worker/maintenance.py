@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from penstock.host import Host
+from penstock.host import AppHost
 from penstock.model.job import State
-from penstock.model.worker_info import Presence
+from penstock.model.worker_info import Heartbeat
 from penstock.storage.base import MAX_BATCH, Reaped
 
-__all__ = ["Upkeep"]
+__all__ = ["Maintenance"]
 
 #: How often (seconds) presence is renewed and how long it lasts; how often old jobs are forgotten.
 BEAT, PRESENCE, PURGE = 10.0, 25.0, 30.0
@@ -23,11 +23,11 @@ BEAT, PRESENCE, PURGE = 10.0, 25.0, 30.0
 REAP = (2.0, 5.0)
 
 
-class Upkeep:
+class Maintenance:
     """Takes back jobs whose lease is over, forgets old ones, and says that this worker is there."""
 
     def __init__(
-        self, host: Host, worker: str, lease: float, queues: Sequence[str], status: Callable[[], Presence]
+        self, host: AppHost, worker: str, lease: float, queues: Sequence[str], status: Callable[[], Heartbeat]
     ) -> None:
         self._host = host
         self._worker = worker
@@ -40,7 +40,7 @@ class Upkeep:
         #: Grows with every answer that was heard.
         self.rounds = 0
         self._status = status
-        self._said: Presence = Presence()
+        self._said: Heartbeat = Heartbeat()
         self._started = 0
 
     async def step(self) -> float | None:
@@ -61,14 +61,14 @@ class Upkeep:
                 self.reaped += len(reaped)
                 self.rounds += 1
                 for each in reaped:
-                    self._tell("stalled", each)
+                    self._emit("stalled", each)
                     if each.state is State.CANCELLED:
-                        self._tell("cancelled", each)
+                        self._emit("cancelled", each)
                 if len(reaped) < MAX_BATCH:
                     break
 
-    def _tell(self, name: str, each: Reaped) -> None:
-        self._host.tell(name, queue=each.queue, id=each.id, attempt=each.attempt, worker=each.worker)
+    def _emit(self, name: str, each: Reaped) -> None:
+        self._host.emit(name, queue=each.queue, id=each.id, attempt=each.attempt, worker=each.worker)
 
     async def _beat(self, now: float) -> None:
         """Say that this worker is there: while it runs something or has changed with each step, else now and then."""

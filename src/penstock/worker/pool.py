@@ -9,16 +9,16 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from penstock.model.outcome import Outcome, Released
 from penstock.worker.run import Interruption, Run
-from penstock.worker.task_pool import Lanes
+from penstock.worker.task_pool import TaskPool
 
 __all__ = ["Pool"]
 
 
 #: How long an interrupted run may take to end before it goes on unheard (seconds).
-PATIENCE = 1.0
+INTERRUPT_GRACE = 1.0
 
 #: How long a run that was claimed ahead may wait for its turn before it is given back (seconds).
-AHEAD = 0.1
+MAX_WAIT_AHEAD = 0.1
 
 
 class Pool:
@@ -48,7 +48,7 @@ class Pool:
         self._give_up = give_up
         self._ended = ended
         self._loop = asyncio.get_running_loop()
-        self._lanes = Lanes(self._begin, execute, self._finish, self.advance)
+        self._tasks = TaskPool(self._begin, execute, self._finish, self.advance)
         self._watched = math.inf
         self._change = asyncio.Event()
         #: Whether anybody waits for runs to end.
@@ -58,7 +58,7 @@ class Pool:
         #: Called with a time by which `sweep` must be called.
         self.watch: Callable[[float], None] = lambda _: None
         #: In a process that may be killed: called with a run that cannot be made to end otherwise.
-        self.condemn: Callable[[Run], None] | None = None
+        self.escalate: Callable[[Run], None] | None = None
 
     @property
     def empty(self) -> bool:
@@ -97,7 +97,7 @@ class Pool:
             for run in runs[fits:]:
                 run.waits_since = now
             self._waiting.setdefault(queue, deque()).extend(runs[fits:])
-            self._watch(now + AHEAD)
+            self._watch(now + MAX_WAIT_AHEAD)
 
     def _room(self, run: Run) -> int:
         """How many runs like this one may begin."""
@@ -111,7 +111,7 @@ class Pool:
             self.live.update(runs)
             self.busy += runs[0].units * count
             self._running[queue] = self._running.get(queue, 0) + count
-            self._lanes.add(runs)
+            self._tasks.add(runs)
 
     def advance(self) -> None:
         """Units may have freed: those that wait for them enter, those of each queue in their order."""
@@ -133,8 +133,8 @@ class Pool:
             line = self._waiting[queue]
             while line and line[0].waits_since <= before:
                 run = line.popleft()
-                count += len(run.members)
-                self._ended(run, [Released()] * len(run.members))
+                count += len(run.jobs)
+                self._ended(run, [Released()] * len(run.jobs))
             if not line:
                 del self._waiting[queue]
         if count:
@@ -156,14 +156,14 @@ class Pool:
         run.interruption = why
         if run.task is None:
             return  # it is in line: it ends as soon as it begins
-        if self.condemn is not None and not run.handler.signature.is_async:
+        if self.escalate is not None and not run.handler.signature.is_async:
             # A thread cannot be cancelled, but it may look whether somebody wants it to end.
             if why is not Interruption.KILL:
-                self._doom(run)
+                self._abandon(run)
                 return
         else:
             run.task.cancel()
-        run.deadline = self._loop.time() + PATIENCE
+        run.deadline = self._loop.time() + INTERRUPT_GRACE
         self._watch(run.deadline)
 
     def _forget(self, run: Run) -> None:
@@ -180,17 +180,17 @@ class Pool:
                 if run.interruption is None:
                     self.interrupt(run, Interruption.TIMEOUT)
                 else:
-                    self._doom(run)
-        self.give_back(now - AHEAD)
+                    self._abandon(run)
+        self.give_back(now - MAX_WAIT_AHEAD)
         due = min((run.deadline for run in self.live if run.deadline is not None), default=math.inf)
-        self._watched = min(due, *(line[0].waits_since + AHEAD for line in self._waiting.values()), math.inf)
+        self._watched = min(due, *(line[0].waits_since + MAX_WAIT_AHEAD for line in self._waiting.values()), math.inf)
         return self._watched
 
-    def _doom(self, run: Run) -> None:
+    def _abandon(self, run: Run) -> None:
         """A run will not end: it costs the process, or it is reported and whatever it still does is not heard."""
         run.deadline = None
-        if self.condemn is not None:
-            self.condemn(run)
+        if self.escalate is not None:
+            self.escalate(run)
         else:
             self._finish(run, self._give_up(run))
             self.advance()
@@ -206,7 +206,7 @@ class Pool:
 
     def close(self) -> None:
         """Nothing will be started any more."""
-        self._lanes.close()
+        self._tasks.close()
 
     async def _changed(self) -> None:
         self._awaited = True

@@ -19,12 +19,12 @@ PASSED_OVER = 16
 
 
 #: Runs that would have to wait for about this long are claimed ahead, but not more than so many jobs.
-MOMENTS, MOST_AHEAD = 0.01, 500
+AHEAD_SECONDS, MAX_AHEAD = 0.01, 500
 #: The time over which the ended runs of a queue are counted (seconds).
-MEASURED = 0.002
+RATE_WINDOW = 0.002
 
 
-class Seat:
+class QueueTurn:
     """A queue in the order of service."""
 
     __slots__ = ("_counted", "_looked", "_rate", "batch", "handler", "passed_over", "queue", "served", "units")
@@ -48,12 +48,12 @@ class Seat:
         if options.concurrency == 1 or options.at_most_once:
             return 0
         passed = now - self._looked
-        if passed >= MEASURED:
+        if passed >= RATE_WINDOW:
             over = pool.over[self.queue]
             rate = (over - self._counted) / passed
-            self._rate = rate if passed > 10 * MEASURED else (self._rate + rate) / 2
+            self._rate = rate if passed > 10 * RATE_WINDOW else (self._rate + rate) / 2
             self._counted, self._looked = over, now
-        return min(int(self._rate * MOMENTS), MOST_AHEAD // self.batch) - pool.waiting(self.queue)
+        return min(int(self._rate * AHEAD_SECONDS), MAX_AHEAD // self.batch) - pool.waiting(self.queue)
 
     def full(self, pool: Pool) -> int:
         """How many of its runs there can be at once."""
@@ -64,19 +64,19 @@ class Seat:
         return self.passed_over >= PASSED_OVER
 
 
-def in_order(seats: Iterable[Seat]) -> list[Seat]:
+def in_order(seats: Iterable[QueueTurn]) -> list[QueueTurn]:
     """Those passed over too often, then by priority, then by last service."""
     return sorted(seats, key=lambda seat: (not seat.overdue, -seat.handler.options.priority, seat.served))
 
 
-def plan(seats: Sequence[Seat], pool: Pool, now: float) -> list[Request]:
+def plan(seats: Sequence[QueueTurn], pool: Pool, now: float) -> list[Request]:
     """Requests that fit into what is free, and a few ahead, from queues in order of service.
 
     Overdue queues get one run each; then the queues of the highest priority share the rest. Lower
     ones are asked in a later round, when these turn out to have too little.
     """
     free, requests = pool.free, list[Request]()
-    level: list[tuple[Seat, int]] = []
+    level: list[tuple[QueueTurn, int]] = []
     for seat in seats:
         fits, ahead = room(seat, pool, free), max(seat.ahead(pool, now), 0)
         if seat.overdue and fits >= 1:
@@ -94,11 +94,11 @@ def plan(seats: Sequence[Seat], pool: Pool, now: float) -> list[Request]:
     return requests
 
 
-def priority(seat: Seat) -> int:
+def priority(seat: QueueTurn) -> int:
     return seat.handler.options.priority
 
 
-def room(seat: Seat, pool: Pool, free: int) -> int:
+def room(seat: QueueTurn, pool: Pool, free: int) -> int:
     """How many runs of a queue fit now."""
     n = seat.handler.options.concurrency
     most = free // seat.units if n is None else pool.slots(n) - pool.running(seat.queue)

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Sequence
 from enum import Enum, auto
 
-from penstock.model.context import Desk, Job
+from penstock.model.context import Job, JobServices
 from penstock.model.handler import Handler
 from penstock.model.job import Claim, NewJob
 from penstock.model.options import HandlerOptions, JobLimits, rules_for
 from penstock.model.outcome import Outcome
-from penstock.storage.base import Held, Settlement
+from penstock.storage.base import ClaimRef, Settlement
 
-__all__ = ["Interruption", "Member", "Run", "units_of"]
+__all__ = ["Interruption", "Run", "RunJob", "units_of"]
 
 
 class Interruption(Enum):
@@ -25,12 +25,22 @@ class Interruption(Enum):
     LOSS = auto()
 
 
-class Member:
+class RunJob:
     """One job of a run: its claim with the lease behind it, and what came of it."""
 
     __slots__ = (
-        "_desk", "_job", "claim", "confirmed", "ended", "lost", "outcome", "rules", "run", "settlement", "slot",
-        "wanted_dead",
+        "_job",
+        "_services",
+        "claim",
+        "confirmed",
+        "ended",
+        "kill_requested",
+        "lost",
+        "outcome",
+        "rules",
+        "run",
+        "settlement",
+        "slot",
     )  # fmt: skip
 
     #: Its run; none when the end is recorded, so that nothing is left for the garbage collector.
@@ -39,24 +49,24 @@ class Member:
     #: How its end is recorded.
     settlement: Settlement
 
-    def __init__(self, claim: Claim, options: HandlerOptions, desk: Desk, confirmed: float = 0.0) -> None:
+    def __init__(self, claim: Claim, options: HandlerOptions, desk: JobServices, confirmed: float = 0.0) -> None:
         self.claim = claim
         self.rules = options if not claim.limits else rules_for(options, JobLimits.decode(claim.limits))
         #: When the storage last confirmed the lease (monotonic).
         self.confirmed = confirmed
         self.ended = False
         self.lost = False
-        self.wanted_dead = False
+        self.kill_requested = False
         #: Where it is written down for a parent process; less than 0 is nowhere.
         self.slot = -1
-        self._desk = desk
+        self._services = desk
         self._job: Job | None = None
 
     @property
     def job(self) -> Job:
         """The job as its handler sees it."""
         if self._job is None:
-            self._job = Job(self.claim, self._desk)
+            self._job = Job(self.claim, self._services)
         return self._job
 
     @property
@@ -70,21 +80,21 @@ class Member:
         return () if self._job is None else tuple(self._job.follow_ups)
 
     @property
-    def held(self) -> Held:
+    def held(self) -> ClaimRef:
         """The claim by name."""
-        return Held(self.claim.queue, self.claim.id, self.claim.token)
+        return ClaimRef(self.claim.queue, self.claim.id, self.claim.token)
 
 
 class Run:
     """One call of a handler: its jobs, how long it may take, and why it was interrupted, if it was."""
 
     __slots__ = (
-        "began", "deadline", "handler", "interruption", "members", "task", "timeout", "took", "units", "waits_since",
+        "began", "deadline", "handler", "interruption", "jobs", "task", "timeout", "took", "units", "waits_since",
     )  # fmt: skip
 
-    def __init__(self, handler: Handler, members: Sequence[Member], units: int) -> None:
+    def __init__(self, handler: Handler, members: Sequence[RunJob], units: int) -> None:
         self.handler = handler
-        self.members = members
+        self.jobs = members
         self.units = units
         #: The seconds it may take, None without a bound.
         self.timeout = members[0].rules.timeout if len(members) == 1 else timeout_of(members)
@@ -99,7 +109,7 @@ class Run:
             member.run = self
 
 
-def timeout_of(members: Sequence[Member]) -> float | None:
+def timeout_of(members: Sequence[RunJob]) -> float | None:
     """The seconds that the run of several jobs may take: those of its jobs together."""
     total = 0.0
     for member in members:

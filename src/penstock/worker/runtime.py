@@ -9,28 +9,28 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from penstock.errors import StorageError
-from penstock.host import Host
+from penstock.host import AppHost
 from penstock.model.handler import Handler
 from penstock.model.job import Claim, State
 from penstock.model.outcome import Outcome, Released
-from penstock.model.worker_info import Presence, RunWords, oldest
-from penstock.worker.cancel_wait import EAR, hear
+from penstock.model.worker_info import Heartbeat, RunSummary, oldest
+from penstock.worker.cancel_wait import CANCEL_WAIT, wait_for_cancel
 from penstock.worker.claimer import Claimer
 from penstock.worker.executor import Executor
-from penstock.worker.job_services import WorkerDesk
-from penstock.worker.lease_thread import Heart
+from penstock.worker.job_services import WorkerJobServices
+from penstock.worker.lease_thread import LeaseThread
 from penstock.worker.leases import Leases
 from penstock.worker.loop import Loop
-from penstock.worker.maintenance import Upkeep
-from penstock.worker.outage import Trouble
+from penstock.worker.maintenance import Maintenance
+from penstock.worker.outage import OutageLog
 from penstock.worker.pool import Pool
 from penstock.worker.rss import resident
-from penstock.worker.run import Interruption, Member, Run, units_of
+from penstock.worker.run import Interruption, Run, RunJob, units_of
 from penstock.worker.settler import Settler
-from penstock.worker.thread_pool import Threads
-from penstock.worker.throttle import Adapter
+from penstock.worker.thread_pool import ThreadPool
+from penstock.worker.throttle import LoadMonitor
 
-__all__ = ["Shift", "Working", "first_of"]
+__all__ = ["Runtime", "WorkerRuntime", "first_of"]
 
 #: A drain that waits for later jobs looks so often (seconds) whether others have run them.
 DRAIN_POLL = 1.0
@@ -38,7 +38,7 @@ DRAIN_POLL = 1.0
 DRAIN_LOOK = 0.02
 
 
-class Working(Protocol):
+class Runtime(Protocol):
     """A stretch of work: a `Shift` in this process, or the `Crew` of a supervisor."""
 
     drained: asyncio.Event
@@ -53,43 +53,45 @@ class Working(Protocol):
     async def release(self) -> int: ...
 
 
-class Shift:
+class WorkerRuntime:
     """The parts of a working worker. It is started once and finished once."""
 
     def __init__(
-        self, host: Host, worker: str, handlers: Mapping[str, Handler], capacity: int, lease: float,
+        self, host: AppHost, worker: str, handlers: Mapping[str, Handler], capacity: int, lease: float,
         adaptive: bool = False,
     ) -> None:  # fmt: skip
         self._host = host
         self._worker = worker
         self._queues = sorted(handlers)
-        self._trouble = Trouble(host, worker)
-        self._desk = WorkerDesk(host)
-        self._threads = Threads()
+        self._outage = OutageLog(host, worker)
+        self._services = WorkerJobServices(host)
+        self._threads = ThreadPool()
         executor = Executor(host.codec, self._threads)
         largest = max((units_of(handler) for handler in handlers.values()), default=1)
         self._pool = Pool(capacity, executor.execute, executor.give_up, self._ended, least=max(largest, 1))
         self._leases = self._new_leases(lease)
         self._settler = Settler(host, worker, self._settled)
         self._claimer = Claimer(host, worker, round(lease * 1000), handlers.values(), self._pool, self._begin)
-        self._upkeep = Upkeep(host, worker, lease, self._queues, self._status)
+        self._maintenance = Maintenance(host, worker, lease, self._queues, self._status)
         self._claiming = self._new_claiming("claim", self._claimer.step, self._claimer.doze)
-        self._settling = Loop("settle", self._settler.step, self._trouble.failed, answers=lambda: self._settler.rounds)
+        self._settling = Loop("settle", self._settler.step, self._outage.failed, answers=lambda: self._settler.rounds)
         self._renewing = Loop(
-            "leases", self._leases.step, self._trouble.failed, longest=lease / 6, answers=lambda: self._leases.rounds
+            "leases", self._leases.step, self._outage.failed, longest=lease / 6, answers=lambda: self._leases.rounds
         )
-        self._watching = Loop("watch", self._watch, self._trouble.failed)
-        self._keeping = Loop("upkeep", self._upkeep.step, self._trouble.failed, answers=lambda: self._upkeep.rounds)
-        self._hearing = Loop("cancels", self._listen, self._trouble.failed, self._hear)
-        adapter = Adapter(self._pool, self._share_changed)
-        self._adapting = Loop("adapt", adapter.step, self._trouble.failed) if adaptive else None
+        self._watching = Loop("watch", self._watch, self._outage.failed)
+        self._maintaining = Loop(
+            "upkeep", self._maintenance.step, self._outage.failed, answers=lambda: self._maintenance.rounds
+        )
+        self._waiting_for_cancels = Loop("cancels", self._listen, self._outage.failed, self._hear)
+        adapter = LoadMonitor(self._pool, self._share_changed)
+        self._throttling = Loop("adapt", adapter.step, self._outage.failed) if adaptive else None
         self._settler.wake = self._settling.wake
         self._settler.emptied = self._all_settled
         self._claimer.settled = lambda: not self._settler.busy
         self._claimer.room = self._room
         self._pool.began = self._leases.begin
         self._pool.watch = self._leases.watch = self._watching.wake_by
-        self._heart: Heart | None = None
+        self._lease_thread: LeaseThread | None = None
         self._held_up = False
         self._look = DRAIN_LOOK
         self._draining: bool = False
@@ -101,7 +103,7 @@ class Shift:
     def _new_claiming(
         self, name: str, step: Callable[[], Awaitable[float | None]], doze: Callable[[float], Awaitable[None]]
     ) -> Loop:
-        loop = Loop(name, step, self._trouble.failed, doze, answers=lambda: self._claimer.rounds)
+        loop = Loop(name, step, self._outage.failed, doze, answers=lambda: self._claimer.rounds)
         loop.hurry = self._claimer.hurry
         return loop
 
@@ -111,20 +113,27 @@ class Shift:
     async def start(self) -> None:
         """Claim and run until finished."""
         if not self._queues:
-            self._host.tell("no_queues", worker=self._worker)
-        for loop in (*self._loops(), *filter(None, [self._adapting])):
-            loop.went_well = self._trouble.went_well
+            self._host.emit("no_queues", worker=self._worker)
+        for loop in (*self._loops(), *filter(None, [self._throttling])):
+            loop.went_well = self._outage.went_well
             loop.start()
-        self._heart = self._new_heart()
-        if self._heart is not None:
-            self._heart.start()
+        self._lease_thread = self._new_lease_thread()
+        if self._lease_thread is not None:
+            self._lease_thread.start()
 
-    def _new_heart(self) -> Heart | None:
+    def _new_lease_thread(self) -> LeaseThread | None:
         """A thread that keeps the leases while this loop is held up, for storages that a thread can use."""
-        return Heart(self._leases, self._worker, self._host.blocking_storage)
+        return LeaseThread(self._leases, self._worker, self._host.blocking_storage)
 
     def _loops(self) -> list[Loop]:
-        return [self._settling, self._renewing, self._watching, self._keeping, self._hearing, self._claiming]
+        return [
+            self._settling,
+            self._renewing,
+            self._watching,
+            self._maintaining,
+            self._waiting_for_cancels,
+            self._claiming,
+        ]
 
     async def drain(self, scheduled: bool) -> None:
         """Claim and run until `drained` is set: nothing due, nothing running, and nothing later if asked for."""
@@ -142,18 +151,25 @@ class Shift:
                 self._pool.interrupt(run, Interruption.RELEASE)
         await first_of(self._pool.wait_empty(), self.hurry.wait())
         await self.release()
-        for loop in (self._adapting, self._hearing, self._keeping, self._renewing, self._watching, self._settling):
+        for loop in (
+            self._throttling,
+            self._waiting_for_cancels,
+            self._maintaining,
+            self._renewing,
+            self._watching,
+            self._settling,
+        ):
             if loop is not None:
                 await loop.stop()
-        if self._heart is not None:
-            await self._heart.stop()
+        if self._lease_thread is not None:
+            await self._lease_thread.stop()
         self._threads.close()
         self._pool.close()
         await self._leave()
 
     async def _leave(self) -> None:
         with contextlib.suppress(StorageError):
-            await self._upkeep.leave()
+            await self._maintenance.leave()
 
     async def release(self) -> int:
         """Give back every run that is alive; gives how many jobs that were."""
@@ -163,18 +179,18 @@ class Shift:
             self._pool.interrupt(run, Interruption.RELEASE)
         await self._pool.wait_gone(runs)
         await self._settler.wait_empty()
-        return given_back + sum(len(run.members) for run in runs)
+        return given_back + sum(len(run.jobs) for run in runs)
 
     async def _drain(self) -> float | None:
-        before = self._settler.rounds, self._upkeep.reaped
+        before = self._settler.rounds, self._maintenance.reaped
         await self._claimer.fill()
         if not self._pool.empty:  # what runs may put jobs, and wait for them
             self._look = min(2 * self._look, DRAIN_POLL)
             return self._look
         if self._settler.busy:
             return None
-        await self._upkeep.reap()
-        if before != (self._settler.rounds, self._upkeep.reaped):
+        await self._maintenance.reap()
+        if before != (self._settler.rounds, self._maintenance.reaped):
             return 0
         if self._scheduled:
             if await self._later():
@@ -208,10 +224,10 @@ class Shift:
 
     async def _listen(self) -> float | None:
         """Somebody may want a run to end, as long as there are any."""
-        return EAR if self._leases else None
+        return CANCEL_WAIT if self._leases else None
 
     async def _hear(self, seconds: float) -> None:
-        if await hear(self._host, self._worker, seconds):
+        if await wait_for_cancel(self._host, self._worker, seconds):
             self._renewing.wake()
 
     def _room(self) -> float:
@@ -220,20 +236,20 @@ class Shift:
         return 0 if self._held_up else math.inf
 
     def _begin(self, handler: Handler, batches: Sequence[Sequence[Claim]], units: int, asked: float) -> None:
-        options, desk = handler.options, self._desk
+        options, desk = handler.options, self._services
         if handler.batch:
-            groups = [[Member(claim, options, desk, asked) for claim in claims] for claims in batches]
+            groups = [[RunJob(claim, options, desk, asked) for claim in claims] for claims in batches]
             runs = [Run(handler, members, units) for members in groups]
         else:
-            runs = [Run(handler, [Member(claim, options, desk, asked)], units) for (claim,) in batches]
+            runs = [Run(handler, [RunJob(claim, options, desk, asked)], units) for (claim,) in batches]
         self._leases.hold(runs, asked)
         self._look = DRAIN_LOOK
         if self._claimer.stopping:
             for run in runs:
-                self._settler.add(run, [Released()] * len(run.members))
+                self._settler.add(run, [Released()] * len(run.jobs))
         else:
             self._start(runs)
-        self._hearing.wake_by(asked + 2 * EAR)
+        self._waiting_for_cancels.wake_by(asked + 2 * CANCEL_WAIT)
 
     def _start(self, runs: Sequence[Run]) -> None:
         self._pool.start(runs)
@@ -244,7 +260,7 @@ class Shift:
         if not self._claiming.woken and (self._draining or self._claimer.starved):
             self._claiming.wake()
 
-    def _settled(self, members: Sequence[Member]) -> None:
+    def _settled(self, members: Sequence[RunJob]) -> None:
         self._leases.drop(members)
         if self._draining or self._held_up:
             self._claiming.wake()
@@ -257,16 +273,16 @@ class Shift:
         if self._claimer.starved:
             self._claiming.wake()
 
-    def _status(self) -> Presence:
+    def _status(self) -> Heartbeat:
         """How this worker fares."""
         now, pool = asyncio.get_running_loop().time(), self._pool
         age = self._leases.age(now)
         runs = [
-            RunWords(m.claim.queue, m.claim.id, m.claim.attempts, round((now - (run.began or now)) * 1000))
+            RunSummary(m.claim.queue, m.claim.id, m.claim.attempts, round((now - (run.began or now)) * 1000))
             for run in pool.live
-            for m in run.members
+            for m in run.jobs
         ]
-        return Presence(
+        return Heartbeat(
             capacity=pool.capacity, allowed=pool.allowed, busy=pool.busy, memory=resident(),
             lease_age=None if age is None else round(age * 1000), running=len(runs), runs=oldest(runs),
         )  # fmt: skip

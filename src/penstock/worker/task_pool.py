@@ -8,13 +8,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-__all__ = ["Lanes"]
+__all__ = ["TaskPool"]
 
 #: So many runs in a row may end without waiting for anything before the event loop has its turn.
 IN_A_ROW = 100
 
 
-class Ride(Protocol):
+class Runnable(Protocol):
     """A run: the task it is in, and whether it was interrupted."""
 
     task: asyncio.Task[Any] | None
@@ -23,11 +23,11 @@ class Ride(Protocol):
     def interruption(self) -> object | None: ...
 
 
-R = TypeVar("R", bound=Ride)
+R = TypeVar("R", bound=Runnable)
 E = TypeVar("E")
 
 
-class Lanes(Generic[R, E]):
+class TaskPool(Generic[R, E]):
     """As many tasks as runs are under way, used again: a task for each run would cost more than most runs.
 
     A run never sees what another one left behind: a task ends after a run that was interrupted, or

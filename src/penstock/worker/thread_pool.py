@@ -9,12 +9,12 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-__all__ = ["Threads"]
+__all__ = ["ThreadPool"]
 
 Call = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 
 
-class Threads:
+class ThreadPool:
     """As many daemon threads as calls are under way, kept for the next calls."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from penstock.worker.pool import Pool
 
-__all__ = ["Adapter", "Throttle"]
+__all__ = ["LoadMonitor", "Throttle"]
 
 #: How often (seconds) the event loop's lag is looked at, and after how many looks it is judged.
 LOOK, LOOKS = 0.1, 5
@@ -38,7 +38,7 @@ class Throttle:
         return self.share
 
 
-class Adapter:
+class LoadMonitor:
     """Watches the event loop and the processor time of this process, and tells the pool what it may use."""
 
     def __init__(self, pool: Pool, changed: Callable[[], None]) -> None:

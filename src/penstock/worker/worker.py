@@ -15,13 +15,13 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Self
 
-from penstock.host import Host, SyncFace, async_app
+from penstock.host import AppHost, SyncApp, async_app
 from penstock.model.clock import Span, span_ms
 from penstock.model.ids import check_name
 from penstock.worker.handlers import select_handlers
-from penstock.worker.runtime import Shift, Working, first_of
-from penstock.worker.startup_checks import warn_of_loss
-from penstock.worker.supervisor import Crew, Settings, modules_of, source_of
+from penstock.worker.runtime import Runtime, WorkerRuntime, first_of
+from penstock.worker.startup_checks import warn_of_eviction
+from penstock.worker.supervisor import ChildConfig, Supervisor, modules_of, source_of
 
 __all__ = ["Worker"]
 
@@ -48,7 +48,7 @@ class Worker:
 
     def __init__(
         self,
-        app: Host | SyncFace,
+        app: AppHost | SyncApp,
         *,
         queues: Iterable[str] | None = None,
         processes: int = 0,
@@ -78,13 +78,13 @@ class Worker:
         self.adaptive = adaptive
         self._app = app
         self._queues = None if queues is None else [check_name(queue, "queues") for queue in queues]
-        self._shift: Working | None = None
+        self._runtime: Runtime | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()
         self._close_app = False
 
     def __repr__(self) -> str:
-        return f"<Worker {self.id!r}{' working' if self._shift else ''}>"
+        return f"<Worker {self.id!r}{' working' if self._runtime else ''}>"
 
     async def __aenter__(self) -> Self:
         await self._start()
@@ -110,7 +110,7 @@ class Worker:
         It is for a worker that is not started. Jobs that other workers run are theirs to finish.
         """
         await self._start(lambda shift: shift.drain(scheduled))
-        shift = self._shift
+        shift = self._runtime
         try:
             if shift is not None:
                 await first_of(shift.drained.wait(), self._stopped.wait())
@@ -125,24 +125,24 @@ class Worker:
         Called again while it is under way, the shorter grace holds.
         """
         seconds = span_ms(grace, "grace") / 1000
-        if self._shift is None:
+        if self._runtime is None:
             return
-        shift = self._shift
+        shift = self._runtime
         hurrying = asyncio.get_running_loop().call_later(seconds, shift.hurry.set)
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop(shift))
         try:
             await asyncio.shield(self._stopping)
         finally:
-            if self._shift is not shift:
+            if self._runtime is not shift:
                 hurrying.cancel()
 
     async def release_all(self) -> int:
         """Give back every job that is running here, to its place and without a lost attempt; gives how many."""
-        return 0 if self._shift is None else await self._shift.release()
+        return 0 if self._runtime is None else await self._runtime.release()
 
-    async def _start(self, start: Callable[[Working], Awaitable[None]] | None = None) -> None:
-        if self._shift is not None:
+    async def _start(self, start: Callable[[Runtime], Awaitable[None]] | None = None) -> None:
+        if self._runtime is not None:
             raise RuntimeError("the worker is started already; stop() it first")
         handlers = select_handlers(self._app, self._queues, self.capacity)
         source = (self.source or source_of(self._app)) if self.processes else ""
@@ -150,32 +150,32 @@ class Worker:
         await self._app.open()
         self._stopped.clear()
         if self.warns:
-            await warn_of_loss(self._app.storage)
+            await warn_of_eviction(self._app.storage)
         if self.processes:
-            self._shift = Crew(self._app, handlers, self._settings(source, handlers))
+            self._runtime = Supervisor(self._app, handlers, self._settings(source, handlers))
         else:
-            self._shift = Shift(self._app, self.id, handlers, self.capacity, self.lease, self.adaptive)
+            self._runtime = WorkerRuntime(self._app, self.id, handlers, self.capacity, self.lease, self.adaptive)
         try:
-            await (self._shift.start() if start is None else start(self._shift))
+            await (self._runtime.start() if start is None else start(self._runtime))
         except BaseException:
             await self.stop(grace=0)
             raise
 
-    def _settings(self, source: str, serves: Iterable[str]) -> Settings:
-        return Settings(
+    def _settings(self, source: str, serves: Iterable[str]) -> ChildConfig:
+        return ChildConfig(
             source=source, modules=modules_of(self._app), serves=tuple(serves), worker=self.id,
             queues=None if self._queues is None else tuple(self._queues),
-            capacity=self.capacity, lease=self.lease, seats=self.processes, max_jobs=self._max_jobs,
+            capacity=self.capacity, lease=self.lease, slots=self.processes, max_jobs=self._max_jobs,
             max_rss=self._max_rss, adaptive=self.adaptive, log_level=self.log_level,
         )  # fmt: skip
 
-    async def _stop(self, shift: Working) -> None:
+    async def _stop(self, shift: Runtime) -> None:
         try:
             await shift.finish()
             if self._close_app:
                 await self._app.close()
         finally:
-            self._shift = self._stopping = None
+            self._runtime = self._stopping = None
             self._stopped.set()
 
 

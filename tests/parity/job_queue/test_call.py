@@ -6,17 +6,7 @@ import asyncio
 
 import pytest
 
-from penstock import (
-    CallTimeout,
-    Job,
-    JobCancelled,
-    JobFailed,
-    JobNotFound,
-    Penstock,
-    PenstockError,
-    State,
-    Worker,
-)
+from penstock import CallTimeout, Job, JobCancelled, JobFailed, JobNotFound, Penstock, PenstockError, State, Worker
 from penstock.testing import Clock
 from tests.parity.job_queue.places import Place, shown, vanish
 from tests.support import eventually

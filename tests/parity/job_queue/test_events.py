@@ -75,6 +75,6 @@ async def test_a_listener_that_raises_is_logged(app: Penstock, caplog: pytest.Lo
     await app.queue("q").enqueue(2, id="b")
     with caplog.at_level(logging.ERROR, "penstock"):
         await Worker(app).drain()
-        await app.listeners.settle()
+        await app.listeners.wait_finished()
     assert [(await shown(app, id)).state for id in "ab"] == [State.COMPLETED, State.COMPLETED]
     assert "a listener for 'completed' raised" in caplog.text

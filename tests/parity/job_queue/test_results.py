@@ -6,14 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock import (
-    Event,
-    JobFailed,
-    Penstock,
-    PermanentError,
-    State,
-    Worker,
-)
+from penstock import Event, JobFailed, Penstock, PermanentError, State, Worker
 from penstock.testing import Clock
 from tests.parity.job_queue.places import shown
 
@@ -152,7 +145,7 @@ async def test_a_listener_may_change_how_long_a_result_is_kept(app: Penstock, cl
     app.listen("q", lambda payload: payload * 2)
     await app.queue("q").enqueue(1, id="a")
     await Worker(app).drain()
-    await app.listeners.settle()
+    await app.listeners.wait_finished()
     clock.advance(9)
     assert await app.queue("q").result("a") == 2
     clock.advance(1)

@@ -7,14 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock import (
-    Entry,
-    Event,
-    Job,
-    Penstock,
-    State,
-    Worker,
-)
+from penstock import Entry, Event, Job, Penstock, State, Worker
 from tests.parity.job_queue.places import Place, shown
 from tests.support import eventually
 

@@ -9,14 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock import (
-    Failure,
-    Job,
-    Penstock,
-    PermanentError,
-    State,
-    Worker,
-)
+from penstock import Failure, Job, Penstock, PermanentError, State, Worker
 from penstock.testing import Clock
 from tests.parity.support import FEW, Floor, dawdle, vanish
 

@@ -8,17 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock import (
-    Entry,
-    Event,
-    Failure,
-    HandlerOptions,
-    Job,
-    Penstock,
-    PermanentError,
-    State,
-    Worker,
-)
+from penstock import Entry, Event, Failure, HandlerOptions, Job, Penstock, PermanentError, State, Worker
 from penstock.testing import Clock
 from tests.parity.conftest import NewApp
 from tests.parity.support import FEW, count, shown, vanish

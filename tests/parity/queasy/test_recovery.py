@@ -8,7 +8,7 @@ import pytest
 
 from penstock import Job, Penstock, State, Worker
 from penstock.storage.base import Settled
-from penstock.testing import Clock, Trouble
+from penstock.testing import Clock, FaultyStorage
 from tests.parity.support import FEW, shown, vanish
 from tests.support import LOST, complete, eventually, retried
 
@@ -59,7 +59,7 @@ async def test_a_lost_reply_costs_one_lease(app: Penstock, clock: Clock) -> None
     async def handle(data: Any, job: Job) -> None:
         runs.append((job.attempt, job.stalls))
 
-    trouble = Trouble(app.storage)
+    trouble = FaultyStorage(app.storage)
     deaf = Penstock(storage=trouble, clock=clock, preset="queasy")  # type: ignore[arg-type]
     for each in (app, deaf):
         each.listen("q", handle)

@@ -9,14 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock import (
-    Job,
-    Penstock,
-    PermanentError,
-    State,
-    Update,
-    Worker,
-)
+from penstock import Job, Penstock, PermanentError, State, Update, Worker
 from penstock.model.job import MoveWhen
 from penstock.testing import Clock
 from tests.parity.support import FEW, Floor, count, shown

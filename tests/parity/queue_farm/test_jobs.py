@@ -9,14 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock import (
-    Event,
-    InvalidPayload,
-    Job,
-    Penstock,
-    State,
-    Worker,
-)
+from penstock import Event, InvalidPayload, Job, Penstock, State, Worker
 from tests.parity.support import FEW, count, shown
 from tests.support import eventually
 

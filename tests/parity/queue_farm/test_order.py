@@ -12,14 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock import (
-    Entry,
-    Event,
-    Job,
-    Penstock,
-    State,
-    Worker,
-)
+from penstock import Entry, Event, Job, Penstock, State, Worker
 from penstock.testing import Clock
 from tests.parity.support import FEW, Floor, count, dawdle, vanish
 from tests.support import eventually

@@ -102,7 +102,7 @@ async def test_a_process_lives_as_long_as_its_holder(place: Place, app: Penstock
     [mine] = await app.queue("q").reserve()
     [theirs] = await leaving.queue("q").reserve()
     assert (mine.payload, theirs.payload) == ("mine", "theirs")
-    await leaving.holding.close()
+    await leaving.reservations.close()
     assert await waiting(app) == 1
     assert (await shown(app, mine.id)).state is State.RUNNING
     await mine.complete()

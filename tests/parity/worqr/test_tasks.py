@@ -7,14 +7,7 @@ import hashlib
 
 import pytest
 
-from penstock import (
-    DuplicateJob,
-    Entry,
-    Job,
-    Penstock,
-    State,
-    Worker,
-)
+from penstock import DuplicateJob, Entry, Job, Penstock, State, Worker
 from tests.parity.job_queue.places import Place, shown
 from tests.support import eventually
 

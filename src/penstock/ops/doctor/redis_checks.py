@@ -6,15 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from penstock.model.storage_info import NodeVitals, ServerVitals, eviction_words
-from penstock.ops.doctor.findings import (
-    MEGABYTE,
-    Finding,
-    Level,
-    fine,
-    note,
-    warning,
-)
+from penstock.model.storage_info import NodeInfo, ServerInfo, describe_eviction
+from penstock.ops.doctor.findings import MEGABYTE, Finding, Level, fine, note, warning
 
 __all__ = ["judge_server", "loud_lines"]
 
@@ -22,7 +15,7 @@ __all__ = ["judge_server", "loud_lines"]
 OLDEST = (6, 2)
 
 
-def judge_server(vitals: ServerVitals) -> tuple[list[Finding], list[str]]:
+def judge_server(vitals: ServerInfo) -> tuple[list[Finding], list[str]]:
     """What a server's settings mean, and what can be lost with them."""
     findings = [fine("schema", f"version {vitals.schema}")]
     lost: list[str] = []
@@ -38,7 +31,7 @@ def judge_server(vitals: ServerVitals) -> tuple[list[Finding], list[str]]:
     return findings, lost
 
 
-def judge_version(node: NodeVitals) -> Iterable[Finding]:
+def judge_version(node: NodeInfo) -> Iterable[Finding]:
     title = f"{'Valkey' if node.software == 'valkey' else 'Redis'} {node.version}"
     try:
         known = tuple(int(part) for part in node.version.split(".")[:2])
@@ -52,14 +45,14 @@ def judge_version(node: NodeVitals) -> Iterable[Finding]:
         yield warning("role", "this server is a replica: it refuses writes", "give the URL of the primary")
 
 
-def judge_memory(node: NodeVitals) -> Iterable[Finding]:
+def judge_memory(node: NodeInfo) -> Iterable[Finding]:
     """What happens when the memory is full is the one setting that loses jobs without a word."""
     limit = f"{node.max_memory // MEGABYTE:,} MB" if node.max_memory else ""
     if node.policy is None:
         yield note("eviction", "the server does not say what it does when its memory is full",
                    "make sure that maxmemory-policy is noeviction")  # fmt: skip
     elif node.policy != "noeviction":
-        yield warning("eviction", eviction_words(node), "CONFIG SET maxmemory-policy noeviction")
+        yield warning("eviction", describe_eviction(node), "CONFIG SET maxmemory-policy noeviction")
     elif limit:
         yield fine("eviction", f"noeviction: at {limit} the server refuses new jobs instead of dropping old ones")
     else:
@@ -76,7 +69,7 @@ def judge_memory(node: NodeVitals) -> Iterable[Finding]:
         yield fine("memory", says)
 
 
-def judge_clock(node: NodeVitals) -> Iterable[Finding]:
+def judge_clock(node: NodeInfo) -> Iterable[Finding]:
     ahead = node.ahead_ms / 1000
     if abs(ahead) > 2:
         side = "ahead of" if ahead > 0 else "behind"
@@ -96,14 +89,14 @@ def judge_clock(node: NodeVitals) -> Iterable[Finding]:
         )
 
 
-def judge_room(node: NodeVitals) -> Iterable[Finding]:
+def judge_room(node: NodeInfo) -> Iterable[Finding]:
     if node.max_clients and node.clients > 0.8 * node.max_clients:
         yield warning("connections", f"{node.clients:,} of {node.max_clients:,} are in use", "raise maxclients")
     if not node.writes_work:
         yield warning("disk", "the server's last write to its disk failed", "look at its log; it may refuse jobs")
 
 
-def judge_persistence(node: NodeVitals) -> tuple[Finding, str]:
+def judge_persistence(node: NodeInfo) -> tuple[Finding, str]:
     """What survives when the server dies."""
     if node.aof:
         if node.appendfsync == "always":
@@ -133,7 +126,7 @@ def judge_persistence(node: NodeVitals) -> tuple[Finding, str]:
     )  # fmt: skip
 
 
-def judge_replicas(node: NodeVitals, cluster: bool) -> tuple[Finding, str]:
+def judge_replicas(node: NodeInfo, cluster: bool) -> tuple[Finding, str]:
     if not node.replicas:
         text = "no replicas: while the server is down, nothing is enqueued or run"
         return (note if cluster else fine)("replicas", text), (
@@ -146,7 +139,7 @@ def judge_replicas(node: NodeVitals, cluster: bool) -> tuple[Finding, str]:
     )
 
 
-def loud_lines(vitals: ServerVitals) -> list[str]:
+def loud_lines(vitals: ServerInfo) -> list[str]:
     """What is worth a loud line before any work is done: a server that may drop jobs, or takes none."""
     lines: list[str] = []
     for node in vitals.nodes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.model.storage_info import FileVitals
+from penstock.model.storage_info import FileInfo
 from penstock.ops.doctor.findings import MEGABYTE, Finding, fine, note, warning
 
 __all__ = ["judge_file"]
@@ -14,7 +14,7 @@ NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "ceph", "
 FORGETFUL = {"tmpfs", "ramfs"}
 
 
-def judge_file(vitals: FileVitals) -> tuple[list[Finding], list[str]]:
+def judge_file(vitals: FileInfo) -> tuple[list[Finding], list[str]]:
     """What the way a file is kept means, and what can be lost with it."""
     findings = [fine("schema", f"version {vitals.schema}, SQLite {vitals.version}")]
     if not vitals.path:
@@ -32,7 +32,7 @@ def judge_file(vitals: FileVitals) -> tuple[list[Finding], list[str]]:
     return findings, [lost, "Everything, when the disk is lost: there is no copy. `penstock export` makes one."]
 
 
-def judge_journal(vitals: FileVitals) -> Iterable[Finding]:
+def judge_journal(vitals: FileInfo) -> Iterable[Finding]:
     if vitals.journal_mode != "wal":
         yield warning("journal", f"the journal mode is {vitals.journal_mode}: readers and writers block each other",
                       "let nothing else set PRAGMA journal_mode; Penstock sets WAL")  # fmt: skip
@@ -43,7 +43,7 @@ def judge_journal(vitals: FileVitals) -> Iterable[Finding]:
                       "look for a process that keeps a transaction open on this file")  # fmt: skip
 
 
-def judge_access(vitals: FileVitals) -> Iterable[Finding]:
+def judge_access(vitals: FileInfo) -> Iterable[Finding]:
     if vitals.mode & 0o077:
         yield warning("permissions", f"{vitals.mode:o}: others on this machine can reach payloads and results",
                       f"chmod 600 {vitals.path}, and its -wal and -shm")  # fmt: skip
@@ -62,7 +62,7 @@ def judge_access(vitals: FileVitals) -> Iterable[Finding]:
         yield fine("file system", vitals.filesystem or "unknown")
 
 
-def judge_disk(vitals: FileVitals) -> Iterable[Finding]:
+def judge_disk(vitals: FileInfo) -> Iterable[Finding]:
     says = f"the file has {vitals.size / MEGABYTE:,.1f} MB, and {vitals.free // MEGABYTE:,} MB are free"
     if vitals.free < max(200 * MEGABYTE, vitals.size // 2):
         yield warning("disk", says, "make room: without it jobs are refused")
@@ -70,7 +70,7 @@ def judge_disk(vitals: FileVitals) -> Iterable[Finding]:
         yield fine("disk", says)
 
 
-def judge_whole(vitals: FileVitals) -> Iterable[Finding]:
+def judge_whole(vitals: FileInfo) -> Iterable[Finding]:
     if vitals.faults:
         more = f" and {len(vitals.faults) - 1} more" if len(vitals.faults) > 1 else ""
         yield warning("integrity", f"the file is damaged: {vitals.faults[0]}{more}",

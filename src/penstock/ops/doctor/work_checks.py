@@ -10,7 +10,7 @@ from penstock.errors import ErrorKind, JobError
 from penstock.model.job import Snapshot, State
 from penstock.model.storage_info import Inspectable
 from penstock.ops.doctor.findings import Finding, fine, jobs, note, warning
-from penstock.ops.overview import QueueView, Survey
+from penstock.ops.overview import Overview, QueueView
 from penstock.storage.base import Storage
 
 __all__ = ["Troubled", "judge_health", "look_closer"]
@@ -54,7 +54,7 @@ async def newest(storage: Storage, queue: str) -> list[Snapshot]:
     return (await storage.find(queue, State.FAILED, None, LOOK_AT)).jobs
 
 
-def judge_health(seen: Survey, troubled: dict[str, Troubled]) -> list[Finding]:
+def judge_health(seen: Overview, troubled: dict[str, Troubled]) -> list[Finding]:
     """What the state of the work means."""
     findings: list[Finding] = []
     now = seen.at.timestamp()

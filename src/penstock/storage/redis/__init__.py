@@ -18,10 +18,13 @@ from penstock.storage.base import (
     CANCEL_MODES,
     FIND_ORDER,
     MAX_BATCH,
+    CancelAnswer,
     CancelMode,
     Claimed,
-    Held,
-    Note,
+    ClaimRef,
+    EndNotice,
+    EventRecord,
+    JobPosition,
     OpenClaim,
     Page,
     Put,
@@ -31,9 +34,6 @@ from penstock.storage.base import (
     Request,
     Settled,
     Settlement,
-    Standing,
-    Told,
-    Withdrawn,
     WorkerRecord,
 )
 from penstock.storage.redis.chunks import by_queue, chunks
@@ -46,8 +46,8 @@ from penstock.storage.redis.encoding import (
     FORMAT,
     fence,
     pack,
+    read_position,
     read_snapshot,
-    read_standing,
     read_worker,
     spell_settlements,
     text,
@@ -195,7 +195,7 @@ class RedisStorage(Putting, Inspection, Restoring):
                         f"on Redis Cluster a follow-up stays in its family: {other!r} is not in {family_of(queue)!r}"
                     )
 
-    async def renew(self, worker: str, held: Sequence[Held], lease: int) -> list[Renewal]:
+    async def renew(self, worker: str, held: Sequence[ClaimRef], lease: int) -> list[Renewal]:
         answers = [Renewal(False)] * len(held)
         calls: list[tuple[list[int], Any]] = []
         for queue, indexes in by_queue(held):
@@ -222,12 +222,12 @@ class RedisStorage(Putting, Inspection, Restoring):
 
     async def cancel(
         self, queue: str, ids: Sequence[str], running: CancelMode = "refuse", ttl: int | None = 0
-    ) -> list[Withdrawn]:
-        answers: list[Withdrawn] = []
+    ) -> list[CancelAnswer]:
+        answers: list[CancelAnswer] = []
         for at in range(0, len(ids), MAX_BATCH):
             chosen = ids[at : at + MAX_BATCH]
             flat = await self._run("cancel", queue, running, -1 if ttl is None else ttl, *chosen, repeat=False)
-            answers += [Withdrawn(flat[i].decode(), flat[i + 1] == 1) for i in range(0, len(flat), 2)]
+            answers += [CancelAnswer(flat[i].decode(), flat[i + 1] == 1) for i in range(0, len(flat), 2)]
         return answers
 
     async def revive(self, queue: str, ids: Sequence[str]) -> list[bool]:
@@ -257,7 +257,7 @@ class RedisStorage(Putting, Inspection, Restoring):
     async def set_ttl(self, queue: str, id: str, ttl: int | None) -> bool:
         return await self._run("set_ttl", queue, id, -1 if ttl is None else ttl) == 1
 
-    async def report(self, held: Held, progress: bytes) -> bool:
+    async def report(self, held: ClaimRef, progress: bytes) -> bool:
         return await self._run("report", held.queue, held.id, fence(held.token), progress) == 1
 
     # reads -----------------------------------------------------------------------------------------
@@ -300,13 +300,13 @@ class RedisStorage(Putting, Inspection, Restoring):
             if not again:
                 return (await self.get(queue, [text(id)]))[0] if id else None
 
-    async def why(self, queue: str, id: str) -> Standing | None:
+    async def why(self, queue: str, id: str) -> JobPosition | None:
         while (answer := await self._run("why", queue, id, MAX_AHEAD))[0]:
             pass  # so many have fallen due that another call must go on first
         _, now, since, job, first = answer
         paused = None if since is None else int(since)
-        head = first and read_standing(queue, int(now), paused, first, None, self.format)
-        return job and read_standing(queue, int(now), paused, job, head, self.format)
+        head = first and read_position(queue, int(now), paused, first, None, self.format)
+        return job and read_position(queue, int(now), paused, job, head, self.format)
 
     async def counts(self, queue: str) -> dict[State, int]:
         numbers = await self._run("counts", queue)
@@ -343,7 +343,7 @@ class RedisStorage(Putting, Inspection, Restoring):
     async def wait_work(self, queues: Sequence[str], timeout: float) -> bool:
         return await self._feeds.wait_work(queues, timeout)
 
-    async def wait_done(self, queue: str, id: str, timeout: float) -> bool | Told:
+    async def wait_done(self, queue: str, id: str, timeout: float) -> bool | EndNotice:
         return await self._feeds.wait_done(queue, id, timeout)
 
     async def _wait_done(self, queue: str, ids: list[str], channel: str) -> list[bool]:
@@ -352,10 +352,10 @@ class RedisStorage(Putting, Inspection, Restoring):
     async def wait_cancel(self, worker: str, timeout: float) -> bool:
         return await self._feeds.wait_cancel(worker, timeout)
 
-    def events(self, queue: str | None = None) -> AsyncIterator[Note]:
+    def events(self, queue: str | None = None) -> AsyncIterator[EventRecord]:
         return self._feeds.events(queue)
 
-    async def announce(self, notes: Sequence[Note]) -> None:
+    async def announce(self, notes: Sequence[EventRecord]) -> None:
         await self._on_workers("announce", *map(spell_note, notes))
 
     async def time(self) -> int:

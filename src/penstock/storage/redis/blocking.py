@@ -17,7 +17,7 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from penstock.model.job import NewJob
-from penstock.storage.base import Note, Put
+from penstock.storage.base import EventRecord, Put
 from penstock.storage.redis import RedisStorage
 from penstock.storage.redis.blocking_pipeline import BlockingWires
 from penstock.storage.redis.clients import Kit, client_of
@@ -58,7 +58,7 @@ class BlockingRedisStorage(RedisStorage):
     async def wait_done(self, queue: str, id: str, timeout: float) -> bool:
         _refuse("wait_done")
 
-    def events(self, queue: str | None = None) -> AsyncIterator[Note]:
+    def events(self, queue: str | None = None) -> AsyncIterator[EventRecord]:
         _refuse("events")
 
 

@@ -25,12 +25,12 @@ def chunks(settlements: Sequence[Settlement]) -> Sequence[tuple[str, Sequence[in
     count, first = len(settlements), settlements[0].queue if settlements else ""
     if count <= MAX_BATCH and len({s.queue for s in settlements}) <= 1:
         return [(first, range(count))] if count else []
-    if not any(getattr(s.end, "then", ()) for s in settlements):
+    if not any(getattr(s.resolution, "then", ()) for s in settlements):
         return by_queue(settlements)
     chunks: list[tuple[str, list[int]]] = []
     latest, touched = dict[str, int](), dict[str, int]()  # a queue's last chunk, and the last that does anything there
     for i, s in enumerate(settlements):
-        touches = {s.queue, *(new.queue for new in getattr(s.end, "then", ()))}
+        touches = {s.queue, *(new.queue for new in getattr(s.resolution, "then", ()))}
         at = latest.get(s.queue, -1)
         if at < max(touched.get(queue, 0) for queue in touches) or len(chunks[at][1]) == MAX_BATCH:
             at = latest[s.queue] = len(chunks)

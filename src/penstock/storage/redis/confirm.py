@@ -13,7 +13,7 @@ from typing import Any
 from redis.exceptions import AskError, MovedError, NoScriptError, TryAgainError
 
 from penstock.errors import StorageError
-from penstock.model.durability import Durability, Reached
+from penstock.model.durability import Durability, DurabilityReport
 from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.scripts import Script
 
@@ -86,7 +86,7 @@ class Confirming:
             raise answer
         return answer
 
-    def _reached(self, answer: Any) -> Reached:
+    def _reached(self, answer: Any) -> DurabilityReport:
         if self._asked.level == "fsync":
-            return Reached(asked=self._asked, replicas=int(answer[1]), fsynced=answer[0] >= 1)
-        return Reached(asked=self._asked, replicas=int(answer))
+            return DurabilityReport(asked=self._asked, replicas=int(answer[1]), fsynced=answer[0] >= 1)
+        return DurabilityReport(asked=self._asked, replicas=int(answer))

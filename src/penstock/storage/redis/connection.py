@@ -31,16 +31,7 @@ from redis.exceptions import (
 )
 
 from penstock.errors import StorageError, StorageUnavailable
-from penstock.storage.redis.clients import (
-    CONNECT,
-    SILENCE,
-    Kit,
-    client_of,
-    close,
-    describe,
-    options_of,
-    silence_of,
-)
+from penstock.storage.redis.clients import CONNECT, SILENCE, Kit, client_of, close, describe, options_of, silence_of
 from penstock.storage.redis.pipeline import NoReplicasError, Wire, cancellable, pack_command
 from penstock.storage.redis.scripts import Script
 

@@ -17,11 +17,11 @@ from penstock.storage.base import (
     Cancel,
     Complete,
     Fail,
+    JobPosition,
     Release,
     Retried,
     Settlement,
     Stall,
-    Standing,
     WorkerRecord,
 )
 
@@ -32,8 +32,8 @@ __all__ = [
     "fence",
     "pack",
     "read_claims",
+    "read_position",
     "read_snapshot",
-    "read_standing",
     "read_worker",
     "spell_job",
     "spell_jobs",
@@ -137,7 +137,7 @@ def spell_settlements(settlements: Sequence[Settlement], prefix: Callable[[str],
     token = ttl = None
     last: list[Any] = []
     for s in settlements:
-        end = s.end
+        end = s.resolution
         if not isinstance(end, Complete) or end.then or end.ttl == 0:
             break
         if s.token != token or end.ttl != ttl:
@@ -152,12 +152,12 @@ def spell_settlements(settlements: Sequence[Settlement], prefix: Callable[[str],
             return flat, set()
     blobs = Blobs()
     spelled = pack([spell_settlement(s, prefix, blobs) for s in settlements])
-    return ["any", spelled, *blobs.all], {new.queue for s in settlements for new in getattr(s.end, "then", ())}
+    return ["any", spelled, *blobs.all], {new.queue for s in settlements for new in getattr(s.resolution, "then", ())}
 
 
 def spell_settlement(s: Settlement, prefix: Callable[[str], str], blobs: Blobs) -> list[Any]:
     """A settlement as `settle.lua` reads it."""
-    end = s.end
+    end = s.resolution
     then = [[prefix(job.queue), job.queue, spell_job(job, blobs)] for job in getattr(end, "then", ())] or False
     match end:
         case Complete():
@@ -166,7 +166,7 @@ def spell_settlement(s: Settlement, prefix: Callable[[str], str], blobs: Blobs) 
             more = ["f", -1 if end.ttl is None else end.ttl, blobs.add(end.error), end.count is not None, then]
         case Retried():
             at = False if end.at is None else end.at
-            more = ["r", at, end.delay, end.count or "", end.place == "due", end.solo, blobs.add(end.error)]
+            more = ["r", at, end.delay, end.count or "", end.position == "due", end.solo, blobs.add(end.error)]
         case Cancel():
             more = ["x", -1 if end.ttl is None else end.ttl]
         case Release():
@@ -295,15 +295,15 @@ def read_snapshot(
     )  # fmt: skip
 
 
-def read_standing(
-    queue: str, now: int, paused: int | None, job: Any, head: Standing | None, format: int
-) -> Standing | None:
+def read_position(
+    queue: str, now: int, paused: int | None, job: Any, head: JobPosition | None, format: int
+) -> JobPosition | None:
     """Where a job stands, as `why.lua` tells it; None when it has been kept for long enough."""
     id, record, run, worker, end, state, lease, successor, ahead = job
     found = read_snapshot(queue, text(id), now, record, run, worker, end, state, format)
     if found is None:
         return None
-    return Standing(
+    return JobPosition(
         id=found.id, state=found.state, at=now, run_at=found.run_at, worker=found.worker, group=found.group,
         lease=None if lease is None else int(float(lease)), finished=found.finished, successor=bool(successor),
         paused=paused, format=found.format, known=None if found.format is None else format,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from struct import Struct
 
 from penstock.model.job import State
-from penstock.storage.base import Note, Told
+from penstock.storage.base import EndNotice, EventRecord
 from penstock.storage.redis.encoding import ENDS, text
 
 __all__ = ["read_note", "read_told", "spell_note"]
@@ -14,7 +14,7 @@ _NOTE = Struct(">HIH")
 _TOLD = Struct(">HHB")
 
 
-def read_note(data: bytes) -> Note:
+def read_note(data: bytes) -> EventRecord:
     """One line of the event feed; a `ValueError` if it is none."""
     if len(data) < _NOTE.size:
         raise ValueError("too short for a line of the feed")
@@ -27,13 +27,13 @@ def read_note(data: bytes) -> Note:
         fields.append(None if size < 0 else data[at : at + size])
         at += max(size, 0)
     name, queue, id, worker, result, failure = fields
-    return Note(
+    return EventRecord(
         (name or b"").decode(), (queue or b"").decode(), (id or b"").decode(), high << 32 | low, attempt,
         worker.decode() if worker else None, result, failure,
     )  # fmt: skip
 
 
-def spell_note(note: Note) -> bytes:
+def spell_note(note: EventRecord) -> bytes:
     """A line of the event feed as `note` in `_shared.lua` writes it, but for the time at its front."""
     worker = None if note.worker is None else note.worker.encode()
     fields = (note.name.encode(), note.queue.encode(), note.id.encode(), worker, note.result, note.error)
@@ -44,7 +44,7 @@ def _field(data: bytes | None) -> bytes:
     return b"\xff\xff\xff\xff" if data is None else len(data).to_bytes(4, "big") + data
 
 
-def read_told(data: bytes) -> tuple[tuple[str, str], Told | None]:
+def read_told(data: bytes) -> tuple[tuple[str, str], EndNotice | None]:
     """Of which queue and id a job has ended, and how if that is said; a `ValueError` if it is no such word."""
     if len(data) < _TOLD.size:
         raise ValueError("too short for the end of a job")
@@ -55,4 +55,4 @@ def read_told(data: bytes) -> tuple[tuple[str, str], Told | None]:
     if state is None:
         return (queue, id), None
     result, error = value if state is State.COMPLETED else None, value if state is State.FAILED else None
-    return (queue, id), Told(id, state, result, error)
+    return (queue, id), EndNotice(id, state, result, error)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from penstock.errors import StorageError, StorageUnavailable
 from penstock.model.job import Snapshot, State
-from penstock.model.storage_info import Meter, NodeVitals, ServerVitals
+from penstock.model.storage_info import NodeInfo, QueueMeter, ServerInfo
 from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.encoding import read_snapshot
 from penstock.storage.redis.keys import Keys
@@ -36,11 +36,11 @@ class Inspection:
         """Its URL without a login."""
         return self._connection.where
 
-    async def vitals(self, check: bool = True) -> ServerVitals:
+    async def inspect(self, check: bool = True) -> ServerInfo:
         """How the servers are doing; there is nothing to `check` beyond what they say."""
         schema = int(await self._connection.command("GET", self._keys.schema) or 0)
         nodes = [await read_node(where, ask) for where, ask in self._servers()]
-        return ServerVitals(schema=schema, cluster=self._connection.cluster, nodes=nodes)
+        return ServerInfo(schema=schema, cluster=self._connection.cluster, nodes=nodes)
 
     def _servers(self) -> list[tuple[str, Ask]]:
         """Each server by its address: the one there is, or the primaries of a Cluster."""
@@ -59,11 +59,11 @@ class Inspection:
 
         return [(f"{node.host}:{node.port}", to(node)) for node in client.get_primaries()]
 
-    async def meters(self, queues: Sequence[str]) -> list[Meter]:
+    async def meters(self, queues: Sequence[str]) -> list[QueueMeter]:
         """What is counted in each of these queues."""
         calls = [self._call("meters", name, ()) for name in queues]
         counted = await self._connection.run_many(calls, repeat=True) if calls else []
-        return [Meter(name, int(done), int(over)) for name, (done, over) in zip(queues, counted, strict=True)]
+        return [QueueMeter(name, int(done), int(over)) for name, (done, over) in zip(queues, counted, strict=True)]
 
     async def latest(self, queue: str, state: State, limit: int = 10) -> list[Snapshot]:
         """Ended jobs of one state, those that are kept longest first."""
@@ -78,12 +78,12 @@ class Inspection:
             await self._connection.command("DEL", key)
 
 
-async def read_node(where: str, ask: Ask) -> NodeVitals:
+async def read_node(where: str, ask: Ask) -> NodeInfo:
     """One server as it describes itself; what it will not say is left at its default."""
     info = await _info(ask)
     config = await _config(ask)
     ahead, latency = await _clock(ask)
-    return NodeVitals(
+    return NodeInfo(
         where=where,
         software="valkey" if info.get("server_name") == "valkey" or "valkey_version" in info else "redis",
         version=info.get("valkey_version") or info.get("redis_version", ""),

@@ -10,11 +10,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 from redis.exceptions import RedisError
 
-from penstock.aio import Merged
+from penstock.aio import RequestCoalescer
 from penstock.errors import StorageError
 from penstock.model.ids import family_of, new_token
 from penstock.model.job import NewJob
-from penstock.storage.base import MAX_BATCH, Note, Told
+from penstock.storage.base import MAX_BATCH, EndNotice, EventRecord
 from penstock.storage.redis.clients import close
 from penstock.storage.redis.cluster_families import EARS_MS
 from penstock.storage.redis.connection import Connection
@@ -35,7 +35,7 @@ _READY, _MOST_EXPECTED = 1.0, 10_000
 
 
 #: That a job may have ended, or how it did; False when nothing was heard.
-Hint = bool | Told
+Hint = bool | EndNotice
 
 
 class Feeds:
@@ -46,7 +46,7 @@ class Feeds:
     ) -> None:
         self._connection = connection
         self._keys = keys
-        self._asks = Merged(lambda queue, ids: ask(queue, ids, self._channel), MAX_BATCH)
+        self._asks = RequestCoalescer(lambda queue, ids: ask(queue, ids, self._channel), MAX_BATCH)
         self._channel = keys.done(new_token())
         self._waiters: dict[tuple[str, str], set[asyncio.Future[Hint]]] = {}
         #: Jobs that are put together with the request to be told, by whoever is about to wait for them; whether
@@ -125,7 +125,7 @@ class Feeds:
         if not waiting:
             self._waiters.pop(job, None)
 
-    async def wait_done(self, queue: str, id: str, timeout: float) -> bool | Told:
+    async def wait_done(self, queue: str, id: str, timeout: float) -> bool | EndNotice:
         """Listen first, then ask to be told; ask again now and then, in case the telling was lost.
 
         How the job ended is given only for an id that nobody had before: of another it may be old news.
@@ -149,7 +149,7 @@ class Feeds:
                         await self._listen()
                 except TimeoutError:
                     return False
-                if await self._asks.about(queue, id):
+                if await self._asks.get(queue, id):
                     return True
                 if await _heard_within(future, min(_RECHECK, max(0.0, deadline - loop.time()))):
                     return True
@@ -228,7 +228,7 @@ class Feeds:
 
     # events ----------------------------------------------------------------------------------------
 
-    async def events(self, queue: str | None = None) -> AsyncGenerator[Note]:
+    async def events(self, queue: str | None = None) -> AsyncGenerator[EventRecord]:
         """Everything that happens from the first step of this iterator on."""
         while True:
             try:
@@ -358,7 +358,7 @@ async def _repeating(action: Callable[[], Awaitable[None]], every: float) -> Asy
             await task
 
 
-def _heard(data: bytes) -> Note | None:
+def _heard(data: bytes) -> EventRecord | None:
     try:
         return read_note(data)
     except ValueError:  # not of our making

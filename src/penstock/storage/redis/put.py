@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from penstock.model.clock import Clock
-from penstock.model.durability import Reached
+from penstock.model.durability import DurabilityReport
 from penstock.model.ids import new_token
 from penstock.model.job import NewJob, State
 from penstock.storage.base import Put, PutStatus
@@ -135,6 +135,6 @@ def _read_puts(answers: Any, count: int, queued: Put) -> list[Put]:
     return [queued if answer == 1 else _read_put(answer, queued.durability) for answer in answers]
 
 
-def _read_put(answer: Any, reached: Reached | None) -> Put:
+def _read_put(answer: Any, reached: DurabilityReport | None) -> Put:
     status, state = PutStatus(answer[0].decode()), State(answer[1].decode())
     return Put(status, state, answer[2] if len(answer) > 2 else None, reached)

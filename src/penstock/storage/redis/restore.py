@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.model.job import FINISHED, Snapshot, State
-from penstock.model.storage_info import check_carried
+from penstock.model.storage_info import check_restorable
 from penstock.storage.base import MAX_BATCH
 from penstock.storage.redis.cluster_families import Families
 from penstock.storage.redis.connection import Connection
@@ -27,7 +27,7 @@ class Restoring:
     async def restore(self, jobs: Sequence[Snapshot]) -> list[bool]:
         """nothing → the state of the snapshot; False where the id is taken."""
         for job in jobs:
-            check_carried(job)
+            check_restorable(job)
         answers = [False] * len(jobs)
         by_queue: dict[str, list[int]] = {}
         for i, job in enumerate(jobs):

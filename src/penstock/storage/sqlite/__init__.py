@@ -15,15 +15,17 @@ from msgspec.structs import replace
 
 from penstock.errors import StorageError
 from penstock.model.clock import Clock
-from penstock.model.durability import Reached
+from penstock.model.durability import DurabilityReport
 from penstock.model.job import NewJob, Snapshot, State
-from penstock.model.storage_info import FileVitals, Meter
+from penstock.model.storage_info import FileInfo, QueueMeter
 from penstock.storage.base import (
     MAX_BATCH,
+    CancelAnswer,
     CancelMode,
     Claimed,
-    Held,
-    Note,
+    ClaimRef,
+    EventRecord,
+    JobPosition,
     Page,
     Put,
     Reaped,
@@ -31,8 +33,6 @@ from penstock.storage.base import (
     Request,
     Settled,
     Settlement,
-    Standing,
-    Withdrawn,
     WorkerRecord,
 )
 from penstock.storage.sqlite import (
@@ -64,7 +64,7 @@ class SqliteStorage:
     """The `Storage` protocol over one file; see `penstock.storage.base` for what each verb promises."""
 
     #: What is said of a put's durability, if anybody asked; a commit is on disk with `synchronous="FULL"`.
-    reached: Reached | None = None
+    durability_report: DurabilityReport | None = None
 
     def __init__(
         self,
@@ -150,7 +150,11 @@ class SqliteStorage:
     async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
         """nothing → queued / scheduled / blocked, or updated in place, or the existing state."""
         answers = await self._write(lambda tx: put.put(tx, jobs))
-        return answers if self.reached is None else [replace(each, durability=self.reached) for each in answers]
+        return (
+            answers
+            if self.durability_report is None
+            else [replace(each, durability=self.durability_report) for each in answers]
+        )
 
     async def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
         """due → running under `token` for `lease` ms; promotes jobs whose time has come, bounded."""
@@ -160,7 +164,7 @@ class SqliteStorage:
         """running → completed / retrying / failed / cancelled / queued; fenced by the token."""
         return await self._write(lambda tx: settle.settle(tx, settlements))
 
-    async def renew(self, worker: str, held: Sequence[Held], lease: int) -> list[Renewal]:
+    async def renew(self, worker: str, held: Sequence[ClaimRef], lease: int) -> list[Renewal]:
         """running → running: extends the named claims only."""
         return await self._write(lambda tx: renew.renew(tx, held, lease))
 
@@ -170,7 +174,7 @@ class SqliteStorage:
 
     async def cancel(
         self, queue: str, ids: Sequence[str], running: CancelMode = "refuse", ttl: int | None = 0
-    ) -> list[Withdrawn]:
+    ) -> list[CancelAnswer]:
         """waiting or blocked → cancelled, kept `ttl` ms; a running job is treated as `running` says."""
         return await self._write(lambda tx: cancel.cancel(tx, queue, ids, running, ttl))
 
@@ -194,7 +198,7 @@ class SqliteStorage:
         """Keep a finished job for `ttl` ms from now; False when it is not there or not finished."""
         return await self._write(lambda tx: admin.set_ttl(tx, queue, id, ttl))
 
-    async def report(self, held: Held, progress: bytes) -> bool:
+    async def report(self, held: ClaimRef, progress: bytes) -> bool:
         """Attach progress to a run; False when the claim is lost."""
         return await self._write(lambda tx: renew.report(tx, held, progress))
 
@@ -218,10 +222,10 @@ class SqliteStorage:
         """The job that a claim would give next."""
         return await self._read(lambda tx: reads.peek(tx, queue))
 
-    async def why(self, queue: str, id: str) -> Standing | None:
+    async def why(self, queue: str, id: str) -> JobPosition | None:
         """Where a job stands and what stands before it, read at once; None when there is no such job."""
         again = True
-        standing: Standing | None = None
+        standing: JobPosition | None = None
         while again:
             again, standing = await self._read(lambda tx: why.why(tx, queue, id))
         return standing
@@ -257,11 +261,11 @@ class SqliteStorage:
         """Its URL."""
         return "memory:" if self.engine.memory else f"sqlite:{self.engine.path}"
 
-    async def vitals(self, check: bool = True) -> FileVitals:
+    async def inspect(self, check: bool = True) -> FileInfo:
         """How the file is doing; `check` reads all of it to find damage."""
-        return await self._read(lambda tx: inspection.vitals(tx, self.engine, check))
+        return await self._read(lambda tx: inspection.inspect_file(tx, self.engine, check))
 
-    async def meters(self, queues: Sequence[str]) -> list[Meter]:
+    async def meters(self, queues: Sequence[str]) -> list[QueueMeter]:
         """What is counted in each of these queues."""
         return await self._read(lambda tx: inspection.meters(tx, queues))
 
@@ -291,7 +295,7 @@ class SqliteStorage:
         """Sleep until a run of this worker may have been asked to end or `timeout` seconds have passed."""
         return await self._waiting().cancel(worker, timeout)
 
-    def events(self, queue: str | None = None) -> AsyncIterator[Note]:
+    def events(self, queue: str | None = None) -> AsyncIterator[EventRecord]:
         """What happens in the storage from this call on, whoever causes it.
 
         The listener is registered by the call itself: whatever this process asks for afterwards is
@@ -299,7 +303,7 @@ class SqliteStorage:
         """
         return self._waiting().feed(queue)
 
-    async def announce(self, notes: Sequence[Note]) -> None:
+    async def announce(self, notes: Sequence[EventRecord]) -> None:
         """Add lines to the feed, at the storage's time, if anybody reads it."""
         await self._read(lambda tx: tx.announce(notes))
 

@@ -18,12 +18,12 @@ from penstock.storage.sqlite.engine import Engine
 from penstock.storage.sqlite.put import QUEUED, is_plain
 from penstock.storage.sqlite.transaction import Tx
 
-__all__ = ["CountedSqliteStorage", "DirectSqliteStorage"]
+__all__ = ["BlockingSqliteStorage", "RefCountedSqliteStorage"]
 
 T = TypeVar("T")
 
 
-class DirectSqliteStorage(SqliteStorage):
+class BlockingSqliteStorage(SqliteStorage):
     """A `Storage` whose verbs block the calling thread; any number of threads may use it at once."""
 
     def __init__(self, engine: Engine) -> None:
@@ -40,7 +40,7 @@ class DirectSqliteStorage(SqliteStorage):
 
     async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
         """nothing → queued / scheduled / blocked, or updated in place, or the existing state."""
-        if len(jobs) == 1 and self.reached is None:
+        if len(jobs) == 1 and self.durability_report is None:
             [new] = jobs
             if new.fresh and is_plain(new) and self.engine.put_alone(new):
                 return [QUEUED]
@@ -56,7 +56,7 @@ class DirectSqliteStorage(SqliteStorage):
         raise RuntimeError("this waits for others: it needs a storage with an event loop")
 
 
-class CountedSqliteStorage(SqliteStorage):
+class RefCountedSqliteStorage(SqliteStorage):
     """A database in memory for several event loops: it is there until everybody who opened it has closed it."""
 
     def __init__(self, path: str, *, clock: Clock | None = None, namespace: str = "penstock") -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from penstock.storage.base import CANCEL_MODES, CancelMode, Withdrawn
+from penstock.storage.base import CANCEL_MODES, CancelAnswer, CancelMode
 from penstock.storage.sqlite.finish import finish
 from penstock.storage.sqlite.ordering import promote
 from penstock.storage.sqlite.rows import BLOCKED, RUNNING, STATES, Job, Place
@@ -13,11 +13,11 @@ from penstock.storage.sqlite.transaction import Queue, Tx
 
 __all__ = ["cancel"]
 
-_NOT_FOUND = Withdrawn("not_found")
-_ENDED = {place: Withdrawn(STATES[place].value) for place in STATES if place > BLOCKED}  # type: ignore[arg-type]
+_NOT_FOUND = CancelAnswer("not_found")
+_ENDED = {place: CancelAnswer(STATES[place].value) for place in STATES if place > BLOCKED}  # type: ignore[arg-type]
 
 
-def cancel(tx: Tx, name: str, ids: Sequence[str], running: CancelMode, ttl: int | None) -> list[Withdrawn]:
+def cancel(tx: Tx, name: str, ids: Sequence[str], running: CancelMode, ttl: int | None) -> list[CancelAnswer]:
     """Withdraw jobs, one decision each."""
     queue = tx.queue(name)
     if queue is None:
@@ -26,7 +26,7 @@ def cancel(tx: Tx, name: str, ids: Sequence[str], running: CancelMode, ttl: int 
     return [_cancel(tx, queue, id, running, ttl) for id in ids]
 
 
-def _cancel(tx: Tx, queue: Queue, id: str, running: CancelMode, ttl: int | None) -> Withdrawn:
+def _cancel(tx: Tx, queue: Queue, id: str, running: CancelMode, ttl: int | None) -> CancelAnswer:
     job = tx.job(queue, id)
     if job is None or job.forgotten(tx.now):
         return _NOT_FOUND
@@ -34,15 +34,15 @@ def _cancel(tx: Tx, queue: Queue, id: str, running: CancelMode, ttl: int | None)
         return _ENDED[job.place]
     if job.place != RUNNING:
         finish(tx, queue, job, Place.CANCELLED, "", ttl)
-        return Withdrawn("cancelled")
+        return CancelAnswer("cancelled")
     if running != "refuse":
         _ask(tx, queue, job, running, ttl)
     successor = tx.job(queue, id, twin=1)
     if successor:
         tx.drop(queue, successor)
         tx.note("cancelled", queue, id, successor.attempts)
-        return Withdrawn("cancelled", running=True)
-    return Withdrawn("running" if running in ("refuse", "forget") else "cancel_requested", running=True)
+        return CancelAnswer("cancelled", running=True)
+    return CancelAnswer("running" if running in ("refuse", "forget") else "cancel_requested", running=True)
 
 
 def _ask(tx: Tx, queue: Queue, job: Job, running: CancelMode, ttl: int | None) -> None:

@@ -11,14 +11,7 @@ from penstock.errors import ErrorKind, JobError
 from penstock.model.job import Claim
 from penstock.storage.base import Claimed, Request
 from penstock.storage.sqlite.ordering import park, promote, regroup, unpark
-from penstock.storage.sqlite.rows import (
-    FAILED,
-    FOREVER,
-    LANE,
-    PARKED,
-    READY,
-    RUNNING,
-)
+from penstock.storage.sqlite.rows import FAILED, FOREVER, LANE, PARKED, READY, RUNNING
 from penstock.storage.sqlite.transaction import Queue, Tx, Upgrade
 
 __all__ = ["QUARANTINE_MS", "claim", "first"]

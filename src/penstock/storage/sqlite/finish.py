@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from penstock.storage.sqlite.ordering import enter, enter_if_due, hold, regroup, save
 from penstock.storage.sqlite.put import apply
-from penstock.storage.sqlite.rows import (
-    RUNNING,
-    STATES,
-    Job,
-    Place,
-    expiry,
-    flags_of,
-)
+from penstock.storage.sqlite.rows import RUNNING, STATES, Job, Place, expiry, flags_of
 from penstock.storage.sqlite.transaction import Queue, Tx
 
 __all__ = ["GONE_MS", "finish", "give_back"]

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.model.job import Snapshot, State
-from penstock.model.storage_info import FileVitals, Meter
+from penstock.model.storage_info import FileInfo, QueueMeter
 from penstock.storage.sqlite.engine import Engine
 from penstock.storage.sqlite.rows import STATES, Job, snapshot
 from penstock.storage.sqlite.transaction import Tx
 
-__all__ = ["forget_namespace", "latest", "meters", "vitals"]
+__all__ = ["forget_namespace", "inspect_file", "latest", "meters"]
 
 #: The check names at most so many faults.
 MAX_FAULTS = 10
@@ -23,7 +23,7 @@ MAX_FAULTS = 10
 PLACES = {state: place for place, state in STATES.items()}
 
 
-def vitals(tx: Tx, engine: Engine, check: bool) -> FileVitals:
+def inspect_file(tx: Tx, engine: Engine, check: bool) -> FileInfo:
     """How the file is doing. The check reads all of it."""
     began = time.perf_counter()
     schema = tx.db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()[0]
@@ -32,7 +32,7 @@ def vitals(tx: Tx, engine: Engine, check: bool) -> FileVitals:
     if check:
         rows = tx.db.execute(f"PRAGMA quick_check({MAX_FAULTS})").fetchall()
         faults = [str(row[0]) for row in rows if row[0] != "ok"]
-    about = FileVitals(
+    about = FileInfo(
         path="" if engine.memory else os.path.abspath(engine.path),
         version=sqlite3.sqlite_version,
         schema=schema,
@@ -44,12 +44,12 @@ def vitals(tx: Tx, engine: Engine, check: bool) -> FileVitals:
     return about if engine.memory else _on_disk(about)
 
 
-def _on_disk(about: FileVitals) -> FileVitals:
+def _on_disk(about: FileInfo) -> FileInfo:
     status, room = os.stat(about.path), os.statvfs(os.path.dirname(about.path))
     log_size = 0
     with contextlib.suppress(OSError):  # it comes and goes
         log_size = os.stat(about.path + "-wal").st_size
-    return FileVitals(
+    return FileInfo(
         path=about.path, version=about.version, schema=about.schema, journal_mode=about.journal_mode,
         synchronous=about.synchronous, faults=about.faults, latency_ms=about.latency_ms,
         size=status.st_size, log_size=log_size, mode=status.st_mode & 0o777, own=status.st_uid == os.geteuid(),
@@ -72,10 +72,10 @@ def filesystem_of(path: str) -> str | None:
     return found
 
 
-def meters(tx: Tx, names: Sequence[str]) -> list[Meter]:
+def meters(tx: Tx, names: Sequence[str]) -> list[QueueMeter]:
     """What is counted in each of these queues."""
     found = [tx.one("meter", tx.now, tx.namespace, name) or (0, 0) for name in names]
-    return [Meter(name, *row) for name, row in zip(names, found, strict=True)]
+    return [QueueMeter(name, *row) for name, row in zip(names, found, strict=True)]
 
 
 def latest(tx: Tx, name: str, state: State, limit: int) -> list[Snapshot]:

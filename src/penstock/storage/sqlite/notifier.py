@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from penstock.errors import StorageError
-from penstock.storage.base import Note
+from penstock.storage.base import EventRecord
 from penstock.storage.sqlite import waiters
 from penstock.storage.sqlite.engine import Engine
 from penstock.storage.sqlite.transaction import Tx
@@ -38,7 +38,7 @@ EAR_REST = 120.0
 
 T = TypeVar("T")
 
-_decode = msgspec.msgpack.Decoder(Note).decode
+_decode = msgspec.msgpack.Decoder(EventRecord).decode
 
 
 class Submit(Protocol):
@@ -289,7 +289,7 @@ class Feed:
         self._poll = poll
         self._path = path
         self._news = asyncio.Event()
-        self._notes: deque[Note] = deque()
+        self._notes: deque[EventRecord] = deque()
         self._ended = False
         # A bell that held the feed itself would keep a forgotten feed alive.
         self._name = waiters.enter(self._news.set)
@@ -314,7 +314,7 @@ class Feed:
     def __aiter__(self) -> Feed:
         return self
 
-    async def __anext__(self) -> Note:
+    async def __anext__(self) -> EventRecord:
         while not self._notes:
             if self._ended:
                 raise StopAsyncIteration

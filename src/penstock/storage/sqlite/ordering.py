@@ -9,15 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from penstock.storage.sqlite.rows import (
-    FOREVER,
-    LANE,
-    LATER,
-    PARKED,
-    READY,
-    RETRYING,
-    Job,
-)
+from penstock.storage.sqlite.rows import FOREVER, LANE, LATER, PARKED, READY, RETRYING, Job
 from penstock.storage.sqlite.transaction import Queue, Tx
 
 __all__ = ["enter", "enter_if_due", "hold", "park", "promote", "regroup", "release", "save", "unpark"]

@@ -12,18 +12,7 @@ from penstock.model.job import Snapshot, State
 from penstock.storage.base import FIND_ORDER, Page, WorkerRecord
 from penstock.storage.sqlite.claim import first
 from penstock.storage.sqlite.ordering import promote, unpark
-from penstock.storage.sqlite.rows import (
-    BLOCKED,
-    LANE,
-    LATER,
-    PARKED,
-    READY,
-    RETRYING,
-    RUNNING,
-    Job,
-    Place,
-    snapshot,
-)
+from penstock.storage.sqlite.rows import BLOCKED, LANE, LATER, PARKED, READY, RETRYING, RUNNING, Job, Place, snapshot
 from penstock.storage.sqlite.transaction import Queue, Tx, Upgrade
 
 __all__ = ["Cursor", "beat", "counts", "find", "get", "parse_cursor", "paused", "peek", "queues", "workers"]

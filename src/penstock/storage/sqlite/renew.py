@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.storage.base import Held, Renewal
+from penstock.storage.base import ClaimRef, Renewal
 from penstock.storage.sqlite.transaction import Tx
 
 __all__ = ["renew", "report"]
@@ -12,12 +12,12 @@ __all__ = ["renew", "report"]
 _LOST, _KEPT = Renewal(False), Renewal(True)
 
 
-def renew(tx: Tx, held: Sequence[Held], lease: int) -> list[Renewal]:
+def renew(tx: Tx, held: Sequence[ClaimRef], lease: int) -> list[Renewal]:
     """Extend the named claims; one that is not named runs out."""
-    named: dict[str, list[Held]] = {}
+    named: dict[str, list[ClaimRef]] = {}
     for claim in held:
         named.setdefault(claim.queue, []).append(claim)
-    kept: dict[Held, Renewal] = {}
+    kept: dict[ClaimRef, Renewal] = {}
     for name, claims in named.items():
         queue = tx.queue(name)
         if queue is None:
@@ -30,7 +30,7 @@ def renew(tx: Tx, held: Sequence[Held], lease: int) -> list[Renewal]:
     return [kept.get(claim, _LOST) for claim in held]
 
 
-def report(tx: Tx, held: Held, progress: bytes) -> bool:
+def report(tx: Tx, held: ClaimRef, progress: bytes) -> bool:
     """Attach progress to a run; False when the claim is lost."""
     queue = tx.queue(held.queue)
     return queue is not None and tx.do("report_progress", progress, queue.k, held.id, held.token) > 0

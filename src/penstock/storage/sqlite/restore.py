@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.model.job import FINISHED, Snapshot, State
-from penstock.model.storage_info import check_carried
+from penstock.model.storage_info import check_restorable
 from penstock.storage.sqlite.ordering import enter_if_due, promote
 from penstock.storage.sqlite.rows import FOREVER, LATER, RETRYING, Place
 from penstock.storage.sqlite.transaction import Queue, Tx
@@ -18,7 +18,7 @@ ENDS = {State.COMPLETED: Place.COMPLETED, State.FAILED: Place.FAILED, State.CANC
 def restore(tx: Tx, jobs: Sequence[Snapshot]) -> list[bool]:
     """Take jobs back, in order; False where the id is taken."""
     for job in jobs:
-        check_carried(job)
+        check_restorable(job)
     for name in {job.queue for job in jobs}:
         promote(tx, tx.need(name))
     return [_restore(tx, tx.need(job.queue), job) for job in jobs]

@@ -7,29 +7,11 @@ from itertools import groupby
 from typing import Any
 
 from penstock.model.job import State
-from penstock.storage.base import (
-    Cancel,
-    Complete,
-    Fail,
-    Release,
-    Retried,
-    Settled,
-    Settlement,
-    Stall,
-)
+from penstock.storage.base import Cancel, Complete, Fail, Release, Retried, Settled, Settlement, Stall
 from penstock.storage.sqlite.finish import GONE_MS, finish, give_back
 from penstock.storage.sqlite.ordering import promote, release
 from penstock.storage.sqlite.put import put
-from penstock.storage.sqlite.rows import (
-    BLOCKED,
-    COMPLETED,
-    RUNNING,
-    STATES,
-    Job,
-    Place,
-    expiry,
-    state_of,
-)
+from penstock.storage.sqlite.rows import BLOCKED, COMPLETED, RUNNING, STATES, Job, Place, expiry, state_of
 from penstock.storage.sqlite.transaction import Queue, Tx
 
 __all__ = ["settle"]
@@ -64,7 +46,7 @@ def settle(tx: Tx, settlements: Sequence[Settlement]) -> list[Settled]:
 
 
 def _is_plain(s: Settlement) -> bool:
-    return type(s.end) is Complete and s.end.ttl != 0 and not s.end.then
+    return type(s.resolution) is Complete and s.resolution.ttl != 0 and not s.resolution.then
 
 
 def _complete_all(tx: Tx, settlements: Sequence[Settlement]) -> list[Settled]:
@@ -87,9 +69,9 @@ def _complete_plain(tx: Tx, name: str, settlements: Sequence[Settlement]) -> boo
     ttls: set[int | None] = set()
     flat: list[object] = []
     for s in settlements:
-        assert type(s.end) is Complete
-        ttls.add(s.end.ttl)
-        flat += (s.id, s.token, s.end.result)
+        assert type(s.resolution) is Complete
+        ttls.add(s.resolution.ttl)
+        flat += (s.id, s.token, s.resolution.result)
     if len(ttls) > 1:
         return False
     expires = expiry(ttls.pop(), tx.now)
@@ -112,7 +94,7 @@ def _settle_all(tx: Tx, settlements: Sequence[Settlement]) -> list[Settled]:
     done = _Completions(tx)
     answers: list[Settled] = []
     for s in settlements:
-        end = s.end
+        end = s.resolution
         row = known.pop((s.queue, s.id), None)
         ours = row is not None and row[4] == s.token and (end if isinstance(end, Complete) else None)
         if row and ours and not ours.then and (ours.ttl != 0 or not tx.waited(s.queue, s.id)):
@@ -131,7 +113,7 @@ def _look(tx: Tx, settlements: Sequence[Settlement]) -> dict[Key, Row]:
     """The rows of runs that may simply be completed: no successor waits behind them."""
     asked: dict[str, list[str]] = {}
     for s in settlements:
-        if type(s.end) is Complete and not s.end.then:
+        if type(s.resolution) is Complete and not s.resolution.then:
             asked.setdefault(s.queue, []).append(s.id)
     known: dict[Key, Row] = {}
     for name, ids in asked.items():
@@ -201,10 +183,10 @@ def _settle(tx: Tx, s: Settlement) -> Settled:
     job = tx.job(queue, s.id)
     if job is None or job.place != RUNNING or job.token != s.token:
         return _settled_before(tx, queue, job, s)
-    if job.cancel is not None and not isinstance(s.end, Complete):
+    if job.cancel is not None and not isinstance(s.resolution, Complete):
         finish(tx, queue, job, Place.CANCELLED, s.token, job.cancel_ttl)
         return Settled(State.CANCELLED)
-    match s.end:
+    match s.resolution:
         case Complete(result, ttl, then):
             finish(tx, queue, job, Place.COMPLETED, s.token, ttl, result=result)
             put(tx, then)
@@ -220,7 +202,7 @@ def _settle(tx: Tx, s: Settlement) -> Settled:
             finish(tx, queue, job, Place.CANCELLED, s.token, ttl)
             return Settled(State.CANCELLED)
         case Release() | Stall() | Retried():
-            return _send_back(tx, queue, job, s.end, s.token)
+            return _send_back(tx, queue, job, s.resolution, s.token)
 
 
 def _send_back(tx: Tx, queue: Queue, job: Job, end: Release | Stall | Retried, token: str) -> Settled:
@@ -246,7 +228,7 @@ def _retry(tx: Tx, queue: Queue, job: Job, end: Retried) -> int:
     elif end.count == "retries":
         job.retries += 1
     due = tx.now + end.delay if end.at is None else end.at
-    if end.place == "due" and job.grp is None:
+    if end.position == "due" and job.grp is None:
         job.time, job.seq = max(due, tx.now), queue.next_seq()
     job.error = end.error or None
     job.solo = int(end.solo)
@@ -261,9 +243,9 @@ def _settled_before(tx: Tx, queue: Queue, job: Job | None, s: Settlement) -> Set
         ended = STATES[gone[0]]
     elif job and job.place > BLOCKED and job.token == s.token and not job.forgotten(tx.now):
         ended = STATES[job.place]
-    if ended in POSSIBLE_ENDS.get(type(s.end), (State.CANCELLED,)):
+    if ended in POSSIBLE_ENDS.get(type(s.resolution), (State.CANCELLED,)):
         return Settled(ended)
-    letter = LETTERS.get(type(s.end))
+    letter = LETTERS.get(type(s.resolution))
     if job and job.waiting and letter is not None and job.settled == letter + s.token:
         return Settled(state_of(job, tx.now))
     return _LOST

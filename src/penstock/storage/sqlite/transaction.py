@@ -8,17 +8,8 @@ from typing import Any
 
 import msgspec
 
-from penstock.storage.base import Note
-from penstock.storage.sqlite.rows import (
-    BLOCKED,
-    FORMAT,
-    LANE,
-    LATER,
-    READY,
-    RETRYING,
-    SLOTS,
-    Job,
-)
+from penstock.storage.base import EventRecord
+from penstock.storage.sqlite.rows import BLOCKED, FORMAT, LANE, LATER, READY, RETRYING, SLOTS, Job
 from penstock.storage.sqlite.sql import SQL, with_list, with_numbered, with_rows
 
 __all__ = ["Queue", "Tx", "Upgrade", "Wake"]
@@ -127,7 +118,7 @@ class Tx:
         #: A queue that takes plain jobs without anybody else having to hear of them, and its number.
         self.quiet: tuple[str, int] | None = None
         self._queues: dict[str, Queue] = {}
-        self._notes: list[Note] = []
+        self._notes: list[EventRecord] = []
         self._listeners: list[Wake] | None = None
 
     # statements ----------------------------------------------------------------------------------
@@ -282,9 +273,9 @@ class Tx:
     ) -> None:  # fmt: skip
         """A line for the feed, if anybody reads it."""
         if self.listening:
-            self._notes.append(Note(name, queue.name, id, self.now, attempt, worker, result, error))
+            self._notes.append(EventRecord(name, queue.name, id, self.now, attempt, worker, result, error))
 
-    def announce(self, notes: Iterable[Note]) -> None:
+    def announce(self, notes: Iterable[EventRecord]) -> None:
         """Lines that are about no transition, if anybody reads the feed."""
         if self.listening:
             if not self.write:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.model.job import State
-from penstock.model.why import MAX_AHEAD, Standing
+from penstock.model.why import MAX_AHEAD, JobPosition
 from penstock.storage.sqlite.reads import promote_all
 from penstock.storage.sqlite.rows import LANE, RUNNING, Job, snapshot
 from penstock.storage.sqlite.transaction import Queue, Tx
@@ -13,7 +13,7 @@ __all__ = ["why"]
 _LAST = 1 << 62
 
 
-def why(tx: Tx, name: str, id: str) -> tuple[bool, Standing | None]:
+def why(tx: Tx, name: str, id: str) -> tuple[bool, JobPosition | None]:
     """The standing of a job; True with it when so many fell due unseen that another transaction must go on first."""
     queue = tx.queue(name)
     if queue is None:
@@ -26,11 +26,11 @@ def why(tx: Tx, name: str, id: str) -> tuple[bool, Standing | None]:
     return False, _standing(tx, queue, job, _head(tx, queue, job))
 
 
-def _standing(tx: Tx, queue: Queue, job: Job, head: Job | None) -> Standing:
+def _standing(tx: Tx, queue: Queue, job: Job, head: Job | None) -> JobPosition:
     found = snapshot(queue.name, job, tx.now, tx.format)
     running = job.place == RUNNING
     known = found.format is None
-    return Standing(
+    return JobPosition(
         id=job.id,
         state=found.state,
         at=tx.now,

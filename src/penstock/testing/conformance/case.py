@@ -9,16 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from penstock.model.clock import Clock as AnyClock
 from penstock.model.job import Claim, NewJob, Snapshot, State
-from penstock.storage.base import (
-    Complete,
-    Ended,
-    Held,
-    Put,
-    Request,
-    Settled,
-    Settlement,
-    Storage,
-)
+from penstock.storage.base import ClaimRef, Complete, Put, Request, Resolution, Settled, Settlement, Storage
 from penstock.testing.clock import Clock
 
 __all__ = ["HOUR", "LEASE", "SECOND", "Case", "Maker", "find_all", "forget_all", "scenario"]
@@ -75,7 +66,7 @@ class Case:
         assert len(claims) == 1, f"expected one claim from {queue!r}, got {claims}"
         return claims[0]
 
-    async def settle(self, claim: Claim, end: Ended | None = None) -> Settled:
+    async def settle(self, claim: Claim, end: Resolution | None = None) -> Settled:
         """End a run; completed unless told otherwise."""
         how = Complete(b"r", HOUR) if end is None else end
         [answer] = await self.storage.settle([Settlement(claim.queue, claim.id, claim.token, how)])
@@ -101,9 +92,9 @@ class Case:
         return order
 
 
-def held(claim: Claim) -> Held:
+def held(claim: Claim) -> ClaimRef:
     """A claim as its holder names it."""
-    return Held(claim.queue, claim.id, claim.token)
+    return ClaimRef(claim.queue, claim.id, claim.token)
 
 
 def ids(jobs: Iterable[Claim | Snapshot]) -> list[str]:

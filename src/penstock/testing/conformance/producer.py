@@ -4,31 +4,13 @@ from __future__ import annotations
 
 from penstock.model.clock import Clock
 from penstock.model.job import NewJob, State, Update
-from penstock.storage.base import (
-    Cancel,
-    Complete,
-    Fail,
-    Held,
-    Put,
-    PutStatus,
-    Retried,
-    Storage,
-    Withdrawn,
-)
-from penstock.testing.conformance.case import (
-    HOUR,
-    LEASE,
-    SECOND,
-    Case,
-    held,
-    ids,
-    scenario,
-)
+from penstock.storage.base import Cancel, CancelAnswer, ClaimRef, Complete, Fail, Put, PutStatus, Retried, Storage
+from penstock.testing.conformance.case import HOUR, LEASE, SECOND, Case, held, ids, scenario
 
-__all__ = ["Asking"]
+__all__ = ["ProducerTests"]
 
 
-class Asking:
+class ProducerTests:
     """Tests of `put`, `cancel`, `revive`, `set_paused`, `delete_queue`, `set_ttl` and `purge`."""
 
     def make(self, clock: Clock) -> Storage:
@@ -144,7 +126,7 @@ class Asking:
         """It will not run, and is kept for as long as asked; what is not there is not found."""
         await case.put("a")
         answers = await case.storage.cancel("q", ["a", "b"], ttl=HOUR)
-        assert answers == [Withdrawn("cancelled"), Withdrawn("not_found")]
+        assert answers == [CancelAnswer("cancelled"), CancelAnswer("not_found")]
         assert await case.claim() == []
         assert await case.state("a") is State.CANCELLED
 
@@ -153,9 +135,9 @@ class Asking:
         """Refused, it goes on; signalled, its worker is told when it renews, and without a value it is cancelled."""
         await case.put("a")
         run = await case.claim_one()
-        assert await case.storage.cancel("q", ["a"]) == [Withdrawn("running", running=True)]
+        assert await case.storage.cancel("q", ["a"]) == [CancelAnswer("running", running=True)]
         answers = await case.storage.cancel("q", ["a"], "signal", HOUR)
-        assert answers == [Withdrawn("cancel_requested", running=True)]
+        assert answers == [CancelAnswer("cancel_requested", running=True)]
         [renewal] = await case.storage.renew("w", [held(run)], LEASE)
         assert (renewal.kept, renewal.cancel) == (True, "signal")
         assert (await case.settle(run, Retried())).state is State.CANCELLED
@@ -199,7 +181,7 @@ class Asking:
         assert await case.storage.delete_queue("q") == 2
         assert await case.storage.queues() == []
         assert (await case.settle(run)).lost
-        assert not await case.storage.report(Held("q", "a", run.token), b"p")
+        assert not await case.storage.report(ClaimRef("q", "a", run.token), b"p")
 
     @scenario
     async def test_what_is_over_is_purged(self, case: Case) -> None:

@@ -8,24 +8,16 @@ from collections.abc import Awaitable, Callable
 
 from penstock.model.clock import Clock
 from penstock.model.job import NewJob, State
-from penstock.storage.base import FIND_ORDER, Fail, Note, Release, Storage
-from penstock.testing.conformance.case import (
-    HOUR,
-    LEASE,
-    SECOND,
-    Case,
-    find_all,
-    ids,
-    scenario,
-)
+from penstock.storage.base import FIND_ORDER, EventRecord, Fail, Release, Storage
+from penstock.testing.conformance.case import HOUR, LEASE, SECOND, Case, find_all, ids, scenario
 
-__all__ = ["Looking"]
+__all__ = ["ReadTests"]
 
 #: How long (s) something that should happen at once may take on a machine that is busy.
 PATIENCE = 20.0
 
 
-class Looking:
+class ReadTests:
     """Tests of the reads, the waits, the feed, presence, and opening and closing."""
 
     def make(self, clock: Clock) -> Storage:
@@ -142,13 +134,13 @@ class Looking:
         """The feed of a queue has its transitions in order, with attempt, worker and result; and announcements."""
         feed = case.storage.events("q")
         first = asyncio.ensure_future(anext(feed))
-        mark = Note("idle", "q", "mark", 0)
+        mark = EventRecord("idle", "q", "mark", 0)
         while not first.done():  # until it is heard, nobody may be listening yet
             await case.storage.announce([mark])
             await asyncio.wait((first,), timeout=0.05)
         await case.storage.put([NewJob(queue=queue, id="a", payload=b"") for queue in ("other", "q")])
         await case.settle(await case.claim_one())
-        heard: list[Note] = []
+        heard: list[EventRecord] = []
         async with asyncio.timeout(PATIENCE):
             while len(heard) < 3:
                 note = await anext(feed)

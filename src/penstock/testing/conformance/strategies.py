@@ -73,7 +73,7 @@ def ends(draw: st.DrawFn) -> dict[str, Any]:
                 "at": draw(st.none() | offsets),
                 "delay": draw(spans),
                 "count": draw(st.sampled_from(["retries", "timeouts", None])),
-                "place": draw(st.sampled_from(["keep", "due"])),
+                "position": draw(st.sampled_from(["keep", "due"])),
                 "solo": draw(st.booleans()),
                 "error": draw(small_bytes),
             }

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from penstock.model.clock import Clock
 from penstock.storage.base import Storage
-from penstock.testing.conformance.producer import Asking
-from penstock.testing.conformance.reads import Looking
+from penstock.testing.conformance.producer import ProducerTests
+from penstock.testing.conformance.reads import ReadTests
 from penstock.testing.conformance.walk import Walk, take_walks
-from penstock.testing.conformance.worker import Running
+from penstock.testing.conformance.worker import WorkerTests
 
 __all__ = ["StorageSuite"]
 
 
-class StorageSuite(Asking, Running, Looking):
+class StorageSuite(ProducerTests, WorkerTests, ReadTests):
     """Tests that a storage keeps the `Storage` protocol; pytest collects them from a subclass called `Test…`.
 
     `make` must give a new storage object at an empty place; every test empties it when it ends. Each of

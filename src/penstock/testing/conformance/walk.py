@@ -18,16 +18,16 @@ from penstock.storage.base import (
     FIND_ORDER,
     Cancel,
     CancelMode,
+    ClaimRef,
     Complete,
-    Ended,
     Fail,
-    Held,
+    JobPosition,
     Release,
     Request,
+    Resolution,
     Retried,
     Settlement,
     Stall,
-    Standing,
     Storage,
 )
 from penstock.testing.conformance.case import find_all, forget_all
@@ -77,7 +77,7 @@ class Walk(RuleBasedStateMachine):
         self.reference: Storage = self.make_reference()
         for storage in (self.storage, self.reference):
             self.runner.run(storage.open())
-        self.tokens: list[Held] = []
+        self.tokens: list[ClaimRef] = []
         self.settled: list[Settlement] = []
         self.made = 0
         self.looks = True
@@ -101,7 +101,7 @@ class Walk(RuleBasedStateMachine):
         """Whether this software can have run that job."""
         return True
 
-    def told(self, standing: Standing | None) -> Standing | None:
+    def told(self, standing: JobPosition | None) -> JobPosition | None:
         """What of a standing is the same on both sides: all of it."""
         return standing
 
@@ -134,7 +134,7 @@ class Walk(RuleBasedStateMachine):
         run_at = None if at is None else self.clock.ms + at
         return NewJob(queue=queue or spec["queue"], run_at=run_at, **fields)
 
-    def ended(self, spec: dict[str, Any], queue: str) -> Ended:
+    def ended(self, spec: dict[str, Any], queue: str) -> Resolution:
         family = queue.partition("/")[0]
         then = tuple(self.job(s, family + s["queue"]) for s in spec.get("then", ()))
         match spec["kind"]:
@@ -189,7 +189,7 @@ class Walk(RuleBasedStateMachine):
         self.made += 1
         requests = [Request(name, limit, size) for name in names]
         claimed = self.both("claim", requests, worker, lease, f"token{self.made:011}")
-        self.tokens += [Held(claim.queue, claim.id, claim.token) for claim in claimed.claims]
+        self.tokens += [ClaimRef(claim.queue, claim.id, claim.token) for claim in claimed.claims]
 
     @precondition(lambda self: self.tokens)
     @rule(data=st.data(), spec=ends())

@@ -6,32 +6,13 @@ import asyncio
 
 from penstock.model.clock import Clock
 from penstock.model.job import NewJob, State
-from penstock.storage.base import (
-    Complete,
-    Fail,
-    Held,
-    Reaped,
-    Release,
-    Request,
-    Retried,
-    Settled,
-    Stall,
-    Storage,
-)
-from penstock.testing.conformance.case import (
-    HOUR,
-    LEASE,
-    SECOND,
-    Case,
-    held,
-    ids,
-    scenario,
-)
+from penstock.storage.base import ClaimRef, Complete, Fail, Reaped, Release, Request, Retried, Settled, Stall, Storage
+from penstock.testing.conformance.case import HOUR, LEASE, SECOND, Case, held, ids, scenario
 
-__all__ = ["Running"]
+__all__ = ["WorkerTests"]
 
 
-class Running:
+class WorkerTests:
     """Tests of `claim`, `settle`, `renew`, `reap` and `report`."""
 
     shared = True
@@ -129,7 +110,7 @@ class Running:
         assert await case.settle(forged, Fail(b"e", HOUR)) == Settled(None, lost=True)
         [renewal] = await case.storage.renew("w", [held(forged)], LEASE)
         assert not renewal.kept
-        assert not await case.storage.report(Held("q", "a", "forged"), b"p")
+        assert not await case.storage.report(ClaimRef("q", "a", "forged"), b"p")
         assert (await case.settle(run)).state is State.COMPLETED
 
     @scenario

@@ -5,7 +5,7 @@ loop, or holds the interpreter for a minute, loses nothing and escapes nothing.
 """
 
 from penstock.app_loader import CannotImport, load, modules_of, source_of
-from penstock.worker.supervisor.config import Settings
-from penstock.worker.supervisor.supervisor import Crew
+from penstock.worker.supervisor.config import ChildConfig
+from penstock.worker.supervisor.supervisor import Supervisor
 
-__all__ = ["CannotImport", "Crew", "Settings", "load", "modules_of", "source_of"]
+__all__ = ["CannotImport", "ChildConfig", "Supervisor", "load", "modules_of", "source_of"]

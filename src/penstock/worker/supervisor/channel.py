@@ -7,10 +7,10 @@ import contextlib
 import socket
 from collections.abc import Callable
 
-__all__ = ["Line"]
+__all__ = ["Channel"]
 
 
-class Line:
+class Channel:
     """One end of a socket pair on the event loop. Words are short: a child that does not read stops nobody."""
 
     def __init__(self, end: socket.socket, heard: Callable[[str], None], gone: Callable[[], None]) -> None:
@@ -22,7 +22,7 @@ class Line:
         end.setblocking(False)
         self._loop.add_reader(end, self._read)
 
-    def say(self, words: str) -> None:
+    def send(self, words: str) -> None:
         """Say something; to one who is gone or does not listen it is lost."""
         with contextlib.suppress(OSError):
             self._end.send(words.encode() + b"\n")

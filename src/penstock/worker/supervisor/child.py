@@ -20,15 +20,15 @@ from typing import Any, TypeVar
 
 from penstock.app_loader import load_all, one_line
 from penstock.errors import StorageUnavailable
-from penstock.host import Host
+from penstock.host import AppHost
 from penstock.log_config import configure
 from penstock.model.handler import Handler
 from penstock.worker.handlers import select_handlers, share_of
-from penstock.worker.supervisor.channel import Line
-from penstock.worker.supervisor.child_runtime import ChildShift
-from penstock.worker.supervisor.claim_table import Board
-from penstock.worker.supervisor.config import Settings
-from penstock.worker.supervisor.storage_match import place_of, why_unseen
+from penstock.worker.supervisor.channel import Channel
+from penstock.worker.supervisor.child_runtime import ChildRuntime
+from penstock.worker.supervisor.claim_table import ClaimTable
+from penstock.worker.supervisor.config import ChildConfig
+from penstock.worker.supervisor.storage_match import location_of, why_parent_is_missing
 
 __all__ = ["main", "run"]
 
@@ -40,7 +40,7 @@ log = logging.getLogger("penstock.worker")
 PR_SET_PDEATHSIG = 1
 
 
-def main(settings: Settings, board: Board, end: socket.socket) -> None:
+def main(settings: ChildConfig, board: ClaimTable, end: socket.socket) -> None:
     """What a child process does, from its start to its end."""
     settle_in()
     os.environ.clear()
@@ -54,7 +54,7 @@ def main(settings: Settings, board: Board, end: socket.socket) -> None:
         log.debug("the app cannot be loaded", exc_info=True)
         end.sendall(f"failed {one_line(error)}\n".encode())
         return
-    run(Child(settings, board, app, share_of(handlers, settings.seat, settings.seats)).work(end))
+    run(Child(settings, board, app, share_of(handlers, settings.slot, settings.slots)).work(end))
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -94,35 +94,35 @@ def do_nothing(number: int, frame: object) -> None:
 class Child:
     """One child's life: open, say so, work until told to stop."""
 
-    def __init__(self, settings: Settings, board: Board, app: Host, handlers: dict[str, Handler]) -> None:
+    def __init__(self, settings: ChildConfig, board: ClaimTable, app: AppHost, handlers: dict[str, Handler]) -> None:
         self._settings = settings
-        self._board = board
+        self._table = board
         self._app = app
         self._handlers = handlers
         self._stop = asyncio.Event()
         self._hurried = False
-        self._line: Line | None = None
-        self._shift: ChildShift | None = None
+        self._channel: Channel | None = None
+        self._runtime: ChildRuntime | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def work(self, end: socket.socket) -> None:
-        line = self._line = Line(end, self._heard, lambda: os._exit(1))
+        line = self._channel = Channel(end, self._receive, lambda: os._exit(1))
         if await self._open(line):
-            shift = self._shift = ChildShift(self._app, self._settings, self._handlers, self._board, line.say)
+            shift = self._runtime = ChildRuntime(self._app, self._settings, self._handlers, self._table, line.send)
             if self._settings.drain:
                 await shift.drain(self._settings.scheduled)
             else:
                 await shift.start()
-            line.say("ready")
+            line.send("ready")
             await self._stop.wait()
             if self._hurried:
                 shift.hurry.set()
             await shift.finish()
         await self._app.close()
-        line.say("bye")
+        line.send("bye")
         line.close()
 
-    async def _open(self, line: Line) -> bool:
+    async def _open(self, line: Channel) -> bool:
         """Open the storage, however long it takes, and see that the parent is there too."""
         now = asyncio.get_running_loop().time
         rest, unseen = 0.1, math.inf
@@ -132,39 +132,39 @@ class Child:
                 if self._settings.worker in [record.id for record in await self._app.storage.workers()]:
                     return True
                 unseen = min(unseen, now())
-                why = why_unseen(self._settings.place, place_of(self._app.storage), now() - unseen)
+                why = why_parent_is_missing(self._settings.storage, location_of(self._app.storage), now() - unseen)
                 if why is not None:
-                    line.say(f"failed {why}")
+                    line.send(f"failed {why}")
                     return False
-                line.say("unseen")
+                line.send("unseen")
             except StorageUnavailable as error:
                 unseen = math.inf
                 log.debug("the storage cannot be reached yet: %s", error)
             except Exception as error:
-                line.say(f"failed {one_line(error)}")
+                line.send(f"failed {one_line(error)}")
                 return False
             await asyncio.sleep(rest)
             rest = min(rest * 2, 5.0 if unseen == math.inf else 1.0)
         return False
 
-    def _heard(self, words: str) -> None:
+    def _receive(self, words: str) -> None:
         if words in ("stop", "hurry"):
-            if self._line is not None:
-                self._line.say("stopping")
+            if self._channel is not None:
+                self._channel.send("stopping")
             self._stop.set()
         if words == "hurry":
             self._hurried = True
-            if self._shift is not None:
-                self._shift.hurry.set()
-        elif words == "look" and self._shift is not None:
-            self._shift.look()
-        elif words == "again" and self._shift is not None:
-            self._shift.again()
+            if self._runtime is not None:
+                self._runtime.hurry.set()
+        elif words == "look" and self._runtime is not None:
+            self._runtime.look()
+        elif words == "again" and self._runtime is not None:
+            self._runtime.again()
         elif words == "take over":
-            self._settings = dataclasses.replace(self._settings, beside=False)
-            if self._shift is not None:
-                self._shift.take_over()
-        elif words == "release" and self._shift is not None:
-            task = asyncio.ensure_future(self._shift.release())
+            self._settings = dataclasses.replace(self._settings, replacing=False)
+            if self._runtime is not None:
+                self._runtime.take_over()
+        elif words == "release" and self._runtime is not None:
+            task = asyncio.ensure_future(self._runtime.release())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

@@ -18,9 +18,9 @@ from multiprocessing import reduction
 from typing import Any, NamedTuple
 
 from penstock.model.job import Claim
-from penstock.storage.base import Held
+from penstock.storage.base import ClaimRef
 
-__all__ = ["Board", "Order", "Phase", "Slot", "Verdict"]
+__all__ = ["ClaimTable", "ParentCommand", "Phase", "Slot", "Verdict"]
 
 #: How many claims a child may hold. Memory is used only for slots that were.
 SLOTS = 8192
@@ -57,7 +57,7 @@ class Verdict(IntEnum):
     LOSS = 4
 
 
-class Order(IntEnum):
+class ParentCommand(IntEnum):
     """What the parent says of a claim: lost to others, or asked to end, gently or not."""
 
     NONE = 0
@@ -69,9 +69,9 @@ class Order(IntEnum):
 class Slot(NamedTuple):
     """A held claim, as the parent sees it. Times are monotonic seconds; 0 is none."""
 
-    place: int
+    position: int
     number: int
-    held: Held
+    ref: ClaimRef
     attempt: int
     phase: Phase
     verdict: Verdict
@@ -82,10 +82,10 @@ class Slot(NamedTuple):
 
     @property
     def key(self) -> tuple[int, int]:
-        return self.place, self.number
+        return self.position, self.number
 
 
-class Board:
+class ClaimTable:
     """The table of one child. It travels to the child with `Process(args=…)`."""
 
     def __init__(self, fd: int | None = None, slots: int = SLOTS) -> None:
@@ -165,7 +165,7 @@ class Board:
         self._timeouts[index] = timeout or 0.0
         self.phases[index] = RUNNING
 
-    def condemn(self, index: int, verdict: Verdict) -> None:
+    def escalate(self, index: int, verdict: Verdict) -> None:
         """The run cannot be made to end."""
         self._verdicts[index] = verdict
 
@@ -177,10 +177,10 @@ class Board:
         self._free += places
         self.head[LIVE] -= len(places)
 
-    def order(self, index: int) -> Order:
+    def order(self, index: int) -> ParentCommand:
         """What the parent said of the claim in a slot."""
         word = self._orders[index]
-        return Order(word & 3) if word >> 2 == self._numbers[index] else Order.NONE
+        return ParentCommand(word & 3) if word >> 2 == self._numbers[index] else ParentCommand.NONE
 
     def confirmed(self, index: int) -> float:
         """When the storage last confirmed the claim in a slot."""
@@ -200,7 +200,7 @@ class Board:
         slots = [self._read(index) for index in range(self.head[HIGH]) if self._numbers[index] % 2]
         return [slot for slot in slots if slot is not None]
 
-    def pressing(self, before: float) -> list[Slot]:
+    def overdue(self, before: float) -> list[Slot]:
         """The runs that are condemned, or whose deadline was before this time."""
         if not self.head[LIVE]:
             return []
@@ -223,17 +223,17 @@ class Board:
 
     def confirm(self, slot: Slot, at: float) -> None:
         """The storage has confirmed a claim."""
-        if self._numbers[slot.place] == slot.number:
-            self._confirmed[slot.place] = at
+        if self._numbers[slot.position] == slot.number:
+            self._confirmed[slot.position] = at
 
-    def give(self, slot: Slot, order: Order) -> None:
+    def give(self, slot: Slot, order: ParentCommand) -> None:
         """Say something of a claim; the child looks when it is told to."""
-        self._orders[slot.place] = slot.number << 2 | order
+        self._orders[slot.position] = slot.number << 2 | order
 
-    def ordered(self, slot: Slot) -> Order:
+    def ordered(self, slot: Slot) -> ParentCommand:
         """What was said of a claim so far."""
-        word = self._orders[slot.place]
-        return Order(word & 3) if word >> 2 == slot.number else Order.NONE
+        word = self._orders[slot.position]
+        return ParentCommand(word & 3) if word >> 2 == slot.number else ParentCommand.NONE
 
     def _read(self, index: int) -> Slot | None:
         number = self._numbers[index]
@@ -245,7 +245,7 @@ class Board:
         if number % 2 == 0 or self._numbers[index] != number:
             return None  # it changed hands meanwhile
         names = text[:queue].decode(), text[queue + token :].decode(), text[queue : queue + token].decode()
-        return Slot(index, number, Held(*names), attempt, Phase(phase), Verdict(verdict), *rest)
+        return Slot(index, number, ClaimRef(*names), attempt, Phase(phase), Verdict(verdict), *rest)
 
 
 def anonymous_file(size: int) -> int:
@@ -259,6 +259,6 @@ def anonymous_file(size: int) -> int:
     return fd
 
 
-def rebuild(fd: Any, slots: int) -> Board:
+def rebuild(fd: Any, slots: int) -> ClaimTable:
     """The board in the child, at the same memory."""
-    return Board(fd.detach(), slots)
+    return ClaimTable(fd.detach(), slots)

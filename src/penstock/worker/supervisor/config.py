@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["Settings"]
+__all__ = ["ChildConfig"]
 
 
 @dataclass(frozen=True)
-class Settings:
+class ChildConfig:
     """How to work: for whom, as whom, how much, and which seat of how many."""
 
     source: str
@@ -19,13 +19,13 @@ class Settings:
     queues: tuple[str, ...] | None
     capacity: int
     lease: float
-    seats: int
+    slots: int
     #: Where the parent's storage is.
-    place: str = ""
+    storage: str = ""
     adaptive: bool = False
-    seat: int = 0
+    slot: int = 0
     #: Whether another child of this seat is still there: queues with `concurrency=n` are left to it for now.
-    beside: bool = False
+    replacing: bool = False
     drain: bool = False
     scheduled: bool = False
     max_jobs: int | None = None

@@ -7,20 +7,20 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from penstock.host import Host
+from penstock.host import AppHost
 from penstock.model.context import Progress
 from penstock.model.handler import Handler
 from penstock.model.job import Claim, NewJob, Snapshot, State
 from penstock.model.outcome import Outcome, Released, Stalled, Stopped, timed_out
-from penstock.worker.run import Member, Run
+from penstock.worker.run import Run, RunJob
 from penstock.worker.settler import Settler
-from penstock.worker.supervisor.child_handle import Hand
+from penstock.worker.supervisor.child_handle import ChildHandle
 from penstock.worker.supervisor.claim_table import Phase, Slot, Verdict
 
-__all__ = ["Aftermath"]
+__all__ = ["CrashRecovery"]
 
 
-class Left(NamedTuple):
+class OrphanedClaim(NamedTuple):
     """A claim without a process, and why it has none: None is a process that died by itself."""
 
     slot: Slot
@@ -29,7 +29,7 @@ class Left(NamedTuple):
     shared: bool
 
 
-class Nobody:
+class ClosedServices:
     """The desk of a run that has nothing more to say."""
 
     def report(self, claim: Claim, progress: Progress) -> Awaitable[bool]:
@@ -39,42 +39,42 @@ class Nobody:
         raise AssertionError("the run is over")
 
 
-class Aftermath:
+class CrashRecovery:
     """Settles what dead children held: timeouts as such, the innocent as released, crashes as stalls."""
 
-    def __init__(self, host: Host, handlers: Mapping[str, Handler], lease: float, settler: Settler) -> None:
+    def __init__(self, host: AppHost, handlers: Mapping[str, Handler], lease: float, settler: Settler) -> None:
         self._host = host
         self._handlers = handlers
         self._lease = lease
         self._settler = settler
-        self._left: deque[Left] = deque()
+        self._orphans: deque[OrphanedClaim] = deque()
 
     @property
     def busy(self) -> bool:
-        return bool(self._left) or self._settler.busy
+        return bool(self._orphans) or self._settler.busy
 
-    def add(self, hand: Hand, slots: Sequence[Slot], worker: str) -> None:
+    def add(self, hand: ChildHandle, slots: Sequence[Slot], worker: str) -> None:
         """Take over the claims of a dead child; of those whose lease is lost nothing is reported."""
         runs = Counter(run_of(slot) for slot in slots)
         for slot in slots:
             verdict = verdict_on(hand, slot)
             if verdict is Verdict.LOSS:
-                held = slot.held
-                self._host.tell("lease_lost", queue=held.queue, id=held.id, attempt=slot.attempt, worker=worker)
+                held = slot.ref
+                self._host.emit("lease_lost", queue=held.queue, id=held.id, attempt=slot.attempt, worker=worker)
             else:
-                self._left.append(Left(slot, verdict, runs[run_of(slot)] > 1))
+                self._orphans.append(OrphanedClaim(slot, verdict, runs[run_of(slot)] > 1))
 
     async def step(self) -> float | None:
         """Hand what is left to the settler; a run out of time is read again first, for its counts and payload."""
-        while self._left:
-            left = self._left[0]
+        while self._orphans:
+            left = self._orphans[0]
             if left.slot.confirmed + self._lease > time.monotonic():
                 await self._settle(left)
-            self._left.popleft()
+            self._orphans.popleft()
         return None
 
-    async def _settle(self, left: Left) -> None:
-        slot, held = left.slot, left.slot.held
+    async def _settle(self, left: OrphanedClaim) -> None:
+        slot, held = left.slot, left.slot.ref
         handler = self._handlers.get(held.queue)
         if handler is None:
             return  # somebody else's queue by now: the lease runs out
@@ -84,27 +84,27 @@ class Aftermath:
             if snapshot is None or snapshot.state is not State.RUNNING:
                 return
             claim = claim_of(snapshot, held.token)
-        run = Run(handler, [Member(claim, handler.options, Nobody())], 0)
+        run = Run(handler, [RunJob(claim, handler.options, ClosedServices())], 0)
         self._settler.add(run, [outcome_of(left, handler)])
 
 
-def verdict_on(hand: Hand, slot: Slot) -> Verdict | None:
+def verdict_on(hand: ChildHandle, slot: Slot) -> Verdict | None:
     """Why a claim lost its process. A run that had not begun is innocent of anything."""
     if hand.fenced or slot.verdict is Verdict.LOSS:
         return Verdict.LOSS
     if slot.phase is Phase.HELD:
         return Verdict.RELEASE
-    if slot.key in hand.guilty:
-        return hand.guilty[slot.key]
+    if slot.key in hand.killed_for:
+        return hand.killed_for[slot.key]
     return Verdict.RELEASE if hand.killed else None
 
 
 def run_of(slot: Slot) -> tuple[str, float, float]:
     """What the claims of one batch have in common: their queue, when they began and when they must end."""
-    return slot.held.queue, slot.begun, slot.deadline
+    return slot.ref.queue, slot.begun, slot.deadline
 
 
-def outcome_of(left: Left, handler: Handler) -> Outcome:
+def outcome_of(left: OrphanedClaim, handler: Handler) -> Outcome:
     match left.verdict:
         case Verdict.TIMEOUT:
             return timed_out(left.slot.timeout, solo=handler.batch, shared=handler.batch and left.shared)

@@ -6,26 +6,26 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from penstock.host import Host
-from penstock.storage.base import MAX_BATCH, Held, Renewal
-from penstock.worker.supervisor.child_handle import Hand, Stage
-from penstock.worker.supervisor.claim_table import Order, Phase, Slot, Verdict
+from penstock.host import AppHost
+from penstock.storage.base import MAX_BATCH, ClaimRef, Renewal
+from penstock.worker.supervisor.child_handle import ChildHandle, Stage
+from penstock.worker.supervisor.claim_table import ParentCommand, Phase, Slot, Verdict
 
-__all__ = ["Renewals"]
+__all__ = ["LeaseRenewer"]
 
 
-class Named:
+class ChildClaim:
     """A claim of a child."""
 
     __slots__ = ("hand", "slot")
 
-    def __init__(self, hand: Hand, slot: Slot) -> None:
+    def __init__(self, hand: ChildHandle, slot: Slot) -> None:
         self.hand = hand
         self.slot = slot
 
     @property
-    def held(self) -> Held:
-        return self.slot.held
+    def held(self) -> ClaimRef:
+        return self.slot.ref
 
     @property
     def confirmed(self) -> float:
@@ -33,13 +33,13 @@ class Named:
 
     @confirmed.setter
     def confirmed(self, at: float) -> None:
-        self.hand.board.confirm(self.slot, at)
+        self.hand.table.confirm(self.slot, at)
 
 
-class Renewals:
+class LeaseRenewer:
     """Renews what the boards name, and passes on what the storage says of it."""
 
-    def __init__(self, host: Host, worker: str, lease: float, hands: Callable[[], Sequence[Hand]]) -> None:
+    def __init__(self, host: AppHost, worker: str, lease: float, hands: Callable[[], Sequence[ChildHandle]]) -> None:
         self._host = host
         self._worker = worker
         self.seconds = lease
@@ -60,13 +60,15 @@ class Renewals:
             answers = await self._host.storage.renew(self._worker, [each.held for each in chunk], ms)
             self.confirmed = asked
             self.rounds += 1
-            self.heard(chunk, answers, asked)
+            self.renewed(chunk, answers, asked)
         return self.seconds / 3
 
-    def late(self, since: float) -> list[Named]:
+    def late(self, since: float) -> list[ChildClaim]:
         """The claims that were not confirmed since this time, those of one token together. Any thread may ask."""
-        named = [Named(hand, slot) for hand in list(self._hands()) if not hand.killed for slot in hand.board.held()]
-        named = [n for n in named if n.confirmed < since and n.hand.board.ordered(n.slot) is not Order.LOST]
+        named = [
+            ChildClaim(hand, slot) for hand in list(self._hands()) if not hand.killed for slot in hand.table.held()
+        ]
+        named = [n for n in named if n.confirmed < since and n.hand.table.ordered(n.slot) is not ParentCommand.LOST]
         return sorted(named, key=lambda each: each.held.token)
 
     def fence(self, now: float) -> None:
@@ -77,21 +79,21 @@ class Renewals:
         for hand in self._hands():
             if hand.killed or hand.stage is Stage.DEAD:
                 continue
-            stale = hand.board.unconfirmed(now - self.seconds)
+            stale = hand.table.unconfirmed(now - self.seconds)
             if not stale:
                 continue
             keys = {slot.key for slot in stale}
-            if all(slot.key in keys for slot in hand.board.held() if slot.phase is Phase.RUNNING):
+            if all(slot.key in keys for slot in hand.table.held() if slot.phase is Phase.RUNNING):
                 hand.fenced = True
                 hand.kill(dict.fromkeys(keys, Verdict.LOSS))
                 continue
             for slot in stale:
                 self._lose(hand, slot)
-            hand.say("look")
+            hand.send("look")
 
-    def heard(self, leases: Sequence[Named], answers: Sequence[Renewal], asked: float) -> None:
+    def renewed(self, leases: Sequence[ChildClaim], answers: Sequence[Renewal], asked: float) -> None:
         """What the storage said of these claims, asked at this time."""
-        spoken_to: set[Hand] = set()
+        spoken_to: set[ChildHandle] = set()
         for named, answer in zip(leases, answers, strict=True):
             hand, slot = named.hand, named.slot
             if hand.stage is Stage.DEAD:
@@ -103,15 +105,17 @@ class Renewals:
                     spoken_to.add(hand)
                 continue
             named.confirmed = asked
-            wanted = {"signal": Order.SIGNAL, "kill": Order.KILL}.get(answer.cancel or "", Order.NONE)
-            if wanted > hand.board.ordered(slot):
-                hand.board.give(slot, wanted)
+            wanted = {"signal": ParentCommand.SIGNAL, "kill": ParentCommand.KILL}.get(
+                answer.cancel or "", ParentCommand.NONE
+            )
+            if wanted > hand.table.ordered(slot):
+                hand.table.give(slot, wanted)
                 spoken_to.add(hand)
-                if wanted is Order.KILL:
-                    hand.doom(slot, Verdict.KILL)
+                if wanted is ParentCommand.KILL:
+                    hand.set_deadline(slot, Verdict.KILL)
         for hand in spoken_to:
-            hand.say("look")
+            hand.send("look")
 
-    def _lose(self, hand: Hand, slot: Slot) -> None:
-        hand.board.give(slot, Order.LOST)
-        hand.doom(slot, Verdict.LOSS)
+    def _lose(self, hand: ChildHandle, slot: Slot) -> None:
+        hand.table.give(slot, ParentCommand.LOST)
+        hand.set_deadline(slot, Verdict.LOSS)
