@@ -21,7 +21,10 @@ FOLDERS = ("src", "tests", "chaos", "bench", "fuzz", "scripts", "examples")
 #: Rule 2: subjects are parts of the system, not persons without a name.
 PERSONS = "nobody|somebody|anybody|everybody|whoever|whomever|someone|no one"
 #: Rule 3: engineers search for notify, emit, subscribe, encode and timeout.
-SPEECH = "tell|tells|told|telling|hear|hears|heard|unheard|say|says|said|saying|spell|spells|spelled|spelt|patience|silence|ado"
+SPEECH = (
+    "tell|tells|told|telling|hear|hears|heard|unheard|say|says|said|saying|spell|spells|spelled|spelt|patience|silence"
+    "|ado"
+)
 #: Rule 4: numbers and nouns are named.
 RIDDLES = "so many|so-manieth|how-many-eth|of late|sat out|sit out|sits out|borne|must not be none"
 #: Rule 5: images of which the plain word is known.
