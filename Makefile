@@ -12,7 +12,7 @@ SHELL   := bash
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv servers demo example test lint format typecheck bench bench-peers docs dist soak chaos fuzz audit clean
+.PHONY: help venv servers demo example check test lint format typecheck bench bench-peers docs dist soak chaos fuzz audit clean
 
 help: ## list the targets
 	@echo "make <target> [ARGS=...]"
@@ -38,6 +38,13 @@ demo: $(STAMP) ## run a few hundred jobs of three kinds and show what happened
 
 example: $(STAMP) ## run one of examples/, e.g. make example NAME=webhooks
 	@$(BIN)/python examples/run.py $(NAME)
+
+check: $(STAMP) ## style, types, unit and conformance tests on memory: the check for every day
+	@echo "check: ruff and pyright beside the tests of the model and the storage in memory"
+	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .
+	@$(BIN)/pyright --warnings --pythonpath $(BIN)/python & types=$$!; \
+		PENSTOCK_EXAMPLES=20 $(BIN)/python -m pytest -n 2 --storages memory tests/test_*.py tests/unit tests/conformance $(ARGS); \
+		tests=$$?; wait $$types && exit $$tests
 
 test: $(STAMP) servers ## run the whole test suite
 	@echo "test: running the suite in $(WORKERS) processes, report in build/junit.xml"

@@ -8,6 +8,7 @@ import gc
 import inspect
 import os
 import shutil
+import signal
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -35,15 +36,15 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give every async test the `runner` fixture, and each storage's tests to one xdist worker."""
+    """Give every async test the `runner` fixture, and the tests of one server and folder to one xdist process."""
     for item in items:
         if not isinstance(item, pytest.Function):
             continue
         if inspect.iscoroutinefunction(item.obj) and "runner" not in item.fixturenames:
             item.fixturenames.insert(0, "runner")
         params: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
-        if params.get("backend") in STORAGES:
-            item.add_marker(pytest.mark.xdist_group(params["backend"]))
+        if params.get("backend") in SERVERS:
+            item.add_marker(pytest.mark.xdist_group(f"{params['backend']} {item.path.parent.name}"))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -89,7 +90,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+#: The storages that need a server: one per test process, started by the first test that needs it.
+SERVERS = ("redis", "valkey", "cluster")
+
+#: One storage per engine: `memory` is the SQLite engine without a file, Valkey runs the scripts of Redis.
+ENGINES = ("sqlite", "redis", "cluster")
+
+#: Folders whose tests go through the client, and the storages that can make a difference to them.
+STORAGES_OF = {"client": ENGINES, "sync": ENGINES, "tour": ("memory", "redis")}
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell starts background jobs with SIGINT ignored, and the programs under test would inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.addinivalue_line("markers", "one_per_engine: run this test on one storage of each engine")
     config.addinivalue_line("markers", "xdist_group(name): these tests stay on one worker")
     config.addinivalue_line("markers", "only(*names): run this test on these storages only")
     config.addinivalue_line("markers", "leaves_records: the test damages its storage, so nothing is checked after it")
@@ -110,11 +125,21 @@ def chosen(config: pytest.Config) -> list[str]:
     return names
 
 
+def wanted_for(metafunc: pytest.Metafunc) -> tuple[str, ...]:
+    """Return the storages on which a test can come out differently."""
+    every = (*STORAGES, "model")
+    if metafunc.definition.get_closest_marker("one_per_engine"):
+        return (*ENGINES, "model")
+    return STORAGES_OF.get(metafunc.definition.path.parent.name, every)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "backend" not in metafunc.fixturenames:
         return
     only = metafunc.definition.get_closest_marker("only")
     names = [name for name in chosen(metafunc.config) if only is None or name in only.args]
+    if only is None:
+        names = [name for name in names if name in wanted_for(metafunc)] or names[:1]
     if metafunc.definition.get_closest_marker("beyond_model"):
         names = [name for name in names if name != "model"]
     if "peer" in metafunc.fixturenames:

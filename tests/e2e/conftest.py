@@ -23,9 +23,13 @@ from tests.support import new_namespace
 ROOT = Path(__file__).resolve().parent.parent.parent
 APP = "tests.e2e.jobs:app"
 
+#: How long (seconds) a test waits for a condition: long enough for a loaded machine, and shorter than the interval at
+#: which LONG_LEASE is renewed, so that no renewal and no lease that ends brings about what a test waits for.
+DEADLINE, LONG_LEASE = 40.0, 150
 
-async def until(condition: Callable[[], Any] | Callable[[], Awaitable[Any]], seconds: float = 12.0) -> Any:
-    """Wait for a condition, plain or async; gives what it gave. It is shorter than the leases that must not matter."""
+
+async def until(condition: Callable[[], Any] | Callable[[], Awaitable[Any]], seconds: float = DEADLINE) -> Any:
+    """Wait for a condition, plain or async; gives what it gave."""
     end = time.monotonic() + seconds
     while True:
         value: Any = condition()
@@ -106,7 +110,7 @@ class Program:
 
         return await until(ready)
 
-    async def ended(self, seconds: float = 8.0) -> int:
+    async def ended(self, seconds: float = DEADLINE) -> int:
         """Wait for its end; gives its exit code."""
         await until(lambda: self.process.poll() is not None, seconds)
         return self.process.returncode
@@ -162,7 +166,7 @@ class Stage:
         assert status is not None
         return status
 
-    async def state(self, queue: str, id: str, *states: str, seconds: float = 8.0) -> JobStatus:
+    async def state(self, queue: str, id: str, *states: str, seconds: float = DEADLINE) -> JobStatus:
         """Wait until a job is in one of these states."""
         await until(lambda: self._is(queue, id, states), seconds)
         return await self.status(queue, id)
@@ -176,7 +180,7 @@ class Stage:
         lines = [line.split() for line in self.log.read_text().splitlines()]
         return [line for line in lines if line[: len(words)] == words]
 
-    async def line(self, *start: object, seconds: float = 8.0) -> list[str]:
+    async def line(self, *start: object, seconds: float = DEADLINE) -> list[str]:
         """Wait for such a line; gives the last."""
         return (await until(lambda: self.lines(*start), seconds))[-1]
 
@@ -204,4 +208,4 @@ def stage(url: str, tmp_path: Path, runner: asyncio.Runner) -> Iterator[Stage]:
         runner.run(stage.app.close())
 
 
-__all__ = ["APP", "ROOT", "Program", "Stage", "is_alive", "until"]
+__all__ = ["APP", "DEADLINE", "LONG_LEASE", "ROOT", "Program", "Stage", "is_alive", "until"]

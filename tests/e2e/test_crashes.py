@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from tests.e2e.conftest import Stage, is_alive, until
+from tests.e2e.conftest import LONG_LEASE, Stage, is_alive, until
 
 
 async def test_jobs_run_in_child_processes(stage: Stage) -> None:
@@ -24,7 +24,7 @@ async def test_jobs_run_in_child_processes(stage: Stage) -> None:
 async def test_a_killed_child_costs_its_jobs_no_second(stage: Stage) -> None:
     """Jobs of a child that dies are back at once, long before their lease is over, and another child has its seat."""
     await stage.enqueue("slow", "a")
-    worker = stage.worker(lease=30)
+    worker = stage.worker(lease=LONG_LEASE)
     pid = int((await stage.line("begin", "a", 1))[-1])
     os.kill(pid, signal.SIGKILL)
     again = await stage.line("begin", "a", 2)

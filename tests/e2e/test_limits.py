@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock import State
-from tests.e2e.conftest import Stage, is_alive, until
+from tests.e2e.conftest import LONG_LEASE, Stage, is_alive, until
 
 
 async def test_a_handler_that_holds_the_interpreter_loses_nothing(stage: Stage) -> None:
@@ -117,7 +117,7 @@ async def test_a_child_with_too_much_memory_is_replaced(stage: Stage) -> None:
 async def test_a_signal_reaches_a_running_job(stage: Stage) -> None:
     """A run that is asked to end hears it at once, long before the next renewal, and may end as it likes."""
     await stage.enqueue("asks", "a")
-    stage.worker(lease=60)
+    stage.worker(lease=LONG_LEASE)
     await stage.line("begin", "a")
     assert (await stage.app.queue("asks").cancel("a", running="signal")).status == "cancel_requested"
     assert (await stage.state("asks", "a", "completed")).result == "asked"
@@ -127,7 +127,7 @@ async def test_a_signal_reaches_a_running_job(stage: Stage) -> None:
 async def test_a_kill_ends_any_run(stage: Stage, queue: str) -> None:
     """An async run is cancelled; a thread or a held interpreter costs its process; the job ends as cancelled."""
     await stage.enqueue(queue, "a")
-    stage.worker(lease=60)
+    stage.worker(lease=LONG_LEASE)
     pid = int((await stage.line("begin", "a"))[-1])
     await stage.app.queue(queue).cancel("a", running="kill")
     await stage.state(queue, "a", "cancelled")

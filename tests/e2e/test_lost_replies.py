@@ -10,7 +10,7 @@ import pytest
 from penstock import Entry, Penstock, State, StorageUnavailable
 from penstock import sync as penstock_sync
 from penstock.storage.redis.scripts import script
-from tests.e2e.conftest import Program, Stage, until
+from tests.e2e.conftest import LONG_LEASE, Program, Stage, until
 from tests.proxy import Proxy
 from tests.servers import Server, redis_program
 
@@ -136,7 +136,7 @@ def waits(server: Server) -> bool:
 async def test_work_goes_on_while_the_server_cuts_and_forgets(stage: Stage, server: Server, fault: str) -> None:
     """With connections killed or scripts forgotten all the time, every job completes and each outcome is one."""
     queue, count = stage.app.queue("quick"), 300
-    worker = stage.worker("--queues", "quick", processes=2, lease=2 if fault == "client kill" else 30)
+    worker = stage.worker("--queues", "quick", processes=2, lease=2 if fault == "client kill" else LONG_LEASE)
     await worker.working(2)
     completed = 0
     with server.client() as client:

@@ -6,18 +6,18 @@ import signal
 
 import pytest
 
-from tests.e2e.conftest import Stage, until
+from tests.e2e.conftest import LONG_LEASE, Stage, until
 
 
 @pytest.mark.parametrize("queue", ["slow", "thread"])
 async def test_a_persistent_task_moves_when_its_worker_stops(stage: Stage, queue: str) -> None:
     """It is given back at once, however long the grace is, and costs no attempt; a bounded run may end meanwhile."""
-    first = stage.worker("--grace", "600", "--id", "first", lease=30)
+    first = stage.worker("--grace", "600", "--id", "first", lease=LONG_LEASE)
     await stage.enqueue(queue, "p", timeout=None)
     pid = (await stage.line("begin", "p", 1))[-1]
     await stage.enqueue("slow", "bounded", {"seconds": 3})
     await stage.line("begin", "bounded", 1)
-    second = stage.worker("--id", "second", lease=30)
+    second = stage.worker("--id", "second", lease=LONG_LEASE)
     await second.working()
     first.signal(signal.SIGTERM)
     await stage.state("slow", "bounded", "completed", seconds=20)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.e2e.conftest import Stage, until
+from tests.e2e.conftest import LONG_LEASE, Stage, until
 from tests.servers import Server, redis_program
 
 Refusal = tuple[Callable[[Any], object], Callable[[Any], object], str]
@@ -35,7 +35,7 @@ def server() -> Iterator[Server]:
 
 async def sat_out(stage: Stage, refuse: Callable[[], object], accept: Callable[[], object], words: str) -> None:
     """A job ends while nothing can be recorded: its outcome waits, and another job follows. `words` is what is told."""
-    worker = stage.worker(lease=60)
+    worker = stage.worker(lease=LONG_LEASE)
     await worker.working()
     await stage.enqueue("slow", "a", {"seconds": 1})
     await stage.line("begin", "a", 1)

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from penstock import State
-from tests.e2e.conftest import Stage, until
+from tests.e2e.conftest import LONG_LEASE, Stage, until
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -30,7 +30,7 @@ async def test_a_signal_lets_runs_finish(stage: Stage, number: int) -> None:
 async def test_what_is_left_after_the_grace_goes_back(stage: Stage, queue: str) -> None:
     """A run that takes longer than the grace is given back to its place, and its attempt is refunded."""
     await stage.enqueue(queue, "a")
-    worker = stage.worker("--grace", "0.3", lease=20)
+    worker = stage.worker("--grace", "0.3", lease=LONG_LEASE)
     await stage.line("begin", "a")
     worker.signal(signal.SIGTERM)
     assert await worker.ended() == 0, worker.said
