@@ -80,6 +80,7 @@ docs: $(STAMP) $(DOCS)/.installed ## build the documentation site into build/sit
 	@$(BIN)/python scripts/api_reference.py --check
 	@$(BIN)/python scripts/cli_reference.py --check
 	@$(BIN)/python scripts/state_diagram.py --check
+	@$(BIN)/python scripts/architecture_diagram.py --check
 	@$(BIN)/python scripts/readme_figures.py --check
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict 2>&1 | grep -vE '^INFO' ; exit $${PIPESTATUS[0]}
 	@$(BIN)/python scripts/check_site.py build/site
