@@ -82,7 +82,11 @@ def test_paths_on_pages_exist() -> None:
 
 def test_modules_on_pages_exist() -> None:
     """Every dotted name below `penstock` that a page names in code can be imported."""
-    gone = {f"{page}: {code}" for page, code in named() if MODULE.fullmatch(code) and code not in FILES and not importable(code)}
+    gone = {
+        f"{page}: {code}"
+        for page, code in named()
+        if MODULE.fullmatch(code) and code not in FILES and not importable(code)
+    }
     assert not gone, "\n".join(["named, and not there:", *sorted(gone)])
 
 

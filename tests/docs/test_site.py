@@ -24,7 +24,9 @@ def script(name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize(("name", "make"), [("api_reference", "page"), ("state_diagram", "picture")])
+@pytest.mark.parametrize(
+    ("name", "make"), [("api_reference", "page"), ("state_diagram", "picture"), ("architecture_diagram", "picture")]
+)
 def test_what_a_script_writes_is_up_to_date(name: str, make: str) -> None:
     """The committed page or picture is what its script would write now."""
     module = script(name)
