@@ -1,1 +1,1 @@
-"""Faults by the dozen, and a checker that reads what was done meanwhile: `python -m chaos --help`."""
+"""Workers and producers under faults, and a checker of the promises that must hold: `python -m chaos --help`."""

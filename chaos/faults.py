@@ -1,7 +1,7 @@
-"""The faults: what is done to processes, servers, connections and disks. Which, when and for how long, a seed says.
+"""Faults of processes, servers, connections and disks; a seed determines which, when and for how long.
 
-A fault is an async function of the stage. It writes when it begins and when it is over, whom it hit, and leaves
-everything as it should be: what was stopped goes on, what was killed is started again.
+A fault is an async function of the setup and of a random source. It returns what it did, for the history, and repairs
+it: a stopped process continues, a killed one is started again.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from chaos.places import ServerPlace, SqlitePlace
 from chaos.processes import Process
-from chaos.stage import Stage
+from chaos.setup import Setup
+from chaos.storages import SingleServer, SqliteFile
 
-__all__ = ["FAULTS", "TAKING_TURNS", "Fault", "draw_faults"]
+__all__ = ["EXCLUSIVE", "FAULTS", "Fault", "draw_faults"]
 
-Fault = Callable[[Stage, random.Random], Awaitable[dict[str, Any]]]
+Fault = Callable[[Setup, random.Random], Awaitable[dict[str, Any]]]
 
 
 def duration(draw: random.Random, lease: float) -> float:
-    """How long a fault lasts: mostly short, sometimes past a lease."""
+    """Draw the duration of a fault: two in three are shorter than 1.2 s, one in three is longer than a lease."""
     return round(draw.choice((draw.uniform(0.02, 0.5), draw.uniform(0.1, 1.2), lease + draw.uniform(0.5, 2.0))), 3)
 
 
 # processes ----------------------------------------------------------------------------------------
 
 
-async def kill_child(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    children = stage.a_worker(draw).children()
+async def kill_child(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    children = setup.pick_worker(draw).children()
     if not children:
         return {"pids": []}
     pid = draw.choice(sorted(children))
@@ -41,8 +41,8 @@ async def kill_child(stage: Stage, draw: random.Random) -> dict[str, Any]:
     return {"pids": [pid]}
 
 
-async def stop_child(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    children, span = stage.a_worker(draw).children(), duration(draw, stage.lease)
+async def stop_child(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    children, span = setup.pick_worker(draw).children(), duration(draw, setup.lease)
     if not children:
         return {"pids": []}
     pid = draw.choice(sorted(children))
@@ -53,18 +53,18 @@ async def stop_child(stage: Stage, draw: random.Random) -> dict[str, Any]:
     return {"pids": [pid], "span": span}
 
 
-async def stop_parent(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    """Only the process that keeps the leases stands still."""
-    worker, span = stage.a_worker(draw), duration(draw, stage.lease)
+async def stop_parent(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    """Stop only the worker's main process, which renews the leases."""
+    worker, span = setup.pick_worker(draw), duration(draw, setup.lease)
     worker.signal(signal.SIGSTOP)
     await asyncio.sleep(span)
     worker.signal(signal.SIGCONT)
     return {"pids": [worker.pid], "span": span}
 
 
-async def stop_worker(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    """A machine that sleeps: the worker and all its children."""
-    worker, span = stage.a_worker(draw), duration(draw, stage.lease)
+async def stop_worker(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    """Stop a worker and all its children, as a machine that is suspended."""
+    worker, span = setup.pick_worker(draw), duration(draw, setup.lease)
     pids = worker.signal_all(signal.SIGSTOP)
     await asyncio.sleep(span)
     for pid in pids:
@@ -73,51 +73,51 @@ async def stop_worker(stage: Stage, draw: random.Random) -> dict[str, Any]:
     return {"pids": pids, "span": span}
 
 
-async def kill_worker(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    """A machine that goes dark: the worker and all its children at once."""
-    async with stage.replacing:
-        worker = stage.a_worker(draw)
+async def kill_worker(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    """Kill a worker and all its children at once, as a machine that loses power."""
+    async with setup.worker_lock:
+        worker = setup.pick_worker(draw)
         pids = worker.signal_all(signal.SIGKILL)
         await asyncio.sleep(draw.uniform(0.0, 0.5))
-        stage.replace(worker)
+        setup.replace(worker)
     return {"pids": pids}
 
 
-async def kill_parent(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    """Only the worker's main process; the children must notice."""
-    async with stage.replacing:
-        worker = stage.a_worker(draw)
+async def kill_parent(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    """Kill only the worker's main process; its children must notice and exit."""
+    async with setup.worker_lock:
+        worker = setup.pick_worker(draw)
         pids = worker.all()
         worker.signal(signal.SIGKILL)
         await asyncio.sleep(draw.uniform(0.0, 0.5))
-        stage.replace(worker)
+        setup.replace(worker)
     return {"pids": pids}
 
 
-async def roll(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    """A deploy: SIGTERM, perhaps a second one, and a new worker beside the old one until that has ended."""
-    async with stage.replacing:
-        worker = stage.a_worker(draw)
+async def roll(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    """Replace a worker as a deploy does: SIGTERM, in 30 % a second one, and a new worker while the old one drains."""
+    async with setup.worker_lock:
+        worker = setup.pick_worker(draw)
         worker.signal(signal.SIGTERM)
         if draw.random() < 0.3:
             await asyncio.sleep(draw.uniform(0.0, 0.5))
             worker.signal(signal.SIGTERM)
-        clock = draw.choice((0, 0, 3600, -3600)) if stage.place.own_clock else 0
-        stage.retire(worker, clock=clock)
+        clock = draw.choice((0, 0, 3600, -3600)) if setup.storage.own_clock else 0
+        setup.retire(worker, clock=clock)
     return {"pids": [worker.pid], "clock": clock}
 
 
-async def wrong_clock(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    """A worker is replaced by one whose clock is an hour wrong."""
-    async with stage.replacing:
-        worker, clock = stage.a_worker(draw), draw.choice((3600, -3600))
+async def wrong_clock(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    """Replace a worker by one whose clock is an hour wrong."""
+    async with setup.worker_lock:
+        worker, clock = setup.pick_worker(draw), draw.choice((3600, -3600))
         worker.signal(signal.SIGTERM)
-        stage.retire(worker, clock=clock)
+        setup.retire(worker, clock=clock)
     return {"pids": [worker.pid], "clock": clock}
 
 
-async def kill_producer(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    producer = stage.a_producer(draw)
+async def kill_producer(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    producer = setup.pick_producer(draw)
     if producer is None:
         return {"pids": []}
     producer.signal(signal.SIGKILL)
@@ -127,106 +127,106 @@ async def kill_producer(stage: Stage, draw: random.Random) -> dict[str, Any]:
 # servers ------------------------------------------------------------------------------------------
 
 
-def _server(stage: Stage) -> ServerPlace:
-    assert isinstance(stage.place, ServerPlace)
-    return stage.place
+def _server_of(setup: Setup) -> SingleServer:
+    assert isinstance(setup.storage, SingleServer)
+    return setup.storage
 
 
-async def kill_server(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    """The server crashes and comes back with what its append-only file has."""
-    place = _server(stage)
-    stage.note("server", did="killed", fsync=place.fsync)
-    place.server.kill()
-    await asyncio.sleep(draw.choice((0.0, draw.uniform(0.0, 1.0), draw.uniform(0.0, stage.lease + 1))))
-    await asyncio.to_thread(place.server.restart)
-    await asyncio.to_thread(place.until_loaded)
-    stage.note("server", did="back")
+async def kill_server(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    """Kill the server and start it again from its append-only file."""
+    storage = _server_of(setup)
+    setup.record("server", did="killed", fsync=storage.fsync)
+    storage.server.kill()
+    await asyncio.sleep(draw.choice((0.0, draw.uniform(0.0, 1.0), draw.uniform(0.0, setup.lease + 1))))
+    await asyncio.to_thread(storage.server.restart)
+    await asyncio.to_thread(storage.wait_until_loaded)
+    setup.record("server", did="back")
     return {}
 
 
-async def restart_server(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    """The server is told to stop, and started again."""
-    place = _server(stage)
-    assert place.server.process is not None
-    place.server.process.terminate()
-    await asyncio.to_thread(place.server.process.wait)
+async def restart_server(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    """Stop the server with SIGTERM and start it again."""
+    storage = _server_of(setup)
+    assert storage.server.process is not None
+    storage.server.process.terminate()
+    await asyncio.to_thread(storage.server.process.wait)
     await asyncio.sleep(draw.uniform(0.0, 0.5))
-    await asyncio.to_thread(place.server.restart)
-    await asyncio.to_thread(place.until_loaded)
-    stage.note("server", did="back")
+    await asyncio.to_thread(storage.server.restart)
+    await asyncio.to_thread(storage.wait_until_loaded)
+    setup.record("server", did="back")
     return {}
 
 
-async def stop_server(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    """The server stands still."""
-    place, span = _server(stage), duration(draw, stage.lease)
-    assert place.server.process is not None
-    place.server.process.send_signal(signal.SIGSTOP)
+async def stop_server(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    """Stop the server process and let it continue."""
+    storage, span = _server_of(setup), duration(draw, setup.lease)
+    assert storage.server.process is not None
+    storage.server.process.send_signal(signal.SIGSTOP)
     await asyncio.sleep(span)
-    place.server.process.send_signal(signal.SIGCONT)
+    storage.server.process.send_signal(signal.SIGCONT)
     return {"span": span}
 
 
-async def maxmemory(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    place, span = _server(stage), duration(draw, stage.lease)
-    await stage.on_server("CONFIG", "SET", "maxmemory", "1mb")
+async def maxmemory(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    storage, span = _server_of(setup), duration(draw, setup.lease)
+    await setup.run_on_server("CONFIG", "SET", "maxmemory", "1mb")
     await asyncio.sleep(span)
-    await stage.on_server("CONFIG", "SET", "maxmemory", "0")
-    return {"span": span, "at": place.server.port}
+    await setup.run_on_server("CONFIG", "SET", "maxmemory", "0")
+    return {"span": span, "at": storage.server.port}
 
 
-async def script_flush(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    await stage.on_server("SCRIPT", "FLUSH", draw.choice(("SYNC", "ASYNC")))
+async def script_flush(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    await setup.run_on_server("SCRIPT", "FLUSH", draw.choice(("SYNC", "ASYNC")))
     return {}
 
 
-async def client_kill(stage: Stage, draw: random.Random) -> dict[str, Any]:
+async def client_kill(setup: Setup, draw: random.Random) -> dict[str, Any]:
     kind = draw.choice(("normal", "normal", "pubsub"))
-    return {"killed": await stage.on_server("CLIENT", "KILL", "TYPE", kind), "type": kind}
+    return {"killed": await setup.run_on_server("CLIENT", "KILL", "TYPE", kind), "type": kind}
 
 
 # connections --------------------------------------------------------------------------------------
 
 
-async def lose_reply(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    proxy, after = stage.a_proxy(draw), draw.choice(("cut", "cut", "silence"))
+async def lose_reply(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    proxy, after = setup.pick_proxy(draw), draw.choice(("cut", "cut", "silence"))
     fault = proxy.lose_reply("EVALSHA", nth=draw.randint(1, 5), times=draw.choice((1, 1, 3)), then=after)
-    return await _met(stage, draw, proxy, fault, after)
+    return await _wait_until_hit(setup, draw, proxy, fault, after)
 
 
-async def lose_request(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    proxy, after = stage.a_proxy(draw), draw.choice(("cut", "cut", "silence"))
+async def lose_request(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    proxy, after = setup.pick_proxy(draw), draw.choice(("cut", "cut", "silence"))
     fault = proxy.lose_request("EVALSHA", nth=draw.randint(1, 5), times=draw.choice((1, 1, 3)), then=after)
-    return await _met(stage, draw, proxy, fault, after)
+    return await _wait_until_hit(setup, draw, proxy, fault, after)
 
 
-async def _met(stage: Stage, draw: random.Random, proxy: Any, fault: Any, after: str) -> dict[str, Any]:
-    """Wait for the command that meets the fault; whatever is silent is cut after a while."""
+async def _wait_until_hit(setup: Setup, draw: random.Random, proxy: Any, fault: Any, after: str) -> dict[str, Any]:
+    """Wait until the fault has hit its commands; cut a connection that was left without replies after a while."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(2.0):
-            while not fault.spent:  # noqa: ASYNC110 - it is the proxy's thread that knows
+            while not fault.spent:  # noqa: ASYNC110 - the proxy counts in a thread of its own
                 await asyncio.sleep(0.02)
     if after == "silence":
-        await asyncio.sleep(duration(draw, stage.lease))
+        await asyncio.sleep(duration(draw, setup.lease))
         proxy.cut()
     proxy.forget(fault)
     return {"times": fault.count, "then": after}
 
 
-async def delay(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    proxy, span, late = stage.a_proxy(draw), duration(draw, stage.lease), round(draw.uniform(0.01, 0.6), 3)
+async def delay(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    proxy, span, late = setup.pick_proxy(draw), duration(draw, setup.lease), round(draw.uniform(0.01, 0.6), 3)
     proxy.delay(late)
     await asyncio.sleep(span)
     proxy.delay(0)
     return {"span": span, "late": late}
 
 
-async def cut(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    return {"connections": stage.a_proxy(draw).cut(reset=draw.random() < 0.5)}
+async def cut(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    return {"connections": setup.pick_proxy(draw).cut(reset=draw.random() < 0.5)}
 
 
-async def half_open(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    proxy, span = stage.a_proxy(draw), duration(draw, stage.lease)
+async def half_open(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    proxy, span = setup.pick_proxy(draw), duration(draw, setup.lease)
     count = proxy.silence(new=draw.random() < 0.5)
     await asyncio.sleep(span)
     proxy.heal()
@@ -234,8 +234,8 @@ async def half_open(stage: Stage, draw: random.Random) -> dict[str, Any]:
     return {"connections": count, "span": span}
 
 
-async def refuse(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    proxy, span = stage.a_proxy(draw), duration(draw, stage.lease)
+async def refuse(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    proxy, span = setup.pick_proxy(draw), duration(draw, setup.lease)
     proxy.refuse()
     proxy.cut()
     await asyncio.sleep(span)
@@ -246,34 +246,34 @@ async def refuse(stage: Stage, draw: random.Random) -> dict[str, Any]:
 # files --------------------------------------------------------------------------------------------
 
 
-async def full_disk(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    place, span = stage.place, duration(draw, stage.lease)
-    assert isinstance(place, SqlitePlace)
-    if not place.small:
+async def full_disk(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    storage, span = setup.storage, duration(draw, setup.lease)
+    assert isinstance(storage, SqliteFile)
+    if not storage.own_disk:
         return {"skipped": "no disk of its own"}
-    size = await asyncio.to_thread(place.fill)
+    size = await asyncio.to_thread(storage.fill)
     await asyncio.sleep(span)
-    place.heal()
+    storage.heal()
     return {"span": span, "bytes": size}
 
 
-async def kill_writer(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    """A process is killed with a transaction half written."""
-    place, span = stage.place, round(draw.uniform(0.0, 0.6), 3)
-    assert isinstance(place, SqlitePlace)
-    writer: Process = stage.start_writer(str(place.path), "half")
-    await stage.said(writer, "written")
+async def kill_writer(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    """Kill a process with half a transaction written."""
+    storage, span = setup.storage, round(draw.uniform(0.0, 0.6), 3)
+    assert isinstance(storage, SqliteFile)
+    writer: Process = setup.start_writer(str(storage.path), "half")
+    await setup.wait_for_output(writer, "written")
     await asyncio.sleep(span)
     writer.remove()
     return {"pids": [writer.pid], "span": span}
 
 
-async def lock_file(stage: Stage, draw: random.Random) -> dict[str, Any]:
-    """A process holds the file's lock for longer than anybody should."""
-    place, span = stage.place, duration(draw, stage.lease)
-    assert isinstance(place, SqlitePlace)
-    writer = stage.start_writer(str(place.path), "lock")
-    await stage.said(writer, "written")
+async def lock_file(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    """Hold the file's write lock for the whole duration."""
+    storage, span = setup.storage, duration(draw, setup.lease)
+    assert isinstance(storage, SqliteFile)
+    writer = setup.start_writer(str(storage.path), "lock")
+    await setup.wait_for_output(writer, "written")
     await asyncio.sleep(span)
     writer.remove()
     return {"pids": [writer.pid], "span": span}
@@ -289,12 +289,12 @@ FAULTS: dict[str, Fault] = {
 }  # fmt: skip
 
 
-#: One of these at a time: each does something to the server or the disk as a whole.
-TAKING_TURNS = {"kill_server", "restart_server", "stop_server", "maxmemory", "full_disk"}
+#: Faults of the whole server or the whole disk, which run one at a time.
+EXCLUSIVE = {"kill_server", "restart_server", "stop_server", "maxmemory", "full_disk"}
 
 
 def draw_faults(seed: str, count: int, weights: dict[str, float]) -> list[tuple[str, int]]:
-    """The names of the faults of a run and a seed for each."""
+    """Draw the names of the faults of a run and a seed for each."""
     draw = random.Random(f"{seed}/faults")
     names = draw.choices(list(weights), list(weights.values()), k=count)
     return [(name, draw.getrandbits(32)) for name in names]

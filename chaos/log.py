@@ -1,8 +1,11 @@
-"""The history: every process appends lines to a file of its own; nothing is ever changed.
+"""The files of a history: every process appends lines to a file of its own and never changes one.
 
 A line is one JSON object, written with one call, so that a process killed at any moment leaves whole lines and at
-most one torn one at the end. Times (`t` when it was over, `a` when it was asked) are microseconds of the machine's
-monotonic clock, which all processes share whatever they think the time is.
+most one torn one at the end. Times (`t` of the record, `a` of the request that it answers) are microseconds of the
+machine's monotonic clock, which all processes share even when their wall clocks differ.
+
+Keys are short because a run writes many records: `k` kind, `q` queue, `n` number of the payload, `s` number of the
+request within its process, `r` number of the run within its process, `u` units, `w` worker, `tok` token.
 """
 
 from __future__ import annotations
@@ -25,12 +28,12 @@ _decode = msgspec.json.Decoder().decode
 
 
 def now() -> int:
-    """Microseconds of the monotonic clock."""
+    """Return the microseconds of the monotonic clock."""
     return time.monotonic_ns() // 1000
 
 
 class Log:
-    """Appends records to `<folder>/<role>-<pid>-<time>.log`; opened when first used, anew after a fork."""
+    """Append-only file `<folder>/<role>-<pid>-<time>.log`, opened at the first write and again after a fork."""
 
     def __init__(self, folder: Path | str, role: str) -> None:
         self._folder = Path(folder)
@@ -40,7 +43,7 @@ class Log:
         self._lock = threading.Lock()
 
     def write(self, kind: str, /, **fields: Any) -> None:
-        """Append one record; `t` is now unless it is given."""
+        """Append one record; `t` is the current time unless it is given."""
         if self._pid != os.getpid():
             self._open()
         fields.setdefault("t", now())
@@ -57,14 +60,14 @@ class Log:
         self.write("file", pid=pid, role=self._role, wall=time.time_ns() // 1000)
 
     def close(self) -> None:
-        """Let go of the file; a later write opens another."""
+        """Close the file; a later write opens another."""
         if self._pid == os.getpid():
             os.close(self._fd)
         self._pid = 0
 
 
 def read_all(folder: Path | str) -> list[Record]:
-    """All records of a run in the order of time; each has the `pid` and the `role` of its writer."""
+    """Return all records of a run in the order of time, each with the `pid` and the `role` of its writer."""
     found: list[Record] = []
     for path in sorted(Path(folder).glob("*.log")):
         found += read_lines(path.read_bytes().split(b"\n"))
@@ -73,7 +76,7 @@ def read_all(folder: Path | str) -> list[Record]:
 
 
 def read_lines(lines: Iterable[bytes]) -> list[Record]:
-    """The records of one file; a torn line is none."""
+    """Return the records of one file; a torn line is skipped."""
     found: list[Record] = []
     pid, role = 0, ""
     for line in lines:

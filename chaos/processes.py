@@ -1,4 +1,4 @@
-"""The processes of a run: workers with their children, producers, the witness. All are ended by their ids."""
+"""The processes of a run: workers with their children, producers, the event watcher. All are killed by their pids."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """For a new process: it is not to outlive the one that started it."""
+    """Have the kernel kill the calling process when its parent dies (for `preexec_fn`)."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
+    """Return whether a process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -40,20 +40,26 @@ def _children(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes below a process."""
+    """Return the pids of all processes below a process."""
     return [each for child in _children(pid) for each in (child, *descendants(child))]
 
 
 class Process:
-    """A Python program in a session of its own, with its output in a file."""
+    """Python program in a session of its own, with its output in a file."""
 
     def __init__(self, arguments: list[str], environment: Mapping[str, str], output: Path) -> None:
         self.output = output
+        #: Pids of this process and of all that were ever seen below it.
         self.known: set[int] = set()
-        everything = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PYTHONUNBUFFERED": "1", **environment}
+        full_environment = {
+            **os.environ,
+            "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+            "PYTHONUNBUFFERED": "1",
+            **environment,
+        }
         with output.open("ab") as file:
             self._process = subprocess.Popen(
-                [sys.executable, *arguments], env=everything, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file,
+                [sys.executable, *arguments], env=full_environment, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file,
                 stderr=file, start_new_session=True, preexec_fn=die_with_parent,
             )  # fmt: skip
 
@@ -63,7 +69,7 @@ class Process:
 
     @property
     def code(self) -> int | None:
-        """Its exit code, once it has ended."""
+        """Exit code, or None while it runs."""
         return self._process.poll()
 
     def wait(self, seconds: float) -> int:
@@ -74,13 +80,13 @@ class Process:
             self._process.send_signal(number)
 
     def all(self) -> list[int]:
-        """This process and those below it."""
+        """Return the pids of this process and of those below it."""
         found = [self.pid, *descendants(self.pid)] if self.code is None else []
         self.known.update(found)
         return found
 
     def signal_all(self, number: int) -> list[int]:
-        """Send a signal to this process and to everything below it; gives whom."""
+        """Send a signal to this process and to all below it; return their pids."""
         found = self.all()
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
@@ -88,7 +94,7 @@ class Process:
         return found
 
     def remove(self, seconds: float = 10.0) -> None:
-        """End what is left of it."""
+        """Kill this process and all that were ever seen below it."""
         self.signal_all(signal.SIGCONT)
         self.signal_all(signal.SIGKILL)
         self._process.wait()
@@ -114,7 +120,7 @@ class WorkerProcess(Process):
         self.name = name
 
     def children(self) -> list[int]:
-        """The processes that run handlers: forked by the server below this process."""
+        """Return the pids of the processes that run handlers: the fork server below this process starts them."""
         found: list[int] = []
         for server in _children(self.pid):
             found += _children(server)

@@ -1,9 +1,9 @@
-"""A producer process: does the acts of its plan and writes down what was asked and what was answered.
+"""A producer process: carries out the actions of its plan and records each request and its answer.
 
     python -m chaos.producer '{"seed": "7/a/0", "name": "a0", "first": 0, "count": 1000, …}'
 
-Every ask is written before it is sent, so that a producer killed in between leaves a job that may exist. What has an
-order (a group, a singleton id) is asked for one act at a time, and again until it is acknowledged.
+A request is recorded before it is sent, so that a producer killed in between leaves a job that may exist. Actions that
+share a key (a group, a singleton id) run one at a time; jobs of a group are enqueued again until they are acknowledged.
 """
 
 from __future__ import annotations
@@ -16,113 +16,116 @@ import sys
 from collections import defaultdict
 from typing import Any
 
+from chaos.enqueue_limit import EnqueueLimit
 from chaos.log import Log, now
-from chaos.pace import Pace
-from chaos.plan import Act, Ask, acts
+from chaos.plan import Action, JobSpec, plan_actions
 from penstock import CallTimeout, Entry, JobCancelled, JobFailed, JobNotFound, Penstock, Queue, StorageError
 
-#: So many acts at once.
-AT_ONCE = 24
-#: Between two tries to have something acknowledged (seconds).
-REST = 0.2
+#: Actions that run at the same time.
+CONCURRENT_ACTIONS = 24
+#: Seconds between two tries of a request that was not acknowledged.
+RETRY_DELAY = 0.2
 
 
 class Producer:
-    """One life of a producer."""
+    """Producer from its start to its end or its kill; a killed one is replaced by a new process."""
 
     def __init__(self, app: Penstock, log: Log, options: dict[str, Any]) -> None:
         self.app, self.log = app, log
         self.options = options
-        self.pace = Pace(options["pace"])
+        self.limit = EnqueueLimit(options["limit_file"])
         self.asked = 0
         self._numbers = itertools.count(1)
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._room = asyncio.Semaphore(AT_ONCE)
+        self._room = asyncio.Semaphore(CONCURRENT_ACTIONS)
         self._jitter = random.Random()
 
     async def run(self) -> None:
-        await self._open()
+        await self._open_app()
         o = self.options
         async with asyncio.TaskGroup() as tasks:
-            for act in acts(o["seed"], o["name"], o["first"], o["count"], o["kinds"], o["heavy"]):
-                while self.asked >= self.pace.allowed // o["producers"]:  # noqa: ASYNC110 - another process raises it
+            for action in plan_actions(o["seed"], o["name"], o["first"], o["count"], o["kinds"], o["heavy"]):
+                while self.asked >= self.limit.allowed // o["producers"]:  # noqa: ASYNC110 - another process raises it
                     await asyncio.sleep(0.02)
-                self.asked += len(act.asks)
+                self.asked += len(action.jobs)
                 await self._room.acquire()
-                # A lock is taken in the order of asking, so that acts of one key keep their order.
-                tasks.create_task(self._act(act))
+                # The locks of one key are granted in the order of these tasks, so its actions keep their order.
+                tasks.create_task(self._run_action(action))
         self.log.write("done", asked=self.asked)
 
-    async def _open(self) -> None:
+    async def _open_app(self) -> None:
         while True:
             try:
                 await self.app.open()
                 return
             except StorageError:
-                await asyncio.sleep(REST)
+                await asyncio.sleep(RETRY_DELAY)
 
-    async def _act(self, act: Act) -> None:
+    async def _run_action(self, action: Action) -> None:
         try:
-            if act.key is None:
-                await self._perform(act)
+            if action.key is None:
+                await self._perform(action)
             else:
-                async with self._locks[act.key]:
-                    await self._perform(act)
+                async with self._locks[action.key]:
+                    await self._perform(action)
         finally:
             self._room.release()
 
-    async def _perform(self, act: Act) -> None:
-        queue = self.app.queue(act.queue)
-        match act.kind:
+    async def _perform(self, action: Action) -> None:
+        queue = self.app.queue(action.queue)
+        match action.kind:
             case "lane" | "lanes":
-                await self._surely(queue, act)
+                await self._enqueue_until_acknowledged(queue, action)
             case "single":
-                await self._update(queue, act)
+                await self._update(queue, action)
             case "call":
-                await self._call(queue, act.asks[0], act.patience)
+                await self._call(queue, action.jobs[0], action.timeout)
             case "cancel":
-                await self._cancel(queue, act)
+                await self._cancel(queue, action)
             case "gate":
-                await self._gate(queue, act)
+                await self._pause_and_resume(queue, action)
             case _:
-                await self._enqueue(queue, act.asks)
+                await self._enqueue(queue, action.jobs)
 
     # puts -----------------------------------------------------------------------------------------
 
-    async def _enqueue(self, queue: Queue, asks: list[Ask], on_conflict: Any = None) -> bool:
-        """Ask for jobs in one call; True when it was acknowledged."""
+    async def _enqueue(self, queue: Queue, specs: list[JobSpec], on_conflict: Any = None) -> bool:
+        """Enqueue jobs in one call; return whether it was acknowledged."""
         number = next(self._numbers)
-        jobs = [[a.id, a.payload["n"], a.group, a.delay, a.payload["mood"], a.payload.get("times", 0)] for a in asks]
+        jobs = [
+            [a.id, a.payload["n"], a.group, a.delay, a.payload["behaviour"], a.payload.get("times", 0)] for a in specs
+        ]
         self.log.write("put", s=number, q=queue.name, jobs=jobs, update=on_conflict == "update")
         entries = [
-            Entry(ask.payload, id=ask.id, group=ask.group, delay=ask.delay, on_conflict=on_conflict) for ask in asks
+            Entry(spec.payload, id=spec.id, group=spec.group, delay=spec.delay, on_conflict=on_conflict)
+            for spec in specs
         ]
         try:
             answers = await queue.enqueue_many(entries)
         except StorageError as error:
-            self.log.write("answer", s=number, error=type(error).__name__)
+            self.log.write("put_answer", s=number, error=type(error).__name__)
             return False
-        self.log.write("answer", s=number, put=[[each.id, each.status] for each in answers])
+        self.log.write("put_answer", s=number, put=[[each.id, each.status] for each in answers])
         return True
 
-    async def _surely(self, queue: Queue, act: Act) -> None:
-        while not await self._enqueue(queue, act.asks):  # noqa: ASYNC110 - nobody says when
-            await asyncio.sleep(REST * self._jitter.uniform(0.5, 1.5))
+    async def _enqueue_until_acknowledged(self, queue: Queue, action: Action) -> None:
+        while not await self._enqueue(queue, action.jobs):  # noqa: ASYNC110 - no event marks the end of an outage
+            await asyncio.sleep(RETRY_DELAY * self._jitter.uniform(0.5, 1.5))
 
-    async def _update(self, queue: Queue, act: Act) -> None:
-        await self._enqueue(queue, act.asks, on_conflict="update")
-        if act.mode:
-            await self._withdraw(queue, act.asks[0], act.mode)
+    async def _update(self, queue: Queue, action: Action) -> None:
+        await self._enqueue(queue, action.jobs, on_conflict="update")
+        if action.mode:
+            await self._send_cancel(queue, action.jobs[0], action.mode)
 
     # the rest -------------------------------------------------------------------------------------
 
-    async def _call(self, queue: Queue, ask: Ask, patience: float) -> None:
+    async def _call(self, queue: Queue, spec: JobSpec, timeout: float) -> None:
         number = next(self._numbers)
-        jobs = [[ask.id, ask.payload["n"], None, None, ask.payload["mood"], ask.payload.get("times", 0)]]
+        jobs = [[spec.id, spec.payload["n"], None, None, spec.payload["behaviour"], spec.payload.get("times", 0)]]
         self.log.write("put", s=number, q=queue.name, jobs=jobs, update=False, call=True)
         answer: dict[str, Any] = {}
         try:
-            result = await queue.call(ask.payload, id=ask.id, timeout=patience)
+            result = await queue.call(spec.payload, id=spec.id, timeout=timeout)
             answer = {"state": "completed", "tok": result["tok"]}
         except JobFailed as error:
             answer = {"state": "failed", "kind": error.error.kind}
@@ -130,46 +133,46 @@ class Producer:
             answer = {"state": "cancelled"}
         except (CallTimeout, JobNotFound, StorageError) as error:
             answer = {"error": type(error).__name__}
-        self.log.write("called", s=number, q=queue.name, n=ask.payload["n"], id=ask.id, **answer)
+        self.log.write("call_answer", s=number, q=queue.name, n=spec.payload["n"], id=spec.id, **answer)
 
-    async def _cancel(self, queue: Queue, act: Act) -> None:
-        await self._enqueue(queue, act.asks)
-        await asyncio.sleep(act.pause)
-        await self._withdraw(queue, act.asks[0], act.mode)
+    async def _cancel(self, queue: Queue, action: Action) -> None:
+        await self._enqueue(queue, action.jobs)
+        await asyncio.sleep(action.pause)
+        await self._send_cancel(queue, action.jobs[0], action.mode)
 
-    async def _withdraw(self, queue: Queue, ask: Ask, mode: Any) -> None:
-        assert ask.id is not None
+    async def _send_cancel(self, queue: Queue, spec: JobSpec, mode: Any) -> None:
+        assert spec.id is not None
         asked = now()
         answer: dict[str, Any]
         try:
-            told = await queue.cancel(ask.id, running=mode)
-            answer = {"status": told.status, "running": told.running}
+            cancelled = await queue.cancel(spec.id, running=mode)
+            answer = {"status": cancelled.status, "running": cancelled.running}
         except StorageError as error:
             answer = {"error": type(error).__name__}
-        self.log.write("cancel", a=asked, q=queue.name, id=ask.id, mode=mode, **answer)
+        self.log.write("cancel", a=asked, q=queue.name, id=spec.id, mode=mode, **answer)
 
-    async def _gate(self, queue: Queue, act: Act) -> None:
-        """Pause, put, wait, go on."""
-        await self._switch(queue, True)
-        await self._enqueue(queue, act.asks)
-        await asyncio.sleep(act.pause)
-        while not await self._switch(queue, False):  # noqa: ASYNC110 - nobody says when
-            await asyncio.sleep(REST)
+    async def _pause_and_resume(self, queue: Queue, action: Action) -> None:
+        """Pause the queue, enqueue jobs, wait, and resume the queue."""
+        await self._set_paused(queue, True)
+        await self._enqueue(queue, action.jobs)
+        await asyncio.sleep(action.pause)
+        while not await self._set_paused(queue, False):  # noqa: ASYNC110 - no event marks the end of an outage
+            await asyncio.sleep(RETRY_DELAY)
 
-    async def _switch(self, queue: Queue, paused: bool) -> bool:
+    async def _set_paused(self, queue: Queue, paused: bool) -> bool:
         number = next(self._numbers)
-        self.log.write("switch", s=number, q=queue.name, paused=paused)
+        self.log.write("set_paused", s=number, q=queue.name, paused=paused)
         try:
             await (queue.pause() if paused else queue.resume())
         except StorageError as error:
-            self.log.write("switched", s=number, error=type(error).__name__)
+            self.log.write("set_paused_answer", s=number, error=type(error).__name__)
             return False
-        self.log.write("switched", s=number)
+        self.log.write("set_paused_answer", s=number)
         return True
 
 
 async def main() -> None:
-    from chaos.jobs import app, log  # what they are, the environment of a process says
+    from chaos.jobs import app, log  # built at import, from the environment of this process
 
     await Producer(app, log, json.loads(sys.argv[1])).run()
     await app.close()

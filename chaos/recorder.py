@@ -1,7 +1,8 @@
-"""Writes down what a process asks of its storage and what it hears: claims, ends, renewals, sweeps.
+"""Recorder of a process's calls to its storage and of their answers: claim, settle, renew, reap.
 
-The verbs of the storage object are replaced one by one, so that it stays of its own class. What is asked is written
-before it is sent where it may take effect without an answer (`settle`); the rest when the answer is there.
+It replaces the methods of the storage object one by one; a wrapper object would not be an instance of the storage's
+class. `settle` is recorded before it is sent, because it may take effect without an answer; the others with their
+answers.
 """
 
 from __future__ import annotations
@@ -26,21 +27,22 @@ from penstock.storage.base import (
     Storage,
 )
 
-__all__ = ["LEFT_ALONE", "RECORDED", "record"]
+__all__ = ["NOT_RECORDED", "RECORDED", "record"]
 
-#: The verbs that are written down, and those that need not be: the producers write what they ask themselves.
+#: The recorded methods, and the others, which the producers record themselves or which the checker does not need.
 RECORDED = frozenset({"claim", "settle", "renew", "reap"})
-LEFT_ALONE = frozenset({
+NOT_RECORDED = frozenset({
     "open", "close", "put", "cancel", "revive", "purge", "set_paused", "delete_queue", "set_ttl", "report", "get",
     "find", "peek", "why", "counts", "paused", "queues", "beat", "workers", "wait_work", "wait_done", "wait_cancel",
     "events", "announce", "time",
 })  # fmt: skip
 
+#: One letter for each resolution.
 KINDS = {Complete: "c", Fail: "f", Retried: "r", Cancel: "x", Release: "l", Stall: "s"}
 
 
 def record(app: Penstock, log: Log) -> None:
-    """Write down what this app's worker does, also what its heart does in a thread."""
+    """Record the calls of this app's worker, also those of its lease thread."""
     _record(app.storage, log)
     build = app.blocking_storage
 
@@ -62,7 +64,7 @@ def _record(storage: Any, log: Log) -> None:
 
 
 class Recorder:
-    """The recorded verbs in front of the real ones."""
+    """Methods that call those of a storage and record the calls."""
 
     def __init__(self, storage: Any, log: Log) -> None:
         self._claim, self._settle = storage.claim, storage.settle
@@ -77,27 +79,31 @@ class Recorder:
         self.claimed(asked, answer, worker, lease, token)
         return answer
 
-    def open_claim(self, queues: Any, requests: Any, worker: str, lease: int, token: str, seconds: float) -> _Open:
+    def open_claim(
+        self, queues: Any, requests: Any, worker: str, lease: int, token: str, seconds: float
+    ) -> _RecordedOpenClaim:
         assert self._open_claim is not None
-        return _Open(self, self._open_claim(queues, requests, worker, lease, token, seconds), worker, lease, token)
+        return _RecordedOpenClaim(
+            self, self._open_claim(queues, requests, worker, lease, token, seconds), worker, lease, token
+        )
 
     def claimed(self, asked: float, answer: Claimed, worker: str, lease: int, token: str) -> None:
-        """Write a claim down, from when on it may have been granted."""
+        """Record an answered claim; `asked` is the earliest moment at which it may have been granted."""
         if answer.claims:
-            claims = [spell_claim(claim) for claim in answer.claims]
+            claims = [encode_claim(claim) for claim in answer.claims]
             self._log.write("claim", a=asked, w=worker, lease=lease, tok=token, claims=claims)
         elif answer.skipped or answer.corrupt:
             self._log.write("claim", a=asked, w=worker, lease=lease, tok=token, claims=[], skipped=answer.skipped)
 
     async def settle(self, settlements: Sequence[Settlement]) -> Any:
         number = next(self._numbers)
-        self._log.write("settle", s=number, ends=[spell_end(each) for each in settlements])
+        self._log.write("settle", s=number, settlements=[encode_settlement(each) for each in settlements])
         try:
             answers = await self._settle(settlements)
         except BaseException as error:
-            self._log.write("settled", s=number, error=type(error).__name__)
+            self._log.write("settle_answer", s=number, error=type(error).__name__)
             raise
-        self._log.write("settled", s=number, states=["lost" if each.lost else each.state for each in answers])
+        self._log.write("settle_answer", s=number, states=["lost" if each.lost else each.state for each in answers])
         return answers
 
     async def renew(self, worker: str, held: Any, lease: int) -> Any:
@@ -117,43 +123,43 @@ class Recorder:
         return answers
 
 
-class _Open:
-    """A claim that is left open, written down when it is answered."""
+class _RecordedOpenClaim:
+    """Claim that waits for work, recorded when it is answered."""
 
     def __init__(self, recorder: Recorder, claim: OpenClaim, worker: str, lease: int, token: str) -> None:
         self._recorder = recorder
         self._claim = claim
-        self._about = worker, lease, token
+        self._request = worker, lease, token
         self.hurry = claim.hurry
 
-    async def answer(self, hear: Callable[[bool, Claimed], object]) -> None:
+    async def answer(self, callback: Callable[[bool, Claimed], object]) -> None:
         asked = now()
 
-        def heard(hinted: bool, claimed: Claimed) -> None:
-            self._recorder.claimed(asked, claimed, *self._about)
-            hear(hinted, claimed)
+        def record_and_call(hinted: bool, claimed: Claimed) -> None:
+            self._recorder.claimed(asked, claimed, *self._request)
+            callback(hinted, claimed)
 
-        await self._claim.answer(heard)
+        await self._claim.answer(record_and_call)
 
 
-def spell_claim(claim: Claim) -> list[Any]:
-    """queue, id, batch, group, attempts, retries, stalls, timeouts, number of the payload."""
+def encode_claim(claim: Claim) -> list[Any]:
+    """Return queue, id, batch, group, attempts, retries, stalls, timeouts and the number of the payload."""
     return [
         claim.queue, claim.id, claim.batch, claim.group, claim.attempts, claim.retries, claim.stalls, claim.timeouts,
         number_of(claim.payload),
     ]  # fmt: skip
 
 
-def spell_end(settlement: Settlement) -> list[Any]:
-    """queue, id, token, kind, jobs put with it, delay (ms) before the next run."""
-    end = settlement.resolution
-    then = [[new.queue, new.id] for new in getattr(end, "then", ())]
-    delay = end.delay if isinstance(end, Retried) and end.at is None else 0
-    return [settlement.queue, settlement.id, settlement.token, KINDS[type(end)], then, delay]
+def encode_settlement(settlement: Settlement) -> list[Any]:
+    """Return queue, id, token, kind of the resolution, follow-up jobs, and delay (ms) before the next run."""
+    resolution = settlement.resolution
+    then = [[new.queue, new.id] for new in getattr(resolution, "then", ())]
+    delay = resolution.delay if isinstance(resolution, Retried) and resolution.at is None else 0
+    return [settlement.queue, settlement.id, settlement.token, KINDS[type(resolution)], then, delay]
 
 
 def number_of(payload: bytes | None) -> int | None:
-    """The number with which every payload of a producer begins."""
+    """Return the number with which every payload of a producer begins, or None for any other payload."""
     if not payload or not payload.startswith(b'{"n":'):
         return None
     digits = payload[5 : min(i for i in (payload.find(b","), payload.find(b"}")) if i > 0)]

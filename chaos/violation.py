@@ -1,4 +1,4 @@
-"""What a check says when a promise was broken."""
+"""Violations: the kinds of broken promises, and the result of a check that found one."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ __all__ = ["KINDS", "Violation"]
 
 #: Every kind of violation, and the promise that it breaks.
 KINDS: dict[str, str] = {
-    "lost": "an accepted job is in some state until it is forgotten",
-    "stuck": "when the faults are over, everything is done before long",
-    "doubled": "one terminal transition, one terminal event, one result for each job",
+    "lost": "an accepted job is in some state until its TTL has expired",
+    "stuck": "when the faults are over, all jobs finish",
+    "duplicated": "one terminal transition, one terminal event and one result for each job",
     "overlapped": "one live run for each id; one live run or batch for each group",
-    "disordered": "a group's jobs run in the order of their acceptance, each when those before it are done for good",
+    "out_of_order": "a group's jobs run in the order of their acceptance, each after the previous ones are finished",
     "early": "no run before its time",
-    "paused": "no run is handed out by a paused queue",
-    "stale": "what a run reports after its job was handed to another is refused",
-    "unheard": "a job that failed is told to its fail handler, once",
-    "phantom": "only what was asked for exists; follow-ups exist if, and only if, their run was recorded",
-    "wrong": "a job ends as its handler says",
-    "defied": "a cancelled job does not run again",
-    "crowded": "a process never runs more than its capacity",
-    "leaked": "after everything is done and forgotten the storage holds what it held before",
-    "exit": "a worker that is told to stop ends with 0, and no worker ends by itself",
+    "ran_while_paused": "no job of a paused queue is claimed",
+    "stale": "the settle of a run whose job was claimed by another is refused",
+    "failure_not_handled": "the fail handler is called once for each failed job",
+    "unrequested": "only enqueued jobs exist; follow-up jobs exist if, and only if, their run's settle was recorded",
+    "wrong_outcome": "a job finishes in the state that its handler's behaviour leads to",
+    "ran_after_cancel": "a cancelled job does not run again",
+    "over_capacity": "the runs of a process never need more units than its capacity",
+    "leaked": "when all jobs are finished and all TTLs have expired, the storage holds the same keys or rows as before",
+    "wrong_exit": "a worker exits with 0 after SIGTERM, and no worker exits by itself",
 }
 
 
 @dataclass(slots=True)
 class Violation:
-    """A broken promise: its kind, whose it is, and what happened."""
+    """Broken promise: its kind, the job, group or process concerned, and a sentence about it."""
 
     kind: str
-    #: queue and id, queue and group, or a process.
+    #: Queue and id, queue and group, or a process.
     subject: tuple[str, ...]
     text: str
-    #: The jobs whose records show it (queue, id).
+    #: The jobs (queue, id) whose records show it.
     keys: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
     def __str__(self) -> str:

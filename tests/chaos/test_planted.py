@@ -1,4 +1,4 @@
-"""Bugs planted in a real storage under real workers: the checker finds each of them in what the run wrote down."""
+"""Tests of the checker with bugs planted in a real storage: it finds each of them in the history of a small run."""
 
 from __future__ import annotations
 
@@ -11,61 +11,61 @@ import pytest
 from msgspec.structs import replace
 
 from chaos.checker import check
+from chaos.enqueue_limit import EnqueueLimit
 from chaos.jobs import build
 from chaos.log import Log, read_all
-from chaos.pace import Pace
 from chaos.producer import Producer
-from chaos.run import look
+from chaos.run import record_stored_jobs
 from penstock import State, Worker
 from penstock.model.job import NewJob
 from penstock.storage.base import Complete, Fail, Put, PutStatus, Renewal, Settled, Settlement
 
-#: Everything that needs no processes of its own.
+#: The kinds of jobs that need no child processes.
 KINDS = ["plain", "brief", "sync", "lane", "lanes", "bunch", "single", "call", "cancel", "later"]
 WAITING = (State.QUEUED, State.SCHEDULED, State.RETRYING, State.RUNNING, State.BLOCKED)
 LEASE = 0.4
-#: A storage with a bug may never get done (seconds).
-PATIENCE = 6
+#: Seconds after which the run stops waiting: with a bug in the storage, jobs may never finish.
+TIMEOUT = 6
 
-Plant = Callable[[Any], None]
+PlantBug = Callable[[Any], None]
 
 
 async def run(
-    folder: Path, plant: Plant | None, *, kinds: Sequence[str] = KINDS, capacity: int = 50, jobs: int = 150
+    folder: Path, plant_bug: PlantBug | None, *, kinds: Sequence[str] = KINDS, capacity: int = 50, jobs: int = 150
 ) -> list[str]:
-    """A small run in this process, with two workers that share its capacity; the kinds of violations found."""
+    """Run jobs on two workers in this process; return the kinds of violations found."""
     log = Log(folder, "all")
-    pace = Pace(folder / "pace")
-    pace.allowed = jobs + 1
+    limit = EnqueueLimit(folder / "limit")
+    limit.allowed = jobs + 1
     options = {
         "seed": "planted", "name": "p", "first": 0, "count": jobs, "kinds": list(kinds), "heavy": 0.0, "producers": 1,
-        "pace": str(folder / "pace"),
+        "limit_file": str(folder / "limit"),
     }  # fmt: skip
-    async with build(f"sqlite:{folder / 'jobs.db'}", log, plant) as app:
+    async with build(f"sqlite:{folder / 'jobs.db'}", log, plant_bug) as app:
         workers = [Worker(app, id=f"w{i}", lease=LEASE, capacity=capacity) for i in range(2)]
         await asyncio.gather(*(worker.__aenter__() for worker in workers))
         await Producer(app, log, options).run()
-        until = asyncio.get_running_loop().time() + PATIENCE
+        until = asyncio.get_running_loop().time() + TIMEOUT
         while asyncio.get_running_loop().time() < until:
             counts = [await app.queue(queue).counts() for queue in await app.queues()]
             if not any(each[state] for each in counts for state in WAITING):
                 break
             await asyncio.sleep(0.05)
         await asyncio.gather(*(worker.stop(grace=5) for worker in workers))
-        await look(app, log.write)
-        log.write("left", count=0, what=[])
+        await record_stored_jobs(app, log.write)
+        log.write("leftovers", count=0, what=[])
     log.close()
-    pace.close()
+    limit.close()
     return sorted({violation.kind for violation in check(read_all(folder))})
 
 
 async def test_without_a_bug_nothing_is_found(tmp_path: Path) -> None:
-    """The same run on the storage as it is violates nothing."""
+    """The same run on the unchanged storage has no violation."""
     assert await run(tmp_path, None) == []
 
 
-def puts_less(storage: Any) -> None:
-    """One job in twenty is acknowledged and not stored."""
+def lose_jobs(storage: Any) -> None:
+    """Make put acknowledge one job in twenty without storing it."""
     put = storage.put
 
     async def planted(jobs: Sequence[NewJob]) -> list[Put]:
@@ -78,8 +78,8 @@ def puts_less(storage: Any) -> None:
     storage.put = planted
 
 
-def puts_backwards(storage: Any) -> None:
-    """Jobs with a group are stored in the wrong order."""
+def reverse_groups(storage: Any) -> None:
+    """Make put store the jobs of a group in the wrong order."""
     put = storage.put
 
     async def planted(jobs: Sequence[NewJob]) -> list[Put]:
@@ -90,8 +90,8 @@ def puts_backwards(storage: Any) -> None:
     storage.put = planted
 
 
-def forgets_delays(storage: Any) -> None:
-    """Jobs for later are stored as due now."""
+def ignore_delays(storage: Any) -> None:
+    """Make put store delayed jobs as due now."""
     put = storage.put
 
     async def planted(jobs: Sequence[NewJob]) -> list[Put]:
@@ -100,8 +100,8 @@ def forgets_delays(storage: Any) -> None:
     storage.put = planted
 
 
-def forgets_ends(storage: Any) -> None:
-    """One end in ten is said to be recorded and is not: the job runs again."""
+def lose_settlements(storage: Any) -> None:
+    """Make settle acknowledge one completion in ten without recording it, so that the job runs again."""
     settle, count = storage.settle, 0
 
     async def planted(settlements: Sequence[Settlement]) -> list[Settled]:
@@ -116,8 +116,8 @@ def forgets_ends(storage: Any) -> None:
     storage.settle = planted
 
 
-def accepts_stale_ends(storage: Any) -> None:
-    """The end of a run that has lost its job is recorded as if it were the job's own."""
+def accept_stale_tokens(storage: Any) -> None:
+    """Make settle record a run that has lost its job, as if it had the current token."""
     settle, claim, newest = storage.settle, storage.claim, {}
 
     async def claiming(*args: Any) -> Any:
@@ -129,11 +129,11 @@ def accepts_stale_ends(storage: Any) -> None:
         return await settle([replace(each, token=newest[each.queue, each.id]) for each in settlements])
 
     storage.claim, storage.settle = claiming, planted
-    renews_nothing(storage)
+    renew_nothing(storage)
 
 
-def renews_nothing(storage: Any) -> None:
-    """Every renewal is said to be granted, and none is; what has run out is taken back at once."""
+def renew_nothing(storage: Any) -> None:
+    """Make renew grant every lease without extending it, and reap expired ones at once."""
 
     async def planted(worker: str, held: Sequence[Any], lease: int) -> list[Renewal]:
         await storage.reap(list({each.queue for each in held}))
@@ -142,22 +142,22 @@ def renews_nothing(storage: Any) -> None:
     storage.renew = planted
 
 
-def tells_no_failure(storage: Any) -> None:
-    """Jobs fail without the job that tells of it."""
+def drop_fail_jobs(storage: Any) -> None:
+    """Make settle fail jobs without putting their fail jobs."""
     settle = storage.settle
 
     async def planted(settlements: Sequence[Settlement]) -> list[Settled]:
-        silent = [
+        without_fail_jobs = [
             replace(s, resolution=replace(s.resolution, then=())) if isinstance(s.resolution, Fail) else s
             for s in settlements
         ]
-        return await settle(silent)
+        return await settle(without_fail_jobs)
 
     storage.settle = planted
 
 
-def never_pauses(storage: Any) -> None:
-    """A pause is acknowledged and nothing else."""
+def ignore_pauses(storage: Any) -> None:
+    """Make set_paused acknowledge a pause without pausing the queue."""
 
     async def planted(queue: str, paused: bool) -> bool:
         return True
@@ -166,22 +166,23 @@ def never_pauses(storage: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("plant", "kind"),
+    ("plant_bug", "kind"),
     [
-        (puts_less, "lost"), (puts_backwards, "disordered"), (forgets_delays, "early"), (forgets_ends, "doubled"),
-        (accepts_stale_ends, "stale"), (renews_nothing, "overlapped"), (tells_no_failure, "unheard"),
+        (lose_jobs, "lost"), (reverse_groups, "out_of_order"), (ignore_delays, "early"),
+        (lose_settlements, "duplicated"), (accept_stale_tokens, "stale"), (renew_nothing, "overlapped"),
+        (drop_fail_jobs, "failure_not_handled"),
     ],
 )  # fmt: skip
-async def test_a_planted_bug_is_found(tmp_path: Path, plant: Plant, kind: str) -> None:
-    """A storage that breaks one promise is convicted of it by what its workers and producers wrote down."""
-    assert kind in await run(tmp_path, plant)
+async def test_a_planted_bug_is_found(tmp_path: Path, plant_bug: PlantBug, kind: str) -> None:
+    """The history of a run on a storage with one bug shows the violation that the bug causes."""
+    assert kind in await run(tmp_path, plant_bug)
 
 
-async def test_a_pause_that_is_none_is_found(tmp_path: Path) -> None:
-    """A queue that hands out jobs while it is paused is convicted of it."""
-    assert "paused" in await run(tmp_path, never_pauses, kinds=["gate"], jobs=30)
+async def test_a_storage_that_ignores_pauses_is_found(tmp_path: Path) -> None:
+    """A storage that grants claims in a paused queue is reported as ran_while_paused."""
+    assert "ran_while_paused" in await run(tmp_path, ignore_pauses, kinds=["gate"], jobs=30)
 
 
 async def test_too_much_capacity_is_found(tmp_path: Path) -> None:
-    """A worker with more units than it may have runs too much at once."""
-    assert "crowded" in await run(tmp_path, None, kinds=["sync"], capacity=500)
+    """A worker with a capacity of 500 units instead of 100 is reported as over_capacity."""
+    assert "over_capacity" in await run(tmp_path, None, kinds=["sync"], capacity=500)

@@ -1,4 +1,4 @@
-"""The chaos run in short: real processes, servers and faults, and a history that violates nothing."""
+"""Short chaos runs with real processes, servers and faults, whose histories have no violation."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ RUNS = [("sqlite", 101, 24), ("redis", 102, 30)]
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("storage", "seed", "faults"), RUNS)
-def test_nothing_is_violated_under_fire(storage: str, seed: int, faults: int) -> None:
-    """Jobs of every kind, with processes killed and frozen and the storage in trouble, keep every promise."""
+def test_a_run_under_faults_violates_nothing(storage: str, seed: int, faults: int) -> None:
+    """A run with jobs of every kind, killed and stopped processes and faults of the storage has no violation."""
     command = [
         sys.executable, "-m", "chaos", "--storage", storage, "--seed", str(seed), "--jobs", "600", "--faults",
         str(faults), "--minutes", "0.3", "--workers", "2",

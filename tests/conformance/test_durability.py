@@ -196,10 +196,10 @@ async def test_nothing_is_left_of_a_confirmation(pair: Pair) -> None:
 
 async def test_on_a_cluster_the_primary_of_the_slot_is_asked() -> None:
     """Confirmed jobs of all families outlive the death of a primary, from both kinds of app."""
-    from chaos.failover import ClusterPlace, family_slot
-    from chaos.scenarios import _taken_over
+    from chaos.failover_faults import wait_for_takeover
+    from chaos.failover_servers import ClusterServers, family_slot
 
-    place = await asyncio.to_thread(needed, ClusterPlace)
+    place = await asyncio.to_thread(needed, ClusterServers)
     names = [f"f{n}" for n in range(12)]
     try:
         with sync.Penstock(place.url, durability=PATIENT) as blocking:
@@ -210,7 +210,7 @@ async def test_on_a_cluster_the_primary_of_the_slot_is_asked() -> None:
             victim = place.serves(family_slot("f0"))
             assert victim
             victim.kill()
-            await asyncio.to_thread(_taken_over, place, victim)
+            await asyncio.to_thread(wait_for_takeover, place, victim)
             for name in names:
                 assert (await _after_failover(app, name))["queued"] == 2
     finally:

@@ -1,4 +1,4 @@
-"""A process that hears the app's events, everybody's, and writes them down: `python -m chaos.witness`."""
+"""A process that subscribes to the events of all processes and records them: `python -m chaos.event_watcher`."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ import signal
 from chaos.log import Log
 from penstock import Penstock, StorageError
 
-#: What the checker looks at; the rest is noise.
+#: The events that the checker and the report read.
 NAMES = ("started", "completed", "failed", "cancelled", "stalled", "timed_out", "released", "lease_lost", "retrying")
 
 
-async def listen() -> None:
-    from chaos.jobs import app, log  # what they are, the environment of a process says
+async def main() -> None:
+    from chaos.jobs import app, log  # built at import, from the environment of this process
 
-    over = asyncio.Event()
+    stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, over.set)
-    hearing = asyncio.create_task(hear(app, log))
-    await over.wait()
-    hearing.cancel()
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    recording = asyncio.create_task(record_events(app, log))
+    await stop.wait()
+    recording.cancel()
     with contextlib.suppress(asyncio.CancelledError):
-        await hearing
+        await recording
     with contextlib.suppress(StorageError):
         await app.close()
 
 
-async def hear(app: Penstock, log: Log) -> None:
+async def record_events(app: Penstock, log: Log) -> None:
+    """Record events until cancelled; subscribe again after an outage."""
     while True:
         try:
             async with app.events(NAMES) as stream:
@@ -40,4 +41,4 @@ async def hear(app: Penstock, log: Log) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(listen())
+    asyncio.run(main())

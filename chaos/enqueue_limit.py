@@ -1,4 +1,4 @@
-"""How many jobs the producers may have asked for by now: a number in a file that the runner raises."""
+"""The number of jobs that the producers may have enqueued by now, in a file that the runner raises."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import mmap
 import struct
 from pathlib import Path
 
-__all__ = ["Pace"]
+__all__ = ["EnqueueLimit"]
 
 SIZE = 8
 
 
-class Pace:
-    """A number shared between processes. The runner writes it, the producers read it."""
+class EnqueueLimit:
+    """Number in a memory-mapped file: the runner writes it, the producers read it."""
 
     def __init__(self, path: Path | str) -> None:
         file = Path(path)

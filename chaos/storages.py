@@ -1,4 +1,4 @@
-"""Where the jobs of a run are: a server of its own behind proxies, or a file on a small disk of its own."""
+"""Storages of a chaos run: a server of its own behind proxies, or a file on a small disk of its own."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 from tests.proxy import Proxy
 from tests.servers import NoServerError, Server, redis_program, valkey_program
 
-__all__ = ["EVERYWHERE", "Place", "ServerPlace", "SqlitePlace", "stored_keys", "wait_for"]
+__all__ = ["EVERYWHERE", "SingleServer", "SqliteFile", "StorageUnderTest", "stored_keys", "wait_for"]
 
 
-#: How long (seconds) a server may take to do what it should.
-PATIENCE = 60.0
+#: Seconds that a server may take to reach a state.
+TIMEOUT = 60.0
 
-#: How often each fault is drawn, by the places where it can be.
+#: Weights of the faults of every storage, of servers and of SQLite; their order is part of the plan of a seed.
 EVERYWHERE: dict[str, float] = {
     "kill_child": 14, "stop_child": 6, "stop_parent": 4, "stop_worker": 4, "kill_worker": 5, "kill_parent": 3,
     "roll": 4, "kill_producer": 2,
@@ -31,40 +31,40 @@ ON_SERVERS: dict[str, float] = {
 ON_SQLITE: dict[str, float] = {"full_disk": 5, "kill_writer": 5, "lock_file": 4}
 
 
-class Place:
+class StorageUnderTest:
     """A storage for one run. Each role (a worker's or producer's name) has a URL of its own."""
 
     name = ""
-    #: How often each fault is drawn here.
+    #: Weights of the faults that this storage can have.
     weights: dict[str, float] = EVERYWHERE
     #: Whether the storage has a clock that is not that of its clients.
     own_clock = True
 
     @property
     def url(self) -> str:
-        """The straight way, for the runner itself."""
+        """URL for the runner itself, which no fault affects."""
         raise NotImplementedError
 
     def url_for(self, role: str) -> str:
-        """The way of a process, which faults may lie on."""
+        """Return the URL for a process, on which faults may act."""
         return self.url
 
     def describe(self) -> str:
-        """A few words for the report."""
+        """Return a short description for the report."""
         return self.name
 
     def heal(self) -> None:
-        """End every fault of the place itself."""
+        """End all faults of the storage itself."""
 
     def leftovers(self) -> list[str]:
-        """What is stored beside the schema's own marks and what goes away by itself."""
+        """Return the keys or rows that do not expire, without those of the schema itself."""
         raise NotImplementedError
 
     def remove(self) -> None:
-        """Stop everything and forget it."""
+        """Stop the servers and delete all data."""
 
 
-class ServerPlace(Place):
+class SingleServer(StorageUnderTest):
     """One Redis or Valkey server with an append-only file, and a proxy for each role."""
 
     weights = EVERYWHERE | ON_SERVERS
@@ -92,7 +92,7 @@ class ServerPlace(Place):
     def heal(self) -> None:
         if self.server.process is None:
             self.server.restart()
-        self.until_loaded()
+        self.wait_until_loaded()
         for proxy in self.proxies.values():
             proxy.heal()
             proxy.cut()
@@ -102,8 +102,8 @@ class ServerPlace(Place):
     def client(self) -> Any:
         return self.server.client()
 
-    def until_loaded(self) -> None:
-        """Wait until a server that was started again has read its file."""
+    def wait_until_loaded(self) -> None:
+        """Wait until a restarted server has loaded its append-only file."""
 
         def loaded() -> bool:
             with contextlib.closing(self.client()) as client:
@@ -121,21 +121,23 @@ class ServerPlace(Place):
         self.server.remove()
 
 
-class SqlitePlace(Place):
-    """One file, on a tmpfs of its own if one can be mounted; without one the disk cannot be filled."""
+class SqliteFile(StorageUnderTest):
+    """One SQLite file, on its own tmpfs if that can be mounted; otherwise the disk is never filled."""
 
     name = "sqlite"
     weights = EVERYWHERE | ON_SQLITE
     own_clock = False
     MEGABYTES = 96
-    #: What outlives the jobs: the schema's version, and the newest lines of the feed, which is trimmed.
-    STANDING = frozenset({"meta", "events"})
+    #: Tables that keep rows without jobs: the schema's version, and the newest events, which are trimmed by count.
+    PERMANENT_TABLES = frozenset({"meta", "events"})
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "disk"
         self.folder.mkdir()
         command = ["mount", "-t", "tmpfs", "-o", f"size={self.MEGABYTES}m", "penstock-chaos", str(self.folder)]
-        self.small = shutil.which("mount") is not None and subprocess.run(command, capture_output=True).returncode == 0
+        self.own_disk = (
+            shutil.which("mount") is not None and subprocess.run(command, capture_output=True).returncode == 0
+        )
         self.path = self.folder / "jobs.db"
         self.ballast = self.folder / "ballast"
 
@@ -144,10 +146,10 @@ class SqlitePlace(Place):
         return f"sqlite:{self.path}"
 
     def describe(self) -> str:
-        return f"sqlite on {f'a tmpfs of {self.MEGABYTES} MB' if self.small else 'the usual disk'}"
+        return f"sqlite on {f'a tmpfs of {self.MEGABYTES} MB' if self.own_disk else 'the usual disk'}"
 
     def fill(self) -> int:
-        """Leave no room on the disk; gives the bytes it took."""
+        """Fill the disk; return the bytes written."""
         size = 0
         with self.ballast.open("ab", buffering=0) as file, contextlib.suppress(OSError):
             for piece in (2**20, 4096):
@@ -165,20 +167,20 @@ class SqlitePlace(Place):
         left: list[str] = []
         connection = sqlite3.connect(self.path)
         for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-            if table not in self.STANDING and not table.startswith("sqlite_"):
+            if table not in self.PERMANENT_TABLES and not table.startswith("sqlite_"):
                 left += [f"{table}: {row!r}"[:300] for row in connection.execute(f'SELECT * FROM "{table}"')]
         connection.close()
         return left
 
     def remove(self) -> None:
-        if self.small:
+        if self.own_disk:
             subprocess.run(["umount", "-l", str(self.folder)], capture_output=True, check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def wait_for(condition: Callable[[], object], otherwise: str) -> None:
-    """Wait until a condition holds, for a minute at most."""
-    until = time.monotonic() + PATIENCE
+    """Wait until a condition holds; raise `NoServerError` with the text of `otherwise` after a minute."""
+    until = time.monotonic() + TIMEOUT
     while not condition():
         if time.monotonic() > until:
             raise NoServerError(otherwise)
@@ -186,7 +188,7 @@ def wait_for(condition: Callable[[], object], otherwise: str) -> None:
 
 
 def stored_keys(client: Any) -> list[str]:
-    """The keys of a server that do not go away by themselves soon; the marks of the schema are to stay."""
+    """Return the keys that do not expire within two minutes, without those of the schema."""
     left: list[str] = []
     for key in client.scan_iter(count=1000):
         ttl = client.pttl(key)

@@ -1,13 +1,25 @@
-"""What a history is made of: puts, claims, ends, runs and what else is known of a job."""
+"""The values of a history: puts, claims, settlements, handler runs and the other facts of a job."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["TERMINAL", "Call", "Cancel", "Claim", "End", "Final", "Job", "Key", "Put", "Run", "Switch"]
+__all__ = [
+    "TERMINAL",
+    "Call",
+    "Cancel",
+    "Claim",
+    "FinalState",
+    "HandlerRun",
+    "Job",
+    "Key",
+    "PauseChange",
+    "Put",
+    "Settlement",
+]
 
-#: queue, id
+#: Queue and id.
 Key = tuple[str, str]
 
 TERMINAL = ("completed", "failed", "cancelled")
@@ -15,7 +27,7 @@ TERMINAL = ("completed", "failed", "cancelled")
 
 @dataclass(slots=True)
 class Put:
-    """A job asked for; `status` None: nobody knows whether it was accepted."""
+    """Enqueue of one job; `status` is None if the storage never answered."""
 
     asked: int
     answered: int | None
@@ -23,22 +35,22 @@ class Put:
     number: int
     group: str | None
     delay: float | None
-    mood: str
+    behaviour: str
     times: int
     update: bool
     call: bool
-    #: When at the latest it took effect, if it ever did.
+    #: The latest moment at which it may have taken effect.
     by: int = 0
 
     @property
     def accepted(self) -> bool:
-        """Whether the storage said that there is such a job now."""
+        """Whether the storage acknowledged the job."""
         return self.status is not None
 
 
 @dataclass(slots=True)
 class Claim:
-    """One run handed out, with the lease that went with it."""
+    """Claim of one job, with its lease."""
 
     queue: str
     id: str
@@ -52,25 +64,25 @@ class Claim:
     group: str | None
     attempts: int
     number: int | None
-    #: Until when the storage certainly kept the lease unless somebody ended the run.
+    #: Until when the lease was certainly valid, unless a settle ended it.
     valid: int = 0
-    ends: list[End] = field(default_factory=list["End"])
+    settlements: list[Settlement] = field(default_factory=list["Settlement"])
 
     @property
-    def first_end(self) -> int | None:
-        """When somebody first asked to record an end of this run."""
-        return min((end.asked for end in self.ends), default=None)
+    def first_settled(self) -> int | None:
+        """The moment of the first settle call for this claim, or None."""
+        return min((each.asked for each in self.settlements), default=None)
 
 
 @dataclass(slots=True)
-class End:
-    """An end of a run, as somebody asked to record it; `state` "lost": refused, None: not known."""
+class Settlement:
+    """Settle call for one claim; `state` is "lost" if it was refused, None if it was not answered."""
 
     queue: str
     id: str
     token: str
     kind: str
-    then: list[Any]
+    follow_ups: list[Any]
     delay: int
     asked: int
     answered: int | None
@@ -87,8 +99,8 @@ class End:
 
 
 @dataclass(slots=True)
-class Run:
-    """A call of a handler; `ended` None: its process died, or is said to."""
+class HandlerRun:
+    """Call of a handler; `ended` is None if no end was recorded, as of a run whose process was killed."""
 
     pid: int
     queue: str
@@ -98,12 +110,14 @@ class Run:
     how: str | None
     #: id, token, attempt, number, group
     jobs: list[list[Any]]
-    #: For a fail handler: queue, id, token and kind of what failed.
+    #: For a fail handler: queue, id, token and error kind of the failed job.
     of: list[str] | None
 
 
 @dataclass(slots=True)
 class Cancel:
+    """Cancel call of a producer."""
+
     asked: int
     answered: int
     mode: str
@@ -112,20 +126,20 @@ class Cancel:
 
 
 @dataclass(slots=True)
-class Switch:
-    """A queue paused or resumed."""
+class PauseChange:
+    """Pause or resume of a queue."""
 
     queue: str
     paused: bool
     asked: int
-    #: When at the latest it took effect; `sure` says that it did.
+    #: The latest moment at which it took effect; `sure` if it was acknowledged.
     by: int
     sure: bool
 
 
 @dataclass(slots=True)
 class Call:
-    """What a caller heard."""
+    """Answer to a caller that waited for a result."""
 
     answered: int
     state: str | None
@@ -133,8 +147,8 @@ class Call:
 
 
 @dataclass(slots=True)
-class Final:
-    """A job as the storage had it at the end."""
+class FinalState:
+    """A job as the storage had it at the end of the run."""
 
     queue: str
     id: str
@@ -149,18 +163,18 @@ class Final:
 
 @dataclass(slots=True)
 class Job:
-    """Everything that is known of one id of a queue."""
+    """All facts about one id of a queue."""
 
     key: Key
     puts: list[Put] = field(default_factory=list[Put])
     claims: list[Claim] = field(default_factory=list[Claim])
-    ends: list[End] = field(default_factory=list[End])
+    settlements: list[Settlement] = field(default_factory=list[Settlement])
     cancels: list[Cancel] = field(default_factory=list[Cancel])
     calls: list[Call] = field(default_factory=list[Call])
-    finals: list[Final] = field(default_factory=list[Final])
+    finals: list[FinalState] = field(default_factory=list[FinalState])
     events: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
-    runs: list[Run] = field(default_factory=list[Run])
+    runs: list[HandlerRun] = field(default_factory=list[HandlerRun])
 
     @property
-    def final(self) -> Final | None:
+    def final(self) -> FinalState | None:
         return self.finals[0] if self.finals else None

@@ -1,4 +1,4 @@
-"""Servers that stand in for each other: a primary watched by Sentinels, and a Cluster of six nodes."""
+"""Servers with failover: a primary watched by Sentinels, and a Cluster of six nodes."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from chaos.places import Place, stored_keys, wait_for
 from chaos.processes import die_with_parent
+from chaos.storages import StorageUnderTest, stored_keys, wait_for
 from tests.servers import SLOTS, NoServerError, Server, free_port, redis_program
 
-__all__ = ["ClusterPlace", "SentinelPlace", "agrees", "family_slot"]
+__all__ = ["ClusterServers", "SentinelServers", "cluster_state_ok", "family_slot"]
 
-#: How often each fault is drawn.
+#: Weights of the faults; their order is part of the plan of a seed.
 ON_SENTINEL: dict[str, float] = {"kill_primary": 3, "freeze_primary": 2, "kill_child": 2, "kill_worker": 1}
 ON_CLUSTER: dict[str, float] = {"kill_node": 3, "freeze_node": 2, "move_slot": 3, "kill_child": 2, "kill_worker": 1}
 
 AOF = ("--appendonly", "yes", "--appendfsync", "always")
 
 
-class SentinelPlace(Place):
-    """A primary and two replicas, watched by three Sentinels that agree by two.
+class SentinelServers(StorageUnderTest):
+    """A primary and two replicas, watched by three Sentinels with a quorum of two.
 
-    A primary without a replica refuses writes: one that was cut off and comes back would otherwise take them for as
-    long as the Sentinels need to tell it, and all of that would be lost.
+    A primary without a replica refuses writes: one that was cut off and comes back would otherwise accept writes until
+    the Sentinels demote it, and all of those would be lost.
     """
 
     name = "sentinel"
@@ -35,20 +35,20 @@ class SentinelPlace(Place):
         options = (*AOF, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "2")
         self.servers = [Server(redis_program(), *options).start()]
         for _ in range(2):
-            self.servers.append(Server(redis_program(), *options, *self._follows(self.servers[0])).start())
+            self.servers.append(Server(redis_program(), *options, *self._replica_options(self.servers[0])).start())
         self.ports = [free_port() for _ in range(3)]
-        self.sentinels = [self._watch(folder / f"sentinel-{port}.conf", port) for port in self.ports]
+        self.sentinels = [self._start_sentinel(folder / f"sentinel-{port}.conf", port) for port in self.ports]
         try:
-            self._until_watched()
+            self._wait_for_sentinels()
         except BaseException:
             self.remove()
             raise
 
     @staticmethod
-    def _follows(primary: Server) -> tuple[str, str]:
+    def _replica_options(primary: Server) -> tuple[str, str]:
         return ("--replicaof", f"127.0.0.1 {primary.port}")
 
-    def _watch(self, config: Path, port: int) -> subprocess.Popen[bytes]:
+    def _start_sentinel(self, config: Path, port: int) -> subprocess.Popen[bytes]:
         config.write_text(
             f"sentinel monitor {self.SERVICE} 127.0.0.1 {self.servers[0].port} 2\n"
             f"sentinel down-after-milliseconds {self.SERVICE} 1000\n"
@@ -58,19 +58,19 @@ class SentinelPlace(Place):
         quiet = subprocess.DEVNULL
         return subprocess.Popen(command, stdout=quiet, stderr=quiet, preexec_fn=die_with_parent)
 
-    def _until_watched(self) -> None:
-        """Every Sentinel knows the two others and both replicas: before that none can act."""
+    def _wait_for_sentinels(self) -> None:
+        """Wait until every Sentinel knows the two others and both replicas: before that none can start a failover."""
 
         def ready() -> bool:
             for port in self.ports:
-                state = self._ask(port, "SENTINEL", "MASTER", self.SERVICE)
+                state = self._execute(port, "SENTINEL", "MASTER", self.SERVICE)
                 if not state or state[b"num-other-sentinels"] != b"2" or state[b"num-slaves"] != b"2":
                     return False
             return True
 
         wait_for(ready, "the Sentinels do not know each other")
 
-    def _ask(self, port: int, *command: str) -> Any:
+    def _execute(self, port: int, *command: str) -> Any:
         import redis
 
         client = redis.Redis(host="127.0.0.1", port=port, socket_timeout=2)
@@ -91,22 +91,22 @@ class SentinelPlace(Place):
 
     @property
     def primary(self) -> Server:
-        """The server that the Sentinels call the primary."""
+        """The server that the Sentinels name as the primary."""
         for port in self.ports:
-            answer = self._ask(port, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.SERVICE)
+            answer = self._execute(port, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.SERVICE)
             if answer:
                 return next(each for each in self.servers if each.port == int(answer[1]))
         raise NoServerError("no Sentinel answers")
 
     def is_primary(self, server: Server) -> bool:
-        answer = self._ask(server.port, "ROLE")
+        answer = self._execute(server.port, "ROLE")
         return bool(answer) and answer[0] == b"master"
 
     def rejoin(self, server: Server) -> None:
-        """Start a dead server again, as a replica of whoever is the primary."""
+        """Start a dead server again, as a replica of the current primary."""
         primary = self.primary
         options = [each for each in server.options if "replicaof" not in each and not each.startswith("127.0.0.1 ")]
-        server.options = (*options, *(self._follows(primary) if primary is not server else ()))
+        server.options = (*options, *(self._replica_options(primary) if primary is not server else ()))
         server.restart()
 
     def heal(self) -> None:
@@ -127,8 +127,8 @@ class SentinelPlace(Place):
             server.remove()
 
 
-class ClusterPlace(Place):
-    """Three primaries with a replica each. Clients begin at different nodes."""
+class ClusterServers(StorageUnderTest):
+    """Three primaries with a replica each; the URLs of the roles name different nodes."""
 
     name = "cluster"
     weights = ON_CLUSTER
@@ -153,7 +153,7 @@ class ClusterPlace(Place):
         self.heal()
 
     def seen_by(self, node: Server) -> dict[str, Any]:
-        """The cluster as a node sees it: address to what it knows of it."""
+        """Return the cluster as a node sees it, by the address of each node; empty if it does not answer."""
         import redis
 
         try:
@@ -166,19 +166,19 @@ class ClusterPlace(Place):
         return next(each["node_id"] for each in self.seen_by(node).values() if "myself" in each["flags"])
 
     def primaries(self) -> list[Server]:
-        """The nodes that serve slots, as most of those that answer see it."""
-        for asked in self.nodes:
-            seen = self.seen_by(asked)
+        """Return the nodes that serve slots, as the first primary without a failed neighbour sees it."""
+        for viewer in self.nodes:
+            seen = self.seen_by(viewer)
             ports = {int(address.rpartition(":")[2]) for address, each in seen.items() if each["slots"]}
             found = [node for node in self.nodes if node.port in ports]
-            if len(found) >= 3 and asked in found and all("fail" not in each["flags"] for each in seen.values()):
+            if len(found) >= 3 and viewer in found and all("fail" not in each["flags"] for each in seen.values()):
                 return found
         return []
 
     def serves(self, slot: int) -> Server | None:
-        """The primary of a slot."""
-        for asked in self.primaries():
-            for address, each in self.seen_by(asked).items():
+        """Return the primary of a slot, or None."""
+        for viewer in self.primaries():
+            for address, each in self.seen_by(viewer).items():
                 for part in each["slots"]:
                     if int(part[0]) <= slot <= int(part[-1]):
                         return next(node for node in self.nodes if node.port == int(address.rpartition(":")[2]))
@@ -196,13 +196,13 @@ class ClusterPlace(Place):
         return "redis: a cluster of three primaries and three replicas"
 
     def healthy(self) -> bool:
-        """Every node says that all slots are served, and every primary has its replica in step."""
+        """Return whether every node reports the cluster as ok and every replica is connected to its primary."""
         for node in self.nodes:
             seen = self.seen_by(node)
             if len(seen) != 6 or any("fail" in flag for each in seen.values() for flag in each["flags"].split(",")):
                 return False
             with contextlib.closing(node.client()) as client:
-                if not agrees(client):
+                if not cluster_state_ok(client):
                     return False
                 about = client.info("replication")
                 if about["role"] == "slave" and about["master_link_status"] != "up":
@@ -227,13 +227,13 @@ class ClusterPlace(Place):
             node.remove()
 
 
-def agrees(client: Any) -> bool:
-    """Whether a node says that every slot is served."""
+def cluster_state_ok(client: Any) -> bool:
+    """Return whether a node reports that every slot is served."""
     return client.execute_command("CLUSTER INFO")["cluster_state"] == "ok"
 
 
 def family_slot(family: str) -> int:
-    """The slot of a family of queues."""
+    """Return the slot of a family of queues."""
     from redis.crc import key_slot
 
     return key_slot(f"{{{family}}}".encode())

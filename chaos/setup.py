@@ -1,4 +1,4 @@
-"""What a run consists of: a place, workers, producers, a witness; and what faults may do to them."""
+"""The parts of a chaos run: a storage, workers, producers and an event watcher, with the operations that faults use."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import time
 from pathlib import Path
 from typing import Any
 
+from chaos.enqueue_limit import EnqueueLimit
 from chaos.log import Log, read_lines
-from chaos.pace import Pace
-from chaos.places import Place, ServerPlace
 from chaos.processes import Process, WorkerProcess
+from chaos.storages import SingleServer, StorageUnderTest
 from tests.proxy import Proxy
 
-__all__ = ["Settings", "Stage"]
+__all__ = ["Settings", "Setup"]
 
-#: A producer's numbers begin at a multiple of this, so that no two producers share one.
-NUMBERS = 10_000_000
+#: The job numbers of a producer process begin at a multiple of this, so that no two processes share one.
+NUMBERS_PER_PRODUCER = 10_000_000
 
 
 class Settings:
-    """What the command line says of a run."""
+    """Options of a run, as the command line gives them."""
 
     def __init__(self, **given: Any) -> None:
         self.storage: str = given["storage"]
@@ -38,36 +38,39 @@ class Settings:
         self.producers: int = given.get("producers", 2)
         self.lease: float = given.get("lease", 2.0)
         self.seconds: float = given.get("seconds", 60.0)
-        self.patience: float = given.get("patience", 120.0)
+        #: Seconds without progress after which unfinished jobs count as stuck.
+        self.timeout: float = given.get("timeout", 120.0)
         self.heavy: float = given.get("heavy", 1.0)
-        #: What `Penstock(durability=…)` is told; None leaves it out.
+        #: The value for `Penstock(durability=…)`; None leaves it out.
         self.durability: str | None = given.get("durability")
 
 
-class Stage:
-    """The processes of one run. Faults choose among them with a draw of their own."""
+class Setup:
+    """Storage and processes of one run; each fault picks among them with its own random source."""
 
-    def __init__(self, settings: Settings, place: Place, folder: Path) -> None:
+    def __init__(self, settings: Settings, storage: StorageUnderTest, folder: Path) -> None:
         self.settings = settings
         self.lease = settings.lease
-        self.place = place
+        self.storage = storage
         self.folder = folder
         self.history = folder / "history"
         self.history.mkdir()
         self.log = Log(self.history, "runner")
-        self.pace = Pace(folder / "pace")
+        self.enqueue_limit = EnqueueLimit(folder / "enqueue_limit")
         self.workers: list[WorkerProcess] = []
         self.retired: list[WorkerProcess] = []
         self.producers: list[Process] = []
         self.others: list[Process] = []
-        #: One fault at a time may replace a worker, and one may do something to the server or the disk.
-        self.replacing = asyncio.Lock()
-        self.serving = asyncio.Lock()
+        #: Held by a fault that replaces a worker.
+        self.worker_lock = asyncio.Lock()
+        #: Held by a fault that affects the whole server or the whole disk.
+        self.storage_lock = asyncio.Lock()
         self._numbers: dict[str, int] = {}
-        self._lives: dict[int, tuple[str, int, int]] = {}
+        #: By the pid of a producer: its name, its slot and how many jobs it must enqueue.
+        self._assignments: dict[int, tuple[str, int, int]] = {}
         self.wrong_exits: list[str] = []
 
-    def note(self, kind: str, /, **fields: Any) -> None:
+    def record(self, kind: str, /, **fields: Any) -> None:
         self.log.write(kind, **fields)
 
     def _output(self, name: str) -> Path:
@@ -75,141 +78,142 @@ class Stage:
 
     def _environment(self, role: str, clock: int = 0) -> dict[str, str]:
         return {
-            "PENSTOCK_URL": self.place.url_for(role), "CHAOS_LOG": str(self.history), "CHAOS_ROLE": role,
+            "PENSTOCK_URL": self.storage.url_for(role), "CHAOS_LOG": str(self.history), "CHAOS_ROLE": role,
             "CHAOS_CLOCK": str(clock or ""), "CHAOS_DURABILITY": self.settings.durability or "",
         }  # fmt: skip
 
-    def _fresh(self, name: str) -> str:
+    def _new_name(self, name: str) -> str:
         number = self._numbers[name] = self._numbers.get(name, -1) + 1
         return f"{name}.{number}"
 
     # workers --------------------------------------------------------------------------------------
 
-    def start_worker(self, seat: str, clock: int = 0) -> WorkerProcess:
-        """A worker; its ways to the storage are those of its seat."""
-        name = self._fresh(seat)
+    def start_worker(self, slot: str, clock: int = 0) -> WorkerProcess:
+        """Start a worker in a slot; all workers of one slot use the same URL, and so the same proxy."""
+        name = self._new_name(slot)
         worker = WorkerProcess(
-            name, self._environment(seat, clock), self._output(name), processes=self.settings.processes,
+            name, self._environment(slot, clock), self._output(name), processes=self.settings.processes,
             lease=self.lease,
         )  # fmt: skip
         self.workers.append(worker)
-        self.note("worker", name=name, pid_of=worker.pid, clock=clock)
+        self.record("worker", name=name, pid_of=worker.pid, clock=clock)
         return worker
 
-    def a_worker(self, draw: random.Random) -> WorkerProcess:
+    def pick_worker(self, draw: random.Random) -> WorkerProcess:
         return draw.choice(self.workers)
 
     def replace(self, worker: WorkerProcess) -> None:
-        """Another worker in the seat of one that was killed."""
+        """Start another worker in the slot of a killed one."""
         self.workers.remove(worker)
         worker.remove()
         self.start_worker(worker.name.partition(".")[0])
 
     def retire(self, worker: WorkerProcess, clock: int = 0) -> None:
-        """Another worker in the seat of one that is stopping by itself."""
+        """Start another worker in the slot of one that is shutting down."""
         self.workers.remove(worker)
         self.retired.append(worker)
         self.start_worker(worker.name.partition(".")[0], clock)
 
-    def bury(self) -> None:
-        """Look after the workers that were told to stop; one that died by itself is replaced and told of."""
+    def collect_exited(self) -> None:
+        """Check the exit codes of retired workers; replace and record a worker that exited without a signal."""
         for worker in list(self.retired):
             if worker.code is not None:
                 self.retired.remove(worker)
-                too_early = worker.code == -signal.SIGTERM and not self._began(worker)
+                too_early = worker.code == -signal.SIGTERM and not self._has_records(worker)
                 if worker.code != 0 and not too_early:
                     self.wrong_exits.append(f"{worker.name} ended with {worker.code} after SIGTERM")
         for worker in list(self.workers):
-            if worker.code is not None and not self.replacing.locked():
+            if worker.code is not None and not self.worker_lock.locked():
                 self.wrong_exits.append(f"{worker.name} ended by itself with {worker.code}")
                 self.replace(worker)
 
-    def _began(self, worker: WorkerProcess) -> bool:
-        """Whether a worker had done anything yet; before that a signal just ends it."""
+    def _has_records(self, worker: WorkerProcess) -> bool:
+        """Return whether a worker has installed its signal handlers, shown by its first record."""
         return any(self.history.glob(f"{worker.name}-*.log"))
 
     # producers ------------------------------------------------------------------------------------
 
-    def start_producer(self, seat: int, count: int) -> Process:
-        name = self._fresh(f"p{seat}")
-        life = self._numbers[f"p{seat}"]
+    def start_producer(self, slot: int, count: int) -> Process:
+        name = self._new_name(f"p{slot}")
+        restarts = self._numbers[f"p{slot}"]
         options = {
             "seed": f"{self.settings.seed}/{name}", "name": name, "count": count, "kinds": self.settings.kinds,
-            "first": (seat * 1000 + life) * NUMBERS, "pace": str(self.folder / "pace"),
+            "first": (slot * 1000 + restarts) * NUMBERS_PER_PRODUCER, "limit_file": str(self.folder / "enqueue_limit"),
             "producers": self.settings.producers, "heavy": self.settings.heavy,
         }  # fmt: skip
-        environment = self._environment(f"p{seat}") | {"CHAOS_ROLE": name}
+        environment = self._environment(f"p{slot}") | {"CHAOS_ROLE": name}
         producer = Process(["-m", "chaos.producer", json.dumps(options)], environment, self._output(name))
         self.producers.append(producer)
-        self._lives[producer.pid] = (name, seat, count)
+        self._assignments[producer.pid] = (name, slot, count)
         return producer
 
-    def a_producer(self, draw: random.Random) -> Process | None:
+    def pick_producer(self, draw: random.Random) -> Process | None:
         alive = [each for each in self.producers if each.code is None]
         return draw.choice(alive) if alive else None
 
-    def tend_producers(self) -> bool:
-        """Start those again that were killed, with what they had left to do; False when all are done."""
+    def restart_producers(self) -> bool:
+        """Start killed producers again with the rest of their jobs; return False when all are done."""
         for producer in list(self.producers):
             if producer.code is None:
                 continue
             self.producers.remove(producer)
-            name, seat, count = self._lives[producer.pid]
+            name, slot, count = self._assignments[producer.pid]
             if producer.code == 0:
                 continue
             if producer.code > 0:
                 raise RuntimeError(f"producer {name} failed:\n{producer.output.read_text()[-3000:]}")
-            left = count - self._asked(name)
+            left = count - self._count_asked(name)
             if left > 0:
-                self.start_producer(seat, left)
+                self.start_producer(slot, left)
         return bool(self.producers)
 
-    def _asked(self, name: str) -> int:
-        """How many jobs a producer had asked for."""
+    def _count_asked(self, name: str) -> int:
+        """Return how many jobs a producer has tried to enqueue."""
         lines = [line for path in self.history.glob(f"{name}-*.log") for line in path.read_bytes().split(b"\n")]
         return sum(len(record["jobs"]) for record in read_lines(lines) if record["k"] == "put")
 
-    # others ---------------------------------------------------------------------------------------
+    # other processes ------------------------------------------------------------------------------
 
-    def start_witness(self) -> Process:
-        witness = Process(["-m", "chaos.witness"], self._environment("witness"), self._output("witness"))
-        self.others.append(witness)
-        return witness
+    def start_event_watcher(self) -> Process:
+        # Faults pick proxies from the sorted roles: this one must sort after the workers' for a seed to keep its plan.
+        watcher = Process(["-m", "chaos.event_watcher"], self._environment("watcher"), self._output("watcher"))
+        self.others.append(watcher)
+        return watcher
 
     def start_writer(self, path: str, how: str) -> Process:
-        return Process(["-m", "chaos.writer", path, how], {}, self._output(self._fresh("writer")))
+        return Process(["-m", "chaos.sqlite_writer", path, how], {}, self._output(self._new_name("writer")))
 
-    async def said(self, process: Process, word: str, seconds: float = 20.0) -> None:
-        """Wait until a process has said a word, or has ended."""
+    async def wait_for_output(self, process: Process, text: str, seconds: float = 20.0) -> None:
+        """Wait until a process has printed a text, or has exited."""
         until = time.monotonic() + seconds
         while process.code is None and time.monotonic() < until:
-            if word in process.output.read_text():
+            if text in process.output.read_text():
                 return
             await asyncio.sleep(0.01)
 
     # servers --------------------------------------------------------------------------------------
 
-    def a_proxy(self, draw: random.Random) -> Proxy:
-        assert isinstance(self.place, ServerPlace)
-        return self.place.proxies[draw.choice(sorted(self.place.proxies))]
+    def pick_proxy(self, draw: random.Random) -> Proxy:
+        assert isinstance(self.storage, SingleServer)
+        return self.storage.proxies[draw.choice(sorted(self.storage.proxies))]
 
-    async def on_server(self, *command: str) -> Any:
-        """A command on the straight way, when nobody does anything to the server."""
-        place = self.place
-        assert isinstance(place, ServerPlace)
+    async def run_on_server(self, *command: str) -> Any:
+        """Run a command on the server itself, past the proxies."""
+        storage = self.storage
+        assert isinstance(storage, SingleServer)
 
-        def ask() -> Any:
-            client = place.client()
+        def execute() -> Any:
+            client = storage.client()
             try:
                 return client.execute_command(*command)
             finally:
                 client.close()
 
-        return await asyncio.to_thread(ask)
+        return await asyncio.to_thread(execute)
 
-    def end(self) -> None:
-        """Nothing of it stays behind."""
+    def close(self) -> None:
+        """Kill all processes and close the files."""
         for process in (*self.workers, *self.retired, *self.producers, *self.others):
             process.remove()
         self.log.close()
-        self.pace.close()
+        self.enqueue_limit.close()

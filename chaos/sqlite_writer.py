@@ -1,4 +1,4 @@
-"""A process in the middle of writing a SQLite file, to be killed there: `python -m chaos.writer PATH half|lock`."""
+"""A process that holds an open write transaction until it is killed: `python -m chaos.sqlite_writer PATH half|lock`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def main(path: str, how: str) -> None:
     db = sqlite3.connect(path, timeout=60, isolation_level=None)
     db.execute("BEGIN IMMEDIATE")
     if how == "half":
-        # Enough pages to reach the file before the commit that never comes.
+        # With so small a cache SQLite writes pages to the file before the commit, which never comes.
         db.execute("PRAGMA cache_size = 10")
         db.execute("UPDATE jobs SET payload = 'never committed', place = 7")
         db.execute("DELETE FROM jobs WHERE n % 2")
