@@ -1,1 +1,1 @@
-"""Benchmarks: one file per workload, each measured on servers of its own."""
+"""Benchmarks: one module per workload, each measured on servers of its own."""

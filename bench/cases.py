@@ -1,4 +1,4 @@
-"""A case is one workload for one system; the same loop repeats the cases of ours and of the peers."""
+"""Cases, each one workload for one system, and the loop that repeats those of Penstock and of the peers."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.lines import REPETITIONS, Book, Measure
-from bench.rig import Failed, Rig, rig_of
-from bench.server import Storage
-from bench.systems import HERE, Home, System
+from bench.harness import Harness, SystemFailed, open_harness
+from bench.results import REPETITIONS, Measurement, Measurements
+from bench.storages import BenchStorage
+from bench.systems import CURRENT, Environment, System
 
 
 @dataclass(frozen=True)
-class Reading:
-    """One value of one repetition."""
+class Sample:
+    """Value of one repetition, with its CPU costs in microseconds per job."""
 
     workload: str
     unit: str
@@ -29,49 +29,53 @@ class Reading:
 
 @dataclass(frozen=True)
 class Case:
-    """What to do with a rig of this system, once."""
+    """Workload for one system: `once` runs a single repetition."""
 
     workload: str
     system: System
-    once: Callable[[Rig], list[Reading]]
-    home: Home = HERE
+    once: Callable[[Harness], list[Sample]]
+    environment: Environment = CURRENT
 
 
-def repeat(cases: Sequence[Case], storage: Storage, book: Book, repetitions: int = REPETITIONS) -> list[str]:
-    """Every case so many times, one after another in each round, so that a slow minute hits them all.
+def repeat(
+    cases: Sequence[Case], storage: BenchStorage, measurements: Measurements, repetitions: int = REPETITIONS
+) -> list[str]:
+    """Run the cases in rounds, one after another in each round, so that a slow minute affects all of them.
 
-    Gives what went wrong: a system that fails is left out from then on, and the others go on.
+    Returns the failures. A system that fails is left out of the following rounds; the other systems continue.
     """
-    faults: list[str] = []
-    out: set[tuple[str, str]] = set()
+    failures: list[str] = []
+    excluded: set[tuple[str, str]] = set()
     for round_ in range(repetitions):
         for case in cases:
             key = (case.workload, case.system.name)
-            if key in out:
+            if key in excluded:
                 continue
             start = time.monotonic()
             try:
-                with rig_of(case.system, storage, case.home) as rig:
-                    about, readings = rig.about, case.once(rig)
-            except Exception as fault:  # the others go on, and the end of the run tells
-                out.add(key)
-                told = fault if isinstance(fault, Failed) else f"{case.system.name} raised {fault!r}"
-                faults.append(f"{case.workload} on {storage.kind}: {told}")
-                print(faults[-1], file=sys.stderr, flush=True)
+                with open_harness(case.system, storage, case.environment) as harness:
+                    about, samples = harness.about, case.once(harness)
+            except Exception as error:  # reported at the end of the run; the other systems continue
+                excluded.add(key)
+                text = error if isinstance(error, SystemFailed) else f"{case.system.name} raised {error!r}"
+                failures.append(f"{case.workload} on {storage.kind}: {text}")
+                print(failures[-1], file=sys.stderr, flush=True)
                 continue
-            for reading in readings:
-                note(book, case.system, storage, about, reading)
-            shown = ", ".join(f"{r.workload} {r.value:,.6g} {r.unit}" for r in readings)
+            for sample in samples:
+                record(measurements, case.system, storage, about, sample)
+            shown = ", ".join(f"{r.workload} {r.value:,.6g} {r.unit}" for r in samples)
             took = time.monotonic() - start
             print(f"{round_ + 1}/{repetitions} {case.system.name}: {shown} ({took:.1f} s)", file=sys.stderr, flush=True)
-    return faults
+    return failures
 
 
-def note(book: Book, system: System, storage: Storage, about: dict[str, Any], reading: Reading) -> None:
-    measure = Measure(
-        workload=reading.workload, storage=storage.kind, system=system.name, unit=reading.unit,
+def record(
+    measurements: Measurements, system: System, storage: BenchStorage, about: dict[str, Any], sample: Sample
+) -> None:
+    measurement = Measurement(
+        workload=sample.workload, storage=storage.kind, system=system.name, unit=sample.unit,
         version=about["version"], guarantee=system.guarantee, language=system.language, settings=system.settings,
-        jobs=reading.jobs,
+        jobs=sample.jobs,
     )  # fmt: skip
-    notes = {"storage_version": storage.version, "producer_loop": about["loop"], **reading.notes}
-    book.add(measure, reading.value, reading.client, reading.server, **notes)
+    notes = {"storage_version": storage.version, "producer_loop": about["loop"], **sample.notes}
+    measurements.add(measurement, sample.value, sample.client, sample.server, **notes)

@@ -1,7 +1,7 @@
-"""`python -m bench chart FILE`: bar charts (PNG) and tables (Markdown) of what `python -m bench peers` wrote.
+"""`python -m bench chart FILE`: bar charts (PNG) and tables (Markdown) of the results of `python -m bench peers`.
 
-Matplotlib is no dependency of the package: where it is missing, it is installed into an environment of its
-own, as the peers are, and this module runs again in there. So it imports nothing of Penstock.
+Matplotlib is no dependency of the package. Where it is missing, it is installed into an environment of its own, as the
+peers are, and this module runs again in there. So it imports nothing of Penstock.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import bars
-from bench.lines import figure, read
-from bench.peers.install import home_of
+from bench import targets
+from bench.peers.install import environment_of
+from bench.results import figure, read
 from bench.systems import ROOT, System
 
 INTO = ROOT / "docs" / "explanation" / "performance"
 PAGE = "figures.md"
 OURS, THEIRS, INK, FAINT = "#0b6e8f", "#b9c4ca", "#22303a", "#dfe5e8"
-DRAWER = System("chart", "", "", "", "", packages=("matplotlib",))
+MATPLOTLIB = System("chart", "", "", "", "", packages=("matplotlib",))
 
 Line = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Chart:
-    """One picture: a workload of everybody who was measured at it."""
+    """Chart of one workload, with a bar for each system that was measured."""
 
     file: str
     title: str
     storage: str
     workloads: tuple[str, ...]
     lowest_first: bool = False
-    #: Measures that are in the table only.
+    #: Workloads that are in the table only.
     also: tuple[str, ...] = ()
 
 
@@ -59,12 +59,12 @@ NAMES = {
     "call/p99": "99th percentile",
     "pickup/p99": "99th percentile",
 }
-#: A bar more than so many times as long as the best one is cut off, where less is better.
-CUT = 12
+#: Where less is better, a bar is cut off at this multiple of the best one.
+LONGEST_BAR = 12
 
 
 def chosen(chart: Chart, lines: Sequence[Line], *, table: bool = False) -> list[Line]:
-    """The lines of a chart, or of its table, the best first."""
+    """Return the lines of a chart, or of its table, the best first."""
     workloads = chart.workloads + (chart.also if table else ())
     found = [line for line in lines if line["storage"] == chart.storage and line["workload"] in workloads]
     sign = 1 if chart.lowest_first else -1
@@ -80,7 +80,7 @@ def label(line: Line, chart: Chart) -> str:
 
 
 def draw(chart: Chart, lines: Sequence[Line], about: dict[str, Any], into: Path) -> Path:
-    """Bars from the best to the worst, the spread of the three rounds as a thin line."""
+    """Draw the bars from the best to the worst, the spread of the rounds as a thin line; return the file."""
     importlib.import_module("matplotlib").use("Agg")
     pyplot: Any = importlib.import_module("matplotlib.pyplot")
     height = 0.36 * len(lines) + 1.3
@@ -96,17 +96,17 @@ def draw(chart: Chart, lines: Sequence[Line], about: dict[str, Any], into: Path)
     axes.errorbar(medians, at, xerr=spread, fmt="none", ecolor=INK, elinewidth=0.9, capsize=2)
     widest: float = max(line["spread"][1] for line in lines)
     if chart.lowest_first:
-        widest = min(widest, medians[0] * CUT)
-    for place, line in zip(at, lines, strict=True):
+        widest = min(widest, medians[0] * LONGEST_BAR)
+    for position, line in zip(at, lines, strict=True):
         end, text = line["spread"][1], figure(line["median"])
         if end > widest:
-            box = {"facecolor": colours[len(lines) - place], "edgecolor": "none", "pad": 2}
-            axes.text(widest * 1.1, place, f"{text} →", va="center", ha="right", size=9, color=INK, bbox=box)
+            box = {"facecolor": colours[len(lines) - position], "edgecolor": "none", "pad": 2}
+            axes.text(widest * 1.1, position, f"{text} →", va="center", ha="right", size=9, color=INK, bbox=box)
         else:
-            axes.text(end + widest * 0.012, place, text, va="center", size=9, color=INK)
+            axes.text(end + widest * 0.012, position, text, va="center", size=9, color=INK)
     axes.set_yticks(list(at), [label(line, chart) for line in lines], size=9.5, color=INK)
     axes.set_xlim(0, widest * 1.12)
-    _plain(axes)
+    _remove_frame(axes)
     better = "less is better" if chart.lowest_first else "more is better"
     axes.set_title(chart.title, loc="left", size=12, weight="bold", color=INK, pad=22)
     axes.text(0, 1.02, f"{lines[0]['unit']}, {better}", transform=axes.transAxes, size=9, color=INK)
@@ -118,7 +118,7 @@ def draw(chart: Chart, lines: Sequence[Line], about: dict[str, Any], into: Path)
     return path
 
 
-def _plain(axes: Any) -> None:
+def _remove_frame(axes: Any) -> None:
     for side in ("top", "right", "bottom", "left"):
         axes.spines[side].set_visible(False)
     axes.tick_params(length=0)
@@ -133,7 +133,7 @@ def rows(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
 
 
 def page(about: dict[str, Any], lines: Sequence[Line], charts: Sequence[Chart]) -> Iterator[str]:
-    """The figures in Markdown: the machine, the bars, then every measure."""
+    """Yield the figures in Markdown: the machine, the targets, then all measurements."""
     yield "# Figures\n"
     yield (
         f"Taken on {about['date']} on {about['cores']} cores ({about['cpu']}), {about['memory_gb']} GB,"
@@ -141,12 +141,15 @@ def page(about: dict[str, Any], lines: Sequence[Line], charts: Sequence[Chart]) 
         " without persistence; client, worker and server share the cores. Each figure is the median of"
         f" {len(lines[0]['values'])} rounds in which all systems took turns; only ratios within one run count.\n"
     )
-    yield "## Bars\n"
-    cells = [[v.work, v.bar, v.reached, "met" if v.met else "**not met**", v.against] for v in bars.verdicts(lines)]
-    yield "\n".join(rows(("work", "bar", "reached", "", "ours : theirs"), cells)) + "\n"
+    yield "## Targets\n"
+    cells = [
+        [v.work, v.target, v.reached, "met" if v.met else "**not met**", v.against]
+        for v in targets.target_results(lines)
+    ]
+    yield "\n".join(rows(("work", "target", "reached", "", "ours : theirs"), cells)) + "\n"
     for chart in charts:
         yield f"## {chart.title}\n\n![{chart.title}]({chart.file}.png)\n"
-        yield "\n".join(rows(("system", "median", "spread", "unit", "promise", "CPU µs, asking or working", "server"),
+        yield "\n".join(rows(("system", "median", "spread", "unit", "promise", "CPU µs, producer or worker", "server"),
                              [_cells(line, chart) for line in chosen(chart, lines, table=True)])) + "\n"  # fmt: skip
     yield "## Ours alone\n"
     drawn = {(chart.storage, workload) for chart in charts for workload in chart.workloads + chart.also}
@@ -176,9 +179,9 @@ def main(given: list[str]) -> int:
     parser.add_argument("--into", type=Path, default=INTO, help="folder of the pictures and of figures.md")
     args = parser.parse_args(given)
     if importlib.util.find_spec("matplotlib") is None:
-        home = home_of(DRAWER)
-        command = [home.python, "-m", "bench.chart", *given]
-        return subprocess.run(command, env=home.variables(), check=False).returncode
+        environment = environment_of(MATPLOTLIB)
+        command = [environment.python, "-m", "bench.chart", *given]
+        return subprocess.run(command, env=environment.variables(), check=False).returncode
     about, lines = read(args.file)
     args.into.mkdir(parents=True, exist_ok=True)
     charts = [chart for chart in CHARTS if chosen(chart, lines)]

@@ -1,4 +1,4 @@
-"""What the figures are taken on, and the right to take them."""
+"""The machine of a run: its description, and a lock that admits one benchmark at a time."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from typing import Any
 
 
 @contextlib.contextmanager
-def alone() -> Generator[None]:
-    """One benchmark at a time on this machine: two would measure each other. SIGTERM ends it as Ctrl-C does."""
+def exclusive() -> Generator[None]:
+    """Hold the lock of this machine's benchmarks, because two at once would slow each other down.
+
+    SIGTERM ends the benchmark as Ctrl-C does, so that its processes are stopped.
+    """
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with (Path(tempfile.gettempdir()) / "penstock-bench.lock").open("w") as lock:
         try:
@@ -28,8 +31,8 @@ def alone() -> Generator[None]:
         yield
 
 
-def machine() -> dict[str, Any]:
-    """The machine and how busy it is now, as far as it tells."""
+def describe_machine() -> dict[str, Any]:
+    """Return the hardware, the software and the current load of the machine."""
     about: dict[str, Any] = {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "cores": os.cpu_count(),

@@ -1,4 +1,4 @@
-"""What a server was asked to do, told by its MONITOR: commands from clients, apart from those inside scripts."""
+"""The commands of a server's clients, read from its MONITOR, without the commands inside scripts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from penstock.storage.redis.scripts import script
 
-LINE = re.compile(rb'^\+(?P<at>[\d.]+) \[\d+ (?P<who>[^\]]+)\] "(?P<name>[^"]+)"(?: "(?P<first>[0-9a-f]{40})")?')
+LINE = re.compile(rb'^\+(?P<at>[\d.]+) \[\d+ (?P<client>[^\]]+)\] "(?P<name>[^"]+)"(?: "(?P<first>[0-9a-f]{40})")?')
 
 
 def _scripts() -> Iterator[tuple[str, str]]:
@@ -23,14 +23,14 @@ def _scripts() -> Iterator[tuple[str, str]]:
 
 
 class Command(NamedTuple):
-    """One command of a client: when the server ran it, and its name, or that of its script."""
+    """Command of a client: when the server ran it, and its name, or that of its script."""
 
     at: float
     name: str
 
 
 class Monitor:
-    """Listens from its making on; `commands` ends it and gives what was heard."""
+    """Recorder of commands from its creation until `commands` is called."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -40,16 +40,17 @@ class Monitor:
         assert self._socket.recv(5) == b"+OK\r\n"
 
     def commands(self) -> list[Command]:
+        """Stop recording and return the commands."""
         self._socket.settimeout(0.05)
-        heard = bytearray()
+        received = bytearray()
         with contextlib.suppress(TimeoutError):
             while more := self._socket.recv(1 << 20):
-                heard += more
+                received += more
         self._socket.close()
         found: list[Command] = []
-        for line in bytes(heard).splitlines():
-            told = LINE.match(line)
-            if told and told["who"] != b"lua":
-                name = self._names.get((told["first"] or b"").decode(), told["name"].decode().upper())
-                found.append(Command(float(told["at"]), name))
+        for line in bytes(received).splitlines():
+            match = LINE.match(line)
+            if match and match["client"] != b"lua":
+                name = self._names.get((match["first"] or b"").decode(), match["name"].decode().upper())
+                found.append(Command(float(match["at"]), name))
         return found

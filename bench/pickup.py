@@ -1,30 +1,30 @@
-"""How soon does an idle worker begin? From handing a job in to the first line of its handler, in another process."""
+"""Workload `pickup`: the time from the enqueue of a job to the first line of its handler, in an idle worker process."""
 
 from __future__ import annotations
 
 from bench.call import percentiles
-from bench.cases import Case, Reading
-from bench.rig import Failed, Rig
-from bench.systems import System, ours
+from bench.cases import Case, Sample
+from bench.harness import Harness, SystemFailed
+from bench.systems import System, penstock_system
 
 PAUSE, BUDGET = 0.01, 8.0
 
 
-def once(rig: Rig, count: int) -> list[Reading]:
-    rig.start_worker()
-    rig.warm_up()
-    before = rig.tally.runs()
-    sent = rig.ask("stamp", count=count, pause=PAUSE, budget=BUDGET)["count"]
-    rig.await_runs(before + sent, 30.0)
-    stamps = rig.tally.stamps()
+def once(harness: Harness, count: int) -> list[Sample]:
+    harness.start_worker()
+    harness.warm_up()
+    before = harness.counter.runs()
+    sent = harness.request("stamp", count=count, pause=PAUSE, budget=BUDGET)["count"]
+    harness.wait_for_runs(before + sent, 30.0)
+    stamps = harness.counter.stamps()
     if len(stamps) != before + sent:
-        raise Failed(f"{rig.system.name} told {len(stamps)} moments of {before + sent}")
+        raise SystemFailed(f"{harness.system.name} recorded {len(stamps)} pickups of {before + sent}")
     return percentiles("pickup", stamps[before:])
 
 
 def case(system: System, count: int) -> Case:
-    return Case("pickup", system, lambda rig: once(rig, count))
+    return Case("pickup", system, lambda harness: once(harness, count))
 
 
 def cases(full: bool) -> list[Case]:
-    return [case(ours(), 600 if full else 150)]
+    return [case(penstock_system(), 600 if full else 150)]

@@ -1,4 +1,4 @@
-"""Child processes: what they cost, and their end."""
+"""Child processes: their CPU time, their memory, and how they are stopped."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """For `preexec_fn`: should we be killed, our children go too (Linux)."""
+    """Have the kernel kill the calling process when its parent dies (for `preexec_fn`; Linux only)."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _cpu(pid: int) -> float:
-    """CPU seconds of one process, all its threads, to the nanosecond (Linux: the clock of another process)."""
+    """Return the CPU seconds of a process with all its threads, to the nanosecond (Linux: its CPU clock by pid)."""
     with contextlib.suppress(OSError):
         return time.clock_gettime((~pid << 3) | 2)
     return 0.0
@@ -37,7 +37,7 @@ def _status(pid: int, field: str) -> int:
 
 
 class Process:
-    """A child and everything that it has started in its session."""
+    """Child process and all processes that it has started in its session."""
 
     def __init__(self, child: subprocess.Popen[bytes], *, session: bool = False) -> None:
         self.child = child
@@ -48,7 +48,7 @@ class Process:
         return self.child.pid
 
     def pids(self) -> list[int]:
-        """The child and its descendants."""
+        """Return the pids of the child and of its descendants."""
         if not self._session:
             return [self.pid]
         found: list[int] = []
@@ -60,21 +60,21 @@ class Process:
         return found
 
     def cpu(self) -> float:
-        """CPU seconds used so far by those that live."""
+        """Return the CPU seconds that the living processes have used."""
         return sum(_cpu(pid) for pid in self.pids())
 
     def cpus(self) -> dict[int, float]:
         return {pid: _cpu(pid) for pid in self.pids()}
 
     def rss(self) -> dict[int, float]:
-        """Resident megabytes of each."""
+        """Return the resident megabytes of each process, by its pid."""
         return {pid: _status(pid, "VmRSS") / 1024 for pid in self.pids()}
 
-    def ended(self) -> int | None:
+    def exit_code(self) -> int | None:
         return self.child.poll()
 
     def stop(self) -> None:
-        """Ask it to end; after a while, make it and what it started end."""
+        """Send SIGTERM; after a timeout, kill it and the processes that it started."""
         if self.child.poll() is None:
             self.child.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):

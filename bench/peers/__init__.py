@@ -1,1 +1,1 @@
-"""Other job queues, each in an environment of its own: how they are installed, started and asked."""
+"""Other job queues, each in an environment of its own: their installation, their settings and their adapters."""

@@ -1,4 +1,4 @@
-"""arq, tuned: it polls, so every millisecond instead of 0.5 s; results only where they are asked for."""
+"""arq, which polls, every millisecond instead of every 0.5 s; results are kept only for calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import uvloop
 from arq import create_pool
 from arq.connections import RedisSettings
 
-from bench import tally
+from bench import run_counter
 from bench.producer import Adapter, url
 
 uvloop.install()  # `arq` asks asyncio for a loop
@@ -20,7 +20,7 @@ settings = RedisSettings.from_dsn(url())
 
 
 async def work(ctx: Any, payload: dict[str, Any]) -> None:
-    tally.run(payload)
+    run_counter.record_run(payload)
 
 
 async def reply(ctx: Any, payload: dict[str, Any]) -> int:
@@ -49,8 +49,8 @@ class Producer(Adapter):
         await self._pool.enqueue_job("work", job)
 
     async def call(self, job: dict[str, Any]) -> Any:
-        asked = await self._pool.enqueue_job("reply", job)
-        return await asked.result(timeout=30, poll_delay=0.0005)
+        added = await self._pool.enqueue_job("reply", job)
+        return await added.result(timeout=30, poll_delay=0.0005)
 
     async def left(self) -> int:
         return await self._pool.zcard("arq:queue")

@@ -1,4 +1,4 @@
-"""BullMQ for Python: 50 jobs at once, completed jobs removed; answers are heard from the queue's events."""
+"""BullMQ for Python: 50 jobs at once, completed jobs removed; results come with the queue's events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import uvloop
 from bullmq import Queue, QueueEvents, Worker
 
-from bench import tally
+from bench import run_counter
 from bench.producer import Adapter, url
 
 OPTIONS = {"removeOnComplete": True}
@@ -18,7 +18,7 @@ OPTIONS = {"removeOnComplete": True}
 async def process(job: Any, token: str) -> int | None:
     if job.name == "reply":
         return job.data["user"]
-    tally.run(job.data)
+    run_counter.record_run(job.data)
     return None
 
 
@@ -47,18 +47,18 @@ class Producer(Adapter):
             self._events = QueueEvents("bench", {"connection": url()})
             self._events.on("completed", self._completed)
             await asyncio.sleep(0.5)
-        asked = await self._queue.add("reply", job, OPTIONS)
-        if asked.id in self._answers:
-            return self._answers.pop(asked.id)
-        waiting = self._waiting[asked.id] = asyncio.get_running_loop().create_future()
+        added = await self._queue.add("reply", job, OPTIONS)
+        if added.id in self._answers:
+            return self._answers.pop(added.id)
+        waiting = self._waiting[added.id] = asyncio.get_running_loop().create_future()
         return await asyncio.wait_for(waiting, 30)
 
-    def _completed(self, told: dict[str, Any], *_: object) -> None:
-        waiting = self._waiting.pop(told["jobId"], None)
+    def _completed(self, event: dict[str, Any], *_: object) -> None:
+        waiting = self._waiting.pop(event["jobId"], None)
         if waiting is None:
-            self._answers[told["jobId"]] = told["returnvalue"]
+            self._answers[event["jobId"]] = event["returnvalue"]
         else:
-            waiting.set_result(told["returnvalue"])
+            waiting.set_result(event["returnvalue"])
 
     async def left(self) -> int:
         counts = await self._queue.getJobCounts("wait", "active", "delayed", "prioritized", "failed")

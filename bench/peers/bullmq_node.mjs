@@ -15,23 +15,23 @@ const url = new URL(process.env.BENCH_URL);
 const connect = () => new IORedis({ host: url.hostname, port: Number(url.port), maxRetriesPerRequest: null });
 const options = { removeOnComplete: true };
 
-// The same as bench/tally.py; Node cannot map a file, so the number is written every fifty runs and at the end.
-const tally = { runs: 0n, file: undefined, stamps: undefined, number: Buffer.alloc(8) };
+// The same as bench/run_counter.py; Node cannot map a file, so the number is written every fifty runs and at the end.
+const counter = { runs: 0n, file: undefined, stamps: undefined, number: Buffer.alloc(8) };
 const expected = BigInt(process.env.BENCH_JOBS ?? "0");
 
 function count() {
-  tally.runs += 1n;
-  if (tally.runs < expected && tally.runs % 50n !== 1n) return;
-  tally.file ??= openSync(join(process.env.BENCH_TALLY, `runs-${process.pid}-0`), "w");
-  tally.number.writeBigUInt64LE(tally.runs);
-  writeSync(tally.file, tally.number, 0, 8, 0);
+  counter.runs += 1n;
+  if (counter.runs < expected && counter.runs % 50n !== 1n) return;
+  counter.file ??= openSync(join(process.env.BENCH_COUNTERS, `runs-${process.pid}-0`), "w");
+  counter.number.writeBigUInt64LE(counter.runs);
+  writeSync(counter.file, counter.number, 0, 8, 0);
 }
 
 function run(data) {
   if (data.at !== undefined) {
     const elapsed = process.hrtime.bigint() - BigInt(data.at);
-    tally.stamps ??= openSync(join(process.env.BENCH_TALLY, "stamps"), "a");
-    writeSync(tally.stamps, `${elapsed}\n`);
+    counter.stamps ??= openSync(join(process.env.BENCH_COUNTERS, "stamps"), "a");
+    writeSync(counter.stamps, `${elapsed}\n`);
   }
   count();
 }

@@ -1,4 +1,4 @@
-"""Celery: acknowledged late, so at least once; results in Redis only where they are asked for."""
+"""Celery: acknowledged after the run, so at least once; results in Redis only for calls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from celery import Celery
 
-from bench import tally
+from bench import run_counter
 from bench.producer import Adapter, url
 
 app = Celery("bench", broker=url(), backend=url() if os.environ.get("BENCH_RESULTS") else None)
@@ -23,7 +23,7 @@ app.conf.update(
 
 @app.task(name="work", ignore_result=True)
 def work(payload: dict[str, Any]) -> None:
-    tally.run(payload)
+    run_counter.record_run(payload)
 
 
 @app.task(name="reply")

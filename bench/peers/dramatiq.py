@@ -1,4 +1,4 @@
-"""Dramatiq: two threads in one process, acknowledged after the run; results in Redis only where they are asked for."""
+"""Dramatiq: two threads in one process, acknowledged after the run; results in Redis only for calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dramatiq.brokers.redis import RedisBroker
 from dramatiq.results import Results
 from dramatiq.results.backends import RedisBackend
 
-from bench import tally
+from bench import run_counter
 from bench.producer import Adapter, url
 
 broker = RedisBroker(url=url())
@@ -21,7 +21,7 @@ dramatiq.set_broker(broker)
 
 @dramatiq.actor
 def work(payload: dict[str, Any]) -> None:
-    tally.run(payload)
+    run_counter.record_run(payload)
 
 
 @dramatiq.actor(**({"store_results": True} if os.environ.get("BENCH_RESULTS") else {}))
@@ -46,5 +46,5 @@ class Producer(Adapter):
         return reply.send(job).get_result(block=True, timeout=30_000)
 
     def left(self) -> int:
-        """Messages that are in the queue or in a worker's hands."""
+        """Return the number of messages that are queued or held by a worker."""
         return self._redis.hlen("dramatiq:default.msgs")

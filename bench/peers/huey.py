@@ -1,4 +1,4 @@
-"""Huey: popped from a Redis list, or deleted from an SQLite table, before the run: at most once."""
+"""Huey: at most once, since a job is popped from Redis or deleted from SQLite before its run."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 from huey import RedisHuey, SqliteHuey
 
-from bench import tally
+from bench import run_counter
 from bench.producer import Adapter, url
 
 if url().startswith("sqlite:"):
-    # WAL is Huey's default; without fsync is its fastest.
+    # WAL is Huey's default; without fsync it is fastest.
     huey = SqliteHuey("bench", filename=url().removeprefix("sqlite:"), fsync=False)
 else:
     huey = RedisHuey("bench", url=url(), notify_result=True)
@@ -18,7 +18,7 @@ else:
 
 @huey.task()
 def work(payload: dict[str, Any]) -> None:
-    tally.run(payload)
+    run_counter.record_run(payload)
 
 
 @huey.task()

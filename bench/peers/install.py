@@ -1,4 +1,4 @@
-"""Environments of the peers: one folder each, made when it is first asked for, kept for the next run."""
+"""Environments of the peers: one folder each, created at first use and kept for the next run."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.systems import HERE, Home, System
+from bench.systems import CURRENT, Environment, System
 
 
 class NotInstalled(Exception):
-    """An environment could not be made."""
+    """An environment could not be installed."""
 
 
 def cache() -> Path:
-    """BENCH_CACHE, or `penstock-bench` in the user's cache folder."""
+    """Return BENCH_CACHE, or `penstock-bench` in the user's cache folder."""
     given = os.environ.get("BENCH_CACHE")
     if given:
         return Path(given)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock-bench"
 
 
-def home_of(system: System) -> Home:
-    """The environment of a system, installed if it is not there yet."""
+def environment_of(system: System) -> Environment:
+    """Return the environment of a system, installed if it is missing or outdated."""
     if not system.packages:
-        return HERE
+        return CURRENT
     folder = cache() / system.name
     stamp = folder / "installed"
     wanted = "\n".join([sys.version, *system.packages])
@@ -37,7 +37,7 @@ def home_of(system: System) -> Home:
         (_node if system.language == "Node" else _python)(folder, system.packages)
         stamp.write_text(wanted)
     programs = folder / "bin"
-    return Home(str(programs / "python"), str(programs))
+    return Environment(str(programs / "python"), str(programs))
 
 
 def _python(folder: Path, packages: tuple[str, ...]) -> None:

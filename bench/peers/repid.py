@@ -1,4 +1,4 @@
-"""repid: Redis streams, acknowledged after the run; it keeps no results and answers no calls on Redis."""
+"""repid: Redis streams, acknowledged after the run; on Redis it has no results and no calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import uvloop
 from redis.asyncio import Redis
 from repid import RedisServer, Repid, Router
 
-from bench import tally
+from bench import run_counter
 from bench.producer import Adapter, url
 
 STREAM, GROUP = "repid:default", "repid:default:group"
@@ -23,7 +23,7 @@ router = Router()
 
 @router.actor(timeout=0, keep_alive=False)
 async def work(user: int, action: str, size: list[int], at: int = 0) -> None:
-    tally.run({"at": at} if at else {})
+    run_counter.record_run({"at": at} if at else {})
 
 
 app.include_router(router)

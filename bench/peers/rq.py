@@ -7,12 +7,12 @@ from typing import Any
 from redis import Redis
 from rq import Queue
 
-from bench import tally
+from bench import run_counter
 from bench.producer import Adapter, url
 
 
 def work(payload: dict[str, Any]) -> None:
-    tally.run(payload)
+    run_counter.record_run(payload)
 
 
 def reply(payload: dict[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""SAQ: moved from one Redis list to another, swept when its worker is gone; results in Redis."""
+"""SAQ: jobs move from one Redis list to another, and a sweep recovers those of a dead worker; results in Redis."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import uvloop
 from saq import Queue
 
-from bench import tally
+from bench import run_counter
 from bench.producer import Adapter, url
 
 uvloop.install()  # `saq` asks asyncio for a loop
@@ -16,7 +16,7 @@ queue = Queue.from_url(url(), name="bench")
 
 
 async def work(ctx: Any, *, payload: dict[str, Any]) -> None:
-    tally.run(payload)
+    run_counter.record_run(payload)
 
 
 async def reply(ctx: Any, *, payload: dict[str, Any]) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from streaq import Worker
 
-from bench import tally
+from bench import run_counter
 from bench.producer import Adapter, url
 
 logging.getLogger("streaq").setLevel(logging.WARNING)
@@ -18,7 +18,7 @@ worker = Worker(redis_url=url(), anyio_kwargs={"use_uvloop": True})
 
 @worker.task(ttl=0, silent=True)
 async def work(payload: dict[str, Any]) -> None:
-    tally.run(payload)
+    run_counter.record_run(payload)
 
 
 @worker.task(silent=True)
@@ -43,8 +43,8 @@ class Producer(Adapter):
         await worker.enqueue_many([work.enqueue(job) for job in jobs])
 
     async def call(self, job: dict[str, Any]) -> Any:
-        asked = await reply.enqueue(job)
-        return (await asked.result(timeout=30)).result
+        added = await reply.enqueue(job)
+        return (await added.result(timeout=30)).result
 
     async def left(self) -> int:
         return await worker.queue_size()

@@ -1,4 +1,4 @@
-"""taskiq with Redis streams, acknowledged after the run; results in Redis only where they are asked for."""
+"""taskiq with Redis streams, acknowledged after the run; results in Redis only for calls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from redis.asyncio import Redis
 from taskiq_redis import RedisAsyncResultBackend, RedisStreamBroker
 
-from bench import tally
+from bench import run_counter
 from bench.producer import Adapter, url
 
 broker = RedisStreamBroker(url(), xread_count=100)
@@ -18,7 +18,7 @@ if os.environ.get("BENCH_RESULTS"):
 
 @broker.task
 async def work(payload: dict[str, Any]) -> None:
-    tally.run(payload)
+    run_counter.record_run(payload)
 
 
 @broker.task
@@ -41,8 +41,8 @@ class Producer(Adapter):
         await work.kiq(job)
 
     async def call(self, job: dict[str, Any]) -> Any:
-        asked = await reply.kiq(job)
-        result = await asked.wait_result(check_interval=0.0005, timeout=30)
+        added = await reply.kiq(job)
+        result = await added.wait_result(check_interval=0.0005, timeout=30)
         return result.return_value
 
     async def left(self) -> int:

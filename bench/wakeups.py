@@ -1,8 +1,8 @@
-"""Do all idle workers wake up for one job? 200 of them wait, jobs come one by one, and the claims are counted.
+"""Workload `herd`: 200 idle workers wait, jobs are enqueued one by one, and the claims for each job are counted.
 
-The workers have connections of their own in one process; the server's MONITOR tells which scripts ran, and
-when. Idle workers also look around at times: those claims are among the counted ones, and how many there
-are in as much time just before a job comes is told beside.
+The workers have connections of their own in one process; the server's MONITOR lists the scripts and when they ran. Idle
+workers also claim at intervals without a job. Those claims are counted as well, so the result has for comparison the
+number of claims in the same time just before a job.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import Any
 
-from bench.cases import Case, Reading
+from bench.cases import Case, Sample
+from bench.harness import Harness
 from bench.monitor import Command, Monitor
-from bench.rig import Rig
-from bench.systems import ours
+from bench.systems import penstock_system
 from penstock import Penstock, Worker
 
 WORKERS = 200
 JOBS = 20
-WINDOW = 0.02  # seconds before and after a job in which claims are counted
+WINDOW = 0.02  # seconds before and after an enqueue in which claims are counted
 
 
-async def _watch(url: str, workers: int) -> list[Command]:
+async def _commands_of_run(url: str, workers: int) -> list[Command]:
     async with AsyncExitStack() as stack:
         done = asyncio.Event()
 
@@ -33,20 +33,20 @@ async def _watch(url: str, workers: int) -> list[Command]:
             app = await stack.enter_async_context(Penstock(url))
             app.handler("work")(work)
             await stack.enter_async_context(Worker(app))
-        asking = await stack.enter_async_context(Penstock(url))
+        producer = await stack.enter_async_context(Penstock(url))
         await asyncio.sleep(3.0)
         monitor = Monitor(url)
         for _ in range(JOBS):
             await asyncio.sleep(WINDOW * 10)
             done.clear()
-            await asking.queue("work").enqueue({})
+            await producer.queue("work").enqueue({})
             await done.wait()
         await asyncio.sleep(WINDOW * 4)
         return await asyncio.to_thread(monitor.commands)
 
 
 def claims_per_job(commands: list[Command]) -> tuple[float, float]:
-    """Claims in the moment after a job came, and in the moment before."""
+    """Return the claims per job within `WINDOW` after its enqueue, and within `WINDOW` before."""
     puts = [command.at for command in commands if command.name == "put"]
     claims = [command.at for command in commands if "claim" in command.name]
     after = sum(0 <= at - put < WINDOW for put in puts for at in claims)
@@ -54,11 +54,11 @@ def claims_per_job(commands: list[Command]) -> tuple[float, float]:
     return after / len(puts), before / len(puts)
 
 
-def once(rig: Rig, workers: int = WORKERS) -> list[Reading]:
-    after, before = claims_per_job(asyncio.run(_watch(rig.storage.url, workers)))
+def once(harness: Harness, workers: int = WORKERS) -> list[Sample]:
+    after, before = claims_per_job(asyncio.run(_commands_of_run(harness.storage.url, workers)))
     notes = {"workers": workers, "claims_just_before": round(before, 2)}
-    return [Reading("herd", "claims/job", after, jobs=JOBS, notes=notes)]
+    return [Sample("herd", "claims/job", after, jobs=JOBS, notes=notes)]
 
 
 def cases(full: bool) -> list[Case]:
-    return [Case("herd", ours(), once)]
+    return [Case("herd", penstock_system(), once)]

@@ -1,4 +1,4 @@
-"""Penstock under test: the app that workers load, and how it is asked."""
+"""Penstock under test: the app that workers load, and the adapters of its async and sync producers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import logging
 import os
 from typing import Any
 
-from bench import tally
+from bench import run_counter
 from bench.producer import Adapter, url
 from penstock import Entry, Penstock, State
 from penstock import sync as penstock_sync
 from penstock._version import __version__
 
-LANES = 1000
+GROUPS = 1000
 COMPUTES = int(os.environ.get("BENCH_COMPUTES", "0"))
 
 # One log line per run is off here, as it is for every peer.
@@ -24,25 +24,25 @@ app = Penstock(os.environ.get("BENCH_URL", "memory:"))
 
 @app.handler("work", **json.loads(os.environ.get("BENCH_OPTIONS", "{}")))
 async def work(payload: dict[str, Any]) -> int:
-    tally.run(payload)
+    run_counter.record_run(payload)
     if COMPUTES:
         sum(range(COMPUTES))
     return payload["user"]
 
 
 def entry(number: int, job: dict[str, Any], kind: str) -> Any:
-    """The job with what its kind wants."""
+    """Return the job with an id, a group or a priority, as its kind asks."""
     if kind == "ids":
         return Entry(job, id=f"job-{number:012}")
     if kind == "groups":
-        return Entry(job, group=f"lane-{number % LANES}")
+        return Entry(job, group=f"lane-{number % GROUPS}")
     if kind == "priorities":
         return Entry(job, priority=number % 5)
     return job
 
 
 class Producer(Adapter):
-    chunk = 10_000_000  # enqueue_many cuts its list by itself
+    chunk = 10_000_000  # enqueue_many splits its list by itself
 
     def version(self) -> str:
         return __version__

@@ -1,4 +1,4 @@
-"""How fast are the verbs alone? Put, then claim and settle, in batches, with every kind of job, by one client."""
+"""Workload `cycle`: put, then claim and settle, called on the storage directly, in batches, by one client."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import asyncio
 import time
 from typing import Any
 
-from bench.cases import Reading, note
-from bench.lines import REPETITIONS, Book
-from bench.server import Storage as Place
-from bench.systems import ours
+from bench.cases import Sample, record
+from bench.results import REPETITIONS, Measurements
+from bench.storages import BenchStorage
+from bench.systems import penstock_system
 from penstock._version import __version__
 from penstock.model.ids import new_ids, new_token
 from penstock.model.job import NewJob
@@ -34,7 +34,7 @@ def _jobs(kind: str, at: int, count: int) -> list[NewJob]:
 
 
 async def _once(storage: Storage, kind: str, count: int) -> tuple[float, float]:
-    """Puts per second, and claims with settlements per second."""
+    """Return the puts per second, and the jobs claimed and settled per second."""
     start = time.perf_counter()
     for at in range(0, count, BATCH * 5):
         await storage.put(_jobs(kind, at, BATCH * 5))
@@ -50,19 +50,31 @@ async def _once(storage: Storage, kind: str, count: int) -> tuple[float, float]:
     return count / put, count / work
 
 
-async def _run(place: Place, book: Book, count: int) -> None:
+async def _run(bench_storage: BenchStorage, measurements: Measurements, count: int) -> None:
     about = {"version": __version__, "loop": None}
     for kind in KINDS:
-        place.clear()
-        storage = connect(place.url)
+        bench_storage.clear()
+        storage = connect(bench_storage.url)
         await storage.open()
         for _ in range(REPETITIONS):
             put, work = await _once(storage, kind, count)
-            note(book, ours(), place, about, Reading(f"cycle/put/{kind}", "jobs/s", put, jobs=count))
-            note(book, ours(), place, about, Reading(f"cycle/work/{kind}", "jobs/s", work, jobs=count))
+            record(
+                measurements,
+                penstock_system(),
+                bench_storage,
+                about,
+                Sample(f"cycle/put/{kind}", "jobs/s", put, jobs=count),
+            )
+            record(
+                measurements,
+                penstock_system(),
+                bench_storage,
+                about,
+                Sample(f"cycle/work/{kind}", "jobs/s", work, jobs=count),
+            )
         await storage.close()
 
 
-def run(place: Place, book: Book, full: bool) -> list[str]:
-    asyncio.run(_run(place, book, 50_000 if full else 5_000))
+def run(bench_storage: BenchStorage, measurements: Measurements, full: bool) -> list[str]:
+    asyncio.run(_run(bench_storage, measurements, 50_000 if full else 5_000))
     return []

@@ -1,9 +1,8 @@
-"""Does the cost of a job stay flat? Claim and settle beside ever more waiting jobs, scheduled jobs and groups.
+"""Workload `flat`: the cost of claim and settle with growing backlogs of waiting jobs, scheduled jobs and groups.
 
-For each backlog: fill it, then claim and settle jobs in batches of ten, three times, and count the
-CPU time that this costs here and in the server (other work on the machine disturbs that less than
-the wall clock). The median is compared with the smallest backlog of its kind. Afterwards the queue
-is deleted, and the number of keys or rows must be what it was.
+For each backlog: fill it, claim and settle jobs in batches of ten, three times, and measure the CPU time of this
+process and of the server (other programs on the machine affect it less than the wall clock). The median is compared
+with the smallest backlog of its kind. Afterwards the queue is deleted, and as many keys or rows as before must be left.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ import statistics
 import time
 from typing import Any
 
-from bench.cases import Reading, note
-from bench.lines import REPETITIONS, Book
-from bench.server import Storage as Place
-from bench.systems import ours
+from bench.cases import Sample, record
+from bench.results import REPETITIONS, Measurements
+from bench.storages import BenchStorage
+from bench.systems import penstock_system
 from penstock._version import __version__
 from penstock.model.ids import new_ids, new_token
 from penstock.model.job import NewJob
@@ -45,17 +44,17 @@ async def _fill(storage: Storage, count: int, kind: str, groups: int) -> None:
         )  # fmt: skip
 
 
-async def _cycle(storage: Storage, place: Place, jobs: int) -> tuple[float, float]:
-    """CPU microseconds per job to claim and settle, here and in the server; the backlog is kept full by putting."""
+async def _cycle(storage: Storage, bench_storage: BenchStorage, jobs: int) -> tuple[float, float]:
+    """Return the CPU µs per job to claim and settle, here and in the server; new jobs keep the backlog full."""
     here = there = 0.0
     done = 0
     while done < jobs:
-        server, client = place.cpu(), time.process_time()
+        server, client = bench_storage.cpu(), time.process_time()
         claimed: Claimed = await storage.claim([Request("bench", BATCH)], "bench", 60_000, new_token())
-        ends = [Settlement(c.queue, c.id, c.token, Complete(b"null", 1)) for c in claimed.claims]
-        await storage.settle(ends)
+        settlements = [Settlement(c.queue, c.id, c.token, Complete(b"null", 1)) for c in claimed.claims]
+        await storage.settle(settlements)
         here += time.process_time() - client
-        there += place.cpu() - server
+        there += bench_storage.cpu() - server
         done += len(claimed.claims)
         groups = [claim.group for claim in claimed.claims]
         fresh = new_ids(len(groups))
@@ -70,47 +69,49 @@ async def _cycle(storage: Storage, place: Place, jobs: int) -> tuple[float, floa
     return here / done * 1e6, there / done * 1e6
 
 
-async def _empty(storage: Storage, place: Place, before: int) -> int:
-    """Delete the queue; a large one is taken away in bounded steps. Gives what is left behind."""
+async def _empty(storage: Storage, bench_storage: BenchStorage, before: int) -> int:
+    """Delete the queue, a large one in bounded steps; return how many keys or rows are left."""
     await storage.delete_queue("bench")
-    after = place.size()
+    after = bench_storage.size()
     while after > before:
         await storage.purge(["bench"])
-        left, after = after, place.size()
+        left, after = after, bench_storage.size()
         if after == left:
             break
     return after - before
 
 
-async def _case(place: Place, kind: str, count: int, lanes: int, small: int) -> tuple[list[tuple[float, float]], int]:
-    place.clear()
-    storage = connect(place.url)
+async def _case(
+    bench_storage: BenchStorage, kind: str, count: int, group_count: int, small: int
+) -> tuple[list[tuple[float, float]], int]:
+    bench_storage.clear()
+    storage = connect(bench_storage.url)
     await storage.open()
-    before = place.size()
+    before = bench_storage.size()
     if kind == "scheduled":
         await _fill(storage, small, "waiting", 1)
-    await _fill(storage, count, kind, lanes or 1)
-    costs = [await _cycle(storage, place, JOBS_PER_ROUND) for _ in range(REPETITIONS)]
-    left = await _empty(storage, place, before)
+    await _fill(storage, count, kind, group_count or 1)
+    costs = [await _cycle(storage, bench_storage, JOBS_PER_ROUND) for _ in range(REPETITIONS)]
+    left = await _empty(storage, bench_storage, before)
     await storage.close()
     return costs, left
 
 
-def run(place: Place, book: Book, full: bool) -> list[str]:
-    """One measure per backlog: µs per job, and its ratio to the smallest of its kind."""
+def run(bench_storage: BenchStorage, measurements: Measurements, full: bool) -> list[str]:
+    """Measure the CPU µs per job for each backlog, and its ratio to the smallest backlog of its kind."""
     sizes, groups = sizes_for(full)
     cases = [("waiting", n, 0) for n in sizes] + [("scheduled", n, 0) for n in sizes]
     cases += [("groups", max(g, min(sizes)), g) for g in groups]
     base: dict[str, float] = {}
-    for kind, count, lanes in cases:
-        costs, left = asyncio.run(_case(place, kind, count, lanes, sizes[0]))
+    for kind, count, group_count in cases:
+        costs, left = asyncio.run(_case(bench_storage, kind, count, group_count, sizes[0]))
         cost = statistics.median(sum(both) for both in costs)
         notes = {"ratio": round(cost / base.setdefault(kind, cost), 2), "left_behind": left}
         for here, there in costs:
-            server = there if place.process is not None else None
-            name, unit = f"flat/{kind}/{lanes or count}", "CPU µs/job"
-            reading = Reading(name, unit, here + there, here, server, JOBS_PER_ROUND, notes)
-            note(book, ours(), place, {"version": __version__, "loop": None}, reading)
+            server = there if bench_storage.process is not None else None
+            name, unit = f"flat/{kind}/{group_count or count}", "CPU µs/job"
+            sample = Sample(name, unit, here + there, here, server, JOBS_PER_ROUND, notes)
+            record(measurements, penstock_system(), bench_storage, {"version": __version__, "loop": None}, sample)
     return []
 
 

@@ -1,8 +1,8 @@
-"""What the handlers under test have done, told through files, at a price that can be neglected.
+"""Counters of handler runs, in files, at a negligible cost.
 
-Every thread that runs handlers has a file of its own, mapped into memory, and adds one to the number
-in it: no lock, no system call, no server. Whoever measures adds the numbers up. Moments of pick-up are
-appended to one more file. Nothing but the standard library, since peers run it in their environments.
+Every thread that runs handlers has a memory-mapped file of its own and adds one to the number in it: no lock, no system
+call, no server. The bench adds up the numbers. Pickup times are appended to one more file. The module needs nothing but
+the standard library, since peers run it in their environments.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ import time
 from pathlib import Path
 from typing import Any
 
-FOLDER = "BENCH_TALLY"
+#: The environment variable with the folder of the files.
+FOLDER = "BENCH_COUNTERS"
 
 _own = threading.local()
-_numbers = itertools.count()  # idents of threads are used again
+_numbers = itertools.count()  # for the file names: the ident of a finished thread may be reused
 _stamps: int | None = None
 
 
-def _forget() -> None:
+def _reset() -> None:
     global _own, _stamps
     _own, _stamps = threading.local(), None
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_reset)
 
 
 def count() -> None:
-    """One more run, in this thread."""
+    """Count one run in this thread."""
     try:
         _own.runs[0] += 1
     except AttributeError:
@@ -43,8 +44,8 @@ def count() -> None:
         _own.runs[0] = 1
 
 
-def run(payload: dict[str, Any]) -> None:
-    """The whole body of every handler under test: count, and tell how long ago the job was given, if it says when."""
+def record_run(payload: dict[str, Any]) -> None:
+    """Count a run, and record the time since its enqueue if the payload has it: the body of every handler."""
     if "at" in payload:
         _stamp(time.monotonic_ns() - payload["at"])
     count()
@@ -58,22 +59,22 @@ def _stamp(elapsed: int) -> None:
     os.write(_stamps, b"%d\n" % elapsed)
 
 
-class Tally:
-    """The reader's side of a folder."""
+class RunCounter:
+    """Reader of the counters in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._files: dict[str, int] = {}
 
     def runs(self) -> int:
-        """How many handlers have run so far, in all processes and threads."""
+        """Return how many handlers have run so far, in all processes and threads."""
         for name in os.listdir(self.folder):
             if name.startswith("runs-") and name not in self._files:
                 self._files[name] = os.open(self.folder / name, os.O_RDONLY)
         return sum(int.from_bytes(os.pread(file, 8, 0), "little") for file in self._files.values())
 
     def stamps(self) -> list[int]:
-        """Nanoseconds from handing a job in to its handler, in order of arrival."""
+        """Return the nanoseconds from the enqueue of each job to its handler, in the order of the handlers."""
         path = self.folder / "stamps"
         return [int(line) for line in path.read_text().splitlines()] if path.exists() else []
 

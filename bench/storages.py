@@ -1,6 +1,6 @@
-"""Where a workload runs: an SQLite file, or a Redis or Valkey of its own on a free loopback port.
+"""The storages of the workloads: an SQLite file, or a Redis or Valkey server on a free loopback port.
 
-A server keeps nothing on disk (no snapshots, no append-only file), and ends with the workload.
+A server has persistence off (no snapshots, no append-only file) and is stopped after its workload.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ STORAGES = ("redis", "sqlite", "valkey")
 START_SECONDS = 20.0
 
 
-class Storage:
-    """An empty storage: its URL, and what its server says of itself."""
+class BenchStorage:
+    """Empty storage, with its URL, the CPU time and the INFO of its server."""
 
     def __init__(self, kind: str, folder: Path, process: Process | None, url: str) -> None:
         self.kind = kind
@@ -38,7 +38,7 @@ class Storage:
             self._client = Redis(host="127.0.0.1", port=urlsplit(url).port or 0)
 
     def clear(self) -> None:
-        """Empty it; an SQLite storage becomes another file."""
+        """Delete all data; on SQLite, continue with a new file."""
         if self._client is not None:
             self._client.flushall()
             return
@@ -51,7 +51,7 @@ class Storage:
         return self._client.info(section) if self._client is not None else {}
 
     def cpu(self) -> float:
-        """CPU seconds that the server has used; an SQLite file has no server."""
+        """Return the CPU seconds that the server has used; 0 for an SQLite file, which has none."""
         return self.process.cpu() if self.process is not None else 0.0
 
     @property
@@ -65,7 +65,7 @@ class Storage:
         return f"{name} {server.get('valkey_version') or server['redis_version']}"
 
     def size(self) -> int:
-        """How many keys or rows it holds."""
+        """Return the number of keys or rows."""
         if self._client is not None:
             return int(self._client.dbsize())
         import sqlite3
@@ -92,12 +92,12 @@ def _program(kind: str) -> str:
 
 
 @contextlib.contextmanager
-def storage_of(kind: str) -> Generator[Storage]:
-    """An empty storage of this kind that is gone afterwards."""
+def storage_of(kind: str) -> Generator[BenchStorage]:
+    """Yield an empty storage of this kind and remove it afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
     try:
         if kind == "sqlite":
-            yield Storage(kind, folder, None, f"sqlite:{folder / 'bench0.db'}")
+            yield BenchStorage(kind, folder, None, f"sqlite:{folder / 'bench0.db'}")
         else:
             with _server(kind, folder) as storage:
                 yield storage
@@ -106,7 +106,7 @@ def storage_of(kind: str) -> Generator[Storage]:
 
 
 @contextlib.contextmanager
-def _server(kind: str, folder: Path) -> Generator[Storage]:
+def _server(kind: str, folder: Path) -> Generator[BenchStorage]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -114,10 +114,10 @@ def _server(kind: str, folder: Path) -> Generator[Storage]:
     command += ["--save", "", "--appendonly", "no", "--loglevel", "warning"]
     quiet = subprocess.DEVNULL
     process = Process(subprocess.Popen(command, stdin=quiet, stdout=quiet, preexec_fn=die_with_parent))
-    storage: Storage | None = None
+    storage: BenchStorage | None = None
     try:
-        _await(port)
-        storage = Storage(kind, folder, process, f"{kind}://127.0.0.1:{port}")
+        _wait_for_port(port)
+        storage = BenchStorage(kind, folder, process, f"{kind}://127.0.0.1:{port}")
         yield storage
     finally:
         if storage is not None:
@@ -125,7 +125,7 @@ def _server(kind: str, folder: Path) -> Generator[Storage]:
         process.stop()
 
 
-def _await(port: int) -> None:
+def _wait_for_port(port: int) -> None:
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.1):

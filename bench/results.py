@@ -1,4 +1,4 @@
-"""Results: one JSON line per measure, and a table of them."""
+"""Results: one JSON line per measurement, and a table of them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ REPETITIONS = 3
 
 
 @dataclass
-class Measure:
-    """One figure of one system: a value per repetition, and what a job cost in CPU microseconds."""
+class Measurement:
+    """Figure of one system: a value per repetition, and the CPU microseconds per job."""
 
     workload: str
     storage: str
@@ -36,7 +36,7 @@ class Measure:
         return statistics.median(self.values)
 
     def line(self) -> dict[str, Any]:
-        """As it is written: medians of the costs, too."""
+        """Return the JSON line, with the medians of the values and of the costs."""
         given = asdict(self)
         for name in ("cpu_us_client", "cpu_us_server"):
             given[name] = _round(statistics.median(given[name])) if given[name] else None
@@ -49,18 +49,23 @@ def _round(value: float) -> float:
     return round(value) if abs(value) >= 1000 else round(value, 3)
 
 
-class Book:
-    """The measures of one run; several repetitions of one figure become one measure."""
+class Measurements:
+    """Measurements of one run, each with the values of all its repetitions."""
 
     def __init__(self) -> None:
-        self._measures: dict[tuple[str, str, str], Measure] = {}
+        self._measurements: dict[tuple[str, str, str], Measurement] = {}
 
     def add(
-        self, measure: Measure, value: float, client: float | None = None, server: float | None = None, **notes: Any
+        self,
+        measurement: Measurement,
+        value: float,
+        client: float | None = None,
+        server: float | None = None,
+        **notes: Any,
     ) -> None:
-        """One more value; the notes of the last one stay."""
-        key = (measure.workload, measure.storage, measure.system)
-        kept = self._measures.setdefault(key, measure)
+        """Add the value of one repetition; its notes replace those of the previous one."""
+        key = (measurement.workload, measurement.storage, measurement.system)
+        kept = self._measurements.setdefault(key, measurement)
         kept.values.append(value)
         kept.notes.update(notes)
         if client is not None:
@@ -68,15 +73,15 @@ class Book:
         if server is not None:
             kept.cpu_us_server.append(server)
 
-    def get(self, workload: str, storage: str, system: str) -> Measure | None:
-        return self._measures.get((workload, storage, system))
+    def get(self, workload: str, storage: str, system: str) -> Measurement | None:
+        return self._measurements.get((workload, storage, system))
 
     def lines(self) -> list[dict[str, Any]]:
-        return [measure.line() for measure in self._measures.values()]
+        return [measurement.line() for measurement in self._measurements.values()]
 
 
 def write(machine: dict[str, Any], lines: Iterable[dict[str, Any]], path: Path | None) -> None:
-    """JSON lines to a file, or to standard output; the first one is about the machine."""
+    """Write JSON lines to a file, or to standard output; the first one describes the machine."""
     text = "".join(json.dumps(line) + "\n" for line in [{"machine": machine}, *lines])
     if path is None:
         sys.stdout.write(text)
@@ -86,13 +91,13 @@ def write(machine: dict[str, Any], lines: Iterable[dict[str, Any]], path: Path |
 
 
 def read(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What `write` has written."""
+    """Read a file of `write`; return the machine and the lines."""
     first, *lines = [json.loads(line) for line in path.read_text().splitlines() if line]
     return first["machine"], lines
 
 
 def figure(value: float | None) -> str:
-    """A number as a reader wants it: no more digits than it deserves."""
+    """Format a number: integers from 100 on, otherwise three significant digits."""
     if value is None:
         return ""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
@@ -111,7 +116,7 @@ COLUMNS: Sequence[tuple[str, Callable[[dict[str, Any]], str]]] = (
 
 
 def table(lines: Sequence[dict[str, Any]]) -> str:
-    """The lines as a table of text."""
+    """Format the lines as a table of text."""
     return columns([name for name, _ in COLUMNS], [[show(line) for _, show in COLUMNS] for line in lines])
 
 
