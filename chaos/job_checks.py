@@ -47,9 +47,8 @@ def lost_update(history: History, job: Job) -> Iterator[Violation]:
     cancelled = any(cancel.answered > last.asked for cancel in job.cancels)
     if unanswered or cancelled or final.number == last.number:
         return
-    yield Violation(
-        "lost", job.key, f"the last update was {last.number}, but {final.number} is the one that finished", [job.key]
-    )
+    text = f"the last update was {last.number}, but {final.number} is the one that finished"
+    yield Violation("lost", job.key, text, [job.key])
 
 
 def lost_follow_ups(history: History, job: Job) -> Iterator[Violation]:
@@ -57,24 +56,19 @@ def lost_follow_ups(history: History, job: Job) -> Iterator[Violation]:
     if not history.storage_read or history.touches_loss_window(job):
         return
     for token in {settlement.token for settlement in job.settlements if settlement.follow_ups}:
-        settlements = [
-            settlement for settlement in job.settlements if settlement.token == token and settlement.follow_ups
-        ]
+        settlements = [each for each in job.settlements if each.token == token and each.follow_ups]
         recorded = any(settlement.recorded for settlement in settlements)
         refused = all(settlement.state == "lost" for settlement in settlements) and not recorded
         for queue, id in {tuple(each) for settlement in settlements for each in settlement.follow_ups}:
-            there = (queue, id) in history.jobs and bool(
-                history.jobs[queue, id].finals or history.jobs[queue, id].claims
-            )
+            follow_up = history.jobs.get((queue, id))
+            exists = follow_up is not None and bool(follow_up.finals or follow_up.claims)
             keys = [job.key, (queue, id)]
-            if recorded and not there:
-                yield Violation(
-                    "lost", job.key, f"it is settled, but its follow-up {id} of {queue} does not exist", keys
-                )
-            if refused and there:
-                yield Violation(
-                    "unrequested", job.key, f"its settle was refused, but its follow-up {id} of {queue} exists", keys
-                )
+            if recorded and not exists:
+                text = f"it is settled, but its follow-up {id} of {queue} does not exist"
+                yield Violation("lost", job.key, text, keys)
+            if refused and exists:
+                text = f"its settle was refused, but its follow-up {id} of {queue} exists"
+                yield Violation("unrequested", job.key, text, keys)
 
 
 def stuck(history: History, job: Job) -> Iterator[Violation]:
@@ -88,16 +82,14 @@ def duplicated(history: History, job: Job) -> Iterator[Violation]:
     """Yield a job with two terminal settlements, or two terminal events."""
     if history.touches_loss_window(job):
         return
-    settlements = [settlement for settlement in job.settlements if settlement.terminal]
     by_number: dict[int | None, set[str]] = {}
-    for settlement in settlements:
+    for settlement in (each for each in job.settlements if each.terminal):
         claim = history.claim_of(settlement.queue, settlement.id, settlement.token)
         by_number.setdefault(claim.number if claim else None, set()).add(settlement.token)
     for tokens in by_number.values():
         if len(tokens) > 1:
-            yield Violation(
-                "duplicated", job.key, f"settled by {len(tokens)} runs: {', '.join(sorted(tokens))}", [job.key]
-            )
+            text = f"settled by {len(tokens)} runs: {', '.join(sorted(tokens))}"
+            yield Violation("duplicated", job.key, text, [job.key])
             return
     final = job.final
     others = set[str]() if final is None or not final.token else by_number.get(final.number, set()) - {final.token}
@@ -125,9 +117,8 @@ def stale(history: History, job: Job) -> Iterator[Violation]:
     if history.touches_loss_window(job):
         return
     for claim in job.claims:
-        settlements = [settlement for settlement in claim.settlements if settlement.recorded]
         first = claim.first_settled
-        if not settlements or first is None:
+        if first is None or not any(each.recorded for each in claim.settlements):
             continue
         for later in job.claims:
             if claim.answered < later.asked and later.answered < first:
@@ -270,7 +261,7 @@ def stale_update(history: History, job: Job) -> Iterator[Violation]:
             newest = claim
 
 
-def too_many_attempts(history: History, job: Job) -> Iterator[Violation]:
+def too_many_retries(history: History, job: Job) -> Iterator[Violation]:
     """Yield a job with more retries than its options allow; retries after the failure of a whole batch do not count."""
     queue, _ = job.key
     if queue not in SETTINGS or any(put.update for put in job.puts) or history.touches_loss_window(job):
@@ -279,10 +270,10 @@ def too_many_attempts(history: History, job: Job) -> Iterator[Violation]:
         _retry_reason(history, settlement)
         for settlement in {e.token: e for e in job.settlements if e.recorded and e.kind == "r"}.values()
     )
-    for why, name in (("raised", "max_retries"), ("timeout", "max_timeouts")):
+    for reason, name in (("raised", "max_retries"), ("timeout", "max_timeouts")):
         most = SETTINGS[queue][name]
-        if most is not None and counted[why] > most:
-            yield Violation("wrong_outcome", job.key, f"retried {counted[why]} times, {name} is {most}", [job.key])
+        if most is not None and counted[reason] > most:
+            yield Violation("wrong_outcome", job.key, f"retried {counted[reason]} times, {name} is {most}", [job.key])
 
 
 def _retry_reason(history: History, settlement: Settlement) -> str:
@@ -295,5 +286,5 @@ def _retry_reason(history: History, settlement: Settlement) -> str:
 
 JOB_CHECKS = (
     lost, lost_update, lost_follow_ups, stuck, duplicated, other_result, stale, early, failure_not_handled,
-    wrong_outcome, ran_after_cancel, unrequested, stale_update, too_many_attempts,
+    wrong_outcome, ran_after_cancel, unrequested, stale_update, too_many_retries,
 )  # fmt: skip

@@ -83,7 +83,7 @@ def summary(
 ) -> dict[str, Any]:
     """Return the figures of a run, which `--out` writes as one line."""
     over = [record for record in records if record["k"] == "fault_over"]
-    faults = Counter(record["name"] for record in over if not _missed(record))
+    faults = Counter(record["name"] for record in over if not _had_no_effect(record))
     puts = sum(len(job.puts) for job in history.jobs.values()) + len(history.unidentified_puts)
     settlements = [settlement for job in history.jobs.values() for settlement in job.settlements]
     spans = recoveries(history, records)
@@ -97,7 +97,7 @@ def summary(
         "unanswered_settlements": sum(1 for settlement in settlements if settlement.state is None),
         "events": Counter(name for job in history.jobs.values() for name, _ in job.events),
         "faults": sum(faults.values()),
-        "faults_without_effect": sum(map(_missed, over)),
+        "faults_without_effect": sum(map(_had_no_effect, over)),
         "faults_by_kind": dict(sorted(faults.items())),
         "recovery_s": {name: _figures([span for span, _ in all_]) for name, all_ in spans.items()},
         "recovery_alone_s": {
@@ -119,7 +119,7 @@ def _figures(spans: Sequence[float]) -> dict[str, float]:
     return {"n": len(spans), "p50": round(sorted(spans)[len(spans) // 2], 3), "max": round(max(spans), 3)}
 
 
-def _missed(record: Record) -> bool:
+def _had_no_effect(record: Record) -> bool:
     """Return whether a fault had no effect."""
     return "error" in record or "skipped" in record or record.get("pids") == [] or record.get("times") == 0
 

@@ -121,14 +121,14 @@ class Setup:
                 self.retired.remove(worker)
                 too_early = worker.code == -signal.SIGTERM and not self._has_records(worker)
                 if worker.code != 0 and not too_early:
-                    self.wrong_exits.append(f"{worker.name} ended with {worker.code} after SIGTERM")
+                    self.wrong_exits.append(f"{worker.name} exited with {worker.code} after SIGTERM")
         for worker in list(self.workers):
             if worker.code is not None and not self.worker_lock.locked():
-                self.wrong_exits.append(f"{worker.name} ended by itself with {worker.code}")
+                self.wrong_exits.append(f"{worker.name} exited by itself with {worker.code}")
                 self.replace(worker)
 
     def _has_records(self, worker: WorkerProcess) -> bool:
-        """Return whether a worker has installed its signal handlers, shown by its first record."""
+        """Return whether a worker has recorded anything; before that it has no signal handlers, and SIGTERM kills it."""
         return any(self.history.glob(f"{worker.name}-*.log"))
 
     # producers ------------------------------------------------------------------------------------

@@ -356,7 +356,7 @@ def test_a_leftover_key_is_found() -> None:
 def test_a_worker_exit_code_other_than_0_is_found() -> None:
     """A worker that exits with another code than 0 after SIGTERM is reported as wrong_exit."""
     history = HistoryBuilder()
-    history.add("exits", "runner", 7, wrong=["w0.0 ended with 1 after SIGTERM"])
+    history.add("exits", "runner", 7, wrong=["w0.0 exited with 1 after SIGTERM"])
     [violation] = check(history.finish())
     assert violation.kind == "wrong_exit"
 
