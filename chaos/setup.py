@@ -128,7 +128,7 @@ class Setup:
                 self.replace(worker)
 
     def _has_records(self, worker: WorkerProcess) -> bool:
-        """Return whether a worker has recorded anything; before that it has no signal handlers, and SIGTERM kills it."""
+        """Return whether a worker has records yet; before that it has no signal handlers, so SIGTERM kills it."""
         return any(self.history.glob(f"{worker.name}-*.log"))
 
     # producers ------------------------------------------------------------------------------------
