@@ -9,7 +9,7 @@ import pytest
 from penstock.model.job import State
 from penstock.storage.base import FIND_ORDER, Page, Storage
 from penstock.storage.sqlite import SqliteStorage, reads
-from penstock.storage.sqlite.transaction import Tx
+from penstock.storage.sqlite.transaction import Transaction
 from tests.support import (
     HOUR,
     SECOND,
@@ -240,7 +240,7 @@ async def test_counting_does_not_walk_the_queue(storage: Storage) -> None:
     assert steps[0] == steps[1]
 
 
-def steps_of(storage: Storage, verb: Callable[[Tx], object]) -> int:
+def steps_of(storage: Storage, verb: Callable[[Transaction], object]) -> int:
     """How many instructions SQLite runs for a verb."""
     assert isinstance(storage, SqliteStorage)
     steps = 0
@@ -249,7 +249,7 @@ def steps_of(storage: Storage, verb: Callable[[Tx], object]) -> int:
         nonlocal steps
         steps += 1
 
-    def watched(tx: Tx) -> None:
+    def watched(tx: Transaction) -> None:
         tx.db.set_progress_handler(step, 1)
         verb(tx)
         tx.db.set_progress_handler(None, 1)

@@ -77,7 +77,7 @@ async def waiters(backend: Backend, storage: Storage, count: int) -> None:
             [found] = db.execute("select count(distinct waiter) from idle").fetchone()
             db.close()
             return found >= count
-        return len(storage._waiters._bells) >= count  # type: ignore[attr-defined]
+        return len(storage._notifier._callbacks) >= count  # type: ignore[attr-defined]
 
     await eventually(seen)
 
@@ -97,7 +97,7 @@ async def watchers(backend: Backend, storage: Storage, count: int) -> None:
             [found] = db.execute("select count(*) from waits").fetchone()
             db.close()
             return found >= count
-        return len(storage._waiters._bells) >= count  # type: ignore[attr-defined]
+        return len(storage._notifier._callbacks) >= count  # type: ignore[attr-defined]
 
     await eventually(seen)
 

@@ -63,7 +63,7 @@ MUTANTS = [
     ),
     Mutant(
         "sqlite: completions that were not all simple are not undone", "sqlite/settle.py",
-        "        if done:\n            tx.do(\"settle_undo\", queue.k, expires, queue.finished)\n", "",
+        "        if done:\n            tx.run(\"settle_undo\", queue.k, expires, queue.finished)\n", "",
         (f"{SETTLE}::test_completions_beside_a_lost_one_are_counted_once_and_in_order",),
     ),
     Mutant(
@@ -79,7 +79,7 @@ MUTANTS = [
     ),
     Mutant(
         "sqlite: a finished run keeps its hold", "sqlite/finish.py",
-        "    if held and job.grp is not None:\n        hold(tx, queue, job.grp, -1)\n    if successor:\n",
+        "    if held and job.grp is not None:\n        change_holds(tx, queue, job.grp, -1)\n    if successor:\n",
         "    if successor:\n",
         (f"{GROUPS}::test_the_next_runs_when_the_head_is_done",),
     ),
@@ -105,12 +105,12 @@ MUTANTS = [
     ),
     Mutant(
         "sqlite: a result is a duplicate for ever", "sqlite/put.py",
-        "if old is None or old.forgotten(tx.now) or (", "if old is None or (",
+        "if old is None or old.expired(tx.now) or (", "if old is None or (",
         ("test_put.py::test_a_completed_id_is_free_when_its_ttl_is_over",),
     ),
     Mutant(
         "sqlite: a fold is not applied", "sqlite/finish.py",
-        "        apply(tx, job, successor, flags_of(successor.flags or 0))\n", "",
+        "        apply_update(tx, job, successor, flags_of(successor.flags or 0))\n", "",
         ("test_successors.py::test_the_successor_is_folded_into_a_returning_run",),
     ),
     Mutant(
@@ -208,7 +208,7 @@ MUTANTS = [
     ),
     Mutant(
         "sqlite: a lane goes on over a head that is not known", "sqlite/claim.py",
-        "        tx.do(\"park_lane\", rows[0][FORMAT], queue.k, group)\n", "        return rows[1:]\n",
+        "        tx.run(\"park_lane\", rows[0][FORMAT], queue.k, group)\n", "        return rows[1:]\n",
         ("test_formats.py::test_a_batch_of_a_group_ends_before_it",),
     ),
     Mutant(

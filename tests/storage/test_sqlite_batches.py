@@ -14,11 +14,11 @@ from penstock.storage.base import Claimed, Complete, Request, Retried, Settlemen
 from penstock.storage.sqlite import admin, claim, put, reads, settle, waiters
 from penstock.storage.sqlite.engine import Engine
 from penstock.storage.sqlite.purge import purge
-from penstock.storage.sqlite.rows import Job
+from penstock.storage.sqlite.rows import JobRow
 from penstock.storage.sqlite.rows import state_of as state_of_job
-from penstock.storage.sqlite.transaction import Tx
+from penstock.storage.sqlite.transaction import Transaction
 
-Verb = Callable[[Tx], Any]
+Verb = Callable[[Transaction], Any]
 
 
 class Rig:
@@ -27,7 +27,7 @@ class Rig:
     def __init__(self) -> None:
         self.woken: list[str] = []
         self.engine = Engine(":memory:")
-        self.engine.local = self._wake
+        self.engine.wake_local = self._wake
 
     def _wake(self, waiter: str) -> bool:
         self.woken.append(waiter)
@@ -64,13 +64,13 @@ def complete(*ids: str, token: str = "t", ttl: int = 1000) -> Verb:
     return lambda tx: settle.settle(tx, ends)
 
 
-def read(tx: Tx) -> list[tuple[int, str, bytes]]:
-    return waiters.hear(tx, 0, 100)
+def read(tx: Transaction) -> list[tuple[int, str, bytes]]:
+    return waiters.read_events(tx, 0, 100)
 
 
 def test_a_listener_hears_what_comes_after_it_in_its_transaction(rig: Rig) -> None:
     """A listener that comes between two puts of one transaction hears the second."""
-    rig.run(accept("a"), lambda tx: waiters.listen(tx, "ear", rig.address), accept("b"))
+    rig.run(accept("a"), lambda tx: waiters.add_listener(tx, "ear", rig.address), accept("b"))
     lines = [note for _, _, note in rig.run(read)[0]]
     assert [line.count(b"enqueued") for line in lines] == [1]
     assert b"b" in lines[0]
@@ -80,14 +80,14 @@ def test_a_listener_hears_what_comes_after_it_in_its_transaction(rig: Rig) -> No
 def test_one_who_rests_is_woken_by_a_put_of_the_same_transaction(rig: Rig) -> None:
     """A worker that finds nothing and rests is woken by what is put next, though the queue was read before."""
     rig.run(accept("a"))
-    rig.run(take(), lambda tx: waiters.wait_idle(tx, ["q"], "rester", rig.address, 1000), accept("b"))
+    rig.run(take(), lambda tx: waiters.add_idle(tx, ["q"], "rester", rig.address, 1000), accept("b"))
     assert rig.woken == ["rester"]
 
 
 def test_one_who_waits_is_woken_by_an_end_of_the_same_transaction(rig: Rig) -> None:
     """Whoever comes to wait for a job's end hears of it, though the queue was read before."""
     rig.run(accept("a", "b"), take())
-    rig.run(complete("b"), lambda tx: waiters.watch_done(tx, "q", "a", "waiter", rig.address, 1000), complete("a"))
+    rig.run(complete("b"), lambda tx: waiters.add_done_waiter(tx, "q", "a", "waiter", rig.address, 1000), complete("a"))
     assert rig.woken == ["waiter"]
 
 
@@ -95,7 +95,7 @@ def test_only_those_who_wait_for_what_ended_are_woken(rig: Rig) -> None:
     """Ends wake those who wait for them, and nobody else."""
     rig.run(accept("a", "b"), take())
     for id in ("a", "b"):
-        rig.run(lambda tx, id=id: waiters.watch_done(tx, "q", id, f"waits-for-{id}", rig.address, 1000))
+        rig.run(lambda tx, id=id: waiters.add_done_waiter(tx, "q", id, f"waits-for-{id}", rig.address, 1000))
     rig.run(complete("b"))
     assert rig.woken == ["waits-for-b"]
 
@@ -115,8 +115,8 @@ def test_a_group_is_seen_in_the_transaction_that_put_it(rig: Rig) -> None:
 
 def state_of(rig: Rig, *ids: str) -> list[tuple[str, int]]:
     """Of each job its state, and how many ends of its queue there were before its own."""
-    found = rig.run(lambda tx: tx.among("get_many", (1,), ids))[0]
-    jobs = {row[2]: Job(*row) for row in found}
+    found = rig.run(lambda tx: tx.run_with_list("get_many", (1,), ids))[0]
+    jobs = {row[2]: JobRow(*row) for row in found}
     return [(state_of_job(jobs[id], 0).value, jobs[id].number or 0) for id in ids]
 
 
@@ -186,7 +186,7 @@ def test_groups_let_go_together_take_their_turns_in_the_order_of_their_last_ends
     claimed = rig.run(take())[0]
     assert [each.id for each in claimed.claims] == ["c1", "a1", "b1"]
     rig.run(complete("a1", "b1", "c1"))
-    assert rig.run(lambda tx: tx.among("lanes_look", (1,), list("abc")))[0] == []
+    assert rig.run(lambda tx: tx.run_with_list("lanes_look", (1,), list("abc")))[0] == []
 
 
 def test_groups_of_which_some_are_still_held_are_let_go_one_by_one(rig: Rig) -> None:

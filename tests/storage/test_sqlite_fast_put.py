@@ -13,7 +13,7 @@ import pytest
 from penstock.model.job import NewJob, State
 from penstock.storage.base import Request, Retried, Settlement
 from penstock.storage.sqlite import Engine, admin, claim, engine, put, reads, settle, waiters
-from penstock.storage.sqlite.transaction import Tx
+from penstock.storage.sqlite.transaction import Transaction
 from penstock.sync import Penstock
 from tests.support import Clock
 
@@ -25,7 +25,7 @@ class Producer:
         self.woken: list[str] = []
         self.clock = Clock()
         self.engine = Engine(str(path), clock=self.clock)
-        self.engine.local = lambda waiter: self.woken.append(waiter) is None
+        self.engine.wake_local = lambda waiter: self.woken.append(waiter) is None
         self.made = 0
 
     def new(self, queue: str = "q", **options: Any) -> NewJob:
@@ -40,7 +40,7 @@ class Producer:
         self.engine.run(lambda tx: put.put(tx, [new]))
         return False
 
-    def run(self, verb: Callable[[Tx], Any]) -> Any:
+    def run(self, verb: Callable[[Transaction], Any]) -> Any:
         return self.engine.run(verb)
 
     def rows(self, table: str) -> list[Any]:
@@ -107,7 +107,7 @@ def test_an_idle_worker_is_woken(producer: Producer) -> None:
     """A worker that has come to wait since the last job is woken by the next one."""
     producer.put()
     producer.ids()
-    waiting = producer.run(lambda tx: waiters.wait_idle(tx, ["q"], "waiter", producer.engine.address, 10_000))
+    waiting = producer.run(lambda tx: waiters.add_idle(tx, ["q"], "waiter", producer.engine.address, 10_000))
     assert not waiting
     assert not producer.put()
     assert producer.woken == ["waiter"]
@@ -118,11 +118,11 @@ def test_an_idle_worker_is_woken(producer: Producer) -> None:
 def test_a_listener_hears_of_it(producer: Producer) -> None:
     """A reader of the feed that has come since the last job hears of the next one."""
     producer.put()
-    after = producer.run(lambda tx: waiters.listen(tx, "ear", producer.engine.address))
+    after = producer.run(lambda tx: waiters.add_listener(tx, "ear", producer.engine.address))
     assert not producer.put()
-    assert len(producer.run(lambda tx: waiters.hear(tx, after, 10))) == 1
+    assert len(producer.run(lambda tx: waiters.read_events(tx, after, 10))) == 1
     assert not producer.put()
-    producer.run(lambda tx: waiters.listen_end(tx, "ear"))
+    producer.run(lambda tx: waiters.remove_listener(tx, "ear"))
     assert not producer.put()
     assert producer.put()
 
@@ -177,7 +177,7 @@ def test_another_file_of_the_same_name_has_other_numbers(producer: Producer, pat
 def test_a_queue_that_was_rolled_back_is_not_remembered(producer: Producer) -> None:
     """A queue that a failed transaction would have made is none: its number goes to another."""
 
-    def fail(tx: Tx) -> None:
+    def fail(tx: Transaction) -> None:
         put.put(tx, [producer.new("a")])
         raise RuntimeError("no")
 

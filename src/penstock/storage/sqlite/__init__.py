@@ -51,8 +51,8 @@ from penstock.storage.sqlite import (
     why,
 )
 from penstock.storage.sqlite.engine import Engine, Synchronous
-from penstock.storage.sqlite.notifier import Waiters
-from penstock.storage.sqlite.transaction import Tx
+from penstock.storage.sqlite.notifier import Notifier
+from penstock.storage.sqlite.transaction import Transaction
 from penstock.storage.sqlite.writer import Writer
 
 __all__ = ["Engine", "SqliteStorage"]
@@ -78,7 +78,7 @@ class SqliteStorage:
         self.engine = Engine(path, clock=clock, synchronous=synchronous, namespace=namespace)
         self._poll = poll
         self._writer: Writer | None = None
-        self._waiters: Waiters | None = None
+        self._notifier: Notifier | None = None
         self._pid = 0
         self._opening: asyncio.Lock | None = None
 
@@ -101,25 +101,25 @@ class SqliteStorage:
             self._pid = os.getpid()
             writer = Writer(self.engine)
             try:
-                await writer.submit(_nothing, False)
+                await writer.submit(_do_nothing, False)
             except BaseException:
                 await asyncio.to_thread(writer.close)
                 self.engine.close()
                 raise
             self._writer = writer
-            self._waiters = Waiters(self.engine, self._submit, self._poll)
+            self._notifier = Notifier(self.engine, self._submit, self._poll)
 
     async def close(self) -> None:
         """Wake who waits, end the writer, remove the socket. Idempotent; `open` may follow."""
-        writer, waiters = self._writer, self._waiters
+        writer, waiters = self._writer, self._notifier
         if writer is None or waiters is None:
             return
         await waiters.close()
-        self._writer = self._waiters = self._opening = None
+        self._writer = self._notifier = self._opening = None
         await asyncio.to_thread(writer.close)
         self.engine.close()
 
-    def _submit(self, verb: Callable[[Tx], T], write: bool) -> Awaitable[T]:
+    def _submit(self, verb: Callable[[Transaction], T], write: bool) -> Awaitable[T]:
         if self._writer is None:
             raise StorageError("the storage is not open")
         if self._pid != os.getpid():
@@ -129,20 +129,20 @@ class SqliteStorage:
     def _after_fork(self) -> None:
         """In a child process: the parent's thread, connection and socket stay the parent's."""
         self._pid = os.getpid()
-        self.engine.after_fork()
+        self.engine.reset_in_child()
         self._writer = Writer(self.engine)
-        if self._waiters is not None:
-            self._waiters.abandon()
+        if self._notifier is not None:
+            self._notifier.reset_in_child()
 
-    def _waiting(self) -> Waiters:
-        if self._waiters is None:
+    def _open_notifier(self) -> Notifier:
+        if self._notifier is None:
             raise StorageError("the storage is not open")
-        return self._waiters
+        return self._notifier
 
-    async def _write(self, verb: Callable[[Tx], T]) -> T:
+    async def _write(self, verb: Callable[[Transaction], T]) -> T:
         return await self._submit(verb, True)
 
-    async def _read(self, verb: Callable[[Tx], T]) -> T:
+    async def _read(self, verb: Callable[[Transaction], T]) -> T:
         return await self._submit(verb, False)
 
     # transitions ---------------------------------------------------------------------------------
@@ -285,15 +285,15 @@ class SqliteStorage:
 
     async def wait_work(self, queues: Sequence[str], timeout: float) -> bool:
         """Sleep until a job may be ready in one of the queues or `timeout` seconds have passed."""
-        return await self._waiting().work(queues, timeout)
+        return await self._open_notifier().wait_work(queues, timeout)
 
     async def wait_done(self, queue: str, id: str, timeout: float) -> bool:
         """Sleep until a job may have ended or `timeout` seconds have passed."""
-        return await self._waiting().done(queue, id, timeout)
+        return await self._open_notifier().wait_done(queue, id, timeout)
 
     async def wait_cancel(self, worker: str, timeout: float) -> bool:
         """Sleep until a run of this worker may have been asked to end or `timeout` seconds have passed."""
-        return await self._waiting().cancel(worker, timeout)
+        return await self._open_notifier().wait_cancel(worker, timeout)
 
     def events(self, queue: str | None = None) -> AsyncIterator[EventRecord]:
         """What happens in the storage from this call on, whoever causes it.
@@ -301,12 +301,12 @@ class SqliteStorage:
         The listener is registered by the call itself: whatever this process asks for afterwards is
         heard, even before the first `__anext__`.
         """
-        return self._waiting().feed(queue)
+        return self._open_notifier().feed(queue)
 
     async def announce(self, notes: Sequence[EventRecord]) -> None:
         """Add lines to the feed, at the storage's time, if anybody reads it."""
         await self._read(lambda tx: tx.announce(notes))
 
 
-def _nothing(tx: Tx) -> None:
+def _do_nothing(tx: Transaction) -> None:
     """The first transaction: it opens the file."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.storage.sqlite.purge import take_away
+from penstock.storage.sqlite.purge import delete_rows
 from penstock.storage.sqlite.reads import counts
 from penstock.storage.sqlite.rows import BLOCKED, expiry
-from penstock.storage.sqlite.transaction import Tx
+from penstock.storage.sqlite.transaction import Transaction
 
 __all__ = ["delete_queue", "set_paused", "set_ttl"]
 
@@ -16,19 +16,19 @@ DELETE_AT_ONCE = 5_000
 WAKE_AT_ONCE = 100
 
 
-def set_paused(tx: Tx, name: str, paused: bool) -> bool:
+def set_paused(tx: Transaction, name: str, paused: bool) -> bool:
     """Stop or go on handing out jobs of a queue; answers whether that changed anything."""
-    queue = tx.need(name) if paused else tx.queue(name)
+    queue = tx.ensure_queue(name) if paused else tx.queue(name)
     if queue is None or (queue.paused is not None) == paused:
         return False
     queue.paused, queue.dirty = tx.now if paused else None, True
     if not paused:
         # One more than there is to hand out: somebody must also look for jobs whose time has come.
-        tx.work(queue, tx.one("work_count", queue.k, WAKE_AT_ONCE)[0] + 1)
+        tx.notify_work(queue, tx.one("work_count", queue.k, WAKE_AT_ONCE)[0] + 1)
     return True
 
 
-def delete_queue(tx: Tx, name: str) -> int:
+def delete_queue(tx: Transaction, name: str) -> int:
     """Every record of a queue → gone; answers how many jobs there were.
 
     The queue is gone at once whatever its size: its number is never used again, so rows that are
@@ -38,24 +38,24 @@ def delete_queue(tx: Tx, name: str) -> int:
     if queue is None:
         return 0
     count = sum(counts(tx, name).values())
-    tx.do("delete_queue", queue.k)
-    tx.do("delete_lanes", queue.k)
-    if take_away(tx, queue.k, DELETE_AT_ONCE) == DELETE_AT_ONCE:
-        tx.do("doomed_add", queue.k)
-    tx.forget(queue)
-    tx.note("queue_deleted", queue, "", 0)
-    tx.ended.append((name, None))
+    tx.run("delete_queue", queue.k)
+    tx.run("delete_lanes", queue.k)
+    if delete_rows(tx, queue.k, DELETE_AT_ONCE) == DELETE_AT_ONCE:
+        tx.run("doomed_add", queue.k)
+    tx.forget_queue(queue)
+    tx.emit("queue_deleted", queue, "", 0)
+    tx.finished_jobs.append((name, None))
     return count
 
 
-def set_ttl(tx: Tx, name: str, id: str, ttl: int | None) -> bool:
+def set_ttl(tx: Transaction, name: str, id: str, ttl: int | None) -> bool:
     """Keep a finished job for `ttl` ms from now; False when it is not there or not finished."""
     queue = tx.queue(name)
     job = tx.job(queue, id) if queue else None
-    if queue is None or job is None or job.place <= BLOCKED or job.forgotten(tx.now):
+    if queue is None or job is None or job.place <= BLOCKED or job.expired(tx.now):
         return False
     if ttl == 0:
-        tx.drop(queue, job)
+        tx.delete(queue, job)
     else:
-        tx.do("ttl_set", expiry(ttl, tx.now), job.n)
+        tx.run("ttl_set", expiry(ttl, tx.now), job.n)
     return True

@@ -16,7 +16,7 @@ from penstock.storage.base import Put
 from penstock.storage.sqlite import SqliteStorage
 from penstock.storage.sqlite.engine import Engine
 from penstock.storage.sqlite.put import QUEUED, is_plain
-from penstock.storage.sqlite.transaction import Tx
+from penstock.storage.sqlite.transaction import Transaction
 
 __all__ = ["BlockingSqliteStorage", "RefCountedSqliteStorage"]
 
@@ -46,13 +46,13 @@ class BlockingSqliteStorage(SqliteStorage):
                 return [QUEUED]
         return await super().put(jobs)
 
-    async def _write(self, verb: Callable[[Tx], T]) -> T:
+    async def _write(self, verb: Callable[[Transaction], T]) -> T:
         return self.engine.run(verb)
 
-    async def _read(self, verb: Callable[[Tx], T]) -> T:
+    async def _read(self, verb: Callable[[Transaction], T]) -> T:
         return self.engine.run(verb, False)
 
-    def _waiting(self) -> NoReturn:
+    def _open_notifier(self) -> NoReturn:
         raise RuntimeError("this waits for others: it needs a storage with an event loop")
 
 
@@ -61,18 +61,18 @@ class RefCountedSqliteStorage(SqliteStorage):
 
     def __init__(self, path: str, *, clock: Clock | None = None, namespace: str = "penstock") -> None:
         super().__init__(path, clock=clock, namespace=namespace)
-        self._counting = threading.Lock()
+        self._users_lock = threading.Lock()
         self._users = 0
 
     async def open(self) -> None:
         """Open it if nobody has, and count."""
-        with self._counting:  # held while the writer starts: another loop may stand still for that long
+        with self._users_lock:  # held while the writer starts: another loop may stand still for that long
             await super().open()
             self._users += 1
 
     async def close(self) -> None:
         """Close it if nobody else has it open."""
-        with self._counting:
+        with self._users_lock:
             self._users = max(0, self._users - 1)
             if not self._users:
                 await super().close()

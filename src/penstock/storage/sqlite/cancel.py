@@ -8,8 +8,8 @@ from typing import cast
 from penstock.storage.base import CANCEL_MODES, CancelAnswer, CancelMode
 from penstock.storage.sqlite.finish import finish
 from penstock.storage.sqlite.ordering import promote
-from penstock.storage.sqlite.rows import BLOCKED, RUNNING, STATES, Job, Place
-from penstock.storage.sqlite.transaction import Queue, Tx
+from penstock.storage.sqlite.rows import BLOCKED, RUNNING, STATES, Bucket, JobRow
+from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
 __all__ = ["cancel"]
 
@@ -17,7 +17,7 @@ _NOT_FOUND = CancelAnswer("not_found")
 _ENDED = {place: CancelAnswer(STATES[place].value) for place in STATES if place > BLOCKED}  # type: ignore[arg-type]
 
 
-def cancel(tx: Tx, name: str, ids: Sequence[str], running: CancelMode, ttl: int | None) -> list[CancelAnswer]:
+def cancel(tx: Transaction, name: str, ids: Sequence[str], running: CancelMode, ttl: int | None) -> list[CancelAnswer]:
     """Withdraw jobs, one decision each."""
     queue = tx.queue(name)
     if queue is None:
@@ -26,30 +26,30 @@ def cancel(tx: Tx, name: str, ids: Sequence[str], running: CancelMode, ttl: int 
     return [_cancel(tx, queue, id, running, ttl) for id in ids]
 
 
-def _cancel(tx: Tx, queue: Queue, id: str, running: CancelMode, ttl: int | None) -> CancelAnswer:
+def _cancel(tx: Transaction, queue: QueueRow, id: str, running: CancelMode, ttl: int | None) -> CancelAnswer:
     job = tx.job(queue, id)
-    if job is None or job.forgotten(tx.now):
+    if job is None or job.expired(tx.now):
         return _NOT_FOUND
     if job.place > BLOCKED:
         return _ENDED[job.place]
     if job.place != RUNNING:
-        finish(tx, queue, job, Place.CANCELLED, "", ttl)
+        finish(tx, queue, job, Bucket.CANCELLED, "", ttl)
         return CancelAnswer("cancelled")
     if running != "refuse":
         _ask(tx, queue, job, running, ttl)
     successor = tx.job(queue, id, twin=1)
     if successor:
-        tx.drop(queue, successor)
-        tx.note("cancelled", queue, id, successor.attempts)
+        tx.delete(queue, successor)
+        tx.emit("cancelled", queue, id, successor.attempts)
         return CancelAnswer("cancelled", running=True)
     return CancelAnswer("running" if running in ("refuse", "forget") else "cancel_requested", running=True)
 
 
-def _ask(tx: Tx, queue: Queue, job: Job, running: CancelMode, ttl: int | None) -> None:
+def _ask(tx: Transaction, queue: QueueRow, job: JobRow, running: CancelMode, ttl: int | None) -> None:
     """Tell a run that it is its last, or that it should end; the stronger word stays."""
     asked = cast(CancelMode, job.cancel or "refuse")
     job.cancel, job.cancel_ttl = max(running, asked, key=CANCEL_MODES.index), ttl
     tx.save(queue, job)
     if running != "forget":
-        tx.ended.append(("", job.worker))
-        tx.note("cancel_requested", queue, job.id, job.attempts, job.worker)
+        tx.finished_jobs.append(("", job.worker))
+        tx.emit("cancel_requested", queue, job.id, job.attempts, job.worker)

@@ -10,11 +10,11 @@ from typing import Any
 from penstock.errors import ErrorKind, JobError
 from penstock.model.job import Claim
 from penstock.storage.base import Claimed, Request
-from penstock.storage.sqlite.ordering import park, promote, regroup, unpark
+from penstock.storage.sqlite.ordering import park, promote, unpark, update_turn
 from penstock.storage.sqlite.rows import FAILED, FOREVER, LANE, PARKED, READY, RUNNING
-from penstock.storage.sqlite.transaction import Queue, Tx, Upgrade
+from penstock.storage.sqlite.transaction import NeedsWriteLock, QueueRow, Transaction
 
-__all__ = ["QUARANTINE_MS", "claim", "first"]
+__all__ = ["QUARANTINE_MS", "claim", "next_id"]
 
 #: How long a record that could not be read is kept: as long as a failed job by default.
 QUARANTINE_MS = 7 * 24 * 3600 * 1000
@@ -25,7 +25,7 @@ Row = tuple[Any, ...]
 N, ID, PAYLOAD, GROUP, HEADERS, LIMITS, NUMBERS, SOLO, FORMAT = 3, 4, 5, 6, 7, 8, slice(9, 17), 15, 16
 
 #: How far ahead a claim looks for more of a kind that it must set aside, and how often it does so.
-AHEAD, STEPS = 1_000, 10
+PARK_LOOKAHEAD, MAX_PARK_STEPS = 1_000, 10
 
 _INT = {int}
 _BYTES = {bytes}
@@ -33,7 +33,7 @@ _BYTES = {bytes}
 Corrupt = list[tuple[str, str]]
 
 
-def claim(tx: Tx, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
+def claim(tx: Transaction, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
     """Hand out what is due, queue by queue, in the order asked."""
     claims: list[Claim] = []
     corrupt: Corrupt = []
@@ -43,10 +43,10 @@ def claim(tx: Tx, requests: Sequence[Request], worker: str, lease: int, token: s
         if queue is None or queue.paused is not None:
             continue
         more = unpark(tx, queue, wake=False) | promote(tx, queue, wake=False)
-        taken = _plain(tx, queue, request, worker, tx.now + lease, token)
+        taken = _claim_plain(tx, queue, request, worker, tx.now + lease, token)
         if taken is None:
-            batches, left = _batches(tx, queue, request.limit, request.batch, corrupt)
-            _start(tx, queue, batches, worker, tx.now + lease, token)
+            batches, left = _select_batches(tx, queue, request.limit, request.batch, corrupt)
+            _start_runs(tx, queue, batches, worker, tx.now + lease, token)
             full = len(batches) == request.limit
             for number, batch in enumerate(batches):
                 claims += [_claim_of(queue.name, row, token, number) for row in batch]
@@ -54,25 +54,27 @@ def claim(tx: Tx, requests: Sequence[Request], worker: str, lease: int, token: s
             full, left = len(taken) >= request.limit, len(taken) > request.limit
             claims += taken[: request.limit]
         if left or more:
-            tx.work(queue)
+            tx.notify_work(queue)
         elif not full:
             alarm = _take_alarm(tx, queue)
             look_at = alarm if look_at is None or (alarm is not None and alarm < look_at) else look_at
     return Claimed(claims, look_at, corrupt)
 
 
-def first(tx: Tx, queue: Queue) -> str | None:
+def next_id(tx: Transaction, queue: QueueRow) -> str | None:
     """The id of the job that a claim would give next."""
-    batches, _ = _batches(tx, queue, 1, 1, [])
+    batches, _ = _select_batches(tx, queue, 1, 1, [])
     return batches[0][0][ID] if batches else None
 
 
-def _plain(tx: Tx, queue: Queue, request: Request, worker: str, until: int, token: str) -> list[Claim] | None:
+def _claim_plain(
+    tx: Transaction, queue: QueueRow, request: Request, worker: str, until: int, token: str
+) -> list[Claim] | None:
     """Take jobs of a queue without groups, if they are as they were put; column by column, not row by row.
 
     If there is one more than asked for, it comes last, and is left where it is. None: another way is needed.
     """
-    if request.batch != 1 or queue.has_lanes or tx.damaged:
+    if request.batch != 1 or queue.has_groups or tx.damaged:
         return None
     limit = request.limit
     rows = tx.all("claim_plain", queue.k, limit + 1, tx.format)
@@ -85,11 +87,11 @@ def _plain(tx: Tx, queue: Queue, request: Request, worker: str, until: int, toke
         or not all(plain)
     ):
         return None
-    _mark(tx, queue, numbers[:limit], worker, until, token)
+    _mark_running(tx, queue, numbers[:limit], worker, until, token)
     queue.count(READY, -len(rows[:limit]))
-    if tx.listening:
+    if tx.has_listeners:
         for id in ids[:limit]:
-            tx.note("started", queue, id, 1, worker)
+            tx.emit("started", queue, id, 1, worker)
     priorities = map(neg, ranks)
     return list(
         map(
@@ -99,18 +101,22 @@ def _plain(tx: Tx, queue: Queue, request: Request, worker: str, until: int, toke
     )  # fmt: skip
 
 
-def _mark(tx: Tx, queue: Queue, numbers: Sequence[int], worker: str, until: int, token: str) -> None:
+def _mark_running(
+    tx: Transaction, queue: QueueRow, numbers: Sequence[int], worker: str, until: int, token: str
+) -> None:
     """Mark rows as running."""
     size = len(numbers)
     # Those that were put together and are of one priority follow each other.
     if size > 1 and numbers[-1] - numbers[0] == size - 1 and all(map(lt, numbers, numbers[1:])):
-        tx.do("claim_range", token, worker, until, numbers[0], numbers[-1])
+        tx.run("claim_range", token, worker, until, numbers[0], numbers[-1])
     else:
-        tx.among("claim_start", (token, worker, until), numbers)
+        tx.run_with_list("claim_start", (token, worker, until), numbers)
     queue.count(RUNNING, size)
 
 
-def _batches(tx: Tx, queue: Queue, limit: int, size: int, corrupt: Corrupt) -> tuple[list[list[Row]], bool]:
+def _select_batches(
+    tx: Transaction, queue: QueueRow, limit: int, size: int, corrupt: Corrupt
+) -> tuple[list[list[Row]], bool]:
     """Up to `limit` batches: neighbours without a group together, a lane's head by itself.
 
     Two sorted streams are merged: the jobs without a group, and the groups in the rotation. The
@@ -143,9 +149,9 @@ def _batches(tx: Tx, queue: Queue, limit: int, size: int, corrupt: Corrupt) -> t
     return batches, False
 
 
-def _turns(tx: Tx, queue: Queue, limit: int, size: int) -> tuple[list[Row], list[Row]]:
+def _turns(tx: Transaction, queue: QueueRow, limit: int, size: int) -> tuple[list[Row], list[Row]]:
     """The first groups in the rotation; and the heads of their lanes, if one of each is enough and all are whole."""
-    if not queue.has_lanes:
+    if not queue.has_groups:
         return [], []
     if size > 1:
         return tx.all("claim_turns", queue.k, limit), []
@@ -154,13 +160,13 @@ def _turns(tx: Tx, queue: Queue, limit: int, size: int) -> tuple[list[Row], list
     return rows, [] if _unreadable(tx, queue, heads) else heads
 
 
-def _ready(tx: Tx, queue: Queue, limit: int, corrupt: Corrupt) -> list[Row]:
+def _ready(tx: Transaction, queue: QueueRow, limit: int, corrupt: Corrupt) -> list[Row]:
     rows = tx.all("claim_ready", queue.k, limit)
-    for _ in range(STEPS):
+    for _ in range(MAX_PARK_STEPS):
         bad = _unreadable(tx, queue, rows)
         newer = [row[FORMAT] for row in bad if _newer(tx, row)]
         if newer:
-            parked = tx.do("park_jobs", queue.k, AHEAD, tx.format)
+            parked = tx.run("park_jobs", queue.k, PARK_LOOKAHEAD, tx.format)
             queue.count(READY, -parked)
             queue.count(PARKED, parked)
             park(tx, queue, min(newer))
@@ -171,36 +177,38 @@ def _ready(tx: Tx, queue: Queue, limit: int, corrupt: Corrupt) -> list[Row]:
     return [row for row in rows if row not in bad]
 
 
-def _head(tx: Tx, queue: Queue, group: str, size: int, corrupt: Corrupt) -> list[Row]:
+def _head(tx: Transaction, queue: QueueRow, group: str, size: int, corrupt: Corrupt) -> list[Row]:
     """The first jobs of a lane, up to one that must be alone or is not known here; that one parks its lane."""
     rows = tx.all("claim_lane", queue.k, group, size)
     while _quarantine(tx, queue, _unreadable(tx, queue, rows), corrupt):
         rows = tx.all("claim_lane", queue.k, group, size)
     if not rows and tx.write:
-        regroup(tx, queue, group)
+        update_turn(tx, queue, group)
     if rows and _newer(tx, rows[0]):
-        tx.do("park_lane", rows[0][FORMAT], queue.k, group)
+        tx.run("park_lane", rows[0][FORMAT], queue.k, group)
         park(tx, queue, rows[0][FORMAT])
         return []
     cut = next((i for i, row in enumerate(rows) if row[SOLO] or (i and row[FORMAT] > tx.format)), None)
     return rows if cut is None else rows[: max(cut, 1)]
 
 
-def _start(tx: Tx, queue: Queue, batches: list[list[Row]], worker: str, until: int, token: str) -> None:
+def _start_runs(
+    tx: Transaction, queue: QueueRow, batches: list[list[Row]], worker: str, until: int, token: str
+) -> None:
     """Mark the jobs taken as running, and their groups as held."""
     rows = [row for batch in batches for row in batch]
-    _mark(tx, queue, [row[N] for row in rows], worker, until, token)
+    _mark_running(tx, queue, [row[N] for row in rows], worker, until, token)
     held = [(len(batch), queue.k, batch[0][GROUP]) for batch in batches if batch[0][GROUP] is not None]
     grouped = sum(size for size, _, _ in held)
     queue.count(READY, grouped - len(rows))
     queue.count(LANE, -grouped)
     if len(held) == grouped:
-        tx.among("claim_singles", (queue.k,), [group for _, _, group in held])
+        tx.run_with_list("claim_singles", (queue.k,), [group for _, _, group in held])
     else:
-        tx.many("claim_lanes", held)
-    if tx.listening:
+        tx.run_each("claim_lanes", held)
+    if tx.has_listeners:
         for row in rows:
-            tx.note("started", queue, row[ID], row[11] + 1, worker)
+            tx.emit("started", queue, row[ID], row[11] + 1, worker)
 
 
 def _claim_of(queue: str, row: Row, token: str, batch: int) -> Claim:
@@ -212,15 +220,15 @@ def _claim_of(queue: str, row: Row, token: str, batch: int) -> Claim:
     )  # fmt: skip
 
 
-def _newer(tx: Tx, row: Row) -> bool:
+def _newer(tx: Transaction, row: Row) -> bool:
     """Whether only newer software can run this. It is set aside where something may be written."""
     newer = type(row[FORMAT]) is int and row[FORMAT] > tx.format
     if newer and not tx.write:
-        raise Upgrade
+        raise NeedsWriteLock
     return newer
 
 
-def _readable(tx: Tx, queue: Queue, row: Row) -> bool:
+def _readable(tx: Transaction, queue: QueueRow, row: Row) -> bool:
     if tx.damaged:
         found = tx.one("job_get", queue.k, row[ID], 0)
         if found is None or found[0] != row[N]:
@@ -234,11 +242,11 @@ def _readable(tx: Tx, queue: Queue, row: Row) -> bool:
     )
 
 
-def _unreadable(tx: Tx, queue: Queue, rows: list[Row]) -> list[Row]:
+def _unreadable(tx: Transaction, queue: QueueRow, rows: list[Row]) -> list[Row]:
     return [row for row in rows if not _readable(tx, queue, row)]
 
 
-def _quarantine(tx: Tx, queue: Queue, rows: list[Row], corrupt: Corrupt) -> bool:
+def _quarantine(tx: Transaction, queue: QueueRow, rows: list[Row], corrupt: Corrupt) -> bool:
     """Fail what nobody can read, so that it never stops its queue."""
     damaged = [row for row in rows if not _newer(tx, row)]
     if not damaged or not tx.write:
@@ -248,15 +256,15 @@ def _quarantine(tx: Tx, queue: Queue, rows: list[Row], corrupt: Corrupt) -> bool
         queue.finished += 1
         queue.count(READY if row[GROUP] is None else LANE, -1)
         queue.count(FAILED, 1)
-        tx.do("claim_corrupt", tx.now + QUARANTINE_MS, queue.finished, tx.now, error, row[N])
-        tx.note("invalid_data", queue, row[ID], 0, error=error)
-        tx.note("failed", queue, row[ID], 0, error=error)
-        tx.ended.append((queue.name, row[ID]))
+        tx.run("claim_corrupt", tx.now + QUARANTINE_MS, queue.finished, tx.now, error, row[N])
+        tx.emit("invalid_data", queue, row[ID], 0, error=error)
+        tx.emit("failed", queue, row[ID], 0, error=error)
+        tx.finished_jobs.append((queue.name, row[ID]))
         corrupt.append((queue.name, row[ID]))
     return True
 
 
-def _take_alarm(tx: Tx, queue: Queue) -> int | None:
+def _take_alarm(tx: Transaction, queue: QueueRow) -> int | None:
     """Ask this worker to look again when the next job falls due, unless another has promised to."""
     due = tx.one("claim_next", queue.k)[0] if queue.has_later else FOREVER
     if due == FOREVER or (queue.alarm is not None and tx.now < queue.alarm <= due):

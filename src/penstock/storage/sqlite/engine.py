@@ -20,23 +20,23 @@ from penstock.errors import PenstockError, StorageError, StorageUnavailable, Ver
 from penstock.model.clock import Clock, SystemClock
 from penstock.model.job import NewJob
 from penstock.storage.sqlite.rows import FORMAT
-from penstock.storage.sqlite.sql import SCHEMA, SQL, TEMPORARY
-from penstock.storage.sqlite.transaction import Tx, Upgrade, Wake
-from penstock.storage.sqlite.waiters import rewake
-from penstock.storage.sqlite.wakeup import post
+from penstock.storage.sqlite.sql import FAST_PUT, SCHEMA, SQL
+from penstock.storage.sqlite.transaction import NeedsWriteLock, Transaction, Wake
+from penstock.storage.sqlite.waiters import replace_dead
+from penstock.storage.sqlite.wakeup import send_wakeups
 
 __all__ = ["SCHEMA_VERSION", "Engine", "Op", "Synchronous"]
 
 SCHEMA_VERSION = 1
 
 #: A writer that has waited so long (s) for the lock of the file gives up.
-BUSY_LIMIT = 30.0
+BUSY_TIMEOUT = 30.0
 
 #: The first and the longest pause (s) between two tries for the lock.
-BUSY_FIRST, BUSY_LONGEST = 0.000_05, 0.005
+FIRST_PAUSE, MAX_PAUSE = 0.000_05, 0.005
 
 #: The size of a new file's pages (bytes), and after how many of them the log is carried into the file.
-PAGE, CHECKPOINT = 2048, 4000
+PAGE_SIZE, CHECKPOINT_PAGES = 2048, 4000
 
 PUT_ALONE = SQL["put_alone"]
 
@@ -52,14 +52,14 @@ Synchronous = Literal["OFF", "NORMAL", "FULL", "EXTRA"]
 T = TypeVar("T")
 
 #: A verb with its arguments bound, and whether it writes.
-Op = tuple[Callable[[Tx], Any], bool]
+Op = tuple[Callable[[Transaction], Any], bool]
 
 #: Connections of a parent process: closing them in a child would drop the parent's locks.
 _inherited: list[sqlite3.Connection] = []
 
 #: Every engine of this process, and those that stand still while it forks.
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
-_still: list[Engine] = []
+_locked_for_fork: list[Engine] = []
 
 
 class Engine:
@@ -82,7 +82,7 @@ class Engine:
         #: Where other processes reach this one; a socket replaces it when somebody waits here.
         self.address = f"none:{secrets.token_hex(8)}"
         #: Wakes a waiter of this process; False when there is none of that name.
-        self.local: Callable[[str], bool] = lambda waiter: False
+        self.wake_local: Callable[[str], bool] = lambda waiter: False
         self._db: sqlite3.Connection | None = None
         #: The numbers of queues that took their last job without anybody else having to hear of it.
         self._quiet: dict[str, int] = {}
@@ -100,12 +100,12 @@ class Engine:
             except sqlite3.Error as error:
                 raise _translate(error, self.path) from error
 
-    def after_fork(self) -> None:
+    def reset_in_child(self) -> None:
         """In a child process: a lock that the parent's threads held is nobody's here."""
         self._lock = threading.RLock()
         self.address = f"none:{secrets.token_hex(8)}"
 
-    def stand_still(self) -> None:
+    def lock_for_fork(self) -> None:
         """Before a fork: no transaction is under way, and no child inherits a file that is open.
 
         SQLite keeps account of a file's locks per process; in a child that account would be the
@@ -115,7 +115,7 @@ class Engine:
         if not self.memory:
             self.close()
 
-    def go_on(self) -> None:
+    def unlock_after_fork(self) -> None:
         """After a fork, in parent and child."""
         self._lock.release()
 
@@ -131,7 +131,7 @@ class Engine:
             return self._db
         if self._db is not None:
             _inherited.append(self._db)
-        self._db, self._pid = self._patiently(self._connect), os.getpid()
+        self._db, self._pid = self._retry_while_busy(self._connect), os.getpid()
         return self._db
 
     def _connect(self) -> sqlite3.Connection:
@@ -140,15 +140,15 @@ class Engine:
         db = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256)
         try:
             # A commit of one job writes four or five pages, whatever little changed in them.
-            db.execute(f"PRAGMA page_size = {PAGE}")
+            db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
             db.execute("PRAGMA journal_mode = WAL")
             db.execute(f"PRAGMA synchronous = {self.synchronous}")
             db.execute("PRAGMA cache_size = -32768")
             db.execute("PRAGMA mmap_size = 1073741824")
             db.execute("PRAGMA temp_store = MEMORY")
-            db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT}")
+            db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
             self._create_tables(db)
-            _run_script(db, TEMPORARY)
+            _run_script(db, FAST_PUT)
         except BaseException:
             db.close()
             raise
@@ -180,7 +180,7 @@ class Engine:
         """The storage's clock, in milliseconds."""
         return round(self.clock.time() * 1000)
 
-    def run(self, verb: Callable[[Tx], T], write: bool = True) -> T:
+    def run(self, verb: Callable[[Transaction], T], write: bool = True) -> T:
         """Run one verb as one transaction."""
         ops = ((verb, write),)
         with self._lock:
@@ -234,19 +234,19 @@ class Engine:
         """A transaction that succeeds at once, as almost all do; or whatever it takes."""
         try:
             return self._attempt(ops, write)
-        except (Upgrade, sqlite3.OperationalError):
-            return self._patiently(lambda: self._transact(ops, write))
+        except (NeedsWriteLock, sqlite3.OperationalError):
+            return self._retry_while_busy(lambda: self._transact(ops, write))
 
     def _transact(self, ops: Sequence[Op], write: bool) -> tuple[list[Any], list[Wake]]:
         try:
             return self._attempt(ops, write)
-        except Upgrade:
+        except NeedsWriteLock:
             return self._attempt(ops, True)
         except sqlite3.OperationalError as error:
             if "decode" not in str(error):
                 raise
         # Some text in the file is not UTF-8: read it as well as can be, so that its record can be set aside.
-        self._connection().text_factory = _decode_anyhow
+        self._connection().text_factory = _decode_lossy
         try:
             return self._attempt(ops, True, damaged=True)
         finally:
@@ -260,27 +260,27 @@ class Engine:
             # The clock is read under the lock, so that order stamps follow the order of commits.
             wall = round(time.time() * 1000)
             now = wall if type(self.clock) is SystemClock else self.now()
-            tx = Tx(db, execute, self.namespace, now, wall, write, damaged, self.format)
+            tx = Transaction(db, execute, self.namespace, now, wall, write, damaged, self.format)
             answers = [verb(tx) for verb, _ in ops]
             if write:
-                tx.finish()
+                tx.before_commit()
             execute("COMMIT")
         except BaseException:
             _roll_back(db)
             raise
-        if tx.quiet is not None:
+        if tx.fast_put_queue is not None:
             if len(self._quiet) >= MOST_QUIET:
                 self._quiet.clear()
-            name, number = tx.quiet
+            name, number = tx.fast_put_queue
             self._quiet[name] = number
         return answers, tx.wakes
 
-    def _patiently(self, attempt: Callable[[], T]) -> T:
+    def _retry_while_busy(self, attempt: Callable[[], T]) -> T:
         """Try again, with short growing pauses, while another connection holds the lock.
 
         SQLite's own busy timeout backs off up to 100 ms and lets one process starve the others.
         """
-        pause, give_up = BUSY_FIRST, time.monotonic() + BUSY_LIMIT
+        pause, give_up = FIRST_PAUSE, time.monotonic() + BUSY_TIMEOUT
         while True:
             try:
                 return attempt()
@@ -288,15 +288,15 @@ class Engine:
                 if _code(error) not in BUSY or time.monotonic() >= give_up:
                     raise
             time.sleep(pause * random.uniform(0.5, 1.5))
-            pause = min(pause * 1.5, BUSY_LONGEST)
+            pause = min(pause * 1.5, MAX_PAUSE)
 
     def _wake(self, wakes: list[Wake]) -> None:
         """Wake whom a transaction chose; in place of the dead ones it chooses others."""
         while wakes:
-            dead = post(wakes, self.address, self.local)
+            dead = send_wakeups(wakes, self.address, self.wake_local)
             if not dead:
                 return
-            again: list[Op] = [(partial(rewake, dead=dead), True)]
+            again: list[Op] = [(partial(replace_dead, dead=dead), True)]
             with self._lock:
                 try:
                     _, wakes = self._run(again, True)
@@ -306,13 +306,13 @@ class Engine:
 
 def _before_fork() -> None:
     for engine in list(_engines):
-        engine.stand_still()
-        _still.append(engine)
+        engine.lock_for_fork()
+        _locked_for_fork.append(engine)
 
 
 def _after_fork() -> None:
-    while _still:
-        _still.pop().go_on()
+    while _locked_for_fork:
+        _locked_for_fork.pop().unlock_after_fork()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
@@ -350,7 +350,7 @@ def _roll_back(db: sqlite3.Connection) -> None:
         db.execute("ROLLBACK")
 
 
-def _decode_anyhow(data: bytes) -> str:
+def _decode_lossy(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 

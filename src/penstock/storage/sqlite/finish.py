@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from penstock.storage.sqlite.ordering import enter, enter_if_due, hold, regroup, save
-from penstock.storage.sqlite.put import apply
-from penstock.storage.sqlite.rows import RUNNING, STATES, Job, Place, expiry, flags_of
-from penstock.storage.sqlite.transaction import Queue, Tx
+from penstock.storage.sqlite.ordering import change_holds, enter, enter_and_save, save_with_hold, update_turn
+from penstock.storage.sqlite.put import apply_update
+from penstock.storage.sqlite.rows import RUNNING, STATES, Bucket, JobRow, expiry, flags_of
+from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
-__all__ = ["GONE_MS", "finish", "give_back"]
+__all__ = ["GONE_MS", "finish", "requeue"]
 
 #: How long it is remembered that a token has settled a job that was not kept.
 GONE_MS = 60_000
@@ -17,65 +17,65 @@ WAITED_MS = 60_000
 
 
 def finish(
-    tx: Tx, queue: Queue, job: Job, place: Place, token: str, ttl: int | None,
+    tx: Transaction, queue: QueueRow, job: JobRow, place: Bucket, token: str, ttl: int | None,
     result: bytes | None = None, error: bytes | None = None,
 ) -> None:  # fmt: skip
     """→ completed / failed / cancelled, in one step with the release of the successor."""
-    held, running = job.holds, job.place == RUNNING
+    held, running = job.holds_group, job.place == RUNNING
     worker = job.worker if running else None
     successor = tx.job(queue, job.id, twin=1) if running else None
     queue.finished += 1
     queue.dirty = True
-    tx.note(STATES[place].value, queue, job.id, job.attempts, worker, result, error)
-    tx.ended.append((queue.name, job.id))
+    tx.emit(STATES[place].value, queue, job.id, job.attempts, worker, result, error)
+    tx.finished_jobs.append((queue.name, job.id))
     if token and (ttl == 0 or successor):
-        tx.rows("settle_gone", [(queue.k, job.id, token, place, tx.now + GONE_MS)])
-    if ttl == 0 and tx.waited(queue.name, job.id):
-        ttl, job.flags = WAITED_MS, int(place == Place.COMPLETED) or None
+        tx.run_with_rows("settle_gone", [(queue.k, job.id, token, place, tx.now + GONE_MS)])
+    if ttl == 0 and tx.has_waiter(queue.name, job.id):
+        ttl, job.flags = WAITED_MS, int(place == Bucket.COMPLETED) or None
     if ttl == 0 or successor:
-        tx.drop(queue, job)
+        tx.delete(queue, job)
     else:
         job.place, job.token, job.worker, job.expires = place, token, worker, expiry(ttl, tx.now)
         job.number, job.finished, job.result, job.error = queue.finished, tx.now, result, error
         tx.save(queue, job)
     if held and job.grp is not None:
-        hold(tx, queue, job.grp, -1)
+        change_holds(tx, queue, job.grp, -1)
     if successor:
         successor.twin, successor.flags = 0, None
-        enter_if_due(tx, queue, successor, held=False)
-    regroup(tx, queue, job.grp)
+        enter_and_save(tx, queue, successor, held=False)
+    update_turn(tx, queue, job.grp)
 
 
-def give_back(tx: Tx, queue: Queue, job: Job, note: str, due: int) -> Job:
+def requeue(tx: Transaction, queue: QueueRow, job: JobRow, note: str, due: int) -> JobRow:
     """running → waiting; a blocked successor is folded in by its own flags. Gives the job that waits now."""
-    held = job.holds
+    held = job.holds_group
     worker, job.worker = job.worker, None
     job.due, job.retried = due, int(due > tx.now)
-    tx.note(note, queue, job.id, job.attempts, worker, error=job.error if note == "retrying" else None)
+    tx.emit(note, queue, job.id, job.attempts, worker, error=job.error if note == "retrying" else None)
     successor = tx.job(queue, job.id, twin=1)
     if successor and max(successor.format, job.format) > tx.format:
         return _replace(tx, queue, job, successor, held)
     if successor:
-        apply(tx, job, successor, flags_of(successor.flags or 0))
-        tx.drop(queue, successor)
-        tx.note("updated", queue, job.id, job.attempts)
+        apply_update(tx, job, successor, flags_of(successor.flags or 0))
+        tx.delete(queue, successor)
+        tx.emit("updated", queue, job.id, job.attempts)
     enter(tx, queue, job)
-    save(tx, queue, job, held)
-    regroup(tx, queue, job.grp)
+    save_with_hold(tx, queue, job, held)
+    update_turn(tx, queue, job.grp)
     return job
 
 
-def _replace(tx: Tx, queue: Queue, job: Job, successor: Job, held: bool) -> Job:
+def _replace(tx: Transaction, queue: QueueRow, job: JobRow, successor: JobRow, held: bool) -> JobRow:
     """What cannot be read here cannot be folded: the successor stands in for the whole job."""
-    tx.drop(queue, job)
+    tx.delete(queue, job)
     if held and job.grp is not None:
-        hold(tx, queue, job.grp, -1)
-    regroup(tx, queue, job.grp)
+        change_holds(tx, queue, job.grp, -1)
+    update_turn(tx, queue, job.grp)
     successor.twin, successor.flags = 0, None
     if successor.format <= tx.format:
         successor.settled = job.settled
-    tx.note("updated", queue, successor.id, successor.attempts)
+    tx.emit("updated", queue, successor.id, successor.attempts)
     enter(tx, queue, successor)
-    save(tx, queue, successor, False)
-    regroup(tx, queue, successor.grp)
+    save_with_hold(tx, queue, successor, False)
+    update_turn(tx, queue, successor.grp)
     return successor

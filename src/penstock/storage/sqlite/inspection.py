@@ -12,18 +12,18 @@ from pathlib import Path
 from penstock.model.job import Snapshot, State
 from penstock.model.storage_info import FileInfo, QueueMeter
 from penstock.storage.sqlite.engine import Engine
-from penstock.storage.sqlite.rows import STATES, Job, snapshot
-from penstock.storage.sqlite.transaction import Tx
+from penstock.storage.sqlite.rows import STATES, JobRow, snapshot
+from penstock.storage.sqlite.transaction import Transaction
 
 __all__ = ["forget_namespace", "inspect_file", "latest", "meters"]
 
 #: The check names at most so many faults.
 MAX_FAULTS = 10
 
-PLACES = {state: place for place, state in STATES.items()}
+BUCKETS = {state: place for place, state in STATES.items()}
 
 
-def inspect_file(tx: Tx, engine: Engine, check: bool) -> FileInfo:
+def inspect_file(tx: Transaction, engine: Engine, check: bool) -> FileInfo:
     """How the file is doing. The check reads all of it."""
     began = time.perf_counter()
     schema = tx.db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()[0]
@@ -72,22 +72,22 @@ def filesystem_of(path: str) -> str | None:
     return found
 
 
-def meters(tx: Tx, names: Sequence[str]) -> list[QueueMeter]:
+def meters(tx: Transaction, names: Sequence[str]) -> list[QueueMeter]:
     """What is counted in each of these queues."""
     found = [tx.one("meter", tx.now, tx.namespace, name) or (0, 0) for name in names]
     return [QueueMeter(name, *row) for name, row in zip(names, found, strict=True)]
 
 
-def latest(tx: Tx, name: str, state: State, limit: int) -> list[Snapshot]:
+def latest(tx: Transaction, name: str, state: State, limit: int) -> list[Snapshot]:
     """Ended jobs of one state, those that are kept longest first."""
     queue = tx.queue(name)
     if queue is None:
         return []
-    rows = tx.all("latest", queue.k, PLACES[state], tx.now, limit)
-    return [snapshot(name, Job(*row), tx.now, tx.format) for row in rows]
+    rows = tx.all("latest", queue.k, BUCKETS[state], tx.now, limit)
+    return [snapshot(name, JobRow(*row), tx.now, tx.format) for row in rows]
 
 
-def forget_namespace(tx: Tx) -> None:
+def forget_namespace(tx: Transaction) -> None:
     """Take away what the namespace holds beside its queues."""
     for name in ("forget_workers", "forget_events"):
-        tx.do(name, tx.namespace)
+        tx.run(name, tx.namespace)

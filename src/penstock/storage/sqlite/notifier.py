@@ -22,10 +22,10 @@ from penstock.errors import StorageError
 from penstock.storage.base import EventRecord
 from penstock.storage.sqlite import waiters
 from penstock.storage.sqlite.engine import Engine
-from penstock.storage.sqlite.transaction import Tx
-from penstock.storage.sqlite.wakeup import Mailbox
+from penstock.storage.sqlite.transaction import Transaction
+from penstock.storage.sqlite.wakeup import WakeupSocket
 
-__all__ = ["Feed", "Waiters"]
+__all__ = ["Feed", "Notifier"]
 
 #: A feed says so often (s) that it is still there.
 REFRESH = 10.0
@@ -34,7 +34,7 @@ REFRESH = 10.0
 LINES = 500
 
 #: Who has not waited for requests to cancel for so long (s) does not do so any more.
-EAR_REST = 120.0
+CANCEL_LISTENER_IDLE = 120.0
 
 T = TypeVar("T")
 
@@ -44,40 +44,40 @@ _decode = msgspec.msgpack.Decoder(EventRecord).decode
 class Submit(Protocol):
     """How a verb is asked for: `SqliteStorage` hands it to its writer."""
 
-    def __call__(self, verb: Callable[[Tx], T], write: bool) -> Awaitable[T]: ...
+    def __call__(self, verb: Callable[[Transaction], T], write: bool) -> Awaitable[T]: ...
 
 
-class Waiters:
+class Notifier:
     """Everybody in this process who waits for something in one storage."""
 
     def __init__(self, engine: Engine, submit: Submit, poll: float) -> None:
         self._engine = engine
         self._submit = submit
         self._poll = poll
-        self._bells: dict[str, tuple[asyncio.AbstractEventLoop, Callable[[], object]]] = {}
-        self._mailbox: Mailbox | None = None
-        self._ears: dict[str, _Ear] = {}
+        self._callbacks: dict[str, tuple[asyncio.AbstractEventLoop, Callable[[], object]]] = {}
+        self._socket: WakeupSocket | None = None
+        self._cancel_listeners: dict[str, CancelListener] = {}
         self._closed = False
         self._feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
         self._refresher: asyncio.Task[None] | None = None
-        engine.local = self.ring
+        engine.wake_local = self.wake
 
     # names and bells -----------------------------------------------------------------------------
 
-    def enter(self, bell: Callable[[], object]) -> str:
+    def register(self, bell: Callable[[], object]) -> str:
         """A new waiter: its name, under which `bell` is called on this event loop."""
-        self._need_mailbox()
+        self._ensure_socket()
         waiter = secrets.token_hex(8)
-        self._bells[waiter] = (asyncio.get_running_loop(), bell)
+        self._callbacks[waiter] = (asyncio.get_running_loop(), bell)
         return waiter
 
-    def leave(self, waiter: str) -> None:
+    def unregister(self, waiter: str) -> None:
         """A waiter needs no waking any more."""
-        self._bells.pop(waiter, None)
+        self._callbacks.pop(waiter, None)
 
-    def ring(self, waiter: str) -> bool:
+    def wake(self, waiter: str) -> bool:
         """Wake a waiter of this process, from any thread; False when there is none of that name."""
-        found = self._bells.get(waiter)
+        found = self._callbacks.get(waiter)
         if found is None:
             return False
         loop, bell = found
@@ -87,79 +87,79 @@ class Waiters:
             return False
         return True
 
-    def _need_mailbox(self) -> None:
+    def _ensure_socket(self) -> None:
         """A socket on the running loop; where none can be had, the slow look must do."""
         loop = asyncio.get_running_loop()
-        box = self._mailbox
+        box = self._socket
         if self._engine.memory or (box is not None and box.loop is loop):
             return
         if box is not None and not box.loop.is_closed():
             return  # another loop of this process reads for all
         with contextlib.suppress(OSError, AttributeError, NotImplementedError):
-            self._mailbox = Mailbox(self._engine.path, loop, self.ring)
-            self._engine.address = self._mailbox.address
+            self._socket = WakeupSocket(self._engine.path, loop, self.wake)
+            self._engine.address = self._socket.address
         if box is not None:
             box.close()
 
-    def quietly(self, verb: Callable[[Tx], object]) -> None:
+    def submit_unawaited(self, verb: Callable[[Transaction], object]) -> None:
         """Ask for a verb that nobody waits for."""
         with contextlib.suppress(StorageError, RuntimeError):
-            asyncio.ensure_future(self._submit(verb, True)).add_done_callback(_look_away)
+            asyncio.ensure_future(self._submit(verb, True)).add_done_callback(_ignore_result)
 
     # waiting -------------------------------------------------------------------------------------
 
-    async def work(self, queues: Sequence[str], timeout: float) -> bool:
+    async def wait_work(self, queues: Sequence[str], timeout: float) -> bool:
         """Sleep until a job may be ready in one of the queues; True at once when one is."""
         if timeout <= 0:
             return await self._submit(lambda tx: waiters.is_ready(tx, queues), False)
         path, span = self._path, round(timeout * 1000)
         return await self._wait(
             timeout,
-            lambda tx, waiter: waiters.wait_idle(tx, queues, waiter, path(), span),
+            lambda tx, waiter: waiters.add_idle(tx, queues, waiter, path(), span),
             lambda tx, waiter: not waiters.is_idle(tx, queues, waiter),
-            lambda tx, waiter, looks: waiters.leave_idle(tx, queues, waiter, looks),
+            lambda tx, waiter, looks: waiters.remove_idle(tx, queues, waiter, looks),
         )
 
-    async def done(self, queue: str, id: str, timeout: float) -> bool:
+    async def wait_done(self, queue: str, id: str, timeout: float) -> bool:
         """Sleep until a job may have ended; True at once when it has, or is not there."""
         if timeout <= 0:
             return await self._submit(lambda tx: waiters.is_done(tx, queue, id), False)
         path, span = self._path, round(timeout * 1000)
         return await self._wait(
             timeout,
-            lambda tx, waiter: waiters.watch_done(tx, queue, id, waiter, path(), span),
+            lambda tx, waiter: waiters.add_done_waiter(tx, queue, id, waiter, path(), span),
             lambda tx, waiter: waiters.is_done(tx, queue, id),
-            lambda tx, waiter, looks: waiters.leave_done(tx, waiter),
+            lambda tx, waiter, looks: waiters.remove_done_waiter(tx, waiter),
         )
 
-    async def cancel(self, worker: str, timeout: float) -> bool:
+    async def wait_cancel(self, worker: str, timeout: float) -> bool:
         """Sleep until a run of a worker may have been asked to end, since the last such sleep."""
-        ear = self._ear(worker)
+        ear = self._cancel_listener(worker)
         path, span, end = self._path, round(timeout * 1000), time.monotonic() + timeout
 
-        def watch(tx: Tx) -> bool:
-            return waiters.watch_cancel(tx, worker, ear.name, path(), span)
+        def watch(tx: Transaction) -> bool:
+            return waiters.add_cancel_waiter(tx, worker, ear.name, path(), span)
 
         with ear.listening() as rung:
             if await self._submit(watch, True):
                 return True
             while (left := end - time.monotonic()) > 0:
                 await asyncio.wait((rung,), timeout=min(left, self._poll))
-                if rung.done() or await self._submit(lambda tx: waiters.is_cancelled(tx, worker), False):
+                if rung.done() or await self._submit(lambda tx: waiters.is_cancel_requested(tx, worker), False):
                     # On the list again before anybody looks, so that nothing is missed between.
                     if not self._closed:
                         await self._submit(watch, True)
                     return True
             return False
 
-    def _ear(self, worker: str) -> _Ear:
+    def _cancel_listener(self, worker: str) -> CancelListener:
         loop = asyncio.get_running_loop()
-        ear = self._ears.get(worker)
+        ear = self._cancel_listeners.get(worker)
         if ear is None or ear.loop is not loop:
-            for name, old in list(self._ears.items()):
-                if name == worker or old.unused > EAR_REST:
-                    self.leave(self._ears.pop(name).name)  # its row goes by itself
-            ear = self._ears[worker] = _Ear(self, loop)
+            for name, old in list(self._cancel_listeners.items()):
+                if name == worker or old.unused > CANCEL_LISTENER_IDLE:
+                    self.unregister(self._cancel_listeners.pop(name).name)  # its row goes by itself
+            ear = self._cancel_listeners[worker] = CancelListener(self, loop)
         return ear
 
     def _path(self) -> str:
@@ -168,13 +168,13 @@ class Waiters:
     async def _wait(
         self,
         timeout: float,
-        join: Callable[[Tx, str], bool],
-        look: Callable[[Tx, str], bool],
-        leave: Callable[[Tx, str, bool], bool],
+        join: Callable[[Transaction, str], bool],
+        look: Callable[[Transaction, str], bool],
+        leave: Callable[[Transaction, str, bool], bool],
     ) -> bool:
         """Join a list, sleep until woken, look now and then, and leave the list whatever happens."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiter = self.enter(lambda: future.done() or future.set_result(None))
+        waiter = self.register(lambda: future.done() or future.set_result(None))
         end = time.monotonic() + timeout
         found = left_already = False
         try:
@@ -193,11 +193,11 @@ class Waiters:
                     found = await self._submit(lambda tx: look(tx, waiter), False)
             return True
         finally:
-            self.leave(waiter)
+            self.unregister(waiter)
             if not future.done() and not left_already:
                 # Queued behind the joining, so that no row is left even when that was cancelled.
                 looks = found
-                self.quietly(lambda tx: leave(tx, waiter, looks))
+                self.submit_unawaited(lambda tx: leave(tx, waiter, looks))
 
     # feeds ---------------------------------------------------------------------------------------
 
@@ -224,55 +224,55 @@ class Waiters:
         if self._refresher is not None:
             self._refresher.cancel()
             self._refresher = None
-        for waiter in list(self._bells):
-            self.ring(waiter)
+        for waiter in list(self._callbacks):
+            self.wake(waiter)
         address = self._engine.address
         with contextlib.suppress(StorageError):
             await self._submit(lambda tx: waiters.forget_process(tx, address), True)
-        if self._mailbox is not None:
-            self._mailbox.close()
-            self._mailbox = None
-        self._engine.local = lambda waiter: False
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        self._engine.wake_local = lambda waiter: False
 
-    def abandon(self) -> None:
+    def reset_in_child(self) -> None:
         """In a child process: the parent's socket and waiters are not ours."""
-        self._bells.clear()
-        self._ears.clear()
-        self._mailbox = None
+        self._callbacks.clear()
+        self._cancel_listeners.clear()
+        self._socket = None
 
 
-def _look_away(future: asyncio.Future[Any]) -> None:
+def _ignore_result(future: asyncio.Future[Any]) -> None:
     if not future.cancelled():
         future.exception()
 
 
-class _Ear:
+class CancelListener:
     """Those in this process who wait for requests to one worker, and the name under which they are known."""
 
-    def __init__(self, waiters: Waiters, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, waiters: Notifier, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.name = waiters.enter(self._ring)
-        self._rung: set[asyncio.Future[None]] = set()
-        self._waited = time.monotonic()
+        self.name = waiters.register(self._wake)
+        self._futures: set[asyncio.Future[None]] = set()
+        self._last_used = time.monotonic()
 
     @property
     def unused(self) -> float:
         """For how long (seconds) nobody has waited."""
-        return 0.0 if self._rung else time.monotonic() - self._waited
+        return 0.0 if self._futures else time.monotonic() - self._last_used
 
     @contextlib.contextmanager
     def listening(self) -> Generator[asyncio.Future[None]]:
         """A future that is done when somebody asks."""
         future: asyncio.Future[None] = self.loop.create_future()
-        self._rung.add(future)
+        self._futures.add(future)
         try:
             yield future
         finally:
-            self._rung.discard(future)
-            self._waited = time.monotonic()
+            self._futures.discard(future)
+            self._last_used = time.monotonic()
 
-    def _ring(self) -> None:
-        for future in self._rung:
+    def _wake(self) -> None:
+        for future in self._futures:
             if not future.done():
                 future.set_result(None)
 
@@ -281,7 +281,7 @@ class Feed:
     """An iterator over the notes of everybody, from the moment it was made."""
 
     def __init__(
-        self, waiters: Waiters, submit: Submit, queue: str | None, poll: float, path: Callable[[], str]
+        self, waiters: Notifier, submit: Submit, queue: str | None, poll: float, path: Callable[[], str]
     ) -> None:
         self._waiters = waiters
         self._submit = submit
@@ -292,19 +292,19 @@ class Feed:
         self._notes: deque[EventRecord] = deque()
         self._ended = False
         # A bell that held the feed itself would keep a forgotten feed alive.
-        self._name = waiters.enter(self._news.set)
+        self._name = waiters.register(self._news.set)
         self._last = asyncio.ensure_future(self._listen())
-        self._last.add_done_callback(_look_away)
+        self._last.add_done_callback(_ignore_result)
 
     def _listen(self) -> Awaitable[int]:
         waiter, path = self._name, self._path()
-        return self._submit(lambda tx: waiters.listen(tx, waiter, path), True)
+        return self._submit(lambda tx: waiters.add_listener(tx, waiter, path), True)
 
     def register(self) -> None:
         """Say that this feed is still read."""
         if not self._ended:
             with contextlib.suppress(StorageError):
-                asyncio.ensure_future(self._listen()).add_done_callback(_look_away)
+                asyncio.ensure_future(self._listen()).add_done_callback(_ignore_result)
 
     def end(self) -> None:
         """No more notes: the iteration stops."""
@@ -326,7 +326,7 @@ class Feed:
 
     async def _read(self) -> bool:
         after = await asyncio.shield(self._last)
-        rows = await self._submit(lambda tx: waiters.hear(tx, after, LINES), False)
+        rows = await self._submit(lambda tx: waiters.read_events(tx, after, LINES), False)
         if rows:
             self._last = asyncio.get_running_loop().create_future()
             self._last.set_result(rows[-1][0])
@@ -337,11 +337,11 @@ class Feed:
         """Stop reading."""
         if not self._ended:
             self.end()
-            self._waiters.leave(self._name)
+            self._waiters.unregister(self._name)
             waiter = self._name
             with contextlib.suppress(StorageError):
-                await self._submit(lambda tx: waiters.listen_end(tx, waiter), True)
+                await self._submit(lambda tx: waiters.remove_listener(tx, waiter), True)
 
     def __del__(self) -> None:
         # Its row goes when the next note finds nobody of that name here.
-        self._waiters.leave(self._name)
+        self._waiters.unregister(self._name)

@@ -9,21 +9,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from penstock.storage.sqlite.rows import FOREVER, LANE, LATER, PARKED, READY, RETRYING, Job
-from penstock.storage.sqlite.transaction import Queue, Tx
+from penstock.storage.sqlite.rows import FOREVER, LANE, LATER, PARKED, READY, RETRYING, JobRow
+from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
-__all__ = ["enter", "enter_if_due", "hold", "park", "promote", "regroup", "release", "save", "unpark"]
+__all__ = [
+    "change_holds",
+    "enter",
+    "enter_and_save",
+    "park",
+    "promote",
+    "release_groups",
+    "save_with_hold",
+    "unpark",
+    "update_turn",
+]
 
 #: One step of promotion, and how many jobs a single transaction promotes at most.
 PROMOTE_STEP, PROMOTE_MAX = 1_000, 10_000
 
 
-def hold(tx: Tx, queue: Queue, group: str, change: int) -> None:
+def change_holds(tx: Transaction, queue: QueueRow, group: str, change: int) -> None:
     """One more or one fewer job holds a group; `regroup` must follow."""
-    tx.do("lane_hold", queue.k, group, change)
+    tx.run("lane_hold", queue.k, group, change)
 
 
-def regroup(tx: Tx, queue: Queue, group: str | None, turn: tuple[int, int] | None = None) -> None:
+def update_turn(tx: Transaction, queue: QueueRow, group: str | None, turn: tuple[int, int] | None = None) -> None:
     """Put a group into the rotation or take it out, as its lane and its holds say.
 
     One that comes in anew takes the turn given, or else the end of the rotation.
@@ -33,76 +43,76 @@ def regroup(tx: Tx, queue: Queue, group: str | None, turn: tuple[int, int] | Non
     row = tx.one("lane_get", queue.k, group)
     if row is not None and row[2] is not None:
         # Whatever happens to a parked group, the next claim looks at its head again.
-        tx.do("park_lane", None, queue.k, group)
-        tx.work(queue)
+        tx.run("park_lane", None, queue.k, group)
+        tx.notify_work(queue)
     held = row is not None and row[0] > 0
     if held or tx.one("lane_work", queue.k, group) is None:
         if row is None:
             return
         if not held:
-            tx.do("lane_drop", queue.k, group)
+            tx.run("lane_drop", queue.k, group)
         elif row[1] is not None:
-            tx.do("lane_turn", queue.k, group, None, None)
+            tx.run("lane_turn", queue.k, group, None, None)
     elif row is None or row[1] is None:
         time, seq = turn or (tx.now, queue.next_seq())
-        tx.do("lane_turn", queue.k, group, time, seq)
-        tx.work(queue)
+        tx.run("lane_turn", queue.k, group, time, seq)
+        tx.notify_work(queue)
 
 
-def release(tx: Tx, queue: Queue, groups: Sequence[str]) -> None:
+def release_groups(tx: Transaction, queue: QueueRow, groups: Sequence[str]) -> None:
     """One job fewer holds each of these groups; what is the same for all is done for all at once."""
     counts = Counter(groups)
     last = list(dict.fromkeys(reversed(groups)))[::-1]  # in the order in which the last job of each lets go
-    known = {row[0]: row[1:] for row in tx.among("lanes_look", (queue.k,), last)} if len(last) > 1 else {}
+    known = {row[0]: row[1:] for row in tx.run_with_list("lanes_look", (queue.k,), last)} if len(last) > 1 else {}
     if any(known.get(group, ())[:3] != (counts[group], None, None) for group in last):
         for group in groups:
-            hold(tx, queue, group, -1)
-            regroup(tx, queue, group)
+            change_holds(tx, queue, group, -1)
+            update_turn(tx, queue, group)
         return
     turns: list[object] = [group for group in last if known[group][3]]
     if turns:
-        tx.numbered("lanes_turn", (tx.now,), queue.seq + 1, 1, turns, queue.k)
+        tx.run_with_numbered("lanes_turn", (tx.now,), queue.seq + 1, 1, turns, queue.k)
         queue.seq += len(turns)
         queue.dirty = True
-        tx.work(queue, len(turns))
-    tx.among("lanes_drop", (queue.k,), [group for group in last if not known[group][3]])
+        tx.notify_work(queue, len(turns))
+    tx.run_with_list("lanes_drop", (queue.k,), [group for group in last if not known[group][3]])
 
 
-def save(tx: Tx, queue: Queue, job: Job, held: bool) -> None:
+def save_with_hold(tx: Transaction, queue: QueueRow, job: JobRow, held: bool) -> None:
     """Write a record back; `held` says whether it held its group before."""
     tx.save(queue, job)
-    if job.grp is not None and job.holds != held:
-        hold(tx, queue, job.grp, -1 if held else 1)
+    if job.grp is not None and job.holds_group != held:
+        change_holds(tx, queue, job.grp, -1 if held else 1)
 
 
-def enter(tx: Tx, queue: Queue, job: Job) -> None:
+def enter(tx: Transaction, queue: QueueRow, job: JobRow) -> None:
     """Give a waiting job its place: in the order if its time has come, else among the later ones."""
     job.format = max(job.format, tx.format)
     if job.due <= tx.now:
         job.retried = 0
         job.place = READY if job.grp is None else LANE
         if job.grp is None:
-            tx.work(queue)
+            tx.notify_work(queue)
     else:
         job.place = LATER
-        tx.later(queue, job.due)
+        tx.notify_due(queue, job.due)
 
 
-def enter_if_due(tx: Tx, queue: Queue, job: Job, held: bool) -> None:
+def enter_and_save(tx: Transaction, queue: QueueRow, job: JobRow, held: bool) -> None:
     """Enter and save a job; a group it wakes gets its turn now."""
     enter(tx, queue, job)
-    save(tx, queue, job, held)
-    regroup(tx, queue, job.grp, (tx.now, job.seq))
+    save_with_hold(tx, queue, job, held)
+    update_turn(tx, queue, job.grp, (tx.now, job.seq))
 
 
-def park(tx: Tx, queue: Queue, format: int) -> None:
+def park(tx: Transaction, queue: QueueRow, format: int) -> None:
     """Something of this format has left the order: whoever knows it is to look."""
     if queue.parked is None or format < queue.parked:
         queue.parked, queue.dirty = format, True
-    tx.work(queue)
+    tx.notify_work(queue)
 
 
-def unpark(tx: Tx, queue: Queue, wake: bool = True) -> bool:
+def unpark(tx: Transaction, queue: QueueRow, wake: bool = True) -> bool:
     """Let what was parked, and is known here, back to its place in the order.
 
     Bounded: True says that there is more (or, in a transaction that must not write, that there is some).
@@ -111,18 +121,18 @@ def unpark(tx: Tx, queue: Queue, wake: bool = True) -> bool:
         return False
     if not tx.write:
         return True
-    back = tx.do("unpark_jobs", queue.k, tx.format, PROMOTE_MAX)
+    back = tx.run("unpark_jobs", queue.k, tx.format, PROMOTE_MAX)
     queue.count(PARKED, -back)
     queue.count(READY, back)
-    back += tx.do("unpark_lanes", queue.k, tx.format, PROMOTE_MAX)
+    back += tx.run("unpark_lanes", queue.k, tx.format, PROMOTE_MAX)
     lowest = tx.one("park_lowest", queue.k)[0]
     queue.parked, queue.dirty = None if lowest == FOREVER else lowest, True
     if wake:
-        tx.work(queue, back)
+        tx.notify_work(queue, back)
     return lowest <= tx.format
 
 
-def promote(tx: Tx, queue: Queue, wake: bool = True) -> bool:
+def promote(tx: Transaction, queue: QueueRow, wake: bool = True) -> bool:
     """Let the jobs whose time has come enter: fresh ones before retried ones, each by due time.
 
     Every verb that changes a queue begins with it, so that nobody's looking makes a difference to
@@ -143,22 +153,22 @@ def promote(tx: Tx, queue: Queue, wake: bool = True) -> bool:
             entered += _promote(tx, queue, rows, retried)
     queue.promoted = left > 0
     if wake:
-        tx.work(queue, entered)
+        tx.notify_work(queue, entered)
     return not queue.promoted
 
 
-def _promote(tx: Tx, queue: Queue, rows: list[tuple[int, str | None, int, int]], retried: int) -> int:
+def _promote(tx: Transaction, queue: QueueRow, rows: list[tuple[int, str | None, int, int]], retried: int) -> int:
     """A step of promotion; answers how many jobs and groups may be handed out by it."""
     plain = [n for n, group, _, _ in rows if group is None]
-    tx.among("promote_enter", (READY,), plain)
-    tx.among("promote_enter", (LANE,), [n for n, group, _, _ in rows if group is not None])
+    tx.run_with_list("promote_enter", (READY,), plain)
+    tx.run_with_list("promote_enter", (LANE,), [n for n, group, _, _ in rows if group is not None])
     grouped = [(queue.k, group, due, seq) for _, group, due, seq in rows if group is not None]
     queue.count(RETRYING if retried else LATER, -len(rows))
     queue.count(READY, len(plain))
     queue.count(LANE, len(grouped))
     if not retried:
-        return len(plain) + tx.rows("lane_wake", grouped)
+        return len(plain) + tx.run_with_rows("lane_wake", grouped)
     for _, group, due, seq in grouped:
-        hold(tx, queue, group, -1)
-        regroup(tx, queue, group, (due, seq))
+        change_holds(tx, queue, group, -1)
+        update_turn(tx, queue, group, (due, seq))
     return len(plain)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.storage.sqlite.rows import Place
-from penstock.storage.sqlite.transaction import Tx
+from penstock.storage.sqlite.rows import Bucket
+from penstock.storage.sqlite.transaction import Transaction
 
-__all__ = ["purge", "take_away"]
+__all__ = ["delete_rows", "purge"]
 
 #: The feed forgets its lines after this long.
 EVENT_MS = 60_000
 
 
-def purge(tx: Tx, queues: Sequence[str], limit: int) -> int:
+def purge(tx: Transaction, queues: Sequence[str], limit: int) -> int:
     """Forget what is over; answers how many records that were, at most `limit` of each queue."""
     count = 0
     for name in queues:
@@ -21,30 +21,30 @@ def purge(tx: Tx, queues: Sequence[str], limit: int) -> int:
         if queue is None:
             continue
         left = limit
-        for place in (Place.COMPLETED, Place.FAILED, Place.CANCELLED):
-            gone = tx.do("purge_ended", queue.k, place, tx.now, left)
+        for place in (Bucket.COMPLETED, Bucket.FAILED, Bucket.CANCELLED):
+            gone = tx.run("purge_ended", queue.k, place, tx.now, left)
             queue.count(place, -gone)
             left -= gone
-        left -= tx.do("purge_gone", queue.k, tx.now, left)
+        left -= tx.run("purge_gone", queue.k, tx.now, left)
         count += limit - left
-        if queue.paused is None and tx.do(
+        if queue.paused is None and tx.run(
             "purge_queue", queue.k
         ):  # a pause of this very transaction is not written yet
-            tx.forget(queue)
-    tx.do("purge_workers", tx.now)
+            tx.forget_queue(queue)
+    tx.run("purge_workers", tx.now)
     for statement in ("purge_idle", "purge_waits", "purge_listeners"):
-        tx.do(statement, tx.wall)
-    tx.do("purge_events", tx.wall - EVENT_MS, limit)
+        tx.run(statement, tx.wall)
+    tx.run("purge_events", tx.wall - EVENT_MS, limit)
     for (k,) in tx.all("doomed_all"):
-        count += take_away(tx, k, limit)
+        count += delete_rows(tx, k, limit)
     return count
 
 
-def take_away(tx: Tx, k: int, limit: int) -> int:
+def delete_rows(tx: Transaction, k: int, limit: int) -> int:
     """Delete a bounded part of a deleted queue; answers how many jobs. With the last ones the queue is gone."""
-    taken = tx.do("doomed_jobs", k, limit)
+    taken = tx.run("doomed_jobs", k, limit)
     if taken < limit:
-        tx.do("delete_lanes", k)
-        tx.do("delete_gone", k)
-        tx.do("doomed_drop", k)
+        tx.run("delete_lanes", k)
+        tx.run("delete_gone", k)
+        tx.run("doomed_drop", k)
     return taken

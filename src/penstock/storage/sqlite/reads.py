@@ -10,10 +10,21 @@ import msgspec
 
 from penstock.model.job import Snapshot, State
 from penstock.storage.base import FIND_ORDER, Page, WorkerRecord
-from penstock.storage.sqlite.claim import first
+from penstock.storage.sqlite.claim import next_id
 from penstock.storage.sqlite.ordering import promote, unpark
-from penstock.storage.sqlite.rows import BLOCKED, LANE, LATER, PARKED, READY, RETRYING, RUNNING, Job, Place, snapshot
-from penstock.storage.sqlite.transaction import Queue, Tx, Upgrade
+from penstock.storage.sqlite.rows import (
+    BLOCKED,
+    LANE,
+    LATER,
+    PARKED,
+    READY,
+    RETRYING,
+    RUNNING,
+    Bucket,
+    JobRow,
+    snapshot,
+)
+from penstock.storage.sqlite.transaction import NeedsWriteLock, QueueRow, Transaction
 
 __all__ = ["Cursor", "beat", "counts", "find", "get", "parse_cursor", "paused", "peek", "queues", "workers"]
 
@@ -32,34 +43,34 @@ SECTIONS: tuple[tuple[State, str, tuple[int, ...], tuple[int | str, ...]], ...] 
     (State.RETRYING, "find_later", (1,), (_LOW, _LOW)),
     (State.SCHEDULED, "find_later", (0,), (_LOW, _LOW)),
     (State.BLOCKED, "find_blocked", (), (_LOW,)),
-    (State.COMPLETED, "find_ended", (Place.COMPLETED,), (_LOW, _LOW)),
-    (State.FAILED, "find_ended", (Place.FAILED,), (_LOW, _LOW)),
-    (State.CANCELLED, "find_ended", (Place.CANCELLED,), (_LOW, _LOW)),
+    (State.COMPLETED, "find_ended", (Bucket.COMPLETED,), (_LOW, _LOW)),
+    (State.FAILED, "find_ended", (Bucket.FAILED,), (_LOW, _LOW)),
+    (State.CANCELLED, "find_ended", (Bucket.CANCELLED,), (_LOW, _LOW)),
 )
 assert tuple(dict.fromkeys(section[0] for section in SECTIONS)) == FIND_ORDER
 
 
-def get(tx: Tx, name: str, ids: Sequence[str]) -> list[Snapshot | None]:
+def get(tx: Transaction, name: str, ids: Sequence[str]) -> list[Snapshot | None]:
     """Jobs by id; a running job hides its blocked successor."""
     queue = tx.queue(name)
     if queue is None:
         return [None for _ in ids]
-    found = {row[2]: Job(*row) for row in tx.among("get_many", (queue.k,), ids)}
+    found = {row[2]: JobRow(*row) for row in tx.run_with_list("get_many", (queue.k,), ids)}
     return [
-        snapshot(name, job, tx.now, tx.format) if (job := found.get(id)) and not job.forgotten(tx.now) else None
+        snapshot(name, job, tx.now, tx.format) if (job := found.get(id)) and not job.expired(tx.now) else None
         for id in ids
     ]
 
 
-def promote_all(tx: Tx, queue: Queue) -> bool:
+def promote_all(tx: Transaction, queue: QueueRow) -> bool:
     """Let due jobs enter before they are shown; a read that finds some is run again as a write."""
     more = unpark(tx, queue) or promote(tx, queue)
     if more and not tx.write:
-        raise Upgrade
+        raise NeedsWriteLock
     return more
 
 
-def find(tx: Tx, name: str, state: State | None, after: Cursor | None, limit: int) -> Page | None:
+def find(tx: Transaction, name: str, state: State | None, after: Cursor | None, limit: int) -> Page | None:
     """A page of jobs; None when so many fell due unseen that another transaction must go on first."""
     queue = tx.queue(name)
     if queue is None:
@@ -78,7 +89,7 @@ def find(tx: Tx, name: str, state: State | None, after: Cursor | None, limit: in
             key = max(key, (tx.now, 1 << 62))  # type: ignore[type-var]
         room = limit - len(jobs)
         rows = tx.all(statement, queue.k, *fixed, *key, room + 1)
-        found = [Job(*row) for row in rows[:room]]
+        found = [JobRow(*row) for row in rows[:room]]
         jobs += [snapshot(name, job, tx.now, tx.format) for job in found]
         if len(rows) > room:
             last = _key(section, found[-1]) if found else key
@@ -86,7 +97,7 @@ def find(tx: Tx, name: str, state: State | None, after: Cursor | None, limit: in
     return Page(jobs)
 
 
-def _key(section: int, job: Job) -> tuple[Any, ...]:
+def _key(section: int, job: JobRow) -> tuple[Any, ...]:
     match SECTIONS[section][1]:
         case "find_ready":
             return (job.rank, job.time, job.seq)
@@ -120,55 +131,55 @@ def parse_cursor(after: str, state: State | None) -> Cursor:
     return section, key
 
 
-def peek(tx: Tx, name: str) -> Snapshot | None:
+def peek(tx: Transaction, name: str) -> Snapshot | None:
     """The job that a claim would give next."""
     queue = tx.queue(name)
     if queue is None or queue.paused is not None:
         return None
     promote_all(tx, queue)
-    id = first(tx, queue)
+    id = next_id(tx, queue)
     job = None if id is None else tx.job(queue, id)
     return None if job is None else snapshot(name, job, tx.now, tx.format)
 
 
-def counts(tx: Tx, name: str) -> dict[State, int]:
+def counts(tx: Transaction, name: str) -> dict[State, int]:
     """How many jobs are in each state, by the clock."""
     queue = tx.queue(name)
     if queue is None:
         return dict.fromkeys(State, 0)
     *stored, due, due_again, completed, failed, cancelled = tx.one("counts", queue.k, tx.now)
-    n = [sum(parts) for parts in zip(stored, queue.tally, strict=True)]
+    n = [sum(parts) for parts in zip(stored, queue.deltas, strict=True)]
     return {
         State.SCHEDULED: n[LATER] - due,
         State.QUEUED: n[READY] + n[LANE] + n[PARKED] + due + due_again,
         State.BLOCKED: n[BLOCKED],
         State.RUNNING: n[RUNNING],
         State.RETRYING: n[RETRYING] - due_again,
-        State.COMPLETED: n[Place.COMPLETED] - completed,
-        State.FAILED: n[Place.FAILED] - failed,
-        State.CANCELLED: n[Place.CANCELLED] - cancelled,
+        State.COMPLETED: n[Bucket.COMPLETED] - completed,
+        State.FAILED: n[Bucket.FAILED] - failed,
+        State.CANCELLED: n[Bucket.CANCELLED] - cancelled,
     }
 
 
-def paused(tx: Tx, name: str) -> int | None:
+def paused(tx: Transaction, name: str) -> int | None:
     """Since when a queue is paused, or None."""
     queue = tx.queue(name)
     return queue.paused if queue else None
 
 
-def queues(tx: Tx) -> list[str]:
+def queues(tx: Transaction) -> list[str]:
     """The names of the queues that hold jobs or are paused, sorted."""
     return [name for (name,) in tx.all("queue_names", tx.namespace, tx.now)]
 
 
-def beat(tx: Tx, worker: str, ttl: int, info: bytes) -> None:
+def beat(tx: Transaction, worker: str, ttl: int, info: bytes) -> None:
     """A worker says that it is there, or (ttl 0) that it leaves."""
     if ttl > 0:
-        tx.do("beat", tx.namespace, worker, tx.now, tx.now + ttl, info)
+        tx.run("beat", tx.namespace, worker, tx.now, tx.now + ttl, info)
     else:
-        tx.do("beat_end", tx.namespace, worker)
+        tx.run("beat_end", tx.namespace, worker)
 
 
-def workers(tx: Tx) -> list[WorkerRecord]:
+def workers(tx: Transaction) -> list[WorkerRecord]:
     """The workers that are there, sorted by id."""
     return [WorkerRecord(*row) for row in tx.all("workers", tx.namespace, tx.now)]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.storage.base import ClaimRef, Renewal
-from penstock.storage.sqlite.transaction import Tx
+from penstock.storage.sqlite.transaction import Transaction
 
 __all__ = ["renew", "report"]
 
 _LOST, _KEPT = Renewal(False), Renewal(True)
 
 
-def renew(tx: Tx, held: Sequence[ClaimRef], lease: int) -> list[Renewal]:
+def renew(tx: Transaction, held: Sequence[ClaimRef], lease: int) -> list[Renewal]:
     """Extend the named claims; one that is not named runs out."""
     named: dict[str, list[ClaimRef]] = {}
     for claim in held:
@@ -22,15 +22,15 @@ def renew(tx: Tx, held: Sequence[ClaimRef], lease: int) -> list[Renewal]:
         queue = tx.queue(name)
         if queue is None:
             continue
-        rows = tx.among("renew_known", (queue.k,), [claim.id for claim in claims])
+        rows = tx.run_with_list("renew_known", (queue.k,), [claim.id for claim in claims])
         found = {(id, token): (n, cancel) for id, token, n, cancel in rows}
         ours = {claim: row for claim in claims if (row := found.get((claim.id, claim.token)))}
-        tx.among("renew_lease", (tx.now + lease,), [n for n, _ in ours.values()])
+        tx.run_with_list("renew_lease", (tx.now + lease,), [n for n, _ in ours.values()])
         kept |= {claim: _KEPT if cancel is None else Renewal(True, cancel) for claim, (_, cancel) in ours.items()}
     return [kept.get(claim, _LOST) for claim in held]
 
 
-def report(tx: Tx, held: ClaimRef, progress: bytes) -> bool:
+def report(tx: Transaction, held: ClaimRef, progress: bytes) -> bool:
     """Attach progress to a run; False when the claim is lost."""
     queue = tx.queue(held.queue)
-    return queue is not None and tx.do("report_progress", progress, queue.k, held.id, held.token) > 0
+    return queue is not None and tx.run("report_progress", progress, queue.k, held.id, held.token) > 0

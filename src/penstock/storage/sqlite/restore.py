@@ -6,42 +6,42 @@ from collections.abc import Sequence
 
 from penstock.model.job import FINISHED, Snapshot, State
 from penstock.model.storage_info import check_restorable
-from penstock.storage.sqlite.ordering import enter_if_due, promote
-from penstock.storage.sqlite.rows import FOREVER, LATER, RETRYING, Place
-from penstock.storage.sqlite.transaction import Queue, Tx
+from penstock.storage.sqlite.ordering import enter_and_save, promote
+from penstock.storage.sqlite.rows import FOREVER, LATER, RETRYING, Bucket
+from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
 __all__ = ["restore"]
 
-ENDS = {State.COMPLETED: Place.COMPLETED, State.FAILED: Place.FAILED, State.CANCELLED: Place.CANCELLED}
+FINISHED_BUCKETS = {State.COMPLETED: Bucket.COMPLETED, State.FAILED: Bucket.FAILED, State.CANCELLED: Bucket.CANCELLED}
 
 
-def restore(tx: Tx, jobs: Sequence[Snapshot]) -> list[bool]:
+def restore(tx: Transaction, jobs: Sequence[Snapshot]) -> list[bool]:
     """Take jobs back, in order; False where the id is taken."""
     for job in jobs:
         check_restorable(job)
     for name in {job.queue for job in jobs}:
-        promote(tx, tx.need(name))
-    return [_restore(tx, tx.need(job.queue), job) for job in jobs]
+        promote(tx, tx.ensure_queue(name))
+    return [_restore(tx, tx.ensure_queue(job.queue), job) for job in jobs]
 
 
-def _restore(tx: Tx, queue: Queue, job: Snapshot) -> bool:
+def _restore(tx: Transaction, queue: QueueRow, job: Snapshot) -> bool:
     old = tx.job(queue, job.id)
-    if old is not None and not old.forgotten(tx.now):
+    if old is not None and not old.expired(tx.now):
         return False
     if old is not None:
-        tx.drop(queue, old)
+        tx.delete(queue, old)
     queue.time = max(queue.time, tx.now)
-    tx.do("restore_insert", *_row(tx, queue, job))
-    queue.count(RETRYING if job.state is State.RETRYING else ENDS.get(job.state, LATER), 1)
+    tx.run("restore_insert", *_row(tx, queue, job))
+    queue.count(RETRYING if job.state is State.RETRYING else FINISHED_BUCKETS.get(job.state, LATER), 1)
     if job.state not in FINISHED:
-        tx.note("enqueued", queue, job.id, 0)
+        tx.emit("enqueued", queue, job.id, 0)
         stored = tx.job(queue, job.id)
         assert stored is not None
-        enter_if_due(tx, queue, stored, held=False)
+        enter_and_save(tx, queue, stored, held=False)
     return True
 
 
-def _row(tx: Tx, queue: Queue, job: Snapshot) -> tuple[object, ...]:
+def _row(tx: Transaction, queue: QueueRow, job: Snapshot) -> tuple[object, ...]:
     """A new record; one that waits is still to enter the order."""
     due = min(job.run_at, tx.now) if job.state is State.QUEUED else job.run_at
     ended: tuple[object, ...] = (None,) * 6
@@ -50,13 +50,14 @@ def _row(tx: Tx, queue: Queue, job: Snapshot) -> tuple[object, ...]:
         expires = FOREVER if job.expires is None else job.expires
         ended = ("", job.worker, expires, queue.finished, job.finished or tx.now, job.result)
     return (
-        queue.k, job.id, ENDS.get(job.state, LATER), -job.priority, _stamp(queue, job, due), queue.next_seq(), due,
+        queue.k, job.id, FINISHED_BUCKETS.get(job.state, LATER), -job.priority, _stamp(queue, job, due),
+        queue.next_seq(), due,
         job.created, job.group, int(job.state is State.RETRYING), tx.format, job.attempts, job.retries, job.stalls,
         job.timeouts, *ended, job.error, job.headers, job.limits, job.payload,
     )  # fmt: skip
 
 
-def _stamp(queue: Queue, job: Snapshot, due: int) -> int:
+def _stamp(queue: QueueRow, job: Snapshot, due: int) -> int:
     """Jobs that are due come in the order in which they are restored; one in backoff is before those behind it."""
     if job.state is State.RETRYING:
         return min(job.created, queue.time)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.storage.sqlite.ordering import enter_if_due, promote
-from penstock.storage.sqlite.rows import BLOCKED, Place
-from penstock.storage.sqlite.transaction import Queue, Tx
+from penstock.storage.sqlite.ordering import enter_and_save, promote
+from penstock.storage.sqlite.rows import BLOCKED, Bucket
+from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
 __all__ = ["revive"]
 
 
-def revive(tx: Tx, name: str, ids: Sequence[str]) -> list[bool]:
+def revive(tx: Transaction, name: str, ids: Sequence[str]) -> list[bool]:
     """Start ended jobs anew; False for those that are not there, not ended, or completed."""
     queue = tx.queue(name)
     if queue is None:
@@ -20,9 +20,9 @@ def revive(tx: Tx, name: str, ids: Sequence[str]) -> list[bool]:
     return [_revive(tx, queue, id) for id in ids]
 
 
-def _revive(tx: Tx, queue: Queue, id: str) -> bool:
+def _revive(tx: Transaction, queue: QueueRow, id: str) -> bool:
     job = tx.job(queue, id)
-    if job is None or job.place <= BLOCKED or job.forgotten(tx.now) or job.place == Place.COMPLETED:
+    if job is None or job.place <= BLOCKED or job.expired(tx.now) or job.place == Bucket.COMPLETED:
         return False
     queue.time = max(queue.time, tx.now)
     job.time, job.seq, job.due = queue.time, queue.next_seq(), tx.now
@@ -30,6 +30,6 @@ def _revive(tx: Tx, queue: Queue, id: str) -> bool:
     job.settled = job.token = job.worker = job.cancel = None
     job.expires = job.number = job.finished = job.until = None
     job.error = job.result = job.progress = None
-    enter_if_due(tx, queue, job, held=False)
-    tx.note("enqueued", queue, id, 0)
+    enter_and_save(tx, queue, job, held=False)
+    tx.emit("enqueued", queue, id, 0)
     return True

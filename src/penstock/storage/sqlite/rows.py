@@ -9,7 +9,18 @@ import msgspec
 
 from penstock.model.job import MoveWhen, Snapshot, State, Update
 
-__all__ = ["FOREVER", "FORMAT", "STATES", "Job", "Place", "expiry", "flags_of", "flags_to_bits", "snapshot", "state_of"]
+__all__ = [
+    "FOREVER",
+    "FORMAT",
+    "STATES",
+    "Bucket",
+    "JobRow",
+    "expiry",
+    "flags_of",
+    "flags_to_bits",
+    "snapshot",
+    "state_of",
+]
 
 #: The `expires` of a job that is kept for ever: later than any clock, so that one order fits all.
 FOREVER = 1 << 60
@@ -20,7 +31,7 @@ FOREVER = 1 << 60
 FORMAT = 1
 
 
-class Place(IntEnum):
+class Bucket(IntEnum):
     """Which structure a row is in.
 
     `LATER` is a waiting job that has not entered the order yet, `PARKED` one that has left it until
@@ -41,19 +52,19 @@ class Place(IntEnum):
 PARKED, LATER, READY, LANE, RUNNING, BLOCKED, COMPLETED, FAILED = -1, 0, 1, 2, 3, 4, 5, 6
 
 #: Rows are counted by place. Later ones for a further try have this slot; the last one, -1, is of the parked.
-RETRYING, SLOTS = 8, 10
+RETRYING, SLOT_COUNT = 8, 10
 
 #: The states that do not depend on the clock.
 STATES: dict[int, State] = {
-    Place.RUNNING: State.RUNNING,
-    Place.BLOCKED: State.BLOCKED,
-    Place.COMPLETED: State.COMPLETED,
-    Place.FAILED: State.FAILED,
-    Place.CANCELLED: State.CANCELLED,
+    Bucket.RUNNING: State.RUNNING,
+    Bucket.BLOCKED: State.BLOCKED,
+    Bucket.COMPLETED: State.COMPLETED,
+    Bucket.FAILED: State.FAILED,
+    Bucket.CANCELLED: State.CANCELLED,
 }
 
 
-class Job(msgspec.Struct, gc=False):
+class JobRow(msgspec.Struct, gc=False):
     """A whole row, in the order of `JOB_COLUMNS`; changed in memory, then saved."""
 
     n: int
@@ -91,10 +102,10 @@ class Job(msgspec.Struct, gc=False):
     limits: bytes
     payload: bytes
     #: Where its row is counted.
-    counted: int = 0
+    counted_slot: int = 0
 
     def __post_init__(self) -> None:
-        self.counted = self.slot
+        self.counted_slot = self.slot
 
     @property
     def slot(self) -> int:
@@ -102,7 +113,7 @@ class Job(msgspec.Struct, gc=False):
         return RETRYING if self.retried and self.place == LATER else self.place
 
     @property
-    def holds(self) -> bool:
+    def holds_group(self) -> bool:
         """Whether it holds its group: by running, or by waiting out a backoff."""
         return self.grp is not None and (self.place == RUNNING or (self.place == LATER and bool(self.retried)))
 
@@ -110,7 +121,7 @@ class Job(msgspec.Struct, gc=False):
     def waiting(self) -> bool:
         return self.place <= LANE
 
-    def forgotten(self, now: int) -> bool:
+    def expired(self, now: int) -> bool:
         """Whether it has ended and its time is over, though nobody has purged it yet."""
         return self.place > BLOCKED and self.expires is not None and self.expires <= now
 
@@ -124,7 +135,7 @@ class Job(msgspec.Struct, gc=False):
         )  # fmt: skip
 
 
-def state_of(job: Job, now: int) -> State:
+def state_of(job: JobRow, now: int) -> State:
     """A job's state: of a waiting one it is a matter of the clock."""
     state = STATES.get(job.place)
     if state is not None:
@@ -139,7 +150,7 @@ def expiry(ttl: int | None, now: int) -> int:
     return FOREVER if ttl is None else now + ttl
 
 
-def snapshot(queue: str, job: Job, now: int, format: int = FORMAT) -> Snapshot:
+def snapshot(queue: str, job: JobRow, now: int, format: int = FORMAT) -> Snapshot:
     """What is shown of a job. A damaged record, or one of a newer format, is shown as far as it can be read."""
     newer = _int(job.format) > format
     running, ended = job.place == RUNNING, job.place > BLOCKED

@@ -8,22 +8,22 @@ from typing import Any
 
 from penstock.model.job import State
 from penstock.storage.base import Cancel, Complete, Fail, Release, Retried, Settled, Settlement, Stall
-from penstock.storage.sqlite.finish import GONE_MS, finish, give_back
-from penstock.storage.sqlite.ordering import promote, release
+from penstock.storage.sqlite.finish import GONE_MS, finish, requeue
+from penstock.storage.sqlite.ordering import promote, release_groups
 from penstock.storage.sqlite.put import put
-from penstock.storage.sqlite.rows import BLOCKED, COMPLETED, RUNNING, STATES, Job, Place, expiry, state_of
-from penstock.storage.sqlite.transaction import Queue, Tx
+from penstock.storage.sqlite.rows import BLOCKED, COMPLETED, RUNNING, STATES, Bucket, JobRow, expiry, state_of
+from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
 __all__ = ["settle"]
 
 #: What each kind of end may have led to when it is reported a second time.
-POSSIBLE_ENDS: dict[type, tuple[State, ...]] = {
+POSSIBLE_STATES: dict[type, tuple[State, ...]] = {
     Complete: (State.COMPLETED,),
     Fail: (State.FAILED, State.CANCELLED),
 }
 
 #: The letter under which an end that sends a job back is remembered.
-LETTERS: dict[type, str] = {Retried: "r", Release: "f", Stall: "s"}
+RETURN_CODES: dict[type, str] = {Retried: "r", Release: "f", Stall: "s"}
 
 _LOST = Settled(None, lost=True)
 _COMPLETED = Settled(State.COMPLETED)
@@ -33,7 +33,7 @@ Key = tuple[str, str]
 Row = tuple[Any, ...]
 
 
-def settle(tx: Tx, settlements: Sequence[Settlement]) -> list[Settled]:
+def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[Settled]:
     """Settle in order. Neighbours that simply complete are written in one step."""
     for name in {s.queue for s in settlements}:
         if queue := tx.queue(name):
@@ -49,7 +49,7 @@ def _is_plain(s: Settlement) -> bool:
     return type(s.resolution) is Complete and s.resolution.ttl != 0 and not s.resolution.then
 
 
-def _complete_all(tx: Tx, settlements: Sequence[Settlement]) -> list[Settled]:
+def _complete_all(tx: Transaction, settlements: Sequence[Settlement]) -> list[Settled]:
     """Completions that are kept and lead to nothing: what happens in one queue is nothing to another."""
     queues: dict[str, list[Settlement]] = {}
     for s in settlements:
@@ -61,10 +61,10 @@ def _complete_all(tx: Tx, settlements: Sequence[Settlement]) -> list[Settled]:
     return [next(answers[s.queue]) for s in settlements]
 
 
-def _complete_plain(tx: Tx, name: str, settlements: Sequence[Settlement]) -> bool:
+def _complete_plain(tx: Transaction, name: str, settlements: Sequence[Settlement]) -> bool:
     """Complete runs with one statement that asks nothing first; False if one of them is not that simple."""
     queue = tx.queue(name)
-    if queue is None or queue.has_lanes or queue.has_blocked or tx.listening:
+    if queue is None or queue.has_groups or queue.has_blocked or tx.has_listeners:
         return False
     ttls: set[int | None] = set()
     flat: list[object] = []
@@ -75,29 +75,29 @@ def _complete_plain(tx: Tx, name: str, settlements: Sequence[Settlement]) -> boo
     if len(ttls) > 1:
         return False
     expires = expiry(ttls.pop(), tx.now)
-    done = tx.numbered("settle_plain", (expires, tx.now), queue.finished + 1, 3, flat, queue.k)
+    done = tx.run_with_numbered("settle_plain", (expires, tx.now), queue.finished + 1, 3, flat, queue.k)
     if done < len(settlements):
         if done:
-            tx.do("settle_undo", queue.k, expires, queue.finished)
+            tx.run("settle_undo", queue.k, expires, queue.finished)
         return False
     queue.finished += done
     queue.count(RUNNING, -done)
     queue.count(COMPLETED, done)
     if queue.awaited:
-        tx.ended += [(name, s.id) for s in settlements]
+        tx.finished_jobs += [(name, s.id) for s in settlements]
     return True
 
 
-def _settle_all(tx: Tx, settlements: Sequence[Settlement]) -> list[Settled]:
+def _settle_all(tx: Transaction, settlements: Sequence[Settlement]) -> list[Settled]:
     """Settle in order. Completions are gathered and written together; the others one by one."""
-    known = _look(tx, settlements)
+    known = _find_running(tx, settlements)
     done = _Completions(tx)
     answers: list[Settled] = []
     for s in settlements:
         end = s.resolution
         row = known.pop((s.queue, s.id), None)
         ours = row is not None and row[4] == s.token and (end if isinstance(end, Complete) else None)
-        if row and ours and not ours.then and (ours.ttl != 0 or not tx.waited(s.queue, s.id)):
+        if row and ours and not ours.then and (ours.ttl != 0 or not tx.has_waiter(s.queue, s.id)):
             done.add(s, ours, row)
             answers.append(_COMPLETED)
             continue
@@ -109,7 +109,7 @@ def _settle_all(tx: Tx, settlements: Sequence[Settlement]) -> list[Settled]:
     return answers
 
 
-def _look(tx: Tx, settlements: Sequence[Settlement]) -> dict[Key, Row]:
+def _find_running(tx: Transaction, settlements: Sequence[Settlement]) -> dict[Key, Row]:
     """The rows of runs that may simply be completed: no successor waits behind them."""
     asked: dict[str, list[str]] = {}
     for s in settlements:
@@ -118,7 +118,7 @@ def _look(tx: Tx, settlements: Sequence[Settlement]) -> dict[Key, Row]:
     known: dict[Key, Row] = {}
     for name, ids in asked.items():
         queue = tx.queue(name)
-        rows = tx.among("settle_known", (queue.k,), ids) if queue else []
+        rows = tx.run_with_list("settle_known", (queue.k,), ids) if queue else []
         known.update(((name, row[0]), row) for row in rows if row[3] == RUNNING)
         for row in rows:
             if row[1]:
@@ -129,9 +129,9 @@ def _look(tx: Tx, settlements: Sequence[Settlement]) -> dict[Key, Row]:
 class _Completions:
     """Completions that wait to be written in one go."""
 
-    def __init__(self, tx: Tx) -> None:
+    def __init__(self, tx: Transaction) -> None:
         self.tx = tx
-        self.queue: Queue | None = None
+        self.queue: QueueRow | None = None
         self.kept: list[tuple[object, ...]] = []
         self.dropped: list[int] = []
         self.gone: list[tuple[object, ...]] = []
@@ -142,19 +142,19 @@ class _Completions:
         queue = self.queue
         if queue is None or queue.name != s.queue:
             self.write()
-            queue = self.queue = tx.need(s.queue)
+            queue = self.queue = tx.ensure_queue(s.queue)
         _, _, n, _, _, worker, group, attempts = row
         queue.finished += 1
         queue.dirty = True
         if end.ttl == 0:
             self.dropped.append(n)
             if s.token:
-                self.gone.append((queue.k, s.id, s.token, Place.COMPLETED, tx.now + GONE_MS))
+                self.gone.append((queue.k, s.id, s.token, Bucket.COMPLETED, tx.now + GONE_MS))
         else:
             self.kept.append((expiry(end.ttl, tx.now), queue.finished, tx.now, end.result, n))
-        tx.ended.append((s.queue, s.id))
-        if tx.listening:
-            tx.note("completed", queue, s.id, attempts, worker, end.result)
+        tx.finished_jobs.append((s.queue, s.id))
+        if tx.has_listeners:
+            tx.emit("completed", queue, s.id, attempts, worker, end.result)
         if group is not None:
             self.groups.append(group)
 
@@ -163,49 +163,49 @@ class _Completions:
             self.queue.count(RUNNING, -len(self.kept) - len(self.dropped))
             self.queue.count(COMPLETED, len(self.kept))
             if self.groups:
-                release(self.tx, self.queue, self.groups)
+                release_groups(self.tx, self.queue, self.groups)
                 self.groups.clear()
         if self.kept:
-            self.tx.rows("settle_complete", self.kept)
+            self.tx.run_with_rows("settle_complete", self.kept)
             self.kept.clear()
         if self.dropped:
-            self.tx.among("settle_drop", (), self.dropped)
+            self.tx.run_with_list("settle_drop", (), self.dropped)
             self.dropped.clear()
         if self.gone:
-            self.tx.rows("settle_gone", self.gone)
+            self.tx.run_with_rows("settle_gone", self.gone)
             self.gone.clear()
 
 
-def _settle(tx: Tx, s: Settlement) -> Settled:
+def _settle(tx: Transaction, s: Settlement) -> Settled:
     queue = tx.queue(s.queue)
     if queue is None:
         return _LOST
     job = tx.job(queue, s.id)
     if job is None or job.place != RUNNING or job.token != s.token:
-        return _settled_before(tx, queue, job, s)
+        return _answer_repeat(tx, queue, job, s)
     if job.cancel is not None and not isinstance(s.resolution, Complete):
-        finish(tx, queue, job, Place.CANCELLED, s.token, job.cancel_ttl)
+        finish(tx, queue, job, Bucket.CANCELLED, s.token, job.cancel_ttl)
         return Settled(State.CANCELLED)
     match s.resolution:
         case Complete(result, ttl, then):
-            finish(tx, queue, job, Place.COMPLETED, s.token, ttl, result=result)
+            finish(tx, queue, job, Bucket.COMPLETED, s.token, ttl, result=result)
             put(tx, then)
             return _COMPLETED
         case Fail(error, ttl, count, then):
             if count:
                 job.timeouts += 1
-                tx.note("timed_out", queue, job.id, job.attempts, job.worker)
-            finish(tx, queue, job, Place.FAILED, s.token, ttl, error=error)
+                tx.emit("timed_out", queue, job.id, job.attempts, job.worker)
+            finish(tx, queue, job, Bucket.FAILED, s.token, ttl, error=error)
             put(tx, then)
             return Settled(State.FAILED)
         case Cancel(ttl):
-            finish(tx, queue, job, Place.CANCELLED, s.token, ttl)
+            finish(tx, queue, job, Bucket.CANCELLED, s.token, ttl)
             return Settled(State.CANCELLED)
         case Release() | Stall() | Retried():
             return _send_back(tx, queue, job, s.resolution, s.token)
 
 
-def _send_back(tx: Tx, queue: Queue, job: Job, end: Release | Stall | Retried, token: str) -> Settled:
+def _send_back(tx: Transaction, queue: QueueRow, job: JobRow, end: Release | Stall | Retried, token: str) -> Settled:
     """running → waiting, at its place or after a backoff."""
     note, due = "retrying", tx.now
     match end:
@@ -217,14 +217,14 @@ def _send_back(tx: Tx, queue: Queue, job: Job, end: Release | Stall | Retried, t
             note = "stalled"
         case Retried():
             due = _retry(tx, queue, job, end)
-    job.settled = LETTERS[type(end)] + token
-    return Settled(state_of(give_back(tx, queue, job, note, due), tx.now))
+    job.settled = RETURN_CODES[type(end)] + token
+    return Settled(state_of(requeue(tx, queue, job, note, due), tx.now))
 
 
-def _retry(tx: Tx, queue: Queue, job: Job, end: Retried) -> int:
+def _retry(tx: Transaction, queue: QueueRow, job: JobRow, end: Retried) -> int:
     if end.count == "timeouts":
         job.timeouts += 1
-        tx.note("timed_out", queue, job.id, job.attempts, job.worker)
+        tx.emit("timed_out", queue, job.id, job.attempts, job.worker)
     elif end.count == "retries":
         job.retries += 1
     due = tx.now + end.delay if end.at is None else end.at
@@ -235,17 +235,17 @@ def _retry(tx: Tx, queue: Queue, job: Job, end: Retried) -> int:
     return due
 
 
-def _settled_before(tx: Tx, queue: Queue, job: Job | None, s: Settlement) -> Settled:
+def _answer_repeat(tx: Transaction, queue: QueueRow, job: JobRow | None, s: Settlement) -> Settled:
     """The same settlement again is answered as before; anything else has lost its claim."""
     ended: State | None = None
     gone = tx.one("settle_before", queue.k, s.id, s.token, tx.now)
     if gone:
         ended = STATES[gone[0]]
-    elif job and job.place > BLOCKED and job.token == s.token and not job.forgotten(tx.now):
+    elif job and job.place > BLOCKED and job.token == s.token and not job.expired(tx.now):
         ended = STATES[job.place]
-    if ended in POSSIBLE_ENDS.get(type(s.resolution), (State.CANCELLED,)):
+    if ended in POSSIBLE_STATES.get(type(s.resolution), (State.CANCELLED,)):
         return Settled(ended)
-    letter = LETTERS.get(type(s.resolution))
+    letter = RETURN_CODES.get(type(s.resolution))
     if job and job.waiting and letter is not None and job.settled == letter + s.token:
         return Settled(state_of(job, tx.now))
     return _LOST

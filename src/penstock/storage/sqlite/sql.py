@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["JOB_COLUMNS", "SCHEMA", "SQL", "TEMPORARY", "with_list", "with_numbered", "with_rows"]
+__all__ = ["FAST_PUT", "JOB_COLUMNS", "SCHEMA", "SQL", "with_list", "with_numbered", "with_rows"]
 
 #: The columns of a whole record, in the order of `records.Job`.
 JOB_COLUMNS = (
@@ -35,7 +35,7 @@ SQL = parse(
     "\n".join(map(_read, ("statements.sql", "waiters.sql", "unknown_formats.sql", "why.sql", "inspection.sql")))
 )
 SCHEMA = _read("schema.sql")
-TEMPORARY = _read("fast_put.sql")
+FAST_PUT = _read("fast_put.sql")
 
 
 @cache

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 from penstock.storage.sqlite.transaction import Wake
 
-__all__ = ["Mailbox", "post", "socket_directory"]
+__all__ = ["WakeupSocket", "send_wakeups", "socket_directory"]
 
 #: A socket's path must fit into 108 bytes with its NUL on Linux, 104 elsewhere.
 MAX_PATH = 100
@@ -34,7 +34,7 @@ def socket_directory(path: str, name: str) -> str:
     return os.path.join(tempfile.gettempdir(), f"penstock-{os.getuid()}-{digest}")
 
 
-class Mailbox:
+class WakeupSocket:
     """A process's own socket: reads names of waiters, and hands each to `deliver` on the event loop."""
 
     def __init__(self, path: str, loop: asyncio.AbstractEventLoop, deliver: Callable[[str], object]) -> None:
@@ -93,7 +93,7 @@ def _bind(directory: str, address: str) -> socket.socket:
     raise AssertionError("unreachable")
 
 
-def post(wakes: Iterable[Wake], own: str, local: Callable[[str], bool]) -> list[Wake]:
+def send_wakeups(wakes: Iterable[Wake], own: str, local: Callable[[str], bool]) -> list[Wake]:
     """Wake everybody named: those of this process by a call, others by datagram. Answers the dead ones."""
     dead: list[Wake] = []
     letters: dict[str, list[Wake]] = {}

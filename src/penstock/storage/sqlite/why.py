@@ -5,15 +5,15 @@ from __future__ import annotations
 from penstock.model.job import State
 from penstock.model.why import MAX_AHEAD, JobPosition
 from penstock.storage.sqlite.reads import promote_all
-from penstock.storage.sqlite.rows import LANE, RUNNING, Job, snapshot
-from penstock.storage.sqlite.transaction import Queue, Tx
+from penstock.storage.sqlite.rows import LANE, RUNNING, JobRow, snapshot
+from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
 __all__ = ["why"]
 
 _LAST = 1 << 62
 
 
-def why(tx: Tx, name: str, id: str) -> tuple[bool, JobPosition | None]:
+def why(tx: Transaction, name: str, id: str) -> tuple[bool, JobPosition | None]:
     """The standing of a job; True with it when so many fell due unseen that another transaction must go on first."""
     queue = tx.queue(name)
     if queue is None:
@@ -21,12 +21,12 @@ def why(tx: Tx, name: str, id: str) -> tuple[bool, JobPosition | None]:
     if promote_all(tx, queue):
         return True, None
     job = tx.job(queue, id)
-    if job is None or job.forgotten(tx.now):
+    if job is None or job.expired(tx.now):
         return False, None
-    return False, _standing(tx, queue, job, _head(tx, queue, job))
+    return False, _position(tx, queue, job, _head(tx, queue, job))
 
 
-def _standing(tx: Tx, queue: Queue, job: Job, head: Job | None) -> JobPosition:
+def _position(tx: Transaction, queue: QueueRow, job: JobRow, head: JobRow | None) -> JobPosition:
     found = snapshot(queue.name, job, tx.now, tx.format)
     running = job.place == RUNNING
     known = found.format is None
@@ -44,11 +44,11 @@ def _standing(tx: Tx, queue: Queue, job: Job, head: Job | None) -> JobPosition:
         format=found.format,
         known=None if known else tx.format,
         ahead=_ahead(tx, queue, job) if known and head is None and found.state is State.QUEUED else None,
-        head=None if head is None else _standing(tx, queue, head, None),
+        head=None if head is None else _position(tx, queue, head, None),
     )
 
 
-def _head(tx: Tx, queue: Queue, job: Job) -> Job | None:
+def _head(tx: Transaction, queue: QueueRow, job: JobRow) -> JobRow | None:
     """The job of a group that must end before this one: it runs, waits for its next try, or is before it."""
     if job.grp is None or job.place != LANE:
         return None
@@ -57,10 +57,10 @@ def _head(tx: Tx, queue: Queue, job: Job) -> Job | None:
         or tx.one("why_backoff", queue.k, job.grp)
         or tx.one("why_lane", queue.k, job.grp)
     )
-    return None if row is None or row[0] == job.n else Job(*row)
+    return None if row is None or row[0] == job.n else JobRow(*row)
 
 
-def _ahead(tx: Tx, queue: Queue, job: Job) -> int | None:
+def _ahead(tx: Transaction, queue: QueueRow, job: JobRow) -> int | None:
     """How many jobs and groups are before it in the order; it is the head of its lane, if it is in one."""
     rank, time, seq = job.rank, job.time, job.seq
     if job.grp is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.errors import StorageError
 from penstock.storage.sqlite.engine import Engine
-from penstock.storage.sqlite.transaction import Tx
+from penstock.storage.sqlite.transaction import Transaction
 
 __all__ = ["Writer"]
 
@@ -26,40 +26,40 @@ class Writer:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._asked: SimpleQueue[tuple[Callable[[Tx], Any], bool, Future] | None] = SimpleQueue()
+        self._requests: SimpleQueue[tuple[Callable[[Transaction], Any], bool, Future] | None] = SimpleQueue()
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name="penstock-sqlite", daemon=True)
+        self._thread = threading.Thread(target=self._loop, name="penstock-sqlite", daemon=True)
         self._thread.start()
 
-    def submit(self, verb: Callable[[Tx], Any], write: bool) -> Future:
+    def submit(self, verb: Callable[[Transaction], Any], write: bool) -> Future:
         """Ask for a verb; the future is resolved after the commit."""
         if self._closed:
             raise StorageError("the storage is closed")
         future: Future = asyncio.get_running_loop().create_future()
-        self._asked.put((verb, write, future))
+        self._requests.put((verb, write, future))
         return future
 
     def close(self) -> None:
         """Run what was asked, then end the thread."""
         if not self._closed:
             self._closed = True
-            self._asked.put(None)
+            self._requests.put(None)
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
-    def _work(self) -> None:
+    def _loop(self) -> None:
         ending = False
         while not ending:
-            group = [self._asked.get()]
+            group = [self._requests.get()]
             with contextlib.suppress(Empty):
                 while len(group) < MAX_GROUP:
-                    group.append(self._asked.get_nowait())
+                    group.append(self._requests.get_nowait())
             asked = [item for item in group if item is not None and not item[2].cancelled()]
             ending = None in group
             if asked:
                 self._run(asked)
 
-    def _run(self, asked: list[tuple[Callable[[Tx], Any], bool, Future]]) -> None:
+    def _run(self, asked: list[tuple[Callable[[Transaction], Any], bool, Future]]) -> None:
         try:
             answers = self._engine.run_group([(verb, write) for verb, write, _ in asked])
         except BaseException as error:  # whatever it is, nobody may wait for ever
