@@ -1,7 +1,7 @@
 -- The tables of one Penstock file. Times are integer milliseconds on the storage's clock, except the
 -- `until` of waiters and listeners, which is real time: it is about processes, not about jobs.
 
--- What this file is: one row, `schema`, with the version that a program must understand to open it.
+-- One row, `schema`: the version of these tables, which a program must know to open the file.
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 
 -- One row per queue that was ever put to or paused, until it is deleted.
@@ -29,7 +29,7 @@ CREATE TABLE queues (
     UNIQUE (namespace, name)
 );
 
--- Queues deleted while large: their rows are taken away in bounded steps by purge.
+-- Numbers of deleted queues whose rows purge deletes in bounded steps.
 CREATE TABLE doomed (k INTEGER PRIMARY KEY);
 
 -- One row per job, and one more for the blocked successor of a running one.
@@ -70,23 +70,23 @@ CREATE TABLE jobs (
     payload BLOB                         -- opaque; last, since it is the longest
 );
 
--- `place` ends the partial indexes so that counting need not look into the table; it takes no room in them.
+-- `place` is the last column of the partial indexes so that counting does not read the table; it takes no room.
 CREATE UNIQUE INDEX jobs_id ON jobs (queue, id, twin);
 -- The order of jobs without a group.
 CREATE INDEX jobs_ready ON jobs (queue, rank, time, seq, place) WHERE place = 1;
--- What only newer software can run, so that no claim meets it again.
+-- Jobs that only newer software can run, so that no claim reads them again.
 CREATE INDEX jobs_parked ON jobs (queue, format, rank, time, seq, place) WHERE place = -1;
--- The order inside each lane.
+-- The order inside each group.
 CREATE INDEX jobs_lane ON jobs (queue, grp, time, seq, place) WHERE place = 2;
--- Jobs whose time is still to come, or has come unseen; fresh ones apart from retried ones.
+-- Jobs that are not due yet, or not promoted yet; scheduled ones apart from retrying ones.
 CREATE INDEX jobs_later ON jobs (queue, retried, due, seq, place) WHERE place = 0;
--- Jobs of a group that wait for their next try, and hold it.
+-- Jobs of a group in backoff, which hold it.
 CREATE INDEX jobs_backoff ON jobs (queue, grp, due, seq, place) WHERE retried = 1 AND grp IS NOT NULL;
 -- Runs by the end of their lease.
 CREATE INDEX jobs_running ON jobs (queue, until, place) WHERE place = 3;
 -- Blocked successors by acceptance.
 CREATE INDEX jobs_blocked ON jobs (queue, seq, place) WHERE place = 4;
--- Ended jobs in the order in which they are forgotten.
+-- Finished jobs in the order in which they expire.
 CREATE INDEX jobs_ended ON jobs (queue, place, expires, number) WHERE expires IS NOT NULL;
 
 -- Groups that are held or in the rotation; an idle group has no row.
@@ -102,7 +102,7 @@ CREATE TABLE lanes (
 CREATE INDEX lanes_turn ON lanes (queue, turn_time, turn_seq) WHERE turn_time IS NOT NULL AND parked IS NULL;
 CREATE INDEX lanes_parked ON lanes (queue, parked) WHERE parked IS NOT NULL;
 
--- Settlements of jobs that were not kept, so that a repeated one is answered as before.
+-- Settlements of jobs that were not kept, so that a repeated one is answered as the first.
 CREATE TABLE gone (
     queue INTEGER NOT NULL,              -- queues.k
     id TEXT NOT NULL,
@@ -113,7 +113,7 @@ CREATE TABLE gone (
 ) WITHOUT ROWID;
 CREATE INDEX gone_expires ON gone (queue, expires);
 
--- Workers that say they are there.
+-- The last heartbeat of each worker.
 CREATE TABLE workers (
     namespace TEXT NOT NULL,
     id TEXT NOT NULL,
@@ -123,7 +123,7 @@ CREATE TABLE workers (
     PRIMARY KEY (namespace, id)
 ) WITHOUT ROWID;
 
--- Idle waiters, one row per queue they wait for; taken away by whoever wakes them.
+-- Idle workers, one row per queue they wait for; deleted by the transaction that wakes them.
 CREATE TABLE idle (
     namespace TEXT NOT NULL,
     queue TEXT NOT NULL,                 -- the queue's name: it need not exist yet
@@ -135,7 +135,7 @@ CREATE TABLE idle (
 ) WITHOUT ROWID;
 CREATE INDEX idle_waiter ON idle (waiter);
 
--- Who waits for the end of which job.
+-- Callers that wait for the end of a job. The queue '' has the waiters for cancel requests; the id is the worker.
 CREATE TABLE waits (
     namespace TEXT NOT NULL,
     queue TEXT NOT NULL,
@@ -147,7 +147,7 @@ CREATE TABLE waits (
 ) WITHOUT ROWID;
 CREATE INDEX waits_waiter ON waits (waiter);
 
--- Who reads the feed; nothing is written to it while nobody does.
+-- Listeners to events; events are stored only while there is one.
 CREATE TABLE listeners (
     waiter TEXT PRIMARY KEY,
     namespace TEXT NOT NULL,
@@ -155,7 +155,7 @@ CREATE TABLE listeners (
     until INTEGER NOT NULL               -- real time; refreshed while the listener lives
 ) WITHOUT ROWID;
 
--- The feed: the newest notes, numbered.
+-- The newest events, numbered.
 CREATE TABLE events (
     n INTEGER PRIMARY KEY AUTOINCREMENT,
     namespace TEXT NOT NULL,

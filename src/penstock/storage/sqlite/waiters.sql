@@ -1,112 +1,112 @@
--- Who is there, and who waits for what.
+-- Statements for the heartbeats of workers, for waiters and for events.
 
--- presence ----------------------------------------------------------------------------------------
+-- heartbeats --------------------------------------------------------------------------------------
 
 -- name: beat
--- A worker is there.
+-- Store a heartbeat.
 INSERT OR REPLACE INTO workers (namespace, id, seen, until, info) VALUES (?, ?, ?, ?, ?)
 
 -- name: beat_end
--- A worker leaves.
+-- Delete a heartbeat.
 DELETE FROM workers WHERE namespace = ? AND id = ?
 
 -- name: workers
--- The workers that are there.
+-- The workers whose heartbeat has not expired.
 SELECT id, seen, until, info FROM workers WHERE namespace = ? AND until > ? ORDER BY id
 
--- hints -------------------------------------------------------------------------------------------
+-- waiters -----------------------------------------------------------------------------------------
 
 -- name: work_ready
--- Whether a queue has something to hand out, or something whose time has come unseen.
+-- Whether a queue has a ready job or group, or a due job that was not promoted yet.
 SELECT 1 WHERE EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND place = 1)
     OR EXISTS (SELECT 1 FROM lanes WHERE queue = ?1 AND turn_time IS NOT NULL AND parked IS NULL)
     OR EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND place = 0 AND retried IN (0, 1) AND due <= ?2)
 
 -- name: work_count
--- How many runs a queue could hand out now, up to a limit.
+-- The number of jobs and groups that could be claimed now, up to a limit.
 SELECT (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE queue = ?1 AND place = 1 LIMIT ?2))
     + (SELECT count(*) FROM (SELECT 1 FROM lanes WHERE queue = ?1 AND turn_time IS NOT NULL AND parked IS NULL LIMIT ?2))
 
 -- name: idle_add
--- A waiter has nothing to do.
+-- Add an idle worker.
 INSERT OR REPLACE INTO idle (namespace, queue, since, waiter, path, until) VALUES (?, ?, ?, ?, ?, ?)
 
 -- name: idle_pick
--- Who waited longest for a queue.
+-- The workers that have been idle longest.
 SELECT waiter, path FROM idle WHERE namespace = ? AND queue = ? ORDER BY since, waiter LIMIT ?
 
 -- name: idle_drop
--- A waiter is woken, or leaves.
+-- Delete an idle worker that is woken or stops waiting.
 DELETE FROM idle WHERE waiter = ?
 
 -- name: idle_has
--- Whether a waiter is still on the list.
+-- Whether an idle worker was not woken yet.
 SELECT 1 FROM idle WHERE waiter = ? LIMIT 1
 
 -- name: idle_dead
--- The waiters of a process that is gone.
+-- Delete the idle workers of a process that is gone.
 DELETE FROM idle WHERE path = ?
 
 -- name: wait_add
--- Somebody waits for a job's end.
+-- Add a caller that waits for the end of a job.
 INSERT OR REPLACE INTO waits (namespace, queue, id, waiter, path, until) VALUES (?, ?, ?, ?, ?, ?)
 
 -- name: wait_has
--- Whether anybody waits for the end of a job.
+-- Whether a caller waits for the end of a job.
 SELECT 1 FROM waits WHERE namespace = ? AND queue = ? AND id = ? AND until > ? LIMIT 1
 
 -- name: wait_pick
--- Who waits for the end of a job.
+-- Delete and return the callers that wait for the end of a job.
 DELETE FROM waits WHERE namespace = ? AND queue = ? AND id = ? RETURNING waiter, path
 
 -- name: wait_among
--- For which of these jobs somebody waits.
+-- Those of these jobs whose end a caller waits for.
 SELECT DISTINCT id FROM waits WHERE namespace = ? AND queue = ? AND id IN ({list})
 
 -- name: wait_pick_queue
--- Who waits for the end of any job of a queue.
+-- Delete and return the callers that wait for the end of any job of a queue.
 DELETE FROM waits WHERE namespace = ? AND queue = ? RETURNING waiter, path
 
 -- name: wait_drop
--- Somebody stops waiting for a job's end.
+-- Delete a caller that stops waiting.
 DELETE FROM waits WHERE waiter = ?
 
 -- name: wait_state
--- Whether a job is still to end.
+-- Whether a job has not ended yet.
 SELECT 1 FROM jobs WHERE queue = ? AND id = ? AND twin = 0 AND place < 5
 
 -- name: wait_dead
--- The same, of a process that is gone.
+-- Delete the waiting callers of a process that is gone.
 DELETE FROM waits WHERE path = ?
 
 -- name: listen
--- A listener is there until.
+-- Add or renew a listener.
 INSERT OR REPLACE INTO listeners (waiter, namespace, path, until) VALUES (?, ?, ?, ?)
 
 -- name: listen_end
--- A listener leaves.
+-- Delete a listener.
 DELETE FROM listeners WHERE waiter = ?
 
 -- name: listen_dead
--- The listeners of a process that is gone.
+-- Delete the listeners of a process that is gone.
 DELETE FROM listeners WHERE path = ?
 
 -- name: listen_all
--- Who reads the feed.
+-- The listeners of a namespace.
 SELECT waiter, path FROM listeners WHERE namespace = ? AND until > ?
 
 -- name: event_add
--- A line of the feed.
+-- Store an event.
 INSERT INTO events (namespace, queue, at, note) VALUES (?, ?, ?, ?)
 
 -- name: event_last
--- The number of the last line.
+-- The number of the last event.
 SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0)
 
 -- name: event_trim
--- Only the newest lines are kept.
+-- Delete the oldest events.
 DELETE FROM events WHERE n <= ?
 
 -- name: event_read
--- The lines after a number.
+-- The events after a number.
 SELECT n, queue, note FROM events WHERE n > ? AND namespace = ? ORDER BY n LIMIT ?

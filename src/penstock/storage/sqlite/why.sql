@@ -1,15 +1,15 @@
--- Where a job stands, and what stands before it.
+-- Statements for the position of a job and the jobs before it.
 
 -- name: why_running
 -- The first accepted of the running jobs of a group.
 SELECT {job} FROM jobs WHERE queue = ? AND place = 3 AND grp = ? ORDER BY seq LIMIT 1
 
 -- name: why_backoff
--- The first of the jobs of a group that wait for their next try.
+-- The first of the jobs of a group that are in backoff.
 SELECT {job} FROM jobs WHERE queue = ? AND grp = ? AND place = 0 AND retried = 1 ORDER BY due, seq LIMIT 1
 
 -- name: why_lane
--- The first job of a lane.
+-- The first ready job of a group.
 SELECT {job} FROM jobs WHERE queue = ? AND grp = ? AND place = 2 ORDER BY time, seq LIMIT 1
 
 -- name: why_turn
@@ -17,13 +17,13 @@ SELECT {job} FROM jobs WHERE queue = ? AND grp = ? AND place = 2 ORDER BY time, 
 SELECT turn_time, turn_seq FROM lanes WHERE queue = ? AND grp = ? AND turn_time IS NOT NULL AND parked IS NULL
 
 -- name: why_jobs
--- How many jobs without a group are before a place in the order, up to a limit.
+-- The number of jobs without a group before a position in the order, up to a limit.
 SELECT count(*) FROM (
     SELECT 1 FROM jobs WHERE queue = ? AND place = 1 AND (rank, time, seq) < (?, ?, ?) LIMIT ?
 )
 
 -- name: why_turns
--- How many groups are before a place in the rotation, up to a limit.
+-- The number of groups before a position in the rotation, up to a limit.
 SELECT count(*) FROM (
     SELECT 1 FROM lanes
     WHERE queue = ? AND turn_time IS NOT NULL AND parked IS NULL AND (turn_time, turn_seq) < (?, ?) LIMIT ?
