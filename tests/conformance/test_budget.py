@@ -78,7 +78,7 @@ async def test_a_verb_runs_no_more_than_its_budget(work: str, storage: Storage, 
     assert isinstance(backend, SqliteBackend)
     ran: list[str] = []
     engine: Any = storage.engine  # type: ignore[attr-defined]
-    connection: sqlite3.Connection = engine._connection()
+    connection: sqlite3.Connection = engine.connection()
 
     def begin() -> None:
         connection.set_trace_callback(ran.append)

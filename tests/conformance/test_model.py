@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from penstock.model.clock import Clock
 from penstock.model.job import NewJob, Snapshot, State
 from penstock.storage.base import JobPosition, Put, Settlement, Storage
-from penstock.storage.sqlite import Engine, SqliteStorage
+from penstock.storage.sqlite import SqliteStorage, blocking
 from penstock.storage.sqlite.blocking import BlockingSqliteStorage
 from penstock.testing.conformance.walk import QUEUES, Walk, take_walks
 from tests.servers import Servers
@@ -162,8 +162,8 @@ def test_a_random_walk_of_jobs_put_alone_agrees_with_the_model(
     """A job that one statement accepts is like any other, and so is all that follows."""
     assert isinstance(backend, SqliteBackend)
     done: list[bool] = []
-    put_alone = Engine.put_alone
-    monkeypatch.setattr(Engine, "put_alone", lambda *given: done.append(put_alone(*given)) or done[-1])
+    put_fast = blocking.put_fast
+    monkeypatch.setattr(blocking, "put_fast", lambda *given: done.append(put_fast(*given)) or done[-1])
     walk_on(WalkAlone, DirectBackend(backend.name, backend.path, backend.namespace), EXAMPLES[backend.name] // 3)
     assert {True, False} == set(done)
 

@@ -63,7 +63,7 @@ MUTANTS = [
     ),
     Mutant(
         "sqlite: completions that were not all simple are not undone", "sqlite/settle.py",
-        "        if done:\n            tx.run(\"settle_undo\", queue.k, expires, queue.finished)\n", "",
+        "        if completed:\n            tx.run(\"settle_undo\", queue.k, expires, queue.finished)\n", "",
         (f"{SETTLE}::test_completions_beside_a_lost_one_are_counted_once_and_in_order",),
     ),
     Mutant(
@@ -125,7 +125,7 @@ MUTANTS = [
     ),
     Mutant(
         "sqlite: a weaker cancel undoes a stronger", "sqlite/cancel.py",
-        "max(running, asked, key=CANCEL_MODES.index)", "running",
+        "max(running, stored, key=CANCEL_MODES.index)", "running",
         ("test_cancel.py::test_a_weaker_request_does_not_undo_a_stronger",),
     ),
     # Redis

@@ -1,4 +1,4 @@
-"""Several verbs in one SQLite transaction: each meets what those before it did, though the file was read once."""
+"""Several verbs in one SQLite transaction: each sees the changes of those before it, though the queue was read once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Rig:
         return True
 
     def run(self, *verbs: Verb) -> list[Any]:
-        """All of them in one transaction."""
+        """Run verbs in one transaction."""
         return self.engine.run_group([(verb, True) for verb in verbs])
 
     @property
@@ -60,39 +60,39 @@ def take(limit: int = 10) -> Verb:
 
 
 def complete(*ids: str, token: str = "t", ttl: int = 1000) -> Verb:
-    ends = [Settlement("q", id, token, Complete(b"r", ttl)) for id in ids]
-    return lambda tx: settle.settle(tx, ends)
+    settlements = [Settlement("q", id, token, Complete(b"r", ttl)) for id in ids]
+    return lambda tx: settle.settle(tx, settlements)
 
 
 def read(tx: Transaction) -> list[tuple[int, str, bytes]]:
     return waiters.read_events(tx, 0, 100)
 
 
-def test_a_listener_hears_what_comes_after_it_in_its_transaction(rig: Rig) -> None:
-    """A listener that comes between two puts of one transaction hears the second."""
-    rig.run(accept("a"), lambda tx: waiters.add_listener(tx, "ear", rig.address), accept("b"))
-    lines = [note for _, _, note in rig.run(read)[0]]
-    assert [line.count(b"enqueued") for line in lines] == [1]
-    assert b"b" in lines[0]
-    assert rig.woken == ["ear"]
+def test_a_listener_gets_events_of_later_verbs_in_its_transaction(rig: Rig) -> None:
+    """A listener that is added between two puts of one transaction gets the event of the second."""
+    rig.run(accept("a"), lambda tx: waiters.add_listener(tx, "listener", rig.address), accept("b"))
+    events = [event for _, _, event in rig.run(read)[0]]
+    assert [event.count(b"enqueued") for event in events] == [1]
+    assert b"b" in events[0]
+    assert rig.woken == ["listener"]
 
 
-def test_one_who_rests_is_woken_by_a_put_of_the_same_transaction(rig: Rig) -> None:
-    """A worker that finds nothing and rests is woken by what is put next, though the queue was read before."""
+def test_an_idle_worker_is_woken_by_a_put_of_the_same_transaction(rig: Rig) -> None:
+    """A worker that becomes idle is woken by a later put of the same transaction."""
     rig.run(accept("a"))
-    rig.run(take(), lambda tx: waiters.add_idle(tx, ["q"], "rester", rig.address, 1000), accept("b"))
-    assert rig.woken == ["rester"]
+    rig.run(take(), lambda tx: waiters.add_idle(tx, ["q"], "idle", rig.address, 1000), accept("b"))
+    assert rig.woken == ["idle"]
 
 
-def test_one_who_waits_is_woken_by_an_end_of_the_same_transaction(rig: Rig) -> None:
-    """Whoever comes to wait for a job's end hears of it, though the queue was read before."""
+def test_a_caller_of_wait_done_is_woken_by_a_settle_of_the_same_transaction(rig: Rig) -> None:
+    """A caller that starts to wait for the end of a job is woken by a later settle of the same transaction."""
     rig.run(accept("a", "b"), take())
     rig.run(complete("b"), lambda tx: waiters.add_done_waiter(tx, "q", "a", "waiter", rig.address, 1000), complete("a"))
     assert rig.woken == ["waiter"]
 
 
-def test_only_those_who_wait_for_what_ended_are_woken(rig: Rig) -> None:
-    """Ends wake those who wait for them, and nobody else."""
+def test_a_settle_wakes_only_the_callers_that_wait_for_its_job(rig: Rig) -> None:
+    """A settle wakes the callers that wait for its job, and not those that wait for another."""
     rig.run(accept("a", "b"), take())
     for id in ("a", "b"):
         rig.run(lambda tx, id=id: waiters.add_done_waiter(tx, "q", id, f"waits-for-{id}", rig.address, 1000))
@@ -100,28 +100,28 @@ def test_only_those_who_wait_for_what_ended_are_woken(rig: Rig) -> None:
     assert rig.woken == ["waits-for-b"]
 
 
-def test_a_job_that_falls_due_later_is_seen_in_the_transaction_that_put_it(rig: Rig) -> None:
-    """A claim after a put of a later job, in one transaction, is asked to look again when that is due."""
+def test_a_claim_sees_a_scheduled_job_of_its_transaction(rig: Rig) -> None:
+    """A claim after a put of a scheduled job, in one transaction, answers `look_at` with its due time."""
     claimed: Claimed = rig.run(accept("a"), accept("b", delay=5_000), take())[2]
     assert [each.id for each in claimed.claims] == ["a"]
     assert claimed.look_at is not None
 
 
-def test_a_group_is_seen_in_the_transaction_that_put_it(rig: Rig) -> None:
-    """A claim after a put of the first grouped job, in one transaction, gives it."""
+def test_a_claim_sees_a_group_of_its_transaction(rig: Rig) -> None:
+    """A claim after a put of the first job of a group, in one transaction, claims it."""
     claimed: Claimed = rig.run(accept("a"), accept("b", group="g"), take())[2]
     assert {each.id for each in claimed.claims} == {"a", "b"}
 
 
 def state_of(rig: Rig, *ids: str) -> list[tuple[str, int]]:
-    """Of each job its state, and how many ends of its queue there were before its own."""
+    """Return each job's state and the number that it got when it ended."""
     found = rig.run(lambda tx: tx.run_with_list("get_many", (1,), ids))[0]
     jobs = {row[2]: JobRow(*row) for row in found}
     return [(state_of_job(jobs[id], 0).value, jobs[id].number or 0) for id in ids]
 
 
-def test_completions_that_are_not_all_simple_are_undone_and_done_one_by_one(rig: Rig) -> None:
-    """Where one of many completions is lost, had failed before, or came twice, all are numbered as by themselves."""
+def test_completions_that_are_not_all_plain_are_undone_and_settled_one_by_one(rig: Rig) -> None:
+    """If one of many completions is lost, had failed before, or comes twice, all are numbered as if settled alone."""
     rig.run(accept("a", "b", "c", "d"), take())
     rig.run(lambda tx: settle.settle(tx, [Settlement("q", "b", "t", Retried(error=b"e", delay=0, count="retries"))]))
     rig.run(take())
@@ -131,7 +131,7 @@ def test_completions_that_are_not_all_simple_are_undone_and_done_one_by_one(rig:
 
 
 def test_completions_with_a_stale_token_leave_their_neighbours_alone(rig: Rig) -> None:
-    """A stale token among good ones ends nothing; the others are ended once."""
+    """A completion with a stale token among valid ones is answered as lost; the others complete once."""
     rig.run(accept("a", "b"), take())
     stale = Settlement("q", "b", "stale", Complete(b"r", 1000))
     [answers] = rig.run(lambda tx: settle.settle(tx, [Settlement("q", "a", "t", Complete(b"r", 1000)), stale]))
@@ -140,20 +140,20 @@ def test_completions_with_a_stale_token_leave_their_neighbours_alone(rig: Rig) -
 
 
 def test_completions_of_several_queues_are_answered_in_the_order_asked(rig: Rig) -> None:
-    """Settlements of two queues in turn are answered each in its place."""
+    """Settlements of two queues in turn are answered in the order of the call."""
     for name in ("q", "p"):
         jobs = [NewJob(queue=name, id=id, payload=b"p") for id in ("a", "b")]
         rig.run(lambda tx, jobs=jobs: put.put(tx, jobs))
         rig.run(lambda tx, name=name: claim.claim(tx, [Request(name, 2)], "w", 10_000, "t"))
     tokens = [("q", "a", "t"), ("p", "a", "t"), ("q", "b", "no"), ("p", "b", "t")]
-    ends = [Settlement(queue, id, token, Complete(b"r", 1000)) for queue, id, token in tokens]
-    [answers] = rig.run(lambda tx: settle.settle(tx, ends))
+    settlements = [Settlement(queue, id, token, Complete(b"r", 1000)) for queue, id, token in tokens]
+    [answers] = rig.run(lambda tx: settle.settle(tx, settlements))
     assert [answer.lost for answer in answers] == [False, False, True, False]
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 6, 99, 100, 101, 250])
-def test_any_number_of_jobs_goes_through(rig: Rig, count: int) -> None:
-    """Puts, claims and settlements of any size come out whole and in order."""
+def test_any_number_of_jobs_is_put_claimed_and_settled_in_order(rig: Rig, count: int) -> None:
+    """Puts, claims and settles of any size are complete and keep the order."""
     ids = [f"job-{at}" for at in range(count)]
     rig.run(accept(*ids))
     claimed: Claimed = rig.run(take(count))[0]
@@ -165,7 +165,7 @@ def test_any_number_of_jobs_goes_through(rig: Rig, count: int) -> None:
 
 
 def test_rows_that_do_not_follow_each_other_are_claimed(rig: Rig) -> None:
-    """A claim takes the first by priority, wherever their rows are."""
+    """A claim takes the first jobs by priority, also if their rows are not neighbours."""
     for at in range(10):
         rig.run(accept(f"low-{at}"), accept(f"high-{at}", priority=5))
     claimed: Claimed = rig.run(take(8))[0]
@@ -175,8 +175,8 @@ def test_rows_that_do_not_follow_each_other_are_claimed(rig: Rig) -> None:
     assert [each.id for each in claimed.claims] == ["high-8", "high-9", *(f"low-{at}" for at in range(6))]
 
 
-def test_groups_let_go_together_take_their_turns_in_the_order_of_their_last_ends(rig: Rig) -> None:
-    """Groups whose runs end in one call come back in the order in which the last run of each is named."""
+def test_groups_released_together_enter_the_rotation_in_the_order_of_their_last_settlements(rig: Rig) -> None:
+    """Groups whose runs are settled in one call enter the rotation in the order of the last settlement of each."""
     for group in "abc":
         for at in range(2):
             rig.run(accept(f"{group}{at}", group=group))
@@ -189,8 +189,8 @@ def test_groups_let_go_together_take_their_turns_in_the_order_of_their_last_ends
     assert rig.run(lambda tx: tx.run_with_list("lanes_look", (1,), list("abc")))[0] == []
 
 
-def test_groups_of_which_some_are_still_held_are_let_go_one_by_one(rig: Rig) -> None:
-    """A group with a run that goes on is held; its neighbours are not."""
+def test_a_group_with_another_run_stays_held_when_its_neighbours_are_released(rig: Rig) -> None:
+    """A settle of several groups releases those without other runs; one that still has a run stays held."""
     for group in "abc":
         rig.run(*(accept(f"{group}{at}", group=group) for at in range(3)))
     batches: Claimed = rig.run(lambda tx: claim.claim(tx, [Request("q", 10, 2)], "w", 10_000, "t"))[0]
@@ -203,8 +203,8 @@ def test_groups_of_which_some_are_still_held_are_let_go_one_by_one(rig: Rig) -> 
     assert [each.id for each in claimed.claims] == ["c2"]
 
 
-def test_a_pause_beside_a_purge_is_kept(tmp_path: Path) -> None:
-    """A queue that is paused in the transaction in which an empty one would be forgotten stays paused."""
+def test_a_queue_paused_in_the_transaction_of_a_purge_is_kept(tmp_path: Path) -> None:
+    """A purge does not delete an empty queue that was paused earlier in the same transaction."""
     engine = Engine(str(tmp_path / "jobs.db"))
     engine.open()
     pausing = partial(admin.set_paused, name="q", paused=True)

@@ -1,4 +1,4 @@
-"""A plain job is put into an SQLite file by one statement, unless somebody else must hear of it."""
+"""The fast path of put in SQLite: a plain job is inserted by one statement, and its rows equal those of `put.put`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ import pytest
 
 from penstock.model.job import NewJob, State
 from penstock.storage.base import Request, Retried, Settlement
-from penstock.storage.sqlite import Engine, admin, claim, engine, put, reads, settle, waiters
+from penstock.storage.sqlite import Engine, admin, claim, fast_put, put, reads, settle, waiters
+from penstock.storage.sqlite.fast_path import is_plain_job
+from penstock.storage.sqlite.fast_put import put_fast
 from penstock.storage.sqlite.transaction import Transaction
 from penstock.sync import Penstock
 from tests.support import Clock
 
 
 class Producer:
-    """An engine on a file, and how it puts jobs one by one."""
+    """An engine on a file that puts jobs one by one."""
 
     def __init__(self, path: Path) -> None:
         self.woken: list[str] = []
@@ -33,9 +35,9 @@ class Producer:
         return NewJob(queue=queue, id=f"id{self.made}", payload=b"p", fresh=True, **options)
 
     def put(self, queue: str = "q", **options: Any) -> bool:
-        """Put a job as the sync client does; whether one statement was enough."""
+        """Put a job as the sync client does; return whether the fast path did it."""
         new = self.new(queue, **options)
-        if put.is_plain(new) and self.engine.put_alone(new):
+        if is_plain_job(new) and put_fast(self.engine, new):
             return True
         self.engine.run(lambda tx: put.put(tx, [new]))
         return False
@@ -47,7 +49,7 @@ class Producer:
         return self.run(lambda tx: tx.db.execute(f"SELECT * FROM {table}").fetchall())
 
     def ids(self, queue: str = "q") -> list[str]:
-        """The jobs that may run, in their order, which this takes."""
+        """Claim all ready jobs and return their ids in order."""
         claimed = self.run(lambda tx: claim.claim(tx, [Request(queue, 100)], "w", 10_000, f"token{self.made}"))
         return [each.id for each in claimed.claims]
 
@@ -66,12 +68,12 @@ def producer(path: Path) -> Iterator[Producer]:
 
 
 def test_one_statement_is_enough(tmp_path: Path) -> None:
-    """From the second on, an enqueue of a payload with no more than a priority runs no other statement."""
+    """From the second on, an enqueue of a job with a payload and a priority runs one statement."""
     with Penstock(f"sqlite:{tmp_path}/jobs.db") as app:
         queue = app.queue("q")
         queue.enqueue(1)
         storage: Any = app.backends.app.storage
-        connection: sqlite3.Connection = storage.engine._connection()
+        connection: sqlite3.Connection = storage.engine.connection()
         ran: list[str] = []
         connection.set_trace_callback(ran.append)
         queue.enqueue(2)
@@ -81,8 +83,8 @@ def test_one_statement_is_enough(tmp_path: Path) -> None:
         assert [queue.reserve()[0].payload for _ in range(3)] == [3, 1, 2]
 
 
-def test_jobs_put_alone_are_like_others(producer: Producer) -> None:
-    """Order, counts and what is stored are the same whether one statement put a job or five."""
+def test_the_fast_path_leaves_the_same_rows_as_the_general_path(producer: Producer) -> None:
+    """Order, counts and rows of jobs are equal whether the fast path or `put.put` has put them."""
     other = Producer(Path(":memory:"))
     for priority in (0, 0, 5, -1, 0):
         producer.put(priority=priority)
@@ -95,7 +97,7 @@ def test_jobs_put_alone_are_like_others(producer: Producer) -> None:
 
 
 def test_order_is_kept_when_the_clock_goes_back(producer: Producer) -> None:
-    """Jobs that one statement accepts stay in the order of their acceptance, whatever the clock says."""
+    """Jobs put by the fast path keep the order of their acceptance when the clock is set back."""
     assert not producer.put()
     assert producer.put()
     producer.clock.advance(seconds=-60)
@@ -104,7 +106,7 @@ def test_order_is_kept_when_the_clock_goes_back(producer: Producer) -> None:
 
 
 def test_an_idle_worker_is_woken(producer: Producer) -> None:
-    """A worker that has come to wait since the last job is woken by the next one."""
+    """A worker that became idle after the last put is woken by the next one, on the general path."""
     producer.put()
     producer.ids()
     waiting = producer.run(lambda tx: waiters.add_idle(tx, ["q"], "waiter", producer.engine.address, 10_000))
@@ -115,20 +117,20 @@ def test_an_idle_worker_is_woken(producer: Producer) -> None:
     assert producer.put("other")
 
 
-def test_a_listener_hears_of_it(producer: Producer) -> None:
-    """A reader of the feed that has come since the last job hears of the next one."""
+def test_a_listener_gets_the_event(producer: Producer) -> None:
+    """A listener that was added after the last put gets the event of the next one, on the general path."""
     producer.put()
-    after = producer.run(lambda tx: waiters.add_listener(tx, "ear", producer.engine.address))
+    after = producer.run(lambda tx: waiters.add_listener(tx, "listener", producer.engine.address))
     assert not producer.put()
     assert len(producer.run(lambda tx: waiters.read_events(tx, after, 10))) == 1
     assert not producer.put()
-    producer.run(lambda tx: waiters.remove_listener(tx, "ear"))
+    producer.run(lambda tx: waiters.remove_listener(tx, "listener"))
     assert not producer.put()
     assert producer.put()
 
 
-def test_jobs_whose_time_has_come_enter_first(producer: Producer) -> None:
-    """A queue with later jobs is looked through before another job comes in."""
+def test_due_scheduled_jobs_are_promoted_first(producer: Producer) -> None:
+    """A put into a queue with scheduled jobs takes the general path, which promotes due ones first."""
     producer.put()
     producer.put(delay=1_000)
     producer.clock.advance(seconds=2)
@@ -140,8 +142,8 @@ def test_jobs_whose_time_has_come_enter_first(producer: Producer) -> None:
     assert not producer.put()
 
 
-def test_jobs_that_wait_for_another_try_count_as_later_ones(producer: Producer) -> None:
-    """A queue with jobs in backoff is looked through before another job comes in."""
+def test_due_retrying_jobs_are_promoted_first(producer: Producer) -> None:
+    """A put into a queue with jobs in backoff takes the general path, which promotes due ones first."""
     producer.put()
     [id] = producer.ids()
     again = Settlement("q", id, "token1", Retried(at=producer.clock.ms + 1_000))
@@ -152,7 +154,7 @@ def test_jobs_that_wait_for_another_try_count_as_later_ones(producer: Producer) 
 
 
 def test_a_deleted_queue_is_made_again(producer: Producer) -> None:
-    """A job for a queue that was deleted meanwhile makes it anew."""
+    """A put into a queue that was deleted after the last put creates the queue again."""
     producer.put()
     assert producer.run(lambda tx: admin.delete_queue(tx, "q")) == 1
     assert not producer.put()
@@ -160,7 +162,7 @@ def test_a_deleted_queue_is_made_again(producer: Producer) -> None:
 
 
 def test_another_file_of_the_same_name_has_other_numbers(producer: Producer, path: Path) -> None:
-    """What was known of a file is forgotten when it is opened again: it may be another."""
+    """Opening a file forgets the numbers of its queues: another file of the same name has other numbers."""
     producer.put("a")
     assert producer.put("a")
     producer.engine.close()
@@ -175,7 +177,7 @@ def test_another_file_of_the_same_name_has_other_numbers(producer: Producer, pat
 
 
 def test_a_queue_that_was_rolled_back_is_not_remembered(producer: Producer) -> None:
-    """A queue that a failed transaction would have made is none: its number goes to another."""
+    """A queue of a transaction that was rolled back is not remembered: its number goes to another queue."""
 
     def fail(tx: Transaction) -> None:
         put.put(tx, [producer.new("a")])
@@ -189,11 +191,11 @@ def test_a_queue_that_was_rolled_back_is_not_remembered(producer: Producer) -> N
 
 
 def test_a_locked_file_is_waited_for(producer: Producer, path: Path) -> None:
-    """While another process has the lock, a job waits for it as in any transaction."""
+    """While another process holds the lock, the fast path does nothing and the general path waits for the lock."""
     producer.put()
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
-    assert not producer.engine.put_alone(producer.new())
+    assert not put_fast(producer.engine, producer.new())
     release = threading.Timer(0.05, lambda: other.execute("ROLLBACK"))
     release.start()
     try:
@@ -205,10 +207,9 @@ def test_a_locked_file_is_waited_for(producer: Producer, path: Path) -> None:
     assert producer.ids() == ["id1", "id3", "id4"]
 
 
-def test_not_everything_is_remembered(producer: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is known of queues does not grow without bound."""
-    monkeypatch.setattr(engine, "MOST_QUIET", 3)
+def test_the_number_of_remembered_queues_is_bounded(producer: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine remembers the numbers of at most `MAX_QUEUES` queues."""
+    monkeypatch.setattr(fast_put, "MAX_QUEUES", 3)
     for at in range(10):
         producer.put(f"q{at}")
-    known: dict[str, int] = getattr(producer.engine, "_quiet")  # noqa: B009
-    assert 0 < len(known) <= 3
+    assert 0 < len(producer.engine.fast_put_queues) <= 3

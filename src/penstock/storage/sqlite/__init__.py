@@ -1,7 +1,7 @@
 """Penstock's own storage: one SQLite file for many processes, or a private database in memory.
 
-Verbs are functions of a transaction (one module each), run by a writer thread that puts everything
-asked since the last commit into the next one. `Engine` runs the same verbs without thread or loop.
+Verbs are functions of a transaction, one module each. A writer thread runs the verbs submitted since
+the last commit in the next transaction. `Engine` runs the same verbs without thread or loop.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ from penstock.storage.sqlite import (
     why,
 )
 from penstock.storage.sqlite.engine import Engine, Synchronous
+from penstock.storage.sqlite.event_feed import EventFeed
 from penstock.storage.sqlite.notifier import Notifier
 from penstock.storage.sqlite.transaction import Transaction
 from penstock.storage.sqlite.writer import Writer
@@ -61,9 +62,9 @@ T = TypeVar("T")
 
 
 class SqliteStorage:
-    """The `Storage` protocol over one file; see `penstock.storage.base` for what each verb promises."""
+    """The `Storage` protocol over one file; see `penstock.storage.base` for the contract of each verb."""
 
-    #: What is said of a put's durability, if anybody asked; a commit is on disk with `synchronous="FULL"`.
+    #: The durability reported with each put, if the app asked for one; `synchronous="FULL"` commits are on disk.
     durability_report: DurabilityReport | None = None
 
     def __init__(
@@ -74,8 +75,9 @@ class SqliteStorage:
         synchronous: Synchronous = "NORMAL",
         namespace: str = "penstock",
         poll: float = 1.0,
+        fast: bool = True,
     ) -> None:
-        self.engine = Engine(path, clock=clock, synchronous=synchronous, namespace=namespace)
+        self.engine = Engine(path, clock=clock, synchronous=synchronous, namespace=namespace, fast=fast)
         self._poll = poll
         self._writer: Writer | None = None
         self._notifier: Notifier | None = None
@@ -84,7 +86,7 @@ class SqliteStorage:
 
     @property
     def format(self) -> int:
-        """The newest record format that is read here, and the one that is written."""
+        """The newest record format that this storage reads, and the one that it writes."""
         return self.engine.format
 
     @format.setter
@@ -92,7 +94,7 @@ class SqliteStorage:
         self.engine.format = format
 
     async def open(self) -> None:
-        """Open the file, create what is missing, start the writer. Idempotent."""
+        """Open the file, create missing tables, start the writer. Idempotent."""
         if self._opening is None:
             self._opening = asyncio.Lock()
         async with self._opening:
@@ -110,11 +112,11 @@ class SqliteStorage:
             self._notifier = Notifier(self.engine, self._submit, self._poll)
 
     async def close(self) -> None:
-        """Wake who waits, end the writer, remove the socket. Idempotent; `open` may follow."""
-        writer, waiters = self._writer, self._notifier
-        if writer is None or waiters is None:
+        """Wake all waiters, end the writer, remove the socket. Idempotent; `open` may follow."""
+        writer, notifier = self._writer, self._notifier
+        if writer is None or notifier is None:
             return
-        await waiters.close()
+        await notifier.close()
         self._writer = self._notifier = self._opening = None
         await asyncio.to_thread(writer.close)
         self.engine.close()
@@ -127,7 +129,7 @@ class SqliteStorage:
         return self._writer.submit(verb, write)
 
     def _after_fork(self) -> None:
-        """In a child process: the parent's thread, connection and socket stay the parent's."""
+        """Start a writer of its own in a child process: thread, connection and socket stay with the parent."""
         self._pid = os.getpid()
         self.engine.reset_in_child()
         self._writer = Writer(self.engine)
@@ -148,7 +150,7 @@ class SqliteStorage:
     # transitions ---------------------------------------------------------------------------------
 
     async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
-        """nothing → queued / scheduled / blocked, or updated in place, or the existing state."""
+        """Do nothing → queued / scheduled / blocked, or update in place, or answer the existing state."""
         answers = await self._write(lambda tx: put.put(tx, jobs))
         return (
             answers
@@ -157,59 +159,59 @@ class SqliteStorage:
         )
 
     async def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
-        """due → running under `token` for `lease` ms; promotes jobs whose time has come, bounded."""
+        """Do due → running under `token` for `lease` ms; promotes due jobs first, bounded."""
         return await self._write(lambda tx: claim.claim(tx, requests, worker, lease, token))
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        """running → completed / retrying / failed / cancelled / queued; fenced by the token."""
+        """Do running → completed / retrying / failed / cancelled / queued, fenced by the token."""
         return await self._write(lambda tx: settle.settle(tx, settlements))
 
     async def renew(self, worker: str, held: Sequence[ClaimRef], lease: int) -> list[Renewal]:
-        """running → running: extends the named claims only."""
+        """Do running → running with a longer lease, for the named claims only."""
         return await self._write(lambda tx: renew.renew(tx, held, lease))
 
     async def reap(self, queues: Sequence[str], limit: int = MAX_BATCH) -> list[Reaped]:
-        """running with its lease over → queued at its place with stalls + 1, at most `limit` per queue."""
+        """Do running with an expired lease → queued at its old position with stalls + 1, at most `limit` per queue."""
         return await self._write(lambda tx: reap.reap(tx, queues, limit))
 
     async def cancel(
         self, queue: str, ids: Sequence[str], running: CancelMode = "refuse", ttl: int | None = 0
     ) -> list[CancelAnswer]:
-        """waiting or blocked → cancelled, kept `ttl` ms; a running job is treated as `running` says."""
+        """Do waiting or blocked → cancelled, kept `ttl` ms; `running` is the mode for a running job."""
         return await self._write(lambda tx: cancel.cancel(tx, queue, ids, running, ttl))
 
     async def revive(self, queue: str, ids: Sequence[str]) -> list[bool]:
-        """failed or cancelled → queued at the end of the line, all counts zero."""
+        """Do failed or cancelled → queued, last in the order, all counts zero."""
         return await self._write(lambda tx: revive.revive(tx, queue, ids))
 
     async def purge(self, queues: Sequence[str], limit: int = MAX_BATCH) -> int:
-        """finished with its TTL over → gone; answers how many, bounded by `limit` per queue."""
+        """Do finished with its TTL over → gone; returns how many, bounded by `limit` per queue."""
         return await self._write(lambda tx: purge.purge(tx, queues, limit))
 
     async def set_paused(self, queue: str, paused: bool) -> bool:
-        """Stop or go on handing out jobs of a queue; answers whether that changed anything."""
+        """Pause or resume claims from a queue; returns whether that changed anything."""
         return await self._write(lambda tx: admin.set_paused(tx, queue, paused))
 
     async def delete_queue(self, queue: str) -> int:
-        """Every record of a queue → gone, running claims are lost; answers how many jobs there were."""
+        """Delete a queue with all its records; running claims are lost. Returns how many jobs it had."""
         return await self._write(lambda tx: admin.delete_queue(tx, queue))
 
     async def set_ttl(self, queue: str, id: str, ttl: int | None) -> bool:
-        """Keep a finished job for `ttl` ms from now; False when it is not there or not finished."""
+        """Keep a finished job for `ttl` ms from now; False if it does not exist or is not finished."""
         return await self._write(lambda tx: admin.set_ttl(tx, queue, id, ttl))
 
     async def report(self, held: ClaimRef, progress: bytes) -> bool:
-        """Attach progress to a run; False when the claim is lost."""
+        """Store the progress of a run; False if the claim was lost."""
         return await self._write(lambda tx: renew.report(tx, held, progress))
 
     # reads ---------------------------------------------------------------------------------------
 
     async def get(self, queue: str, ids: Sequence[str]) -> list[Snapshot | None]:
-        """Jobs by id; a running job hides its blocked successor."""
+        """Return jobs by id; a running job hides its blocked successor."""
         return await self._read(lambda tx: reads.get(tx, queue, ids))
 
     async def find(self, queue: str, state: State | None = None, after: str | None = None, limit: int = 100) -> Page:
-        """A page of jobs, state by state, each in its order."""
+        """Return a page of jobs, state by state, each in its order."""
         if limit < 1:
             raise ValueError(f"limit must be at least 1, not {limit}")
         cursor = None if after is None else reads.parse_cursor(after, state)
@@ -219,69 +221,69 @@ class SqliteStorage:
                 return page
 
     async def peek(self, queue: str) -> Snapshot | None:
-        """The job that a claim would give next."""
+        """Return the job that a claim would give next, or None."""
         return await self._read(lambda tx: reads.peek(tx, queue))
 
     async def why(self, queue: str, id: str) -> JobPosition | None:
-        """Where a job stands and what stands before it, read at once; None when there is no such job."""
+        """Return the position of a job and the jobs before it, in one read; None if there is no such job."""
         again = True
-        standing: JobPosition | None = None
+        position: JobPosition | None = None
         while again:
-            again, standing = await self._read(lambda tx: why.why(tx, queue, id))
-        return standing
+            again, position = await self._read(lambda tx: why.why(tx, queue, id))
+        return position
 
     async def counts(self, queue: str) -> dict[State, int]:
-        """How many jobs are in each state."""
+        """Return the number of jobs in each state."""
         return await self._read(lambda tx: reads.counts(tx, queue))
 
     async def paused(self, queue: str) -> int | None:
-        """Since when (ms) a queue is paused, or None."""
+        """Return since when (ms) a queue is paused, or None."""
         return await self._read(lambda tx: reads.paused(tx, queue))
 
     async def queues(self) -> list[str]:
-        """The names of the queues that hold jobs or are paused, sorted."""
+        """Return the names of the queues that have jobs or are paused, sorted."""
         return await self._read(reads.queues)
 
     async def beat(self, worker: str, ttl: int, info: bytes = b"") -> None:
-        """Say that a worker is there for the next `ttl` ms; a `ttl` of 0 takes it off the list."""
+        """Store a worker's heartbeat for the next `ttl` ms; a `ttl` of 0 deletes it."""
         await self._write(lambda tx: reads.beat(tx, worker, ttl, info))
 
     async def workers(self) -> list[WorkerRecord]:
-        """The workers that are there, sorted by id."""
+        """Return the workers whose heartbeat has not expired, sorted by id."""
         return await self._read(reads.workers)
 
     async def time(self) -> int:
-        """The storage's clock, in milliseconds."""
+        """Return the storage's time in milliseconds."""
         return self.engine.now()
 
-    # looking after the file ----------------------------------------------------------------------
+    # inspection and restore ----------------------------------------------------------------------
 
     @property
     def where(self) -> str:
-        """Its URL."""
+        """URL of this storage."""
         return "memory:" if self.engine.memory else f"sqlite:{self.engine.path}"
 
     async def inspect(self, check: bool = True) -> FileInfo:
-        """How the file is doing; `check` reads all of it to find damage."""
+        """Return facts about the file; `check` reads all of it to find damage."""
         return await self._read(lambda tx: inspection.inspect_file(tx, self.engine, check))
 
     async def meters(self, queues: Sequence[str]) -> list[QueueMeter]:
-        """What is counted in each of these queues."""
+        """Return the counters of each of these queues."""
         return await self._read(lambda tx: inspection.meters(tx, queues))
 
     async def latest(self, queue: str, state: State, limit: int = 10) -> list[Snapshot]:
-        """Ended jobs of one state, those that are kept longest first."""
+        """Return finished jobs of one state, those that are kept longest first."""
         return await self._read(lambda tx: inspection.latest(tx, queue, state, limit))
 
     async def restore(self, jobs: Sequence[Snapshot]) -> list[bool]:
-        """nothing → the state of the snapshot, counts and times included; False where the id is taken."""
+        """Do nothing → the state of the snapshot, with its counts and times; False for each id that is taken."""
         return await self._write(lambda tx: restore.restore(tx, jobs))
 
     async def forget_namespace(self) -> None:
-        """Take away what the namespace holds beside its queues."""
+        """Delete the workers and events of the namespace; its queues are deleted one by one."""
         await self._write(inspection.forget_namespace)
 
-    # hints and feeds -----------------------------------------------------------------------------
+    # waiting and events --------------------------------------------------------------------------
 
     async def wait_work(self, queues: Sequence[str], timeout: float) -> bool:
         """Sleep until a job may be ready in one of the queues or `timeout` seconds have passed."""
@@ -292,21 +294,21 @@ class SqliteStorage:
         return await self._open_notifier().wait_done(queue, id, timeout)
 
     async def wait_cancel(self, worker: str, timeout: float) -> bool:
-        """Sleep until a run of this worker may have been asked to end or `timeout` seconds have passed."""
+        """Sleep until a run of this worker may have been asked to cancel or `timeout` seconds have passed."""
         return await self._open_notifier().wait_cancel(worker, timeout)
 
     def events(self, queue: str | None = None) -> AsyncIterator[EventRecord]:
-        """What happens in the storage from this call on, whoever causes it.
+        """Return an iterator over the events of all processes, from this call on.
 
-        The listener is registered by the call itself: whatever this process asks for afterwards is
-        heard, even before the first `__anext__`.
+        The call itself registers the listener: events caused by later calls of this process are
+        included, even before the first `__anext__`.
         """
-        return self._open_notifier().feed(queue)
+        return EventFeed(self._open_notifier(), self._submit, queue, self._poll)
 
     async def announce(self, notes: Sequence[EventRecord]) -> None:
-        """Add lines to the feed, at the storage's time, if anybody reads it."""
+        """Store events at the storage's time, if there are listeners."""
         await self._read(lambda tx: tx.announce(notes))
 
 
 def _do_nothing(tx: Transaction) -> None:
-    """The first transaction: it opens the file."""
+    """Change nothing: the first transaction, which opens the file."""

@@ -1,4 +1,4 @@
-"""What an operator does to a queue or a record as such: pause, resume, delete, keep longer."""
+"""Verbs of operators: pause, resume or delete a queue, and keep a finished job longer."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from penstock.storage.sqlite.transaction import Transaction
 
 __all__ = ["delete_queue", "set_paused", "set_ttl"]
 
-#: So many rows of a deleted queue go at once; purge takes the rest away step by step.
+#: Rows of a queue that its deletion deletes at once; purge deletes the rest step by step.
 DELETE_AT_ONCE = 5_000
 
-#: So many idle workers are woken by a resume; claims that leave work behind wake more.
+#: Idle workers that a resume wakes at most; claims that leave jobs behind wake more.
 WAKE_AT_ONCE = 100
 
 
 def set_paused(tx: Transaction, name: str, paused: bool) -> bool:
-    """Stop or go on handing out jobs of a queue; answers whether that changed anything."""
+    """Pause or resume claims from a queue; returns whether that changed anything."""
     queue = tx.ensure_queue(name) if paused else tx.queue(name)
     if queue is None or (queue.paused is not None) == paused:
         return False
     queue.paused, queue.dirty = tx.now if paused else None, True
     if not paused:
-        # One more than there is to hand out: somebody must also look for jobs whose time has come.
+        # One worker more than there are jobs: its claim promotes the jobs that became due meanwhile.
         tx.notify_work(queue, tx.one("work_count", queue.k, WAKE_AT_ONCE)[0] + 1)
     return True
 
 
 def delete_queue(tx: Transaction, name: str) -> int:
-    """Every record of a queue → gone; answers how many jobs there were.
+    """Delete a queue with all its records; returns how many jobs it had.
 
-    The queue is gone at once whatever its size: its number is never used again, so rows that are
-    still there belong to nobody.
+    The queue is gone at once whatever its size: its number is never used again, so rows that
+    purge has still to delete belong to no queue.
     """
     queue = tx.queue(name)
     if queue is None:
@@ -44,12 +44,12 @@ def delete_queue(tx: Transaction, name: str) -> int:
         tx.run("doomed_add", queue.k)
     tx.forget_queue(queue)
     tx.emit("queue_deleted", queue, "", 0)
-    tx.finished_jobs.append((name, None))
+    tx.finished_jobs.append((name, None))  # wakes the waiters of all its jobs
     return count
 
 
 def set_ttl(tx: Transaction, name: str, id: str, ttl: int | None) -> bool:
-    """Keep a finished job for `ttl` ms from now; False when it is not there or not finished."""
+    """Keep a finished job for `ttl` ms from now; False if it does not exist or is not finished."""
     queue = tx.queue(name)
     job = tx.job(queue, id) if queue else None
     if queue is None or job is None or job.place <= BLOCKED or job.expired(tx.now):

@@ -1,7 +1,7 @@
 """The SQLite storage for threads without an event loop: every verb is a transaction on the calling thread.
 
-Its coroutines never suspend: whoever drives one gets its answer from the first step. It shares the
-engine, so also the connection, of the storage on whose event loop this process waits.
+Its coroutines never suspend: the first `send` ends them with the answer. It shares the engine, so also the
+connection, of the storage on whose event loop this process waits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from penstock.model.job import NewJob
 from penstock.storage.base import Put
 from penstock.storage.sqlite import SqliteStorage
 from penstock.storage.sqlite.engine import Engine
-from penstock.storage.sqlite.put import QUEUED, is_plain
+from penstock.storage.sqlite.fast_path import is_plain_job
+from penstock.storage.sqlite.fast_put import put_fast
+from penstock.storage.sqlite.put import QUEUED
 from penstock.storage.sqlite.transaction import Transaction
 
 __all__ = ["BlockingSqliteStorage", "RefCountedSqliteStorage"]
@@ -26,23 +28,23 @@ T = TypeVar("T")
 class BlockingSqliteStorage(SqliteStorage):
     """A `Storage` whose verbs block the calling thread; any number of threads may use it at once."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine) -> None:  # which also carries `fast`
         self.engine = engine
 
     async def open(self) -> None:
-        """Open the file and create what is missing. Idempotent."""
+        """Open the file and create missing tables. Idempotent."""
         self.engine.open()
 
     async def close(self) -> None:
-        """Let go of the connection, unless it is the database. Idempotent; `open` may follow."""
+        """Close the connection, unless the database is in memory and would be lost. Idempotent; `open` may follow."""
         if not self.engine.memory:
             self.engine.close()
 
     async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
-        """nothing → queued / scheduled / blocked, or updated in place, or the existing state."""
+        """Do nothing → queued / scheduled / blocked, or update in place, or answer the existing state."""
         if len(jobs) == 1 and self.durability_report is None:
             [new] = jobs
-            if new.fresh and is_plain(new) and self.engine.put_alone(new):
+            if new.fresh and is_plain_job(new) and put_fast(self.engine, new):
                 return [QUEUED]
         return await super().put(jobs)
 
@@ -53,25 +55,27 @@ class BlockingSqliteStorage(SqliteStorage):
         return self.engine.run(verb, False)
 
     def _open_notifier(self) -> NoReturn:
-        raise RuntimeError("this waits for others: it needs a storage with an event loop")
+        raise RuntimeError("waiting for other processes needs a storage with an event loop")
 
 
 class RefCountedSqliteStorage(SqliteStorage):
-    """A database in memory for several event loops: it is there until everybody who opened it has closed it."""
+    """A database in memory for several event loops: it exists until each `open` was followed by a `close`."""
 
-    def __init__(self, path: str, *, clock: Clock | None = None, namespace: str = "penstock") -> None:
-        super().__init__(path, clock=clock, namespace=namespace)
+    def __init__(
+        self, path: str, *, clock: Clock | None = None, namespace: str = "penstock", fast: bool = True
+    ) -> None:
+        super().__init__(path, clock=clock, namespace=namespace, fast=fast)
         self._users_lock = threading.Lock()
         self._users = 0
 
     async def open(self) -> None:
-        """Open it if nobody has, and count."""
-        with self._users_lock:  # held while the writer starts: another loop may stand still for that long
+        """Open it if it is closed, and count this user."""
+        with self._users_lock:  # held while the writer starts: this blocks another loop for that time
             await super().open()
             self._users += 1
 
     async def close(self) -> None:
-        """Close it if nobody else has it open."""
+        """Close it if this was its last user."""
         with self._users_lock:
             self._users = max(0, self._users - 1)
             if not self._users:

@@ -1,4 +1,4 @@
-"""cancel: waiting or blocked → cancelled; a running job is treated as the caller says."""
+"""cancel: waiting or blocked → cancelled; a running job as the cancel mode asks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from penstock.storage.sqlite.transaction import QueueRow, Transaction
 __all__ = ["cancel"]
 
 _NOT_FOUND = CancelAnswer("not_found")
-_ENDED = {place: CancelAnswer(STATES[place].value) for place in STATES if place > BLOCKED}  # type: ignore[arg-type]
+_FINISHED = {bucket: CancelAnswer(STATES[bucket].value) for bucket in STATES if bucket > BLOCKED}  # type: ignore[arg-type]
 
 
 def cancel(tx: Transaction, name: str, ids: Sequence[str], running: CancelMode, ttl: int | None) -> list[CancelAnswer]:
-    """Withdraw jobs, one decision each."""
+    """Cancel jobs, each depending on its state."""
     queue = tx.queue(name)
     if queue is None:
         return [_NOT_FOUND for _ in ids]
@@ -31,12 +31,12 @@ def _cancel(tx: Transaction, queue: QueueRow, id: str, running: CancelMode, ttl:
     if job is None or job.expired(tx.now):
         return _NOT_FOUND
     if job.place > BLOCKED:
-        return _ENDED[job.place]
+        return _FINISHED[job.place]
     if job.place != RUNNING:
         finish(tx, queue, job, Bucket.CANCELLED, "", ttl)
         return CancelAnswer("cancelled")
     if running != "refuse":
-        _ask(tx, queue, job, running, ttl)
+        _request_cancel(tx, queue, job, running, ttl)
     successor = tx.job(queue, id, twin=1)
     if successor:
         tx.delete(queue, successor)
@@ -45,11 +45,14 @@ def _cancel(tx: Transaction, queue: QueueRow, id: str, running: CancelMode, ttl:
     return CancelAnswer("running" if running in ("refuse", "forget") else "cancel_requested", running=True)
 
 
-def _ask(tx: Transaction, queue: QueueRow, job: JobRow, running: CancelMode, ttl: int | None) -> None:
-    """Tell a run that it is its last, or that it should end; the stronger word stays."""
-    asked = cast(CancelMode, job.cancel or "refuse")
-    job.cancel, job.cancel_ttl = max(running, asked, key=CANCEL_MODES.index), ttl
+def _request_cancel(tx: Transaction, queue: QueueRow, job: JobRow, running: CancelMode, ttl: int | None) -> None:
+    """Store the cancel request of a running job, and wake its worker unless the mode is "forget".
+
+    A later, weaker mode never replaces a stronger one.
+    """
+    stored = cast(CancelMode, job.cancel or "refuse")
+    job.cancel, job.cancel_ttl = max(running, stored, key=CANCEL_MODES.index), ttl
     tx.save(queue, job)
     if running != "forget":
-        tx.finished_jobs.append(("", job.worker))
+        tx.notify_cancel(job.worker)
         tx.emit("cancel_requested", queue, job.id, job.attempts, job.worker)

@@ -10,13 +10,14 @@ from typing import Any
 from penstock.errors import ErrorKind, JobError
 from penstock.model.job import Claim
 from penstock.storage.base import Claimed, Request
+from penstock.storage.sqlite.fast_path import can_claim_plain
 from penstock.storage.sqlite.ordering import park, promote, unpark, update_turn
 from penstock.storage.sqlite.rows import FAILED, FOREVER, LANE, PARKED, READY, RUNNING
 from penstock.storage.sqlite.transaction import NeedsWriteLock, QueueRow, Transaction
 
 __all__ = ["QUARANTINE_MS", "claim", "next_id"]
 
-#: How long a record that could not be read is kept: as long as a failed job by default.
+#: How long (ms) a record that cannot be read is kept: as long as a failed job by default.
 QUARANTINE_MS = 7 * 24 * 3600 * 1000
 
 #: A row of `claim_ready` or `claim_lane`: rank, time, seq, n, id, payload, grp, headers, limits, created,
@@ -24,7 +25,7 @@ QUARANTINE_MS = 7 * 24 * 3600 * 1000
 Row = tuple[Any, ...]
 N, ID, PAYLOAD, GROUP, HEADERS, LIMITS, NUMBERS, SOLO, FORMAT = 3, 4, 5, 6, 7, 8, slice(9, 17), 15, 16
 
-#: How far ahead a claim looks for more of a kind that it must set aside, and how often it does so.
+#: How many ready jobs one step checks for unknown formats to park, and how many such steps a claim takes at most.
 PARK_LOOKAHEAD, MAX_PARK_STEPS = 1_000, 10
 
 _INT = {int}
@@ -34,7 +35,7 @@ Corrupt = list[tuple[str, str]]
 
 
 def claim(tx: Transaction, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
-    """Hand out what is due, queue by queue, in the order asked."""
+    """Claim due jobs, queue by queue, in the order of the requests."""
     claims: list[Claim] = []
     corrupt: Corrupt = []
     look_at: int | None = None
@@ -62,7 +63,7 @@ def claim(tx: Transaction, requests: Sequence[Request], worker: str, lease: int,
 
 
 def next_id(tx: Transaction, queue: QueueRow) -> str | None:
-    """The id of the job that a claim would give next."""
+    """Return the id of the job that a claim would give next, or None."""
     batches, _ = _select_batches(tx, queue, 1, 1, [])
     return batches[0][0][ID] if batches else None
 
@@ -70,11 +71,12 @@ def next_id(tx: Transaction, queue: QueueRow) -> str | None:
 def _claim_plain(
     tx: Transaction, queue: QueueRow, request: Request, worker: str, until: int, token: str
 ) -> list[Claim] | None:
-    """Take jobs of a queue without groups, if they are as they were put; column by column, not row by row.
+    """Claim jobs that never ran from a queue without groups, reading column by column; None if that does not apply.
 
-    If there is one more than asked for, it comes last, and is left where it is. None: another way is needed.
+    The fast path of `_select_batches`, `_start_runs` and `_claim_of`; `tests/conformance/test_model.py`
+    proves it equal. If there are more jobs than `request.limit`, one more is returned, last, and not claimed.
     """
-    if request.batch != 1 or queue.has_groups or tx.damaged:
+    if not can_claim_plain(tx, queue, request):
         return None
     limit = request.limit
     rows = tx.all("claim_plain", queue.k, limit + 1, tx.format)
@@ -106,7 +108,7 @@ def _mark_running(
 ) -> None:
     """Mark rows as running."""
     size = len(numbers)
-    # Those that were put together and are of one priority follow each other.
+    # Jobs that were put together and have one priority are neighbours in the table.
     if size > 1 and numbers[-1] - numbers[0] == size - 1 and all(map(lt, numbers, numbers[1:])):
         tx.run("claim_range", token, worker, until, numbers[0], numbers[-1])
     else:
@@ -117,10 +119,9 @@ def _mark_running(
 def _select_batches(
     tx: Transaction, queue: QueueRow, limit: int, size: int, corrupt: Corrupt
 ) -> tuple[list[list[Row]], bool]:
-    """Up to `limit` batches: neighbours without a group together, a lane's head by itself.
+    """Return up to `limit` batches, and whether jobs are left: neighbours without a group together, a group by itself.
 
-    Two sorted streams are merged: the jobs without a group, and the groups in the rotation. The
-    second answer says whether anything was left behind.
+    Two sorted streams are merged: the jobs without a group, and the groups in the rotation.
     """
     jobs = _ready(tx, queue, limit * size + 1, corrupt)
     turns, heads = _turns(tx, queue, limit + 1, size)
@@ -150,10 +151,13 @@ def _select_batches(
 
 
 def _turns(tx: Transaction, queue: QueueRow, limit: int, size: int) -> tuple[list[Row], list[Row]]:
-    """The first groups in the rotation; and the heads of their lanes, if one of each is enough and all are whole."""
+    """Return the first groups in the rotation, and the first job of each if one is enough and all are readable.
+
+    The second list is empty where `_head` must read the jobs of each group: that is its general path.
+    """
     if not queue.has_groups:
         return [], []
-    if size > 1:
+    if size > 1 or not tx.fast:
         return tx.all("claim_turns", queue.k, limit), []
     rows = tx.all("claim_heads", queue.k, limit)
     heads = [row[3:] for row in rows]
@@ -161,6 +165,7 @@ def _turns(tx: Transaction, queue: QueueRow, limit: int, size: int) -> tuple[lis
 
 
 def _ready(tx: Transaction, queue: QueueRow, limit: int, corrupt: Corrupt) -> list[Row]:
+    """Return the first jobs without a group; unknown formats are parked and unreadable records failed."""
     rows = tx.all("claim_ready", queue.k, limit)
     for _ in range(MAX_PARK_STEPS):
         bad = _unreadable(tx, queue, rows)
@@ -178,7 +183,10 @@ def _ready(tx: Transaction, queue: QueueRow, limit: int, corrupt: Corrupt) -> li
 
 
 def _head(tx: Transaction, queue: QueueRow, group: str, size: int, corrupt: Corrupt) -> list[Row]:
-    """The first jobs of a lane, up to one that must be alone or is not known here; that one parks its lane."""
+    """Return the first jobs of a group, up to one that must run alone or whose format is unknown.
+
+    If the first of all has an unknown format, its group is parked.
+    """
     rows = tx.all("claim_lane", queue.k, group, size)
     while _quarantine(tx, queue, _unreadable(tx, queue, rows), corrupt):
         rows = tx.all("claim_lane", queue.k, group, size)
@@ -195,7 +203,7 @@ def _head(tx: Transaction, queue: QueueRow, group: str, size: int, corrupt: Corr
 def _start_runs(
     tx: Transaction, queue: QueueRow, batches: list[list[Row]], worker: str, until: int, token: str
 ) -> None:
-    """Mark the jobs taken as running, and their groups as held."""
+    """Mark the selected jobs as running, and their groups as held."""
     rows = [row for batch in batches for row in batch]
     _mark_running(tx, queue, [row[N] for row in rows], worker, until, token)
     held = [(len(batch), queue.k, batch[0][GROUP]) for batch in batches if batch[0][GROUP] is not None]
@@ -221,7 +229,7 @@ def _claim_of(queue: str, row: Row, token: str, batch: int) -> Claim:
 
 
 def _newer(tx: Transaction, row: Row) -> bool:
-    """Whether only newer software can run this. It is set aside where something may be written."""
+    """Return whether only newer software can run a job; a read asks for the write lock, to park it."""
     newer = type(row[FORMAT]) is int and row[FORMAT] > tx.format
     if newer and not tx.write:
         raise NeedsWriteLock
@@ -229,10 +237,11 @@ def _newer(tx: Transaction, row: Row) -> bool:
 
 
 def _readable(tx: Transaction, queue: QueueRow, row: Row) -> bool:
+    """Return whether a row has the types that Penstock writes, and a known format."""
     if tx.damaged:
         found = tx.one("job_get", queue.k, row[ID], 0)
         if found is None or found[0] != row[N]:
-            return False  # nobody could settle a job under this id
+            return False  # its id was decoded lossily, so no settle would find it
     return (
         type(row[PAYLOAD]) is bytes
         and type(row[HEADERS]) is bytes
@@ -247,7 +256,7 @@ def _unreadable(tx: Transaction, queue: QueueRow, rows: list[Row]) -> list[Row]:
 
 
 def _quarantine(tx: Transaction, queue: QueueRow, rows: list[Row], corrupt: Corrupt) -> bool:
-    """Fail what nobody can read, so that it never stops its queue."""
+    """Fail records that no software can read, so that they never block their queue; False if there are none."""
     damaged = [row for row in rows if not _newer(tx, row)]
     if not damaged or not tx.write:
         return False
@@ -265,7 +274,7 @@ def _quarantine(tx: Transaction, queue: QueueRow, rows: list[Row], corrupt: Corr
 
 
 def _take_alarm(tx: Transaction, queue: QueueRow) -> int | None:
-    """Ask this worker to look again when the next job falls due, unless another has promised to."""
+    """Return when this worker must claim again for the next job to fall due; None if another worker will."""
     due = tx.one("claim_next", queue.k)[0] if queue.has_later else FOREVER
     if due == FOREVER or (queue.alarm is not None and tx.now < queue.alarm <= due):
         return None

@@ -1,6 +1,7 @@
-"""The engine: a connection, and verbs run on it as transactions on the calling thread.
+"""The engine: one connection, and verbs run on it as transactions on the calling thread.
 
-It needs no event loop and no thread of its own. Waking others is part of a verb, after its commit.
+It needs no event loop and no thread of its own. A verb also wakes the waiters it has work for, after its
+commit.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from typing import Any, Literal, TypeVar, get_args
 
 from penstock.errors import PenstockError, StorageError, StorageUnavailable, VersionMismatch
 from penstock.model.clock import Clock, SystemClock
-from penstock.model.job import NewJob
+from penstock.storage.sqlite.fast_put import remember
 from penstock.storage.sqlite.rows import FORMAT
-from penstock.storage.sqlite.sql import FAST_PUT, SCHEMA, SQL
+from penstock.storage.sqlite.sql import FAST_PUT, SCHEMA
 from penstock.storage.sqlite.transaction import NeedsWriteLock, Transaction, Wake
 from penstock.storage.sqlite.waiters import replace_dead
 from penstock.storage.sqlite.wakeup import send_wakeups
@@ -29,24 +30,19 @@ __all__ = ["SCHEMA_VERSION", "Engine", "Op", "Synchronous"]
 
 SCHEMA_VERSION = 1
 
-#: A writer that has waited so long (s) for the lock of the file gives up.
+#: A writer gives up after waiting this long (s) for the lock of the file.
 BUSY_TIMEOUT = 30.0
 
-#: The first and the longest pause (s) between two tries for the lock.
+#: The first and the longest pause (s) between two attempts to get the lock.
 FIRST_PAUSE, MAX_PAUSE = 0.000_05, 0.005
 
-#: The size of a new file's pages (bytes), and after how many of them the log is carried into the file.
+#: Page size of a new file (bytes), and the number of pages in the write-ahead log that starts a checkpoint.
 PAGE_SIZE, CHECKPOINT_PAGES = 2048, 4000
 
-PUT_ALONE = SQL["put_alone"]
-
-#: Of so many queues it is remembered that a job can be put there alone.
-MOST_QUIET = 1_000
-
-#: The results (primary codes) that mean: somebody else has the lock.
+#: The primary result codes of SQLite for a lock that another connection holds.
 BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
-#: What SQLite does to survive a power cut; a process that is killed loses nothing with any of them.
+#: How far SQLite protects commits from a power cut; a killed process loses nothing with any of them.
 Synchronous = Literal["OFF", "NORMAL", "FULL", "EXTRA"]
 
 T = TypeVar("T")
@@ -57,16 +53,26 @@ Op = tuple[Callable[[Transaction], Any], bool]
 #: Connections of a parent process: closing them in a child would drop the parent's locks.
 _inherited: list[sqlite3.Connection] = []
 
-#: Every engine of this process, and those that stand still while it forks.
+#: Every engine of this process, and those that are locked while it forks.
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 _locked_for_fork: list[Engine] = []
 
 
 class Engine:
-    """One database file (or a private one in memory) and everything that one process does with it."""
+    """One database file (or a private database in memory) and the transactions of one process on it.
+
+    `fast=False` turns off every fast path (see `fast_path.py`), for tests that compare them with the
+    general paths.
+    """
 
     def __init__(
-        self, path: str, *, clock: Clock | None = None, synchronous: Synchronous = "NORMAL", namespace: str = "penstock"
+        self,
+        path: str,
+        *,
+        clock: Clock | None = None,
+        synchronous: Synchronous = "NORMAL",
+        namespace: str = "penstock",
+        fast: bool = True,
     ) -> None:
         if not path:
             raise ValueError("path must be a file name or ':memory:'")
@@ -77,56 +83,59 @@ class Engine:
         self.namespace = namespace
         self.clock: Clock = clock or SystemClock()
         self.synchronous = synchronous
-        #: The newest record format that is read here, and the one that is written.
+        self.fast = fast
+        #: The newest record format that this engine reads, and the one that it writes.
         self.format = FORMAT
-        #: Where other processes reach this one; a socket replaces it when somebody waits here.
+        #: Address at which other processes wake this one; a socket path as soon as this process has a waiter.
         self.address = f"none:{secrets.token_hex(8)}"
-        #: Wakes a waiter of this process; False when there is none of that name.
+        #: Wakes a waiter of this process; returns False if there is none of that name.
         self.wake_local: Callable[[str], bool] = lambda waiter: False
         self._db: sqlite3.Connection | None = None
-        #: The numbers of queues that took their last job without anybody else having to hear of it.
-        self._quiet: dict[str, int] = {}
+        #: The numbers of the queues that the fast path of put may use, by name; see `fast_put.py`.
+        self.fast_put_queues: dict[str, int] = {}
         self._pid = 0
-        self._lock = threading.RLock()
+        #: Held during each transaction, since threads share the connection.
+        self.lock = threading.RLock()
         _engines.add(self)
 
     # connection ----------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Connect and create what is missing. Idempotent."""
-        with self._lock:
+        """Connect and create missing tables. Idempotent."""
+        with self.lock:
             try:
-                self._connection()
+                self.connection()
             except sqlite3.Error as error:
                 raise _translate(error, self.path) from error
 
     def reset_in_child(self) -> None:
-        """In a child process: a lock that the parent's threads held is nobody's here."""
-        self._lock = threading.RLock()
+        """Replace the lock and the address in a child process: threads of the parent may have held the lock."""
+        self.lock = threading.RLock()
         self.address = f"none:{secrets.token_hex(8)}"
 
     def lock_for_fork(self) -> None:
-        """Before a fork: no transaction is under way, and no child inherits a file that is open.
+        """Wait for the running transaction and close the file, before this process forks.
 
-        SQLite keeps account of a file's locks per process; in a child that account would be the
-        parent's, and name locks that the child does not have.
+        SQLite keeps a table of a file's locks per process. A child with an open file would inherit the
+        parent's table, and with it locks that the child does not hold.
         """
-        self._lock.acquire()
+        self.lock.acquire()
         if not self.memory:
             self.close()
 
     def unlock_after_fork(self) -> None:
-        """After a fork, in parent and child."""
-        self._lock.release()
+        """Allow transactions again after a fork, in parent and child."""
+        self.lock.release()
 
     def close(self) -> None:
-        """Let go of the connection. Idempotent."""
-        with self._lock:
+        """Close the connection. Idempotent."""
+        with self.lock:
             if self._db is not None and self._pid == os.getpid():
                 self._db.close()
             self._db = None
 
-    def _connection(self) -> sqlite3.Connection:
+    def connection(self) -> sqlite3.Connection:
+        """Return the connection of this process, opened if needed; the caller holds `lock`."""
         if self._db is not None and self._pid == os.getpid():
             return self._db
         if self._db is not None:
@@ -139,7 +148,7 @@ class Engine:
             _create(self.path)
         db = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256)
         try:
-            # A commit of one job writes four or five pages, whatever little changed in them.
+            # A commit of one job writes four or five whole pages: small pages keep the log small.
             db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
             db.execute("PRAGMA journal_mode = WAL")
             db.execute(f"PRAGMA synchronous = {self.synchronous}")
@@ -152,7 +161,7 @@ class Engine:
         except BaseException:
             db.close()
             raise
-        self._quiet.clear()
+        self.fast_put_queues.clear()  # another file of the same name has other numbers
         return db
 
     def _create_tables(self, db: sqlite3.Connection) -> None:
@@ -177,13 +186,13 @@ class Engine:
     # transactions --------------------------------------------------------------------------------
 
     def now(self) -> int:
-        """The storage's clock, in milliseconds."""
+        """Return the storage's time in milliseconds."""
         return round(self.clock.time() * 1000)
 
     def run(self, verb: Callable[[Transaction], T], write: bool = True) -> T:
         """Run one verb as one transaction."""
         ops = ((verb, write),)
-        with self._lock:
+        with self.lock:
             try:
                 [answer], wakes = self._run(ops, write)
             except (sqlite3.Error, TypeError, LookupError) as error:
@@ -193,12 +202,12 @@ class Engine:
         return answer
 
     def run_group(self, ops: Sequence[Op]) -> list[Any]:
-        """Run verbs in one transaction; answers or exceptions, in order.
+        """Run verbs in one transaction; returns their answers or exceptions, in order.
 
-        If one raises, everything is rolled back and each is run by itself, so that only the guilty
-        one fails.
+        If one raises, the transaction is rolled back and each verb runs in its own, so that only the
+        one that raises fails.
         """
-        with self._lock:
+        with self.lock:
             try:
                 answers, wakes = self._run(ops, any(writes for _, writes in ops))
             except Exception as error:
@@ -209,35 +218,15 @@ class Engine:
             self._wake(wakes)
         return answers
 
-    def put_alone(self, new: NewJob) -> bool:
-        """Accept a plain job with a fresh id in one statement; False says that nothing was done.
-
-        That is so where it takes more, also to say what is wrong: then a transaction must do it. The
-        clock is read before the lock is had; it is the queue's own time that keeps the order.
-        """
-        with self._lock:
-            try:
-                db = self._connection()
-                queue = self._quiet.get(new.queue)
-                if queue is None:
-                    return False
-                before = db.total_changes
-                db.execute(PUT_ALONE, (queue, new.id, new.payload, -new.priority, self.now(), self.format))
-            except sqlite3.Error:
-                return False
-            if db.total_changes != before:
-                return True
-            del self._quiet[new.queue]
-            return False
-
     def _run(self, ops: Sequence[Op], write: bool) -> tuple[list[Any], list[Wake]]:
-        """A transaction that succeeds at once, as almost all do; or whatever it takes."""
+        """Run one transaction, and repeat it as `_transact` does if the first attempt fails."""
         try:
             return self._attempt(ops, write)
         except (NeedsWriteLock, sqlite3.OperationalError):
             return self._retry_while_busy(lambda: self._transact(ops, write))
 
     def _transact(self, ops: Sequence[Op], write: bool) -> tuple[list[Any], list[Wake]]:
+        """Run one transaction, again with the write lock or with lossy text decoding where it needs that."""
         try:
             return self._attempt(ops, write)
         except NeedsWriteLock:
@@ -245,22 +234,22 @@ class Engine:
         except sqlite3.OperationalError as error:
             if "decode" not in str(error):
                 raise
-        # Some text in the file is not UTF-8: read it as well as can be, so that its record can be set aside.
-        self._connection().text_factory = _decode_lossy
+        # Some text in the file is not UTF-8. Decode it with replacement characters, so a claim can fail its record.
+        self.connection().text_factory = _decode_lossy
         try:
             return self._attempt(ops, True, damaged=True)
         finally:
-            self._connection().text_factory = str
+            self.connection().text_factory = str
 
     def _attempt(self, ops: Sequence[Op], write: bool, damaged: bool = False) -> tuple[list[Any], list[Wake]]:
-        db = self._connection()
+        db = self.connection()
         execute = db.cursor().execute
-        try:  # from the first step on: an interrupt may come between any two
+        try:  # also around BEGIN: a KeyboardInterrupt may come between any two steps
             execute("BEGIN IMMEDIATE" if write else "BEGIN")
-            # The clock is read under the lock, so that order stamps follow the order of commits.
+            # Read the clock under the lock of the file, so that order stamps follow the order of commits.
             wall = round(time.time() * 1000)
             now = wall if type(self.clock) is SystemClock else self.now()
-            tx = Transaction(db, execute, self.namespace, now, wall, write, damaged, self.format)
+            tx = Transaction(db, execute, self.namespace, now, wall, write, damaged, self.format, self.fast)
             answers = [verb(tx) for verb, _ in ops]
             if write:
                 tx.before_commit()
@@ -269,16 +258,13 @@ class Engine:
             _roll_back(db)
             raise
         if tx.fast_put_queue is not None:
-            if len(self._quiet) >= MOST_QUIET:
-                self._quiet.clear()
-            name, number = tx.fast_put_queue
-            self._quiet[name] = number
+            remember(self.fast_put_queues, *tx.fast_put_queue)
         return answers, tx.wakes
 
     def _retry_while_busy(self, attempt: Callable[[], T]) -> T:
-        """Try again, with short growing pauses, while another connection holds the lock.
+        """Repeat `attempt`, with short growing pauses, while another connection holds the lock.
 
-        SQLite's own busy timeout backs off up to 100 ms and lets one process starve the others.
+        SQLite's own busy timeout is not used: it pauses up to 100 ms and lets one process starve the others.
         """
         pause, give_up = FIRST_PAUSE, time.monotonic() + BUSY_TIMEOUT
         while True:
@@ -291,17 +277,17 @@ class Engine:
             pause = min(pause * 1.5, MAX_PAUSE)
 
     def _wake(self, wakes: list[Wake]) -> None:
-        """Wake whom a transaction chose; in place of the dead ones it chooses others."""
+        """Wake the waiters that a transaction chose; for those whose process is gone, choose and wake others."""
         while wakes:
             dead = send_wakeups(wakes, self.address, self.wake_local)
             if not dead:
                 return
             again: list[Op] = [(partial(replace_dead, dead=dead), True)]
-            with self._lock:
+            with self.lock:
                 try:
                     _, wakes = self._run(again, True)
                 except (sqlite3.Error, PenstockError):
-                    return  # a hint only: whoever waits looks for itself before long
+                    return  # only a hint: waiters also poll
 
 
 def _before_fork() -> None:
@@ -319,7 +305,7 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_c
 
 
 def _create(path: str) -> None:
-    """A new file is for its owner only; one that is there keeps its mode."""
+    """Create a file that only its owner may read; an existing one keeps its mode."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
     except FileExistsError:
@@ -336,7 +322,7 @@ def _version(db: sqlite3.Connection) -> int | None:
 
 
 def _run_script(db: sqlite3.Connection, script: str) -> None:
-    """`executescript` would commit first; this runs statement by statement inside the transaction."""
+    """Run a script inside the open transaction; `executescript` would commit that first."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line
@@ -372,14 +358,15 @@ _MEANINGS: dict[int, tuple[type[StorageError], str]] = {
 
 
 def _translate(error: Exception, path: str) -> Exception:
-    """An error of SQLite as one of ours, and what a verb stumbles over; any other as it is."""
-    if isinstance(error, TypeError | LookupError):  # a column that is not what only another hand can make of it
+    """Return the Penstock error for one of SQLite or of a damaged record; any other error unchanged."""
+    if isinstance(error, TypeError | LookupError):
+        # The column has a type Penstock never writes: the file was edited or damaged.
         ours = StorageError(f"{path} holds a record that cannot be read ({error}); `penstock doctor` looks for damage")
         ours.__cause__ = error
         return ours
     if not isinstance(error, sqlite3.Error):
         return error
-    kind, words = _MEANINGS.get(_code(error), (StorageError, "gave an error"))
-    ours = kind(f"{path} {words} ({error})")
+    kind, meaning = _MEANINGS.get(_code(error), (StorageError, "gave an error"))
+    ours = kind(f"{path} {meaning} ({error})")
     ours.__cause__ = error
     return ours

@@ -1,8 +1,9 @@
--- What each connection makes for itself; nothing of it is in the file.
+-- The view and trigger of the fast path of put (see fast_put.py). Each connection creates them for itself as
+-- temporary objects; nothing of this is stored in the file.
 
--- A plain job (see put.py) that is inserted here is put into the queue with this number, if there is one, unless
--- somebody else must hear of it or other jobs must enter before it. One statement that is a transaction by itself
--- takes a quarter less time than BEGIN, a look at the queue, INSERT, UPDATE and COMMIT.
+-- A row inserted into this view puts a plain job into the queue with that number, if there is one, unless a
+-- scheduled or retrying job may have to enter first, an idle worker must be woken or a listener wants the event.
+-- `put_plain` and `queue_grow` in statements.sql are the general path: the rows written must be equal to theirs.
 CREATE TEMP VIEW plain AS SELECT queue, id, payload, rank, created, format FROM jobs;
 CREATE TEMP TRIGGER put_alone INSTEAD OF INSERT ON plain BEGIN
     UPDATE queues SET seq = seq + 1, time = max(time, NEW.created), n_ready = n_ready + 1

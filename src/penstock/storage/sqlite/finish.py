@@ -1,4 +1,4 @@
-"""The two ways out of a run that settle, reap and cancel share: for good, or back among the waiting."""
+"""The two transitions that settle, reap and cancel share: a job ends, or a run goes back to its queue."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
 __all__ = ["GONE_MS", "finish", "requeue"]
 
-#: How long it is remembered that a token has settled a job that was not kept.
+#: How long (ms) the table `gone` remembers that a token has settled a job that was not kept.
 GONE_MS = 60_000
 
-#: How long a job that is not kept stays for those who wait for it.
+#: How long (ms) a job with a TTL of 0 is kept for a caller that waits for its result.
 WAITED_MS = 60_000
 
 
 def finish(
-    tx: Transaction, queue: QueueRow, job: JobRow, place: Bucket, token: str, ttl: int | None,
+    tx: Transaction, queue: QueueRow, job: JobRow, bucket: Bucket, token: str, ttl: int | None,
     result: bytes | None = None, error: bytes | None = None,
 ) -> None:  # fmt: skip
-    """→ completed / failed / cancelled, in one step with the release of the successor."""
+    """End a job as completed, failed or cancelled, and release its successor."""
     held, running = job.holds_group, job.place == RUNNING
     worker = job.worker if running else None
     successor = tx.job(queue, job.id, twin=1) if running else None
     queue.finished += 1
     queue.dirty = True
-    tx.emit(STATES[place].value, queue, job.id, job.attempts, worker, result, error)
+    tx.emit(STATES[bucket].value, queue, job.id, job.attempts, worker, result, error)
     tx.finished_jobs.append((queue.name, job.id))
     if token and (ttl == 0 or successor):
-        tx.run_with_rows("settle_gone", [(queue.k, job.id, token, place, tx.now + GONE_MS)])
+        tx.run_with_rows("settle_gone", [(queue.k, job.id, token, bucket, tx.now + GONE_MS)])
     if ttl == 0 and tx.has_waiter(queue.name, job.id):
-        ttl, job.flags = WAITED_MS, int(place == Bucket.COMPLETED) or None
+        ttl, job.flags = WAITED_MS, int(bucket == Bucket.COMPLETED) or None
     if ttl == 0 or successor:
         tx.delete(queue, job)
     else:
-        job.place, job.token, job.worker, job.expires = place, token, worker, expiry(ttl, tx.now)
+        job.place, job.token, job.worker, job.expires = bucket, token, worker, expiry(ttl, tx.now)
         job.number, job.finished, job.result, job.error = queue.finished, tx.now, result, error
         tx.save(queue, job)
     if held and job.grp is not None:
@@ -46,12 +46,12 @@ def finish(
     update_turn(tx, queue, job.grp)
 
 
-def requeue(tx: Transaction, queue: QueueRow, job: JobRow, note: str, due: int) -> JobRow:
-    """running → waiting; a blocked successor is folded in by its own flags. Gives the job that waits now."""
+def requeue(tx: Transaction, queue: QueueRow, job: JobRow, event: str, due: int) -> JobRow:
+    """Do running → waiting and return the waiting job; a blocked successor is merged into it by its own flags."""
     held = job.holds_group
     worker, job.worker = job.worker, None
     job.due, job.retried = due, int(due > tx.now)
-    tx.emit(note, queue, job.id, job.attempts, worker, error=job.error if note == "retrying" else None)
+    tx.emit(event, queue, job.id, job.attempts, worker, error=job.error if event == "retrying" else None)
     successor = tx.job(queue, job.id, twin=1)
     if successor and max(successor.format, job.format) > tx.format:
         return _replace(tx, queue, job, successor, held)
@@ -66,7 +66,7 @@ def requeue(tx: Transaction, queue: QueueRow, job: JobRow, note: str, due: int) 
 
 
 def _replace(tx: Transaction, queue: QueueRow, job: JobRow, successor: JobRow, held: bool) -> JobRow:
-    """What cannot be read here cannot be folded: the successor stands in for the whole job."""
+    """Replace a job by its successor and return that: a record of a newer format cannot be merged."""
     tx.delete(queue, job)
     if held and job.grp is not None:
         change_holds(tx, queue, job.grp, -1)

@@ -1,4 +1,4 @@
-"""Looking into the file: how it is kept, whether it is whole, and what is counted in its queues."""
+"""Facts about the file for operators: its settings, its integrity, and the counters of its queues."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from penstock.storage.sqlite.transaction import Transaction
 
 __all__ = ["forget_namespace", "inspect_file", "latest", "meters"]
 
-#: The check names at most so many faults.
+#: Faults that the integrity check lists at most.
 MAX_FAULTS = 10
 
 BUCKETS = {state: place for place, state in STATES.items()}
 
 
 def inspect_file(tx: Transaction, engine: Engine, check: bool) -> FileInfo:
-    """How the file is doing. The check reads all of it."""
+    """Return facts about the file; `check` reads all of it to find damage."""
     began = time.perf_counter()
     schema = tx.db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()[0]
     latency = (time.perf_counter() - began) * 1000
@@ -47,7 +47,7 @@ def inspect_file(tx: Transaction, engine: Engine, check: bool) -> FileInfo:
 def _on_disk(about: FileInfo) -> FileInfo:
     status, room = os.stat(about.path), os.statvfs(os.path.dirname(about.path))
     log_size = 0
-    with contextlib.suppress(OSError):  # it comes and goes
+    with contextlib.suppress(OSError):  # SQLite deletes it with the last connection
         log_size = os.stat(about.path + "-wal").st_size
     return FileInfo(
         path=about.path, version=about.version, schema=about.schema, journal_mode=about.journal_mode,
@@ -58,7 +58,7 @@ def _on_disk(about: FileInfo) -> FileInfo:
 
 
 def filesystem_of(path: str) -> str | None:
-    """The kind of file system that a path is on, or None where that cannot be told."""
+    """Return the kind of file system that a path is on, or None if that is unknown."""
     try:
         mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     except OSError:
@@ -67,19 +67,19 @@ def filesystem_of(path: str) -> str | None:
     for _, point, kind, *_ in mounts:
         point = point.encode().decode("unicode_escape")
         inside = path == point or path.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= longest:  # the last one mounted at a place hides the others
+        if inside and len(point) >= longest:  # the last one mounted at a path hides the others
             found, longest = kind, len(point)
     return found
 
 
 def meters(tx: Transaction, names: Sequence[str]) -> list[QueueMeter]:
-    """What is counted in each of these queues."""
+    """Return the counters of each of these queues."""
     found = [tx.one("meter", tx.now, tx.namespace, name) or (0, 0) for name in names]
     return [QueueMeter(name, *row) for name, row in zip(names, found, strict=True)]
 
 
 def latest(tx: Transaction, name: str, state: State, limit: int) -> list[Snapshot]:
-    """Ended jobs of one state, those that are kept longest first."""
+    """Return finished jobs of one state, those that are kept longest first."""
     queue = tx.queue(name)
     if queue is None:
         return []
@@ -88,6 +88,6 @@ def latest(tx: Transaction, name: str, state: State, limit: int) -> list[Snapsho
 
 
 def forget_namespace(tx: Transaction) -> None:
-    """Take away what the namespace holds beside its queues."""
+    """Delete the workers and events of the namespace; its queues are deleted one by one."""
     for name in ("forget_workers", "forget_events"):
         tx.run(name, tx.namespace)

@@ -1,8 +1,9 @@
-"""Waiting without polling: for work, for a job's end, and for lines of the feed.
+"""Waiting without fast polling: for work, for the end of a job, for cancel requests.
 
-Every waiter has a random name. Whoever has something for it takes its rows off the table and, after
-the commit, wakes it: by a call in its own process, by a datagram from another one. A slow look every
-`poll` seconds is the net below: a lost hint costs latency, never a job.
+Every waiter has a random name and a row in a table (see `waiters.py`). The transaction that has
+something for a waiter deletes its row and, after the commit, wakes it: by a call in its own process, by a
+datagram from another one (see `wakeup.py`). Each waiter also reads the database every `poll` seconds, so a
+lost wake-up costs latency, never a job.
 """
 
 from __future__ import annotations
@@ -12,43 +13,39 @@ import contextlib
 import secrets
 import time
 import weakref
-from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import Any, Protocol, TypeVar
-
-import msgspec
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Protocol
 
 from penstock.errors import StorageError
-from penstock.storage.base import EventRecord
 from penstock.storage.sqlite import waiters
 from penstock.storage.sqlite.engine import Engine
 from penstock.storage.sqlite.transaction import Transaction
 from penstock.storage.sqlite.wakeup import WakeupSocket
+from penstock.storage.sqlite.writer import Submit
 
-__all__ = ["Feed", "Notifier"]
+__all__ = ["CancelListener", "Feed", "Notifier", "ignore_result"]
 
-#: A feed says so often (s) that it is still there.
-REFRESH = 10.0
+#: Seconds between two renewals of the rows of open feeds.
+FEED_RENEWAL = 10.0
 
-#: A feed reads so many lines at a time.
-LINES = 500
-
-#: Who has not waited for requests to cancel for so long (s) does not do so any more.
+#: A `CancelListener` without a waiter for this time (s) is removed.
 CANCEL_LISTENER_IDLE = 120.0
 
-T = TypeVar("T")
 
-_decode = msgspec.msgpack.Decoder(EventRecord).decode
+class Feed(Protocol):
+    """A reader of events that the notifier keeps registered; `EventFeed` is the one there is."""
 
+    def renew(self) -> None:
+        """Renew the row of this listener."""
+        ...
 
-class Submit(Protocol):
-    """How a verb is asked for: `SqliteStorage` hands it to its writer."""
-
-    def __call__(self, verb: Callable[[Transaction], T], write: bool) -> Awaitable[T]: ...
+    def end(self) -> None:
+        """Stop the iteration."""
+        ...
 
 
 class Notifier:
-    """Everybody in this process who waits for something in one storage."""
+    """The waiters of this process in one storage: their names, callbacks and wake-up socket."""
 
     def __init__(self, engine: Engine, submit: Submit, poll: float) -> None:
         self._engine = engine
@@ -59,171 +56,171 @@ class Notifier:
         self._cancel_listeners: dict[str, CancelListener] = {}
         self._closed = False
         self._feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
-        self._refresher: asyncio.Task[None] | None = None
+        self._renewer: asyncio.Task[None] | None = None
         engine.wake_local = self.wake
 
-    # names and bells -----------------------------------------------------------------------------
+    # names and callbacks -------------------------------------------------------------------------
 
-    def register(self, bell: Callable[[], object]) -> str:
-        """A new waiter: its name, under which `bell` is called on this event loop."""
+    def register(self, callback: Callable[[], object]) -> str:
+        """Add a waiter and return its name; `wake` calls `callback` on the running event loop."""
         self._ensure_socket()
         waiter = secrets.token_hex(8)
-        self._callbacks[waiter] = (asyncio.get_running_loop(), bell)
+        self._callbacks[waiter] = (asyncio.get_running_loop(), callback)
         return waiter
 
     def unregister(self, waiter: str) -> None:
-        """A waiter needs no waking any more."""
+        """Remove a waiter; its callback is not called any more."""
         self._callbacks.pop(waiter, None)
 
     def wake(self, waiter: str) -> bool:
-        """Wake a waiter of this process, from any thread; False when there is none of that name."""
+        """Wake a waiter of this process, from any thread; False if there is none of that name."""
         found = self._callbacks.get(waiter)
         if found is None:
             return False
-        loop, bell = found
+        loop, callback = found
         try:
-            loop.call_soon_threadsafe(bell)
-        except RuntimeError:  # its loop was closed under it
+            loop.call_soon_threadsafe(callback)
+        except RuntimeError:  # its loop is closed
             return False
         return True
 
+    @property
+    def address(self) -> str:
+        """Address at which other processes wake the waiters of this one."""
+        return self._engine.address
+
     def _ensure_socket(self) -> None:
-        """A socket on the running loop; where none can be had, the slow look must do."""
+        """Bind the wake-up socket on the running loop; without one, waiters rely on polling."""
         loop = asyncio.get_running_loop()
-        box = self._socket
-        if self._engine.memory or (box is not None and box.loop is loop):
+        old = self._socket
+        if self._engine.memory or (old is not None and old.loop is loop):
             return
-        if box is not None and not box.loop.is_closed():
-            return  # another loop of this process reads for all
+        if old is not None and not old.loop.is_closed():
+            return  # another loop of this process reads the socket for all waiters
         with contextlib.suppress(OSError, AttributeError, NotImplementedError):
             self._socket = WakeupSocket(self._engine.path, loop, self.wake)
             self._engine.address = self._socket.address
-        if box is not None:
-            box.close()
+        if old is not None:
+            old.close()
 
-    def submit_unawaited(self, verb: Callable[[Transaction], object]) -> None:
-        """Ask for a verb that nobody waits for."""
+    def _submit_unawaited(self, verb: Callable[[Transaction], object]) -> None:
+        """Submit a write whose answer is not needed."""
         with contextlib.suppress(StorageError, RuntimeError):
-            asyncio.ensure_future(self._submit(verb, True)).add_done_callback(_ignore_result)
+            asyncio.ensure_future(self._submit(verb, True)).add_done_callback(ignore_result)
 
     # waiting -------------------------------------------------------------------------------------
 
     async def wait_work(self, queues: Sequence[str], timeout: float) -> bool:
-        """Sleep until a job may be ready in one of the queues; True at once when one is."""
+        """Sleep until a job may be ready in one of the queues; True at once if one is."""
         if timeout <= 0:
             return await self._submit(lambda tx: waiters.is_ready(tx, queues), False)
-        path, span = self._path, round(timeout * 1000)
+        timeout_ms = round(timeout * 1000)
         return await self._wait(
             timeout,
-            lambda tx, waiter: waiters.add_idle(tx, queues, waiter, path(), span),
+            lambda tx, waiter: waiters.add_idle(tx, queues, waiter, self.address, timeout_ms),
             lambda tx, waiter: not waiters.is_idle(tx, queues, waiter),
-            lambda tx, waiter, looks: waiters.remove_idle(tx, queues, waiter, looks),
+            lambda tx, waiter, claims_next: waiters.remove_idle(tx, queues, waiter, claims_next),
         )
 
     async def wait_done(self, queue: str, id: str, timeout: float) -> bool:
-        """Sleep until a job may have ended; True at once when it has, or is not there."""
+        """Sleep until a job may have ended; True at once if it has, or does not exist."""
         if timeout <= 0:
             return await self._submit(lambda tx: waiters.is_done(tx, queue, id), False)
-        path, span = self._path, round(timeout * 1000)
+        timeout_ms = round(timeout * 1000)
         return await self._wait(
             timeout,
-            lambda tx, waiter: waiters.add_done_waiter(tx, queue, id, waiter, path(), span),
+            lambda tx, waiter: waiters.add_done_waiter(tx, queue, id, waiter, self.address, timeout_ms),
             lambda tx, waiter: waiters.is_done(tx, queue, id),
-            lambda tx, waiter, looks: waiters.remove_done_waiter(tx, waiter),
+            lambda tx, waiter, claims_next: waiters.remove_done_waiter(tx, waiter),
         )
 
     async def wait_cancel(self, worker: str, timeout: float) -> bool:
-        """Sleep until a run of a worker may have been asked to end, since the last such sleep."""
-        ear = self._cancel_listener(worker)
-        path, span, end = self._path, round(timeout * 1000), time.monotonic() + timeout
+        """Sleep until a run of a worker may have been asked to cancel since the last such wait."""
+        listener = self._cancel_listener(worker)
+        timeout_ms, deadline = round(timeout * 1000), time.monotonic() + timeout
 
-        def watch(tx: Transaction) -> bool:
-            return waiters.add_cancel_waiter(tx, worker, ear.name, path(), span)
+        def register(tx: Transaction) -> bool:
+            return waiters.add_cancel_waiter(tx, worker, listener.name, self.address, timeout_ms)
 
-        with ear.listening() as rung:
-            if await self._submit(watch, True):
+        with listener.waiting() as woken:
+            if await self._submit(register, True):
                 return True
-            while (left := end - time.monotonic()) > 0:
-                await asyncio.wait((rung,), timeout=min(left, self._poll))
-                if rung.done() or await self._submit(lambda tx: waiters.is_cancel_requested(tx, worker), False):
-                    # On the list again before anybody looks, so that nothing is missed between.
+            while (left := deadline - time.monotonic()) > 0:
+                await asyncio.wait((woken,), timeout=min(left, self._poll))
+                if woken.done() or await self._submit(lambda tx: waiters.is_cancel_requested(tx, worker), False):
+                    # Register again before the caller renews: a request after that renewal is then not missed.
                     if not self._closed:
-                        await self._submit(watch, True)
+                        await self._submit(register, True)
                     return True
             return False
 
     def _cancel_listener(self, worker: str) -> CancelListener:
         loop = asyncio.get_running_loop()
-        ear = self._cancel_listeners.get(worker)
-        if ear is None or ear.loop is not loop:
+        listener = self._cancel_listeners.get(worker)
+        if listener is None or listener.loop is not loop:
             for name, old in list(self._cancel_listeners.items()):
-                if name == worker or old.unused > CANCEL_LISTENER_IDLE:
-                    self.unregister(self._cancel_listeners.pop(name).name)  # its row goes by itself
-            ear = self._cancel_listeners[worker] = CancelListener(self, loop)
-        return ear
-
-    def _path(self) -> str:
-        return self._engine.address
+                if name == worker or old.idle_time > CANCEL_LISTENER_IDLE:
+                    self.unregister(self._cancel_listeners.pop(name).name)  # purge deletes its row
+            listener = self._cancel_listeners[worker] = CancelListener(self, loop)
+        return listener
 
     async def _wait(
         self,
         timeout: float,
-        join: Callable[[Transaction, str], bool],
-        look: Callable[[Transaction, str], bool],
-        leave: Callable[[Transaction, str, bool], bool],
+        add: Callable[[Transaction, str], bool],
+        check: Callable[[Transaction, str], bool],
+        remove: Callable[[Transaction, str, bool], bool],
     ) -> bool:
-        """Join a list, sleep until woken, look now and then, and leave the list whatever happens."""
+        """Add a waiter's row, sleep until woken, check every `poll` seconds, and always remove the row."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiter = self.register(lambda: future.done() or future.set_result(None))
-        end = time.monotonic() + timeout
-        found = left_already = False
+        deadline = time.monotonic() + timeout
+        found = removed = False
         try:
-            found = await self._submit(lambda tx: join(tx, waiter), True)
+            found = await self._submit(lambda tx: add(tx, waiter), True)
             while not found:
-                left = end - time.monotonic()
+                left = deadline - time.monotonic()
                 if left <= 0:
-                    picked = await self._submit(lambda tx: leave(tx, waiter, True), True)
-                    left_already = True
-                    return picked
+                    woken = await self._submit(lambda tx: remove(tx, waiter, True), True)
+                    removed = True
+                    return woken
                 await asyncio.wait((future,), timeout=min(left, self._poll))
                 if future.done():
                     found = True
                     return True
-                if end > time.monotonic():
-                    found = await self._submit(lambda tx: look(tx, waiter), False)
+                if deadline > time.monotonic():
+                    found = await self._submit(lambda tx: check(tx, waiter), False)
             return True
         finally:
             self.unregister(waiter)
-            if not future.done() and not left_already:
-                # Queued behind the joining, so that no row is left even when that was cancelled.
-                looks = found
-                self.submit_unawaited(lambda tx: leave(tx, waiter, looks))
+            if not future.done() and not removed:
+                # Runs after the insert in the writer's queue, so no row is left even if that was cancelled.
+                claims_next = found
+                self._submit_unawaited(lambda tx: remove(tx, waiter, claims_next))
 
     # feeds ---------------------------------------------------------------------------------------
 
-    def feed(self, queue: str | None) -> Feed:
-        """A reader of the feed, registered from now on."""
-        feed = Feed(self, self._submit, queue, self._poll, self._path)
+    def add_feed(self, feed: Feed) -> None:
+        """Renew a feed's row until it is garbage-collected, and end the feed when the storage closes."""
         self._feeds.add(feed)
-        if self._refresher is None or self._refresher.done():
-            self._refresher = asyncio.ensure_future(self._refresh())
-        return feed
+        if self._renewer is None or self._renewer.done():
+            self._renewer = asyncio.ensure_future(self._renew_feeds())
 
-    async def _refresh(self) -> None:
-        """Say for every feed that it is still there, also while its reader is busy elsewhere."""
+    async def _renew_feeds(self) -> None:
+        """Renew the rows of all feeds, also of those whose reader is busy with an event."""
         while self._feeds:
-            await asyncio.sleep(REFRESH)
+            await asyncio.sleep(FEED_RENEWAL)
             for feed in list(self._feeds):
-                feed.register()
+                feed.renew()
 
     async def close(self) -> None:
-        """Wake everybody for good and remove the socket."""
+        """Wake all waiters for the last time, delete their rows and remove the socket."""
         self._closed = True
         for feed in list(self._feeds):
             feed.end()
-        if self._refresher is not None:
-            self._refresher.cancel()
-            self._refresher = None
+        if self._renewer is not None:
+            self._renewer.cancel()
+            self._renewer = None
         for waiter in list(self._callbacks):
             self.wake(waiter)
         address = self._engine.address
@@ -235,34 +232,38 @@ class Notifier:
         self._engine.wake_local = lambda waiter: False
 
     def reset_in_child(self) -> None:
-        """In a child process: the parent's socket and waiters are not ours."""
+        """Drop the socket and the waiters of the parent process after a fork."""
         self._callbacks.clear()
         self._cancel_listeners.clear()
         self._socket = None
 
 
-def _ignore_result(future: asyncio.Future[Any]) -> None:
+def ignore_result(future: asyncio.Future[Any]) -> None:
+    """Retrieve the exception of a future, so that asyncio does not log it."""
     if not future.cancelled():
         future.exception()
 
 
 class CancelListener:
-    """Those in this process who wait for requests to one worker, and the name under which they are known."""
+    """The waiters of this process for cancel requests to one worker, under one registered name.
 
-    def __init__(self, waiters: Notifier, loop: asyncio.AbstractEventLoop) -> None:
+    The name stays registered between two waits, so a request made in between is not lost.
+    """
+
+    def __init__(self, notifier: Notifier, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.name = waiters.register(self._wake)
+        self.name = notifier.register(self._wake)
         self._futures: set[asyncio.Future[None]] = set()
         self._last_used = time.monotonic()
 
     @property
-    def unused(self) -> float:
-        """For how long (seconds) nobody has waited."""
+    def idle_time(self) -> float:
+        """Seconds since the last waiter left; 0 while there is one."""
         return 0.0 if self._futures else time.monotonic() - self._last_used
 
     @contextlib.contextmanager
-    def listening(self) -> Generator[asyncio.Future[None]]:
-        """A future that is done when somebody asks."""
+    def waiting(self) -> Generator[asyncio.Future[None]]:
+        """Yield a future that is done when a cancel request arrives."""
         future: asyncio.Future[None] = self.loop.create_future()
         self._futures.add(future)
         try:
@@ -275,73 +276,3 @@ class CancelListener:
         for future in self._futures:
             if not future.done():
                 future.set_result(None)
-
-
-class Feed:
-    """An iterator over the notes of everybody, from the moment it was made."""
-
-    def __init__(
-        self, waiters: Notifier, submit: Submit, queue: str | None, poll: float, path: Callable[[], str]
-    ) -> None:
-        self._waiters = waiters
-        self._submit = submit
-        self._queue = queue
-        self._poll = poll
-        self._path = path
-        self._news = asyncio.Event()
-        self._notes: deque[EventRecord] = deque()
-        self._ended = False
-        # A bell that held the feed itself would keep a forgotten feed alive.
-        self._name = waiters.register(self._news.set)
-        self._last = asyncio.ensure_future(self._listen())
-        self._last.add_done_callback(_ignore_result)
-
-    def _listen(self) -> Awaitable[int]:
-        waiter, path = self._name, self._path()
-        return self._submit(lambda tx: waiters.add_listener(tx, waiter, path), True)
-
-    def register(self) -> None:
-        """Say that this feed is still read."""
-        if not self._ended:
-            with contextlib.suppress(StorageError):
-                asyncio.ensure_future(self._listen()).add_done_callback(_ignore_result)
-
-    def end(self) -> None:
-        """No more notes: the iteration stops."""
-        self._ended = True
-        self._news.set()
-
-    def __aiter__(self) -> Feed:
-        return self
-
-    async def __anext__(self) -> EventRecord:
-        while not self._notes:
-            if self._ended:
-                raise StopAsyncIteration
-            self._news.clear()
-            if not await self._read():
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._news.wait(), self._poll)
-        return self._notes.popleft()
-
-    async def _read(self) -> bool:
-        after = await asyncio.shield(self._last)
-        rows = await self._submit(lambda tx: waiters.read_events(tx, after, LINES), False)
-        if rows:
-            self._last = asyncio.get_running_loop().create_future()
-            self._last.set_result(rows[-1][0])
-        self._notes.extend(_decode(note) for _, queue, note in rows if self._queue in (None, queue))
-        return bool(rows)
-
-    async def aclose(self) -> None:
-        """Stop reading."""
-        if not self._ended:
-            self.end()
-            self._waiters.unregister(self._name)
-            waiter = self._name
-            with contextlib.suppress(StorageError):
-                await self._submit(lambda tx: waiters.remove_listener(tx, waiter), True)
-
-    def __del__(self) -> None:
-        # Its row goes when the next note finds nobody of that name here.
-        self._waiters.unregister(self._name)

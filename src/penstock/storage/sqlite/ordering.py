@@ -1,7 +1,7 @@
-"""The ready order and the lanes: how a waiting job enters, and when a group is in the rotation.
+"""The order of ready jobs and the rotation of groups.
 
-A group is in the rotation if, and only if, its lane has a job and nothing holds it. What holds it is
-counted: its running jobs, and its heads that wait out a backoff.
+A group is in the rotation if, and only if, it has a ready job and nothing holds it. Its running jobs
+and its jobs in backoff hold it; `lanes.holds` counts them.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ __all__ = [
     "update_turn",
 ]
 
-#: One step of promotion, and how many jobs a single transaction promotes at most.
+#: How many jobs one step promotes, and a whole transaction at most.
 PROMOTE_STEP, PROMOTE_MAX = 1_000, 10_000
 
 
 def change_holds(tx: Transaction, queue: QueueRow, group: str, change: int) -> None:
-    """One more or one fewer job holds a group; `regroup` must follow."""
+    """Add `change` to the number of jobs that hold a group; `update_turn` must follow."""
     tx.run("lane_hold", queue.k, group, change)
 
 
 def update_turn(tx: Transaction, queue: QueueRow, group: str | None, turn: tuple[int, int] | None = None) -> None:
-    """Put a group into the rotation or take it out, as its lane and its holds say.
+    """Put a group into the rotation or take it out, depending on its ready jobs and its holds.
 
-    One that comes in anew takes the turn given, or else the end of the rotation.
+    A group that enters gets the given turn, or else the last one.
     """
     if group is None:
         return
     row = tx.one("lane_get", queue.k, group)
     if row is not None and row[2] is not None:
-        # Whatever happens to a parked group, the next claim looks at its head again.
+        # The group has changed, so the next claim checks the format of its first job again.
         tx.run("park_lane", None, queue.k, group)
         tx.notify_work(queue)
     held = row is not None and row[0] > 0
@@ -60,9 +60,12 @@ def update_turn(tx: Transaction, queue: QueueRow, group: str | None, turn: tuple
 
 
 def release_groups(tx: Transaction, queue: QueueRow, groups: Sequence[str]) -> None:
-    """One job fewer holds each of these groups; what is the same for all is done for all at once."""
+    """Take one hold from each of these groups, with few statements where all are released entirely.
+
+    The general path is `change_holds` and `update_turn` for each group.
+    """
     counts = Counter(groups)
-    last = list(dict.fromkeys(reversed(groups)))[::-1]  # in the order in which the last job of each lets go
+    last = list(dict.fromkeys(reversed(groups)))[::-1]  # in the order of the last job of each
     known = {row[0]: row[1:] for row in tx.run_with_list("lanes_look", (queue.k,), last)} if len(last) > 1 else {}
     if any(known.get(group, ())[:3] != (counts[group], None, None) for group in last):
         for group in groups:
@@ -79,14 +82,14 @@ def release_groups(tx: Transaction, queue: QueueRow, groups: Sequence[str]) -> N
 
 
 def save_with_hold(tx: Transaction, queue: QueueRow, job: JobRow, held: bool) -> None:
-    """Write a record back; `held` says whether it held its group before."""
+    """Write a record back and update the holds of its group; `held` is whether it held the group before."""
     tx.save(queue, job)
     if job.grp is not None and job.holds_group != held:
         change_holds(tx, queue, job.grp, -1 if held else 1)
 
 
 def enter(tx: Transaction, queue: QueueRow, job: JobRow) -> None:
-    """Give a waiting job its place: in the order if its time has come, else among the later ones."""
+    """Set the bucket of a waiting job: ready or in its group if it is due, or else `LATER`."""
     job.format = max(job.format, tx.format)
     if job.due <= tx.now:
         job.retried = 0
@@ -99,23 +102,23 @@ def enter(tx: Transaction, queue: QueueRow, job: JobRow) -> None:
 
 
 def enter_and_save(tx: Transaction, queue: QueueRow, job: JobRow, held: bool) -> None:
-    """Enter and save a job; a group it wakes gets its turn now."""
+    """Set the bucket of a job and save it; a group that enters the rotation by it gets its turn now."""
     enter(tx, queue, job)
     save_with_hold(tx, queue, job, held)
     update_turn(tx, queue, job.grp, (tx.now, job.seq))
 
 
 def park(tx: Transaction, queue: QueueRow, format: int) -> None:
-    """Something of this format has left the order: whoever knows it is to look."""
+    """Record that a job of this format was parked, and wake a worker: it may know the format."""
     if queue.parked is None or format < queue.parked:
         queue.parked, queue.dirty = format, True
     tx.notify_work(queue)
 
 
 def unpark(tx: Transaction, queue: QueueRow, wake: bool = True) -> bool:
-    """Let what was parked, and is known here, back to its place in the order.
+    """Return parked jobs and groups of known formats to their old position in the order.
 
-    Bounded: True says that there is more (or, in a transaction that must not write, that there is some).
+    At most `PROMOTE_MAX` of each. Returns True if there are more, or in a read if there are any.
     """
     if queue.parked is None or queue.parked > tx.format:
         return False
@@ -133,11 +136,11 @@ def unpark(tx: Transaction, queue: QueueRow, wake: bool = True) -> bool:
 
 
 def promote(tx: Transaction, queue: QueueRow, wake: bool = True) -> bool:
-    """Let the jobs whose time has come enter: fresh ones before retried ones, each by due time.
+    """Make due jobs ready: scheduled ones before retrying ones, each by due time.
 
-    Every verb that changes a queue begins with it, so that nobody's looking makes a difference to
-    the order; once in a transaction is enough, since its clock stands still. Bounded: True says
-    that more are waiting to enter (or, in a transaction that must not write, that some are).
+    Every verb that changes a queue begins with it, so the order never depends on which process read
+    the queue first. Once per transaction is enough, since `tx.now` is fixed. At most `PROMOTE_MAX`
+    jobs. Returns True if more are due, or in a read if any are.
     """
     if queue.promoted:
         return False
@@ -158,7 +161,7 @@ def promote(tx: Transaction, queue: QueueRow, wake: bool = True) -> bool:
 
 
 def _promote(tx: Transaction, queue: QueueRow, rows: list[tuple[int, str | None, int, int]], retried: int) -> int:
-    """A step of promotion; answers how many jobs and groups may be handed out by it."""
+    """Promote some jobs and return how many jobs and groups became available by that."""
     plain = [n for n, group, _, _ in rows if group is None]
     tx.run_with_list("promote_enter", (READY,), plain)
     tx.run_with_list("promote_enter", (LANE,), [n for n, group, _, _ in rows if group is not None])

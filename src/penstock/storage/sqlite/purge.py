@@ -1,4 +1,4 @@
-"""purge: finished with its TTL over → gone, bounded; and what dead processes left behind."""
+"""purge: finished with its TTL over → gone, bounded; and the rows that dead processes left behind."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from penstock.storage.sqlite.transaction import Transaction
 
 __all__ = ["delete_rows", "purge"]
 
-#: The feed forgets its lines after this long.
+#: Events are kept this long (ms).
 EVENT_MS = 60_000
 
 
 def purge(tx: Transaction, queues: Sequence[str], limit: int) -> int:
-    """Forget what is over; answers how many records that were, at most `limit` of each queue."""
+    """Delete expired records and return how many there were, at most `limit` of each queue."""
     count = 0
     for name in queues:
         queue = tx.queue(name)
@@ -27,9 +27,8 @@ def purge(tx: Transaction, queues: Sequence[str], limit: int) -> int:
             left -= gone
         left -= tx.run("purge_gone", queue.k, tx.now, left)
         count += limit - left
-        if queue.paused is None and tx.run(
-            "purge_queue", queue.k
-        ):  # a pause of this very transaction is not written yet
+        # A pause in this transaction is not in the table yet, so the statement cannot check it.
+        if queue.paused is None and tx.run("purge_queue", queue.k):
             tx.forget_queue(queue)
     tx.run("purge_workers", tx.now)
     for statement in ("purge_idle", "purge_waits", "purge_listeners"):
@@ -41,7 +40,7 @@ def purge(tx: Transaction, queues: Sequence[str], limit: int) -> int:
 
 
 def delete_rows(tx: Transaction, k: int, limit: int) -> int:
-    """Delete a bounded part of a deleted queue; answers how many jobs. With the last ones the queue is gone."""
+    """Delete up to `limit` jobs of a deleted queue and return how many; with the last ones all its other rows."""
     taken = tx.run("doomed_jobs", k, limit)
     if taken < limit:
         tx.run("delete_lanes", k)

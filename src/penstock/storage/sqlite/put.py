@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from penstock.model.job import MoveWhen, NewJob, State, Update
 from penstock.storage.base import Put, PutStatus
+from penstock.storage.sqlite.fast_path import is_plain_job
+from penstock.storage.sqlite.fast_put import allows_fast_put
 from penstock.storage.sqlite.ordering import enter_and_save, promote
 from penstock.storage.sqlite.rows import (
     BLOCKED,
@@ -21,42 +23,40 @@ from penstock.storage.sqlite.rows import (
 )  # fmt: skip
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
-__all__ = ["QUEUED", "apply_update", "is_plain", "merge_flags", "moved_due", "put"]
+__all__ = ["QUEUED", "apply_update", "merge_flags", "moved_due", "put"]
 
 QUEUED = Put(PutStatus.QUEUED, State.QUEUED)
 _SCHEDULED = Put(PutStatus.SCHEDULED, State.SCHEDULED)
 
-#: Whoever puts a job and waits for it comes to wait within this time (ms).
+#: A caller that puts a job with a `waiter` starts to wait for it within this time (ms).
 WAITER_MS = 60_000
 
 Row = tuple[object, ...]
-#: Groups that may come into the rotation, by their queue's name.
+#: Rows of `lane_wake` for groups that may enter the rotation, by queue name.
 GroupTurns = dict[str, list[Row]]
 
 
 def put(tx: Transaction, jobs: Sequence[NewJob]) -> list[Put]:
-    """Accept jobs in order. New ones are gathered and inserted together; the others one by one."""
-    if len(jobs) == 1 and _put_one(tx, jobs[0]):
-        return [QUEUED]
+    """Accept jobs in order: new ones are collected and inserted together, jobs with a taken id one by one."""
     for name in {new.queue for new in jobs}:
         promote(tx, tx.ensure_queue(name))
-    known = _taken_ids(tx, jobs)
-    if not known and _put_plain(tx, jobs):
+    taken = _taken_ids(tx, jobs)
+    if tx.fast and not taken and _put_plain(tx, jobs):
         return [QUEUED] * len(jobs)
     rows: list[Row] = []
-    wakes: GroupTurns = {}
+    turns: GroupTurns = {}
     answers: list[Put] = []
     for new in jobs:
         queue = tx.ensure_queue(new.queue)
-        if not new.fresh or known:
+        if not new.fresh or taken:
             key = (new.queue, new.id)
-            if key in known:
-                _insert(tx, rows, wakes)
+            if key in taken:
+                _insert(tx, rows, turns)
                 answers.append(_put_existing(tx, queue, new))
                 continue
-            known.add(key)
-        answers.append(_accept_new(tx, queue, new, rows, wakes))
-    _insert(tx, rows, wakes)
+            taken.add(key)
+        answers.append(_accept_new(tx, queue, new, rows, turns))
+    _insert(tx, rows, turns)
     for new, answer in zip(jobs, answers, strict=True):
         if new.waiter is not None and answer.status is not PutStatus.COMPLETED:
             tx.run("wait_add", tx.namespace, new.queue, new.id, new.waiter, "", tx.wall + WAITER_MS)
@@ -65,38 +65,21 @@ def put(tx: Transaction, jobs: Sequence[NewJob]) -> list[Put]:
 
 
 def _taken_ids(tx: Transaction, jobs: Sequence[NewJob]) -> set[tuple[str, str]]:
-    """The jobs among these whose ids are taken; an id that was just made up is not looked for."""
-    asked: dict[str, list[str]] = {}
+    """Return queue and id of the jobs whose ids are taken; a fresh id (`NewJob.fresh`) is not looked up."""
+    ids_by_queue: dict[str, list[str]] = {}
     for new in jobs:
         if not new.fresh:
-            asked.setdefault(new.queue, []).append(new.id)
-    known: set[tuple[str, str]] = set()
-    for name, ids in asked.items():
+            ids_by_queue.setdefault(new.queue, []).append(new.id)
+    taken: set[tuple[str, str]] = set()
+    for name, ids in ids_by_queue.items():
         queue = tx.queue(name)
         if queue is not None:
-            known.update((name, id) for (id,) in tx.run_with_list("put_known", (queue.k,), ids))
-    return known
+            taken.update((name, id) for (id,) in tx.run_with_list("put_known", (queue.k,), ids))
+    return taken
 
 
-def _put_one(tx: Transaction, new: NewJob) -> bool:
-    """What `_put_plain` does with many, for one job by itself whose id was just made up."""
-    if not new.fresh or not is_plain(new):
-        return False
-    queue = tx.ensure_queue(new.queue)
-    promote(tx, queue)
-    now = tx.now
-    if queue.time < now:
-        queue.time = now
-    queue.seq = seq = queue.seq + 1
-    tx.run("put_one", queue.k, queue.time, now, tx.format, seq, new.id, new.payload, -new.priority)
-    _grow(tx, queue, (new,))
-    if not (queue.has_later or queue.idle or tx.has_listeners):
-        tx.fast_put_queue = queue.name, queue.k
-    return True
-
-
-def _grow(tx: Transaction, queue: QueueRow, jobs: Sequence[NewJob]) -> None:
-    """Jobs have come that may run."""
+def _add_ready(tx: Transaction, queue: QueueRow, jobs: Sequence[NewJob]) -> None:
+    """Count jobs that were inserted as ready, emit their events and wake idle workers."""
     queue.deltas[READY] += len(jobs)
     queue.ready_added = True
     tx.notify_work(queue, len(jobs))
@@ -105,84 +88,87 @@ def _grow(tx: Transaction, queue: QueueRow, jobs: Sequence[NewJob]) -> None:
             tx.emit("enqueued", queue, new.id, 0)
 
 
-def is_plain(new: NewJob) -> bool:
-    """Whether a job may run at once, and has nothing of its own but a payload and a priority."""
-    return (
-        new.group is None and new.delay is None and new.run_at is None
-        and not new.headers and not new.limits and new.waiter is None
-    )  # fmt: skip
-
-
 def _put_plain(tx: Transaction, jobs: Sequence[NewJob]) -> bool:
-    """Insert jobs that differ in little, all at once, if these are such and none has its id from another."""
+    """Insert plain jobs of one queue in one statement; False, with nothing done, if the jobs are not such.
+
+    The fast path of `_accept_new` for each job; the caller has checked that no id is taken.
+    `tests/conformance/test_model.py` proves it equal.
+    """
     name = jobs[0].queue if jobs else ""
     flat: list[object] = []
-    made_up = True
+    fresh = True
     for new in jobs:
-        if new.queue != name or not is_plain(new):
+        if new.queue != name or not is_plain_job(new):
             return False
-        made_up = made_up and new.fresh
+        fresh = fresh and new.fresh
         flat += (new.id, new.payload, -new.priority)
-    if not jobs or not (made_up or len(jobs) == 1 or len({new.id for new in jobs}) == len(jobs)):
+    if not jobs or not (fresh or len(jobs) == 1 or len({new.id for new in jobs}) == len(jobs)):
         return False
     queue = tx.ensure_queue(name)
     queue.time = max(queue.time, tx.now)
     tx.run_with_numbered("put_plain", (queue.k, queue.time, tx.now, tx.format), queue.seq + 1, 3, flat)
     queue.seq += len(jobs)
-    _grow(tx, queue, jobs)
+    _add_ready(tx, queue, jobs)
+    if allows_fast_put(tx, queue):
+        tx.fast_put_queue = queue.name, queue.k
     return True
 
 
-def _insert(tx: Transaction, rows: list[Row], wakes: GroupTurns) -> None:
+def _insert(tx: Transaction, rows: list[Row], turns: GroupTurns) -> None:
+    """Write the collected rows of jobs and groups, and empty both lists."""
     if rows:
         tx.run_with_rows("put_insert", rows)
         rows.clear()
-    for name, groups in wakes.items():
+    for name, groups in turns.items():
         tx.notify_work(tx.ensure_queue(name), tx.run_with_rows("lane_wake", groups))
-    wakes.clear()
+    turns.clear()
 
 
-def _accept_new(tx: Transaction, queue: QueueRow, new: NewJob, rows: list[Row], wakes: GroupTurns) -> Put:
-    """A job that shares its id with none: its row, and its group's turn, go to be inserted."""
+def _accept_new(tx: Transaction, queue: QueueRow, new: NewJob, rows: list[Row], turns: GroupTurns) -> Put:
+    """Accept a job whose id is free: collect its row, and its group's turn, for `_insert`."""
     if tx.has_listeners:
         tx.emit("enqueued", queue, new.id, 0)
     time, due = _stamps(tx, queue, new)
     seq = queue.next_seq()
     if due <= tx.now:
-        place, answer = READY, QUEUED
+        bucket, answer = READY, QUEUED
         if new.group is None:
             tx.notify_work(queue)
         else:
-            place = LANE
-            wakes.setdefault(queue.name, []).append((queue.k, new.group, tx.now, seq))
+            bucket = LANE
+            turns.setdefault(queue.name, []).append((queue.k, new.group, tx.now, seq))
     else:
-        place, answer = LATER, _SCHEDULED
+        bucket, answer = LATER, _SCHEDULED
         tx.notify_due(queue, due)
-    queue.deltas[place] += 1
+    queue.deltas[bucket] += 1
     rows.append(
-        (queue.k, new.id, 0, place, -new.priority, time, seq, due, tx.now, new.group, None,
+        (queue.k, new.id, 0, bucket, -new.priority, time, seq, due, tx.now, new.group, None,
          tx.format, new.headers, new.limits, new.payload)
     )  # fmt: skip
     return answer
 
 
 def _requested_due(tx: Transaction, new: NewJob) -> int | None:
+    """Return the due time that a job asks for, or None for at once."""
     return new.run_at if new.delay is None else tx.now + new.delay
 
 
 def _stamps(tx: Transaction, queue: QueueRow, new: NewJob) -> tuple[int, int]:
-    """Order stamp and due time: by its run-at, else by its acceptance; a lane never lets run-at lie back."""
+    """Return order stamp and due time: the run_at of the job, or else the time of its acceptance.
+
+    In a group, run_at never sorts a job before ones accepted earlier.
+    """
     queue.time = max(queue.time, tx.now)
-    asked = _requested_due(tx, new)
-    due = tx.now if asked is None else asked
-    time = queue.time if asked is None else asked
+    requested = _requested_due(tx, new)
+    due = tx.now if requested is None else requested
+    time = queue.time if requested is None else requested
     if new.group is not None:
         time = max(time, queue.time)
     return time, due
 
 
 def _put_existing(tx: Transaction, queue: QueueRow, new: NewJob) -> Put:
-    """An id that is taken: one decision by the state of the job that has it."""
+    """Put a job whose id is taken: replace, update or keep the old job, depending on its state."""
     old = tx.job(queue, new.id)
     if old is None or old.expired(tx.now) or (
         old.place > BLOCKED and (new.update or old.place != Bucket.COMPLETED or old.flags)
@@ -190,12 +176,13 @@ def _put_existing(tx: Transaction, queue: QueueRow, new: NewJob) -> Put:
         if old is not None:
             tx.delete(queue, old)
         rows: list[Row] = []
-        wakes: GroupTurns = {}
-        answer = _accept_new(tx, queue, new, rows, wakes)
-        _insert(tx, rows, wakes)
+        turns: GroupTurns = {}
+        answer = _accept_new(tx, queue, new, rows, turns)
+        _insert(tx, rows, turns)
         return answer
     state = state_of(old, tx.now)
-    if new.update is None or (old.place != RUNNING and old.format > tx.format):  # what cannot be read is not changed
+    if new.update is None or (old.place != RUNNING and old.format > tx.format):
+        # Also for a format of newer software, which cannot be read and so not updated.
         if old.place > BLOCKED:
             return Put(PutStatus.COMPLETED, state, old.result)
         return Put(PutStatus.DUPLICATE, state)
@@ -209,7 +196,7 @@ def _put_existing(tx: Transaction, queue: QueueRow, new: NewJob) -> Put:
 
 
 def _put_successor(tx: Transaction, queue: QueueRow, new: NewJob, flags: Update) -> Put:
-    """The id is running: a blocked successor is made, or the one there is changed."""
+    """Put a job whose id is running: create its blocked successor, or update the one there is."""
     successor = tx.job(queue, new.id, twin=1)
     if successor is None:
         time, due = _stamps(tx, queue, new)
@@ -232,16 +219,16 @@ def _put_successor(tx: Transaction, queue: QueueRow, new: NewJob, flags: Update)
 
 
 def apply_update(tx: Transaction, job: JobRow, new: NewJob | JobRow, flags: Update) -> None:
-    """Change a waiting (or blocked) job in memory, by the flags of the one that asks."""
+    """Change a waiting or blocked job in memory, as the flags of the new one ask."""
     if flags.payload:
         job.payload, job.headers = new.payload, new.headers
     if flags.limits:
         job.limits = new.limits
     if isinstance(new, NewJob):
-        asked = _requested_due(tx, new)
+        requested = _requested_due(tx, new)
     else:
-        asked = new.due if new.due > tx.now else None
-    due = moved_due(flags.run_at, asked, tx.now, job.due)
+        requested = new.due if new.due > tx.now else None
+    due = moved_due(flags.run_at, requested, tx.now, job.due)
     if due is not None:
         job.due, job.retried = due, 0
         job.time = due if job.grp is None else max(due, tx.now)
@@ -250,21 +237,21 @@ def apply_update(tx: Transaction, job: JobRow, new: NewJob | JobRow, flags: Upda
         job.solo, job.error = 0, None
 
 
-def moved_due(flag: MoveWhen, asked: int | None, now: int, due: int) -> int | None:
-    """The new due time that an update gives, or None for no move. No run-at means: as soon as possible."""
+def moved_due(flag: MoveWhen, requested: int | None, now: int, due: int) -> int | None:
+    """Return the due time that an update gives, or None for no change; no run_at means as soon as possible."""
     if flag is False:
         return None
-    if asked is None:
+    if requested is None:
         return now if flag in (True, "if_earlier") and due > now else None
     if flag == "if_later":
-        return asked if asked > due else None
+        return requested if requested > due else None
     if flag == "if_earlier":
-        return asked if asked < due else None
-    return asked if asked != due else None
+        return requested if requested < due else None
+    return requested if requested != due else None
 
 
 def merge_flags(first: Update, later: Update) -> Update:
-    """The flags of a successor that was asked for twice: whatever either of them wanted changed."""
+    """Return the flags of a successor that was put twice: each part that either put wanted updated."""
     run_at = first.run_at
     if later.run_at is not False and first.run_at is not True:
         run_at = later.run_at

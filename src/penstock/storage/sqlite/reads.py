@@ -30,11 +30,11 @@ __all__ = ["Cursor", "beat", "counts", "find", "get", "parse_cursor", "paused", 
 
 _LOW = -(1 << 62)
 
-#: Where a page goes on: the section of `SECTIONS`, and the sort key of the last job shown.
+#: Where the next page starts: the section of `SECTIONS`, and the sort key of the last job of this one.
 Cursor = tuple[int, tuple[int | str, ...]]
 
-#: `find` in parts, in the order of `FIND_ORDER`: the state, the statement, its fixed values and the
-#: key to start from. `queued` has three: jobs without a group, lane by lane, parked ones.
+#: The parts of `find`, in the order of `FIND_ORDER`: the state, the statement, its fixed values and the
+#: key to start from. `queued` has three: jobs without a group, group by group, parked ones.
 SECTIONS: tuple[tuple[State, str, tuple[int, ...], tuple[int | str, ...]], ...] = (
     (State.RUNNING, "find_running", (), (_LOW,)),
     (State.QUEUED, "find_ready", (), (_LOW, _LOW, _LOW)),
@@ -51,7 +51,7 @@ assert tuple(dict.fromkeys(section[0] for section in SECTIONS)) == FIND_ORDER
 
 
 def get(tx: Transaction, name: str, ids: Sequence[str]) -> list[Snapshot | None]:
-    """Jobs by id; a running job hides its blocked successor."""
+    """Return jobs by id; a running job hides its blocked successor."""
     queue = tx.queue(name)
     if queue is None:
         return [None for _ in ids]
@@ -63,7 +63,7 @@ def get(tx: Transaction, name: str, ids: Sequence[str]) -> list[Snapshot | None]
 
 
 def promote_all(tx: Transaction, queue: QueueRow) -> bool:
-    """Let due jobs enter before they are shown; a read that finds some is run again as a write."""
+    """Promote due jobs before a read and return whether more are due; a read that finds some runs again as a write."""
     more = unpark(tx, queue) or promote(tx, queue)
     if more and not tx.write:
         raise NeedsWriteLock
@@ -71,7 +71,7 @@ def promote_all(tx: Transaction, queue: QueueRow) -> bool:
 
 
 def find(tx: Transaction, name: str, state: State | None, after: Cursor | None, limit: int) -> Page | None:
-    """A page of jobs; None when so many fell due unseen that another transaction must go on first."""
+    """Return a page of jobs; None if more jobs are due than one transaction promotes, so the caller must repeat."""
     queue = tx.queue(name)
     if queue is None:
         return Page([])
@@ -85,7 +85,7 @@ def find(tx: Transaction, name: str, state: State | None, after: Cursor | None, 
             continue
         key = after_key if section == start and after_key else low
         if statement in ("find_later", "find_ended"):
-            # Ended jobs whose time is over are not shown, nor is a later job whose time has come.
+            # Expired jobs are hidden, and so is a scheduled job that is due.
             key = max(key, (tx.now, 1 << 62))  # type: ignore[type-var]
         room = limit - len(jobs)
         rows = tx.all(statement, queue.k, *fixed, *key, room + 1)
@@ -118,7 +118,7 @@ def _format_cursor(section: int, key: tuple[Any, ...]) -> str:
 
 
 def parse_cursor(after: str, state: State | None) -> Cursor:
-    """A cursor that `find` gave, or a `ValueError` that names the argument."""
+    """Decode a cursor that `find` returned; raises `ValueError` if it is none, or of another state."""
     try:
         data = urlsafe_b64decode(after.encode("ascii") + b"=" * (-len(after) % 4))
         section, key = msgspec.msgpack.decode(data, type=tuple[int, tuple[int | str, ...]])
@@ -132,7 +132,7 @@ def parse_cursor(after: str, state: State | None) -> Cursor:
 
 
 def peek(tx: Transaction, name: str) -> Snapshot | None:
-    """The job that a claim would give next."""
+    """Return the job that a claim would give next, or None."""
     queue = tx.queue(name)
     if queue is None or queue.paused is not None:
         return None
@@ -143,7 +143,7 @@ def peek(tx: Transaction, name: str) -> Snapshot | None:
 
 
 def counts(tx: Transaction, name: str) -> dict[State, int]:
-    """How many jobs are in each state, by the clock."""
+    """Return the number of jobs in each state, by the clock."""
     queue = tx.queue(name)
     if queue is None:
         return dict.fromkeys(State, 0)
@@ -162,18 +162,18 @@ def counts(tx: Transaction, name: str) -> dict[State, int]:
 
 
 def paused(tx: Transaction, name: str) -> int | None:
-    """Since when a queue is paused, or None."""
+    """Return since when a queue is paused, or None."""
     queue = tx.queue(name)
     return queue.paused if queue else None
 
 
 def queues(tx: Transaction) -> list[str]:
-    """The names of the queues that hold jobs or are paused, sorted."""
+    """Return the names of the queues that have jobs or are paused, sorted."""
     return [name for (name,) in tx.all("queue_names", tx.namespace, tx.now)]
 
 
 def beat(tx: Transaction, worker: str, ttl: int, info: bytes) -> None:
-    """A worker says that it is there, or (ttl 0) that it leaves."""
+    """Store a worker's heartbeat, or delete it (`ttl` 0)."""
     if ttl > 0:
         tx.run("beat", tx.namespace, worker, tx.now, tx.now + ttl, info)
     else:
@@ -181,5 +181,5 @@ def beat(tx: Transaction, worker: str, ttl: int, info: bytes) -> None:
 
 
 def workers(tx: Transaction) -> list[WorkerRecord]:
-    """The workers that are there, sorted by id."""
+    """Return the workers whose heartbeat has not expired, sorted by id."""
     return [WorkerRecord(*row) for row in tx.all("workers", tx.namespace, tx.now)]

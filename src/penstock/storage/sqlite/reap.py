@@ -1,4 +1,4 @@
-"""reap: running with its lease over → queued at its place with stalls + 1, or cancelled if asked to."""
+"""reap: running with an expired lease → queued at its old position with stalls + 1, or cancelled if requested."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["reap"]
 
 
 def reap(tx: Transaction, queues: Sequence[str], limit: int) -> list[Reaped]:
-    """Take back the runs whose workers were not heard of in time, up to `limit` of each queue."""
+    """Take back the runs whose workers did not renew them in time, up to `limit` of each queue."""
     reaped: list[Reaped] = []
     for name in queues:
         queue = tx.queue(name)

@@ -1,4 +1,4 @@
-"""renew: running → running, for the claims that are named; and the progress that a run reports."""
+"""renew: running → running with a longer lease, for the named claims; and the progress of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOST, _KEPT = Renewal(False), Renewal(True)
 
 
 def renew(tx: Transaction, held: Sequence[ClaimRef], lease: int) -> list[Renewal]:
-    """Extend the named claims; one that is not named runs out."""
+    """Extend the leases of the named claims; a claim that is not named expires."""
     named: dict[str, list[ClaimRef]] = {}
     for claim in held:
         named.setdefault(claim.queue, []).append(claim)
@@ -31,6 +31,6 @@ def renew(tx: Transaction, held: Sequence[ClaimRef], lease: int) -> list[Renewal
 
 
 def report(tx: Transaction, held: ClaimRef, progress: bytes) -> bool:
-    """Attach progress to a run; False when the claim is lost."""
+    """Store the progress of a run; False if the claim was lost."""
     queue = tx.queue(held.queue)
     return queue is not None and tx.run("report_progress", progress, queue.k, held.id, held.token) > 0

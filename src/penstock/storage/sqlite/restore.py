@@ -1,4 +1,4 @@
-"""restore: nothing → the state in which another storage knew the job, its counts and times included."""
+"""restore: nothing → the state of the job in another storage, with its counts and times."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FINISHED_BUCKETS = {State.COMPLETED: Bucket.COMPLETED, State.FAILED: Bucket.FAIL
 
 
 def restore(tx: Transaction, jobs: Sequence[Snapshot]) -> list[bool]:
-    """Take jobs back, in order; False where the id is taken."""
+    """Insert jobs in order; False for each whose id is taken."""
     for job in jobs:
         check_restorable(job)
     for name in {job.queue for job in jobs}:
@@ -42,7 +42,7 @@ def _restore(tx: Transaction, queue: QueueRow, job: Snapshot) -> bool:
 
 
 def _row(tx: Transaction, queue: QueueRow, job: Snapshot) -> tuple[object, ...]:
-    """A new record; one that waits is still to enter the order."""
+    """Return the row of a job; a waiting one is in `LATER` until `enter_and_save` sets its bucket."""
     due = min(job.run_at, tx.now) if job.state is State.QUEUED else job.run_at
     ended: tuple[object, ...] = (None,) * 6
     if job.state in FINISHED:
@@ -58,7 +58,7 @@ def _row(tx: Transaction, queue: QueueRow, job: Snapshot) -> tuple[object, ...]:
 
 
 def _stamp(queue: QueueRow, job: Snapshot, due: int) -> int:
-    """Jobs that are due come in the order in which they are restored; one in backoff is before those behind it."""
+    """Return the order stamp: due jobs keep the order of the restore, one in backoff stays first in its group."""
     if job.state is State.RETRYING:
         return min(job.created, queue.time)
     if job.state is State.QUEUED:

@@ -1,4 +1,4 @@
-"""revive: failed or cancelled → queued at the end of the line, all counts zero."""
+"""revive: failed or cancelled → queued, last in the order, all counts zero."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["revive"]
 
 
 def revive(tx: Transaction, name: str, ids: Sequence[str]) -> list[bool]:
-    """Start ended jobs anew; False for those that are not there, not ended, or completed."""
+    """Queue finished jobs again; False for those that do not exist, are not finished, or completed."""
     queue = tx.queue(name)
     if queue is None:
         return [False for _ in ids]

@@ -1,4 +1,4 @@
-"""A job's row as Python sees it: where it is, its state by the clock, and what is shown of it."""
+"""A job's row in Python: its bucket, its state by the clock, and its snapshot."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ __all__ = [
     "state_of",
 ]
 
-#: The `expires` of a job that is kept for ever: later than any clock, so that one order fits all.
+#: The `expires` of a job that is kept forever: later than any clock, so that one index serves all jobs.
 FOREVER = 1 << 60
 
 
-#: The newest format of headers, limits and payload that is read here, and the one that is written. The
+#: The newest format of headers, limits and payload that this software reads, and the one that it writes. The
 #: other columns mean the same in every format.
 FORMAT = 1
 
 
 class Bucket(IntEnum):
-    """Which structure a row is in.
+    """The column `place`: which of the ordered structures of its queue a row belongs to.
 
-    `LATER` is a waiting job that has not entered the order yet, `PARKED` one that has left it until
-    somebody comes who knows its format.
+    `LATER` is a scheduled or retrying job that has not been promoted yet, `PARKED` one that waits for software
+    that knows its format, `LANE` one in the list of its group.
     """
 
     PARKED = -1
@@ -51,7 +51,7 @@ class Bucket(IntEnum):
 
 PARKED, LATER, READY, LANE, RUNNING, BLOCKED, COMPLETED, FAILED = -1, 0, 1, 2, 3, 4, 5, 6
 
-#: Rows are counted by place. Later ones for a further try have this slot; the last one, -1, is of the parked.
+#: Rows are counted by slot: their bucket, but retrying jobs in `LATER` have a slot of their own. -1 is the last.
 RETRYING, SLOT_COUNT = 8, 10
 
 #: The states that do not depend on the clock.
@@ -65,7 +65,7 @@ STATES: dict[int, State] = {
 
 
 class JobRow(msgspec.Struct, gc=False):
-    """A whole row, in the order of `JOB_COLUMNS`; changed in memory, then saved."""
+    """A whole row of `jobs`, in the order of `JOB_COLUMNS`; changed in memory, then saved."""
 
     n: int
     queue: int
@@ -101,7 +101,7 @@ class JobRow(msgspec.Struct, gc=False):
     headers: bytes
     limits: bytes
     payload: bytes
-    #: Where its row is counted.
+    #: The slot in which its queue counts it.
     counted_slot: int = 0
 
     def __post_init__(self) -> None:
@@ -109,24 +109,25 @@ class JobRow(msgspec.Struct, gc=False):
 
     @property
     def slot(self) -> int:
-        """Where it is to be counted: by its place, but for one that waits for a further try."""
+        """The slot in which it is to be counted: its bucket, or `RETRYING`."""
         return RETRYING if self.retried and self.place == LATER else self.place
 
     @property
     def holds_group(self) -> bool:
-        """Whether it holds its group: by running, or by waiting out a backoff."""
+        """Whether it holds its group: by running, or by its backoff."""
         return self.grp is not None and (self.place == RUNNING or (self.place == LATER and bool(self.retried)))
 
     @property
     def waiting(self) -> bool:
+        """Whether it is queued, scheduled or retrying."""
         return self.place <= LANE
 
     def expired(self, now: int) -> bool:
-        """Whether it has ended and its time is over, though nobody has purged it yet."""
+        """Return whether it has ended and its TTL is over, though it was not purged yet."""
         return self.place > BLOCKED and self.expires is not None and self.expires <= now
 
     def values(self) -> tuple[object, ...]:
-        """What `job_save` writes."""
+        """Return the parameters of `job_save`."""
         return (
             self.twin, self.place, self.time, self.seq, self.due, self.retried, self.solo, self.format, self.attempts,
             self.retries, self.stalls, self.timeouts, self.settled, self.flags, self.token, self.worker, self.until,
@@ -136,22 +137,22 @@ class JobRow(msgspec.Struct, gc=False):
 
 
 def state_of(job: JobRow, now: int) -> State:
-    """A job's state: of a waiting one it is a matter of the clock."""
+    """Return a job's state; that of a waiting job depends on the clock."""
     state = STATES.get(job.place)
     if state is not None:
         return state
     if job.place != LATER or job.due <= now:
-        return State.QUEUED  # one that has entered stays so if the clock is set back
+        return State.QUEUED  # a promoted job stays queued if the clock is set back
     return State.RETRYING if job.retried else State.SCHEDULED
 
 
 def expiry(ttl: int | None, now: int) -> int:
-    """When something kept for `ttl` ms is forgotten."""
+    """Return when a record that is kept for `ttl` ms expires."""
     return FOREVER if ttl is None else now + ttl
 
 
 def snapshot(queue: str, job: JobRow, now: int, format: int = FORMAT) -> Snapshot:
-    """What is shown of a job. A damaged record, or one of a newer format, is shown as far as it can be read."""
+    """Return the snapshot of a job; of a damaged record, or one of a newer format, only the readable parts."""
     newer = _int(job.format) > format
     running, ended = job.place == RUNNING, job.place > BLOCKED
     return Snapshot(
@@ -194,13 +195,13 @@ _MOVES: tuple[MoveWhen, ...] = (False, True, "if_later", "if_earlier")
 
 
 def flags_to_bits(flags: Update) -> int:
-    """A successor's update flags as one small number."""
+    """Encode the update flags of a successor as one integer."""
     move = next(i for i, value in enumerate(_MOVES) if value == flags.run_at)
     return move | flags.payload << 2 | flags.resets << 3 | flags.limits << 4
 
 
 def flags_of(bits: int) -> Update:
-    """The flags back from their number."""
+    """Decode the update flags of a successor."""
     return Update(
         payload=bool(bits & 4),
         run_at=_MOVES[bits & 3],

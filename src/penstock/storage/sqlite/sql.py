@@ -7,7 +7,7 @@ from importlib.resources import files
 
 __all__ = ["FAST_PUT", "JOB_COLUMNS", "SCHEMA", "SQL", "with_list", "with_numbered", "with_rows"]
 
-#: The columns of a whole record, in the order of `records.Job`.
+#: The columns of a whole record, in the order of `rows.JobRow`.
 JOB_COLUMNS = (
     "n", "queue", "id", "twin", "place", "rank", "time", "seq", "due", "created", "grp", "retried", "solo",
     "format", "attempts", "retries", "stalls", "timeouts", "settled", "flags", "token", "worker", "until", "cancel",
@@ -20,7 +20,7 @@ def _read(name: str) -> str:
 
 
 def parse(text: str) -> dict[str, str]:
-    """Named blocks (`-- name: x`, comments, one statement) as a dict."""
+    """Return the statements of a text by name; each is a block of `-- name: x`, comments and one statement."""
     found: dict[str, str] = {}
     for block in text.split("-- name: ")[1:]:
         name, _, body = block.partition("\n")
@@ -40,19 +40,19 @@ FAST_PUT = _read("fast_put.sql")
 
 @cache
 def with_list(name: str, count: int) -> str:
-    """A statement whose `{list}` takes `count` values."""
+    """Return a statement whose `{list}` takes `count` values."""
     return SQL[name].replace("{list}", ",".join("?" * count))
 
 
 @cache
 def with_numbered(name: str, width: int, count: int) -> str:
-    """A statement whose `{numbered}` takes `count` rows of `width` values, each before its own number."""
+    """Return a statement whose `{numbered}` takes `count` rows of `width` values, each followed by its index."""
     row = "(" + "?," * width
     return SQL[name].replace("{numbered}", ",".join(f"{row}{at})" for at in range(count)))
 
 
 @cache
 def with_rows(name: str, width: int, count: int) -> str:
-    """A statement whose `{rows}` takes `count` rows of `width` values."""
+    """Return a statement whose `{rows}` takes `count` rows of `width` values."""
     row = "(" + ",".join("?" * width) + ")"
     return SQL[name].replace("{rows}", ",".join([row] * count))

@@ -1,12 +1,12 @@
--- Every statement, named and grouped by the verb that uses it. `{job}` stands for the columns of a
--- whole record, `{list}` for as many question marks as there are values, `{rows}` for as many rows of them,
--- `{numbered}` for rows that end in their number, from 0 on.
+-- The statements, named and grouped by the verb that uses them. `{job}` stands for the columns of a
+-- whole record, `{list}` for a question mark per value, `{rows}` for rows of question marks,
+-- `{numbered}` for rows that end in their index, from 0 on.
 
 -- queues ------------------------------------------------------------------------------------------
 
 -- name: queue_get
--- A queue by its name: how many jobs wait out their time or are blocked, and whether any group is known, anybody
--- is idle, waits for the end of one of its jobs, or reads the feed.
+-- A queue by its name: the counts of scheduled and retrying jobs and of blocked ones; whether there are rows of
+-- groups, idle workers, callers that wait for the end of one of its jobs, and listeners to events.
 SELECT k, seq, time, finished, paused, parked, alarm, n_later + n_retrying, n_blocked,
     EXISTS (SELECT 1 FROM lanes WHERE queue = k),
     EXISTS (SELECT 1 FROM idle WHERE namespace = ?1 AND queue = ?2),
@@ -15,11 +15,11 @@ SELECT k, seq, time, finished, paused, parked, alarm, n_later + n_retrying, n_bl
 FROM queues WHERE namespace = ?1 AND name = ?2
 
 -- name: queue_add
--- A queue that was not there.
+-- A new queue.
 INSERT INTO queues (namespace, name) VALUES (?, ?)
 
 -- name: queue_save
--- What a transaction changed in a queue's row.
+-- All that a transaction may change in a queue's row.
 UPDATE queues SET seq = ?, time = ?, finished = ?, paused = ?, parked = ?, alarm = ?, n_later = n_later + ?,
     n_ready = n_ready + ?, n_lane = n_lane + ?, n_running = n_running + ?, n_blocked = n_blocked + ?,
     n_completed = n_completed + ?, n_failed = n_failed + ?, n_cancelled = n_cancelled + ?,
@@ -27,11 +27,11 @@ UPDATE queues SET seq = ?, time = ?, finished = ?, paused = ?, parked = ?, alarm
 WHERE k = ?
 
 -- name: queue_grow
--- The same where nothing has happened but that jobs came which may run.
+-- The same if the transaction has only added plain jobs.
 UPDATE queues SET seq = ?, time = ?, n_ready = n_ready + ? WHERE k = ?
 
 -- name: queue_names
--- The queues that hold a job which is not forgotten, or are paused.
+-- The queues that have a job which is not expired, or are paused.
 SELECT name FROM queues AS q WHERE namespace = ?1 AND (
     paused IS NOT NULL
     OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place = 1)
@@ -49,14 +49,14 @@ SELECT name FROM queues AS q WHERE namespace = ?1 AND (
 SELECT {job} FROM jobs WHERE queue = ? AND id = ? AND twin = ?
 
 -- name: job_save
--- Everything that a transition may change in a record.
+-- All that a transition may change in a record.
 UPDATE jobs SET twin = ?, place = ?, time = ?, seq = ?, due = ?, retried = ?, solo = ?, format = ?, attempts = ?, retries = ?,
     stalls = ?, timeouts = ?, settled = ?, flags = ?, token = ?, worker = ?, until = ?, cancel = ?, cancel_ttl = ?,
     expires = ?, number = ?, finished = ?, progress = ?, error = ?, result = ?, headers = ?, limits = ?, payload = ?
 WHERE n = ?
 
 -- name: job_drop
--- A record is forgotten.
+-- Delete a record.
 DELETE FROM jobs WHERE n = ?
 
 -- put ---------------------------------------------------------------------------------------------
@@ -70,73 +70,68 @@ SELECT id FROM jobs WHERE queue = ? AND twin = 0 AND id IN ({list})
 INSERT INTO jobs (queue, id, twin, place, rank, time, seq, due, created, grp, flags, format, headers, limits, payload)
 VALUES {rows}
 
--- name: put_one
--- A new record of such a job as `put_plain` takes many of, from the same values.
-INSERT INTO jobs (queue, id, place, rank, time, seq, due, created, format, headers, limits, payload)
-VALUES (?1, ?6, 1, ?8, ?2, ?5, ?3, ?3, ?4, x'', x'', ?7)
-
--- name: put_alone
--- The same without any other statement, if nobody else must hear of it: see temporary.sql.
+-- name: fast_put
+-- A plain job in a transaction of this one statement: see fast_put.py and fast_put.sql.
 INSERT INTO plain (queue, id, payload, rank, created, format) VALUES (?, ?, ?, ?, ?, ?)
 
 -- name: put_plain
--- New records of jobs that may run at once, with nothing but a payload and a priority of their own.
+-- New records of plain jobs (see fast_path.py).
 INSERT INTO jobs (queue, id, place, rank, time, seq, due, created, format, headers, limits, payload)
 SELECT ?1, column1, 1, column3, ?2, ?5 + column4, ?3, ?3, ?4, x'', x'', column2
 FROM (VALUES {numbered}) WHERE column1 IS NOT NULL
 
--- lanes -------------------------------------------------------------------------------------------
+-- groups ------------------------------------------------------------------------------------------
 
 -- name: lane_wake
--- An idle group comes into the rotation; one that is held or in it stays as it is.
+-- Groups enter the rotation; one that is held or already in it stays as it is.
 INSERT OR IGNORE INTO lanes (queue, grp, turn_time, turn_seq) VALUES {rows}
 
 -- name: lane_hold
--- The number of jobs that hold a group changes.
+-- Change the number of jobs that hold a group.
 INSERT INTO lanes (queue, grp, holds) VALUES (?1, ?2, ?3)
 ON CONFLICT (queue, grp) DO UPDATE SET holds = holds + ?3
 
 -- name: lane_get
--- What is known of a group, if it is held or in the rotation.
+-- A group, if it is held or in the rotation.
 SELECT holds, turn_time, parked FROM lanes WHERE queue = ? AND grp = ?
 
 -- name: lane_work
--- Whether a group has a job in its lane.
+-- Whether a group has a ready job.
 SELECT 1 FROM jobs WHERE queue = ? AND grp = ? AND place = 2 LIMIT 1
 
 -- name: lane_turn
--- A group comes into the rotation, or leaves it while held (NULL).
+-- A group enters the rotation, or leaves it while held (NULL).
 INSERT INTO lanes (queue, grp, turn_time, turn_seq) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (queue, grp) DO UPDATE SET turn_time = ?3, turn_seq = ?4
 
 -- name: lane_drop
--- A group with nothing to do and nothing that holds it is forgotten.
+-- Delete a group without ready jobs and holds.
 DELETE FROM lanes WHERE queue = ? AND grp = ?
 
 -- name: lanes_look
--- What is known of groups, and whether each has a job in its lane.
+-- Groups, and whether each has a ready job.
 SELECT grp, holds, turn_time, parked, EXISTS (SELECT 1 FROM jobs WHERE queue = lanes.queue AND grp = lanes.grp AND place = 2)
 FROM lanes WHERE queue = ? AND grp IN ({list})
 
 -- name: lanes_turn
--- Groups that nothing holds any more come to the end of the rotation.
+-- Groups that are not held any more enter the rotation, last.
 UPDATE lanes SET holds = 0, turn_time = ?, turn_seq = ? + column2 FROM (VALUES {numbered}) WHERE queue = ? AND grp = column1
 
 -- name: lanes_drop
--- Groups with nothing to do and nothing that holds them are forgotten.
+-- Delete groups without ready jobs and holds.
 DELETE FROM lanes WHERE queue = ? AND grp IN ({list})
 
 -- name: promote_due
--- Jobs whose time has come unseen: fresh (0) or retried (1) ones by due time.
+-- Due jobs that were not promoted yet: scheduled (0) or retrying (1) ones by due time.
 SELECT n, grp, due, seq FROM jobs WHERE queue = ? AND place = 0 AND retried = ? AND due <= ?
 ORDER BY due, seq LIMIT ?
 
 -- name: promote_enter
--- They enter the ready order (1) or their lane (2).
+-- Promote jobs to the ready order (1) or to their group (2).
 UPDATE jobs SET place = ?, retried = 0 WHERE n IN ({list})
 
 -- name: promote_left
--- Whether some job's time has come unseen.
+-- Whether there is a due job that was not promoted yet.
 SELECT 1 FROM jobs WHERE queue = ?1 AND place = 0 AND retried IN (0, 1) AND due <= ?2 LIMIT 1
 
 -- claim -------------------------------------------------------------------------------------------
@@ -148,7 +143,7 @@ SELECT rank, time, seq, n, id, payload, grp, headers, limits, created, due, atte
 FROM jobs WHERE queue = ? AND place = 1 ORDER BY rank, time, seq LIMIT ?
 
 -- name: claim_plain
--- The first jobs without a group; the last column says that they are as they were put, and of a known format.
+-- The first jobs without a group; the last column is whether a job never ran and has a known format.
 SELECT n, id, payload, rank, headers, limits, created, due,
     attempts = 0 AND retries = 0 AND stalls = 0 AND timeouts = 0 AND solo = 0 AND format <= ?3
 FROM jobs WHERE queue = ?1 AND place = 1 ORDER BY rank, time, seq LIMIT ?2
@@ -159,7 +154,7 @@ SELECT turn_time, turn_seq, grp FROM lanes WHERE queue = ? AND turn_time IS NOT 
 ORDER BY turn_time, turn_seq LIMIT ?
 
 -- name: claim_heads
--- The first groups in the rotation, each with the head of its lane.
+-- The first groups in the rotation, each with its first job.
 SELECT l.turn_time, l.turn_seq, l.grp, j.rank, j.time, j.seq, j.n, j.id, j.payload, j.grp, j.headers, j.limits, j.created,
     j.due, j.attempts, j.retries, j.stalls, j.timeouts, j.solo, j.format
 FROM lanes AS l LEFT JOIN jobs AS j ON j.n =
@@ -168,31 +163,31 @@ WHERE l.queue = ? AND l.turn_time IS NOT NULL AND l.parked IS NULL
 ORDER BY l.turn_time, l.turn_seq LIMIT ?
 
 -- name: claim_lane
--- The head of a lane.
+-- The first jobs of a group.
 SELECT rank, time, seq, n, id, payload, grp, headers, limits, created, due, attempts, retries, stalls, timeouts, solo,
     format
 FROM jobs WHERE queue = ? AND grp = ? AND place = 2 ORDER BY time, seq LIMIT ?
 
 -- name: claim_start
--- due → running: the same token, worker and lease for all that one claim takes of a queue.
+-- due → running: the same token, worker and lease for all jobs that one claim takes from a queue.
 UPDATE jobs SET place = 3, attempts = attempts + 1, token = ?, worker = ?, until = ?, cancel = NULL, progress = NULL
 WHERE n IN ({list})
 
 -- name: claim_range
--- The same for rows that follow each other.
+-- The same for rows with consecutive numbers.
 UPDATE jobs SET place = 3, attempts = attempts + 1, token = ?, worker = ?, until = ?, cancel = NULL, progress = NULL
 WHERE n BETWEEN ? AND ?
 
 -- name: claim_lanes
--- The groups of the jobs taken leave the rotation and are held.
+-- The groups of the claimed jobs leave the rotation and are held.
 UPDATE lanes SET holds = holds + ?, turn_time = NULL, turn_seq = NULL WHERE queue = ? AND grp = ?
 
 -- name: claim_singles
--- The same, where one job was taken of each.
+-- The same, if one job of each was claimed.
 UPDATE lanes SET holds = holds + 1, turn_time = NULL, turn_seq = NULL WHERE queue = ? AND grp IN ({list})
 
 -- name: claim_corrupt
--- A record that cannot be read is failed and kept.
+-- Fail a record that cannot be read, and keep it.
 UPDATE jobs SET place = 6, token = '', worker = NULL, expires = ?, number = ?, finished = ?, error = ?, result = NULL
 WHERE n = ?
 
@@ -204,7 +199,7 @@ SELECT min(coalesce((SELECT due FROM jobs WHERE queue = ?1 AND place = 0 AND ret
 -- settle ------------------------------------------------------------------------------------------
 
 -- name: settle_known
--- What must be known of running jobs to complete them.
+-- The columns of running jobs that their completion needs.
 SELECT id, twin, n, place, token, worker, grp, attempts FROM jobs WHERE queue = ? AND id IN ({list})
 
 -- name: settle_complete
@@ -213,13 +208,13 @@ UPDATE jobs SET place = 5, expires = column1, number = column2, finished = colum
 FROM (VALUES {rows}) WHERE n = column5
 
 -- name: settle_plain
--- The same in one step, for runs of a queue without successors: neither of a group nor after an error.
+-- The same without a read before it, for jobs without successor, group or earlier error.
 UPDATE jobs SET place = 5, expires = ?, finished = ?, number = ? + column4, result = column3
 FROM (VALUES {numbered})
 WHERE queue = ? AND id = column1 AND twin = 0 AND place = 3 AND token = column2 AND grp IS NULL AND error IS NULL
 
 -- name: settle_undo
--- Not all of them were such: what was done is undone.
+-- Set the rows that `settle_plain` has completed back to running, if it missed one.
 UPDATE jobs SET place = 3, expires = NULL, finished = NULL, number = NULL, result = NULL
 WHERE queue = ? AND place = 5 AND expires = ? AND number > ?
 
@@ -228,102 +223,102 @@ WHERE queue = ? AND place = 5 AND expires = ? AND number > ?
 DELETE FROM jobs WHERE n IN ({list})
 
 -- name: settle_gone
--- Remember that a token has settled a job that is not kept.
+-- Store that a token has settled a job that is not kept.
 INSERT OR REPLACE INTO gone (queue, id, token, place, expires) VALUES {rows}
 
 -- name: settle_before
--- How a token has settled a job that was not kept.
+-- The state in which a token has left a job that was not kept.
 SELECT place FROM gone WHERE queue = ? AND id = ? AND token = ? AND expires > ?
 
 -- leases ------------------------------------------------------------------------------------------
 
 -- name: renew_known
--- What must be known of runs to keep them.
+-- The columns of runs that their renewal needs.
 SELECT id, token, n, cancel FROM jobs WHERE queue = ? AND twin = 0 AND place = 3 AND id IN ({list})
 
 -- name: renew_lease
--- running → running, for longer.
+-- running → running with a longer lease.
 UPDATE jobs SET until = ? WHERE n IN ({list})
 
 -- name: report_progress
--- A run says how far it is.
+-- Store the progress of a run.
 UPDATE jobs SET progress = ? WHERE queue = ? AND id = ? AND twin = 0 AND place = 3 AND token = ?
 
 -- name: reap_late
--- Runs whose lease is over.
+-- Runs with an expired lease.
 SELECT {job} FROM jobs WHERE queue = ? AND place = 3 AND until <= ? ORDER BY until, time, seq LIMIT ?
 
 -- operator ----------------------------------------------------------------------------------------
 
 -- name: purge_ended
--- Ended jobs of one kind whose time is over.
+-- Delete expired jobs of one state.
 DELETE FROM jobs WHERE n IN (SELECT n FROM jobs WHERE queue = ? AND place = ? AND expires <= ? LIMIT ?)
 
 -- name: purge_gone
--- Memories of settlements whose time is over.
+-- Delete expired settlements of jobs that were not kept.
 DELETE FROM gone WHERE queue = ?1 AND (id, token) IN (SELECT id, token FROM gone WHERE queue = ?1 AND expires <= ?2 LIMIT ?3)
 
 -- name: purge_queue
--- A queue that holds nothing, not even a memory, and is not paused, leaves nothing behind.
+-- Delete a queue without jobs and stored settlements that is not paused.
 DELETE FROM queues WHERE k = ?1 AND paused IS NULL AND NOT EXISTS (SELECT 1 FROM jobs WHERE queue = ?1)
     AND NOT EXISTS (SELECT 1 FROM gone WHERE queue = ?1)
 
 -- name: purge_workers
--- Workers that were not heard of in time.
+-- Delete workers whose heartbeat has expired.
 DELETE FROM workers WHERE until <= ?
 
 -- name: purge_idle
--- Waiters whose process ended without a word.
+-- Delete expired idle workers: their process was killed.
 DELETE FROM idle WHERE until <= ?
 
 -- name: purge_waits
--- The same, of those who wait for a job's end.
+-- The same for callers that wait for the end of a job.
 DELETE FROM waits WHERE until <= ?
 
 -- name: purge_listeners
--- The same, of those who read the feed.
+-- The same for listeners to events.
 DELETE FROM listeners WHERE until <= ?
 
 -- name: purge_events
--- Old lines of the feed.
+-- Delete old events.
 DELETE FROM events WHERE n IN (SELECT n FROM events WHERE at <= ? ORDER BY n LIMIT ?)
 
 -- name: doomed_all
--- Queues that were deleted but not yet taken away.
+-- Deleted queues that still have rows.
 SELECT k FROM doomed LIMIT 10
 
 -- name: doomed_add
--- A deleted queue is too large to be taken away at once.
+-- Remember a deleted queue that still has rows.
 INSERT INTO doomed (k) VALUES (?)
 
 -- name: doomed_jobs
--- A bounded part of a deleted queue goes.
+-- Delete some jobs of a deleted queue.
 DELETE FROM jobs WHERE n IN (SELECT n FROM jobs WHERE queue = ? LIMIT ?)
 
 -- name: doomed_drop
--- Nothing is left of a deleted queue.
+-- Forget a deleted queue without rows.
 DELETE FROM doomed WHERE k = ?
 
 -- name: delete_lanes
--- The groups of a deleted queue go.
+-- Delete the groups of a deleted queue.
 DELETE FROM lanes WHERE queue = ?
 
 -- name: delete_gone
--- The memories of a deleted queue go.
+-- Delete the stored settlements of a deleted queue.
 DELETE FROM gone WHERE queue = ?
 
 -- name: delete_queue
--- The queue itself goes.
+-- Delete a queue's row.
 DELETE FROM queues WHERE k = ?
 
 -- name: ttl_set
--- An ended job is kept until another time.
+-- Change when a finished job expires.
 UPDATE jobs SET expires = ? WHERE n = ?
 
 -- reads -------------------------------------------------------------------------------------------
 
 -- name: get_many
--- Jobs by id; successors are hidden behind their running twins.
+-- Jobs by id, without successors.
 SELECT {job} FROM jobs WHERE queue = ? AND twin = 0 AND id IN ({list})
 
 -- name: find_running
@@ -335,7 +330,7 @@ SELECT {job} FROM jobs WHERE queue = ? AND place = 3 AND seq > ? ORDER BY seq LI
 SELECT {job} FROM jobs WHERE queue = ? AND place = 1 AND (rank, time, seq) > (?, ?, ?) ORDER BY rank, time, seq LIMIT ?
 
 -- name: find_lanes
--- Queued jobs with a group, lane by lane.
+-- Queued jobs with a group, group by group.
 SELECT {job} FROM jobs WHERE queue = ? AND place = 2 AND (grp, time, seq) > (?, ?, ?) ORDER BY grp, time, seq LIMIT ?
 
 -- name: find_later
@@ -347,13 +342,13 @@ SELECT {job} FROM jobs WHERE queue = ? AND place = 0 AND retried = ? AND (due, s
 SELECT {job} FROM jobs WHERE queue = ? AND place = 4 AND seq > ? ORDER BY seq LIMIT ?
 
 -- name: find_ended
--- Ended jobs in the order in which they are forgotten.
+-- Finished jobs in the order in which they expire.
 SELECT {job} FROM jobs WHERE queue = ? AND place = ? AND expires IS NOT NULL AND (expires, number) > (?, ?)
 ORDER BY expires, number LIMIT ?
 
 -- name: counts
--- How many rows are in each place, and those among them that are something else by the clock: later ones whose
--- time has come (fresh, retried), and ended ones whose time is over.
+-- The stored counts, and the numbers of rows to be counted otherwise by the clock: scheduled and retrying
+-- jobs that are due, and finished ones that are expired.
 SELECT n_later, n_ready, n_lane, n_running, n_blocked, n_completed, n_failed, n_cancelled, n_retrying, n_parked,
     (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 0 AND retried = 0 AND due <= ?2),
     (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 0 AND retried = 1 AND due <= ?2),

@@ -1,4 +1,4 @@
-"""One transaction: the statements it runs, the queues it has looked at, and whom it must wake after its commit."""
+"""One transaction: the statements it runs, the queue rows it has read, and the waiters to wake after its commit."""
 
 from __future__ import annotations
 
@@ -12,30 +12,36 @@ from penstock.storage.base import EventRecord
 from penstock.storage.sqlite.rows import BLOCKED, FORMAT, LANE, LATER, READY, RETRYING, SLOT_COUNT, JobRow
 from penstock.storage.sqlite.sql import SQL, with_list, with_numbered, with_rows
 
-__all__ = ["NeedsWriteLock", "QueueRow", "Transaction", "Wake"]
+__all__ = ["CANCEL_QUEUE", "NeedsWriteLock", "QueueRow", "Transaction", "Wake"]
 
-#: Rows are bound in pieces of these sizes, so that a handful of statements serves all.
+#: Rows are bound in chunks of these sizes, so that few statements are compiled.
 CHUNK_SIZES = (100, 30, 10, 3, 1)
 
-#: Where nothing may stand for nothing, the last piece is filled up to one of these.
+#: Statements that ignore NULL rows are padded to one of these sizes, so that few statements are compiled.
 PADDED_SIZES = (1, 5, 20, 50, 100)
 MAX_CHUNK = PADDED_SIZES[-1]
 
-#: The feed keeps about this many lines.
+#: The table `events` keeps about this many rows.
 MAX_EVENTS = 10_000
 
-#: A cursor's method of this name.
+#: The type of `sqlite3.Cursor.execute`.
 Execute = Callable[[str, Sequence[object]], sqlite3.Cursor]
+
+#: The queue name under which cancel requests are filed: see `Transaction.notify_cancel`.
+CANCEL_QUEUE = ""
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class NeedsWriteLock(Exception):
-    """A reading transaction found that it must write; it is run again with the write lock."""
+    """Raised by a read that must write; the engine runs the transaction again with the write lock."""
 
 
 class Wake(msgspec.Struct, frozen=True):
-    """Somebody to wake after the commit; `queue` names the work that another may take if this one is dead."""
+    """A waiter to wake after the commit.
+
+    `queue` names the queue whose work it was woken for, if any: another waiter takes that if this one is dead.
+    """
 
     path: str
     waiter: str
@@ -43,10 +49,10 @@ class Wake(msgspec.Struct, frozen=True):
 
 
 class QueueRow(msgspec.Struct):
-    """A queue's row while a transaction works on it; written back once, at the end."""
+    """A queue's row while a transaction works on it; written back once, before the commit."""
 
     name: str
-    #: How many more rows there are in each place than the file says.
+    #: By slot (`JobRow.slot`): how many job rows this transaction has added, to be added to the stored counts.
     deltas: list[int]
     k: int
     seq: int
@@ -55,37 +61,38 @@ class QueueRow(msgspec.Struct):
     paused: int | None
     parked: int | None
     alarm: int | None
-    #: How many jobs the file says wait out their time, and are blocked.
+    #: The stored counts of scheduled and retrying jobs, and of blocked ones.
     later: int
     blocked: int
-    #: Whether any group is held or in the rotation.
+    #: 1 if the table `lanes` has a row of this queue: a group that is held or in the rotation.
     group_rows: int
-    #: Whether somebody is idle who would take its jobs, and whether somebody waits for the end of one.
+    #: Whether an idle worker waits for its jobs, and whether a caller waits for the end of one.
     idle: int
     awaited: int
     dirty: bool = False
-    #: Whether jobs came that may run: all there is to write back of a queue that is not dirty.
+    #: Whether plain jobs were added. If the row is not also dirty, a shorter statement writes it back.
     ready_added: bool = False
     promoted: bool = False
 
     def count(self, slot: int, more: int) -> None:
-        """So many more rows of jobs are in a place (`RETRYING`: later, for a further try)."""
+        """Add `more` to the number of job rows in a slot."""
         self.deltas[slot] += more
         self.dirty = True
 
     def next_seq(self) -> int:
+        """Return the next sequence number of this queue."""
         self.seq += 1
         self.dirty = True
         return self.seq
 
     @property
     def has_later(self) -> bool:
-        """Whether jobs wait out their time, or did so until now, unseen."""
+        """Whether there are scheduled or retrying jobs, including due ones that were not promoted yet."""
         return self.later + self.deltas[LATER] + self.deltas[RETRYING] > 0
 
     @property
     def has_groups(self) -> bool:
-        """Whether a lane may have a job."""
+        """Whether a group may have a job."""
         return self.group_rows > 0 or self.deltas[LANE] > 0
 
     @property
@@ -95,27 +102,32 @@ class QueueRow(msgspec.Struct):
 
 
 class Transaction:
-    """The inside of one transaction. Verbs are functions of it; they may be run again, so they keep no state."""
+    """One transaction. Verbs are functions of it; the engine may run a verb again, so verbs keep no state."""
 
     def __init__(
         self, db: sqlite3.Connection, execute: Execute, namespace: str, now: int, wall: int, write: bool,
-        damaged: bool = False, format: int = FORMAT,
+        damaged: bool = False, format: int = FORMAT, fast: bool = True,
     ) -> None:  # fmt: skip
         self.db = db
-        #: Of one cursor for all: whatever a statement found is taken before the next is run.
+        #: Of one shared cursor: the rows of a statement must be fetched before the next one runs.
         self.execute = execute
         self.namespace = namespace
+        #: The storage's time and the real time, in milliseconds.
         self.now = now
         self.wall = wall
         self.write = write
-        #: Text that is not UTF-8 was met: an id may not be what is stored.
+        #: Whether text that is not UTF-8 was found and is decoded lossily: an id read may differ from the stored one.
         self.damaged = damaged
-        #: The newest record format that is known here.
+        #: The newest record format that this software reads.
         self.format = format
+        #: Whether the fast paths may be used: see `fast_path.py`.
+        self.fast = fast
+        #: How many runs became available, by queue name: this many idle workers are woken.
         self.work_counts: dict[str, int] = {}
+        #: Queue name and id of each job that ended, to wake its waiters; the id None means all jobs of the queue.
         self.finished_jobs: list[tuple[str, str | None]] = []
         self.wakes: list[Wake] = []
-        #: A queue that takes plain jobs without anybody else having to hear of them, and its number.
+        #: Name and number of a queue that the fast path of put may use after the commit: see `fast_put.py`.
         self.fast_put_queue: tuple[str, int] | None = None
         self._queues: dict[str, QueueRow] = {}
         self._events: list[EventRecord] = []
@@ -124,53 +136,52 @@ class Transaction:
     # statements ----------------------------------------------------------------------------------
 
     def one(self, name: str, *params: object) -> Any:
-        """The first row of a statement, or None."""
+        """Return the first row of a statement, or None."""
         return self.execute(SQL[name], params).fetchone()
 
     def all(self, name: str, *params: object) -> list[Any]:
-        """All rows of a statement."""
+        """Return all rows of a statement."""
         return self.execute(SQL[name], params).fetchall()
 
     def run(self, name: str, *params: object) -> int:
-        """Run a statement; answers how many rows it changed."""
+        """Run a statement and return how many rows it changed."""
         return self.execute(SQL[name], params).rowcount
 
     def run_each(self, name: str, rows: Iterable[Sequence[object]]) -> int:
-        """Run a statement for each row."""
+        """Run a statement once for each row and return how many rows they changed."""
         return self.db.executemany(SQL[name], rows).rowcount
 
     def run_with_list(self, name: str, fixed: tuple[object, ...], values: Sequence[object]) -> list[Any]:
-        """Run a statement with a `{list}` for all values, a piece at a time."""
+        """Run a statement with a `{list}` for all values, a chunk at a time, and return the rows found."""
         found: list[Any] = []
         for start in range(0, len(values), MAX_CHUNK):
-            piece = values[start : start + MAX_CHUNK]
-            size = _padded_size(len(piece))
-            params = (*fixed, *piece, *(None,) * (size - len(piece)))
+            chunk = values[start : start + MAX_CHUNK]
+            size = _padded_size(len(chunk))
+            params = (*fixed, *chunk, *(None,) * (size - len(chunk)))
             found += self.execute(with_list(name, size), params).fetchall()
         return found
 
     def run_with_numbered(
         self, name: str, fixed: tuple[object, ...], base: int, width: int, flat: list[object], *last: object
     ) -> int:
-        """Run a statement with `{numbered}` rows, given as one list of values; answers how many it changed.
+        """Run a statement with `{numbered}` rows, given as one flat list, and return how many rows it changed.
 
-        The parameters: what is fixed, the number of the first row, the rows, what is last. A row of
-        nothing but NULL must be nothing to the statement.
+        Parameters are bound in the order `fixed`, number of the first row, rows, `last`. The statement
+        must ignore rows of NULLs, with which the last chunk is padded.
         """
         changed = 0
         for start in range(0, len(flat), MAX_CHUNK * width):
-            piece = flat[start : start + MAX_CHUNK * width]
-            size = _padded_size(len(piece) // width)
-            piece += (None,) * (size * width - len(piece))
-            params = (*fixed, base + start // width, *piece, *last)
+            chunk = flat[start : start + MAX_CHUNK * width]
+            size = _padded_size(len(chunk) // width)
+            chunk += (None,) * (size * width - len(chunk))
+            params = (*fixed, base + start // width, *chunk, *last)
             changed += self.execute(with_numbered(name, width, size), params).rowcount
         return changed
 
     def run_with_rows(self, name: str, rows: Sequence[tuple[object, ...]]) -> int:
-        """Run a statement with `{rows}` for all rows, a piece at a time; answers how many it changed.
+        """Run a statement with `{rows}` for all rows, a chunk at a time, and return how many rows it changed.
 
-        Faster than a statement per row, and each statement is a moment at which the thread lets go
-        of the interpreter and may have to wait for it.
+        A statement per row would be slower: each releases the interpreter lock and may have to wait for it.
         """
         changed = 0
         for start, size in _chunks(len(rows)):
@@ -179,12 +190,12 @@ class Transaction:
         return changed
 
     def job(self, queue: QueueRow, id: str, twin: int = 0) -> JobRow | None:
-        """A whole record by its id."""
+        """Return a job by its id, or with `twin=1` its blocked successor; None if there is none."""
         row = self.one("job_get", queue.k, id, twin)
         return JobRow(*row) if row else None
 
     def save(self, queue: QueueRow, job: JobRow) -> None:
-        """Write a record back."""
+        """Write a record back, and count it in its new slot."""
         self.run("job_save", *job.values())
         slot = job.slot
         if slot != job.counted_slot:
@@ -193,14 +204,14 @@ class Transaction:
             job.counted_slot = slot
 
     def delete(self, queue: QueueRow, job: JobRow) -> None:
-        """Forget a record."""
+        """Delete a record."""
         self.run("job_drop", job.n)
         queue.count(job.counted_slot, -1)
 
     # queues --------------------------------------------------------------------------------------
 
     def queue(self, name: str) -> QueueRow | None:
-        """A queue that exists, or None."""
+        """Return a queue's row, or None if there is none."""
         queue = self._queues.get(name)
         if queue is None:
             row = self.one("queue_get", self.namespace, name)
@@ -212,7 +223,7 @@ class Transaction:
         return queue
 
     def ensure_queue(self, name: str) -> QueueRow:
-        """A queue, made if it is not there."""
+        """Return a queue's row, created if there is none."""
         queue = self.queue(name)
         if queue is None:
             self.run("queue_add", self.namespace, name)
@@ -221,47 +232,58 @@ class Transaction:
         return queue
 
     def forget_queue(self, queue: QueueRow) -> None:
-        """A deleted queue is not written back."""
+        """Drop the row of a deleted queue, so that it is not written back."""
         del self._queues[queue.name]
         self.work_counts.pop(queue.name, None)
 
     def has_waiter(self, queue: str, id: str) -> bool:
-        """Whether anybody waits for the end of a job."""
+        """Return whether a caller waits for the end of a job."""
         known = self._queues.get(queue)
         if known is not None and not known.awaited:
             return False
         return self.one("wait_has", self.namespace, queue, id, self.wall) is not None
 
-    # who has come to wait since the queues were read ----------------------------------------------
+    # waiters added in this transaction, after the queue rows were read ------------------------------
 
     def mark_idle(self, queue: str) -> None:
-        """Somebody has become idle who would take a queue's jobs."""
+        """Record that an idle worker waits for a queue's jobs."""
         if known := self._queues.get(queue):
             known.idle = True
 
     def mark_awaited(self, queue: str) -> None:
-        """Somebody has come to wait for the end of one of a queue's jobs."""
+        """Record that a caller waits for the end of one of a queue's jobs."""
         if known := self._queues.get(queue):
             known.awaited = True
 
     def reread_listeners(self) -> None:
-        """Somebody has come to read the feed."""
+        """Read the listeners again when they are needed next: one was added."""
         self._listeners = None
 
-    # what others must hear of --------------------------------------------------------------------
+    # wake-ups and events -------------------------------------------------------------------------
 
     def notify_work(self, queue: QueueRow, count: int = 1) -> None:
-        """This many more runs of a queue may be handed out (or its alarm must be taken)."""
+        """Wake up to `count` idle workers of a queue after the commit: runs became available."""
         self.work_counts[queue.name] = self.work_counts.get(queue.name, 0) + count
 
     def notify_due(self, queue: QueueRow, due: int) -> None:
-        """A job falls due before anybody has promised to look: somebody must take the alarm."""
+        """Wake one idle worker if a job is due before the queue's alarm: it will set the alarm by its claim."""
         if queue.alarm is None or queue.alarm <= self.now or due < queue.alarm:
             self.work_counts.setdefault(queue.name, 1)
 
+    def notify_cancel(self, worker: str | None) -> None:
+        """Wake the waiters for cancel requests to a worker (`Storage.wait_cancel`) after the commit.
+
+        A cancel request is filed as the end of a job with the worker's name as its id, in the queue with the
+        empty name. No user's queue has that name, so the table `waits` serves both kinds of waiters.
+        The worker's notifier adds a row there (`waiters.add_cancel_waiter`); the request deletes the row and
+        wakes the notifier, whose worker then renews its claims. The answer of that renewal names the
+        runs to cancel: the wake-up itself carries no more than "renew now".
+        """
+        self.finished_jobs.append((CANCEL_QUEUE, worker))
+
     @property
     def has_listeners(self) -> bool:
-        """Whether anybody reads the feed: asked once per transaction."""
+        """Whether there are listeners to events: read once per transaction."""
         if self._listeners is None:
             found = self.all("listen_all", self.namespace, self.wall)
             self._listeners = [Wake(path, waiter) for waiter, path in found]
@@ -271,21 +293,21 @@ class Transaction:
         self, name: str, queue: QueueRow, id: str, attempt: int,
         worker: str | None = None, result: bytes | None = None, error: bytes | None = None,
     ) -> None:  # fmt: skip
-        """A line for the feed, if anybody reads it."""
+        """Store an event about a job after the verbs have run, if there are listeners."""
         if self.has_listeners:
             self._events.append(EventRecord(name, queue.name, id, self.now, attempt, worker, result, error))
 
-    def announce(self, notes: Iterable[EventRecord]) -> None:
-        """Lines that are about no transition, if anybody reads the feed."""
+    def announce(self, events: Iterable[EventRecord]) -> None:
+        """Store events that are about no transition, if there are listeners."""
         if self.has_listeners:
             if not self.write:
                 raise NeedsWriteLock
-            self._events += [msgspec.structs.replace(note, at=self.now) for note in notes]
+            self._events += [msgspec.structs.replace(event, at=self.now) for event in events]
 
-    # the end -------------------------------------------------------------------------------------
+    # before the commit ---------------------------------------------------------------------------
 
     def before_commit(self) -> None:
-        """The last things before the commit: queue rows, the feed, and whom to wake."""
+        """Write queue rows and events, and choose the waiters to wake."""
         for queue in self._queues.values():
             if queue.dirty:
                 kept = (queue.seq, queue.time, queue.finished, queue.paused, queue.parked, queue.alarm)
@@ -302,7 +324,7 @@ class Transaction:
             self._wake_waiters()
 
     def _publish(self) -> None:
-        rows = [(self.namespace, note.queue, self.wall, _encode(note)) for note in self._events]
+        rows = [(self.namespace, event.queue, self.wall, _encode(event)) for event in self._events]
         self.run_each("event_add", rows)
         last = self.one("event_last")[0]
         if last // 1000 != (last - len(rows)) // 1000:
@@ -315,13 +337,13 @@ class Transaction:
             self.wakes.append(Wake(path, waiter, name))
 
     def _wake_waiters(self) -> None:
-        ended: dict[str, list[str]] = {}
+        finished: dict[str, list[str]] = {}
         for name, id in self.finished_jobs:
             if id is None:
                 self._add_wakes(self.all("wait_pick_queue", self.namespace, name))
             else:
-                ended.setdefault(name, []).append(id)
-        for name, ids in ended.items():
+                finished.setdefault(name, []).append(id)
+        for name, ids in finished.items():
             known = self._queues.get(name)
             if known is None or known.awaited:
                 for (id,) in self.run_with_list("wait_among", (self.namespace, name), ids):
@@ -332,16 +354,16 @@ class Transaction:
 
 
 def _padded_size(count: int) -> int:
-    """The size to which a piece is filled up."""
+    """Return the size to which a chunk is padded."""
     return next(size for size in PADDED_SIZES if size >= count)
 
 
 def _chunks(count: int) -> list[tuple[int, int]]:
-    """Where each piece starts and how long it is."""
-    pieces: list[tuple[int, int]] = []
+    """Return the start and the size of each chunk."""
+    chunks: list[tuple[int, int]] = []
     at = 0
     for size in CHUNK_SIZES:
         while count - at >= size:
-            pieces.append((at, size))
+            chunks.append((at, size))
             at += size
-    return pieces
+    return chunks

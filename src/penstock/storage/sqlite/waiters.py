@@ -1,11 +1,11 @@
-"""Who waits for what: idle workers, callers who wait for a job's end, readers of the feed."""
+"""The rows of waiters: idle workers, callers that wait for the end of a job, listeners to events."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.storage.sqlite.transaction import Transaction, Wake
+from penstock.storage.sqlite.transaction import CANCEL_QUEUE, Transaction, Wake
 
 __all__ = [
     "add_cancel_waiter",
@@ -24,15 +24,15 @@ __all__ = [
     "replace_dead",
 ]  # fmt: skip
 
-#: A listener that was not heard of for so long (ms of real time) is gone.
+#: A listener's row expires this long (ms of real time) after its last renewal.
 LISTENER_MS = 30_000
 
-#: A waiter's row outlives its own timeout by this much (ms).
+#: A waiter's row expires this long (ms) after its timeout.
 GRACE_MS = 60_000
 
 
 def is_ready(tx: Transaction, queues: Sequence[str]) -> bool:
-    """Whether one of the queues has something to hand out."""
+    """Return whether a claim from one of the queues would find a job."""
     for name in queues:
         queue = tx.queue(name)
         if queue is None or queue.paused is not None:
@@ -44,7 +44,7 @@ def is_ready(tx: Transaction, queues: Sequence[str]) -> bool:
 
 
 def add_idle(tx: Transaction, queues: Sequence[str], waiter: str, path: str, timeout: int) -> bool:
-    """Put a waiter on the list, unless there is work: then True."""
+    """Add the rows of an idle worker; True, with none added, if there is work."""
     if is_ready(tx, queues):
         return True
     until = tx.wall + timeout + GRACE_MS
@@ -55,33 +55,33 @@ def add_idle(tx: Transaction, queues: Sequence[str], waiter: str, path: str, tim
 
 
 def is_idle(tx: Transaction, queues: Sequence[str], waiter: str) -> bool:
-    """Whether a waiter may go on sleeping: still on the list, and nothing ready."""
+    """Return whether an idle worker may sleep on: its rows are there, and no job is ready."""
     listed = not queues or tx.one("idle_has", waiter) is not None
     return listed and not is_ready(tx, queues)
 
 
-def remove_idle(tx: Transaction, queues: Sequence[str], waiter: str, woken: bool) -> bool:
-    """Take a waiter off the list; True when somebody had woken it already.
+def remove_idle(tx: Transaction, queues: Sequence[str], waiter: str, claims_next: bool) -> bool:
+    """Delete the rows of an idle worker; True if it had been woken already.
 
-    One that leaves without looking passes the wake-up on.
+    `claims_next` is whether the worker will claim now. If not, its wake-up is passed on to another one.
     """
-    picked = tx.run("idle_drop", waiter) == 0 and len(queues) > 0
-    if picked and not woken:
+    woken = tx.run("idle_drop", waiter) == 0 and len(queues) > 0
+    if woken and not claims_next:
         for name in queues:
             queue = tx.queue(name)
             if queue is not None and tx.one("work_ready", queue.k, tx.now):
                 tx.notify_work(queue)
-    return picked
+    return woken
 
 
 def is_done(tx: Transaction, name: str, id: str) -> bool:
-    """Whether a job has ended or is not there."""
+    """Return whether a job has ended or does not exist."""
     queue = tx.queue(name)
     return queue is None or tx.one("wait_state", queue.k, id) is None
 
 
 def add_done_waiter(tx: Transaction, name: str, id: str, waiter: str, path: str, timeout: int) -> bool:
-    """Wait for a job's end, unless it is over: then True."""
+    """Add the row of a caller that waits for the end of a job; True, with none added, if it has ended."""
     if is_done(tx, name, id):
         return True
     tx.run("wait_add", tx.namespace, name, id, waiter, path, tx.wall + timeout + GRACE_MS)
@@ -90,46 +90,46 @@ def add_done_waiter(tx: Transaction, name: str, id: str, waiter: str, path: str,
 
 
 def add_cancel_waiter(tx: Transaction, worker: str, waiter: str, path: str, timeout: int) -> bool:
-    """Be told of requests to cancel runs of a worker; the empty name is no queue's, so it is free for this.
+    """Add or renew the row of a waiter for cancel requests to a worker (see `Transaction.notify_cancel`).
 
-    A waiter stays on the list between its waits, and a request takes it off. So True says that
-    there may have been one: it was not on the list.
+    The row stays between two waits, and a request deletes it. So True, for a row that was not there,
+    means that there may have been a request.
     """
-    asked = tx.run("wait_drop", waiter) == 0
-    tx.run("wait_add", tx.namespace, "", worker, waiter, path, tx.wall + timeout + GRACE_MS)
-    return asked
+    requested = tx.run("wait_drop", waiter) == 0
+    tx.run("wait_add", tx.namespace, CANCEL_QUEUE, worker, waiter, path, tx.wall + timeout + GRACE_MS)
+    return requested
 
 
 def is_cancel_requested(tx: Transaction, worker: str) -> bool:
-    """Whether somebody has woken all who waited for a request to a worker."""
-    return not tx.has_waiter("", worker)
+    """Return whether a cancel request to a worker has deleted the rows of those that wait for one."""
+    return not tx.has_waiter(CANCEL_QUEUE, worker)
 
 
 def remove_done_waiter(tx: Transaction, waiter: str) -> bool:
-    """Stop waiting for a job's end; True when somebody had woken the waiter already."""
+    """Delete the row of a caller that waits for the end of a job; True if it had been woken already."""
     return tx.run("wait_drop", waiter) == 0
 
 
 def add_listener(tx: Transaction, waiter: str, path: str) -> int:
-    """Read the feed from now on, and say so again in time; answers the number of the last line."""
+    """Add or renew the row of a listener; returns the number of the last event so far."""
     tx.run("listen", waiter, tx.namespace, path, tx.wall + LISTENER_MS)
     tx.reread_listeners()
     return tx.one("event_last")[0]
 
 
 def remove_listener(tx: Transaction, waiter: str) -> None:
-    """Stop reading the feed."""
+    """Delete the row of a listener."""
     tx.run("listen_end", waiter)
 
 
 def read_events(tx: Transaction, after: int, limit: int) -> list[tuple[int, str, bytes]]:
-    """The lines of the feed after a number."""
+    """Return number, queue and encoded record of the events after a number."""
     rows: list[Any] = tx.all("event_read", after, tx.namespace, limit)
     return rows
 
 
 def replace_dead(tx: Transaction, dead: Sequence[Wake]) -> None:
-    """Forget the waiters of dead processes and wake others for the work they were meant to take."""
+    """Delete the rows of waiters in dead processes, and wake others for the work that those were woken for."""
     for wake in dead:
         tx.run("idle_drop", wake.waiter)
         tx.run("wait_drop", wake.waiter)
@@ -141,6 +141,6 @@ def replace_dead(tx: Transaction, dead: Sequence[Wake]) -> None:
 
 
 def forget_process(tx: Transaction, path: str) -> None:
-    """Nobody waits at an address any more."""
+    """Delete the rows of all waiters at an address."""
     for statement in ("idle_dead", "wait_dead", "listen_dead"):
         tx.run(statement, path)

@@ -1,4 +1,4 @@
-"""Wake-ups between processes: unix datagrams to sockets in a directory beside the database."""
+"""Wake-ups between processes: Unix datagrams to sockets in a directory next to the database."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from penstock.storage.sqlite.transaction import Wake
 
 __all__ = ["WakeupSocket", "send_wakeups", "socket_directory"]
 
-#: A socket's path must fit into 108 bytes with its NUL on Linux, 104 elsewhere.
+#: The path of a socket must fit into 108 bytes with its NUL on Linux, 104 elsewhere.
 MAX_PATH = 100
 
-#: One datagram holds as many names as fit in here.
+#: Bytes of waiters' names in one datagram.
 MAX_DATAGRAM = 8_000
 
 
 def socket_directory(path: str, name: str) -> str:
-    """Where the sockets of a database are: beside it, or, if that path is too long, under the temporary directory."""
+    """Return the directory of a database's sockets: next to it, or below the temporary one if that path is too long."""
     real = os.path.realpath(path)
-    beside = f"{real}-wake"
-    if len(os.fsencode(os.path.join(beside, name))) <= MAX_PATH:
-        return beside
+    directory = f"{real}-wake"
+    if len(os.fsencode(os.path.join(directory, name))) <= MAX_PATH:
+        return directory
     digest = hashlib.blake2b(os.fsencode(real), digest_size=10).hexdigest()
     return os.path.join(tempfile.gettempdir(), f"penstock-{os.getuid()}-{digest}")
 
 
 class WakeupSocket:
-    """A process's own socket: reads names of waiters, and hands each to `deliver` on the event loop."""
+    """The socket of this process: calls `wake` on the event loop with each waiter's name that it receives."""
 
-    def __init__(self, path: str, loop: asyncio.AbstractEventLoop, deliver: Callable[[str], object]) -> None:
+    def __init__(self, path: str, loop: asyncio.AbstractEventLoop, wake: Callable[[str], object]) -> None:
         self.loop = loop
-        self._deliver = deliver
+        self._wake = wake
         name = f"{os.getpid()}-{secrets.token_hex(6)}"
         self._directory = socket_directory(path, name)
         self.address = os.path.join(self._directory, name)
@@ -55,7 +55,7 @@ class WakeupSocket:
             except OSError:
                 return
             for waiter in data.decode("ascii", "replace").split():
-                self._deliver(waiter)
+                self._wake(waiter)
 
     def close(self) -> None:
         """Remove the socket, and the directory with the last one."""
@@ -69,50 +69,50 @@ class WakeupSocket:
 
 
 def _bind(directory: str, address: str) -> socket.socket:
-    """A bound socket; the directory may vanish with another's last socket, so this tries a few times."""
+    """Return a bound socket, after a few attempts: another process may delete the directory with its own socket."""
     for left in range(20, -1, -1):
         os.makedirs(directory, 0o700, exist_ok=True)
-        box = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        bound = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            about = os.lstat(directory)
-            if about.st_uid != os.getuid() or not stat.S_ISDIR(about.st_mode):
-                raise PermissionError(errno.EPERM, "the directory of the sockets belongs to somebody else", directory)
-            if stat.S_IMODE(about.st_mode) & 0o077:
+            status = os.lstat(directory)
+            if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode):
+                raise PermissionError(errno.EPERM, "the directory of the sockets belongs to another user", directory)
+            if stat.S_IMODE(status.st_mode) & 0o077:
                 os.chmod(directory, 0o700)
-            box.setblocking(False)
-            box.bind(address)
-            os.chmod(address, 0o600)  # nobody else gets this far; it looks better too
-            return box
+            bound.setblocking(False)
+            bound.bind(address)
+            os.chmod(address, 0o600)  # the mode of the directory protects it already; this makes it plain
+            return bound
         except FileNotFoundError:
-            box.close()
+            bound.close()
             if not left:
                 raise
         except BaseException:
-            box.close()
+            bound.close()
             raise
     raise AssertionError("unreachable")
 
 
 def send_wakeups(wakes: Iterable[Wake], own: str, local: Callable[[str], bool]) -> list[Wake]:
-    """Wake everybody named: those of this process by a call, others by datagram. Answers the dead ones."""
+    """Wake waiters, those of this process by a call, others by a datagram; returns those that are dead."""
     dead: list[Wake] = []
-    letters: dict[str, list[Wake]] = {}
+    by_path: dict[str, list[Wake]] = {}
     for wake in wakes:
         if wake.path != own:
-            letters.setdefault(wake.path, []).append(wake)
+            by_path.setdefault(wake.path, []).append(wake)
         elif not local(wake.waiter):
             dead.append(wake)
-    if letters:
+    if by_path:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.setblocking(False)
-            for path, letter in letters.items():
-                if not _send(sender, path, [wake.waiter for wake in letter]):
-                    dead += letter
+            for path, group in by_path.items():
+                if not _send(sender, path, [wake.waiter for wake in group]):
+                    dead += group
     return dead
 
 
 def _send(sender: socket.socket, path: str, waiters: list[str]) -> bool:
-    """One datagram; a full mailbox counts as delivered, since its owner is awake then."""
+    """Send names to one socket; False if its process is gone. A full socket is a success: its process is awake."""
     step = MAX_DATAGRAM // 40
     try:
         for start in range(0, len(waiters), step):

@@ -1,4 +1,4 @@
-"""why: where a job stands, and what stands before it."""
+"""why: the position of a job, and the jobs before it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LAST = 1 << 62
 
 
 def why(tx: Transaction, name: str, id: str) -> tuple[bool, JobPosition | None]:
-    """The standing of a job; True with it when so many fell due unseen that another transaction must go on first."""
+    """Return the position of a job; True first if more jobs are due than one transaction promotes, so repeat."""
     queue = tx.queue(name)
     if queue is None:
         return False, None
@@ -49,7 +49,7 @@ def _position(tx: Transaction, queue: QueueRow, job: JobRow, head: JobRow | None
 
 
 def _head(tx: Transaction, queue: QueueRow, job: JobRow) -> JobRow | None:
-    """The job of a group that must end before this one: it runs, waits for its next try, or is before it."""
+    """Return the job of the same group that must end before this one: running, in backoff, or before it."""
     if job.grp is None or job.place != LANE:
         return None
     row = (
@@ -61,7 +61,7 @@ def _head(tx: Transaction, queue: QueueRow, job: JobRow) -> JobRow | None:
 
 
 def _ahead(tx: Transaction, queue: QueueRow, job: JobRow) -> int | None:
-    """How many jobs and groups are before it in the order; it is the head of its lane, if it is in one."""
+    """Return how many jobs and groups are before a job, which is the first of its group if it has one."""
     rank, time, seq = job.rank, job.time, job.seq
     if job.grp is not None:
         turn = tx.one("why_turn", queue.k, job.grp)

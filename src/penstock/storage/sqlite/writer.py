@@ -1,24 +1,34 @@
-"""The writer thread: everything asked since the last commit goes into the next transaction."""
+"""The writer thread: verbs submitted since the last commit go into the next transaction together."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from penstock.errors import StorageError
 from penstock.storage.sqlite.engine import Engine
 from penstock.storage.sqlite.transaction import Transaction
 
-__all__ = ["Writer"]
+__all__ = ["Submit", "Writer"]
 
-#: One transaction holds at most so many verbs.
+#: Verbs that one transaction runs at most.
 MAX_GROUP = 500
 
+T = TypeVar("T")
+
 Future = asyncio.Future[Any]
+#: A verb, whether it writes, and the future of its answer.
+Request = tuple[Callable[[Transaction], Any], bool, Future]
+
+
+class Submit(Protocol):
+    """A function that submits a verb: `SqliteStorage` passes it on to its writer."""
+
+    def __call__(self, verb: Callable[[Transaction], T], write: bool) -> Awaitable[T]: ...
 
 
 class Writer:
@@ -26,13 +36,13 @@ class Writer:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._requests: SimpleQueue[tuple[Callable[[Transaction], Any], bool, Future] | None] = SimpleQueue()
+        self._requests: SimpleQueue[Request | None] = SimpleQueue()
         self._closed = False
         self._thread = threading.Thread(target=self._loop, name="penstock-sqlite", daemon=True)
         self._thread.start()
 
     def submit(self, verb: Callable[[Transaction], Any], write: bool) -> Future:
-        """Ask for a verb; the future is resolved after the commit."""
+        """Queue a verb and return a future that is resolved after the commit."""
         if self._closed:
             raise StorageError("the storage is closed")
         future: Future = asyncio.get_running_loop().create_future()
@@ -40,7 +50,7 @@ class Writer:
         return future
 
     def close(self) -> None:
-        """Run what was asked, then end the thread."""
+        """Run the verbs submitted so far, then end the thread."""
         if not self._closed:
             self._closed = True
             self._requests.put(None)
@@ -48,27 +58,27 @@ class Writer:
             self._thread.join()
 
     def _loop(self) -> None:
-        ending = False
-        while not ending:
+        closing = False
+        while not closing:
             group = [self._requests.get()]
             with contextlib.suppress(Empty):
                 while len(group) < MAX_GROUP:
                     group.append(self._requests.get_nowait())
-            asked = [item for item in group if item is not None and not item[2].cancelled()]
-            ending = None in group
-            if asked:
-                self._run(asked)
+            requests = [request for request in group if request is not None and not request[2].cancelled()]
+            closing = None in group
+            if requests:
+                self._run(requests)
 
-    def _run(self, asked: list[tuple[Callable[[Transaction], Any], bool, Future]]) -> None:
+    def _run(self, requests: list[Request]) -> None:
         try:
-            answers = self._engine.run_group([(verb, write) for verb, write, _ in asked])
-        except BaseException as error:  # whatever it is, nobody may wait for ever
-            answers = [error] * len(asked)
+            answers = self._engine.run_group([(verb, write) for verb, write, _ in requests])
+        except BaseException as error:  # any error, or the callers would wait forever
+            answers = [error] * len(requests)
         loops: dict[asyncio.AbstractEventLoop, list[tuple[Future, Any]]] = {}
-        for (_, _, future), answer in zip(asked, answers, strict=True):
+        for (_, _, future), answer in zip(requests, answers, strict=True):
             loops.setdefault(future.get_loop(), []).append((future, answer))
         for loop, pairs in loops.items():
-            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody is there to hear
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and its callers with it
                 loop.call_soon_threadsafe(_resolve, pairs)
 
 

@@ -1,0 +1,98 @@
+"""Reading the events that all processes write to one storage."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable
+
+import msgspec
+
+from penstock.errors import StorageError
+from penstock.storage.base import EventRecord
+from penstock.storage.sqlite import waiters
+from penstock.storage.sqlite.notifier import Notifier, ignore_result
+from penstock.storage.sqlite.writer import Submit
+
+__all__ = ["EventFeed"]
+
+#: Events that one read fetches at most.
+READ_SIZE = 500
+
+_decode = msgspec.msgpack.Decoder(EventRecord).decode
+
+
+class EventFeed:
+    """Async iterator over the events of one queue, or of all, from its construction on.
+
+    Construction submits the row that makes it a listener, so events caused by later calls of this
+    process are read even if they happen before the first `__anext__`. Events are only stored while
+    there is a listener.
+    """
+
+    def __init__(self, notifier: Notifier, submit: Submit, queue: str | None, poll: float) -> None:
+        self._notifier = notifier
+        self._submit = submit
+        self._queue = queue
+        self._poll = poll
+        self._woken = asyncio.Event()
+        self._events: deque[EventRecord] = deque()
+        self._ended = False
+        # Not a method of this object: the notifier would then keep a forgotten feed alive.
+        self._name = notifier.register(self._woken.set)
+        #: The number of the last event read; the first value is the answer of the registration.
+        self._last = asyncio.ensure_future(self._add_listener())
+        self._last.add_done_callback(ignore_result)
+        notifier.add_feed(self)
+
+    def _add_listener(self) -> Awaitable[int]:
+        waiter, path = self._name, self._notifier.address
+        return self._submit(lambda tx: waiters.add_listener(tx, waiter, path), True)
+
+    def renew(self) -> None:
+        """Renew the row of this listener, which expires otherwise."""
+        if not self._ended:
+            with contextlib.suppress(StorageError):
+                asyncio.ensure_future(self._add_listener()).add_done_callback(ignore_result)
+
+    def end(self) -> None:
+        """Stop the iteration after the events that were read already."""
+        self._ended = True
+        self._woken.set()
+
+    def __aiter__(self) -> EventFeed:
+        return self
+
+    async def __anext__(self) -> EventRecord:
+        while not self._events:
+            if self._ended:
+                raise StopAsyncIteration
+            self._woken.clear()
+            if not await self._read():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._woken.wait(), self._poll)
+        return self._events.popleft()
+
+    async def _read(self) -> bool:
+        """Fetch the next events of all queues and keep those of this feed's; False if there were none."""
+        after = await asyncio.shield(self._last)
+        rows = await self._submit(lambda tx: waiters.read_events(tx, after, READ_SIZE), False)
+        if rows:
+            self._last = asyncio.get_running_loop().create_future()
+            self._last.set_result(rows[-1][0])
+        self._events.extend(_decode(event) for _, queue, event in rows if self._queue in (None, queue))
+        return bool(rows)
+
+    async def aclose(self) -> None:
+        """End the iteration and delete the row of this listener."""
+        if not self._ended:
+            self.end()
+            self._notifier.unregister(self._name)
+            waiter = self._name
+            with contextlib.suppress(StorageError):
+                await self._submit(lambda tx: waiters.remove_listener(tx, waiter), True)
+
+    def __del__(self) -> None:
+        # The row is deleted when the next wake-up finds no waiter of that name: no verb can be awaited here.
+        self._notifier.unregister(self._name)
