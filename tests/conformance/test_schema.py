@@ -1,4 +1,4 @@
-"""open and close: what a storage finds, creates, refuses and lets go."""
+"""open and close of a storage: new, existing, newer and foreign files and servers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.beyond_model
 
 
 def set_version(backend: Backend, version: int) -> None:
-    """Write a schema version as another Penstock would have."""
+    """Write a schema version as another Penstock would."""
     if isinstance(backend, SqliteBackend):
         db = backend.connect()
         changed = db.execute("update meta set value = ? where key = 'schema'", (version,)).rowcount
@@ -32,7 +32,7 @@ def set_version(backend: Backend, version: int) -> None:
 
 @pytest.mark.only("sqlite", "redis", "valkey", "cluster")
 async def test_a_newer_schema_is_refused(backend: Backend, clock: Clock) -> None:
-    """A storage written by a newer Penstock is not opened, and the error says which versions there are."""
+    """Opening a storage with a newer schema raises `VersionMismatch`, which names that version."""
     storage = backend.build(clock)
     await storage.open()
     await storage.close()
@@ -44,7 +44,7 @@ async def test_a_newer_schema_is_refused(backend: Backend, clock: Clock) -> None
 
 @pytest.mark.only("sqlite", "redis", "valkey", "cluster")
 async def test_a_refused_storage_is_untouched(backend: Backend, clock: Clock) -> None:
-    """Refusing a newer schema changes nothing, so that its owner finds everything as it was."""
+    """An open that raises `VersionMismatch` changes nothing: the newer Penstock finds its jobs unchanged."""
     storage = backend.build(clock)
     await storage.open()
     await put1(storage, "q", "a")
@@ -78,7 +78,7 @@ async def test_closing_twice_is_closing_once(backend: Backend, clock: Clock) -> 
 
 
 async def test_a_closed_storage_refuses_calls(backend: Backend, clock: Clock) -> None:
-    """A verb on a storage that is not open raises an error of ours instead of waiting."""
+    """A verb on a storage that is not open raises `StorageError` instead of waiting."""
     storage = backend.build(clock)
     with pytest.raises(StorageError):
         await storage.put([new("q", "a")])
@@ -89,8 +89,8 @@ async def test_a_closed_storage_refuses_calls(backend: Backend, clock: Clock) ->
 
 
 @pytest.mark.only("sqlite", "redis", "valkey", "cluster")
-async def test_jobs_outlive_the_one_who_put_them(backend: Backend, clock: Clock, storage: Storage) -> None:
-    """What was put is there for the next one who opens the storage."""
+async def test_jobs_remain_after_close(backend: Backend, clock: Clock, storage: Storage) -> None:
+    """Jobs that were put are there after close and open, and for another process."""
     await storage.put([new("q", "a"), new("q", "b", group="g")])
     await storage.close()
     await storage.open()
@@ -103,7 +103,7 @@ async def test_jobs_outlive_the_one_who_put_them(backend: Backend, clock: Clock,
 
 @pytest.mark.only("memory")
 async def test_a_private_database_is_private(backend: Backend, clock: Clock, storage: Storage) -> None:
-    """Two storages in memory know nothing of each other."""
+    """Two storages in memory share no jobs."""
     await put1(storage, "q", "a")
     other = backend.build(clock)
     await other.open()
@@ -113,7 +113,7 @@ async def test_a_private_database_is_private(backend: Backend, clock: Clock, sto
 
 @pytest.mark.only("sqlite", "redis", "valkey", "cluster")
 async def test_many_may_open_at_once(backend: Backend, clock: Clock) -> None:
-    """Storages that open the same new place at the same moment all succeed."""
+    """Storages that open the same new file or namespace at the same time all succeed."""
     storages = [backend.build(clock) for _ in range(8)]
     await asyncio.gather(*(storage.open() for storage in storages))
     for n, storage in enumerate(storages):
@@ -125,8 +125,8 @@ async def test_many_may_open_at_once(backend: Backend, clock: Clock) -> None:
 
 
 @pytest.mark.only("redis")
-async def test_a_server_that_is_not_there_is_an_error_of_ours(clock: Clock, backend: Backend) -> None:
-    """An address where nobody answers is refused with an error that names it."""
+async def test_open_raises_an_error_that_names_an_unreachable_server(clock: Clock, backend: Backend) -> None:
+    """Opening an address without a server raises a `PenstockError` that names the address."""
     assert isinstance(backend, RedisBackend)
     port = free_port()
     backend.url = f"redis://127.0.0.1:{port}/0"
@@ -137,8 +137,8 @@ async def test_a_server_that_is_not_there_is_an_error_of_ours(clock: Clock, back
 
 
 @pytest.mark.only("redis")
-async def test_a_unix_socket_is_an_address(clock: Clock, backend: Backend) -> None:
-    """A server is reached by its socket as by its port."""
+async def test_a_server_is_reached_by_its_unix_socket(clock: Clock, backend: Backend) -> None:
+    """A URL of a Unix socket opens the server like one of a port."""
     assert isinstance(backend, RedisBackend)
     backend.url = f"unix://{backend.server.socket_path}"  # type: ignore[union-attr]
     storage = backend.build(clock)
@@ -149,8 +149,8 @@ async def test_a_unix_socket_is_an_address(clock: Clock, backend: Backend) -> No
 
 
 @pytest.mark.only("sqlite")
-def test_a_file_that_is_no_database_is_an_error_of_ours(clock: Clock, backend: Backend, runner: asyncio.Runner) -> None:
-    """A file of something else is refused and not changed."""
+def test_open_refuses_a_file_that_is_no_database(clock: Clock, backend: Backend, runner: asyncio.Runner) -> None:
+    """Opening a file that is no database raises `StorageError` and does not change the file."""
     assert isinstance(backend, SqliteBackend)
     file = Path(backend.path)
     file.write_bytes(b"this is no database" * 100)

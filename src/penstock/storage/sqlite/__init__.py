@@ -62,7 +62,11 @@ T = TypeVar("T")
 
 
 class SqliteStorage:
-    """The `Storage` protocol over one file; see `penstock.storage.base` for the contract of each verb."""
+    """The `Storage` protocol over one file; see `penstock.storage.base` for the contract of each verb.
+
+    `poll` is the pause (s) between two reads of a waiter that no wake-up reaches. `fast=False` is for tests, as
+    in `Engine`.
+    """
 
     #: The durability reported with each put, if the app asked for one; `synchronous="FULL"` commits are on disk.
     durability_report: DurabilityReport | None = None
@@ -150,7 +154,7 @@ class SqliteStorage:
     # transitions ---------------------------------------------------------------------------------
 
     async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
-        """Do nothing → queued / scheduled / blocked, or update in place, or answer the existing state."""
+        """Put jobs: nothing → queued / scheduled / blocked, or updated in place, or the existing state."""
         answers = await self._write(lambda tx: put.put(tx, jobs))
         return (
             answers
@@ -159,33 +163,33 @@ class SqliteStorage:
         )
 
     async def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
-        """Do due → running under `token` for `lease` ms; promotes due jobs first, bounded."""
+        """Claim jobs: due → running under `token` for `lease` ms; promotes due jobs first, bounded."""
         return await self._write(lambda tx: claim.claim(tx, requests, worker, lease, token))
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        """Do running → completed / retrying / failed / cancelled / queued, fenced by the token."""
+        """Settle runs: running → completed / retrying / failed / cancelled / queued, fenced by the token."""
         return await self._write(lambda tx: settle.settle(tx, settlements))
 
     async def renew(self, worker: str, held: Sequence[ClaimRef], lease: int) -> list[Renewal]:
-        """Do running → running with a longer lease, for the named claims only."""
+        """Renew claims: running → running with a longer lease, for the named claims only."""
         return await self._write(lambda tx: renew.renew(tx, held, lease))
 
     async def reap(self, queues: Sequence[str], limit: int = MAX_BATCH) -> list[Reaped]:
-        """Do running with an expired lease → queued at its old position with stalls + 1, at most `limit` per queue."""
+        """Reap runs: running with an expired lease → queued at the old position, stalls + 1; `limit` per queue."""
         return await self._write(lambda tx: reap.reap(tx, queues, limit))
 
     async def cancel(
         self, queue: str, ids: Sequence[str], running: CancelMode = "refuse", ttl: int | None = 0
     ) -> list[CancelAnswer]:
-        """Do waiting or blocked → cancelled, kept `ttl` ms; `running` is the mode for a running job."""
+        """Cancel jobs: waiting or blocked → cancelled, kept `ttl` ms; `running` is the mode for running jobs."""
         return await self._write(lambda tx: cancel.cancel(tx, queue, ids, running, ttl))
 
     async def revive(self, queue: str, ids: Sequence[str]) -> list[bool]:
-        """Do failed or cancelled → queued, last in the order, all counts zero."""
+        """Revive jobs: failed or cancelled → queued, last in the order, all counts zero."""
         return await self._write(lambda tx: revive.revive(tx, queue, ids))
 
     async def purge(self, queues: Sequence[str], limit: int = MAX_BATCH) -> int:
-        """Do finished with its TTL over → gone; returns how many, bounded by `limit` per queue."""
+        """Purge records: finished with the TTL over → gone; returns how many, at most `limit` per queue."""
         return await self._write(lambda tx: purge.purge(tx, queues, limit))
 
     async def set_paused(self, queue: str, paused: bool) -> bool:
@@ -276,7 +280,7 @@ class SqliteStorage:
         return await self._read(lambda tx: inspection.latest(tx, queue, state, limit))
 
     async def restore(self, jobs: Sequence[Snapshot]) -> list[bool]:
-        """Do nothing → the state of the snapshot, with its counts and times; False for each id that is taken."""
+        """Restore jobs: nothing → the state of the snapshot, its counts and times; False for an id that is taken."""
         return await self._write(lambda tx: restore.restore(tx, jobs))
 
     async def forget_namespace(self) -> None:

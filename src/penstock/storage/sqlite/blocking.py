@@ -26,9 +26,12 @@ T = TypeVar("T")
 
 
 class BlockingSqliteStorage(SqliteStorage):
-    """A `Storage` whose verbs block the calling thread; any number of threads may use it at once."""
+    """A `Storage` whose verbs block the calling thread; any number of threads may use it at once.
 
-    def __init__(self, engine: Engine) -> None:  # which also carries `fast`
+    Whether its fast paths are on is a setting of the engine.
+    """
+
+    def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
     async def open(self) -> None:
@@ -41,7 +44,7 @@ class BlockingSqliteStorage(SqliteStorage):
             self.engine.close()
 
     async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
-        """Do nothing → queued / scheduled / blocked, or update in place, or answer the existing state."""
+        """Put jobs as `SqliteStorage.put` does, and a single plain one by the fast path (`fast_put.py`)."""
         if len(jobs) == 1 and self.durability_report is None:
             [new] = jobs
             if new.fresh and is_plain_job(new) and put_fast(self.engine, new):

@@ -47,7 +47,10 @@ def finish(
 
 
 def requeue(tx: Transaction, queue: QueueRow, job: JobRow, event: str, due: int) -> JobRow:
-    """Do running → waiting and return the waiting job; a blocked successor is merged into it by its own flags."""
+    """Send a run back: running → waiting. Returns the waiting job.
+
+    A blocked successor is merged into it, as the successor's own update flags ask.
+    """
     held = job.holds_group
     worker, job.worker = job.worker, None
     job.due, job.retried = due, int(due > tx.now)

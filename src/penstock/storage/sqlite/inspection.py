@@ -20,7 +20,7 @@ __all__ = ["forget_namespace", "inspect_file", "latest", "meters"]
 #: Faults that the integrity check lists at most.
 MAX_FAULTS = 10
 
-BUCKETS = {state: place for place, state in STATES.items()}
+BUCKETS = {state: bucket for bucket, state in STATES.items()}
 
 
 def inspect_file(tx: Transaction, engine: Engine, check: bool) -> FileInfo:

@@ -66,19 +66,19 @@ def release_groups(tx: Transaction, queue: QueueRow, groups: Sequence[str]) -> N
     """
     counts = Counter(groups)
     last = list(dict.fromkeys(reversed(groups)))[::-1]  # in the order of the last job of each
-    known = {row[0]: row[1:] for row in tx.run_with_list("lanes_look", (queue.k,), last)} if len(last) > 1 else {}
-    if any(known.get(group, ())[:3] != (counts[group], None, None) for group in last):
+    found = {row[0]: row[1:] for row in tx.run_with_list("lanes_look", (queue.k,), last)} if len(last) > 1 else {}
+    if any(found.get(group, ())[:3] != (counts[group], None, None) for group in last):
         for group in groups:
             change_holds(tx, queue, group, -1)
             update_turn(tx, queue, group)
         return
-    turns: list[object] = [group for group in last if known[group][3]]
+    turns: list[object] = [group for group in last if found[group][3]]
     if turns:
         tx.run_with_numbered("lanes_turn", (tx.now,), queue.seq + 1, 1, turns, queue.k)
         queue.seq += len(turns)
         queue.dirty = True
         tx.notify_work(queue, len(turns))
-    tx.run_with_list("lanes_drop", (queue.k,), [group for group in last if not known[group][3]])
+    tx.run_with_list("lanes_drop", (queue.k,), [group for group in last if not found[group][3]])
 
 
 def save_with_hold(tx: Transaction, queue: QueueRow, job: JobRow, held: bool) -> None:

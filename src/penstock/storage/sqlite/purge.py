@@ -21,10 +21,10 @@ def purge(tx: Transaction, queues: Sequence[str], limit: int) -> int:
         if queue is None:
             continue
         left = limit
-        for place in (Bucket.COMPLETED, Bucket.FAILED, Bucket.CANCELLED):
-            gone = tx.run("purge_ended", queue.k, place, tx.now, left)
-            queue.count(place, -gone)
-            left -= gone
+        for bucket in (Bucket.COMPLETED, Bucket.FAILED, Bucket.CANCELLED):
+            deleted = tx.run("purge_ended", queue.k, bucket, tx.now, left)
+            queue.count(bucket, -deleted)
+            left -= deleted
         left -= tx.run("purge_gone", queue.k, tx.now, left)
         count += limit - left
         # A pause in this transaction is not in the table yet, so the statement cannot check it.

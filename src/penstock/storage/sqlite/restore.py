@@ -44,16 +44,16 @@ def _restore(tx: Transaction, queue: QueueRow, job: Snapshot) -> bool:
 def _row(tx: Transaction, queue: QueueRow, job: Snapshot) -> tuple[object, ...]:
     """Return the row of a job; a waiting one is in `LATER` until `enter_and_save` sets its bucket."""
     due = min(job.run_at, tx.now) if job.state is State.QUEUED else job.run_at
-    ended: tuple[object, ...] = (None,) * 6
+    finish: tuple[object, ...] = (None,) * 6
     if job.state in FINISHED:
         queue.finished += 1
         expires = FOREVER if job.expires is None else job.expires
-        ended = ("", job.worker, expires, queue.finished, job.finished or tx.now, job.result)
+        finish = ("", job.worker, expires, queue.finished, job.finished or tx.now, job.result)
     return (
         queue.k, job.id, FINISHED_BUCKETS.get(job.state, LATER), -job.priority, _stamp(queue, job, due),
         queue.next_seq(), due,
         job.created, job.group, int(job.state is State.RETRYING), tx.format, job.attempts, job.retries, job.stalls,
-        job.timeouts, *ended, job.error, job.headers, job.limits, job.payload,
+        job.timeouts, *finish, job.error, job.headers, job.limits, job.payload,
     )  # fmt: skip
 
 

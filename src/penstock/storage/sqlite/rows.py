@@ -154,7 +154,7 @@ def expiry(ttl: int | None, now: int) -> int:
 def snapshot(queue: str, job: JobRow, now: int, format: int = FORMAT) -> Snapshot:
     """Return the snapshot of a job; of a damaged record, or one of a newer format, only the readable parts."""
     newer = _int(job.format) > format
-    running, ended = job.place == RUNNING, job.place > BLOCKED
+    running, finished = job.place == RUNNING, job.place > BLOCKED
     return Snapshot(
         queue=queue,
         id=job.id,
@@ -171,12 +171,12 @@ def snapshot(queue: str, job: JobRow, now: int, format: int = FORMAT) -> Snapsho
         stalls=_int(job.stalls),
         timeouts=_int(job.timeouts),
         progress=job.progress if running else None,
-        worker=job.worker if running or ended else None,
-        result=job.result if ended else None,
-        error=None if newer and not ended else job.error,
+        worker=job.worker if running or finished else None,
+        result=job.result if finished else None,
+        error=None if newer and not finished else job.error,
         cancel=job.cancel if running else None,
-        finished=job.finished if ended else None,
-        expires=None if not ended or job.expires == FOREVER else job.expires,
+        finished=job.finished if finished else None,
+        expires=None if not finished or job.expires == FOREVER else job.expires,
         format=job.format if newer else None,
     )
 

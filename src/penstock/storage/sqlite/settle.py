@@ -223,7 +223,7 @@ def _settle(tx: Transaction, s: Settlement) -> Settled:
 def _send_back(
     tx: Transaction, queue: QueueRow, job: JobRow, resolution: Release | Stall | Retried, token: str
 ) -> Settled:
-    """Do running → waiting, at the job's old position or after a backoff."""
+    """Send a run back: running → waiting, at the job's old position or after a backoff."""
     event, due = "retrying", tx.now
     match resolution:
         case Release():
