@@ -74,8 +74,13 @@ VALUES {rows}
 -- A plain job in a transaction of this one statement: see fast_put.py and fast_put.sql.
 INSERT INTO plain (queue, id, payload, rank, created, format) VALUES (?, ?, ?, ?, ?, ?)
 
+-- name: put_one
+-- A new record of one plain job (see fast_path.py).
+INSERT INTO jobs (queue, id, place, rank, time, seq, due, created, format, headers, limits, payload)
+VALUES (?1, ?6, 1, ?8, ?2, ?5, ?3, ?3, ?4, x'', x'', ?7)
+
 -- name: put_plain
--- New records of plain jobs (see fast_path.py).
+-- The same for many jobs, with the same parameters before the rows.
 INSERT INTO jobs (queue, id, place, rank, time, seq, due, created, format, headers, limits, payload)
 SELECT ?1, column1, 1, column3, ?2, ?5 + column4, ?3, ?3, ?4, x'', x'', column2
 FROM (VALUES {numbered}) WHERE column1 IS NOT NULL
