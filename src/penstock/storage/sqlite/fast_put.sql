@@ -3,7 +3,7 @@
 
 -- A row inserted into this view puts a plain job into the queue with that number, if there is one, unless a
 -- scheduled or retrying job may have to enter first, an idle worker must be woken or a listener wants the event.
--- `put_plain` and `queue_grow` in statements.sql are the general path: the rows written must be equal to theirs.
+-- `put_one` and `queue_grow` in statements.sql are the general path: the rows written must be equal to theirs.
 CREATE TEMP VIEW plain AS SELECT queue, id, payload, rank, created, format FROM jobs;
 CREATE TEMP TRIGGER put_alone INSTEAD OF INSERT ON plain BEGIN
     UPDATE queues SET seq = seq + 1, time = max(time, NEW.created), n_ready = n_ready + 1
