@@ -6,7 +6,7 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 
 -- One row per queue that was ever put to or paused, until it is deleted.
 CREATE TABLE queues (
-    k INTEGER PRIMARY KEY AUTOINCREMENT, -- its number; never given twice, so that a deleted queue's rows are nobody's
+    k INTEGER PRIMARY KEY AUTOINCREMENT, -- its number; never reused, so that rows of a deleted queue belong to no queue
     namespace TEXT NOT NULL,             -- the app it belongs to
     name TEXT NOT NULL,                  -- opaque, as the user gave it
     seq INTEGER NOT NULL DEFAULT 0,      -- the last sequence number given
@@ -60,7 +60,7 @@ CREATE TABLE jobs (
     cancel TEXT,                         -- the cancel mode asked for
     cancel_ttl INTEGER,                  -- how long to keep it if it ends by that
     expires INTEGER,                     -- when an ended job is forgotten (1 << 60: never); NULL before its end
-    number INTEGER,                      -- the how-many-eth end of its queue
+    number INTEGER,                      -- position among the ended jobs of its queue
     finished INTEGER,                    -- when it ended
     progress BLOB,                       -- the last report of this run
     error BLOB,                          -- the last error, encoded
@@ -119,7 +119,7 @@ CREATE TABLE workers (
     id TEXT NOT NULL,
     seen INTEGER NOT NULL,               -- the last beat
     until INTEGER NOT NULL,              -- when the word of it ends
-    info BLOB NOT NULL,                  -- what it says of itself
+    info BLOB NOT NULL,                  -- the heartbeat of the worker, opaque
     PRIMARY KEY (namespace, id)
 ) WITHOUT ROWID;
 
