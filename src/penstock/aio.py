@@ -20,9 +20,9 @@ class RequestCoalescer(Generic[T]):
     A question never joins a call that has left: whoever asks sees everything that was done before.
     """
 
-    def __init__(self, ask: Callable[[str, list[str]], Awaitable[list[T]]], most: int) -> None:
-        self._fetch = ask
-        self._max_batch = most
+    def __init__(self, fetch: Callable[[str, list[str]], Awaitable[list[T]]], max_batch: int) -> None:
+        self._fetch = fetch
+        self._max_batch = max_batch
         self._waiting: dict[str, dict[str, list[asyncio.Future[T]]]] = {}
         self._senders: dict[str, asyncio.Task[None]] = {}
 
@@ -43,7 +43,7 @@ class RequestCoalescer(Generic[T]):
         if senders:
             await asyncio.wait(senders)
         for queue in list(self._senders):  # those that were ended before they began
-            self._end(queue)
+            self._finish(queue)
 
     async def _send(self, queue: str) -> None:
         waiting = self._waiting[queue]
@@ -52,11 +52,11 @@ class RequestCoalescer(Generic[T]):
                 asked = {id: waiting.pop(id) for id in list(islice(waiting, self._max_batch))}
                 await self._call(queue, asked)
         finally:
-            self._end(queue)
+            self._finish(queue)
 
-    def _end(self, queue: str) -> None:
+    def _finish(self, queue: str) -> None:
         del self._senders[queue]
-        _refuse(self._waiting.pop(queue), StorageError("the storage was closed before it could be asked"))
+        _fail(self._waiting.pop(queue), StorageError("the storage was closed before it could be asked"))
 
     async def _call(self, queue: str, asked: dict[str, list[asyncio.Future[T]]]) -> None:
         asked = {id: futures for id, futures in asked.items() if not all(future.done() for future in futures)}
@@ -65,9 +65,9 @@ class RequestCoalescer(Generic[T]):
         try:
             answers = await self._fetch(queue, list(asked))
         except Exception as error:
-            _refuse(asked, error)
+            _fail(asked, error)
         except BaseException:
-            _refuse(asked, StorageError("the storage was closed before it answered"))
+            _fail(asked, StorageError("the storage was closed before it answered"))
             raise
         else:
             for futures, answer in zip(asked.values(), answers, strict=True):
@@ -76,7 +76,7 @@ class RequestCoalescer(Generic[T]):
                         future.set_result(answer)
 
 
-def _refuse(asked: dict[str, list[asyncio.Future[T]]], error: Exception) -> None:
+def _fail(asked: dict[str, list[asyncio.Future[T]]], error: Exception) -> None:
     for futures in asked.values():
         for future in futures:
             if not future.done():

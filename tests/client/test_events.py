@@ -238,7 +238,7 @@ class Flaky:
 
 async def test_a_stream_goes_on_after_the_storage_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lost storage ends nothing: the stream begins again, and other errors are the reader's to see."""
-    monkeypatch.setattr("penstock.client.event_stream.PAUSE", 0.0)
+    monkeypatch.setattr("penstock.client.event_stream.RETRY_DELAY", 0.0)
     a, b = EventRecord("enqueued", "q", "a", 0), EventRecord("enqueued", "q", "b", 0)
     host = Flaky([[a, StorageUnavailable("away")], [StorageUnavailable("away")], [b, RuntimeError("broken")]])
     stream = EventStream(host)

@@ -150,7 +150,7 @@ def test_an_interrupted_call(app: Penstock) -> None:
     assert main is not None
 
     def interrupt() -> None:
-        while not (app.backends.portal._line and app.backends.portal._line._calls):
+        while not (app.backends.portal._current and app.backends.portal._current._calls):
             time.sleep(0.001)
         signal.pthread_kill(main, signal.SIGINT)
 

@@ -221,7 +221,7 @@ def test_a_waiting_call_ends_when_the_app_closes(app: Penstock) -> None:
     thread = threading.Thread(target=ask)
     thread.start()
     begun.wait()
-    while not app.backends.portal._line._calls:  # type: ignore[union-attr]
+    while not app.backends.portal._current._calls:  # type: ignore[union-attr]
         pass
     app.close()
     thread.join(10)

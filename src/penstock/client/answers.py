@@ -111,7 +111,7 @@ def status_of(snapshot: Snapshot, codec: Codec) -> JobStatus:
         id=snapshot.id,
         queue=snapshot.queue,
         state=snapshot.state,
-        payload=None if snapshot.format is not None else _shown(codec.payload, snapshot.payload),
+        payload=None if snapshot.format is not None else _decode_or_bytes(codec.payload, snapshot.payload),
         group=snapshot.group,
         priority=snapshot.priority,
         created_at=as_datetime(snapshot.created),
@@ -122,14 +122,14 @@ def status_of(snapshot: Snapshot, codec: Codec) -> JobStatus:
         timeouts=snapshot.timeouts,
         progress=None if snapshot.progress is None else Progress.decode(snapshot.progress),
         worker=snapshot.worker,
-        result=None if snapshot.result is None else _shown(codec.result, snapshot.result),
+        result=None if snapshot.result is None else _decode_or_bytes(codec.result, snapshot.result),
         error=None if snapshot.error is None else JobError.decode(snapshot.error),
         headers=decode_headers(snapshot.headers),
         format=snapshot.format,
     )
 
 
-def _shown(serde: Serde, data: bytes) -> Any:
+def _decode_or_bytes(serde: Serde, data: bytes) -> Any:
     try:
         return decode(serde, data)
     except InvalidPayload:

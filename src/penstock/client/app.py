@@ -89,15 +89,15 @@ class Penstock:
         if storage is None:
             url = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
             storage = connect(url, namespace=namespace, clock=clock, durability=asked)
-        self._begin(storage, url, clock)
+        self._set_storage(storage, url, clock)
 
-    def _begin(self, storage: Storage, url: str | None, clock: Clock | None) -> None:
+    def _set_storage(self, storage: Storage, url: str | None, clock: Clock | None) -> None:
         self.clock: Clock = clock or SystemClock()
         self.storage: Storage = storage
         self.results = ResultWaiter(storage)
         self.reservations = ReservationManager(self)
         self._url = url
-        self._opening = asyncio.Lock()
+        self._open_lock = asyncio.Lock()
         self._open = False
         self._publisher = EventPublisher(storage)
         self._streams: weakref.WeakSet[EventStream] = weakref.WeakSet()
@@ -130,7 +130,7 @@ class Penstock:
 
     async def open(self) -> None:
         """Open the storage. Idempotent."""
-        async with self._opening:
+        async with self._open_lock:
             if not self._open:
                 await self.storage.open()
                 self._open = True
@@ -143,7 +143,7 @@ class Penstock:
         for stream in list(self._streams):
             await stream.aclose()
         await self._publisher.close()
-        async with self._opening:
+        async with self._open_lock:
             if self._open:
                 self._open = False
                 await self.storage.close()
@@ -309,14 +309,14 @@ class Penstock:
         return connect_blocking(self._url, self.storage, namespace=self.namespace, clock=clock)
 
     @contextlib.contextmanager
-    def lent_to(self, storage: Storage, url: str, clock: Clock) -> Generator[None]:
+    def using_storage(self, storage: Storage, url: str, clock: Clock) -> Generator[None]:
         """Be on another storage for a while, as if never opened; handlers registered meanwhile go with it."""
         if self._open:
             raise RuntimeError("the app is open: close it first, or lend it before it is opened")
         kept = dict(vars(self))
         self.handlers, self._fail_queues, self._codecs = dict(self.handlers), dict(self._fail_queues), {}
         self._serdes = {queue: dict(given) for queue, given in self._serdes.items()}
-        self._begin(storage, url, clock)
+        self._set_storage(storage, url, clock)
         try:
             yield
         finally:

@@ -30,18 +30,18 @@ class EventPublisher:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._notes: deque[EventRecord] = deque(maxlen=MAX_PENDING)
+        self._records: deque[EventRecord] = deque(maxlen=MAX_PENDING)
         self._task: asyncio.Task[None] | None = None
-        self._next = 0.0
+        self._next_send = 0.0
         self._closing = asyncio.Event()
 
-    def add(self, note: EventRecord) -> None:
+    def add(self, record: EventRecord) -> None:
         """Send a note soon."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             return  # nobody works here
-        self._notes.append(note)
+        self._records.append(record)
         if self._task is None or self._task.done():
             self._task = loop.create_task(self._send_all(), name="penstock announce")
 
@@ -53,22 +53,22 @@ class EventPublisher:
             await asyncio.wait({task}, timeout=CLOSE_TIMEOUT)
             task.cancel()
             await asyncio.wait({task})
-        self._notes.clear()
+        self._records.clear()
         self._closing.clear()
 
     async def _send_all(self) -> None:
-        while self._notes:
+        while self._records:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(self._next):
+                async with asyncio.timeout_at(self._next_send):
                     await self._closing.wait()
-            self._next = asyncio.get_running_loop().time() + SEND_INTERVAL
+            self._next_send = asyncio.get_running_loop().time() + SEND_INTERVAL
             await self._send()
             if self._closing.is_set():
                 break
 
     async def _send(self) -> None:
         """Send everything; it is forgotten once the storage has it, or has refused it."""
-        notes = list(self._notes)
+        notes = list(self._records)
         try:
             await self._storage.announce(notes)
         except StorageUnavailable:
@@ -77,4 +77,4 @@ class EventPublisher:
             log.exception("the storage refused an announcement")
         for note in notes:
             with contextlib.suppress(ValueError):
-                self._notes.remove(note)
+                self._records.remove(note)

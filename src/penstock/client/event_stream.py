@@ -21,10 +21,10 @@ __all__ = ["EventStream", "FeedHost"]
 
 
 #: A storage that is away is asked again after half of this to all of it (seconds).
-PAUSE = 1.0
+RETRY_DELAY = 1.0
 
 #: A stream's mark is announced under this name, which is no event's, first after so long (seconds).
-MARK, FIRST_PAUSE = "listening", 0.002
+MARK, FIRST_MARK_DELAY = "listening", 0.002
 
 
 class FeedHost(Protocol):
@@ -49,7 +49,7 @@ class EventStream:
         if not self._names:
             raise ValueError("names must name at least one event; leave it out to hear all")
         self._queue = None if queue is None else check_name(queue, "queue")
-        self._notes: AsyncIterator[EventRecord] | None = None
+        self._records: AsyncIterator[EventRecord] | None = None
         self._step: asyncio.Task[EventRecord | None] | None = None
         self._closed = False
 
@@ -71,7 +71,7 @@ class EventStream:
 
     async def __anext__(self) -> Event:
         while not self._closed:
-            note = await self._hear(await self._stepping())
+            note = await self._finish_step(await self._current_step())
             if note is not None and note.name in self._names:
                 return self._event(note)
         raise StopAsyncIteration
@@ -79,7 +79,7 @@ class EventStream:
     async def aclose(self) -> None:
         """Stop listening; whoever waits for the next event gets the end of the iteration. Idempotent."""
         self._closed = True
-        step, notes, self._notes = self._step, self._notes, None
+        step, notes, self._records = self._step, self._records, None
         if step is not None:
             step.cancel()
             await asyncio.wait({step})
@@ -96,27 +96,27 @@ class EventStream:
     async def _listen(self) -> None:
         """Announce a mark until it comes back: whatever happens from then on is heard."""
         mark = EventRecord(MARK, self._queue or "", new_id(), 0)
-        pause = FIRST_PAUSE
+        pause = FIRST_MARK_DELAY
         while not self._closed:
-            step = await self._stepping()
+            step = await self._current_step()
             done, _ = await asyncio.wait({step}, timeout=pause)
             if not done:
                 await (await self._host.opened()).announce([mark])
-                pause = min(2 * pause, PAUSE)
+                pause = min(2 * pause, RETRY_DELAY)
                 continue
-            note = await self._hear(step)
+            note = await self._finish_step(step)
             if note is not None and (note.name, note.id) == (mark.name, mark.id):
                 break
 
-    async def _stepping(self) -> asyncio.Task[EventRecord | None]:
+    async def _current_step(self) -> asyncio.Task[EventRecord | None]:
         """The step under way, or a new one."""
         if self._step is None:
-            if self._notes is None:
-                self._notes = (await self._host.opened()).events(self._queue)
-            self._step = asyncio.create_task(_take(self._notes), name="penstock events")
+            if self._records is None:
+                self._records = (await self._host.opened()).events(self._queue)
+            self._step = asyncio.create_task(_next_record(self._records), name="penstock events")
         return self._step
 
-    async def _hear(self, step: asyncio.Task[EventRecord | None]) -> EventRecord | None:
+    async def _finish_step(self, step: asyncio.Task[EventRecord | None]) -> EventRecord | None:
         """What a step gives; None when it is the end, or when there is a new beginning."""
         await asyncio.wait({step})
         self._step = None
@@ -125,24 +125,24 @@ class EventStream:
         try:
             note = step.result()
         except StorageUnavailable:
-            notes, self._notes = self._notes, None
+            notes, self._records = self._records, None
             await _close(notes)
-            await asyncio.sleep(random.uniform(PAUSE / 2, PAUSE))
+            await asyncio.sleep(random.uniform(RETRY_DELAY / 2, RETRY_DELAY))
             return None
         if note is None:
             await self.aclose()
         return note
 
-    def _event(self, note: EventRecord) -> Event:
+    def _event(self, record: EventRecord) -> Event:
         return Event(
-            name=note.name,
-            at=as_datetime(note.at),
-            queue=note.queue,
-            id=note.id,
-            attempt=note.attempt,
-            result=None if note.result is None else self._result(note.queue, note.result),
-            error=None if note.error is None else JobError.decode(note.error),
-            worker=note.worker,
+            name=record.name,
+            at=as_datetime(record.at),
+            queue=record.queue,
+            id=record.id,
+            attempt=record.attempt,
+            result=None if record.result is None else self._result(record.queue, record.result),
+            error=None if record.error is None else JobError.decode(record.error),
+            worker=record.worker,
         )
 
     def _result(self, queue: str, data: bytes) -> Any:
@@ -153,12 +153,12 @@ class EventStream:
             return data
 
 
-async def _take(notes: AsyncIterator[EventRecord]) -> EventRecord | None:
-    return await anext(notes, None)
+async def _next_record(records: AsyncIterator[EventRecord]) -> EventRecord | None:
+    return await anext(records, None)
 
 
-async def _close(notes: AsyncIterator[EventRecord] | None) -> None:
-    closing = getattr(notes, "aclose", None)
+async def _close(records: AsyncIterator[EventRecord] | None) -> None:
+    closing = getattr(records, "aclose", None)
     if closing is not None:
         with contextlib.suppress(StorageError):
             await closing()

@@ -15,7 +15,7 @@ import msgspec
 from penstock.client.entry import Entry, OnConflict
 from penstock.model.options import HandlerOptions, handler_options
 
-__all__ = ["PLAIN", "PRESETS", "Preset", "preset_named"]
+__all__ = ["NO_PRESET", "PRESETS", "Preset", "preset_named"]
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ REPLACES: tuple[tuple[str, str, Any], ...] = (
 )
 
 #: No preset: Penstock's own defaults.
-PLAIN = Preset(name=None)
+NO_PRESET = Preset(name=None)
 
 QUEASY = Preset(
     name="queasy",
@@ -147,7 +147,7 @@ PRESETS = {str(preset.name): preset for preset in (QUEASY, QUEUE_FARM, JOB_QUEUE
 def preset_named(name: str | None) -> Preset:
     """The preset of a name; None is no preset."""
     if name is None:
-        return PLAIN
+        return NO_PRESET
     if name not in PRESETS:
         raise ValueError(f"preset must be one of {', '.join(map(repr, PRESETS))}, not {name!r}")
     return PRESETS[name]

@@ -63,7 +63,7 @@ class Queue(QueueReader):
             [put] = await (host.storage if host.is_open else await host.opened()).put([job])
             if put.status is QUEUED and put.durability is None and not host.listeners:
                 return Enqueued(id=job.id, status=QUEUED, state=put.state)
-            return self._confirmed([self._enqueued(payload, job, put)])[0]
+            return self._check_durability([self._answer(payload, job, put)])[0]
         entry = Entry(
             payload, id=id, run_at=run_at, delay=delay, priority=priority, group=group, on_conflict=on_conflict,
             timeout=timeout, max_attempts=max_attempts, max_retries=max_retries, result_ttl=result_ttl,
@@ -132,13 +132,13 @@ class Queue(QueueReader):
         [answer] = await self._put([item], [replace(job, waiter=new_token())])
         if answer.status is PutStatus.COMPLETED:
             return answer.result
-        return await self._outcome(job.id, patience, look=False)
+        return await self._wait_result(job.id, patience, read_first=False)
 
     async def wait(self, id: str, timeout: Span | None = None) -> Any:
         """The result of a job enqueued earlier, when it has one; raises what `call` raises."""
         check_name(id, "id")
         await self._host.opened()
-        return await self._outcome(id, _seconds(timeout))
+        return await self._wait_result(id, _seconds(timeout))
 
     async def reserve(self, limit: int = 1, wait: Span | None = None, lease: Span | None = None) -> list[Reservation]:
         """Take up to `limit` jobs to work on here: as soon as there is one, none after `wait` seconds.
@@ -162,7 +162,7 @@ class Queue(QueueReader):
         If that is not given, the preset says it; without one it is "refuse".
         """
         check_name(id, "id")
-        return (await self._cancel([id], self._mode(running)))[0]
+        return (await self._cancel([id], self._cancel_mode(running)))[0]
 
     async def cancel_matching(self, payload: Any, running: CancelMode | None = None) -> list[str]:
         """Cancel every job with this payload; gives the ids of those cancelled or asked to end.
@@ -170,7 +170,7 @@ class Queue(QueueReader):
         Encoded bytes are compared, a page of jobs at a time. A matching run whose successor does not
         match is left alone: a cancel would take the successor.
         """
-        running = self._mode(running)
+        running = self._cancel_mode(running)
         data = encode(self._host.codec(self.name).payload, payload, "payload")
         others: set[str] = set()
         cancelled: list[str] = []
@@ -230,16 +230,16 @@ class Queue(QueueReader):
             return []
         puts = await (await self._host.opened()).put(jobs)
         if self._host.listeners or puts[0].durability is not None:
-            answers = [self._enqueued(*each) for each in zip(items, jobs, puts, strict=True)]
-            return self._confirmed(answers)
+            answers = [self._answer(*each) for each in zip(items, jobs, puts, strict=True)]
+            return self._check_durability(answers)
         return [
             Enqueued(id=job.id, status=QUEUED, state=put.state)
             if put.status is QUEUED
-            else self._enqueued(item, job, put)
+            else self._answer(item, job, put)
             for item, job, put in zip(items, jobs, puts, strict=True)
         ]
 
-    def _enqueued(self, item: Any, job: NewJob, put: Put) -> Enqueued:
+    def _answer(self, item: Any, job: NewJob, put: Put) -> Enqueued:
         if put.status in (PutStatus.DUPLICATE, PutStatus.COMPLETED):
             if self._meant(_entry(item)).on_conflict == "raise":
                 raise DuplicateJob(f"there is a job {job.id!r} in queue {self.name!r} already; it is {put.state}")
@@ -248,7 +248,7 @@ class Queue(QueueReader):
         result = None if put.result is None else decode(self._host.codec(self.name).result, put.result)
         return Enqueued(id=job.id, status=put.status, state=put.state, result=result, durability=put.durability)
 
-    def _confirmed(self, answers: list[Enqueued]) -> list[Enqueued]:
+    def _check_durability(self, answers: list[Enqueued]) -> list[Enqueued]:
         """The answers, if all of them came as far as they should."""
         short = [each for each in answers if each.durability is not None and not each.durability]
         if short:
@@ -275,7 +275,7 @@ class Queue(QueueReader):
         """An entry with what its producer left to the app's preset."""
         return self._host.defaults.entry(entry, self.name)
 
-    def _mode(self, running: CancelMode | None) -> CancelMode:
+    def _cancel_mode(self, running: CancelMode | None) -> CancelMode:
         mode = self._host.defaults.cancel if running is None else running
         if mode not in CANCEL_MODES:
             raise ValueError(f"running must be one of {', '.join(map(repr, CANCEL_MODES))}, not {mode!r}")
@@ -291,9 +291,9 @@ class Queue(QueueReader):
                 self._host.emit(answer.status, queue=self.name, id=id)
         return [Cancelled.of(*each) for each in zip(ids, answers, strict=True)]
 
-    async def _outcome(self, id: str, patience: float | None, *, look: bool = True) -> Any:
+    async def _wait_result(self, id: str, timeout: float | None, *, read_first: bool = True) -> Any:
         """The result of a job once it has ended, or the exception that says why there is none."""
-        snapshot = await self._host.results.wait(self.name, id, patience, look=look)
+        snapshot = await self._host.results.wait(self.name, id, timeout, read_first=read_first)
         if snapshot is None:
             raise JobNotFound(
                 f"there is no job {id!r} in queue {self.name!r}: it was never enqueued, it was deleted, "
@@ -301,7 +301,7 @@ class Queue(QueueReader):
             )
         if snapshot.state not in FINISHED:
             raise CallTimeout(
-                f"job {id!r} in queue {self.name!r} has not ended within {patience:g} s: it is {snapshot.state} "
+                f"job {id!r} in queue {self.name!r} has not ended within {timeout:g} s: it is {snapshot.state} "
                 "and goes on; wait() for it again, or cancel() it"
             )
         return self._result(snapshot)

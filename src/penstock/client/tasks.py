@@ -92,12 +92,12 @@ class Parameters:
             each.name: read_annotation(title, function, each.name, each.annotation)
             for each in self._signature.parameters.values()
         }
-        self._jobs = {name for name, hint in hints.items() if _is_job(hint)}
-        for name in self._jobs:
+        self._job_names = {name for name, hint in hints.items() if _is_job(hint)}
+        for name in self._job_names:
             if self._signature.parameters[name].kind in (Kind.VAR_POSITIONAL, Kind.VAR_KEYWORD):
                 raise TypeError(f"{title}: {name!r} cannot be a Job, because there is one job")
-        given = [each for each in self._signature.parameters.values() if each.name not in self._jobs]
-        self._given = self._signature.replace(parameters=given)
+        given = [each for each in self._signature.parameters.values() if each.name not in self._job_names]
+        self._payload_signature = self._signature.replace(parameters=given)
         self._name = function.__qualname__
         fields = [_field(each, hints[each.name]) for each in given]
         #: The type of the payload: an object with the parameters' names.
@@ -109,19 +109,19 @@ class Parameters:
 
     def payload(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call by their names; those that are not given are left to the run."""
-        for name in self._jobs & kwargs.keys():
+        for name in self._job_names & kwargs.keys():
             raise TypeError(f"{self._name}(): {name!r} is the running job, which the worker gives")
         try:
-            return dict(self._given.bind(*args, **kwargs).arguments)
+            return dict(self._payload_signature.bind(*args, **kwargs).arguments)
         except TypeError as error:
             raise TypeError(f"{self._name}(): {error}") from None
 
     def arguments(self, payload: Any, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What to call the function with."""
-        found = self._found(payload)
+        found = self._by_name(payload)
         bound = inspect.BoundArguments(self._signature, {})  # type: ignore[arg-type]
         for name, parameter in self._signature.parameters.items():
-            if name in self._jobs:
+            if name in self._job_names:
                 bound.arguments[name] = job
             elif (value := found.get(name, MISSING)) is not MISSING:
                 bound.arguments[name] = value
@@ -135,7 +135,7 @@ class Parameters:
                 raise PermanentError(f"{self._name}(): the payload has no {name!r}")
         return bound.args, bound.kwargs
 
-    def _found(self, payload: Any) -> Mapping[str, Any]:
+    def _by_name(self, payload: Any) -> Mapping[str, Any]:
         """The payload by names; a serde of the user's may give a mapping instead of the type it was asked for."""
         if isinstance(payload, self.type):
             return {name: getattr(payload, name) for name in self.type.__struct_fields__}
@@ -143,7 +143,7 @@ class Parameters:
             raise PermanentError(f"{self._name}(): the payload must be an object, not {type(payload).__name__}")
         found = cast("Mapping[str, Any]", payload)
         for name in found:
-            if name not in self._given.parameters:
+            if name not in self._payload_signature.parameters:
                 raise PermanentError(f"{self._name}(): the payload has an unknown argument {name!r}")
         return found
 
@@ -170,7 +170,7 @@ class TaskDefinition:
         self.parameters = parameters
         self._host = host
 
-    def typed(self, value: Any) -> Any:
+    def convert_result(self, value: Any) -> Any:
         """A result as the return annotation says; the queue itself knows no types."""
         wanted = self.parameters.result
         if wanted is Any or type(value) is wanted:
@@ -182,12 +182,12 @@ class TaskDefinition:
 class TaskCall(Generic[P, R]):
     """A task together with options for its next calls: what `task.options(...)` gives."""
 
-    def __init__(self, declared: TaskDefinition, options: TaskOptions) -> None:
+    def __init__(self, definition: TaskDefinition, options: TaskOptions) -> None:
         for name in options:
             if name not in TaskOptions.__annotations__:
                 known = ", ".join(TaskOptions.__annotations__)
                 raise TypeError(f"unknown option {name!r}; known options: {known}")
-        self._declared = declared
+        self.definition = definition
         self._options = options
 
     def __repr__(self) -> str:
@@ -196,15 +196,15 @@ class TaskCall(Generic[P, R]):
     @property
     def queue(self) -> Queue:
         """The queue that the calls go to."""
-        return self._declared.queue
+        return self.definition.queue
 
     def options(self, **options: Unpack[TaskOptions]) -> TaskCall[P, R]:
         """The same task with options for its next calls; of options given twice, the later ones win."""
-        return TaskCall(self._declared, cast("TaskOptions", {**self._options, **options}))
+        return TaskCall(self.definition, cast("TaskOptions", {**self._options, **options}))
 
     def payload(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
         """The payload of a call, for `job.then(task.queue.name, task.payload(...))` and other producers."""
-        return self._declared.parameters.payload(args, kwargs)
+        return self.definition.parameters.payload(args, kwargs)
 
     def entry(self, *args: P.args, **kwargs: P.kwargs) -> Entry:
         """The job that a call would be, for `enqueue_many`; wrong arguments are a `TypeError`."""
@@ -233,7 +233,7 @@ class TaskCall(Generic[P, R]):
         options = dict[str, Any](self._options)
         patience = options.pop("timeout", 30)
         value = await self.queue.call(self.payload(*args, **kwargs), timeout=patience, **options)
-        return self._declared.typed(value)
+        return self.definition.convert_result(value)
 
     async def _entries(self, calls: AsyncIterable[Any]) -> AsyncIterator[Entry]:
         async for call in calls:
@@ -244,7 +244,7 @@ class TaskCall(Generic[P, R]):
             return call
         if not isinstance(call, tuple):
             raise TypeError(f"each call must be a tuple of arguments or an entry, not {type(call).__name__}")
-        payload = self._declared.parameters.payload(cast("tuple[Any, ...]", call), {})
+        payload = self.definition.parameters.payload(cast("tuple[Any, ...]", call), {})
         return Entry(payload, **self._job_options())
 
     def _job_options(self) -> dict[str, Any]:
@@ -284,7 +284,7 @@ class Task(TaskCall[P, R], Generic[P, R, V]):
         if options.get("batch_size", 1) != 1:
             raise ValueError(f"task {self.name}: a task runs one call at a time; batch_size is for handlers")
         check_serdes(host.codec(queue), serde, result_serde, parameters, f"task {self.name}")
-        self.__handler__ = runner_of(function, parameters)
+        self.__handler__ = handler_for(function, parameters)
         host.listen(queue, self.__handler__, serde=serde, result_serde=result_serde, **options)
         super().__init__(TaskDefinition(host, host.queue(queue), parameters), {})
         functools.update_wrapper(cast("Callable[..., Any]", self), function)
@@ -306,11 +306,11 @@ class Task(TaskCall[P, R], Generic[P, R, V]):
         """The value that a job returned. A given `default` stands in for every reason to have none."""
         nothing = object()
         value = await self.queue.result(id, default=UNSET if default is UNSET else nothing)
-        return default if value is nothing else self._declared.typed(value)
+        return default if value is nothing else self.definition.convert_result(value)
 
     async def wait(self, id: str, timeout: Span | None = None) -> R:
         """Wait for a job that was enqueued earlier, and give what it returned."""
-        return self._declared.typed(await self.queue.wait(id, timeout=timeout))
+        return self.definition.convert_result(await self.queue.wait(id, timeout=timeout))
 
 
 class TaskDecorator(Protocol):
@@ -327,7 +327,7 @@ class TaskDecorator(Protocol):
         ...
 
 
-def runner_of(function: Callable[..., Any], parameters: Parameters) -> Callable[..., Any]:
+def handler_for(function: Callable[..., Any], parameters: Parameters) -> Callable[..., Any]:
     """The handler of a task: it calls the function with what the payload says."""
 
     async def run_async(payload: Any, job: Job) -> Any:

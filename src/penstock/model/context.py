@@ -146,9 +146,9 @@ class Job(JobInfo):
 
     __slots__ = ("_services", "cancelled", "follow_ups")
 
-    def __init__(self, claim: Claim, desk: JobServices) -> None:
+    def __init__(self, claim: Claim, services: JobServices) -> None:
         super().__init__(claim)
-        self._services = desk
+        self._services = services
         self.cancelled = Cancellation()
         self.follow_ups: list[NewJob] = []
 

@@ -28,7 +28,7 @@ __all__ = ["Encrypted", "Signed"]
 SIGNED = b"\xc1PS\x01"
 ENCRYPTED = b"\xc1PE\x01"
 
-LEAST_KEY = 16
+MIN_SECRET = 16
 KEY = 32
 MAC = hashlib.sha256().digest_size
 KEY_ID = 4
@@ -37,7 +37,7 @@ TAG = 16
 URL_SAFE = bytes.maketrans(b"-_", b"+/")
 
 
-class _Sealed:
+class _KeyedSerde:
     """A serde around another one, with keys: the first seals, all of them open."""
 
     def __init__(self, serde: str | Serde, keys: Sequence[bytes]) -> None:
@@ -49,7 +49,7 @@ class _Sealed:
         return f"{type(self).__name__}({self._inner!r}, <{count} key{'s' if count > 1 else ''}>)"
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Sealed) or type(self) is not type(other):
+        if not isinstance(other, _KeyedSerde) or type(self) is not type(other):
             return NotImplemented
         return self._inner == other._inner and self._keys == other._keys
 
@@ -62,7 +62,7 @@ class _Sealed:
         return self._inner
 
 
-class Signed(_Sealed):
+class Signed(_KeyedSerde):
     """A serde whose bytes carry a signature (HMAC-SHA256), so that what was changed on the way is refused.
 
     `keys` is one key or a list of them, each at least 16 bytes (or as much text): the first one signs,
@@ -71,7 +71,7 @@ class Signed(_Sealed):
     """
 
     def __init__(self, serde: str | Serde, keys: bytes | str | Sequence[bytes | str]) -> None:
-        super().__init__(serde, [_secret(key) for key in _listed(keys)])
+        super().__init__(serde, [_secret(key) for key in _key_list(keys)])
         self._secrets = [_derived(key, b"penstock signed 1") for key in self._keys]
 
     def around(self, inner: Serde, /) -> Signed:
@@ -96,7 +96,7 @@ class Signed(_Sealed):
         return self._inner.loads(body, type)
 
 
-class Encrypted(_Sealed):
+class Encrypted(_KeyedSerde):
     """A serde whose bytes nobody can read or change without the key (AES-256-GCM).
 
     `keys` is one key or a list of them, each 32 bytes or the text that `Encrypted.new_key()` gives: the
@@ -106,7 +106,7 @@ class Encrypted(_Sealed):
     """
 
     def __init__(self, serde: str | Serde, keys: bytes | str | Sequence[bytes | str]) -> None:
-        super().__init__(serde, [_key(key) for key in _listed(keys)])
+        super().__init__(serde, [_key(key) for key in _key_list(keys)])
         cipher = _aes_gcm()
         self._ciphers = [
             (_derived(key, b"penstock encrypted 1 id")[:KEY_ID], cipher(_derived(key, b"penstock encrypted 1")))
@@ -137,18 +137,18 @@ class Encrypted(_Sealed):
         if not data.startswith(ENCRYPTED) or len(data) < start + NONCE + TAG:
             raise InvalidPayload(f"{len(data)} bytes are not encrypted, or not in this way")
         head, nonce, sealed = data[:start], data[start : start + NONCE], data[start + NONCE :]
-        return self._inner.loads(self._opened(head, nonce, sealed), type)
+        return self._inner.loads(self._decrypt(head, nonce, sealed), type)
 
-    def _opened(self, head: bytes, nonce: bytes, sealed: bytes) -> bytes:
+    def _decrypt(self, head: bytes, nonce: bytes, ciphertext: bytes) -> bytes:
         wanted = head[len(ENCRYPTED) :]
         ciphers = [cipher for key_id, cipher in self._ciphers if key_id == wanted]
         for cipher in ciphers:
             try:
-                return cipher.decrypt(nonce, sealed, head)
+                return cipher.decrypt(nonce, ciphertext, head)
             except Exception:  # the library's InvalidTag, which says nothing more
                 continue
         why = "they were changed" if ciphers else "their key is not among those given"
-        raise InvalidPayload(f"{len(sealed)} bytes cannot be decrypted: {why}")
+        raise InvalidPayload(f"{len(ciphertext)} bytes cannot be decrypted: {why}")
 
 
 class _Cipher(Protocol):
@@ -157,19 +157,19 @@ class _Cipher(Protocol):
     def decrypt(self, nonce: bytes, data: bytes, associated_data: bytes, /) -> bytes: ...
 
 
-class _CipherOf(Protocol):
+class _CipherFactory(Protocol):
     def __call__(self, key: bytes, /) -> _Cipher: ...
 
 
-def _aes_gcm() -> _CipherOf:
+def _aes_gcm() -> _CipherFactory:
     try:
         module = importlib.import_module("cryptography.hazmat.primitives.ciphers.aead")
     except ImportError as error:
         raise ImportError('Encrypted needs cryptography: pip install "penstock[crypto]"') from error
-    return cast("_CipherOf", module.AESGCM)
+    return cast("_CipherFactory", module.AESGCM)
 
 
-def _listed(keys: bytes | str | Sequence[bytes | str]) -> list[bytes | str]:
+def _key_list(keys: bytes | str | Sequence[bytes | str]) -> list[bytes | str]:
     if isinstance(keys, bytes | str):
         return [keys]
     if not isinstance(keys, list | tuple):
@@ -181,8 +181,8 @@ def _listed(keys: bytes | str | Sequence[bytes | str]) -> list[bytes | str]:
 
 def _secret(key: bytes | str) -> bytes:
     data = _bytes(key)
-    if len(data) < LEAST_KEY:
-        raise ValueError(f"keys must have at least {LEAST_KEY} bytes, not {len(data)}")
+    if len(data) < MIN_SECRET:
+        raise ValueError(f"keys must have at least {MIN_SECRET} bytes, not {len(data)}")
     return data
 
 

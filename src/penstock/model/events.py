@@ -174,7 +174,7 @@ class EventLog:
         level = self._levels[event.name]
         if self._logger.isEnabledFor(level):
             error = event.error
-            message = "" if error is None else _short(error.message)
+            message = "" if error is None else _truncate(error.message)
             parts = {
                 "queue": event.queue,
                 "id": event.id,
@@ -213,5 +213,5 @@ def _level(level: Level) -> int:
     return level
 
 
-def _short(text: str) -> str:
+def _truncate(text: str) -> str:
     return text if len(text) <= MAX_MESSAGE else f"{text[: MAX_MESSAGE - 1]}…"

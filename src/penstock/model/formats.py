@@ -112,7 +112,7 @@ class JsonSerde(_Typed):
         return msgspec.json.Decoder(type, dec_hook=_decode_model).decode
 
     def _by_pydantic(self, validate: Callable[..., Any]) -> Callable[[bytes], Any]:
-        return functools.partial(_validated, validate)
+        return functools.partial(_validate, validate)
 
 
 class MsgpackSerde(_Typed):
@@ -127,7 +127,7 @@ class MsgpackSerde(_Typed):
         return msgspec.msgpack.Decoder(type, dec_hook=_decode_model).decode
 
     def _by_pydantic(self, validate: Callable[..., Any]) -> Callable[[bytes], Any]:
-        return lambda data: _validated(validate, _encode_json(msgspec.msgpack.decode(data)))
+        return lambda data: _validate(validate, _encode_json(msgspec.msgpack.decode(data)))
 
 
 class RawSerde(_Stateless):
@@ -264,25 +264,25 @@ def _encode_other(value: Any) -> Any:
 def _decode_model(type: Any, value: Any) -> Any:
     if not is_model(type):
         raise TypeError(f"{type!r} is no type that can be decoded")
-    return _validated(type.model_validate_json, _encode_json(value))
+    return _validate(type.model_validate_json, _encode_json(value))
 
 
-def _validated(validate: Callable[..., Any], data: bytes) -> Any:
+def _validate(validate: Callable[..., Any], data: bytes) -> Any:
     try:
-        return validate(data, **_either_name())
+        return validate(data, **_alias_options())
     except ValueError as error:
-        raise ValueError(_complaint(error)) from None  # Pydantic's own text shows the values
+        raise ValueError(_describe_errors(error)) from None  # Pydantic's own text shows the values
 
 
 @functools.cache
-def _either_name() -> dict[str, bool]:
+def _alias_options() -> dict[str, bool]:
     """Fields are written by alias; one that is only an alias of the input comes by its name (Pydantic 2.11)."""
     version = str(getattr(sys.modules.get("pydantic"), "VERSION", "0.0"))
     known = tuple(int(part) for part in version.split(".")[:2]) >= (2, 11)
     return {"by_alias": True, "by_name": True} if known else {}
 
 
-def _complaint(error: ValueError) -> str:
+def _describe_errors(error: ValueError) -> str:
     try:
         found = cast("Any", error).errors(include_url=False, include_context=False, include_input=False)
     except AttributeError:

@@ -16,7 +16,7 @@ FAIL_SUFFIX = "/failures"
 LONGEST_WITH_SUFFIX = MAX_NAME_BYTES - len(FAIL_SUFFIX)
 
 #: From base 64 to the same letters as in URLs, but so that text is ordered as the bytes it stands for.
-_IN_ORDER = bytes.maketrans(
+_SORTABLE = bytes.maketrans(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
     b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz",
 )
@@ -63,12 +63,12 @@ def new_ids(count: int) -> list[str]:
 def _stamp() -> str:
     """The first 8 characters of an id that is made now."""
     now = (_FIRST_BIT | int(time.time() * 1000)).to_bytes(6, "big")
-    return b2a_base64(now, newline=False).translate(_IN_ORDER).decode()
+    return b2a_base64(now, newline=False).translate(_SORTABLE).decode()
 
 
 def _random(count: int) -> list[str]:
     """The last 12 characters of so many ids."""
-    text = b64encode(os.urandom(9 * count)).translate(_IN_ORDER).decode()
+    text = b64encode(os.urandom(9 * count)).translate(_SORTABLE).decode()
     return [text[at : at + 12] for at in range(0, 12 * count, 12)]
 
 

@@ -71,7 +71,7 @@ def decide(
     counts: Counts,
     rules: HandlerOptions,
     kind: ErrorKind | None,
-    wish: RetryRequest = NO_REQUEST,
+    request: RetryRequest = NO_REQUEST,
     draw: Callable[[], float] = random.random,
     shared: bool = False,
 ) -> RetryDecision:
@@ -89,15 +89,15 @@ def decide(
         n, count = counts.timeouts + 1, "timeouts"
         over = _reached(n, rules.max_timeouts)
     else:
-        n, count = counts.retries + 1, "retries" if wish.counted else None
-        over = wish.counted and rules.max_retries is not None and n > rules.max_retries
+        n, count = counts.retries + 1, "retries" if request.counted else None
+        over = request.counted and rules.max_retries is not None and n > rules.max_retries
     if over and shared and n > 1:
         over, count = False, None
     if over or _reached(counts.attempts, rules.max_attempts):
         return GiveUp(count="timeouts" if count == "timeouts" else None)
-    if wish.at is not None:
-        return RetryLater(wish.at, 0, count)
-    delay = round(backoff(n, rules, draw) * 1000) if wish.delay is None else wish.delay
+    if request.at is not None:
+        return RetryLater(request.at, 0, count)
+    delay = round(backoff(n, rules, draw) * 1000) if request.delay is None else request.delay
     return RetryLater(None, delay, count)
 
 

@@ -100,53 +100,53 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explain(
-    queue: str, standing: JobPosition, workers: Sequence[WorkerInfo] = (), options: HandlerOptions | None = None
+    queue: str, position: JobPosition, workers: Sequence[WorkerInfo] = (), options: HandlerOptions | None = None
 ) -> Why:
     """The one reason: from where the job stands, who is there to run it, and its handler's options if known."""
-    at = as_datetime(standing.at)
-    why = Why(id=standing.id, queue=queue, reason=Reason.READY, state=standing.state, at=at)
-    if standing.state in FINISHED:
-        since = None if standing.finished is None else as_datetime(standing.finished)
-        return replace(why, reason=Reason.FINISHED, since=since, worker=standing.worker)
-    if standing.state is State.RUNNING:
-        return _running(why, standing, workers)
-    if standing.state in (State.SCHEDULED, State.RETRYING):
-        return replace(why, reason=Reason(standing.state.value), until=as_datetime(standing.run_at))
-    if standing.paused is not None:
-        return replace(why, reason=Reason.PAUSED, since=as_datetime(standing.paused))
-    if standing.head is not None:
-        head = explain(queue, replace(standing.head, successor=False), workers, options)
+    at = as_datetime(position.at)
+    why = Why(id=position.id, queue=queue, reason=Reason.READY, state=position.state, at=at)
+    if position.state in FINISHED:
+        since = None if position.finished is None else as_datetime(position.finished)
+        return replace(why, reason=Reason.FINISHED, since=since, worker=position.worker)
+    if position.state is State.RUNNING:
+        return _running(why, position, workers)
+    if position.state in (State.SCHEDULED, State.RETRYING):
+        return replace(why, reason=Reason(position.state.value), until=as_datetime(position.run_at))
+    if position.paused is not None:
+        return replace(why, reason=Reason.PAUSED, since=as_datetime(position.paused))
+    if position.head is not None:
+        head = explain(queue, replace(position.head, successor=False), workers, options)
         return replace(why, reason=Reason.BEHIND_GROUP, behind=head.id, head=head, worker=head.worker)
-    if standing.format is not None:
-        return replace(why, reason=Reason.UNKNOWN_FORMAT, format=standing.format, known=standing.known)
-    return _waiting(why, standing, [worker for worker in workers if queue in worker.queues], options)
+    if position.format is not None:
+        return replace(why, reason=Reason.UNKNOWN_FORMAT, format=position.format, known=position.known)
+    return _waiting(why, position, [worker for worker in workers if queue in worker.queues], options)
 
 
-def _running(why: Why, standing: JobPosition, workers: Sequence[WorkerInfo]) -> Why:
+def _running(why: Why, position: JobPosition, workers: Sequence[WorkerInfo]) -> Why:
     """Who holds the run, and since when if that worker has said so; a successor of it is blocked."""
     since = next(
         (
             run.started_at
             for worker in workers
-            if worker.id == standing.worker
+            if worker.id == position.worker
             for run in worker.runs
             if (run.queue, run.id) == (why.queue, why.id)
         ),
         None,
     )
-    until = None if standing.lease is None else as_datetime(standing.lease)
-    why = replace(why, reason=Reason.RUNNING, worker=standing.worker, since=since, until=until)
-    return replace(why, reason=Reason.BLOCKED, state=State.BLOCKED, behind=why.id) if standing.successor else why
+    until = None if position.lease is None else as_datetime(position.lease)
+    why = replace(why, reason=Reason.RUNNING, worker=position.worker, since=since, until=until)
+    return replace(why, reason=Reason.BLOCKED, state=State.BLOCKED, behind=why.id) if position.successor else why
 
 
-def _waiting(why: Why, standing: JobPosition, workers: Sequence[WorkerInfo], options: HandlerOptions | None) -> Why:
+def _waiting(why: Why, position: JobPosition, workers: Sequence[WorkerInfo], options: HandlerOptions | None) -> Why:
     """Nothing holds it in its storage: is anybody there to run it?"""
     if not workers:
         return replace(why, reason=Reason.NO_WORKER)
     needed = None if options is None else 1 if options.concurrency is not None else options.size
     free = max(_free(why.queue, worker, options) for worker in workers)
     reason = Reason.WORKERS_FULL if free < (needed or 1) else Reason.READY
-    return replace(why, reason=reason, needed=needed, free=free, ahead=standing.ahead)
+    return replace(why, reason=reason, needed=needed, free=free, ahead=position.ahead)
 
 
 def _free(queue: str, worker: WorkerInfo, options: HandlerOptions | None) -> int:
@@ -166,9 +166,9 @@ def _sentence(why: Why, subject: str) -> str:
         case Reason.FINISHED:
             return f"{subject} has ended: it is {why.state}{_at(why.since)}."
         case Reason.BLOCKED:
-            return f"{subject} waits for the run of the same id to end: {_held(why)}."
+            return f"{subject} waits for the run of the same id to end: {_holder(why)}."
         case Reason.RUNNING:
-            return f"{subject} is running: {_held(why)}."
+            return f"{subject} is running: {_holder(why)}."
         case Reason.SCHEDULED:
             return f"{subject} is scheduled: it may run{_from(why)}."
         case Reason.RETRYING:
@@ -184,10 +184,10 @@ def _sentence(why: Why, subject: str) -> str:
                 f"only a worker that knows it can run it, and this one knows {why.known}."
             )
         case _:
-            return _sentence_of_line(why, subject)
+            return _waiting_sentence(why, subject)
 
 
-def _sentence_of_line(why: Why, subject: str) -> str:
+def _waiting_sentence(why: Why, subject: str) -> str:
     """What is said of a job that only waits for a worker."""
     if why.reason is Reason.NO_WORKER:
         return f"{subject} waits for a worker: none that is alive serves queue {why.queue!r}."
@@ -200,7 +200,7 @@ def _sentence_of_line(why: Why, subject: str) -> str:
     return f"{subject} is in line: nothing holds it, and {many} {'is' if why.ahead == 1 else 'are'} before it."
 
 
-def _held(why: Why) -> str:
+def _holder(why: Why) -> str:
     by = f"worker {why.worker!r} holds it{_since(why)}"
     if why.until is not None and why.until <= why.at:
         return f"{by}, but its lease was over {_span(why.at, why.until)} ago, and it will be taken back"

@@ -104,9 +104,9 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime
 
 
-def worker_info(id: str, seen: int, until: int, words: bytes) -> WorkerInfo:
+def worker_info(id: str, seen: int, until: int, heartbeat: bytes) -> WorkerInfo:
     """A worker as the user sees it, from what a storage keeps of it."""
-    said = Heartbeat.decode(words)
+    said = Heartbeat.decode(heartbeat)
     return WorkerInfo(
         id=id,
         host=said.host,

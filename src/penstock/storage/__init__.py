@@ -57,7 +57,7 @@ def connect(
 
 def connect_blocking(
     url: str,
-    beside: Storage,
+    async_storage: Storage,
     *,
     namespace: str = "penstock",
     clock: Clock | None = None,
@@ -75,9 +75,9 @@ def connect_blocking(
     from penstock.storage.sqlite import SqliteStorage
     from penstock.storage.sqlite.blocking import BlockingSqliteStorage
 
-    assert isinstance(beside, SqliteStorage)
-    direct = BlockingSqliteStorage(beside.engine)
-    direct.durability_report = beside.durability_report
+    assert isinstance(async_storage, SqliteStorage)
+    direct = BlockingSqliteStorage(async_storage.engine)
+    direct.durability_report = async_storage.durability_report
     return direct
 
 

@@ -19,7 +19,7 @@ from penstock.model.serde import Serde
 from penstock.model.worker_info import WorkerInfo
 from penstock.storage import connect_refcounted
 from penstock.storage.base import Storage
-from penstock.sync.backends import App, SyncBackends
+from penstock.sync.backends import BackendApp, SyncBackends
 from penstock.sync.events import EventStream
 from penstock.sync.queue import Queue
 from penstock.sync.task import Task, TaskDecorator
@@ -66,7 +66,7 @@ class Penstock:
             url = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
             check_name(namespace, "namespace")
             storage = connect_refcounted(url, namespace=namespace, clock=clock, durability=asked)
-        app = App(
+        app = BackendApp(
             storage, url, namespace=namespace, preset=preset, serde=serde, result_serde=result_serde,
             max_payload=max_payload, clock=clock,
         )  # fmt: skip
@@ -113,7 +113,7 @@ class Penstock:
 
     def open(self) -> None:
         """Open the storage. Idempotent; the first call that needs it does it too."""
-        self.backends.now(self.backends.app.open())
+        self.backends.run(self.backends.app.open())
 
     def close(self) -> None:
         """End the background thread and close the storage. Idempotent; `open` may follow."""
@@ -128,11 +128,11 @@ class Penstock:
 
     def queues(self) -> list[str]:
         """The names of the queues that hold jobs or are paused."""
-        return self.backends.now(self.backends.app.queues())
+        return self.backends.run(self.backends.app.queues())
 
     def workers(self) -> list[WorkerInfo]:
         """The workers that are there, sorted by id."""
-        return self.backends.now(self.backends.app.workers())
+        return self.backends.run(self.backends.app.workers())
 
     def handler(
         self,

@@ -29,14 +29,14 @@ from penstock.storage import connect, connect_blocking, connect_refcounted, loca
 from penstock.storage.base import Storage
 from penstock.sync.portal import Portal, drive, refuse_in_loop
 
-__all__ = ["App", "SyncBackends"]
+__all__ = ["BackendApp", "SyncBackends"]
 
 T = TypeVar("T")
 
 log = logging.getLogger("penstock")
 
 
-class Options(TypedDict):
+class ConnectOptions(TypedDict):
     """How the storages of an app are connected."""
 
     namespace: str
@@ -44,56 +44,56 @@ class Options(TypedDict):
     durability: Durability | None
 
 
-class App(AsyncPenstock):
+class BackendApp(AsyncPenstock):
     """An async app that can be had again on another storage object, with all that was declared."""
 
-    def __init__(self, storage: Storage, place: str | None, **given: Any) -> None:
-        super().__init__(storage=storage, **given)
-        self._url = place
-        self._given = given
+    def __init__(self, storage: Storage, url: str | None, **arguments: Any) -> None:
+        super().__init__(storage=storage, **arguments)
+        self._url = url
+        self._arguments = arguments
 
     @classmethod
-    def twin(cls, app: App, storage: Storage, listeners: Listeners) -> Self:
+    def clone(cls, app: BackendApp, storage: Storage, listeners: Listeners) -> Self:
         """The same app on another storage."""
-        twin = cls(storage, app._url, **app._given)
-        twin._share(app, listeners)
-        return twin
+        clone = cls(storage, app._url, **app._arguments)
+        clone._share(app, listeners)
+        return clone
 
-    def again(self, storage: Storage) -> None:
+    def rebind(self, storage: Storage) -> None:
         """Begin anew on another storage, as if never opened."""
         before = copy.copy(self)
-        App.__init__(self, storage, self._url, **self._given)
+        BackendApp.__init__(self, storage, self._url, **self._arguments)
         self._share(before, before.listeners)
         self._queues = before._queues
 
     @contextlib.contextmanager
-    def lent_to(self, storage: Storage, url: str, clock: Clock) -> Generator[None]:
+    def using_storage(self, storage: Storage, url: str, clock: Clock) -> Generator[None]:
         """Be on another storage for a while, and so will be the twins that are made meanwhile."""
-        with super().lent_to(storage, url, clock):
-            given, self._given = self._given, {**self._given, "clock": clock}
+        with super().using_storage(storage, url, clock):
+            given, self._arguments = self._arguments, {**self._arguments, "clock": clock}
             try:
                 yield
             finally:
-                self._given = given
+                self._arguments = given
 
-    def _share(self, app: App, listeners: Listeners) -> None:
+    def _share(self, app: BackendApp, listeners: Listeners) -> None:
         self.handlers, self._serdes, self._fail_queues = app.handlers, app._serdes, app._fail_queues
         self._codecs = app._codecs
         self.listeners = listeners
 
 
-class Direct(App):
+class DirectApp(BackendApp):
     """An app for many threads without a loop: its coroutines never suspend."""
 
-    def __init__(self, storage: Storage, place: str | None, **given: Any) -> None:
-        super().__init__(storage, place, **given)
+    def __init__(self, storage: Storage, url: str | None, **arguments: Any) -> None:
+        super().__init__(storage, url, **arguments)
         self._mutex = threading.Lock()
         #: What must be done before: a database in memory is there only while somebody else has it open.
-        self.first: Callable[[], None] = lambda: None
+        self.before_open: Callable[[], None] = lambda: None
 
     async def open(self) -> None:
         """Open the storage. Idempotent."""
-        self.first()
+        self.before_open()
         with self._mutex:
             if not self._open:
                 await self.storage.open()
@@ -132,22 +132,22 @@ class SharedListeners(Listeners):
 class SyncBackends:
     """How the calls of a sync app are made."""
 
-    loop_app: App
-    _direct: Direct | None
+    loop_app: BackendApp
+    _direct: DirectApp | None
     _queues: dict[str, Queue]
 
-    def __init__(self, app: App, url: str | None, clock: Clock | None, durability: Durability | None) -> None:
+    def __init__(self, app: BackendApp, url: str | None, clock: Clock | None, durability: Durability | None) -> None:
         self._app = app
         self._url = url
-        self._options: Options = {"namespace": app.namespace, "clock": clock, "durability": durability}
+        self._connect_options: ConnectOptions = {"namespace": app.namespace, "clock": clock, "durability": durability}
         place = None if url is None else location_of(url)
-        self._private = place is not None and place.path == ":memory:"
-        self.portal = Portal(self._end)
+        self._in_memory = place is not None and place.path == ":memory:"
+        self.portal = Portal(self._close_loop_app)
         self._build()
-        _all.add(self)
+        _instances.add(self)
 
     @property
-    def app(self) -> App:
+    def app(self) -> BackendApp:
         """The app for calls that are made `now`."""
         return self.loop_app if self._direct is None else self._direct
 
@@ -159,7 +159,7 @@ class SyncBackends:
             found = queues[name] = self.app.queue(name)
         return found
 
-    def now(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Make a call of `app` that waits for nothing but the storage."""
         return self.portal.run(coroutine) if self._direct is None else drive(coroutine)
 
@@ -171,13 +171,13 @@ class SyncBackends:
         direct = self._direct
         if direct is None or not direct.is_open or not direct.defaults.plain or direct.listeners:
             return None
-        if self._options["durability"] is not None:
+        if self._connect_options["durability"] is not None:
             return None
         job = plain_job(payload, name, direct.codec(name).payload, direct.max_payload, new_id())
         [answer] = drive(direct.storage.put([job]))
         return Enqueued(id=job.id, status=answer.status, state=answer.state)
 
-    def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def run_on_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Make a call of `waiting`."""
         return self.portal.run(coroutine)
 
@@ -197,17 +197,17 @@ class SyncBackends:
         finally:
             if self._direct is not None:
                 drive(self._direct.close())
-            self._renew()
+            self._rebuild()
 
     @contextlib.contextmanager
-    def lent_to(self, storage: Storage, url: str, clock: Clock) -> Generator[None]:
+    def using_storage(self, storage: Storage, url: str, clock: Clock) -> Generator[None]:
         """Have the calls of a sync app go to another storage, a counted one in memory, for a while."""
         if self.app.is_open:
             raise RuntimeError("the app is open: close it first, or lend it before it is opened")
-        with self._app.lent_to(storage, url, clock):
+        with self._app.using_storage(storage, url, clock):
             kept = dict(vars(self))
-            self._url, self._private = url, True
-            self._options = {"namespace": self._app.namespace, "clock": clock, "durability": None}
+            self._url, self._in_memory = url, True
+            self._connect_options = {"namespace": self._app.namespace, "clock": clock, "durability": None}
             self._build()
             try:
                 yield
@@ -221,14 +221,14 @@ class SyncBackends:
         """In a child process: threads and connections are the parent's; ours are made when they are needed."""
         # Closing or collecting these here could reach the parent's sockets, locks and epoll.
         _inherited.append((self.portal.forget(), self._direct, self.loop_app, copy.copy(self._app)))
-        if self._url is not None and self._private:
-            self._app.again(connect_refcounted(self._url, **self._options))
-        self._renew()
+        if self._url is not None and self._in_memory:
+            self._app.rebind(connect_refcounted(self._url, **self._connect_options))
+        self._rebuild()
 
-    def _renew(self) -> None:
+    def _rebuild(self) -> None:
         """New storage objects: the old ones are bound to an event loop or a process that is over."""
         if self._url is None:
-            self._app.again(self._app.storage)
+            self._app.rebind(self._app.storage)
         self._build()
 
     def _build(self) -> None:
@@ -236,31 +236,31 @@ class SyncBackends:
         if url is None:
             self.loop_app, self._direct = app, None
         else:
-            storage = app.storage if self._private else connect(url, **self._options)
-            waiting = App.twin(app, storage, SharedListeners(app.listeners))
-            blocking = connect_blocking(url, storage, **self._options)
-            direct = Direct.twin(app, blocking, SharedListeners(app.listeners, self.portal))
-            if self._private:
-                direct.first = self._open_waiting
+            storage = app.storage if self._in_memory else connect(url, **self._connect_options)
+            waiting = BackendApp.clone(app, storage, SharedListeners(app.listeners))
+            blocking = connect_blocking(url, storage, **self._connect_options)
+            direct = DirectApp.clone(app, blocking, SharedListeners(app.listeners, self.portal))
+            if self._in_memory:
+                direct.before_open = self._open_loop_app
             self.loop_app, self._direct = waiting, direct
         self._queues = {}
 
-    def _open_waiting(self) -> None:
+    def _open_loop_app(self) -> None:
         if not self.loop_app.is_open:
             self.portal.run(self.loop_app.open())
 
-    async def _end(self) -> None:
+    async def _close_loop_app(self) -> None:
         await self.loop_app.close()
 
 
 #: Every sync app of this process, and what child processes must keep of their parents'.
-_all: weakref.WeakSet[SyncBackends] = weakref.WeakSet()
+_instances: weakref.WeakSet[SyncBackends] = weakref.WeakSet()
 _inherited: list[object] = []
 
 
 def _after_fork() -> None:
-    for ways in list(_all):
-        ways.after_fork()
+    for backends in list(_instances):
+        backends.after_fork()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -20,12 +20,12 @@ class EventStream:
     An interrupted step loses nothing. Closing it, or the app, in another thread ends the iteration.
     """
 
-    def __init__(self, ways: SyncBackends, stream: AsyncEventStream) -> None:
-        self._ways = ways
+    def __init__(self, backends: SyncBackends, stream: AsyncEventStream) -> None:
+        self._backends = backends
         self._stream = stream
 
     def __enter__(self) -> Self:
-        self._ways.run_blocking("events()", self._stream.__aenter__())
+        self._backends.run_blocking("events()", self._stream.__aenter__())
         return self
 
     def __exit__(
@@ -38,7 +38,7 @@ class EventStream:
 
     def __next__(self) -> Event:
         try:
-            event = self._ways.run_blocking("events()", self._next())
+            event = self._backends.run_blocking("events()", self._next())
         except Closed:
             event = None
         if event is None:
@@ -47,7 +47,7 @@ class EventStream:
 
     def close(self) -> None:
         """Stop hearing. Idempotent."""
-        self._ways.portal.spawn_last(self._stream.aclose)
+        self._backends.portal.spawn_if_running(self._stream.aclose)
 
     def __del__(self) -> None:
         self.close()

@@ -15,7 +15,7 @@ __all__ = ["Closed", "Portal", "drive", "refuse_in_loop"]
 T = TypeVar("T")
 
 #: Who waits looks up so often (s): a signal that comes just before the wait is seen only after it.
-SLICE = 0.5
+WAIT_SLICE = 0.5
 
 
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -47,20 +47,20 @@ class Closed(StorageError):
 class Portal:
     """One thread with an event loop, started when something must be awaited. `ending` is its last work."""
 
-    def __init__(self, ending: Callable[[], Awaitable[None]]) -> None:
-        self._ending = ending
+    def __init__(self, on_stop: Callable[[], Awaitable[None]]) -> None:
+        self._on_stop = on_stop
         self._lock = threading.RLock()  # a collected stream says goodbye, whatever this thread is doing
-        self._line: _Line | None = None
+        self._current: _LoopThread | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the portal's loop and wait for its end; an interrupt cancels it."""
-        if self._line is not None and self._line.thread is threading.current_thread():
+        if self._current is not None and self._current.thread is threading.current_thread():
             coroutine.close()
             raise RuntimeError("this is the event loop that would have to answer: await the methods of app.async_app")
         future = self._submit(coroutine, call=True)
         try:
             while not future.done():
-                wait((future,), timeout=SLICE)
+                wait((future,), timeout=WAIT_SLICE)
             return future.result()
         except CancelledError:
             raise Closed("the app was closed while this call was under way") from None
@@ -72,16 +72,16 @@ class Portal:
         """Run a coroutine for which nobody waits, except `stop`."""
         self._submit(coroutine, call=False)
 
-    def spawn_last(self, make: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    def spawn_if_running(self, make: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """As `spawn`, if there is still a loop: what it had is gone with it."""
         with self._lock:
-            if self._line is not None:
+            if self._current is not None:
                 self._submit(make(), call=False)
 
     def stop(self) -> None:
         """Cancel the calls, let the rest finish, do the last work, and end the thread. Idempotent."""
         with self._lock:
-            line, self._line = self._line, None
+            line, self._current = self._current, None
             if line is not None:
                 line.loop.call_soon_threadsafe(line.stopping.set)
         if line is not None:
@@ -91,50 +91,50 @@ class Portal:
 
     def forget(self) -> object:
         """In a child process: the thread stayed with the parent. Gives what must not be collected here."""
-        line, self._line, self._lock = self._line, None, threading.RLock()
+        line, self._current, self._lock = self._current, None, threading.RLock()
         return line
 
     def _submit(self, coroutine: Coroutine[Any, Any, T], *, call: bool) -> Future[T]:
         with self._lock:  # so that nothing is asked of a loop that has been told to stop
-            if self._line is None:
-                self._line = _Line(self._ending)
-            line = self._line
-            return asyncio.run_coroutine_threadsafe(line.watched(coroutine, call), line.loop)
+            if self._current is None:
+                self._current = _LoopThread(self._on_stop)
+            line = self._current
+            return asyncio.run_coroutine_threadsafe(line.tracked(coroutine, call), line.loop)
 
 
-class _Line:
+class _LoopThread:
     """The portal's thread and loop, from one start to one stop."""
 
-    def __init__(self, ending: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, on_stop: Callable[[], Awaitable[None]]) -> None:
         self.loop = asyncio.new_event_loop()
         self.stopping = asyncio.Event()
         self.error: BaseException | None = None
-        self._ending = ending
+        self._on_stop = on_stop
         self._calls: set[asyncio.Task[Any]] = set()
-        self._errands: set[asyncio.Task[Any]] = set()
-        self.thread = threading.Thread(target=self._work, name="penstock-portal", daemon=True)
+        self._background: set[asyncio.Task[Any]] = set()
+        self.thread = threading.Thread(target=self._run, name="penstock-portal", daemon=True)
         self.thread.start()
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         try:
             with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
-                runner.run(self._live())
+                runner.run(self._main())
         except BaseException as error:
             self.error = error
 
-    async def _live(self) -> None:
+    async def _main(self) -> None:
         await self.stopping.wait()
         for task in self._calls:
             task.cancel()
-        if tasks := self._calls | self._errands:
+        if tasks := self._calls | self._background:
             await asyncio.wait(tasks)
-        await self._ending()
+        await self._on_stop()
 
-    async def watched(self, coroutine: Coroutine[Any, Any, T], call: bool) -> T:
+    async def tracked(self, coroutine: Coroutine[Any, Any, T], call: bool) -> T:
         """The coroutine, known to `_live` while it runs."""
         task = asyncio.current_task()
         assert task is not None
-        mine = self._calls if call else self._errands
+        mine = self._calls if call else self._background
         mine.add(task)
         try:
             return await coroutine

@@ -23,19 +23,19 @@ __all__ = ["Queue"]
 class Queue:
     """A named line of jobs, as a producer without an event loop sees it. Get one from `app.queue(name)`."""
 
-    def __init__(self, ways: SyncBackends, name: str) -> None:
-        self._ways = ways
-        self._now = ways.now
+    def __init__(self, backends: SyncBackends, name: str) -> None:
+        self._backends = backends
+        self._run = backends.run
         self.name = name
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
 
     def _queue(self) -> AsyncQueue:
-        return self._ways.queue(self.name)
+        return self._backends.queue(self.name)
 
-    def _patient(self) -> AsyncQueue:
-        return self._ways.loop_app.queue(self.name)
+    def _loop_queue(self) -> AsyncQueue:
+        return self._backends.loop_app.queue(self.name)
 
     # asking ---------------------------------------------------------------------------------------
 
@@ -60,10 +60,10 @@ class Queue:
             id is None and run_at is None and delay is None and group is None and on_conflict is None
             and headers is None and timeout is UNSET and max_attempts is UNSET and max_retries is UNSET
             and result_ttl is UNSET and type(priority) is int and priority == 0
-            and (answer := self._ways.enqueue_plain(self.name, payload)) is not None
+            and (answer := self._backends.enqueue_plain(self.name, payload)) is not None
         ):  # fmt: skip
             return answer
-        return self._now(
+        return self._run(
             self._queue().enqueue(
                 payload, id=id, run_at=run_at, delay=delay, priority=priority, group=group, on_conflict=on_conflict,
                 timeout=timeout, max_attempts=max_attempts, max_retries=max_retries, result_ttl=result_ttl,
@@ -79,7 +79,7 @@ class Queue:
         """
         if isinstance(entries, AsyncIterable):
             raise TypeError("entries must be a list or an iterator; an async iterator is for the async penstock.Queue")
-        return self._now(self._queue().enqueue_many(entries))
+        return self._run(self._queue().enqueue_many(entries))
 
     def call(
         self,
@@ -104,9 +104,9 @@ class Queue:
         raised and the job goes on; `run_timeout` is what `timeout` is for `enqueue`. A result that is
         kept is given at once. A job that fails or is cancelled raises `JobFailed` or `JobCancelled`.
         """
-        return self._ways.run_blocking(
+        return self._backends.run_blocking(
             "call()",
-            self._patient().call(
+            self._loop_queue().call(
                 payload, timeout=timeout, id=id, run_at=run_at, delay=delay, priority=priority, group=group,
                 on_conflict=on_conflict, run_timeout=run_timeout, max_attempts=max_attempts, max_retries=max_retries,
                 result_ttl=result_ttl, headers=headers,
@@ -115,7 +115,7 @@ class Queue:
 
     def wait(self, id: str, timeout: Span | None = None) -> Any:
         """The result of a job enqueued earlier, when it has one; raises what `call` raises."""
-        return self._ways.run_blocking("wait()", self._patient().wait(id, timeout))
+        return self._backends.run_blocking("wait()", self._loop_queue().wait(id, timeout))
 
     def reserve(self, limit: int = 1, wait: Span | None = None, lease: Span | None = None) -> list[Reservation]:
         """Take up to `limit` jobs to work on here: as soon as there is one, none after `wait` seconds.
@@ -123,9 +123,13 @@ class Queue:
         They are held until each is settled, or the app is closed. Without `wait` the answer comes at
         once. The rules are those of the queue's handler, if it is registered here.
         """
-        pulling = self._patient().reserve(limit, wait, lease)
-        held = self._ways.wait(pulling) if wait is None else self._ways.run_blocking("reserve(wait=...)", pulling)
-        return [Reservation(self._ways, each) for each in held]
+        pulling = self._loop_queue().reserve(limit, wait, lease)
+        held = (
+            self._backends.run_on_loop(pulling)
+            if wait is None
+            else self._backends.run_blocking("reserve(wait=...)", pulling)
+        )
+        return [Reservation(self._backends, each) for each in held]
 
     def new_job(self, entry: Entry) -> NewJob:
         """Check an entry and encode it, without storing it."""
@@ -135,30 +139,30 @@ class Queue:
 
     def status(self, id: str) -> JobStatus | None:
         """How a job stands, or None when there is none with this id."""
-        return self._now(self._queue().status(id))
+        return self._run(self._queue().status(id))
 
     def result(self, id: str, default: Any = UNSET) -> Any:
         """The value that a job returned. A given `default` stands in for every reason to have none."""
-        return self._now(self._queue().result(id, default))
+        return self._run(self._queue().result(id, default))
 
     def counts(self) -> dict[State, int]:
         """How many jobs are in each of the eight states."""
-        return self._now(self._queue().counts())
+        return self._run(self._queue().counts())
 
     def find(self, state: State | str | None = None, after: str | None = None, limit: int = 100) -> Page:
         """A page of jobs, of one state or of all, in queue order; `after` is the cursor of the page before."""
-        return self._now(self._queue().find(state, after, limit))
+        return self._run(self._queue().find(state, after, limit))
 
     def why(self, id: str) -> Why | None:
         """The one reason why a job is not running, or None when there is none with this id.
 
         `str()` of it is a sentence. Of several reasons it is the one to remove first: see `Reason`.
         """
-        return self._now(self._queue().why(id))
+        return self._run(self._queue().why(id))
 
     def peek(self) -> JobStatus | None:
         """The job that would be run next, or None."""
-        return self._now(self._queue().peek())
+        return self._run(self._queue().peek())
 
     # changing -------------------------------------------------------------------------------------
 
@@ -168,7 +172,7 @@ class Queue:
         If that is not given, the preset says it; without one it is "refuse".
         """
         queue = self._queue()
-        return self._now(queue.cancel(id) if running is None else queue.cancel(id, running))
+        return self._run(queue.cancel(id) if running is None else queue.cancel(id, running))
 
     def cancel_matching(self, payload: Any, running: CancelMode | None = None) -> list[str]:
         """Cancel every job with this payload; gives the ids of those cancelled or asked to end.
@@ -177,24 +181,24 @@ class Queue:
         match is left alone: a cancel would take the successor.
         """
         queue = self._queue()
-        return self._now(queue.cancel_matching(payload) if running is None else queue.cancel_matching(payload, running))
+        return self._run(queue.cancel_matching(payload) if running is None else queue.cancel_matching(payload, running))
 
     def retry(self, ids: str | Iterable[str]) -> int:
         """Put failed or cancelled jobs back in line with all counts zero; gives how many there were."""
-        return self._now(self._queue().retry(ids))
+        return self._run(self._queue().retry(ids))
 
     def update_result_ttl(self, id: str, ttl: Span | None) -> bool:
         """Keep a finished job for this long from now, None for ever; False when it is not there or not finished."""
-        return self._now(self._queue().update_result_ttl(id, ttl))
+        return self._run(self._queue().update_result_ttl(id, ttl))
 
     def pause(self) -> bool:
         """Hand out no more jobs, anywhere, until `resume`; False when it was paused already."""
-        return self._now(self._queue().pause())
+        return self._run(self._queue().pause())
 
     def resume(self) -> bool:
         """Hand out jobs again; False when it was not paused."""
-        return self._now(self._queue().resume())
+        return self._run(self._queue().resume())
 
     def delete(self) -> int:
         """Remove the queue and every job in it at once; running ones go unheard. Gives how many there were."""
-        return self._now(self._queue().delete())
+        return self._run(self._queue().delete())

@@ -15,7 +15,7 @@ from penstock.client.tasks import Task as AsyncTask
 from penstock.client.tasks import TaskCall as AsyncTaskCall
 from penstock.client.tasks import TaskDefinition, TaskOptions
 from penstock.model.clock import Span
-from penstock.sync.backends import App, SyncBackends
+from penstock.sync.backends import BackendApp, SyncBackends
 from penstock.sync.queue import Queue
 
 __all__ = ["Task", "TaskCall", "TaskDecorator"]
@@ -27,22 +27,18 @@ D = TypeVar("D")
 C = TypeVar("C", bound=AsyncTaskCall[..., Any])
 
 
-class _On(AsyncTaskCall[P, R]):
-    """Puts a task on another app."""
-
-    @staticmethod
-    def app(app: App, task: C) -> C:
-        """The same task, with the queue of another app that has the same declarations."""
-        twin, declared = copy.copy(task), task._declared
-        twin._declared = TaskDefinition(app, app.queue(declared.queue.name), declared.parameters)
-        return twin
+def _bound_to(app: BackendApp, task: C) -> C:
+    """Return a copy of a task whose calls go to another app with the same declarations."""
+    bound = copy.copy(task)
+    bound.definition = TaskDefinition(app, app.queue(task.queue.name), task.definition.parameters)
+    return bound
 
 
 class TaskCall(Generic[P, R]):
     """A task together with options for its next calls: what `task.options(...)` gives."""
 
-    def __init__(self, ways: SyncBackends, task: AsyncTaskCall[P, R]) -> None:
-        self._ways = ways
+    def __init__(self, backends: SyncBackends, task: AsyncTaskCall[P, R]) -> None:
+        self._backends = backends
         self._task = task
 
     def __repr__(self) -> str:
@@ -51,11 +47,11 @@ class TaskCall(Generic[P, R]):
     @property
     def queue(self) -> Queue:
         """The queue that the calls go to."""
-        return Queue(self._ways, self._task.queue.name)
+        return Queue(self._backends, self._task.queue.name)
 
     def options(self, **options: Unpack[TaskOptions]) -> TaskCall[P, R]:
         """The same task with options for its next calls; of options given twice, the later ones win."""
-        return TaskCall(self._ways, self._task.options(**options))
+        return TaskCall(self._backends, self._task.options(**options))
 
     def payload(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
         """The payload of a call, for `job.then(task.name, task.payload(...))` and for other producers."""
@@ -67,20 +63,22 @@ class TaskCall(Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Add a job that calls the function with these arguments; wrong ones are a `TypeError` here and now."""
-        return self._ways.now(_On.app(self._ways.app, self._task).enqueue(*args, **kwargs))
+        return self._backends.run(_bound_to(self._backends.app, self._task).enqueue(*args, **kwargs))
 
     def enqueue_many(self, calls: Iterable[Entry | tuple[Any, ...]]) -> list[Enqueued]:
         """Add many jobs, each given as a tuple of arguments or as an `entry(...)` of this task."""
         if isinstance(calls, AsyncIterable):
             raise TypeError("calls must be a list or an iterator; an async iterator is for the async app's tasks")
-        return self._ways.now(_On.app(self._ways.app, self._task).enqueue_many(calls))
+        return self._backends.run(_bound_to(self._backends.app, self._task).enqueue_many(calls))
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Have a worker call the function, and wait for what it returns: 30 s, or `options(timeout=...)`.
 
         Raises `JobFailed`, `JobCancelled`, or `CallTimeout`, after which the job goes on.
         """
-        return self._ways.run_blocking("call()", _On.app(self._ways.loop_app, self._task).call(*args, **kwargs))
+        return self._backends.run_blocking(
+            "call()", _bound_to(self._backends.loop_app, self._task).call(*args, **kwargs)
+        )
 
 
 class Task(TaskCall[P, R], Generic[P, R, V]):
@@ -91,9 +89,9 @@ class Task(TaskCall[P, R], Generic[P, R, V]):
     write `job: Job | None = None`.
     """
 
-    def __init__(self, ways: SyncBackends, task: AsyncTask[P, R, V]) -> None:
-        super().__init__(ways, task)
-        self._whole = task
+    def __init__(self, backends: SyncBackends, task: AsyncTask[P, R, V]) -> None:
+        super().__init__(backends, task)
+        self._async_task = task
         self.name: str = task.name
         self.function = task.function
         self.__handler__ = task.__handler__
@@ -114,11 +112,13 @@ class Task(TaskCall[P, R], Generic[P, R, V]):
 
     def result(self, id: str, default: Any = UNSET) -> Any:
         """The value that a job returned. A given `default` stands in for every reason to have none."""
-        return self._ways.now(_On.app(self._ways.app, self._whole).result(id, default))
+        return self._backends.run(_bound_to(self._backends.app, self._async_task).result(id, default))
 
     def wait(self, id: str, timeout: Span | None = None) -> R:
         """Wait for a job that was enqueued earlier, and give what it returned."""
-        return self._ways.run_blocking("wait()", _On.app(self._ways.loop_app, self._whole).wait(id, timeout))
+        return self._backends.run_blocking(
+            "wait()", _bound_to(self._backends.loop_app, self._async_task).wait(id, timeout)
+        )
 
 
 class TaskDecorator(Protocol):
