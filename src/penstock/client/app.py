@@ -12,10 +12,8 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
-from penstock.client.entry import Entry
 from penstock.client.event_publisher import EventPublisher
 from penstock.client.event_stream import EventStream
-from penstock.client.presets import preset_named
 from penstock.client.queue import Queue
 from penstock.client.reservations import ReservationManager
 from penstock.client.results import ResultWaiter
@@ -30,6 +28,7 @@ from penstock.model.handler import Handler
 from penstock.model.ids import check_name, fail_queue_of
 from penstock.model.job import NewJob
 from penstock.model.options import FAILURE_DEFAULTS, HandlerArguments, HandlerOptions, handler_options
+from penstock.model.presets import preset_named
 from penstock.model.serde import Serde
 from penstock.model.worker_info import WorkerInfo, worker_info
 from penstock.storage import connect, connect_blocking
@@ -325,8 +324,8 @@ class Penstock:
     def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob:
         """A job to be put later, checked and encoded now."""
         if options.get("on_conflict") == "raise":
-            raise ValueError('on_conflict="raise" cannot be kept by a follow-up job: nobody is there to hear it')
-        return self.queue(queue).new_job(Entry(payload, **options))
+            raise ValueError('on_conflict="raise" cannot be kept by a follow-up job: no caller is there to get it')
+        return self.queue(queue).build_job(payload, **options)
 
     def emit(
         self,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Unpack
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from penstock.client.answers import Cancelled, Enqueued
-from penstock.client.entry import Entry, OnConflict, job_from, plain_job
+from penstock.client.entry import CommonOptions, Entry, JobOptions, OnConflict, job_fields, options_of
 from penstock.client.queue_reader import QueueHost, QueueReader
 from penstock.client.reservation import Reservation
-from penstock.errors import CallTimeout, DuplicateJob, JobNotFound, NotDurable
-from penstock.model.clock import Moment, Span, span_ms
+from penstock.errors import CallTimeout, DuplicateJob, InvalidPayload, JobNotFound, NotDurable
+from penstock.model.clock import Span, span_ms
 from penstock.model.ids import check_name, new_id, new_ids, new_token
 from penstock.model.job import FINISHED, NewJob, Snapshot, State
 from penstock.model.serde import decode, encode
@@ -30,8 +30,8 @@ QUEUED = PutStatus.QUEUED
 #: The states that `cancel_matching` looks through, in this order: successors go before the runs they follow.
 CANCELLABLE = (State.BLOCKED, State.QUEUED, State.RETRYING, State.SCHEDULED, State.RUNNING)
 
-#: The options of a job that has none but its priority, in the order in which `enqueue` and `call` give them.
-USUAL = (*[None] * 6, *[UNSET] * 4)
+#: The fields that a job without options sets.
+NO_FIELDS: Mapping[str, Any] = {}
 
 
 class Queue(QueueReader):
@@ -39,100 +39,70 @@ class Queue(QueueReader):
 
     # asking ---------------------------------------------------------------------------------------
 
-    async def enqueue(
-        self,
-        payload: Any,
-        *,
-        id: str | None = None,
-        run_at: Moment | None = None,
-        delay: Span | None = None,
-        priority: int = 0,
-        group: str | None = None,
-        on_conflict: OnConflict | None = None,
-        timeout: Span | UnsetType | None = UNSET,
-        max_attempts: int | UnsetType | None = UNSET,
-        max_retries: int | UnsetType | None = UNSET,
-        result_ttl: Span | UnsetType = UNSET,
-        headers: Mapping[str, str] | None = None,
-    ) -> Enqueued:
-        """Add a job. With an id that is taken, `on_conflict` says what happens; by default nothing does."""
-        host = self._host
-        options = (id, run_at, delay, group, on_conflict, headers, timeout, max_attempts, max_retries, result_ttl)
-        if _usual(options, priority, payload) and host.defaults.plain:  # on a way of its own
-            job = plain_job(payload, self.name, host.codec(self.name).payload, host.max_payload, new_id())
-            [put] = await (host.storage if host.is_open else await host.opened()).put([job])
-            if put.status is QUEUED and put.durability is None and not host.listeners:
-                return Enqueued(id=job.id, status=QUEUED, state=put.state)
-            return self._check_durability([self._answer(payload, job, put)])[0]
-        entry = Entry(
-            payload, id=id, run_at=run_at, delay=delay, priority=priority, group=group, on_conflict=on_conflict,
-            timeout=timeout, max_attempts=max_attempts, max_retries=max_retries, result_ttl=result_ttl,
-            headers=headers,
-        )  # fmt: skip
-        return (await self._put([entry], [self.new_job(entry)]))[0]
+    async def enqueue(self, payload: Any, **options: Unpack[JobOptions]) -> Enqueued:
+        """Add a job, with the options of `Entry`: if its id is taken, `on_conflict` decides, by default "reject"."""
+        job = self.build_job(payload, **options)
+        return (await self._put((job,), (options.get("on_conflict"),)))[0]
 
     async def enqueue_many(self, entries: Iterable[Any] | AsyncIterable[Any]) -> list[Enqueued]:
-        """Add many jobs, given as payloads or `Entry` objects, a few hundred in each round trip.
+        """Add many jobs, given as payloads or `Entry` objects, 500 in each round trip.
 
         A list is checked wholly before anything is stored; an iterator chunk by chunk. With
-        `on_conflict="raise"`, what stood before the duplicate in the same chunk is stored.
+        `on_conflict="raise"`, the jobs before the duplicate in the same chunk are stored.
         """
         if isinstance(entries, str | bytes | Mapping):
             raise TypeError("entries must be a list or an iterator of payloads, not one payload")
         answers: list[Enqueued] = []
         if isinstance(entries, Sequence):
-            jobs = self._new_jobs(entries)
+            jobs = self._build_jobs(entries)
             for at in range(0, len(jobs), CHUNK):
-                answers += await self._put(entries[at : at + CHUNK], jobs[at : at + CHUNK])
+                answers += await self._put(jobs[at : at + CHUNK], _conflict_options(entries[at : at + CHUNK]))
         else:
             async for chunk in _chunks(entries):
-                answers += await self._put(chunk, self._new_jobs(chunk))
+                answers += await self._put(self._build_jobs(chunk), _conflict_options(chunk))
         return answers
 
-    def new_job(self, entry: Entry) -> NewJob:
-        """Check an entry and encode it, without storing it."""
-        return job_from(self._meant(entry), self.name, self._host.codec(self.name).payload, self._host.max_payload)
+    def build_job(self, payload: Any, fresh_id: str = "", /, **options: Unpack[JobOptions]) -> NewJob:
+        """Check a job's options and encode its payload, without storing it.
+
+        A job without an id gets `fresh_id`, or a new id. Raises `TypeError` or `ValueError` for an
+        option, and `InvalidPayload` for a payload that cannot be encoded or is too large.
+        """
+        host, name = self._host, self.name
+        given = host.defaults.job_options(options, name)
+        fields = job_fields(given) if given else NO_FIELDS
+        data = encode(host.codec(name).payload, payload, "payload")
+        if len(data) > host.max_payload:
+            raise InvalidPayload(f"payload is {len(data)} bytes, more than max_payload ({host.max_payload})")
+        if "id" in fields:
+            return NewJob(queue=name, payload=data, **fields)
+        return NewJob(queue=name, payload=data, id=fresh_id or new_id(), fresh=True, **fields)
 
     async def call(
         self,
         payload: Any,
         *,
         timeout: Span | None = 30,
-        id: str | None = None,
-        run_at: Moment | None = None,
-        delay: Span | None = None,
-        priority: int = 0,
-        group: str | None = None,
-        on_conflict: OnConflict | None = None,
         run_timeout: Span | UnsetType | None = UNSET,
-        max_attempts: int | UnsetType | None = UNSET,
-        max_retries: int | UnsetType | None = UNSET,
-        result_ttl: Span | UnsetType = UNSET,
-        headers: Mapping[str, str] | None = None,
+        **options: Unpack[CommonOptions],
     ) -> Any:
-        """Add a job, as `enqueue` does, and give its result; joins a job that has the id already.
+        """Add a job, as `enqueue` does, and return its result; joins a job that has the id already.
 
-        `timeout` is the caller's patience (None: for ever, 0: one look), after which `CallTimeout` is
-        raised and the job goes on; `run_timeout` is what `timeout` is for `enqueue`. A result that is
-        kept is given at once. A job that fails or is cancelled raises `JobFailed` or `JobCancelled`.
+        `timeout` is how long the caller waits (None: for ever, 0: one read), after which `CallTimeout`
+        is raised and the job goes on; `run_timeout` is the `timeout` of `enqueue`. A result that is
+        kept is returned at once. A job that fails or is cancelled raises `JobFailed` or `JobCancelled`.
         """
-        patience = _seconds(timeout)
-        options = (id, run_at, delay, group, on_conflict, headers, run_timeout, max_attempts, max_retries, result_ttl)
-        if _usual(options, priority, payload):
-            item, [job] = payload, self._new_jobs([payload])
+        seconds = _seconds(timeout)
+        if run_timeout is UNSET:
+            job = self.build_job(payload, **options)
         else:
-            if run_timeout is not UNSET and run_timeout is not None:
+            if run_timeout is not None:
                 span_ms(run_timeout, "run_timeout", zero=False)
-            item = Entry(
-                payload, id=id, run_at=run_at, delay=delay, priority=priority, group=group, on_conflict=on_conflict,
-                timeout=run_timeout, max_attempts=max_attempts, max_retries=max_retries, result_ttl=result_ttl,
-                headers=headers,
-            )  # fmt: skip
-            job = self.new_job(item)
-        [answer] = await self._put([item], [replace(job, waiter=new_token())])
+            job = self.build_job(payload, timeout=run_timeout, **options)
+        [answer] = await self._put((replace(job, waiter=new_token()),), (options.get("on_conflict"),))
         if answer.status is PutStatus.COMPLETED:
             return answer.result
-        return await self._wait_result(job.id, patience, read_first=False)
+        return await self._wait_result(job.id, seconds, read_first=False)
 
     async def wait(self, id: str, timeout: Span | None = None) -> Any:
         """The result of a job enqueued earlier, when it has one; raises what `call` raises."""
@@ -224,24 +194,26 @@ class Queue(QueueReader):
 
     # helpers --------------------------------------------------------------------------------------
 
-    async def _put(self, items: Sequence[Any], jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Store jobs; the items are what they were made of, payloads or entries."""
+    async def _put(self, jobs: Sequence[NewJob], on_conflict: Sequence[OnConflict | None]) -> list[Enqueued]:
+        """Store jobs and return their answers; `on_conflict` has the option of each job, None for the preset's."""
         if not jobs:
             return []
-        puts = await (await self._host.opened()).put(jobs)
-        if self._host.listeners or puts[0].durability is not None:
-            answers = [self._answer(*each) for each in zip(items, jobs, puts, strict=True)]
+        host = self._host
+        puts = await (host.storage if host.is_open else await host.opened()).put(jobs)
+        if host.listeners or puts[0].durability is not None:
+            answers = [self._answer(*each) for each in zip(jobs, puts, on_conflict, strict=True)]
             return self._check_durability(answers)
         return [
             Enqueued(id=job.id, status=QUEUED, state=put.state)
             if put.status is QUEUED
-            else self._answer(item, job, put)
-            for item, job, put in zip(items, jobs, puts, strict=True)
+            else self._answer(job, put, given)
+            for job, put, given in zip(jobs, puts, on_conflict, strict=True)
         ]
 
-    def _answer(self, item: Any, job: NewJob, put: Put) -> Enqueued:
+    def _answer(self, job: NewJob, put: Put, on_conflict: OnConflict | None) -> Enqueued:
+        """Return the answer for one job, and emit its event; raises `DuplicateJob` if that was asked for."""
         if put.status in (PutStatus.DUPLICATE, PutStatus.COMPLETED):
-            if self._meant(_entry(item)).on_conflict == "raise":
+            if (self._host.defaults.on_conflict if on_conflict is None else on_conflict) == "raise":
                 raise DuplicateJob(f"there is a job {job.id!r} in queue {self.name!r} already; it is {put.state}")
         else:
             self._host.emit("updated" if put.status is PutStatus.UPDATED else "enqueued", queue=self.name, id=job.id)
@@ -260,20 +232,14 @@ class Queue(QueueReader):
             )
         return answers
 
-    def _new_jobs(self, items: Sequence[Any]) -> list[NewJob]:
+    def _build_jobs(self, items: Sequence[Any]) -> list[NewJob]:
         """Check and encode payloads and entries, without storing them."""
-        name, serde, most = self.name, self._host.codec(self.name).payload, self._host.max_payload
-        plain = self._host.defaults.plain
         return [
-            plain_job(item, name, serde, most, id)
-            if plain and not isinstance(item, Entry)
-            else job_from(self._meant(_entry(item)), name, serde, most, id)
+            self.build_job(item.payload, id, **options_of(item))
+            if isinstance(item, Entry)
+            else self.build_job(item, id)
             for item, id in zip(items, new_ids(len(items)), strict=True)
         ]
-
-    def _meant(self, entry: Entry) -> Entry:
-        """An entry with what its producer left to the app's preset."""
-        return self._host.defaults.entry(entry, self.name)
 
     def _cancel_mode(self, running: CancelMode | None) -> CancelMode:
         mode = self._host.defaults.cancel if running is None else running
@@ -311,13 +277,8 @@ def _matches(job: Snapshot, data: bytes) -> bool:
     return job.payload == data and job.format is None
 
 
-def _entry(item: Any) -> Entry:
-    return item if isinstance(item, Entry) else Entry(item)
-
-
-def _usual(options: tuple[Any, ...], priority: int, payload: Any) -> bool:
-    """Whether a job is nothing but a payload, as most are."""
-    return options == USUAL and type(priority) is int and priority == 0 and not isinstance(payload, Entry)
+def _conflict_options(items: Sequence[Any]) -> list[OnConflict | None]:
+    return [item.on_conflict if isinstance(item, Entry) else None for item in items]
 
 
 def _seconds(timeout: Span | None) -> float | None:

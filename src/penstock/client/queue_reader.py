@@ -7,7 +7,6 @@ from typing import Any, Protocol
 from msgspec import UNSET
 
 from penstock.client.answers import JobStatus, Page, status_of
-from penstock.client.presets import Preset
 from penstock.client.reservations import ReservationManager
 from penstock.client.results import ResultWaiter
 from penstock.errors import JobCancelled, JobError, JobFailed, JobNotFound, NotFinished
@@ -16,6 +15,7 @@ from penstock.model.formats import Codec
 from penstock.model.ids import check_name
 from penstock.model.job import FINISHED, Snapshot, State
 from penstock.model.options import HandlerOptions
+from penstock.model.presets import Preset
 from penstock.model.serde import decode
 from penstock.model.why import Why, explain
 from penstock.model.worker_info import WorkerInfo, worker_info

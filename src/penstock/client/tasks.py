@@ -16,16 +16,16 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any, Generic, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast, overload
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from penstock.client.answers import Enqueued
-from penstock.client.entry import Entry, OnConflict
+from penstock.client.entry import CommonOptions, Entry
 from penstock.client.queue import Queue
 from penstock.errors import PermanentError
-from penstock.model.clock import Moment, Span
+from penstock.model.clock import Span
 from penstock.model.context import Job
 from penstock.model.formats import Codec, RawSerde, check_type, resolve_serde
 from penstock.model.handler import read_annotation
@@ -62,23 +62,13 @@ class TaskHost(Protocol):
     ) -> None: ...
 
 
-class TaskOptions(TypedDict, total=False):
-    """The options of one call: those of `Queue.enqueue`, but `timeout` is the patience of `call`.
+class TaskOptions(CommonOptions, total=False):
+    """The options of one call: those of `Queue.call`, for `enqueue` too.
 
-    How long the run itself may take is `run_timeout`.
+    `timeout` is how long `call` waits; `run_timeout` is how long the run itself may take.
     """
 
-    id: str | None
-    run_at: Moment | None
-    delay: Span | None
-    priority: int
-    group: str | None
-    on_conflict: OnConflict | None
     run_timeout: Span | UnsetType | None
-    max_attempts: int | UnsetType | None
-    max_retries: int | UnsetType | None
-    result_ttl: Span | UnsetType
-    headers: Mapping[str, str] | None
     timeout: Span | None
 
 

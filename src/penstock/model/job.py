@@ -7,7 +7,18 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["FINISHED", "MAX_PRIORITY", "WAITING", "Claim", "MoveWhen", "NewJob", "Snapshot", "State", "Update"]
+__all__ = [
+    "FINISHED",
+    "MAX_PRIORITY",
+    "WAITING",
+    "Claim",
+    "MoveWhen",
+    "NewJob",
+    "OnConflict",
+    "Snapshot",
+    "State",
+    "Update",
+]
 
 #: Priorities lie between this and its negative.
 MAX_PRIORITY = 2**31 - 1
@@ -58,6 +69,10 @@ class Update(msgspec.Struct, frozen=True):
     def resets(self) -> bool:
         """Whether the job's counts start again."""
         return self.payload if self.reset_counts is None else self.reset_counts
+
+
+#: What an enqueue does when its id is taken: nothing, change the job, or raise `DuplicateJob`.
+OnConflict = Literal["reject", "update", "raise"] | Update
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -17,14 +17,11 @@ import weakref
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Self, TypedDict, TypeVar
 
-from penstock.client.answers import Enqueued
 from penstock.client.app import Penstock as AsyncPenstock
-from penstock.client.entry import plain_job
 from penstock.client.queue import Queue
 from penstock.model.clock import Clock
 from penstock.model.durability import Durability
 from penstock.model.events import Event, Listeners
-from penstock.model.ids import new_id
 from penstock.storage import connect, connect_blocking, connect_refcounted, location_of
 from penstock.storage.base import Storage
 from penstock.sync.portal import Portal, drive, refuse_in_loop
@@ -162,20 +159,6 @@ class SyncBackends:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Make a call of `app` that waits for nothing but the storage."""
         return self.portal.run(coroutine) if self._direct is None else drive(coroutine)
-
-    def enqueue_plain(self, name: str, payload: Any) -> Enqueued | None:
-        """What `enqueue` does with a payload alone, of which nobody else is to hear, in fewer steps.
-
-        None where there is more to do: then nothing was done.
-        """
-        direct = self._direct
-        if direct is None or not direct.is_open or not direct.defaults.plain or direct.listeners:
-            return None
-        if self._connect_options["durability"] is not None:
-            return None
-        job = plain_job(payload, name, direct.codec(name).payload, direct.max_payload, new_id())
-        [answer] = drive(direct.storage.put([job]))
-        return Enqueued(id=job.id, status=answer.status, state=answer.state)
 
     def run_on_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Make a call of `waiting`."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterable, Mapping
-from typing import Any
+from collections.abc import AsyncIterable, Iterable
+from typing import Any, Unpack
 
 from msgspec import UNSET, UnsetType
 
 from penstock.client.answers import Cancelled, Enqueued, JobStatus, Page
-from penstock.client.entry import Entry, OnConflict
+from penstock.client.entry import CommonOptions, JobOptions
 from penstock.client.queue import Queue as AsyncQueue
-from penstock.model.clock import Moment, Span
+from penstock.model.clock import Span
 from penstock.model.job import NewJob, State
 from penstock.model.why import Why
 from penstock.storage.base import CancelMode
@@ -39,37 +39,9 @@ class Queue:
 
     # asking ---------------------------------------------------------------------------------------
 
-    def enqueue(
-        self,
-        payload: Any,
-        *,
-        id: str | None = None,
-        run_at: Moment | None = None,
-        delay: Span | None = None,
-        priority: int = 0,
-        group: str | None = None,
-        on_conflict: OnConflict | None = None,
-        timeout: Span | UnsetType | None = UNSET,
-        max_attempts: int | UnsetType | None = UNSET,
-        max_retries: int | UnsetType | None = UNSET,
-        result_ttl: Span | UnsetType = UNSET,
-        headers: Mapping[str, str] | None = None,
-    ) -> Enqueued:
-        """Add a job. With an id that is taken, `on_conflict` says what happens; by default nothing does."""
-        if (
-            id is None and run_at is None and delay is None and group is None and on_conflict is None
-            and headers is None and timeout is UNSET and max_attempts is UNSET and max_retries is UNSET
-            and result_ttl is UNSET and type(priority) is int and priority == 0
-            and (answer := self._backends.enqueue_plain(self.name, payload)) is not None
-        ):  # fmt: skip
-            return answer
-        return self._run(
-            self._queue().enqueue(
-                payload, id=id, run_at=run_at, delay=delay, priority=priority, group=group, on_conflict=on_conflict,
-                timeout=timeout, max_attempts=max_attempts, max_retries=max_retries, result_ttl=result_ttl,
-                headers=headers,
-            )
-        )  # fmt: skip
+    def enqueue(self, payload: Any, **options: Unpack[JobOptions]) -> Enqueued:
+        """Add a job, with the options of `Entry`: if its id is taken, `on_conflict` decides, by default "reject"."""
+        return self._run(self._queue().enqueue(payload, **options))
 
     def enqueue_many(self, entries: Iterable[Any]) -> list[Enqueued]:
         """Add many jobs, given as payloads or `Entry` objects, a few hundred in each round trip.
@@ -86,32 +58,17 @@ class Queue:
         payload: Any,
         *,
         timeout: Span | None = 30,
-        id: str | None = None,
-        run_at: Moment | None = None,
-        delay: Span | None = None,
-        priority: int = 0,
-        group: str | None = None,
-        on_conflict: OnConflict | None = None,
         run_timeout: Span | UnsetType | None = UNSET,
-        max_attempts: int | UnsetType | None = UNSET,
-        max_retries: int | UnsetType | None = UNSET,
-        result_ttl: Span | UnsetType = UNSET,
-        headers: Mapping[str, str] | None = None,
+        **options: Unpack[CommonOptions],
     ) -> Any:
-        """Add a job, as `enqueue` does, and give its result; joins a job that has the id already.
+        """Add a job, as `enqueue` does, and return its result; joins a job that has the id already.
 
-        `timeout` is the caller's patience (None: for ever, 0: one look), after which `CallTimeout` is
-        raised and the job goes on; `run_timeout` is what `timeout` is for `enqueue`. A result that is
-        kept is given at once. A job that fails or is cancelled raises `JobFailed` or `JobCancelled`.
+        `timeout` is how long the caller waits (None: for ever, 0: one read), after which `CallTimeout`
+        is raised and the job goes on; `run_timeout` is the `timeout` of `enqueue`. A result that is
+        kept is returned at once. A job that fails or is cancelled raises `JobFailed` or `JobCancelled`.
         """
-        return self._backends.run_blocking(
-            "call()",
-            self._loop_queue().call(
-                payload, timeout=timeout, id=id, run_at=run_at, delay=delay, priority=priority, group=group,
-                on_conflict=on_conflict, run_timeout=run_timeout, max_attempts=max_attempts, max_retries=max_retries,
-                result_ttl=result_ttl, headers=headers,
-            ),
-        )  # fmt: skip
+        calling = self._loop_queue().call(payload, timeout=timeout, run_timeout=run_timeout, **options)
+        return self._backends.run_blocking("call()", calling)
 
     def wait(self, id: str, timeout: Span | None = None) -> Any:
         """The result of a job enqueued earlier, when it has one; raises what `call` raises."""
@@ -131,9 +88,13 @@ class Queue:
         )
         return [Reservation(self._backends, each) for each in held]
 
-    def new_job(self, entry: Entry) -> NewJob:
-        """Check an entry and encode it, without storing it."""
-        return self._queue().new_job(entry)
+    def build_job(self, payload: Any, fresh_id: str = "", /, **options: Unpack[JobOptions]) -> NewJob:
+        """Check a job's options and encode its payload, without storing it.
+
+        A job without an id gets `fresh_id`, or a new id. Raises `TypeError` or `ValueError` for an
+        option, and `InvalidPayload` for a payload that cannot be encoded or is too large.
+        """
+        return self._queue().build_job(payload, fresh_id, **options)
 
     # looking --------------------------------------------------------------------------------------
 

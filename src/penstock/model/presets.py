@@ -6,13 +6,12 @@ What none of the systems should have done is in no preset.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
-from penstock.client.entry import Entry, OnConflict
+from penstock.model.job import OnConflict
 from penstock.model.options import HandlerOptions, handler_options
 
 __all__ = ["NO_PRESET", "PRESETS", "Preset", "preset_named"]
@@ -29,11 +28,6 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     #: A job without a group is in the group named like its queue.
     grouped: bool = False
 
-    @property
-    def plain(self) -> bool:
-        """Whether an entry that leaves everything open is taken as it is."""
-        return not self.grouped and self.on_conflict == "reject"
-
     def handler_options(self, given: Mapping[str, Any]) -> HandlerOptions:
         """A handler's options over the preset's; one that is given also replaces those that would undo it."""
         for name, other, value in REPLACES:
@@ -41,19 +35,19 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
                 given = {**given, other: value}
         return handler_options(given, self.options)
 
-    def entry(self, entry: Entry, queue: str) -> Entry:
-        """An entry with what its producer left open; the entry itself is not changed."""
-        if self.plain:
-            return entry
-        group = queue if self.grouped and entry.group is None else entry.group
-        on_conflict = self.on_conflict if entry.on_conflict is None else entry.on_conflict
-        if group != entry.group and entry.priority:
-            raise ValueError(
-                f"priority: with preset={self.name!r} a job is in its queue's group, and priority does not reorder it"
-            )
-        meant = copy.copy(entry)
-        meant.group, meant.on_conflict = group, on_conflict
-        return meant
+    def job_options(self, given: Mapping[str, Any], queue: str) -> Mapping[str, Any]:
+        """Return the options of a job with those added that its producer left to the preset."""
+        added: dict[str, Any] = {}
+        if self.on_conflict != "reject" and given.get("on_conflict") is None:
+            added["on_conflict"] = self.on_conflict
+        if self.grouped and given.get("group") is None:
+            added["group"] = queue
+            if given.get("priority"):
+                raise ValueError(
+                    f"priority: with preset={self.name!r} a job is in its queue's group, "
+                    "and priority does not reorder it"
+                )
+        return {**given, **added} if added else given
 
 
 #: An option that is given stands in for another one that would defeat it: (given, the other, its value then).
