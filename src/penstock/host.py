@@ -7,9 +7,9 @@ from typing import Any, Protocol, cast
 
 from penstock.errors import JobError
 from penstock.model.events import Listeners
-from penstock.model.formats import Codec
 from penstock.model.handler import Handler
 from penstock.model.job import NewJob
+from penstock.model.serde import Codec
 from penstock.storage.base import Storage
 
 __all__ = ["AppHost", "SyncApp", "async_app"]

@@ -12,7 +12,7 @@ import pytest
 from penstock import Event, Penstock, StorageUnavailable, Worker
 from penstock.client.event_publisher import EventPublisher
 from penstock.client.event_stream import EventStream
-from penstock.model.formats import Codec
+from penstock.model.serde import Codec
 from penstock.storage.base import EventRecord, Storage
 from penstock.testing import Clock
 from tests.support import Backend, claim1, complete, eventually

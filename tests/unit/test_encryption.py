@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock import Encrypted, InvalidPayload, Penstock, Signed
-from penstock.model.formats import Codec, JsonSerde, MsgpackSerde, RawSerde, check_type
+from penstock.model.formats import JsonSerde, MsgpackSerde, RawSerde, check_type, codec_for
 from penstock.model.serde import Serde
 
 A, B = "a secret of sixteen", b"another secret, as bytes"
@@ -151,10 +151,10 @@ def test_weak_keys_are_refused(kind: type[Any], key: Any) -> None:
 def test_results_of_a_sealed_raw_queue_are_sealed_msgpack(kind: type[Any]) -> None:
     """Raw has no None, so the results are msgpack, under the same seal."""
     payload = sealed(kind, 0, serde="raw")
-    codec = Codec.of(payload, None)
+    codec = codec_for(payload, None)
     assert codec.result == sealed(kind, 0, serde="msgpack")
     assert codec.result.loads(codec.result.dumps(None), Any) is None
-    assert Codec.of(payload, RawSerde()).result == RawSerde()
+    assert codec_for(payload, RawSerde()).result == RawSerde()
 
 
 def test_annotations_are_checked_through_the_seal(kind: type[Any]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import InvalidPayload
-from penstock.model.formats import Codec, JsonSerde, MsgpackSerde, RawSerde, check_type, resolve_serde, serde_named
+from penstock.model.formats import JsonSerde, MsgpackSerde, RawSerde, check_type, codec_for, resolve_serde, serde_named
 from penstock.model.headers import decode_headers, encode_headers
 from penstock.model.serde import Serde, decode, encode
 
@@ -107,9 +107,9 @@ def test_serdes_by_name() -> None:
 
 def test_results_of_raw_queues_can_be_none() -> None:
     """Raw has no None, so the results of raw queues are msgpack unless asked otherwise."""
-    assert Codec.of(RAW, None).result == MSGPACK
-    assert Codec.of(JSON, None).result == JSON
-    assert Codec.of(RAW, RAW).result == RAW
+    assert codec_for(RAW, None).result == MSGPACK
+    assert codec_for(JSON, None).result == JSON
+    assert codec_for(RAW, RAW).result == RAW
 
 
 def test_a_foreign_serde_that_raises_is_an_invalid_payload() -> None:

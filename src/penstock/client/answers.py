@@ -13,10 +13,9 @@ from penstock.errors import InvalidPayload, JobError
 from penstock.model.clock import as_datetime
 from penstock.model.context import Progress
 from penstock.model.durability import DurabilityReport
-from penstock.model.formats import Codec
 from penstock.model.headers import decode_headers
 from penstock.model.job import Snapshot, State
-from penstock.model.serde import Serde, decode
+from penstock.model.serde import Codec, Serde, decode
 from penstock.storage.base import CancelAnswer, PutStatus
 
 __all__ = ["CancelStatus", "Cancelled", "Enqueued", "JobStatus", "Page", "status_of"]

@@ -23,13 +23,13 @@ from penstock.model.clock import Clock, SystemClock
 from penstock.model.durability import Durability, DurabilityLevel, durability_from
 from penstock.model.events import LOCAL_EVENTS, Event, EventLog, L, Level, Listeners
 from penstock.model.failure import Failure, FailureSerde
-from penstock.model.formats import Codec, check_type, resolve_serde
+from penstock.model.formats import check_type, codec_for, resolve_serde
 from penstock.model.handler import Handler
 from penstock.model.ids import check_name, fail_queue_of
 from penstock.model.job import NewJob
 from penstock.model.options import FAILURE_DEFAULTS, HandlerArguments, HandlerOptions, handler_options
 from penstock.model.presets import preset_named
-from penstock.model.serde import Serde
+from penstock.model.serde import Codec, Serde
 from penstock.model.worker_info import WorkerInfo, worker_info
 from penstock.storage import connect, connect_blocking
 from penstock.storage.base import EventRecord, Storage
@@ -286,8 +286,8 @@ class Penstock:
             failing = self.handlers[self._fail_queues[queue]]
             codec = self.codec(failing.queue)
             payload = FailureSerde(codec.payload, failing.signature.payload if failing.loaded else Any)
-            return Codec.of(payload, result or codec.result)
-        known = self._codecs[queue] = Codec.of(given.get("serde", self._serde), result)
+            return codec_for(payload, result or codec.result)
+        known = self._codecs[queue] = codec_for(given.get("serde", self._serde), result)
         return known
 
     def options(self, queue: str) -> HandlerOptions:

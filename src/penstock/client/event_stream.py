@@ -12,9 +12,8 @@ from typing import Any, Protocol, Self
 from penstock.errors import InvalidPayload, JobError, StorageError, StorageUnavailable
 from penstock.model.clock import as_datetime
 from penstock.model.events import EVENTS, Event, check_names
-from penstock.model.formats import Codec
 from penstock.model.ids import check_name, new_id
-from penstock.model.serde import decode
+from penstock.model.serde import Codec, decode
 from penstock.storage.base import EventRecord, Storage
 
 __all__ = ["EventStream", "FeedHost"]

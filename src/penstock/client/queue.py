@@ -30,9 +30,6 @@ QUEUED = PutStatus.QUEUED
 #: The states that `cancel_matching` looks through, in this order: successors go before the runs they follow.
 CANCELLABLE = (State.BLOCKED, State.QUEUED, State.RETRYING, State.SCHEDULED, State.RUNNING)
 
-#: The fields that a job without options sets.
-NO_FIELDS: Mapping[str, Any] = {}
-
 
 class Queue(QueueReader):
     """A named line of jobs, as a producer sees it. Get one from `app.queue(name)`."""
@@ -42,7 +39,7 @@ class Queue(QueueReader):
     async def enqueue(self, payload: Any, **options: Unpack[JobOptions]) -> Enqueued:
         """Add a job, with the options of `Entry`: if its id is taken, `on_conflict` decides, by default "reject"."""
         job = self.build_job(payload, **options)
-        return (await self._put((job,), (options.get("on_conflict"),)))[0]
+        return await self._put(job, options.get("on_conflict"))
 
     async def enqueue_many(self, entries: Iterable[Any] | AsyncIterable[Any]) -> list[Enqueued]:
         """Add many jobs, given as payloads or `Entry` objects, 500 in each round trip.
@@ -56,10 +53,10 @@ class Queue(QueueReader):
         if isinstance(entries, Sequence):
             jobs = self._build_jobs(entries)
             for at in range(0, len(jobs), CHUNK):
-                answers += await self._put(jobs[at : at + CHUNK], _conflict_options(entries[at : at + CHUNK]))
+                answers += await self._put_many(jobs[at : at + CHUNK], entries[at : at + CHUNK])
         else:
             async for chunk in _chunks(entries):
-                answers += await self._put(self._build_jobs(chunk), _conflict_options(chunk))
+                answers += await self._put_many(self._build_jobs(chunk), chunk)
         return answers
 
     def build_job(self, payload: Any, fresh_id: str = "", /, **options: Unpack[JobOptions]) -> NewJob:
@@ -70,13 +67,15 @@ class Queue(QueueReader):
         """
         host, name = self._host, self.name
         given = host.defaults.job_options(options, name)
-        fields = job_fields(given) if given else NO_FIELDS
+        fields = job_fields(given) if given else None
         data = encode(host.codec(name).payload, payload, "payload")
         if len(data) > host.max_payload:
             raise InvalidPayload(f"payload is {len(data)} bytes, more than max_payload ({host.max_payload})")
-        if "id" in fields:
-            return NewJob(queue=name, payload=data, **fields)
-        return NewJob(queue=name, payload=data, id=fresh_id or new_id(), fresh=True, **fields)
+        if fields is None:
+            return NewJob(queue=name, id=fresh_id or new_id(), payload=data, fresh=True)
+        if "id" not in fields:
+            fields.update(id=fresh_id or new_id(), fresh=True)
+        return NewJob(queue=name, payload=data, **fields)
 
     async def call(
         self,
@@ -99,7 +98,7 @@ class Queue(QueueReader):
             if run_timeout is not None:
                 span_ms(run_timeout, "run_timeout", zero=False)
             job = self.build_job(payload, timeout=run_timeout, **options)
-        [answer] = await self._put((replace(job, waiter=new_token()),), (options.get("on_conflict"),))
+        answer = await self._put(replace(job, waiter=new_token()), options.get("on_conflict"))
         if answer.status is PutStatus.COMPLETED:
             return answer.result
         return await self._wait_result(job.id, seconds, read_first=False)
@@ -194,20 +193,32 @@ class Queue(QueueReader):
 
     # helpers --------------------------------------------------------------------------------------
 
-    async def _put(self, jobs: Sequence[NewJob], on_conflict: Sequence[OnConflict | None]) -> list[Enqueued]:
-        """Store jobs and return their answers; `on_conflict` has the option of each job, None for the preset's."""
+    async def _put(self, job: NewJob, on_conflict: OnConflict | None) -> Enqueued:
+        """Store one job and return its answer; `on_conflict` None means that of the preset."""
+        host = self._host
+        [put] = await (host.storage if host.is_open else await host.opened()).put((job,))
+        if put.status is QUEUED and put.durability is None and not host.listeners.by_name:
+            return Enqueued(id=job.id, status=QUEUED, state=put.state)  # as `_answer` does, without an event to emit
+        answer = self._answer(job, put, on_conflict)
+        self._check_durability([answer])
+        return answer
+
+    async def _put_many(self, jobs: Sequence[NewJob], items: Sequence[Any]) -> list[Enqueued]:
+        """Store jobs in one call and return their answers; `items` are the payloads and entries they came from."""
         if not jobs:
             return []
-        host = self._host
-        puts = await (host.storage if host.is_open else await host.opened()).put(jobs)
-        if host.listeners or puts[0].durability is not None:
-            answers = [self._answer(*each) for each in zip(jobs, puts, on_conflict, strict=True)]
-            return self._check_durability(answers)
+        puts = await (await self._host.opened()).put(jobs)
+        if self._host.listeners or puts[0].durability is not None:
+            answers = [
+                self._answer(job, put, _conflict(item)) for job, put, item in zip(jobs, puts, items, strict=True)
+            ]
+            self._check_durability(answers)
+            return answers
         return [
             Enqueued(id=job.id, status=QUEUED, state=put.state)
             if put.status is QUEUED
-            else self._answer(job, put, given)
-            for job, put, given in zip(jobs, puts, on_conflict, strict=True)
+            else self._answer(job, put, _conflict(item))
+            for job, put, item in zip(jobs, puts, items, strict=True)
         ]
 
     def _answer(self, job: NewJob, put: Put, on_conflict: OnConflict | None) -> Enqueued:
@@ -220,8 +231,8 @@ class Queue(QueueReader):
         result = None if put.result is None else decode(self._host.codec(self.name).result, put.result)
         return Enqueued(id=job.id, status=put.status, state=put.state, result=result, durability=put.durability)
 
-    def _check_durability(self, answers: list[Enqueued]) -> list[Enqueued]:
-        """The answers, if all of them came as far as they should."""
+    def _check_durability(self, answers: Sequence[Enqueued]) -> None:
+        """Raise `NotDurable` if a job is not stored as safely as `durability` asks."""
         short = [each for each in answers if each.durability is not None and not each.durability]
         if short:
             jobs = f"job {short[0].id!r} is" if len(short) == 1 else f"{len(short)} jobs are"
@@ -230,7 +241,6 @@ class Queue(QueueReader):
                 "the server; enqueue the same ids again to have them confirmed",
                 short,
             )
-        return answers
 
     def _build_jobs(self, items: Sequence[Any]) -> list[NewJob]:
         """Check and encode payloads and entries, without storing them."""
@@ -277,8 +287,8 @@ def _matches(job: Snapshot, data: bytes) -> bool:
     return job.payload == data and job.format is None
 
 
-def _conflict_options(items: Sequence[Any]) -> list[OnConflict | None]:
-    return [item.on_conflict if isinstance(item, Entry) else None for item in items]
+def _conflict(item: Any) -> OnConflict | None:
+    return item.on_conflict if isinstance(item, Entry) else None
 
 
 def _seconds(timeout: Span | None) -> float | None:

@@ -11,12 +11,11 @@ from penstock.client.reservations import ReservationManager
 from penstock.client.results import ResultWaiter
 from penstock.errors import JobCancelled, JobError, JobFailed, JobNotFound, NotFinished
 from penstock.model.events import Listeners
-from penstock.model.formats import Codec
 from penstock.model.ids import check_name
 from penstock.model.job import FINISHED, Snapshot, State
 from penstock.model.options import HandlerOptions
 from penstock.model.presets import Preset
-from penstock.model.serde import decode
+from penstock.model.serde import Codec, decode
 from penstock.model.why import Why, explain
 from penstock.model.worker_info import WorkerInfo, worker_info
 from penstock.storage.base import MAX_BATCH, EndNotice, Storage

@@ -15,14 +15,13 @@ from typing import Any, Protocol
 from penstock.client.reservation import Reservation
 from penstock.errors import ErrorKind, InvalidPayload, JobError, StorageError
 from penstock.model.events import Listeners
-from penstock.model.formats import Codec
 from penstock.model.ids import new_token
 from penstock.model.job import Claim, State
 from penstock.model.options import HandlerOptions, JobLimits, rules_for
 from penstock.model.outcome import Outcome, Raised, Released, stalled_out
 from penstock.model.resolution import Complete, Fail, Release, Resolution, Retried, resolve
 from penstock.model.retry_policy import GiveUp, decide
-from penstock.model.serde import decode
+from penstock.model.serde import Codec, decode
 from penstock.storage.base import MAX_BATCH, Claimed, Request, Settled, Settlement, Storage
 
 __all__ = ["HoldingHost", "ReservationManager"]

@@ -27,10 +27,10 @@ from penstock.client.queue import Queue
 from penstock.errors import PermanentError
 from penstock.model.clock import Span
 from penstock.model.context import Job
-from penstock.model.formats import Codec, RawSerde, check_type, resolve_serde
+from penstock.model.formats import RawSerde, check_type, resolve_serde
 from penstock.model.handler import read_annotation
 from penstock.model.options import HandlerArguments
-from penstock.model.serde import Serde, decode, encode, innermost
+from penstock.model.serde import Codec, Serde, decode, encode, innermost
 
 __all__ = ["Task", "TaskCall", "TaskDecorator", "TaskHost", "TaskOptions"]
 

@@ -1,4 +1,4 @@
-"""Payloads and results to bytes and back: JSON, msgpack, raw, or your own."""
+"""The serdes that come with Penstock: JSON, msgpack and raw bytes, with Pydantic models in the first two."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from typing import Any, cast
 import msgspec
 
 from penstock.errors import InvalidPayload
-from penstock.model.serde import Serde, Wrapper, decode, encode, innermost
+from penstock.model.serde import Codec, Serde, Wrapper, decode, encode, innermost
 
 __all__ = [
-    "Codec",
+    "JSON_SAFE_TYPES",
     "JsonSerde",
     "MsgpackSerde",
     "RawSerde",
     "check_type",
+    "codec_for",
     "fast_decoder",
+    "fast_encoder",
     "resolve_serde",
     "serde_named",
 ]
@@ -175,16 +177,12 @@ def resolve_serde(serde: str | Serde, name: str = "serde") -> Serde:
     return serde
 
 
-class Codec(msgspec.Struct, frozen=True):
-    """The two serdes of a queue."""
+def codec_for(payload: Serde, result: Serde | None) -> Codec:
+    """Return the codec of a queue: results use the serde of payloads unless they have their own.
 
-    payload: Serde
-    result: Serde
-
-    @classmethod
-    def of(cls, payload: Serde, result: Serde | None) -> Codec:
-        """Results go the way of payloads, but raw bytes have no None: there they are msgpack."""
-        return cls(payload, _without_raw(payload) if result is None else result)
+    Raw bytes cannot express None, which many results are, so results of a raw queue are msgpack.
+    """
+    return Codec(payload, _without_raw(payload) if result is None else result)
 
 
 def _without_raw(serde: Serde) -> Serde:

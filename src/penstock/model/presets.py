@@ -37,17 +37,16 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
 
     def job_options(self, given: Mapping[str, Any], queue: str) -> Mapping[str, Any]:
         """Return the options of a job with those added that its producer left to the preset."""
-        added: dict[str, Any] = {}
         if self.on_conflict != "reject" and given.get("on_conflict") is None:
-            added["on_conflict"] = self.on_conflict
+            given = {**given, "on_conflict": self.on_conflict}
         if self.grouped and given.get("group") is None:
-            added["group"] = queue
             if given.get("priority"):
                 raise ValueError(
                     f"priority: with preset={self.name!r} a job is in its queue's group, "
                     "and priority does not reorder it"
                 )
-        return {**given, **added} if added else given
+            given = {**given, "group": queue}
+        return given
 
 
 #: An option that is given stands in for another one that would defeat it: (given, the other, its value then).

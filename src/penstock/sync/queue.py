@@ -41,7 +41,7 @@ class Queue:
 
     def enqueue(self, payload: Any, **options: Unpack[JobOptions]) -> Enqueued:
         """Add a job, with the options of `Entry`: if its id is taken, `on_conflict` decides, by default "reject"."""
-        return self._run(self._queue().enqueue(payload, **options))
+        return self._run(self._backends.queue(self.name).enqueue(payload, **options))
 
     def enqueue_many(self, entries: Iterable[Any]) -> list[Enqueued]:
         """Add many jobs, given as payloads or `Entry` objects, a few hundred in each round trip.
