@@ -1,4 +1,4 @@
-"""Questions about single jobs, asked at the same time, go to the storage as one."""
+"""Helpers for asyncio: coalescing of concurrent requests into one call."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ T = TypeVar("T")
 
 
 class RequestCoalescer(Generic[T]):
-    """Gathers what is asked in one turn of the loop, or while a call is under way, for the next call.
+    """Batches requests for single jobs into one call per queue.
 
-    A question never joins a call that has left: whoever asks sees everything that was done before.
+    Requests made in one turn of the event loop, or while a call is in progress, go into the next call. A
+    request never joins a call that was already sent, so its answer reflects everything done before it.
     """
 
     def __init__(self, fetch: Callable[[str, list[str]], Awaitable[list[T]]], max_batch: int) -> None:
@@ -27,7 +28,7 @@ class RequestCoalescer(Generic[T]):
         self._senders: dict[str, asyncio.Task[None]] = {}
 
     def get(self, queue: str, id: str) -> asyncio.Future[T]:
-        """The answer for one job of a queue."""
+        """Return a future of the answer for one job of a queue."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._waiting.setdefault(queue, {}).setdefault(id, []).append(future)
@@ -36,13 +37,13 @@ class RequestCoalescer(Generic[T]):
         return future
 
     async def close(self) -> None:
-        """End what is under way; whoever still asks is told."""
+        """Cancel the calls in progress; requests without an answer fail with `StorageError`."""
         senders = list(self._senders.values())
         for sender in senders:
             sender.cancel()
         if senders:
             await asyncio.wait(senders)
-        for queue in list(self._senders):  # those that were ended before they began
+        for queue in list(self._senders):  # senders that were cancelled before they started
             self._finish(queue)
 
     async def _send(self, queue: str) -> None:
@@ -81,4 +82,4 @@ def _fail(asked: dict[str, list[asyncio.Future[T]]], error: Exception) -> None:
         for future in futures:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # whoever was waiting may be gone: do not complain then
+                future.exception()  # marks it as retrieved: the waiter may be gone, and asyncio would log it

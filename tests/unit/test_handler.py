@@ -73,8 +73,8 @@ def test_a_batch_handlers_items_are_typed() -> None:
     ("function", "message"),
     [
         (nothing, "it takes nothing"),
-        (three, "nobody would give it 'more'"),
-        (keyword, "nobody would give it 'more'"),
+        (three, "it would get no 'more'"),
+        (keyword, "it would get no 'more'"),
         (stream, "must not yield"),
         (hidden_payload, "cannot be resolved"),
         (5, "must be a function"),

@@ -1,4 +1,4 @@
-"""The producer's side of one queue: enqueue, look, cancel, repair."""
+"""The producer's side of one queue: enqueue, wait, reserve, cancel, retry, pause."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ CHUNK = 500
 
 QUEUED = PutStatus.QUEUED
 
-#: The states that `cancel_matching` looks through, in this order: successors go before the runs they follow.
+#: The states that `cancel_matching` searches, in this order: successors go before the runs they wait for.
 CANCELLABLE = (State.BLOCKED, State.QUEUED, State.RETRYING, State.SCHEDULED, State.RUNNING)
 
 
 class Queue(QueueReader):
-    """A named line of jobs, as a producer sees it. Get one from `app.queue(name)`."""
+    """A named queue of jobs, for producers. Get one from `app.queue(name)`."""
 
-    # asking ---------------------------------------------------------------------------------------
+    # enqueue and wait -----------------------------------------------------------------------------
 
     async def enqueue(self, payload: Any, **options: Unpack[JobOptions]) -> Enqueued:
         """Add a job, with the options of `Entry`: if its id is taken, `on_conflict` decides, by default "reject"."""
@@ -104,16 +104,16 @@ class Queue(QueueReader):
         return await self._wait_result(job.id, seconds, read_first=False)
 
     async def wait(self, id: str, timeout: Span | None = None) -> Any:
-        """The result of a job enqueued earlier, when it has one; raises what `call` raises."""
+        """Wait for a job that was enqueued earlier and return its result; raises as `call` does."""
         check_name(id, "id")
         await self._host.opened()
         return await self._wait_result(id, _seconds(timeout))
 
     async def reserve(self, limit: int = 1, wait: Span | None = None, lease: Span | None = None) -> list[Reservation]:
-        """Take up to `limit` jobs to work on here: as soon as there is one, none after `wait` seconds.
+        """Reserve up to `limit` jobs to work on here: as soon as there is one, none after `wait` seconds.
 
-        They are held until each is settled, or the app is closed. Without `wait` the answer comes at
-        once. The rules are those of the queue's handler, if it is registered here.
+        They are held until each is settled, or the app is closed. Without `wait` it returns at once.
+        The rules are those of the queue's handler, if it is registered here.
         """
         if isinstance(limit, bool) or not isinstance(limit, int):
             raise TypeError(f"limit must be an int, not {type(limit).__name__}")
@@ -123,18 +123,18 @@ class Queue(QueueReader):
         lease_ms = span_ms(self._host.lease if lease is None else lease, "lease", zero=False)
         return await self._host.reservations.reserve(self.name, limit, seconds, lease_ms)
 
-    # changing -------------------------------------------------------------------------------------
+    # changes --------------------------------------------------------------------------------------
 
     async def cancel(self, id: str, running: CancelMode | None = None) -> Cancelled:
-        """Take a waiting job back; a running one is treated as `running` says.
+        """Cancel a waiting job; for a running one `running` decides.
 
-        If that is not given, the preset says it; without one it is "refuse".
+        If that is not given, the preset decides; without a preset it is "refuse".
         """
         check_name(id, "id")
         return (await self._cancel([id], self._cancel_mode(running)))[0]
 
     async def cancel_matching(self, payload: Any, running: CancelMode | None = None) -> list[str]:
-        """Cancel every job with this payload; gives the ids of those cancelled or asked to end.
+        """Cancel every job with this payload; returns the ids of those cancelled or requested to end.
 
         Encoded bytes are compared, a page of jobs at a time. A matching run whose successor does not
         match is left alone: a cancel would take the successor.
@@ -159,7 +159,7 @@ class Queue(QueueReader):
         return cancelled
 
     async def retry(self, ids: str | Iterable[str]) -> int:
-        """Put failed or cancelled jobs back in line with all counts zero; gives how many there were."""
+        """Enqueue failed or cancelled jobs again with all counts zero; returns the number of jobs revived."""
         wanted = [check_name(id, "ids") for id in ([ids] if isinstance(ids, str) else ids)]
         storage = await self._host.opened()
         revived = 0
@@ -172,21 +172,21 @@ class Queue(QueueReader):
         return revived
 
     async def update_result_ttl(self, id: str, ttl: Span | None) -> bool:
-        """Keep a finished job for this long from now, None for ever; False when it is not there or not finished."""
+        """Keep a finished job for this long from now, None for ever; False if it does not exist or is not finished."""
         check_name(id, "id")
         ms = None if ttl is None else span_ms(ttl, "ttl")
         return await (await self._host.opened()).set_ttl(self.name, id, ms)
 
     async def pause(self) -> bool:
-        """Hand out no more jobs, anywhere, until `resume`; False when it was paused already."""
+        """Stop claims of this queue by all workers until `resume`; False if it was paused already."""
         return await (await self._host.opened()).set_paused(self.name, True)
 
     async def resume(self) -> bool:
-        """Hand out jobs again; False when it was not paused."""
+        """Allow claims again; False if the queue was not paused."""
         return await (await self._host.opened()).set_paused(self.name, False)
 
     async def delete(self) -> int:
-        """Remove the queue and every job in it at once; running ones go unheard. Gives how many there were."""
+        """Delete the queue and every job in it in one step; outcomes of running jobs are lost. Returns their number."""
         count = await (await self._host.opened()).delete_queue(self.name)
         self._host.emit("queue_deleted", queue=self.name)
         return count
@@ -268,7 +268,7 @@ class Queue(QueueReader):
         return [Cancelled.of(*each) for each in zip(ids, answers, strict=True)]
 
     async def _wait_result(self, id: str, timeout: float | None, *, read_first: bool = True) -> Any:
-        """The result of a job once it has ended, or the exception that says why there is none."""
+        """Return the result of a job once it has finished; raises the reason if it has none."""
         snapshot = await self._host.results.wait(self.name, id, timeout, read_first=read_first)
         if snapshot is None:
             raise JobNotFound(
@@ -296,7 +296,7 @@ def _seconds(timeout: Span | None) -> float | None:
 
 
 async def _chunks(entries: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[list[Any]]:
-    """What any iterator gives, a round trip's worth at a time."""
+    """Yield the items of any iterable in lists of `CHUNK`."""
     if isinstance(entries, AsyncIterable):
         chunk: list[Any] = []
         async for item in entries:

@@ -1,4 +1,4 @@
-"""Tasks: functions that are called with ordinary arguments, here or by a worker."""
+"""Tasks: functions with ordinary arguments that a worker can call."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ V = TypeVar("V")
 D = TypeVar("D")
 
 Kind = inspect.Parameter
-#: What stands in a payload's place for an argument that was not given.
+#: Marks an argument that is not in a payload.
 MISSING: Any = inspect.Parameter.empty
 
 
@@ -73,7 +73,7 @@ class TaskOptions(CommonOptions, total=False):
 
 
 class Parameters:
-    """How the arguments of a function become a payload, and how they come back from one."""
+    """The parameters of a function: the conversion of its arguments to a payload and back."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         title = f"task {check_function(function)}"
@@ -98,7 +98,7 @@ class Parameters:
         self.result = _result_type(read_annotation(title, function, "return", self._signature.return_annotation))
 
     def payload(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a call by their names; those that are not given are left to the run."""
+        """Return the arguments of a call by name; the defaults of the others are filled in when it runs."""
         for name in self._job_names & kwargs.keys():
             raise TypeError(f"{self._name}(): {name!r} is the running job, which the worker gives")
         try:
@@ -107,7 +107,7 @@ class Parameters:
             raise TypeError(f"{self._name}(): {error}") from None
 
     def arguments(self, payload: Any, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What to call the function with."""
+        """Return the positional and keyword arguments of the function for a payload; raises `PermanentError`."""
         found = self._by_name(payload)
         bound = inspect.BoundArguments(self._signature, {})  # type: ignore[arg-type]
         for name, parameter in self._signature.parameters.items():
@@ -126,7 +126,7 @@ class Parameters:
         return bound.args, bound.kwargs
 
     def _by_name(self, payload: Any) -> Mapping[str, Any]:
-        """The payload by names; a serde of the user's may give a mapping instead of the type it was asked for."""
+        """Return a payload by names; a serde of the user may give a mapping instead of the declared type."""
         if isinstance(payload, self.type):
             return {name: getattr(payload, name) for name in self.type.__struct_fields__}
         if not isinstance(payload, Mapping):
@@ -139,7 +139,7 @@ class Parameters:
 
 
 def check_function(function: Any) -> str:
-    """Refuse what cannot be a task, when it is declared; gives the function's name without its `<locals>`."""
+    """Return a function's name without its `<locals>`; raises `TypeError` if it cannot be a task."""
     name = getattr(function, "__qualname__", repr(function))
     if not inspect.isfunction(function):
         raise TypeError(f"a task must be a function made by def, not {type(function).__name__} ({name})")
@@ -153,7 +153,7 @@ def check_function(function: Any) -> str:
 
 
 class TaskDefinition:
-    """What all calls of a task share: its queue, its parameters, and the type of its result."""
+    """The declaration of a task: its queue, its parameters, and the type of its result."""
 
     def __init__(self, host: TaskHost, queue: Queue, parameters: Parameters) -> None:
         self.queue = queue
@@ -161,7 +161,7 @@ class TaskDefinition:
         self._host = host
 
     def convert_result(self, value: Any) -> Any:
-        """A result as the return annotation says; the queue itself knows no types."""
+        """Convert a result to the type of the return annotation, which the queue does not know."""
         wanted = self.parameters.result
         if wanted is Any or type(value) is wanted:
             return value
@@ -170,7 +170,7 @@ class TaskDefinition:
 
 
 class TaskCall(Generic[P, R]):
-    """A task together with options for its next calls: what `task.options(...)` gives."""
+    """A task with options for its next calls, as `task.options(...)` returns it."""
 
     def __init__(self, definition: TaskDefinition, options: TaskOptions) -> None:
         for name in options:
@@ -189,19 +189,19 @@ class TaskCall(Generic[P, R]):
         return self.definition.queue
 
     def options(self, **options: Unpack[TaskOptions]) -> TaskCall[P, R]:
-        """The same task with options for its next calls; of options given twice, the later ones win."""
+        """Return the same task with options for its next calls; of options given twice, the later ones win."""
         return TaskCall(self.definition, cast("TaskOptions", {**self._options, **options}))
 
     def payload(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
-        """The payload of a call, for `job.then(task.queue.name, task.payload(...))` and other producers."""
+        """Return the payload of a call, for `job.then(task.queue.name, task.payload(...))` and other producers."""
         return self.definition.parameters.payload(args, kwargs)
 
     def entry(self, *args: P.args, **kwargs: P.kwargs) -> Entry:
-        """The job that a call would be, for `enqueue_many`; wrong arguments are a `TypeError`."""
+        """Return the entry of a call, for `enqueue_many`; wrong arguments are a `TypeError`."""
         return Entry(self.payload(*args, **kwargs), **self._job_options())
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
-        """Add a job that calls the function with these arguments; wrong ones are a `TypeError` here and now."""
+        """Add a job that calls the function with these arguments; wrong ones are a `TypeError` at once."""
         return await self.queue.enqueue(self.payload(*args, **kwargs), **self._job_options())
 
     async def enqueue_many(
@@ -216,13 +216,13 @@ class TaskCall(Generic[P, R]):
         return await self.queue.enqueue_many(list(entries) if isinstance(calls, Sequence) else entries)
 
     async def call(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Have a worker call the function, and wait for what it returns: 30 s, or `options(timeout=...)`.
+        """Have a worker call the function, and return its result: waits 30 s, or `options(timeout=...)`.
 
         Raises `JobFailed`, `JobCancelled`, or `CallTimeout`, after which the job goes on.
         """
         options = dict[str, Any](self._options)
-        patience = options.pop("timeout", 30)
-        value = await self.queue.call(self.payload(*args, **kwargs), timeout=patience, **options)
+        timeout = options.pop("timeout", 30)
+        value = await self.queue.call(self.payload(*args, **kwargs), timeout=timeout, **options)
         return self.definition.convert_result(value)
 
     async def _entries(self, calls: AsyncIterable[Any]) -> AsyncIterator[Entry]:
@@ -246,7 +246,7 @@ class TaskCall(Generic[P, R]):
 
 
 class Task(TaskCall[P, R], Generic[P, R, V]):
-    """A function whose calls can be jobs: `task(1)` runs it here, `enqueue(1)` and `call(1)` have it run.
+    """A function whose calls can be jobs: `task(1)` runs it here, `enqueue(1)` and `call(1)` let a worker run it.
 
     Made by `@app.task`. The payload is an object of the arguments by name. A parameter annotated `Job`
     gets the running job and is no argument of `enqueue` and `call`; type checkers do not know that, so
@@ -283,7 +283,7 @@ class Task(TaskCall[P, R], Generic[P, R, V]):
         return f"<Task {self.name!r}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> V:
-        """Run the function here, as if it were no task."""
+        """Run the function here, as an ordinary call."""
         return self.function(*args, **kwargs)
 
     @overload
@@ -293,18 +293,18 @@ class Task(TaskCall[P, R], Generic[P, R, V]):
     async def result(self, id: str, default: D) -> R | D: ...
 
     async def result(self, id: str, default: Any = UNSET) -> Any:
-        """The value that a job returned. A given `default` stands in for every reason to have none."""
+        """Return the result of a job; `default` is returned instead if there is none for any reason."""
         nothing = object()
         value = await self.queue.result(id, default=UNSET if default is UNSET else nothing)
         return default if value is nothing else self.definition.convert_result(value)
 
     async def wait(self, id: str, timeout: Span | None = None) -> R:
-        """Wait for a job that was enqueued earlier, and give what it returned."""
+        """Wait for a job that was enqueued earlier and return its result."""
         return self.definition.convert_result(await self.queue.wait(id, timeout=timeout))
 
 
 class TaskDecorator(Protocol):
-    """What `app.task(...)` gives: a decorator that knows whether the function is async."""
+    """The decorator that `app.task(...)` returns, typed by whether the function is async."""
 
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R, Coroutine[Any, Any, R]]: ...
@@ -313,12 +313,12 @@ class TaskDecorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
 
     def __call__(self, function: Callable[..., Any], /) -> Task[..., Any, Any]:
-        """Make a task of a function."""
+        """Declare a function as a task."""
         ...
 
 
 def handler_for(function: Callable[..., Any], parameters: Parameters) -> Callable[..., Any]:
-    """The handler of a task: it calls the function with what the payload says."""
+    """Return the handler of a task, which calls the function with the arguments in the payload."""
 
     async def run_async(payload: Any, job: Job) -> Any:
         args, kwargs = parameters.arguments(payload, job)
@@ -338,7 +338,7 @@ def handler_for(function: Callable[..., Any], parameters: Parameters) -> Callabl
 def check_serdes(
     codec: Codec, serde: str | Serde | None, result_serde: str | Serde | None, parameters: Parameters, title: str
 ) -> None:
-    """Refuse serdes that cannot carry a task's arguments or its result."""
+    """Raise `ValueError` or `TypeError` for serdes that cannot encode a task's arguments or its result."""
     payload = codec.payload if serde is None else resolve_serde(serde)
     if isinstance(innermost(payload), RawSerde):
         raise ValueError(f"{title}: arguments need a serde that has objects, such as json or msgpack, not raw")
@@ -351,14 +351,14 @@ def check_serdes(
 
 
 def _is_job(hint: Any) -> bool:
-    """Whether a parameter wants the running job: `Job`, or `Job | None`."""
+    """Return whether a parameter takes the running job: it is annotated `Job` or `Job | None`."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return Job in typing.get_args(hint)
     return hint is Job
 
 
 def _field(parameter: inspect.Parameter, hint: Any) -> tuple[str, Any] | tuple[str, Any, Any]:
-    """A parameter as a part of the payload; `*args` is a list there, and `**kwargs` an object."""
+    """Return the payload field of a parameter; `*args` becomes a list, and `**kwargs` an object."""
     if parameter.kind is Kind.VAR_POSITIONAL:
         return parameter.name, list[hint], MISSING
     if parameter.kind is Kind.VAR_KEYWORD:
@@ -370,7 +370,7 @@ def _field(parameter: inspect.Parameter, hint: Any) -> tuple[str, Any] | tuple[s
 
 
 def _result_type(hint: Any) -> Any:
-    """What to decode a result to. A sync function may return an awaitable, which the worker awaits."""
+    """Return the type to decode a result to; of an awaitable, which the worker awaits, its result type."""
     if typing.get_origin(hint) in (Awaitable, Coroutine):
         hint = typing.get_args(hint)[-1]
     return Any if hint in (type(None), typing.NoReturn, typing.Never) else hint

@@ -1,4 +1,4 @@
-"""How a run ended: one value, which is all that leaves a run."""
+"""Outcomes: the value that a handler's run gives to its worker."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ __all__ = [
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How a run ended. A batch handler may return one per payload: `complete`, `fail` or `retry`."""
+    """Outcome of a run. A batch handler may return one per payload: `complete`, `fail` or `retry`."""
 
     @staticmethod
     def complete(value: Any = None) -> Outcome:
-        """This job is done, with this result."""
+        """Return the outcome of a job that completed with this result."""
         return Value(value)
 
     @staticmethod
     def fail(error: Exception | str) -> Outcome:
-        """As if the handler had raised the error for this job alone: it is retried unless it is permanent."""
+        """Return the outcome of a job for which the handler raised this error, to be retried unless it is permanent."""
         if isinstance(error, str):
             error = RuntimeError(error)
         if not isinstance(error, Exception):
@@ -45,7 +45,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @staticmethod
     def retry(*, at: datetime | float | None = None, delay: timedelta | float | None = None) -> Outcome:
-        """Run this job again: at a time, after a delay, or after the usual backoff."""
+        """Return the outcome of a job to run again: at a time, after a delay, or after the usual backoff."""
         if at is not None:
             milliseconds(at, "at")
         if delay is not None:
@@ -60,18 +60,17 @@ class Value(Outcome, frozen=True):
 
 
 class Returned(Outcome, frozen=True, gc=False):
-    """The run returned; `then` are the jobs that exist if, and only if, this is recorded."""
+    """The run returned; the follow-up jobs in `then` are put if, and only if, this is recorded."""
 
     result: bytes
     then: tuple[NewJob, ...] = ()
 
 
 class Raised(Outcome, frozen=True):
-    """The run failed, or took too long, or was refused; the error's kind says which.
+    """The run failed, took too long, or was refused; the error's kind distinguishes them.
 
-    `solo` asks for the job to come back by itself, because it is one of a batch;
-    `shared` says that others failed with it, so that it may not be this job's fault;
-    `invalid` says that its payload could not be decoded.
+    `solo` asks that the job, one of a batch, runs alone next time. `shared` means that the whole batch
+    failed, perhaps because of another job. `invalid` means that the payload could not be decoded.
     """
 
     error: JobError
@@ -82,19 +81,19 @@ class Raised(Outcome, frozen=True):
 
 
 class Stopped(Outcome, frozen=True):
-    """The run ended without a value after somebody asked to cancel it."""
+    """The run ended without a value after its cancellation was requested."""
 
 
 class Stalled(Outcome, frozen=True):
-    """The process that ran it died."""
+    """The process of the run died."""
 
 
 class Released(Outcome, frozen=True):
-    """The run was given back unfinished; it costs no attempt."""
+    """The run was released unfinished; the attempt is not counted."""
 
 
 def raised(error: BaseException) -> Raised:
-    """What an exception from a handler asks for: its `kind`, `retry_at`, `retry_in` and `count` are heard."""
+    """Return the outcome for an exception of a handler, by its `kind`, `retry_at`, `retry_in` and `count`."""
     record = JobError.from_exception(error)
     try:
         return Raised(record, _retry_request(error))
@@ -114,11 +113,11 @@ def _retry_request(error: BaseException) -> RetryRequest:
 
 
 def timed_out(seconds: float, solo: bool = False, shared: bool = False) -> Raised:
-    """The run took longer than it may."""
+    """Return the outcome of a run that took longer than its timeout."""
     text = f"the run took longer than its timeout of {seconds:g} s"
     return Raised(JobError("RunTimeout", text, ErrorKind.TIMEOUT), solo=solo, shared=shared)
 
 
 def stalled_out(reason: str) -> Raised:
-    """The job was not run once more, because too many of its runs had vanished."""
+    """Return the outcome of a job that is not run again, because too many of its runs stalled."""
     return Raised(JobError("StallError", reason, ErrorKind.STALL))

@@ -1,8 +1,9 @@
-"""The ways of a sync app to its storage: now, on the calling thread; or waiting, on the portal's event loop.
+"""The async apps behind a sync app, which make its calls on the calling thread or on the portal's event loop.
 
-Three async apps share what is declared. The user's own (`async_app`) is for workers. `direct` is on a
-storage whose verbs never suspend. `waiting` lives on the portal, with a storage of its own; a database
-in memory cannot be had twice, so that is counted, and a storage given as an object is the user's.
+Three async apps share the declarations. The user's own (`async_app`) is for workers. The direct app has a
+storage whose verbs never suspend, so its calls run on the calling thread. The loop app runs on the portal,
+with a storage of its own. A database in memory cannot be opened twice, so there the user's and the loop app
+share a reference-counted one; a storage given as an object is used on the portal only.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ log = logging.getLogger("penstock")
 
 
 class ConnectOptions(TypedDict):
-    """How the storages of an app are connected."""
+    """Arguments for connecting the storages of an app."""
 
     namespace: str
     clock: Clock | None
@@ -42,7 +43,7 @@ class ConnectOptions(TypedDict):
 
 
 class BackendApp(AsyncPenstock):
-    """An async app that can be had again on another storage object, with all that was declared."""
+    """An async app that can be cloned onto another storage object, sharing its declarations."""
 
     def __init__(self, storage: Storage, url: str | None, **arguments: Any) -> None:
         super().__init__(storage=storage, **arguments)
@@ -51,13 +52,13 @@ class BackendApp(AsyncPenstock):
 
     @classmethod
     def clone(cls, app: BackendApp, storage: Storage, listeners: Listeners) -> Self:
-        """The same app on another storage."""
+        """Return a copy of an app on another storage."""
         clone = cls(storage, app._url, **app._arguments)
         clone._share(app, listeners)
         return clone
 
     def rebind(self, storage: Storage) -> None:
-        """Begin anew on another storage, as if never opened."""
+        """Start over on another storage, as if never opened."""
         before = copy.copy(self)
         BackendApp.__init__(self, storage, self._url, **self._arguments)
         self._share(before, before.listeners)
@@ -65,7 +66,7 @@ class BackendApp(AsyncPenstock):
 
     @contextlib.contextmanager
     def using_storage(self, storage: Storage, url: str, clock: Clock) -> Generator[None]:
-        """Be on another storage for a while, and so will be the twins that are made meanwhile."""
+        """Use another storage inside a `with` block, also for the clones made inside."""
         with super().using_storage(storage, url, clock):
             given, self._arguments = self._arguments, {**self._arguments, "clock": clock}
             try:
@@ -80,12 +81,12 @@ class BackendApp(AsyncPenstock):
 
 
 class DirectApp(BackendApp):
-    """An app for many threads without a loop: its coroutines never suspend."""
+    """An app for many threads without an event loop: its coroutines never suspend."""
 
     def __init__(self, storage: Storage, url: str | None, **arguments: Any) -> None:
         super().__init__(storage, url, **arguments)
         self._mutex = threading.Lock()
-        #: What must be done before: a database in memory is there only while somebody else has it open.
+        #: Called before opening: a database in memory exists only while the loop app has it open.
         self.before_open: Callable[[], None] = lambda: None
 
     async def open(self) -> None:
@@ -105,7 +106,7 @@ class DirectApp(BackendApp):
 
 
 class SharedListeners(Listeners):
-    """Another app's listeners, told of what this one does; what they leave running is this one's."""
+    """The listeners of another app, shared; the tasks that they start belong to this app."""
 
     def __init__(self, others: Listeners, portal: Portal | None = None) -> None:
         super().__init__()
@@ -113,7 +114,7 @@ class SharedListeners(Listeners):
         self._portal = portal
 
     def emit(self, event: Event) -> None:
-        """Call the listeners, here; async ones go on on the portal if there is one."""
+        """Call the listeners of an event on this thread; async ones run on the portal if there is one."""
         if self._portal is None:
             super().emit(event)
             return
@@ -127,7 +128,7 @@ class SharedListeners(Listeners):
 
 
 class SyncBackends:
-    """How the calls of a sync app are made."""
+    """The async apps of a sync app, and the portal that runs the coroutines of the loop app."""
 
     loop_app: BackendApp
     _direct: DirectApp | None
@@ -145,27 +146,27 @@ class SyncBackends:
 
     @property
     def app(self) -> BackendApp:
-        """The app for calls that are made `now`."""
+        """The app whose coroutines `run` takes: the direct app, or the loop app if there is none."""
         return self.loop_app if self._direct is None else self._direct
 
     def queue(self, name: str) -> Queue:
-        """A queue of `app`."""
-        queues = self._queues  # taken before the app: after a renewal nothing old gets into the new ones
+        """Return a queue of `app`."""
+        queues = self._queues  # read before the app: after a rebuild no old queue gets into the new dict
         found = queues.get(name)
         if found is None:
             found = queues[name] = self.app.queue(name)
         return found
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Make a call of `app` that waits for nothing but the storage."""
+        """Run a coroutine of `app`, which waits for nothing but the storage."""
         return self.portal.run(coroutine) if self._direct is None else drive(coroutine)
 
     def run_on_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Make a call of `waiting`."""
+        """Run a coroutine of `loop_app`."""
         return self.portal.run(coroutine)
 
     def run_blocking(self, what: str, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Make a call of `waiting` that may take long, so that no event loop may be held up by it."""
+        """Run a coroutine of `loop_app` that may wait long; raises `RuntimeError` in a thread with an event loop."""
         try:
             refuse_in_loop(what)
         except RuntimeError:
@@ -174,7 +175,7 @@ class SyncBackends:
         return self.portal.run(coroutine)
 
     def close(self) -> None:
-        """End the portal, close the storages, and be ready to be opened again."""
+        """Stop the portal and close the storages; they may be opened again."""
         try:
             self.portal.stop()
         finally:
@@ -184,9 +185,9 @@ class SyncBackends:
 
     @contextlib.contextmanager
     def using_storage(self, storage: Storage, url: str, clock: Clock) -> Generator[None]:
-        """Have the calls of a sync app go to another storage, a counted one in memory, for a while."""
+        """Use another storage, a reference-counted one in memory, inside a `with` block."""
         if self.app.is_open:
-            raise RuntimeError("the app is open: close it first, or lend it before it is opened")
+            raise RuntimeError("the app is open: close it first, or replace its storage before it is opened")
         with self._app.using_storage(storage, url, clock):
             kept = dict(vars(self))
             self._url, self._in_memory = url, True
@@ -201,15 +202,15 @@ class SyncBackends:
                     vars(self).update(kept)
 
     def after_fork(self) -> None:
-        """In a child process: threads and connections are the parent's; ours are made when they are needed."""
-        # Closing or collecting these here could reach the parent's sockets, locks and epoll.
+        """Drop the threads and connections of the parent process; a child makes its own when it needs them."""
+        # Kept for ever: closing or collecting these here could reach the parent's sockets, locks and epoll.
         _inherited.append((self.portal.forget(), self._direct, self.loop_app, copy.copy(self._app)))
         if self._url is not None and self._in_memory:
             self._app.rebind(connect_refcounted(self._url, **self._connect_options))
         self._rebuild()
 
     def _rebuild(self) -> None:
-        """New storage objects: the old ones are bound to an event loop or a process that is over."""
+        """Make new storage objects: the old ones are bound to an event loop or a process that has ended."""
         if self._url is None:
             self._app.rebind(self._app.storage)
         self._build()
@@ -236,7 +237,7 @@ class SyncBackends:
         await self.loop_app.close()
 
 
-#: Every sync app of this process, and what child processes must keep of their parents'.
+#: The backends of every sync app of this process, and the parents' objects that a child must not collect.
 _instances: weakref.WeakSet[SyncBackends] = weakref.WeakSet()
 _inherited: list[object] = []
 

@@ -1,4 +1,4 @@
-"""The feed of events as a plain iterator."""
+"""Event streams as plain iterators."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["EventStream"]
 
 
 class EventStream:
-    """What happens in the storage, whoever causes it: `for event in app.events()`.
+    """Stream of the events of a storage, of all its clients: `for event in app.events()`.
 
-    It hears from its first step on; `with app.events() as stream` from the beginning of the block.
-    An interrupted step loses nothing. Closing it, or the app, in another thread ends the iteration.
+    It gives events from its first step on; `with app.events() as stream` from the beginning of the block.
+    An interrupted step loses no event. Closing it, or the app, in another thread ends the iteration.
     """
 
     def __init__(self, backends: SyncBackends, stream: AsyncEventStream) -> None:
@@ -46,7 +46,7 @@ class EventStream:
         return event
 
     def close(self) -> None:
-        """Stop hearing. Idempotent."""
+        """Unsubscribe. Idempotent."""
         self._backends.portal.spawn_if_running(self._stream.aclose)
 
     def __del__(self) -> None:

@@ -1,4 +1,4 @@
-"""One queue without `await`: every method is that of `penstock.Queue`, ended before it returns."""
+"""Queues without `await`: every method is that of `penstock.Queue`, finished when it returns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Queue"]
 
 
 class Queue:
-    """A named line of jobs, as a producer without an event loop sees it. Get one from `app.queue(name)`."""
+    """A named queue of jobs, for producers without an event loop. Get one from `app.queue(name)`."""
 
     def __init__(self, backends: SyncBackends, name: str) -> None:
         self._backends = backends
@@ -37,17 +37,17 @@ class Queue:
     def _loop_queue(self) -> AsyncQueue:
         return self._backends.loop_app.queue(self.name)
 
-    # asking ---------------------------------------------------------------------------------------
+    # enqueue and wait -----------------------------------------------------------------------------
 
     def enqueue(self, payload: Any, **options: Unpack[JobOptions]) -> Enqueued:
         """Add a job, with the options of `Entry`: if its id is taken, `on_conflict` decides, by default "reject"."""
         return self._run(self._backends.queue(self.name).enqueue(payload, **options))
 
     def enqueue_many(self, entries: Iterable[Any]) -> list[Enqueued]:
-        """Add many jobs, given as payloads or `Entry` objects, a few hundred in each round trip.
+        """Add many jobs, given as payloads or `Entry` objects, 500 in each round trip.
 
         A list is checked wholly before anything is stored; an iterator chunk by chunk. With
-        `on_conflict="raise"`, what stood before the duplicate in the same chunk is stored.
+        `on_conflict="raise"`, the jobs before the duplicate in the same chunk are stored.
         """
         if isinstance(entries, AsyncIterable):
             raise TypeError("entries must be a list or an iterator; an async iterator is for the async penstock.Queue")
@@ -71,14 +71,14 @@ class Queue:
         return self._backends.run_blocking("call()", calling)
 
     def wait(self, id: str, timeout: Span | None = None) -> Any:
-        """The result of a job enqueued earlier, when it has one; raises what `call` raises."""
+        """Wait for a job that was enqueued earlier and return its result; raises as `call` does."""
         return self._backends.run_blocking("wait()", self._loop_queue().wait(id, timeout))
 
     def reserve(self, limit: int = 1, wait: Span | None = None, lease: Span | None = None) -> list[Reservation]:
-        """Take up to `limit` jobs to work on here: as soon as there is one, none after `wait` seconds.
+        """Reserve up to `limit` jobs to work on here: as soon as there is one, none after `wait` seconds.
 
-        They are held until each is settled, or the app is closed. Without `wait` the answer comes at
-        once. The rules are those of the queue's handler, if it is registered here.
+        They are held until each is settled, or the app is closed. Without `wait` it returns at once.
+        The rules are those of the queue's handler, if it is registered here.
         """
         pulling = self._loop_queue().reserve(limit, wait, lease)
         held = (
@@ -96,47 +96,47 @@ class Queue:
         """
         return self._queue().build_job(payload, fresh_id, **options)
 
-    # looking --------------------------------------------------------------------------------------
+    # reads ----------------------------------------------------------------------------------------
 
     def status(self, id: str) -> JobStatus | None:
-        """How a job stands, or None when there is none with this id."""
+        """Return the status of a job, or None when there is none with this id."""
         return self._run(self._queue().status(id))
 
     def result(self, id: str, default: Any = UNSET) -> Any:
-        """The value that a job returned. A given `default` stands in for every reason to have none."""
+        """Return the result of a job; `default` is returned instead if there is none for any reason."""
         return self._run(self._queue().result(id, default))
 
     def counts(self) -> dict[State, int]:
-        """How many jobs are in each of the eight states."""
+        """Return the number of jobs in each of the eight states."""
         return self._run(self._queue().counts())
 
     def find(self, state: State | str | None = None, after: str | None = None, limit: int = 100) -> Page:
-        """A page of jobs, of one state or of all, in queue order; `after` is the cursor of the page before."""
+        """Return a page of jobs, of one state or of all, in queue order; `after` is the cursor of the page before."""
         return self._run(self._queue().find(state, after, limit))
 
     def why(self, id: str) -> Why | None:
-        """The one reason why a job is not running, or None when there is none with this id.
+        """Return the reason why a job is not running, or None when there is none with this id.
 
         `str()` of it is a sentence. Of several reasons it is the one to remove first: see `Reason`.
         """
         return self._run(self._queue().why(id))
 
     def peek(self) -> JobStatus | None:
-        """The job that would be run next, or None."""
+        """Return the job that would be run next, or None."""
         return self._run(self._queue().peek())
 
-    # changing -------------------------------------------------------------------------------------
+    # changes --------------------------------------------------------------------------------------
 
     def cancel(self, id: str, running: CancelMode | None = None) -> Cancelled:
-        """Take a waiting job back; a running one is treated as `running` says.
+        """Cancel a waiting job; for a running one `running` decides.
 
-        If that is not given, the preset says it; without one it is "refuse".
+        If that is not given, the preset decides; without a preset it is "refuse".
         """
         queue = self._queue()
         return self._run(queue.cancel(id) if running is None else queue.cancel(id, running))
 
     def cancel_matching(self, payload: Any, running: CancelMode | None = None) -> list[str]:
-        """Cancel every job with this payload; gives the ids of those cancelled or asked to end.
+        """Cancel every job with this payload; returns the ids of those cancelled or requested to end.
 
         Encoded bytes are compared, a page of jobs at a time. A matching run whose successor does not
         match is left alone: a cancel would take the successor.
@@ -145,21 +145,21 @@ class Queue:
         return self._run(queue.cancel_matching(payload) if running is None else queue.cancel_matching(payload, running))
 
     def retry(self, ids: str | Iterable[str]) -> int:
-        """Put failed or cancelled jobs back in line with all counts zero; gives how many there were."""
+        """Enqueue failed or cancelled jobs again with all counts zero; returns the number of jobs revived."""
         return self._run(self._queue().retry(ids))
 
     def update_result_ttl(self, id: str, ttl: Span | None) -> bool:
-        """Keep a finished job for this long from now, None for ever; False when it is not there or not finished."""
+        """Keep a finished job for this long from now, None for ever; False if it does not exist or is not finished."""
         return self._run(self._queue().update_result_ttl(id, ttl))
 
     def pause(self) -> bool:
-        """Hand out no more jobs, anywhere, until `resume`; False when it was paused already."""
+        """Stop claims of this queue by all workers until `resume`; False if it was paused already."""
         return self._run(self._queue().pause())
 
     def resume(self) -> bool:
-        """Hand out jobs again; False when it was not paused."""
+        """Allow claims again; False if the queue was not paused."""
         return self._run(self._queue().resume())
 
     def delete(self) -> int:
-        """Remove the queue and every job in it at once; running ones go unheard. Gives how many there were."""
+        """Delete the queue and every job in it in one step; outcomes of running jobs are lost. Returns their number."""
         return self._run(self._queue().delete())

@@ -1,4 +1,4 @@
-"""Jobs that are pulled by code without an event loop."""
+"""Reservations without `await`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Reservation"]
 
 
 class Reservation(JobInfo):
-    """A job that is held until `complete`, `fail`, `retry` or `release`, each of which gives the state it led to.
+    """A job that is held until `complete`, `fail`, `retry` or `release`, each of which returns its new state.
 
     Its lease is renewed on the background thread for as long as the object is there. Settling it again
     with the same outcome changes nothing; with any other one, or after the lease was lost, it raises
@@ -33,25 +33,25 @@ class Reservation(JobInfo):
 
     @property
     def cancelled(self) -> Cancellation:
-        """True when somebody asked to cancel the job, or the lease was lost."""
+        """True when the cancellation of the job was requested, or the lease was lost."""
         return self._async_reservation.cancelled
 
     @property
     def lost(self) -> bool:
-        """Whether the lease ran out, so that the job may run elsewhere."""
+        """Whether the lease expired, so that the job may run elsewhere."""
         return self._async_reservation.lost
 
     @property
     def settled(self) -> bool:
-        """Whether its end is recorded."""
+        """Whether its outcome is recorded."""
         return self._async_reservation.settled
 
     def complete(self, result: Any = None) -> State:
-        """The job is done, with this result."""
+        """Complete the job with this result."""
         return self._backends.run_on_loop(self._async_reservation.complete(result))
 
     def fail(self, error: Exception | str) -> State:
-        """As if a handler had raised the error: the job is retried, unless that is permanent or was the last time."""
+        """Fail the run as if a handler had raised the error: the job is retried unless it has no retries left."""
         return self._backends.run_on_loop(self._async_reservation.fail(error))
 
     def retry(self, *, at: datetime | float | None = None, delay: timedelta | float | None = None) -> State:
@@ -59,7 +59,7 @@ class Reservation(JobInfo):
         return self._backends.run_on_loop(self._async_reservation.retry(at=at, delay=delay))
 
     def release(self) -> State:
-        """Give the job back to its place, as if it had not been reserved."""
+        """Release the job to its position in the queue, as if it had not been reserved."""
         return self._backends.run_on_loop(self._async_reservation.release())
 
     def extend(self, lease: Span | None = None) -> None:
