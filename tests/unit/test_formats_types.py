@@ -1,4 +1,4 @@
-"""The types that an annotation may name: what comes back is what was sent."""
+"""The types that an annotation may name: a value comes back as it was sent."""
 
 from __future__ import annotations
 
