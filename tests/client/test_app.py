@@ -26,7 +26,7 @@ async def test_an_app_opens_and_closes_more_than_once(tmp_path: Path) -> None:
 
 
 async def test_an_app_opens_with_the_first_call(tmp_path: Path) -> None:
-    """Whoever forgets to open still gets an answer, also when two calls come at once."""
+    """An app that was not opened opens with its first call, once even if two calls come together."""
     app = Penstock(f"sqlite:{tmp_path / 'a.db'}")
     await asyncio.gather(app.queue("q").enqueue(1), app.queue("q").enqueue(2))
     assert app.is_open
@@ -106,7 +106,7 @@ def test_a_handler_that_is_refused_leaves_nothing_behind() -> None:
 
 
 def test_a_fail_handler_gets_failures() -> None:
-    """One whose annotation says something else is refused, and so are its bad options."""
+    """A fail handler with another payload annotation is refused, and so are its bad options."""
     app = Penstock("memory:")
     with pytest.raises(TypeError, match="gets a Failure"):
         app.listen("q", print_failure_wrongly, on_failure=print_failure_wrongly)
@@ -164,7 +164,7 @@ async def test_a_serde_given_late_holds_for_failures_too(app: Penstock) -> None:
 
 
 async def test_listeners_hear_what_this_app_does(app: Penstock) -> None:
-    """Producers' and workers' transitions are told in order, results and errors with them."""
+    """Transitions of producers and workers are emitted in order, with results and errors."""
     heard: list[Event] = []
     app.on("*")(heard.append)
 

@@ -1,4 +1,4 @@
-"""call and wait: a job's result for whoever asked for it, whatever happens in between."""
+"""call and wait: a caller gets the result of its job, through retries, restarts and lost connections."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SOON = 4.0
 
 
 async def take(app: Penstock, queue: str = "q") -> Reservation:
-    """The next job, as a worker would get it."""
+    """Claim the next job, as a worker would."""
     [taken] = await app.queue(queue).reserve(wait=10)
     return taken
 
@@ -45,7 +45,7 @@ def start(answer: Any) -> asyncio.Task[Any]:
 
 
 async def echo(app: Penstock, count: int, queue: str = "q") -> None:
-    """Complete so many jobs with their payloads."""
+    """Complete `count` jobs with their payloads."""
     while count:
         for taken in await app.queue(queue).reserve(limit=min(count, 1000), wait=10):
             await taken.complete(taken.payload)
@@ -116,7 +116,7 @@ async def test_waiting_for_a_job_enqueued_earlier(app: Penstock) -> None:
 
 
 async def test_a_result_that_is_not_kept_is_given_all_the_same(app: Penstock) -> None:
-    """Whoever waits gets the result of a job with result_ttl=0, and the id is free at once."""
+    """A waiting caller gets the result of a job with result_ttl=0, and the id is free at once."""
     queue = app.queue("q")
     task = start(queue.call(1, id="a", result_ttl=0))
     await (await take(app)).complete("first")
@@ -129,7 +129,7 @@ async def test_a_result_that_is_not_kept_is_given_all_the_same(app: Penstock) ->
 
 
 async def test_a_handler_that_retains_nothing_answers_calls(app: Penstock) -> None:
-    """retain="none" is about keeping: callers get their result, and nobody else does."""
+    """With retain="none" waiting callers get their result, and later readers do not."""
     app.listen("q", lambda payload: None, retain="none")
     queue = app.queue("q")
     task = start(queue.call(1, id="a"))
@@ -169,7 +169,7 @@ async def test_a_failed_duplicate_starts_a_new_job(app: Penstock) -> None:
 
 
 async def test_an_update_during_the_run_is_waited_for(app: Penstock) -> None:
-    """Everybody who waits for an id gets the result of the successor that took its place."""
+    """Every caller that waits for an id gets the result of the successor that replaced the job."""
     queue = app.queue("q")
     first = start(queue.call("old", id="a"))
     taken = await take(app)
@@ -261,7 +261,7 @@ async def test_two_waiters_with_different_patience(app: Penstock) -> None:
 
 
 async def test_a_job_that_is_not_there(app: Penstock) -> None:
-    """JobNotFound says so at once for an unknown id, and when the queue is deleted under the waiter."""
+    """JobNotFound is raised at once for an unknown id, and when the queue is deleted during the wait."""
     queue = app.queue("q")
     with pytest.raises(JobNotFound, match=r"'none'.*'q'"):
         await soon(queue.wait("none"))
@@ -402,7 +402,7 @@ async def test_a_restarted_server_costs_no_result(backend: RedisBackend, no_leak
 
 
 async def test_a_closed_app_lets_its_callers_go(backend: Backend, clock: Any) -> None:
-    """Closing the app ends the calls that wait, with an error that says why."""
+    """Closing the app ends the calls that wait, with an error that gives the reason."""
     app = Penstock(storage=backend.build(clock))
     await app.open()
     task = start(app.queue("q").call(1, id="a"))

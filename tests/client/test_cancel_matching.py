@@ -49,7 +49,7 @@ async def test_more_than_a_page(app: Penstock) -> None:
     [("refuse", [], "completed"), ("signal", ["a"], "cancelled"), ("kill", ["a"], "cancelled")],
 )
 async def test_running_jobs_by_the_rule(app: Penstock, running: Any, found: list[str], state: str) -> None:
-    """A running job is left alone, or asked to end, as `running` says."""
+    """A running job is left alone, or asked to end, by the mode in `running`."""
     queue = app.queue("q")
     await queue.enqueue(PAYLOAD, id="a")
     await queue.enqueue({"n": 2}, id="b")

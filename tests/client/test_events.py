@@ -1,4 +1,4 @@
-"""app.events: what everybody does, heard by whoever wants to."""
+"""app.events: the events of all processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEARD = 10.0  # how long a test waits for an event, in seconds
 
 
 async def hear(stream: EventStream, count: int) -> list[Event]:
-    """The next events of a stream."""
+    """Return the next events of a stream."""
     async with asyncio.timeout(HEARD):
         return [await anext(stream) for _ in range(count)]
 
@@ -48,7 +48,7 @@ async def test_a_stream_hears_from_the_beginning_of_its_block(app: Penstock, clo
 
 @pytest.mark.only("sqlite", "redis", "valkey", "cluster")
 async def test_a_stream_hears_other_processes(app: Penstock, backend: Backend, clock: Clock) -> None:
-    """Whatever another app does at the same place is heard, errors included."""
+    """The events of another app on the same storage arrive, errors included."""
     storage = backend.build(cast("Any", clock))
     async with Penstock(storage=storage, clock=clock) as other, app.events("failed") as stream:
 
@@ -65,7 +65,7 @@ async def test_a_stream_hears_other_processes(app: Penstock, backend: Backend, c
 
 @pytest.mark.only("cluster")
 async def test_a_stream_on_a_cluster_hears_new_families(app: Penstock) -> None:
-    """There, too, a queue is heard from its first job on, though no script can look into another family's slot."""
+    """A queue of a new family is in the stream from its first job on, though no script can read another family's slot."""
     async with app.events("enqueued") as stream:
         await app.queue("q").enqueue(1, id="a")
         await app.queue("other").enqueue(1, id="b")
@@ -73,7 +73,7 @@ async def test_a_stream_on_a_cluster_hears_new_families(app: Penstock) -> None:
 
 
 async def test_a_stream_of_some_names_and_of_one_queue(app: Penstock) -> None:
-    """Only what was asked for is heard."""
+    """Only events of the given names and queue arrive."""
     async with app.events(["enqueued", "queue_deleted"], queue="q") as stream:
         await app.queue("r").enqueue(1, id="other queue")
         await app.queue("q").enqueue(1, id="a")
@@ -140,7 +140,7 @@ async def test_a_cancelled_listener_leaves_nothing_behind(app: Penstock) -> None
 
 
 async def test_closing_the_app_ends_its_streams(app: Penstock) -> None:
-    """Whoever waits for an event when the app is closed gets the end of the iteration."""
+    """A step that waits for an event when the app is closed ends the iteration."""
     async with app.events() as stream:
 
         async def rest() -> list[Event]:
@@ -188,7 +188,7 @@ async def test_a_payload_that_makes_no_sense_is_heard_by_others(app: Penstock) -
 
 @pytest.mark.only("redis", "valkey")
 async def test_a_job_whose_record_is_gone_is_skipped(app: Penstock, backend: Any) -> None:
-    """An entry without a record is passed over, and that is told, here and to everybody."""
+    """An entry without a record is skipped, with an event here and in every stream."""
     app.listen("q", lambda payload: None)
     heard: list[str] = []
     app.on("skipped")(lambda event: heard.append(event.id))
@@ -203,7 +203,7 @@ async def test_a_job_whose_record_is_gone_is_skipped(app: Penstock, backend: Any
 
 
 def test_names_and_queues_are_checked() -> None:
-    """A name that is never told, no name at all, and a queue that cannot be are refused at the call."""
+    """An unknown event name, no name at all, and an invalid queue name are refused at the call."""
     app = Penstock("memory:")
     with pytest.raises(ValueError, match=r"names: unknown event 'complete'; known: .*completed"):
         app.events("complete")
@@ -214,7 +214,7 @@ def test_names_and_queues_are_checked() -> None:
 
 
 class Flaky:
-    """A host and a storage that lose the connection as told."""
+    """A host and a storage that lose the connection on demand."""
 
     def __init__(self, plan: Sequence[Sequence[EventRecord | Exception]]) -> None:
         self._plan = [list(each) for each in plan]
@@ -279,7 +279,7 @@ async def test_announcements_wait_for_the_storage(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_announcements_are_never_in_the_way(caplog: pytest.LogCaptureFixture) -> None:
-    """A storage that is away, or refuses, fails nobody; closing tries once more and is done."""
+    """A storage that is unavailable, or refuses, fails no caller; closing tries once more and returns."""
     board = Board()
     announcer = EventPublisher(cast("Storage", board))
     announcer.add(EventRecord("idle", "", "", 0))
@@ -305,7 +305,7 @@ async def test_announcements_go_out_at_most_once_a_second() -> None:
 
 
 def test_telling_without_a_loop_is_silent() -> None:
-    """Where no event loop runs, nobody works: an announcement is dropped."""
+    """Without an event loop no worker runs, so the record is dropped."""
     board = Board()
     EventPublisher(cast("Storage", board)).add(EventRecord("idle", "", "", 0))
     assert board.calls == 0

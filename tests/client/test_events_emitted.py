@@ -1,4 +1,4 @@
-"""Every event is told to this app's listeners, once per transition, as the feed tells it to everybody."""
+"""Every event is emitted to this app's listeners once per transition, equal to the one in the event stream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.storage import connect
 from penstock.testing import Clock, FaultyStorage
 from tests.support import LEASE, claim1, eventually
 
-#: On a Cluster a queue of a new family is heard after a moment only: see test_events.py.
+#: On a Cluster the events of a new family arrive after a moment only: see test_events.py.
 pytestmark = pytest.mark.only("memory", "sqlite", "redis", "valkey")
 
 Fields = dict[str, Any]
@@ -179,7 +179,7 @@ SCENES: list[Scene] = [
 
 
 def shown(event: Event, wanted: Fields) -> Fields:
-    """An event as far as somebody says what it should be."""
+    """Return the fields of an event that the expectation names."""
     fields = {key: getattr(event, key) for key in wanted}
     if fields.get("error") is not None:
         fields["error"] = fields["error"].type
@@ -188,7 +188,7 @@ def shown(event: Event, wanted: Fields) -> Fields:
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
 async def test_listeners_hear_what_happens(app: Penstock, clock: Clock, scene: Scene) -> None:
-    """Each transition is told once, in order, with its fields; and everybody's feed tells the same."""
+    """Each transition is emitted once, in order, with its fields; the event stream has the same."""
     heard: list[Event] = []
     app.on("*")(heard.append)
     async with app.events() as stream:
@@ -201,7 +201,7 @@ async def test_listeners_hear_what_happens(app: Penstock, clock: Clock, scene: S
 
 
 async def test_a_job_of_a_dead_worker_is_told_as_stalled(app: Penstock, clock: Clock) -> None:
-    """Whoever takes a job back tells whose it was."""
+    """The event of a reaped job names the worker that had it."""
     heard: list[Event] = []
     app.on("*")(heard.append)
     app.listen("q", lambda payload: None)
@@ -265,7 +265,7 @@ async def test_a_lost_storage_is_told_once(
 
 
 async def test_an_unexpected_error_is_told(clock: Clock) -> None:
-    """A step that fails in a way nobody foresaw is an `error` event, and the worker goes on."""
+    """A step that fails with an unexpected exception is an `error` event, and the worker goes on."""
     trouble = FaultyStorage(connect("memory:", clock=clock))
     heard: list[Event] = []
     async with Penstock(storage=trouble, clock=clock) as app:  # type: ignore[arg-type]
@@ -286,7 +286,7 @@ def test_every_event_is_shown_here() -> None:
 
 
 async def test_without_listeners_no_event_is_built(app: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hot path pays nothing for what nobody wants to hear."""
+    """Without a listener the hot path builds no event."""
 
     def refuse(**fields: Any) -> None:
         raise AssertionError(f"an event was built for nobody: {fields}")

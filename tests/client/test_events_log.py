@@ -19,7 +19,7 @@ HOME = "penstock.events"
 
 
 async def work(app: Penstock) -> None:
-    """One job that completes and one that fails; their payloads, results and headers are secrets."""
+    """Run one job that completes and one that fails; their payloads, results and headers are secrets."""
     if not app.handlers:
 
         @app.handler("q")
@@ -65,7 +65,7 @@ async def test_levels_and_exclusions(app: Penstock, caplog: pytest.LogCaptureFix
 
 
 async def test_a_log_goes_off_and_on(app: Penstock, caplog: pytest.LogCaptureFixture) -> None:
-    """off() and on() are idempotent, a with block logs inside of it, and afterwards nobody listens (QF-33)."""
+    """off() and on() are idempotent, a with block logs inside of it, and afterwards no listener is left (QF-33)."""
     caplog.set_level(logging.INFO, HOME)
     log = app.log_events(exclude=["started", "completed", "failed"])
     log.on()

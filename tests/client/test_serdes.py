@@ -58,7 +58,7 @@ FOREIGN = SIGNED.dumps({"number": 1}), ENCRYPTED.dumps({"number": 1})
 async def test_bytes_that_cannot_be_decoded_are_not_run(
     app: Penstock, heard: list[Event], serde: str | Serde, data: bytes, shown: Any
 ) -> None:
-    """The handler is not called, the job fails as permanent after one run, its bytes are kept, and it is told once."""
+    """The handler is not called, the job fails as permanent after one run, its bytes are kept, and one event is emitted."""
     called: list[Order] = []
 
     @app.handler("q", serde=serde)

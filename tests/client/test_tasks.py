@@ -93,7 +93,7 @@ async def test_a_call_fails_as_its_job_does(app: Penstock) -> None:
 
 
 async def test_the_patience_of_a_call_is_an_option(app: Penstock) -> None:
-    """`options(timeout=...)` bounds the waiting, not the run; nobody is there to run this one."""
+    """`options(timeout=...)` bounds the wait of the caller, not the run; no worker runs this one."""
     task = app.task(add)
     with pytest.raises(CallTimeout):
         await task.options(timeout=0, id="a", run_timeout=5).call(1, 2)
@@ -347,7 +347,7 @@ def many_jobs(*jobs: Job) -> None: ...
     ],
 )
 def test_what_cannot_be_a_task_is_refused(function: Callable[..., Any], message: str) -> None:
-    """The message says why, when it is declared, and nothing is left behind."""
+    """The message gives the reason when the task is declared, and no handler is registered."""
     app = Penstock("memory:")
     with pytest.raises(TypeError, match=message):
         app.task(function)

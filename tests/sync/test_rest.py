@@ -119,7 +119,7 @@ def test_listeners(app: Penstock) -> None:
 
 
 def test_listeners_hear_workers(app: Penstock) -> None:
-    """What a worker of the async app settles is heard by listeners of the sync app."""
+    """Listeners of the sync app get the events of jobs that a worker of its async app settles."""
     heard: list[str] = []
     app.on("completed")(lambda event: heard.append(event.id))
     app.listen("q", lambda payload: None)
@@ -129,8 +129,8 @@ def test_listeners_hear_workers(app: Penstock) -> None:
 
 
 def test_events(app: Penstock) -> None:
-    """The feed is a plain iterator that hears from the beginning of its block, and can be closed."""
-    app.queue("q").enqueue(0)  # on a Cluster a family is heard once it is known
+    """The event stream is a plain iterator, subscribed from the beginning of its block, and can be closed."""
+    app.queue("q").enqueue(0)  # on a Cluster the events of a family arrive once it is known
     with app.events(["enqueued", "cancelled"], queue="q") as stream:
         app.queue("q").enqueue(1, id="a")
         app.queue("other").enqueue(1)
@@ -145,7 +145,7 @@ def test_events(app: Penstock) -> None:
 
 
 def test_closing_the_app_ends_the_feed(app: Penstock) -> None:
-    """Whoever waits for the next event when the app is closed comes to the end of the iteration."""
+    """A step that waits for an event when the app is closed ends the iteration."""
     ended = threading.Event()
     stream = app.events().__enter__()
 

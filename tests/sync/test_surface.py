@@ -66,7 +66,7 @@ def test_the_app_takes_the_same_arguments() -> None:
 
 
 def _plain(signature: inspect.Signature) -> list[tuple[Any, ...]]:
-    """Parameters to compare; an async iterable has no place among the sync ones."""
+    """Return the parameters to compare, without async iterables, which sync methods do not take."""
     return [(each.name, each.kind, *_said(each)) for each in signature.parameters.values()]
 
 

@@ -1,4 +1,4 @@
-"""What a handler sees of its run."""
+"""The context of a handler: the job, its progress, its cancellation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_job_shows_its_claim() -> None:
 
 
 async def test_cancelled_can_be_checked_and_awaited() -> None:
-    """It is false until somebody asks, and awaiting it returns then."""
+    """It is false until cancellation is requested, and awaiting it returns then."""
     cancelled = Cancellation()
     assert not cancelled
     waiting = asyncio.create_task(asyncio.wait_for(cancelled, 5))

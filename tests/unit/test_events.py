@@ -1,4 +1,4 @@
-"""Listeners hear what they asked for, and harm nobody."""
+"""Listeners get the events they subscribed to, and their exceptions have no other effect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def event(name: str = "completed") -> Event:
 
 
 def test_a_listener_hears_its_event_and_no_other() -> None:
-    """Listeners are chosen by name; "*" hears everything."""
+    """Listeners are chosen by name; "*" gets every event."""
     listeners, heard, everything = Listeners(), list[Event](), list[Event]()
     listeners.add("completed", heard.append)
     listeners.add("*", everything.append)
@@ -40,7 +40,7 @@ def test_nobody_builds_events_that_nobody_hears() -> None:
 
 
 async def test_an_async_listener_goes_on_in_the_background() -> None:
-    """Telling does not wait for async listeners; settle does."""
+    """emit() does not wait for async listeners; wait_finished() does."""
     listeners, heard, gate = Listeners(), list[str](), asyncio.Event()
 
     async def listen(event: Event) -> None:
@@ -76,7 +76,7 @@ async def test_a_raising_listener_is_logged_and_harms_nothing(caplog: pytest.Log
 
 
 def test_unknown_events_are_refused() -> None:
-    """A name that is never told would never be heard, so it is refused with the known ones."""
+    """A name that is no event is refused with the list of known ones."""
     with pytest.raises(ValueError, match="completed"):
         Listeners().add("complete", print)
     with pytest.raises(TypeError, match="callable"):
@@ -84,7 +84,7 @@ def test_unknown_events_are_refused() -> None:
 
 
 def test_a_listener_may_leave() -> None:
-    """A removed listener hears no more, the others do, and when the last has left nobody wants anything."""
+    """A removed listener gets no more events, the others do, and without the last one no event is wanted."""
     listeners, one, other = Listeners(), list[Event](), list[Event]()
     listeners.add("completed", one.append)
     listeners.add("completed", other.append)
@@ -98,5 +98,5 @@ def test_a_listener_may_leave() -> None:
 
 
 def test_every_event_has_a_level() -> None:
-    """No event is logged at a level that nobody chose."""
+    """Every event has a default log level."""
     assert set(LEVELS) == set(EVENTS)

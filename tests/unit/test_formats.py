@@ -33,14 +33,14 @@ class Point:
 
 @given(plain)
 def test_plain_values_survive(value: Any) -> None:
-    """What JSON can say comes back equal, from JSON and from msgpack."""
+    """Every value that JSON can express comes back equal, from JSON and from msgpack."""
     assert JSON.loads(JSON.dumps(value), Any) == value
     assert MSGPACK.loads(MSGPACK.dumps(value), Any) == value
 
 
 @pytest.mark.parametrize("serde", [JSON, MSGPACK])
 def test_the_annotation_decides_the_type(serde: Serde) -> None:
-    """A dataclass or a datetime comes back as itself when the annotation says so."""
+    """A dataclass or a datetime comes back as itself if that is the annotation."""
     assert serde.loads(serde.dumps(Point(1, 2)), Point) == Point(1, 2)
     assert serde.loads(serde.dumps({"x": 1, "y": 2}), Point) == Point(1, 2)
     moment = datetime(2030, 1, 1, tzinfo=UTC)
@@ -58,7 +58,7 @@ def test_the_wrong_type_is_an_invalid_payload(serde: Serde) -> None:
 
 @pytest.mark.parametrize("value", [b"x", {"deep": [b"x"]}, [bytearray(b"x")]])
 def test_json_refuses_bytes_with_a_hint(value: Any) -> None:
-    """JSON has no bytes, at any depth, and the message says what to use."""
+    """JSON refuses bytes at any depth, and the message names the alternatives."""
     with pytest.raises(InvalidPayload, match="msgpack"):
         JSON.dumps(value)
     assert MSGPACK.loads(MSGPACK.dumps(value), Any) == value
@@ -87,7 +87,7 @@ def test_a_value_that_holds_itself_is_refused() -> None:
 
 
 def test_raw_passes_bytes_and_text() -> None:
-    """Raw bytes stay what they are; text comes back as text where the annotation says str."""
+    """Raw bytes come back unchanged; text comes back as text if the annotation is str."""
     assert RAW.loads(RAW.dumps(b"\x00\xff"), Any) == b"\x00\xff"
     assert RAW.loads(RAW.dumps("é"), str) == "é"
     assert RAW.loads(RAW.dumps("é"), bytes) == "é".encode()
@@ -112,7 +112,7 @@ def test_results_of_raw_queues_can_be_none() -> None:
 
 
 def test_an_annotation_that_cannot_be_decoded_is_refused_early() -> None:
-    """A type that msgspec cannot build is a TypeError that says what to use instead."""
+    """A type that msgspec cannot build is a TypeError that names the alternatives."""
     with pytest.raises(TypeError, match="dataclass"):
         check_type(JSON, complex)
     with pytest.raises(TypeError, match="dataclass"):

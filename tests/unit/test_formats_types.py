@@ -155,7 +155,7 @@ def test_models_come_from_other_producers_too() -> None:
 
 @pytest.mark.parametrize("type", [Model, list[Model], Model | Other, Order, dict[str, Order]])
 def test_what_a_model_refuses_is_an_invalid_payload_that_shows_no_values(serde: Serde, type: Any) -> None:
-    """The message says what is wrong and where, but not what was sent."""
+    """The message names the error and the field, but not the value."""
     for value in ({"when": "secret"}, [{"when": "secret"}], {"a": {"id": str(ID), "model": {"when": "secret"}}}):
         with pytest.raises(InvalidPayload) as refused:
             serde.loads(serde.dumps(value), type)
@@ -164,7 +164,7 @@ def test_what_a_model_refuses_is_an_invalid_payload_that_shows_no_values(serde: 
 
 
 def test_constraints_hold(serde: Serde) -> None:
-    """What an annotation says beyond the type is checked as well."""
+    """Constraints in an annotation are checked as well as the type."""
     positive = Annotated[int, msgspec.Meta(gt=0)]
     assert serde.loads(serde.dumps([1]), list[positive]) == [1]  # type: ignore[valid-type]
     with pytest.raises(InvalidPayload):

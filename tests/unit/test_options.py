@@ -53,7 +53,7 @@ def test_an_unknown_option_suggests_the_nearest() -> None:
 
 
 def test_options_that_contradict_each_other_are_refused() -> None:
-    """size and concurrency, a minimum above the maximum, and failure options for nobody."""
+    """size with concurrency, a minimum above the maximum, and failure_options without on_failure are refused."""
     with pytest.raises(ValueError, match="size or concurrency"):
         handler_options({"size": 5, "concurrency": 2})
     with pytest.raises(ValueError, match="min_backoff"):
@@ -84,7 +84,7 @@ def test_unreadable_limits_are_none() -> None:
 
 
 def test_a_jobs_own_limits_win() -> None:
-    """What is given at enqueue replaces the handler's option, None included; the rest stays."""
+    """A limit given at enqueue replaces the handler's option, None included; the others stay."""
     options = HandlerOptions(retain="none", max_retries=4)
     rules = rules_for(options, JobLimits.of(timeout=None, max_attempts=7, result_ttl=5))
     assert (rules.timeout, rules.max_attempts, rules.max_retries) == (None, 7, 4)
@@ -93,7 +93,7 @@ def test_a_jobs_own_limits_win() -> None:
 
 
 def test_how_long_finished_jobs_are_kept() -> None:
-    """retain says whether the result TTL counts, nothing is kept, or everything is."""
+    """retain decides whether a job is kept for the result TTL, not at all, or for ever."""
     assert HandlerOptions(result_ttl=2).keep_ms == 2000
     assert HandlerOptions(retain="none").keep_ms == 0
     assert HandlerOptions(retain="forever").keep_ms is None
