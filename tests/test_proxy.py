@@ -87,7 +87,7 @@ def test_only_the_nth_is_lost(proxy: Proxy, client: redis.Redis, server: Server)
         assert direct.get("proxied") == b"4"
 
 
-def test_silence_is_not_told(proxy: Proxy) -> None:
+def test_a_silenced_connection_stays_open(proxy: Proxy) -> None:
     """A silenced connection stays open and carries no bytes; new ones pass, unless they are to be silent too."""
     with connect(proxy, timeout=2) as old:
         assert old.ping()

@@ -65,14 +65,14 @@ async def test_a_call_gives_the_result(app: Penstock) -> None:
 
 
 @pytest.mark.parametrize("value", [None, 0, "", False, [], {}])
-async def test_nothing_is_a_result(app: Penstock, value: Any) -> None:
+async def test_a_call_returns_an_empty_result(app: Penstock, value: Any) -> None:
     """A result that is empty or None ends the wait like any other (PJ-D15)."""
     task = start(app.queue("q").call(1))
     await (await take(app)).complete(value)
     assert await soon(task) == value
 
 
-async def test_bytes_are_a_result(app: Penstock) -> None:
+async def test_a_call_returns_raw_bytes(app: Penstock) -> None:
     """No bytes at all are a result where results are raw bytes (PJ-D15)."""
     queue = app.queue("q", serde="raw", result_serde="raw")
     for value in (b"", b"\0\xff"):
@@ -188,7 +188,7 @@ async def test_an_update_during_the_run_is_waited_for(app: Penstock) -> None:
     assert await soon(asyncio.gather(first, second)) == ["of the new"] * 2
 
 
-async def test_a_retry_is_waited_out(app: Penstock) -> None:
+async def test_a_call_waits_through_a_retry(app: Penstock) -> None:
     """A run that is to be repeated is no end."""
     task = start(app.queue("q").call(1, id="a"))
     await (await take(app)).retry(delay=0)
@@ -249,7 +249,7 @@ async def test_a_call_that_takes_too_long(app: Penstock) -> None:
     assert await soon(task) == "late"
 
 
-async def test_two_waiters_with_different_patience(app: Penstock) -> None:
+async def test_two_waiters_with_different_timeouts(app: Penstock) -> None:
     """A waiter that gives up does not take the other's answer away (PJ-D17)."""
     queue = app.queue("q")
     patient = start(queue.call(1, id="a", timeout=None))
@@ -260,7 +260,7 @@ async def test_two_waiters_with_different_patience(app: Penstock) -> None:
     assert await soon(patient) == "value"
 
 
-async def test_a_job_that_is_not_there(app: Penstock) -> None:
+async def test_a_call_for_a_missing_job_raises_job_not_found(app: Penstock) -> None:
     """JobNotFound is raised at once for an unknown id, and when the queue is deleted during the wait."""
     queue = app.queue("q")
     with pytest.raises(JobNotFound, match=r"'none'.*'q'"):
@@ -324,7 +324,7 @@ def connections(backend: Backend) -> int:
     return total
 
 
-async def test_looks_at_once_are_one_read(app: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_reads_of_waiters_are_coalesced(app: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiters that look in the same turn are answered by few reads, each with its own job's state."""
     queue = app.queue("q")
     await queue.enqueue_many([Entry(n, id=str(n)) for n in range(150)])
@@ -345,7 +345,7 @@ async def test_looks_at_once_are_one_read(app: Penstock, monkeypatch: pytest.Mon
     assert reads == [100, 51]
 
 
-async def test_giving_up_leaves_nothing(app: Penstock) -> None:
+async def test_a_cancelled_caller_leaves_no_task_behind(app: Penstock) -> None:
     """A caller that is cancelled leaves no task and no future behind, and the job goes on."""
     queue = app.queue("q")
     tasks = [start(queue.call(n, id=str(n))) for n in range(20)]
@@ -401,7 +401,7 @@ async def test_a_restarted_server_costs_no_result(backend: RedisBackend, no_leak
         server.remove()
 
 
-async def test_a_closed_app_lets_its_callers_go(backend: Backend, clock: Any) -> None:
+async def test_closing_the_app_ends_waiting_calls(backend: Backend, clock: Any) -> None:
     """Closing the app ends the calls that wait, with an error that gives the reason."""
     app = Penstock(storage=backend.build(clock))
     await app.open()

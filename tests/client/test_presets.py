@@ -168,7 +168,7 @@ async def test_worqr_raises_and_signals() -> None:
             await eventually(lambda: seen == [True])
 
 
-async def test_worqr_lets_follow_ups_be() -> None:
+async def test_worqr_ignores_a_follow_up_with_a_taken_id() -> None:
     """A follow-up job whose id is taken raises nowhere and changes nothing."""
     async with Penstock("memory:", preset="worqr") as app:
 

@@ -44,13 +44,13 @@ async def test_a_job_is_enqueued_and_shown(app: Penstock, clock: Clock) -> None:
     assert await queue.status("b") is None
 
 
-async def test_an_id_of_its_own(app: Penstock) -> None:
+async def test_a_job_without_an_id_gets_a_new_one(app: Penstock) -> None:
     """Without an id every job gets a fresh one."""
     answers = [await app.queue("q").enqueue(1) for _ in range(3)]
     assert len({answer.id for answer in answers}) == 3
 
 
-async def test_the_same_id_again(app: Penstock, clock: Clock) -> None:
+async def test_on_conflict_decides_about_a_taken_id(app: Penstock, clock: Clock) -> None:
     """reject, raise and update: one answer each, and a falsy one only for a duplicate."""
     queue = app.queue("q")
     await queue.enqueue(1, id="a")
@@ -157,7 +157,7 @@ async def test_many_jobs_at_once(app: Penstock) -> None:
             await queue.enqueue_many(bad)
 
 
-async def test_a_result_or_the_reason_why_not(app: Penstock) -> None:
+async def test_result_returns_the_value_or_raises(app: Penstock) -> None:
     """result() returns the value, or raises the reason why there is none; a default replaces every reason."""
 
     @app.handler("q")

@@ -10,7 +10,7 @@ from penstock import Enqueued, Event, InvalidPayload
 from penstock.sync import Penstock
 
 
-def test_the_answer_is_the_same(app: Penstock) -> None:
+def test_enqueue_without_options_gives_the_same_answer(app: Penstock) -> None:
     """With empty options the answer is the same as without any."""
     queue = app.queue("q")
     plain, other = queue.enqueue({"n": 1}), queue.enqueue({"n": 1}, headers={})
@@ -43,18 +43,18 @@ def test_payloads_are_checked(url: str) -> None:
 
 def test_listeners_and_serdes_that_come_later_count(app: Penstock) -> None:
     """A listener that is declared after the first enqueue gets the event of the second."""
-    heard: list[str] = []
+    received: list[str] = []
     queue = app.queue("q")
     queue.enqueue(1)
 
     @app.on("enqueued")
-    def hear(event: Event) -> None:  # pyright: ignore[reportUnusedFunction]
-        heard.append(event.id)
+    def receive(event: Event) -> None:  # pyright: ignore[reportUnusedFunction]
+        received.append(event.id)
 
-    assert [queue.enqueue(2).id] == heard
+    assert [queue.enqueue(2).id] == received
 
 
-def test_a_preset_is_obeyed(url: str) -> None:
+def test_a_preset_holds_for_a_job_without_options(url: str) -> None:
     """A job without options gets the group that its preset gives to every job."""
     with Penstock(url, namespace="plain-preset", preset="queue_farm") as app:
         queue = app.queue("q")

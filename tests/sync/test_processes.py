@@ -227,7 +227,7 @@ def test_cut_connections(app: Penstock, backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "redis+cluster://127.0.0.1:1", "unix:///nowhere.sock"])
-def test_nobody_there(url: str) -> None:
+def test_an_unreachable_server_raises_storage_unavailable(url: str) -> None:
     """A server that cannot be reached is `StorageUnavailable`, and the message has its address."""
     with pytest.raises(StorageUnavailable, match="cannot reach"):
         Penstock(url).open()

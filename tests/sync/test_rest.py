@@ -93,12 +93,12 @@ async def _nothing():
 
 def test_listeners(app: Penstock) -> None:
     """A plain listener is called on the thread that did it, an async one on the background thread; none may harm."""
-    heard: list[tuple[str, str]] = []
+    received: list[tuple[str, str]] = []
     background = threading.Event()
 
     @app.on("enqueued")
     def plain(event: Event) -> None:
-        heard.append((event.id, threading.current_thread().name))
+        received.append((event.id, threading.current_thread().name))
 
     @app.on("enqueued")
     async def later(event: Event) -> None:
@@ -114,18 +114,18 @@ def test_listeners(app: Penstock) -> None:
         app.queue("q").enqueue(1, id="a")
     finally:
         logging.getLogger("penstock").disabled = False
-    assert heard == [("a", threading.current_thread().name)]
+    assert received == [("a", threading.current_thread().name)]
     assert background.wait(10)
 
 
-def test_listeners_hear_workers(app: Penstock) -> None:
+def test_listeners_get_the_events_of_workers(app: Penstock) -> None:
     """Listeners of the sync app get the events of jobs that a worker of its async app settles."""
-    heard: list[str] = []
-    app.on("completed")(lambda event: heard.append(event.id))
+    received: list[str] = []
+    app.on("completed")(lambda event: received.append(event.id))
     app.listen("q", lambda payload: None)
     app.queue("q").enqueue(1, id="a")
     drain(app)
-    assert heard == ["a"]
+    assert received == ["a"]
 
 
 def test_events(app: Penstock) -> None:

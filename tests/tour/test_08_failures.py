@@ -1,6 +1,6 @@
 """Failures
 
-A handler that raises is run again, later and later, up to a limit. A job that fails for good is kept, and an event is emitted.
+A handler that raises is run again, later and later, up to a limit. A job that fails for good is kept and reported.
 """
 
 from __future__ import annotations

@@ -14,16 +14,16 @@ from penstock import Event, Penstock, Worker
 
 async def test_listening(app: Penstock) -> None:
     """Listeners get the events that this app causes and its workers settle."""
-    heard: list[str] = []
+    received: list[str] = []
 
     @app.on("*")  # or one name, such as "failed"
-    def hear(event: Event) -> None:
-        heard.append(event.name)
+    def receive(event: Event) -> None:
+        received.append(event.name)
 
     app.listen("mail", lambda text: "sent")
     await app.queue("mail").enqueue("hello")
     await Worker(app).drain()
-    assert heard == ["enqueued", "started", "completed"]
+    assert received == ["enqueued", "started", "completed"]
 
 
 async def test_hearing_everybody(app: Penstock) -> None:

@@ -19,12 +19,12 @@ def event(name: str = "completed") -> Event:
 
 def test_a_listener_hears_its_event_and_no_other() -> None:
     """Listeners are chosen by name; "*" gets every event."""
-    listeners, heard, everything = Listeners(), list[Event](), list[Event]()
-    listeners.add("completed", heard.append)
+    listeners, received, everything = Listeners(), list[Event](), list[Event]()
+    listeners.add("completed", received.append)
     listeners.add("*", everything.append)
     listeners.emit(event("completed"))
     listeners.emit(event("failed"))
-    assert [e.name for e in heard] == ["completed"]
+    assert [e.name for e in received] == ["completed"]
     assert [e.name for e in everything] == ["completed", "failed"]
 
 
@@ -41,23 +41,23 @@ def test_nobody_builds_events_that_nobody_hears() -> None:
 
 async def test_an_async_listener_goes_on_in_the_background() -> None:
     """emit() does not wait for async listeners; wait_finished() does."""
-    listeners, heard, gate = Listeners(), list[str](), asyncio.Event()
+    listeners, received, gate = Listeners(), list[str](), asyncio.Event()
 
     async def listen(event: Event) -> None:
         await gate.wait()
-        heard.append(event.name)
+        received.append(event.name)
 
     listeners.add("completed", listen)
     listeners.emit(event())
-    assert heard == []
+    assert received == []
     gate.set()
     await listeners.wait_finished()
-    assert heard == ["completed"]
+    assert received == ["completed"]
 
 
 async def test_a_raising_listener_is_logged_and_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """The listeners after a broken one are called all the same."""
-    listeners, heard = Listeners(), list[str]()
+    listeners, received = Listeners(), list[str]()
 
     def broken(event: Event) -> None:
         raise RuntimeError("plain")
@@ -67,11 +67,11 @@ async def test_a_raising_listener_is_logged_and_harms_nothing(caplog: pytest.Log
 
     listeners.add("completed", broken)
     listeners.add("completed", broken_later)
-    listeners.add("completed", lambda event: heard.append(event.id))
+    listeners.add("completed", lambda event: received.append(event.id))
     with caplog.at_level(logging.ERROR, "penstock"):
         listeners.emit(event())
         await listeners.wait_finished()
-    assert heard == ["a"]
+    assert received == ["a"]
     assert [str(r.exc_info[1]) for r in caplog.records if r.exc_info] == ["plain", "async"]
 
 

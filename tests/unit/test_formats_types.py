@@ -172,7 +172,7 @@ def test_constraints_hold(serde: Serde) -> None:
 
 
 @pytest.mark.parametrize("type", [complex, list[complex], dict[str, list[complex]], tuple[complex, int]])
-def test_a_type_that_nobody_knows_is_refused_at_any_depth(serde: Serde, type: Any) -> None:
+def test_an_unknown_type_is_refused_at_any_depth(serde: Serde, type: Any) -> None:
     """An annotation that can never be decoded is found when the handler is declared."""
     with pytest.raises(TypeError, match="complex"):
         check_type(serde, type)
@@ -220,7 +220,7 @@ def test_a_model_with_nan_is_refused() -> None:
         JsonSerde().dumps(Float(value=float("nan")))
 
 
-def test_nobody_imports_pydantic_unasked() -> None:
+def test_pydantic_is_not_imported_unasked() -> None:
     """A program without Pydantic models does not pay for them."""
     code = (
         "import sys, penstock.model.formats as s; j = s.JsonSerde(); s.check_type(j, list[int])\n"
