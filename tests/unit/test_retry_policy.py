@@ -23,12 +23,12 @@ def failures_until_given_up(rules: HandlerOptions, kind: ErrorKind) -> int:
     counts = Counted()
     for run in range(1, 1000):
         counts.attempts = run
-        verdict = decide(counts, rules, kind)
-        if isinstance(verdict, GiveUp):
+        decision = decide(counts, rules, kind)
+        if isinstance(decision, GiveUp):
             return run
-        assert isinstance(verdict, RetryLater)
-        if verdict.count is not None:
-            setattr(counts, verdict.count, getattr(counts, verdict.count) + 1)
+        assert isinstance(decision, RetryLater)
+        if decision.count is not None:
+            setattr(counts, decision.count, getattr(counts, decision.count) + 1)
     raise AssertionError("never given up")
 
 
@@ -86,9 +86,9 @@ def test_a_permanent_error_is_final() -> None:
 def test_the_nth_stall_ends_a_job_before_it_is_called_again() -> None:
     """max_stalls=3 lets a job begin after two stalls and not after three."""
     assert decide(Counted(stalls=2), HandlerOptions(), None) == Proceed()
-    verdict = decide(Counted(stalls=3), HandlerOptions(), None)
-    assert isinstance(verdict, GiveUp)
-    assert "max_stalls=3" in verdict.reason
+    decision = decide(Counted(stalls=3), HandlerOptions(), None)
+    assert isinstance(decision, GiveUp)
+    assert "max_stalls=3" in decision.reason
 
 
 def test_no_stalls_allowed_still_lets_a_job_begin() -> None:
@@ -100,9 +100,9 @@ def test_no_stalls_allowed_still_lets_a_job_begin() -> None:
 
 def test_at_most_once_does_not_begin_after_a_stall() -> None:
     """A job that must not run twice is given up after its first lost lease."""
-    verdict = decide(Counted(stalls=1), HandlerOptions(at_most_once=True), None)
-    assert isinstance(verdict, GiveUp)
-    assert "at_most_once" in verdict.reason
+    decision = decide(Counted(stalls=1), HandlerOptions(at_most_once=True), None)
+    assert isinstance(decision, GiveUp)
+    assert "at_most_once" in decision.reason
 
 
 def test_stalls_use_up_max_attempts() -> None:
@@ -112,7 +112,7 @@ def test_stalls_use_up_max_attempts() -> None:
     assert isinstance(decide(Counted(attempts=3, stalls=2), rules, None), GiveUp)
 
 
-def test_a_wish_is_granted_exactly() -> None:
+def test_a_requested_retry_replaces_the_backoff() -> None:
     """A time or a delay that the handler asked for replaces the backoff."""
     assert decide(Counted(), HandlerOptions(), ErrorKind.RETRIABLE, RetryRequest(at=77)) == RetryLater(77, 0, "retries")
     assert decide(Counted(), HandlerOptions(), ErrorKind.RETRIABLE, RetryRequest(delay=5)) == RetryLater(
@@ -122,10 +122,10 @@ def test_a_wish_is_granted_exactly() -> None:
 
 def test_an_uncounted_retry_leaves_the_counter_alone() -> None:
     """Retry(count=False) is granted beyond max_retries, but not beyond max_attempts."""
-    wish = RetryRequest(delay=0, counted=False)
-    assert decide(Counted(retries=10), HandlerOptions(), ErrorKind.RETRIABLE, wish) == RetryLater(None, 0, None)
+    request = RetryRequest(delay=0, counted=False)
+    assert decide(Counted(retries=10), HandlerOptions(), ErrorKind.RETRIABLE, request) == RetryLater(None, 0, None)
     rules = HandlerOptions(max_attempts=4)
-    assert isinstance(decide(Counted(attempts=4), rules, ErrorKind.RETRIABLE, wish), GiveUp)
+    assert isinstance(decide(Counted(attempts=4), rules, ErrorKind.RETRIABLE, request), GiveUp)
 
 
 def test_backoff_doubles_up_to_its_maximum() -> None:

@@ -98,8 +98,8 @@ def raised(error: BaseException) -> Raised:
     try:
         return Raised(record, _retry_request(error))
     except (TypeError, ValueError) as bad:
-        note = f"{record.message} (its wish for a retry was ignored: {bad})"
-        return Raised(msgspec.structs.replace(record, message=note))
+        message = f"{record.message} (its wish for a retry was ignored: {bad})"
+        return Raised(msgspec.structs.replace(record, message=message))
 
 
 def _retry_request(error: BaseException) -> RetryRequest:

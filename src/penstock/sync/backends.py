@@ -138,8 +138,8 @@ class SyncBackends:
         self._app = app
         self._url = url
         self._connect_options: ConnectOptions = {"namespace": app.namespace, "clock": clock, "durability": durability}
-        place = None if url is None else location_of(url)
-        self._in_memory = place is not None and place.path == ":memory:"
+        location = None if url is None else location_of(url)
+        self._in_memory = location is not None and location.path == ":memory:"
         self.portal = Portal(self._close_loop_app)
         self._build()
         _instances.add(self)
