@@ -257,11 +257,11 @@ class Board:
         self.calls = 0
         self.error: Exception | None = StorageUnavailable("away")
 
-    async def announce(self, notes: Sequence[EventRecord]) -> None:
+    async def announce(self, records: Sequence[EventRecord], /) -> None:
         self.calls += 1
         if self.error is not None:
             raise self.error
-        self.received += notes
+        self.received += records
 
 
 async def test_announcements_wait_for_the_storage(monkeypatch: pytest.MonkeyPatch) -> None:

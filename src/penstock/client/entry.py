@@ -13,7 +13,7 @@ from penstock.model.ids import check_name
 from penstock.model.job import MAX_PRIORITY, OnConflict, Update
 from penstock.model.options import JobLimits
 
-__all__ = ["CommonOptions", "Entry", "JobOptions", "OnConflict", "job_fields", "options_of"]
+__all__ = ["CommonOptions", "Entry", "JobOptions", "OnConflict", "entry_fields", "job_fields", "options_of"]
 
 #: The most bytes that the headers of a job may have together: headers are labels, not data.
 MAX_HEADERS = 32_768
@@ -80,9 +80,22 @@ class Entry:
         return f"Entry({self.payload!r}, id={self.id!r})"
 
 
+#: The names of the options.
+NAMES = tuple(JobOptions.__annotations__)
+
+
+def entry_fields(entry: Entry) -> dict[str, Any]:
+    """Check the options of an entry and return the fields of a `NewJob` that they set, as `job_fields` does."""
+    return _fields(
+        id=entry.id, run_at=entry.run_at, delay=entry.delay, priority=entry.priority, group=entry.group,
+        on_conflict=entry.on_conflict, timeout=entry.timeout, max_attempts=entry.max_attempts,
+        max_retries=entry.max_retries, result_ttl=entry.result_ttl, headers=entry.headers,
+    )  # fmt: skip
+
+
 def options_of(entry: Entry) -> JobOptions:
-    """Return the options of an entry as the keyword arguments of `enqueue`."""
-    return cast("JobOptions", {name: getattr(entry, name) for name in JobOptions.__annotations__})
+    """Return the options of an entry as keyword arguments of `enqueue`."""
+    return cast("JobOptions", {name: getattr(entry, name) for name in NAMES})
 
 
 def job_fields(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,7 +105,7 @@ def job_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     for name in options:
         if name not in JobOptions.__annotations__:
-            raise TypeError(f"unknown option {name!r}; known options: {', '.join(JobOptions.__annotations__)}")
+            raise TypeError(f"unknown option {name!r}; known options: {', '.join(NAMES)}")
     return _fields(**options)
 
 
@@ -116,7 +129,9 @@ def _fields(
         raise TypeError(f"priority must be an int, not {type(priority).__name__}")
     if abs(priority) > MAX_PRIORITY:
         raise ValueError(f"priority must be between -{MAX_PRIORITY} and {MAX_PRIORITY}, not {priority}")
-    fields: dict[str, Any] = {"priority": priority}
+    fields: dict[str, Any] = {}
+    if priority:
+        fields["priority"] = priority
     if group is not None:
         fields["group"] = check_name(group, "group")
         if priority:

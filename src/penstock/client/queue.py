@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from penstock.client.answers import Cancelled, Enqueued
-from penstock.client.entry import CommonOptions, Entry, JobOptions, OnConflict, job_fields, options_of
+from penstock.client.entry import CommonOptions, Entry, JobOptions, OnConflict, entry_fields, job_fields, options_of
 from penstock.client.queue_reader import QueueHost, QueueReader
 from penstock.client.reservation import Reservation
 from penstock.errors import CallTimeout, DuplicateJob, InvalidPayload, JobNotFound, NotDurable
@@ -65,17 +65,8 @@ class Queue(QueueReader):
         A job without an id gets `fresh_id`, or a new id. Raises `TypeError` or `ValueError` for an
         option, and `InvalidPayload` for a payload that cannot be encoded or is too large.
         """
-        host, name = self._host, self.name
-        given = host.defaults.job_options(options, name)
-        fields = job_fields(given) if given else None
-        data = encode(host.codec(name).payload, payload, "payload")
-        if len(data) > host.max_payload:
-            raise InvalidPayload(f"payload is {len(data)} bytes, more than max_payload ({host.max_payload})")
-        if fields is None:
-            return NewJob(queue=name, id=fresh_id or new_id(), payload=data, fresh=True)
-        if "id" not in fields:
-            fields.update(id=fresh_id or new_id(), fresh=True)
-        return NewJob(queue=name, payload=data, **fields)
+        given = self._host.defaults.job_options(options, self.name)
+        return self._new_job(payload, job_fields(given) if given else None, fresh_id)
 
     async def call(
         self,
@@ -243,13 +234,30 @@ class Queue(QueueReader):
             )
 
     def _build_jobs(self, items: Sequence[Any]) -> list[NewJob]:
-        """Check and encode payloads and entries, without storing them."""
+        """Check and encode payloads and entries as `build_job` does, without storing them."""
+        defaults, name = self._host.defaults, self.name
+        preset = defaults.job_options({}, name)
+        bare = job_fields(preset) if preset else None
+
+        def fields(item: Entry) -> dict[str, Any]:
+            return job_fields(defaults.job_options(options_of(item), name)) if preset else entry_fields(item)
+
         return [
-            self.build_job(item.payload, id, **options_of(item))
-            if isinstance(item, Entry)
-            else self.build_job(item, id)
+            self._new_job(item.payload, fields(item), id) if isinstance(item, Entry) else self._new_job(item, bare, id)
             for item, id in zip(items, new_ids(len(items)), strict=True)
         ]
+
+    def _new_job(self, payload: Any, fields: Mapping[str, Any] | None, fresh_id: str) -> NewJob:
+        """Encode a payload and return its job; `fields` None is a job without options."""
+        host, name = self._host, self.name
+        data = encode(host.codec(name).payload, payload, "payload")
+        if len(data) > host.max_payload:
+            raise InvalidPayload(f"payload is {len(data)} bytes, more than max_payload ({host.max_payload})")
+        if fields is None:
+            return NewJob(queue=name, id=fresh_id or new_id(), payload=data, fresh=True)
+        if "id" in fields:
+            return NewJob(queue=name, payload=data, **fields)
+        return NewJob(queue=name, id=fresh_id or new_id(), payload=data, fresh=True, **fields)
 
     def _cancel_mode(self, running: CancelMode | None) -> CancelMode:
         mode = self._host.defaults.cancel if running is None else running

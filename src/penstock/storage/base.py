@@ -354,7 +354,7 @@ class Storage(Protocol):
         """Yield the events of the storage from now on, of all its clients."""
         ...
 
-    async def announce(self, notes: Sequence[EventRecord]) -> None:
+    async def announce(self, records: Sequence[EventRecord], /) -> None:
         """Publish events to the readers of `events`, with the storage's time; nothing is stored if there are none."""
         ...
 
