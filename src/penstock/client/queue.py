@@ -17,6 +17,7 @@ from penstock.errors import CallTimeout, DuplicateJob, InvalidPayload, JobNotFou
 from penstock.model.clock import Span, span_ms
 from penstock.model.ids import check_name, new_id, new_ids, new_token
 from penstock.model.job import FINISHED, NewJob, Snapshot, State
+from penstock.model.presets import NO_PRESET
 from penstock.model.serde import decode, encode
 from penstock.storage.base import CANCEL_MODES, MAX_BATCH, CancelMode, Put, PutStatus
 
@@ -65,7 +66,8 @@ class Queue(QueueReader):
         A job without an id gets `fresh_id`, or a new id. Raises `TypeError` or `ValueError` for an
         option, and `InvalidPayload` for a payload that cannot be encoded or is too large.
         """
-        given = self._host.defaults.job_options(options, self.name)
+        preset = self._host.defaults
+        given = options if preset is NO_PRESET else preset.job_options(options, self.name)
         return self._new_job(payload, job_fields(given) if given else None, fresh_id)
 
     async def call(
