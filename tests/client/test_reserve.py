@@ -462,3 +462,31 @@ async def test_events_are_told_as_a_worker_would(app: Penstock) -> None:
     assert [event.error and event.error.message for event in told] == [None, "no", "never", None]
     assert {event.worker for event in told} == {app.reservations.worker}
     assert [event.attempt for event in events if event.name == "started"] == [1] * 4
+
+
+async def test_a_reservation_that_fails_for_good_emits_enqueued_for_its_fail_job(app: Penstock) -> None:
+    """A permanent failure of a reservation emits `failed`, then `enqueued` with the queue and id of the fail job."""
+    app.listen("q", lambda payload: None, on_failure=lambda failure: None)
+    await app.queue("q").enqueue(1, id="a")
+    held = await one(app)
+    events = heard(app)
+    await held.fail(PermanentError("no"))
+    [fail_job] = (await app.queue("q/failures").find())
+    assert [(event.name, event.queue, event.id) for event in events] == [
+        ("failed", "q", "a"),
+        ("enqueued", "q/failures", fail_job.id),
+    ]
+
+
+async def test_a_refused_reservation_that_fails_for_good_emits_enqueued_for_its_fail_job(app: Penstock) -> None:
+    """A job whose payload cannot be decoded is failed instead of reserved, and its fail job is announced."""
+
+    def numbers(payload: int) -> None: ...
+
+    app.listen("q", numbers, on_failure=lambda failure: None)
+    await app.queue("q").enqueue("text", id="a")
+    events = heard(app)
+    assert await app.queue("q").reserve() == []
+    names = [event.name for event in events]
+    assert names == ["started", "invalid_data", "failed", "enqueued"]
+    assert events[-1].queue == "q/failures"

@@ -12,15 +12,15 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from penstock.claims import emit_settled
 from penstock.client.reservation import Reservation
 from penstock.errors import ErrorKind, InvalidPayload, JobError, StorageError
-from penstock.model.events import Listeners
-from penstock.model.formats import Codec
+from penstock.host import AppHost
 from penstock.model.ids import new_token
 from penstock.model.job import Claim, State
 from penstock.model.options import HandlerOptions, JobLimits, rules_for
 from penstock.model.outcome import Outcome, Raised, Released, stalled_out
-from penstock.model.resolution import Complete, Fail, Release, Resolution, Retried, resolve
+from penstock.model.resolution import Release, Resolution, resolve
 from penstock.model.retry_policy import GiveUp, decide
 from penstock.model.serde import decode
 from penstock.storage.base import MAX_BATCH, Claimed, Request, Settled, Settlement, Storage
@@ -33,34 +33,14 @@ log = logging.getLogger("penstock")
 SLOW_POLL = 5.0
 
 
-class HoldingHost(Protocol):
+class HoldingHost(AppHost, Protocol):
     """What reservations need of their app."""
 
-    @property
-    def storage(self) -> Storage: ...
-
-    @property
-    def listeners(self) -> Listeners: ...
-
     async def opened(self) -> Storage: ...
-
-    def codec(self, queue: str) -> Codec: ...
 
     def options(self, queue: str) -> HandlerOptions: ...
 
     def payload_type(self, queue: str) -> Any: ...
-
-    def emit(
-        self,
-        name: str,
-        *,
-        queue: str = "",
-        id: str = "",
-        attempt: int = 0,
-        result: Any = None,
-        error: JobError | None = None,
-        worker: str | None = None,
-    ) -> None: ...
 
 
 class ReservationManager:
@@ -165,7 +145,7 @@ class ReservationManager:
         if settlements:
             answers = await self._host.storage.settle(settlements)
             for (claim, _, outcome), end, answer in zip(refused, ends, answers, strict=True):
-                self._emit_settled(claim, outcome, end, answer)
+                emit_settled(self._host, self.worker, claim, outcome, end, answer)
 
     # ending ----------------------------------------------------------------------------------------
 
@@ -174,7 +154,7 @@ class ReservationManager:
         [answer] = await self._host.storage.settle([reservation.settlement(end)])
         if not answer.lost:
             self._drop(reservation)
-            self._emit_settled(reservation.claim, outcome, end, answer)
+            emit_settled(self._host, self.worker, reservation.claim, outcome, end, answer)
         return answer
 
     def lose(self, reservation: Reservation) -> None:
@@ -206,7 +186,7 @@ class ReservationManager:
                         each.note(("release",), answer.state)
                         each.cancelled.request()
                         self._drop(each)
-                        self._emit_settled(each.claim, Released(), Release(), answer)
+                        emit_settled(self._host, self.worker, each.claim, Released(), Release(), answer)
 
     # keeping ---------------------------------------------------------------------------------------
 
@@ -277,37 +257,5 @@ class ReservationManager:
                 each.cancelled.request()
         return min((each.lease_ms for each in list(self._held)), default=1000) / 6000
 
-    # telling ---------------------------------------------------------------------------------------
-
-    def _emit_settled(self, claim: Claim, outcome: Outcome, end: Resolution, answer: Settled) -> None:
-        """The events of a transition, as a worker tells them."""
-        error = outcome.error if isinstance(outcome, Raised) else None
-        if answer.lost:
-            return self._emit("lease_lost", claim)
-        if answer.state is State.CANCELLED:
-            return self._emit("cancelled", claim)
-        if isinstance(outcome, Raised) and outcome.invalid:
-            self._emit("invalid_data", claim, error=error)
-        match end:
-            case Complete(result):
-                self._emit("completed", claim, result=self._value(claim.queue, result))
-            case Retried():
-                self._emit("retrying", claim, error=error)
-            case Fail():
-                self._emit("failed", claim, error=error)
-            case _:
-                self._emit("released", claim)
-
-    def _value(self, queue: str, result: bytes) -> Any:
-        """A result as its listeners see it, if there are any."""
-        if not self._host.listeners.wants("completed"):
-            return None
-        try:
-            return decode(self._host.codec(queue).result, result)
-        except InvalidPayload:
-            return result
-
-    def _emit(self, name: str, claim: Claim, *, result: Any = None, error: JobError | None = None) -> None:
-        self._host.emit(
-            name, queue=claim.queue, id=claim.id, attempt=claim.attempts, result=result, error=error, worker=self.worker
-        )
+    def _emit(self, name: str, claim: Claim) -> None:
+        self._host.emit(name, queue=claim.queue, id=claim.id, attempt=claim.attempts, worker=self.worker)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
-from penstock.errors import ErrorKind, InvalidPayload, JobError
+from penstock.claims import emit_settled
+from penstock.errors import ErrorKind, JobError
 from penstock.host import AppHost
 from penstock.model.job import State
 from penstock.model.outcome import Outcome, Raised
 from penstock.model.resolution import resolve
-from penstock.model.serde import decode
-from penstock.storage.base import MAX_BATCH, Cancel, Complete, Fail, Release, Retried, Settled, Settlement, Stall
+from penstock.storage.base import MAX_BATCH, Settled, Settlement
 from penstock.worker.run import Run, RunJob
 
 __all__ = ["Settler"]
@@ -111,7 +110,9 @@ class Settler:
         for member, answer in zip(batch, answers, strict=True):
             if not (quiet and answer.state is State.COMPLETED):
                 log_run(member, answer)
-                self._emit_settled(member, answer)
+                if not (answer.lost and member.lost):  # the loss was emitted when it was noticed
+                    resolution = member.settlement.resolution
+                    emit_settled(self._host, self._worker, member.claim, member.outcome, resolution, answer)
             member.run = None
 
     async def _send_alone(self, member: RunJob) -> Settled:
@@ -125,53 +126,6 @@ class Settler:
         member.outcome = outcome
         member.settlement = replace(member.settlement, resolution=resolve(member.claim, member.rules, outcome))
         return (await settle([member.settlement]))[0]
-
-    def _emit_settled(self, member: RunJob, answer: Settled) -> None:
-        """The events of a transition, named by what the storage says it led to."""
-        outcome, end = member.outcome, member.settlement.resolution
-        invalid = isinstance(outcome, Raised) and outcome.invalid
-        if not (self._host.listeners or answer.lost or invalid):
-            return
-        error = outcome.error if isinstance(outcome, Raised) else None
-        if answer.lost:
-            return None if member.lost else self._emit("lease_lost", member)
-        if answer.state is State.CANCELLED:
-            return self._emit("cancelled", member)
-        if invalid:
-            self._emit("invalid_data", member, error=error)
-        if error is not None and error.kind is ErrorKind.TIMEOUT:
-            self._emit("timed_out", member, error=error)
-        match end:
-            case Complete(result):
-                self._emit("completed", member, result=result)
-            case Retried():
-                self._emit("retrying", member, error=error)
-            case Fail():
-                self._emit("failed", member, error=error)
-            case Release():
-                self._emit("released", member)
-            case Stall():
-                self._emit("stalled", member)
-            case Cancel():
-                pass
-        if isinstance(end, Complete | Fail):
-            for new in end.then:
-                self._host.emit("enqueued", queue=new.queue, id=new.id)
-
-    def _emit(self, name: str, member: RunJob, *, result: bytes | None = None, error: JobError | None = None) -> None:
-        if not self._host.listeners.wants(name) and name not in ("lease_lost", "invalid_data"):
-            return
-        claim = member.claim
-        value: Any = None
-        if result is not None:
-            try:
-                value = decode(self._host.codec(claim.queue).result, result)
-            except InvalidPayload:
-                value = result
-        self._host.emit(
-            name, queue=claim.queue, id=claim.id, attempt=claim.attempts, result=value, error=error,
-            worker=self._worker,
-        )  # fmt: skip
 
 
 def log_run(member: RunJob, answer: Settled) -> None:
