@@ -136,7 +136,7 @@ async def test_a_promise_to_look_outlives_being_woken(app: Penstock) -> None:
     """Whoever holds the alarm of a queue looks when it goes off, though it was woken while it set its own."""
     app.listen("q", lambda payload: None)
     storage = Slow()
-    host = cast("AppHost", SimpleNamespace(storage=storage, tell=lambda *args, **about: None))
+    host = cast("AppHost", SimpleNamespace(storage=storage, emit=lambda *args, **about: None))
     claimer = Claimer(host, "w", 10_000, app.handlers.values(), a_pool(), lambda *args: None)
     loop = Loop("claim", claimer.step, lambda *args: None, claimer.doze)
     loop.hurry = claimer.hurry

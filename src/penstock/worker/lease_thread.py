@@ -65,7 +65,7 @@ class LeaseThread:
         #: From the clock by which the leases go, which is the event loop's own unless told, to this thread's.
         self._ahead = time.monotonic() - self._loop.time() if ahead is None else ahead
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="penstock heart", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="penstock lease renewal", daemon=True)
 
     def start(self) -> None:
         self._thread.start()

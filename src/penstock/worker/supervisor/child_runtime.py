@@ -53,8 +53,8 @@ class ChildRuntime(WorkerRuntime):
     def _loops(self) -> list[Loop]:
         return [self._settling, self._renewing, self._watching, self._claiming]
 
-    def _new_heart(self) -> None:
-        """The parent's is better."""
+    def _new_lease_thread(self) -> None:
+        """Return None: the supervisor renews the leases of its children, even while one holds the interpreter."""
 
     async def _leave(self) -> None:
         """The parent is still there."""
