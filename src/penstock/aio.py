@@ -1,17 +1,38 @@
-"""Questions about single jobs, asked at the same time, go to the storage as one."""
+"""Helpers for coroutines: run one without an event loop, wait for the first of several, coalesce reads."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from penstock.errors import StorageError
 
-__all__ = ["RequestCoalescer"]
+__all__ = ["RequestCoalescer", "drive", "first_of"]
 
 T = TypeVar("T")
+
+
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends, from start to end, on this thread; returns its value."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    coroutine.close()
+    raise RuntimeError(f"{coroutine.__qualname__} waits for an event loop, so it cannot be run on this thread")
+
+
+async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    """Return when one of the coroutines has ended, and cancel the others."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class RequestCoalescer(Generic[T]):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from penstock.errors import ErrorKind, InvalidPayload, JobError
 from penstock.host import AppHost
@@ -10,12 +11,58 @@ from penstock.model.job import Claim, State
 from penstock.model.outcome import Outcome, Raised
 from penstock.model.resolution import Cancel, Complete, Fail, Release, Resolution, Retried, Stall
 from penstock.model.serde import decode
-from penstock.storage.base import Settled
+from penstock.storage.base import MAX_BATCH, ClaimRef, Renewal, Settled, Storage
 
-__all__ = ["emit_settled"]
+__all__ = ["HeldClaim", "emit_settled", "reap_all", "renew_all"]
 
 #: Events that are published to every process, so that they are emitted without local listeners too.
 PUBLISHED = ("lease_lost", "invalid_data")
+
+
+class HeldClaim(Protocol):
+    """A claim that this process holds."""
+
+    @property
+    def ref(self) -> ClaimRef: ...
+
+
+C = TypeVar("C", bound=HeldClaim)
+
+
+async def renew_all(
+    storage: Storage,
+    worker: str,
+    claims: Sequence[C],
+    lease_ms: int,
+    renewed: Callable[[Sequence[C], Sequence[Renewal], float], None],
+    clock: Callable[[], float],
+) -> None:
+    """Renew the leases of claims, up to `MAX_BATCH` in one call.
+
+    `renewed` gets the claims of each call, the answers, and the time at which the call was made: a
+    lease is certain from then on, not from when the answer came.
+    """
+    for start in range(0, len(claims), MAX_BATCH):
+        batch = claims[start : start + MAX_BATCH]
+        asked = clock()
+        renewed(batch, await storage.renew(worker, [claim.ref for claim in batch], lease_ms), asked)
+
+
+async def reap_all(host: AppHost, queues: Sequence[str], counted: Callable[[int], None] | None = None) -> None:
+    """Take back every job of the queues whose lease expired, and emit `stalled` and `cancelled` for them.
+
+    `counted` gets the number of jobs of each call to the storage, as soon as that has answered.
+    """
+    while queues:
+        reaped = await host.storage.reap(queues)
+        if counted is not None:
+            counted(len(reaped))
+        for job in reaped:
+            host.emit("stalled", queue=job.queue, id=job.id, attempt=job.attempt, worker=job.worker)
+            if job.state is State.CANCELLED:
+                host.emit("cancelled", queue=job.queue, id=job.id, attempt=job.attempt, worker=job.worker)
+        if len(reaped) < MAX_BATCH:
+            break
 
 
 def emit_settled(

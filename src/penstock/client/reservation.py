@@ -73,8 +73,8 @@ class Reservation(JobInfo):
         return self._claim
 
     @property
-    def held(self) -> ClaimRef:
-        """The claim as a renewal names it."""
+    def ref(self) -> ClaimRef:
+        """The claim as the storage names it."""
         return ClaimRef(self.queue, self.id, self.fence)
 
     async def complete(self, result: Any = None) -> State:
@@ -128,10 +128,10 @@ class Reservation(JobInfo):
             if answer.lost or answer.state is None:
                 self._keeper.lose(self)
                 raise self._gone()
-            self.note(wanted, answer.state)
+            self.mark_settled(wanted, answer.state)
             return answer.state
 
-    def note(self, settled: tuple[object, ...], state: State) -> None:
+    def mark_settled(self, settled: tuple[object, ...], state: State) -> None:
         """Remember how it was settled."""
         self._settled, self._state = settled, state
 

@@ -12,18 +12,18 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from penstock.claims import emit_settled
+from penstock.claims import emit_settled, reap_all, renew_all
 from penstock.client.reservation import Reservation
 from penstock.errors import ErrorKind, InvalidPayload, JobError, StorageError
 from penstock.host import AppHost
 from penstock.model.ids import new_token
-from penstock.model.job import Claim, State
+from penstock.model.job import Claim
 from penstock.model.options import HandlerOptions, JobLimits, rules_for
 from penstock.model.outcome import Outcome, Raised, Released, stalled_out
 from penstock.model.resolution import Release, Resolution, resolve
 from penstock.model.retry_policy import GiveUp, decide
 from penstock.model.serde import decode
-from penstock.storage.base import MAX_BATCH, Claimed, Request, Settled, Settlement, Storage
+from penstock.storage.base import MAX_BATCH, Claimed, Renewal, Request, Settled, Settlement, Storage
 
 __all__ = ["HoldingHost", "ReservationManager"]
 
@@ -64,7 +64,7 @@ class ReservationManager:
         got: list[Reservation] = []
         try:
             while True:
-                await self._reap(queue)
+                await reap_all(self._host, [queue])
                 look_at = await self._fill(queue, limit, lease_ms, got)
                 left = deadline - loop.time()
                 if got or left <= 0:
@@ -76,17 +76,6 @@ class ReservationManager:
         except BaseException:
             await self._give_back(got)
             raise
-
-    async def _reap(self, queue: str) -> None:
-        """Take back what others have lost."""
-        while True:
-            reaped = await self._host.storage.reap([queue])
-            for each in reaped:
-                self._host.emit("stalled", queue=queue, id=each.id, attempt=each.attempt, worker=each.worker)
-                if each.state is State.CANCELLED:
-                    self._host.emit("cancelled", queue=queue, id=each.id, attempt=each.attempt, worker=each.worker)
-            if len(reaped) < MAX_BATCH:
-                return
 
     async def _fill(self, queue: str, limit: int, lease_ms: int, got: list[Reservation]) -> int | None:
         """Claim until there are enough or no more; those that must not run are failed on the way."""
@@ -183,7 +172,7 @@ class ReservationManager:
                     if answer.state is None:
                         self.lose(each)
                     else:
-                        each.note(("release",), answer.state)
+                        each.mark_settled(("release",), answer.state)
                         each.cancelled.request()
                         self._drop(each)
                         emit_settled(self._host, self.worker, each.claim, Released(), Release(), answer)
@@ -228,18 +217,19 @@ class ReservationManager:
             if self._next(each) <= loop.time() and not each.busy:
                 by_lease.setdefault(each.lease_ms, []).append(each)
         for lease_ms, due in by_lease.items():
-            for at in range(0, len(due), MAX_BATCH):
-                await self._renew(due[at : at + MAX_BATCH], lease_ms)
+            await self._renew(due, lease_ms)
         first = min((self._next(each) for each in list(self._held) if not each.busy), default=loop.time() + 1)
         return max(first - loop.time(), 0.001)
 
     def _next(self, reservation: Reservation) -> float:
         return self._renewed[reservation] + reservation.lease_ms / 3000
 
-    async def _renew(self, chunk: Sequence[Reservation], lease_ms: int) -> None:
-        asked = asyncio.get_running_loop().time()
-        answers = await self._host.storage.renew(self.worker, [each.held for each in chunk], lease_ms)
-        for each, answer in zip(chunk, answers, strict=True):
+    async def _renew(self, reservations: Sequence[Reservation], lease_ms: int) -> None:
+        clock = asyncio.get_running_loop().time
+        await renew_all(self._host.storage, self.worker, reservations, lease_ms, self._answered, clock)
+
+    def _answered(self, reservations: Sequence[Reservation], answers: Sequence[Renewal], asked: float) -> None:
+        for each, answer in zip(reservations, answers, strict=True):
             if each.settled:
                 continue
             if answer.kept:

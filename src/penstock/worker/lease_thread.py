@@ -10,25 +10,23 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from penstock.aio import drive
+from penstock.claims import HeldClaim, renew_all
 from penstock.errors import StorageError
-from penstock.storage.base import MAX_BATCH, ClaimRef, Renewal, Storage
+from penstock.storage.base import Renewal, Storage
 
 __all__ = ["LeaseThread"]
 
-T = TypeVar("T")
 C = TypeVar("C", bound="HeldLease")
 
 log = logging.getLogger("penstock.worker")
 
 
-class HeldLease(Protocol):
+class HeldLease(HeldClaim, Protocol):
     """A claim that is held, and when the storage last confirmed it."""
-
-    @property
-    def held(self) -> ClaimRef: ...
 
     @property
     def confirmed(self) -> float: ...
@@ -80,7 +78,7 @@ class LeaseThread:
         storage: Storage | None = None
         while not self._over.wait(self._leases.seconds / 6):
             try:
-                leases = self._leases.late(time.monotonic() - self._ahead - self._leases.seconds / 2)
+                leases = self._leases.late(self._now() - self._leases.seconds / 2)
                 if not leases:
                     continue
                 if storage is None:
@@ -88,29 +86,20 @@ class LeaseThread:
                     if storage is None:
                         return
                     drive(storage.open())
-                self._renew(storage, leases)
+                lease_ms = round(self._leases.seconds * 1000)
+                drive(renew_all(storage, self._worker, leases, lease_ms, self._renewed, self._now))
             except (StorageError, ValueError) as error:  # or a board was closed meanwhile
                 log.debug("the heart could not renew: %s", error)
         if storage is not None and not hasattr(storage, "engine"):  # an engine is the app's own
             drive(storage.close())
 
-    def _renew(self, storage: Storage, leases: Sequence[HeldLease]) -> None:
-        for at in range(0, len(leases), MAX_BATCH):
-            chunk = leases[at : at + MAX_BATCH]
-            asked = time.monotonic() - self._ahead
-            ms = round(self._leases.seconds * 1000)
-            answers: list[Renewal] = drive(storage.renew(self._worker, [lease.held for lease in chunk], ms))
-            for lease, answer in zip(chunk, answers, strict=True):
-                if answer.kept:
-                    lease.confirmed = asked
-            self._loop.call_soon_threadsafe(self._leases.renewed, chunk, answers, asked)
+    def _now(self) -> float:
+        """Return the time on the clock of the leases."""
+        return time.monotonic() - self._ahead
 
-
-def drive(call: Coroutine[Any, Any, T]) -> T:
-    """The answer of a verb that never waits for an event loop."""
-    try:
-        call.send(None)
-    except StopIteration as end:
-        return end.value
-    call.close()
-    raise RuntimeError("the storage of a thread must not wait for an event loop")
+    def _renewed(self, leases: Sequence[HeldLease], answers: Sequence[Renewal], asked: float) -> None:
+        """Confirm the leases in this thread, for the next look, and pass the answers to the event loop."""
+        for lease, answer in zip(leases, answers, strict=True):
+            if answer.kept:
+                lease.confirmed = asked
+        self._loop.call_soon_threadsafe(self._leases.renewed, leases, answers, asked)

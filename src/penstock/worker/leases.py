@@ -6,8 +6,9 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 
+from penstock.claims import renew_all
 from penstock.host import AppHost
-from penstock.storage.base import MAX_BATCH, Renewal
+from penstock.storage.base import Renewal
 from penstock.worker.pool import Pool
 from penstock.worker.run import Interruption, Run, RunJob
 
@@ -60,15 +61,13 @@ class Leases:
 
     async def step(self) -> float | None:
         """Renew everything that is held, by name."""
-        leases = list(self._held)
-        for at in range(0, len(leases), MAX_BATCH):
-            chunk = leases[at : at + MAX_BATCH]
-            asked = asyncio.get_running_loop().time()
-            ms = round(self.seconds * 1000)
-            answers = await self._host.storage.renew(self._worker, [lease.held for lease in chunk], ms)
-            self.rounds += 1
-            self.renewed(chunk, answers, asked)
+        clock, lease_ms = asyncio.get_running_loop().time, round(self.seconds * 1000)
+        await renew_all(self._host.storage, self._worker, list(self._held), lease_ms, self._answered, clock)
         return self.seconds / 3
+
+    def _answered(self, leases: Sequence[RunJob], answers: Sequence[Renewal], asked: float) -> None:
+        self.rounds += 1
+        self.renewed(leases, answers, asked)
 
     def fence(self, now: float) -> float:
         """Give up what was not confirmed within its lease; gives when the next one is due."""

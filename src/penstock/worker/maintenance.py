@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from penstock.claims import reap_all
 from penstock.host import AppHost
-from penstock.model.job import State
 from penstock.model.worker_info import Heartbeat
-from penstock.storage.base import MAX_BATCH, Reaped
+from penstock.storage.base import MAX_BATCH
 
 __all__ = ["Maintenance"]
 
@@ -56,19 +56,11 @@ class Maintenance:
     async def reap(self) -> None:
         """Take back what other workers have lost, all of it."""
         async with self._reaping:
-            while self._queues:
-                reaped = await self._host.storage.reap(self._queues)
-                self.reaped += len(reaped)
-                self.rounds += 1
-                for each in reaped:
-                    self._emit("stalled", each)
-                    if each.state is State.CANCELLED:
-                        self._emit("cancelled", each)
-                if len(reaped) < MAX_BATCH:
-                    break
+            await reap_all(self._host, self._queues, self._count)
 
-    def _emit(self, name: str, each: Reaped) -> None:
-        self._host.emit(name, queue=each.queue, id=each.id, attempt=each.attempt, worker=each.worker)
+    def _count(self, reaped: int) -> None:
+        self.reaped += reaped
+        self.rounds += 1
 
     async def _beat(self, now: float) -> None:
         """Say that this worker is there: while it runs something or has changed with each step, else now and then."""

@@ -80,8 +80,8 @@ class RunJob:
         return () if self._job is None else tuple(self._job.follow_ups)
 
     @property
-    def held(self) -> ClaimRef:
-        """The claim by name."""
+    def ref(self) -> ClaimRef:
+        """The claim as the storage names it."""
         return ClaimRef(self.claim.queue, self.claim.id, self.claim.token)
 
 

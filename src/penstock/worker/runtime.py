@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
 
+from penstock.aio import first_of
 from penstock.errors import StorageError
 from penstock.host import AppHost
 from penstock.model.handler import Handler
@@ -30,7 +31,7 @@ from penstock.worker.settler import Settler
 from penstock.worker.thread_pool import ThreadPool
 from penstock.worker.throttle import LoadMonitor
 
-__all__ = ["Runtime", "WorkerRuntime", "first_of"]
+__all__ = ["Runtime", "WorkerRuntime"]
 
 #: A drain that waits for later jobs looks so often (seconds) whether others have run them.
 DRAIN_POLL = 1.0
@@ -286,14 +287,3 @@ class WorkerRuntime:
             capacity=pool.capacity, allowed=pool.allowed, busy=pool.busy, memory=resident(),
             lease_age=None if age is None else round(age * 1000), running=len(runs), runs=oldest(runs),
         )  # fmt: skip
-
-
-async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
-    """Return when one of them is over; the others are cancelled."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

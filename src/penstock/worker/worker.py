@@ -15,11 +15,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Self
 
+from penstock.aio import first_of
 from penstock.host import AppHost, SyncApp, async_app
 from penstock.model.clock import Span, span_ms
 from penstock.model.ids import check_name
 from penstock.worker.handlers import select_handlers
-from penstock.worker.runtime import Runtime, WorkerRuntime, first_of
+from penstock.worker.runtime import Runtime, WorkerRuntime
 from penstock.worker.startup_checks import warn_of_eviction
 from penstock.worker.supervisor import ChildConfig, Supervisor, modules_of, source_of
 

@@ -6,8 +6,9 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
+from penstock.claims import renew_all
 from penstock.host import AppHost
-from penstock.storage.base import MAX_BATCH, ClaimRef, Renewal
+from penstock.storage.base import ClaimRef, Renewal
 from penstock.worker.supervisor.child_handle import ChildHandle, Stage
 from penstock.worker.supervisor.claim_table import ParentCommand, Phase, Slot, Verdict
 
@@ -24,7 +25,7 @@ class ChildClaim:
         self.slot = slot
 
     @property
-    def held(self) -> ClaimRef:
+    def ref(self) -> ClaimRef:
         return self.slot.ref
 
     @property
@@ -44,24 +45,19 @@ class LeaseRenewer:
         self._worker = worker
         self.seconds = lease
         self._hands = hands
-        #: When the storage last answered (monotonic).
-        self.confirmed = time.monotonic()
         #: Grows with every renewal that was heard.
         self.rounds = 0
 
     async def step(self) -> float | None:
         """Renew every claim of every child, by name."""
         self.fence(time.monotonic())
-        named = self.late(math.inf)
-        for at in range(0, len(named), MAX_BATCH):
-            chunk = named[at : at + MAX_BATCH]
-            asked = time.monotonic()
-            ms = round(self.seconds * 1000)
-            answers = await self._host.storage.renew(self._worker, [each.held for each in chunk], ms)
-            self.confirmed = asked
-            self.rounds += 1
-            self.renewed(chunk, answers, asked)
+        storage, lease_ms = self._host.storage, round(self.seconds * 1000)
+        await renew_all(storage, self._worker, self.late(math.inf), lease_ms, self._answered, time.monotonic)
         return self.seconds / 3
+
+    def _answered(self, leases: Sequence[ChildClaim], answers: Sequence[Renewal], asked: float) -> None:
+        self.rounds += 1
+        self.renewed(leases, answers, asked)
 
     def late(self, since: float) -> list[ChildClaim]:
         """The claims that were not confirmed since this time, those of one token together. Any thread may ask."""
@@ -69,7 +65,7 @@ class LeaseRenewer:
             ChildClaim(hand, slot) for hand in list(self._hands()) if not hand.killed for slot in hand.table.held()
         ]
         named = [n for n in named if n.confirmed < since and n.hand.table.ordered(n.slot) is not ParentCommand.LOST]
-        return sorted(named, key=lambda each: each.held.token)
+        return sorted(named, key=lambda each: each.ref.token)
 
     def fence(self, now: float) -> None:
         """A child with a run that was not confirmed within its lease is ended, and reports nothing.

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from multiprocessing.context import BaseContext
 
+from penstock.aio import first_of
 from penstock.errors import PenstockError, StorageError, StorageUnavailable
 from penstock.host import AppHost
 from penstock.model.handler import Handler
@@ -24,7 +25,6 @@ from penstock.worker.maintenance import Maintenance
 from penstock.worker.outage import OutageLog
 from penstock.worker.rss import resident
 from penstock.worker.run import RunJob
-from penstock.worker.runtime import first_of
 from penstock.worker.settler import Settler
 from penstock.worker.supervisor.child_handle import ChildHandle, Stage
 from penstock.worker.supervisor.claim_table import IDLE, LIVE, UNITS, WITHHELD, Phase, Verdict
