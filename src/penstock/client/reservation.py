@@ -18,11 +18,11 @@ from penstock.model.resolution import Resolution, resolve
 from penstock.model.serde import Serde, encode
 from penstock.storage.base import ClaimRef, Settled, Settlement
 
-__all__ = ["Keeper", "Reservation"]
+__all__ = ["Reservation"]
 
 
-class Keeper(Protocol):
-    """Who keeps reservations alive and records their ends."""
+class Manager(Protocol):
+    """The `ReservationManager`, as one of its reservations sees it: the manager is built on `Reservation`."""
 
     async def settle(self, reservation: Reservation, outcome: Outcome, end: Resolution) -> Settled: ...
 
@@ -42,7 +42,7 @@ class Reservation(JobInfo):
     """
 
     def __init__(
-        self, claim: Claim, payload: Any, rules: HandlerOptions, results: Serde, keeper: Keeper, lease_ms: int
+        self, claim: Claim, payload: Any, rules: HandlerOptions, results: Serde, manager: Manager, lease_ms: int
     ) -> None:
         super().__init__(claim)
         self.payload = payload
@@ -52,7 +52,7 @@ class Reservation(JobInfo):
         self.lost = False
         self._rules = rules
         self._results = results
-        self._keeper = keeper
+        self._manager = manager
         self._settling = asyncio.Lock()
         self._settled: tuple[object, ...] | None = None
         self._state: State | None = None
@@ -103,7 +103,7 @@ class Reservation(JobInfo):
         if lease is not None:
             self.lease_ms = span_ms(lease, "lease", zero=False)
         self._check(None)
-        if not await self._keeper.renew(self):
+        if not await self._manager.renew(self):
             raise self._gone()
 
     async def __aenter__(self) -> Self:
@@ -124,9 +124,9 @@ class Reservation(JobInfo):
         async with self._settling:
             if (state := self._check(wanted)) is not None:
                 return state
-            answer = await self._keeper.settle(self, outcome, resolve(self._claim, self._rules, outcome))
+            answer = await self._manager.settle(self, outcome, resolve(self._claim, self._rules, outcome))
             if answer.lost or answer.state is None:
-                self._keeper.lose(self)
+                self._manager.lose(self)
                 raise self._gone()
             self.mark_settled(wanted, answer.state)
             return answer.state

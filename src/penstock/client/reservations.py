@@ -10,7 +10,6 @@ import secrets
 import socket
 import weakref
 from collections.abc import Sequence
-from typing import Any, Protocol
 
 from penstock.claims import emit_settled, reap_all, renew_all
 from penstock.client.reservation import Reservation
@@ -23,9 +22,9 @@ from penstock.model.outcome import Outcome, Raised, Released, stalled_out
 from penstock.model.resolution import Release, Resolution, resolve
 from penstock.model.retry_policy import GiveUp, decide
 from penstock.model.serde import decode
-from penstock.storage.base import MAX_BATCH, Claimed, Renewal, Request, Settled, Settlement, Storage
+from penstock.storage.base import MAX_BATCH, Claimed, Renewal, Request, Settled, Settlement
 
-__all__ = ["HoldingHost", "ReservationManager"]
+__all__ = ["ReservationManager"]
 
 log = logging.getLogger("penstock")
 
@@ -33,20 +32,10 @@ log = logging.getLogger("penstock")
 SLOW_POLL = 5.0
 
 
-class HoldingHost(AppHost, Protocol):
-    """What reservations need of their app."""
-
-    async def opened(self) -> Storage: ...
-
-    def options(self, queue: str) -> HandlerOptions: ...
-
-    def payload_type(self, queue: str) -> Any: ...
-
-
 class ReservationManager:
     """Claims jobs for those who pull, and holds them. One that nobody has any more runs out by itself."""
 
-    def __init__(self, host: HoldingHost) -> None:
+    def __init__(self, host: AppHost) -> None:
         self._host = host
         self.worker = f"{socket.gethostname()}-{os.getpid()}-reserve-{secrets.token_hex(4)}"
         self._held: weakref.WeakSet[Reservation] = weakref.WeakSet()
