@@ -8,8 +8,7 @@ from typing import Any, Protocol, TypeVar
 from penstock.errors import ErrorKind, InvalidPayload, JobError
 from penstock.host import AppHost
 from penstock.model.job import Claim, State
-from penstock.model.outcome import Outcome, Raised
-from penstock.model.resolution import Cancel, Complete, Fail, Release, Resolution, Retried, Stall
+from penstock.model.outcome import Cancel, Complete, Fail, Outcome, Raised, Release, Resolution, Retried, Stall
 from penstock.model.serde import decode
 from penstock.storage.base import MAX_BATCH, ClaimRef, Renewal, Settled, Storage
 

@@ -16,7 +16,7 @@ from penstock.model.handler import Handler
 from penstock.model.job import NewJob
 from penstock.model.options import HandlerArguments, HandlerOptions
 from penstock.model.serde import Serde
-from penstock.storage.base import Storage
+from penstock.storage.base import BlockingStorage, Storage
 
 __all__ = ["AppHost", "SyncApp", "async_app"]
 
@@ -63,7 +63,7 @@ class AppHost(Protocol):
 
     async def close(self) -> None: ...
 
-    def blocking_storage(self) -> Storage | None: ...
+    def blocking_storage(self) -> BlockingStorage | None: ...
 
     # parts ----------------------------------------------------------------------------------------
 

@@ -13,8 +13,7 @@ from penstock.model.clock import Span, milliseconds, span_ms
 from penstock.model.context import Cancellation, JobInfo
 from penstock.model.job import Claim, State
 from penstock.model.options import HandlerOptions
-from penstock.model.outcome import Outcome, Raised, Released, Returned
-from penstock.model.resolution import Resolution, resolve
+from penstock.model.outcome import Outcome, Raised, Released, Resolution, Returned, resolve
 from penstock.model.serde import Serde, encode
 from penstock.storage.base import ClaimRef, Settled, Settlement
 

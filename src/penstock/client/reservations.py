@@ -18,8 +18,7 @@ from penstock.host import AppHost
 from penstock.model.ids import new_token
 from penstock.model.job import Claim
 from penstock.model.options import HandlerOptions, JobLimits, rules_for
-from penstock.model.outcome import Outcome, Raised, Released, stalled_out
-from penstock.model.resolution import Release, Resolution, resolve
+from penstock.model.outcome import Outcome, Raised, Release, Released, Resolution, resolve, stalled_out
 from penstock.model.retry_policy import GiveUp, decide
 from penstock.model.serde import decode
 from penstock.storage.base import MAX_BATCH, Claimed, Renewal, Request, Settled, Settlement

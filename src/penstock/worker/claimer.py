@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import cast
 
 from penstock.host import AppHost
 from penstock.model.handler import Handler
@@ -57,6 +56,8 @@ class Claimer:
         #: What to claim when there is work, the claim that is open for it, and a promise that came with its answer.
         self._next: list[Request] = []
         self._open: OpenClaim | None = None
+        storage = host.storage
+        self._open_storage = storage if isinstance(storage, OpensClaims) else None
         self._pending_look_at: int | None = None
         self._no_room = self._reserving_room = False
         self._idle_emitted = False
@@ -112,7 +113,7 @@ class Claimer:
     def _plan_next(self, dry: list[QueueTurn]) -> bool:
         """Plan what an open claim asks for; False when there is no room for anything, so no reason to listen."""
         self._next = []
-        if not getattr(self._host.storage, "opens_claims", False):
+        if self._open_storage is None or not self._open_storage.opens_claims:
             return True
         if not self._reserving_room and self.room() > 0:
             self._next = plan(in_order(dry), self._pool, self._loop.time())
@@ -147,10 +148,10 @@ class Claimer:
 
     def _open_claim(self, queues: Sequence[str], seconds: float) -> OpenClaim | None:
         """The claim of what there is room for, if the storage can leave one open."""
-        if not self._next or len(queues) > MOST_OPEN:
+        if self._open_storage is None or not self._next or len(queues) > MOST_OPEN:
             return None
-        storage, wait = cast("OpensClaims", self._host.storage), min(seconds, self._lease_ms / 1000 * OPEN)
-        return storage.open_claim(queues, self._next, self._worker, self._lease_ms, new_token(), wait)
+        wait = min(seconds, self._lease_ms / 1000 * OPEN)
+        return self._open_storage.open_claim(queues, self._next, self._worker, self._lease_ms, new_token(), wait)
 
     async def _await_open_claim(self, opened: OpenClaim) -> None:
         """Begin what it gives as soon as that is here; its lease counts from when it was sent."""

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 from penstock.aio import drive
 from penstock.claims import HeldClaim, renew_all
 from penstock.errors import StorageError
-from penstock.storage.base import Renewal, Storage
+from penstock.storage.base import BlockingStorage, Renewal
 
 __all__ = ["LeaseThread"]
 
@@ -53,7 +53,7 @@ class LeaseThread:
         self,
         leases: LeaseSource[Any],
         worker: str,
-        open_storage: Callable[[], Storage | None],
+        open_storage: Callable[[], BlockingStorage | None],
         ahead: float | None = None,
     ) -> None:
         self._leases = leases
@@ -75,7 +75,7 @@ class LeaseThread:
             await asyncio.to_thread(self._thread.join)
 
     def _run(self) -> None:
-        storage: Storage | None = None
+        storage: BlockingStorage | None = None
         while not self._over.wait(self._leases.seconds / 6):
             try:
                 leases = self._leases.late(self._now() - self._leases.seconds / 2)
@@ -90,7 +90,7 @@ class LeaseThread:
                 drive(renew_all(storage, self._worker, leases, lease_ms, self._renewed, self._now))
             except (StorageError, ValueError) as error:  # or a board was closed meanwhile
                 log.debug("the heart could not renew: %s", error)
-        if storage is not None and not hasattr(storage, "engine"):  # an engine is the app's own
+        if storage is not None and not storage.shares_connection:
             drive(storage.close())
 
     def _now(self) -> float:

@@ -12,8 +12,7 @@ from penstock.claims import emit_settled
 from penstock.errors import ErrorKind, JobError
 from penstock.host import AppHost
 from penstock.model.job import State
-from penstock.model.outcome import Outcome, Raised
-from penstock.model.resolution import resolve
+from penstock.model.outcome import Outcome, Raised, resolve
 from penstock.storage.base import MAX_BATCH, Settled, Settlement
 from penstock.worker.run import Run, RunJob
 

@@ -26,6 +26,8 @@ T = TypeVar("T")
 class BlockingSqliteStorage(SqliteStorage):
     """A `Storage` whose verbs block the calling thread; any number of threads may use it at once."""
 
+    shares_connection = True
+
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
