@@ -11,7 +11,7 @@ from penstock.testing import Clock, FaultyStorage
 from tests.support import eventually
 
 JOBS = 12
-LOOPS = {f"penstock {name}" for name in ("claim", "settle", "leases", "watch", "upkeep", "cancels")}
+LOOPS = {f"penstock {name}" for name in ("claim", "settle", "leases", "watch", "maintenance", "cancels")}
 
 #: What a storage may say, in the words of those that say it.
 ERRORS = (

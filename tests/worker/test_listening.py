@@ -18,7 +18,7 @@ from penstock.worker.claimer import Claimer
 from penstock.worker.loop import Loop
 from tests.servers import Server, Servers
 from tests.support import eventually, new_namespace
-from tests.worker.test_task_pool import a_pool
+from tests.worker.support import IgnoringFlow, IgnoringReport, new_pool
 
 
 async def test_however_long_nothing_comes_it_listens(
@@ -137,13 +137,12 @@ async def test_a_promise_to_look_outlives_being_woken(app: Penstock) -> None:
     app.listen("q", lambda payload: None)
     storage = Slow()
     host = cast("AppHost", SimpleNamespace(storage=storage, emit=lambda *args, **about: None))
-    claimer = Claimer(host, "w", 10_000, app.handlers.values(), a_pool(), lambda *args: None)
-    loop = Loop("claim", claimer.step, lambda *args: None, claimer.doze)
-    loop.hurry = claimer.hurry
+    claimer = Claimer(host, "w", 10_000, app.handlers.values(), new_pool(), IgnoringFlow())
+    loop = Loop("claim", claimer.step, IgnoringReport(), claimer.doze, claimer.end_doze)
     loop.start()
-    await eventually(lambda: claimer.hurry())
+    await eventually(lambda: claimer.end_doze())
     await storage.asked.wait()
     loop.wake()
     storage.gate.set()
-    await eventually(lambda: claimer.patience() <= 1.0)
+    await eventually(lambda: claimer.wait_time() <= 1.0)
     await loop.stop()

@@ -55,7 +55,7 @@ def test_every_loop_that_failed_must_go_well(reporter: Reporter, caplog: pytest.
     """While one loop still fails the storage is not back, whatever others say."""
     for loop in ("claim", "settle"):
         reporter.failed(loop, AWAY, 1)
-    reporter.went_well("upkeep", answered=True)
+    reporter.went_well("maintenance", answered=True)
     reporter.went_well("settle", answered=True)
     reporter.failed("settle", AWAY, 1)
     reporter.went_well("claim", answered=True)

@@ -12,10 +12,9 @@ from penstock import Job, Penstock, State, Worker
 from penstock.client.queue import Queue
 from penstock.testing import FaultyStorage
 from penstock.worker import pool, queue_order
-from penstock.worker.pool import Pool
 from penstock.worker.queue_order import QueueTurn
-from penstock.worker.run import Run
 from tests.support import eventually
+from tests.worker.support import new_pool
 
 label: contextvars.ContextVar[str] = contextvars.ContextVar("label", default="none")
 
@@ -23,7 +22,7 @@ label: contextvars.ContextVar[str] = contextvars.ContextVar("label", default="no
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs are claimed ahead as if many had just ended."""
-    monkeypatch.setattr(QueueTurn, "ahead", lambda seat, pool, now: 20 - pool.waiting(seat.queue))
+    monkeypatch.setattr(QueueTurn, "ahead", lambda turn, pool, now: 20 - pool.waiting(turn.queue))
 
 
 async def test_a_context_is_a_runs_own(app: Penstock) -> None:
@@ -100,7 +99,7 @@ async def test_what_has_to_wait_is_given_back(
     app: Penstock, trouble: FaultyStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Jobs behind slow runs are for others to take, at their places and with nothing charged."""
-    monkeypatch.setattr(QueueTurn, "ahead", lambda seat, pool, now: 20 if pool.empty else 0)  # as after many quick runs
+    monkeypatch.setattr(QueueTurn, "ahead", lambda turn, pool, now: 20 if pool.empty else 0)  # as after many quick runs
     gate, other = asyncio.Event(), Penstock(storage=app.storage, clock=app.clock)
     begun, ran = list[int](), list[int]()
 
@@ -155,9 +154,9 @@ async def _queued(queue: Queue, count: int) -> bool:
 async def test_where_nothing_is_claimed_ahead(app: Penstock, options: dict[str, Any]) -> None:
     """Not where order is expected, and not where a lost run is never repeated."""
     app.listen("q", lambda payload: None, **options)
-    seat, runs = QueueTurn(app.handlers["q"]), a_pool()
+    turn, runs = QueueTurn(app.handlers["q"]), new_pool()
     runs.over["q"] = 1_000_000
-    assert seat.ahead(runs, 1.0) == 0
+    assert turn.ahead(runs, 1.0) == 0
 
 
 @pytest.mark.parametrize(("ended", "batch", "ahead"), [(0, 1, 0), (1_000, 1, 10), (2_000, 50, 10), (10**6, 1, 500)])
@@ -166,14 +165,7 @@ async def test_as_many_are_claimed_ahead_as_end_within_moments(
 ) -> None:
     """What ended within the last moments is the measure, up to a bound in jobs."""
     app.listen("q", lambda payload: None, concurrency=5, batch_size=batch)
-    seat, runs = QueueTurn(app.handlers["q"]), a_pool()
+    turn, runs = QueueTurn(app.handlers["q"]), new_pool()
     runs.over["q"] = ended
     assert queue_order.AHEAD_SECONDS == 0.01
-    assert seat.ahead(runs, 1.0) == ahead
-
-
-def a_pool() -> Pool:
-    async def execute(run: Run) -> list[object]:
-        return []
-
-    return Pool(100, execute, lambda run: [], lambda run, outcomes: None)  # type: ignore[arg-type]
+    assert turn.ahead(runs, 1.0) == ahead

@@ -13,20 +13,18 @@ from penstock import Penstock, State, Worker
 from penstock.worker import throttle
 from penstock.worker.pool import Pool
 from penstock.worker.queue_order import QueueTurn, plan
-from penstock.worker.run import Run, units_of
+from penstock.worker.run import units_of
 from penstock.worker.throttle import LEAST, Throttle
 from tests.support import eventually
+from tests.worker.support import new_pool
 
 LAGS = st.floats(0, 10)
 CORES = st.floats(0, 8)
 
 
 def a_pool(capacity: int = 100, least: int = 1) -> Pool:
-    async def execute(run: Run) -> list[object]:
-        return []
-
     async def build() -> Pool:
-        return Pool(capacity, execute, lambda run: [], lambda run, outcomes: None, least=least)  # type: ignore[arg-type]
+        return new_pool(capacity, least)
 
     return asyncio.run(build())
 
@@ -78,11 +76,11 @@ def test_a_lower_share_lowers_what_is_asked_for() -> None:
     app = Penstock("memory:")
     app.listen("sized", lambda payload: payload, size=10)
     app.listen("counted", lambda payload: payload, concurrency=8)
-    seats = [QueueTurn(app.handlers[queue]) for queue in ("sized", "counted")]
-    pool = a_pool(100, least=max(units_of(seat.handler) for seat in seats))
+    turns = [QueueTurn(app.handlers[queue]) for queue in ("sized", "counted")]
+    pool = a_pool(100, least=max(units_of(turn.handler) for turn in turns))
     for share, asked in ((1.0, [10, 8]), (0.5, [5, 4]), (LEAST, [1, 1])):
         pool.share = share
-        assert [plan([seat], pool, 0.0)[0].limit for seat in seats] == asked
+        assert [plan([turn], pool, 0.0)[0].limit for turn in turns] == asked
 
 
 async def test_a_lagging_loop_lowers_what_is_claimed_and_recovers(monkeypatch: pytest.MonkeyPatch) -> None:

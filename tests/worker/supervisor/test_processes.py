@@ -43,15 +43,15 @@ async def test_a_worker_says_so_before_it_starts() -> None:
     assert not app.is_open
 
 
-@pytest.mark.parametrize(("n", "seats", "shares"), [(1, 2, [1, 0]), (5, 2, [3, 2]), (4, 4, [1, 1, 1, 1])])
-def test_processes_share_the_concurrency_of_a_handler(n: int, seats: int, shares: list[int]) -> None:
+@pytest.mark.parametrize(("n", "slots", "shares"), [(1, 2, [1, 0]), (5, 2, [3, 2]), (4, 4, [1, 1, 1, 1])])
+def test_processes_share_the_concurrency_of_a_handler(n: int, slots: int, shares: list[int]) -> None:
     """`concurrency=n` means n at once in all processes together; sizes are per process."""
     app = Penstock("memory:")
     app.listen("few", lambda payload: payload, concurrency=n)
     app.listen("many", lambda payload: payload, size=7)
     found: list[int] = []
-    for seat in range(seats):
-        mine = share_of(app.handlers, seat, seats)
+    for slot in range(slots):
+        mine = share_of(app.handlers, slot, slots)
         assert mine["many"].options.size == 7
         found.append(mine["few"].options.concurrency or 0 if "few" in mine else 0)
     assert found == shares
