@@ -36,9 +36,9 @@ async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
 
 
 class RequestCoalescer(Generic[T]):
-    """Gathers what is asked in one turn of the loop, or while a call is under way, for the next call.
+    """Collects the reads of one turn of the event loop, or of the time that a call takes, for the next call.
 
-    A question never joins a call that has left: whoever asks sees everything that was done before.
+    A read never joins a call that was already sent, so that it sees everything that happened before.
     """
 
     def __init__(self, ask: Callable[[str, list[str]], Awaitable[list[T]]], most: int) -> None:
@@ -48,7 +48,7 @@ class RequestCoalescer(Generic[T]):
         self._senders: dict[str, asyncio.Task[None]] = {}
 
     def get(self, queue: str, id: str) -> asyncio.Future[T]:
-        """The answer for one job of a queue."""
+        """Read one job of a queue; returns a future with the answer."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._waiting.setdefault(queue, {}).setdefault(id, []).append(future)
@@ -57,7 +57,7 @@ class RequestCoalescer(Generic[T]):
         return future
 
     async def close(self) -> None:
-        """End what is under way; whoever still asks is told."""
+        """Cancel the calls under way; reads that wait raise `StorageError`."""
         senders = list(self._senders.values())
         for sender in senders:
             sender.cancel()
@@ -102,4 +102,4 @@ def _refuse(asked: dict[str, list[asyncio.Future[T]]], error: Exception) -> None
         for future in futures:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # whoever was waiting may be gone: do not complain then
+                future.exception()  # retrieved, so that asyncio logs nothing if the caller is gone

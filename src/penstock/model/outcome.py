@@ -40,16 +40,16 @@ __all__ = [
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How a run ended. A batch handler may return one per payload: `complete`, `fail` or `retry`."""
+    """The outcome of a run for one job. A batch handler may return one per payload: `complete`, `fail` or `retry`."""
 
     @staticmethod
     def complete(value: Any = None) -> Outcome:
-        """This job is done, with this result."""
+        """Complete this job with this result."""
         return Value(value)
 
     @staticmethod
     def fail(error: Exception | str) -> Outcome:
-        """As if the handler had raised the error for this job alone: it is retried unless it is permanent."""
+        """Fail this job alone, as if the handler had raised the error: it is retried unless that is permanent."""
         if isinstance(error, str):
             error = RuntimeError(error)
         if not isinstance(error, Exception):
@@ -80,11 +80,11 @@ class Returned(Outcome, frozen=True, gc=False):
 
 
 class Raised(Outcome, frozen=True):
-    """The run failed, or took too long, or was refused; the error's kind says which.
+    """The run failed, or took too long, or was refused; the error's kind names which.
 
     `solo` asks for the job to come back by itself, because it is one of a batch;
-    `shared` says that others failed with it, so that it may not be this job's fault;
-    `invalid` says that its payload could not be decoded.
+    `shared` means that other jobs failed with it, so that it may not be this job's fault;
+    `invalid` means that its payload could not be decoded.
     """
 
     error: JobError
@@ -95,7 +95,7 @@ class Raised(Outcome, frozen=True):
 
 
 class Stopped(Outcome, frozen=True):
-    """The run ended without a value after somebody asked to cancel it."""
+    """The run ended without a value after a cancel request."""
 
 
 class Stalled(Outcome, frozen=True):
@@ -107,7 +107,7 @@ class Released(Outcome, frozen=True):
 
 
 def raised(error: BaseException) -> Raised:
-    """What an exception from a handler asks for: its `kind`, `retry_at`, `retry_in` and `count` are heard."""
+    """Return the outcome of a handler's exception, by its `kind`, `retry_at`, `retry_in` and `count`."""
     record = JobError.from_exception(error)
     try:
         return Raised(record, _retry_request(error))
@@ -127,13 +127,13 @@ def _retry_request(error: BaseException) -> RetryRequest:
 
 
 def timed_out(seconds: float, solo: bool = False, shared: bool = False) -> Raised:
-    """The run took longer than it may."""
+    """Return the outcome of a run that took longer than its timeout."""
     text = f"the run took longer than its timeout of {seconds:g} s"
     return Raised(JobError("RunTimeout", text, ErrorKind.TIMEOUT), solo=solo, shared=shared)
 
 
 def stalled_out(reason: str) -> Raised:
-    """The job was not run once more, because too many of its runs had vanished."""
+    """Return the outcome of a job that is not run again, because too many of its runs have stalled."""
     return Raised(JobError("StallError", reason, ErrorKind.STALL))
 
 
@@ -189,7 +189,7 @@ Resolution = Complete | Retried | Fail | Cancel | Release | Stall
 
 
 def resolve(claim: Claim, rules: HandlerOptions, outcome: Outcome) -> Resolution:
-    """The transition that an outcome asks for, by the rules that hold for the job."""
+    """Return the transition that records an outcome, by the rules of the job."""
     if isinstance(outcome, Returned):
         return Complete(outcome.result, rules.keep_ms, outcome.then)
     match outcome:
@@ -210,7 +210,7 @@ def resolve(claim: Claim, rules: HandlerOptions, outcome: Outcome) -> Resolution
 
 
 def _fail_job(claim: Claim, rules: HandlerOptions, error: JobError) -> tuple[NewJob, ...]:
-    """The job that tells the fail handler, if there is one."""
+    """Return the fail job for the fail handler, or nothing without a handler."""
     if rules.on_failure is None:
         return ()
     payload = failure_payload(claim, error)
