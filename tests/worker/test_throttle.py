@@ -30,10 +30,10 @@ def a_pool(capacity: int = 100, least: int = 1) -> Pool:
 
 
 @given(st.lists(st.tuples(LAGS, CORES), max_size=100))
-def test_the_share_stays_within_its_bounds_and_recovers(stretches: list[tuple[float, float]]) -> None:
-    """Whatever is observed the share is neither above all nor below the least; enough good stretches bring all back."""
+def test_the_share_stays_within_its_bounds_and_recovers(periods: list[tuple[float, float]]) -> None:
+    """For any measurements the share stays between `LEAST` and 1; enough good periods bring it back to 1."""
     throttle = Throttle()
-    for lag, cpu in stretches:
+    for lag, cpu in periods:
         assert LEAST <= throttle.observe(lag, cpu) <= 1.0
     for _ in range(20):
         throttle.observe(0.0, 0.1)
@@ -84,7 +84,7 @@ def test_a_lower_share_lowers_what_is_asked_for() -> None:
 
 
 async def test_a_lagging_loop_lowers_what_is_claimed_and_recovers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While handlers hold up the loop fewer are begun at once; when they stop, as many as ever."""
+    """While handlers block the event loop fewer run at once; afterwards as many as before."""
     monkeypatch.setattr(throttle, "LOOK", 0.02)
     monkeypatch.setattr(throttle, "LOOKS", 1)
     # This process may have much else to do: only the lag that the test makes counts.

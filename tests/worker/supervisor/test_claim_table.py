@@ -1,4 +1,4 @@
-"""The memory that parent and child share, both ends of it in one process."""
+"""The claim table, mapped twice in one process: as the child and as the supervisor."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_a_claim_is_seen_as_it_was_written(child: ClaimTable, parent: ClaimTable
     assert (slot.deadline, slot.timeout, slot.confirmed) == (12.5, 10.0, 1.5)
 
 
-def test_a_dropped_claim_is_gone_and_its_place_is_used_again(child: ClaimTable, parent: ClaimTable) -> None:
-    """Places that were used come before new ones, so that little memory is touched; a full table has no room."""
+def test_the_slot_of_a_dropped_claim_is_used_again(child: ClaimTable, parent: ClaimTable) -> None:
+    """Used slots are taken before new ones, so that little memory is touched; a full table has no room."""
     slots = [hold(child, ClaimRef("q", f"{n}", "t"), 1, 0.0) for n in range(8)]
     assert (slots, child.room) == (list(range(8)), 0)
     child.drop([5, 2])
@@ -55,8 +55,8 @@ def test_a_dropped_claim_is_gone_and_its_place_is_used_again(child: ClaimTable, 
     assert (hold(child, ClaimRef("q", "newer", "t"), 1, 0.0), child.room) == (5, 0)
 
 
-def test_an_order_is_for_one_claim_only(child: ClaimTable, parent: ClaimTable) -> None:
-    """What was said of a claim is never taken for something about the next one in its index."""
+def test_a_command_is_for_one_claim_only(child: ClaimTable, parent: ClaimTable) -> None:
+    """A command for a claim never applies to the next claim in the same slot."""
     index = hold(child, ClaimRef("q", "a", "t"), 1, 0.0)
     [slot] = parent.held()
     parent.give(slot, ParentCommand.KILL)
@@ -68,8 +68,8 @@ def test_an_order_is_for_one_claim_only(child: ClaimTable, parent: ClaimTable) -
     assert child.confirmed(index) == 3.0
 
 
-def test_what_presses_is_found(child: ClaimTable, parent: ClaimTable) -> None:
-    """Runs past their deadline and condemned ones; not those that ended, nor those that have no deadline."""
+def test_overdue_and_escalated_runs_are_found(child: ClaimTable, parent: ClaimTable) -> None:
+    """`overdue` returns runs past their deadline and escalated ones, not ended runs nor those without a deadline."""
     late, endless, ended, stuck = (hold(child, ClaimRef("q", f"{n}", "t"), 1, 0.0) for n in range(4))
     for index, deadline in ((late, 5.0), (endless, None), (ended, 5.0), (stuck, None)):
         child.begin(index, deadline, 1.0, 0.5)
@@ -82,8 +82,8 @@ def test_what_presses_is_found(child: ClaimTable, parent: ClaimTable) -> None:
     assert [slot.position for slot in parent.overdue(5.0)] == [stuck]
 
 
-def test_what_is_not_confirmed_is_found(child: ClaimTable, parent: ClaimTable) -> None:
-    """A run is confirmed by the time at which the storage was asked."""
+def test_unconfirmed_runs_are_found(child: ClaimTable, parent: ClaimTable) -> None:
+    """`unconfirmed` returns the runs that the storage has not confirmed since a time."""
     first, second = (hold(child, ClaimRef("q", f"{n}", "t"), 1, 1.0) for n in range(2))
     for index in (first, second):
         child.begin(index, None, None, 0.5)

@@ -1,4 +1,4 @@
-"""What a worker with processes needs to know before it starts any: the app's name, its share, its options."""
+"""Checks before a worker starts processes: the app's name, the share of each process, the options."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def test_an_app_is_found_by_name_and_named_when_found(module: types.ModuleType) 
 
 
 def test_an_app_without_a_name_is_refused() -> None:
-    """Children cannot import what no module has; the error says what to do."""
+    """An app that is in no module cannot be imported by children; the error names the remedy."""
     with pytest.raises(CannotImport, match="penstock worker module:app"):
         source_of(Penstock("memory:"))
 
 
-async def test_a_worker_says_so_before_it_starts() -> None:
+async def test_a_worker_whose_app_children_cannot_find_does_not_start() -> None:
     """Nothing is opened for an app that children could not find."""
     app = Penstock("memory:")
     app.listen("q", lambda payload: payload)
@@ -58,7 +58,7 @@ def test_processes_share_the_concurrency_of_a_handler(n: int, slots: int, shares
 
 
 def test_limits_of_processes_need_processes() -> None:
-    """max_jobs and max_rss say when a child is replaced, so there must be children."""
+    """`max_jobs` and `max_rss` without `processes` raise ValueError: they limit children."""
     for name in ("max_jobs", "max_rss"):
         some: dict[str, Any] = {name: 1}
         none: dict[str, Any] = {name: 0}
