@@ -105,9 +105,9 @@ class Executor:
     def _payload(self, routine: Routine, job: RunJob) -> Any:
         claim, rules = job.claim, job.rules
         if claim.stalls or rules.max_attempts is not None:  # nothing else can forbid a run
-            verdict = decide(claim, rules, None)
-            if isinstance(verdict, GiveUp):
-                raise _RefusedError(stalled_out(verdict.reason))
+            decision = decide(claim, rules, None)
+            if isinstance(decision, GiveUp):
+                raise _RefusedError(stalled_out(decision.reason))
         try:
             return routine.fast_decode(claim.payload)
         except Exception:  # the fast decoder's error is vague: decode again for a precise one

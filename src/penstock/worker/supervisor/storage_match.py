@@ -28,13 +28,13 @@ def why_parent_is_missing(parent: str, child: str, seconds: float) -> str | None
     """
     if child == _MEMORY:
         return "memory: is private to its process, so the child would see no jobs; use a file or a server"
-    apart = f"the parent uses {parent}, the child {child}" if parent != child else ""
-    if apart and parent and child and _FILE in (parent[: len(_FILE)], child[: len(_FILE)]):
-        return f"its parent is not in its storage: {apart}; the app must name the same one wherever it is imported"
+    difference = f"the parent uses {parent}, the child {child}" if parent != child else ""
+    if difference and parent and child and _FILE in (parent[: len(_FILE)], child[: len(_FILE)]):
+        return f"its parent is not in its storage: {difference}; the app must name the same one wherever it is imported"
     if seconds < PARENT_TIMEOUT:
         return None
     return (
         f"its parent was not seen in its storage for {PARENT_TIMEOUT:g} s: "
-        f"{apart or f'both use {child}' if child else 'is that private to its process?'}; "
+        f"{difference or f'both use {child}' if child else 'is that private to its process?'}; "
         "the app must name the same storage and the same namespace wherever it is imported"
     )
