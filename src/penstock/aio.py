@@ -1,23 +1,44 @@
-"""Questions about single jobs, asked at the same time, go to the storage as one."""
+"""Helpers for coroutines: run one without an event loop, wait for the first of several, coalesce reads."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from penstock.errors import StorageError
 
-__all__ = ["RequestCoalescer"]
+__all__ = ["RequestCoalescer", "drive", "first_of"]
 
 T = TypeVar("T")
 
 
-class RequestCoalescer(Generic[T]):
-    """Gathers what is asked in one turn of the loop, or while a call is under way, for the next call.
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends, from start to end, on this thread; returns its value."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    coroutine.close()
+    raise RuntimeError(f"{coroutine.__qualname__} waits for an event loop, so it cannot be run on this thread")
 
-    A question never joins a call that has left: whoever asks sees everything that was done before.
+
+async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    """Return when one of the coroutines has ended, and cancel the others."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class RequestCoalescer(Generic[T]):
+    """Collects the reads of one turn of the event loop, or of the time that a call takes, for the next call.
+
+    A read never joins a call that was already sent, so that it sees everything that happened before.
     """
 
     def __init__(self, ask: Callable[[str, list[str]], Awaitable[list[T]]], most: int) -> None:
@@ -27,7 +48,7 @@ class RequestCoalescer(Generic[T]):
         self._senders: dict[str, asyncio.Task[None]] = {}
 
     def get(self, queue: str, id: str) -> asyncio.Future[T]:
-        """The answer for one job of a queue."""
+        """Read one job of a queue; returns a future with the answer."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._waiting.setdefault(queue, {}).setdefault(id, []).append(future)
@@ -36,7 +57,7 @@ class RequestCoalescer(Generic[T]):
         return future
 
     async def close(self) -> None:
-        """End what is under way; whoever still asks is told."""
+        """Cancel the calls under way; reads that wait raise `StorageError`."""
         senders = list(self._senders.values())
         for sender in senders:
             sender.cancel()
@@ -81,4 +102,4 @@ def _refuse(asked: dict[str, list[asyncio.Future[T]]], error: Exception) -> None
         for future in futures:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # whoever was waiting may be gone: do not complain then
+                future.exception()  # retrieved, so that asyncio logs nothing if the caller is gone

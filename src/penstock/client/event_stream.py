@@ -7,17 +7,17 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from penstock.errors import InvalidPayload, JobError, StorageError, StorageUnavailable
+from penstock.host import AppHost
 from penstock.model.clock import as_datetime
 from penstock.model.events import EVENTS, Event, check_names
-from penstock.model.formats import Codec
 from penstock.model.ids import check_name, new_id
 from penstock.model.serde import decode
-from penstock.storage.base import EventRecord, Storage
+from penstock.storage.base import EventRecord
 
-__all__ = ["EventStream", "FeedHost"]
+__all__ = ["EventStream"]
 
 
 #: A storage that is away is asked again after half of this to all of it (seconds).
@@ -25,14 +25,6 @@ PAUSE = 1.0
 
 #: A stream's mark is announced under this name, which is no event's, first after so long (seconds).
 MARK, FIRST_PAUSE = "listening", 0.002
-
-
-class FeedHost(Protocol):
-    """What a stream needs of its app."""
-
-    def codec(self, queue: str) -> Codec: ...
-
-    async def opened(self) -> Storage: ...
 
 
 class EventStream:
@@ -43,7 +35,7 @@ class EventStream:
     nothing. When the storage was lost it goes on by itself; what happened meanwhile is not heard.
     """
 
-    def __init__(self, host: FeedHost, names: str | Iterable[str] | None = None, queue: str | None = None) -> None:
+    def __init__(self, host: AppHost, names: str | Iterable[str] | None = None, queue: str | None = None) -> None:
         self._host = host
         self._names = frozenset(EVENTS if names is None else check_names(names, "names"))
         if not self._names:

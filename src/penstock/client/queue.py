@@ -11,8 +11,11 @@ from msgspec.structs import replace
 
 from penstock.client.answers import Cancelled, Enqueued
 from penstock.client.entry import Entry, OnConflict, job_from, plain_job
-from penstock.client.queue_reader import QueueHost, QueueReader
+from penstock.client.presets import Preset
+from penstock.client.queue_reader import QueueReader
 from penstock.client.reservation import Reservation
+from penstock.client.reservations import ReservationManager
+from penstock.client.results import ResultWaiter
 from penstock.errors import CallTimeout, DuplicateJob, JobNotFound, NotDurable
 from penstock.model.clock import Moment, Span, span_ms
 from penstock.model.ids import check_name, new_id, new_ids, new_token
@@ -20,7 +23,7 @@ from penstock.model.job import FINISHED, NewJob, Snapshot, State
 from penstock.model.serde import decode, encode
 from penstock.storage.base import CANCEL_MODES, MAX_BATCH, CancelMode, Put, PutStatus
 
-__all__ = ["Queue", "QueueHost"]
+__all__ = ["Queue"]
 
 #: How many jobs `enqueue_many` sends in one round trip.
 CHUNK = 500
@@ -152,7 +155,8 @@ class Queue(QueueReader):
             raise ValueError(f"limit must be between 1 and {MAX_BATCH}, not {limit}")
         seconds = 0.0 if wait is None else span_ms(wait, "wait") / 1000
         lease_ms = span_ms(self._host.lease if lease is None else lease, "lease", zero=False)
-        return await self._host.reservations.reserve(self.name, limit, seconds, lease_ms)
+        reservations: ReservationManager = self._host.reservations
+        return await reservations.reserve(self.name, limit, seconds, lease_ms)
 
     # changing -------------------------------------------------------------------------------------
 
@@ -263,7 +267,8 @@ class Queue(QueueReader):
     def _new_jobs(self, items: Sequence[Any]) -> list[NewJob]:
         """Check and encode payloads and entries, without storing them."""
         name, serde, most = self.name, self._host.codec(self.name).payload, self._host.max_payload
-        plain = self._host.defaults.plain
+        defaults: Preset = self._host.defaults
+        plain = defaults.plain
         return [
             plain_job(item, name, serde, most, id)
             if plain and not isinstance(item, Entry)
@@ -273,10 +278,12 @@ class Queue(QueueReader):
 
     def _meant(self, entry: Entry) -> Entry:
         """An entry with what its producer left to the app's preset."""
-        return self._host.defaults.entry(entry, self.name)
+        defaults: Preset = self._host.defaults
+        return defaults.entry(entry, self.name)
 
     def _mode(self, running: CancelMode | None) -> CancelMode:
-        mode = self._host.defaults.cancel if running is None else running
+        defaults: Preset = self._host.defaults
+        mode = defaults.cancel if running is None else running
         if mode not in CANCEL_MODES:
             raise ValueError(f"running must be one of {', '.join(map(repr, CANCEL_MODES))}, not {mode!r}")
         return mode
@@ -293,7 +300,8 @@ class Queue(QueueReader):
 
     async def _outcome(self, id: str, patience: float | None, *, look: bool = True) -> Any:
         """The result of a job once it has ended, or the exception that says why there is none."""
-        snapshot = await self._host.results.wait(self.name, id, patience, look=look)
+        results: ResultWaiter = self._host.results
+        snapshot = await results.wait(self.name, id, patience, look=look)
         if snapshot is None:
             raise JobNotFound(
                 f"there is no job {id!r} in queue {self.name!r}: it was never enqueued, it was deleted, "

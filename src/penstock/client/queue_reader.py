@@ -2,68 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, cast
 
 from msgspec import UNSET
 
 from penstock.client.answers import JobStatus, Page, status_of
 from penstock.client.presets import Preset
-from penstock.client.reservations import ReservationManager
-from penstock.client.results import ResultWaiter
 from penstock.errors import JobCancelled, JobError, JobFailed, JobNotFound, NotFinished
-from penstock.model.events import Listeners
-from penstock.model.formats import Codec
+from penstock.host import AppHost
 from penstock.model.ids import check_name
 from penstock.model.job import FINISHED, Snapshot, State
-from penstock.model.options import HandlerOptions
 from penstock.model.serde import decode
 from penstock.model.why import Why, explain
 from penstock.model.worker_info import WorkerInfo, worker_info
-from penstock.storage.base import MAX_BATCH, EndNotice, Storage
+from penstock.storage.base import MAX_BATCH, EndNotice
 
-__all__ = ["QueueHost", "QueueReader"]
-
-
-class QueueHost(Protocol):
-    """What a queue needs of its app."""
-
-    @property
-    def max_payload(self) -> int: ...
-
-    @property
-    def lease(self) -> float: ...
-
-    @property
-    def defaults(self) -> Preset: ...
-
-    @property
-    def results(self) -> ResultWaiter: ...
-
-    @property
-    def reservations(self) -> ReservationManager: ...
-
-    @property
-    def listeners(self) -> Listeners: ...
-
-    @property
-    def storage(self) -> Storage: ...
-
-    @property
-    def is_open(self) -> bool: ...
-
-    def codec(self, queue: str) -> Codec: ...
-
-    def options(self, queue: str) -> HandlerOptions: ...
-
-    async def opened(self) -> Storage: ...
-
-    def emit(self, name: str, *, queue: str, id: str = "") -> None: ...
+__all__ = ["QueueReader"]
 
 
 class QueueReader:
     """What can be asked about the jobs of one queue without changing anything."""
 
-    def __init__(self, host: QueueHost, name: str) -> None:
+    def __init__(self, host: AppHost, name: str) -> None:
         self._host = host
         self.name = check_name(name, "queue")
 
@@ -116,8 +76,8 @@ class QueueReader:
         workers: list[WorkerInfo] = []
         if standing.state in (State.RUNNING, State.QUEUED):
             workers = [worker_info(w.id, w.seen, w.until, w.info) for w in await storage.workers()]
-        options = self._host.options(self.name)
-        return explain(self.name, standing, workers, None if options is self._host.defaults.options else options)
+        options, defaults = self._host.options(self.name), cast("Preset", self._host.defaults)
+        return explain(self.name, standing, workers, None if options is defaults.options else options)
 
     # helpers --------------------------------------------------------------------------------------
 

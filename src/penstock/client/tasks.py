@@ -25,6 +25,7 @@ from penstock.client.answers import Enqueued
 from penstock.client.entry import Entry, OnConflict
 from penstock.client.queue import Queue
 from penstock.errors import PermanentError
+from penstock.host import AppHost
 from penstock.model.clock import Moment, Span
 from penstock.model.context import Job
 from penstock.model.formats import Codec, RawSerde, check_type, resolve_serde
@@ -32,7 +33,7 @@ from penstock.model.handler import read_annotation
 from penstock.model.options import HandlerArguments
 from penstock.model.serde import Serde, decode, encode, innermost
 
-__all__ = ["Task", "TaskCall", "TaskDecorator", "TaskHost", "TaskOptions"]
+__all__ = ["Task", "TaskCall", "TaskDecorator", "TaskOptions"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,24 +43,6 @@ D = TypeVar("D")
 Kind = inspect.Parameter
 #: What stands in a payload's place for an argument that was not given.
 MISSING: Any = inspect.Parameter.empty
-
-
-class TaskHost(Protocol):
-    """What a task needs of its app."""
-
-    def codec(self, queue: str) -> Codec: ...
-
-    def queue(self, name: str) -> Queue: ...
-
-    def listen(
-        self,
-        queue: str,
-        handler: Callable[..., Any] | str,
-        *,
-        serde: str | Serde | None = None,
-        result_serde: str | Serde | None = None,
-        **options: Unpack[HandlerArguments],
-    ) -> None: ...
 
 
 class TaskOptions(TypedDict, total=False):
@@ -165,7 +148,7 @@ def check_function(function: Any) -> str:
 class TaskDefinition:
     """What all calls of a task share: its queue, its parameters, and the type of its result."""
 
-    def __init__(self, host: TaskHost, queue: Queue, parameters: Parameters) -> None:
+    def __init__(self, host: AppHost, queue: Queue, parameters: Parameters) -> None:
         self.queue = queue
         self.parameters = parameters
         self._host = host
@@ -268,7 +251,7 @@ class Task(TaskCall[P, R], Generic[P, R, V]):
 
     def __init__(
         self,
-        host: TaskHost,
+        host: AppHost,
         function: Callable[P, V],
         *,
         queue: str | None = None,

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 from penstock.model.clock import Clock
 from penstock.model.durability import Durability, DurabilityReport
-from penstock.storage.base import Storage
+from penstock.storage.base import BlockingStorage, Storage
 
 __all__ = ["SqliteLocation", "connect", "connect_blocking", "connect_refcounted", "location_of", "redact"]
 
@@ -62,7 +62,7 @@ def connect_blocking(
     namespace: str = "penstock",
     clock: Clock | None = None,
     durability: Durability | None = None,
-) -> Storage:
+) -> BlockingStorage:
     """The same place for threads without an event loop: verbs that end on the calling thread.
 
     `beside` is what `connect` gave for the URL. A file's connection is shared with it, and so is a

@@ -16,10 +16,11 @@ import msgspec
 
 from penstock.model.durability import DurabilityReport
 from penstock.model.job import Claim, NewJob, Snapshot, State
-from penstock.model.resolution import Cancel, Complete, Fail, Release, Resolution, Retried, Stall
+from penstock.model.outcome import Cancel, Complete, Fail, Release, Resolution, Retried, Stall
 from penstock.model.why import JobPosition
 
 __all__ = [
+    "BlockingStorage",
     "Cancel",
     "CancelAnswer",
     "CancelMode",
@@ -112,10 +113,11 @@ class OpenClaim(Protocol):
         ...
 
 
+@runtime_checkable
 class OpensClaims(Protocol):
-    """A storage on which claims can be left open, so that a worker's next jobs come with the hint."""
+    """A storage that can leave a claim open, so that a worker's next jobs come with the hint."""
 
-    #: Whether that can be done now.
+    #: Whether the storage can do so now.
     opens_claims: bool
 
     def open_claim(
@@ -360,6 +362,13 @@ class Storage(Protocol):
     async def time(self) -> int:
         """The storage's clock, in milliseconds."""
         ...
+
+
+class BlockingStorage(Storage, Protocol):
+    """A storage for threads without an event loop: its coroutines end without suspending."""
+
+    #: Whether it uses the connection of the app's storage, so that closing it would close that one too.
+    shares_connection: bool
 
 
 #: `find` walks the states in this order. Within `queued`: jobs without a group in the order they

@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Self, TypedDict, TypeVar
 
+from penstock.aio import drive
 from penstock.client.answers import Enqueued
 from penstock.client.app import Penstock as AsyncPenstock
 from penstock.client.entry import plain_job
@@ -27,7 +28,7 @@ from penstock.model.events import Event, Listeners
 from penstock.model.ids import new_id
 from penstock.storage import connect, connect_blocking, connect_refcounted, location_of
 from penstock.storage.base import Storage
-from penstock.sync.portal import Portal, drive, refuse_in_loop
+from penstock.sync.portal import Portal, refuse_in_loop
 
 __all__ = ["App", "SyncBackends"]
 

@@ -10,22 +10,12 @@ from typing import Any, TypeVar
 
 from penstock.errors import StorageError
 
-__all__ = ["Closed", "Portal", "drive", "refuse_in_loop"]
+__all__ = ["Closed", "Portal", "refuse_in_loop"]
 
 T = TypeVar("T")
 
 #: Who waits looks up so often (s): a signal that comes just before the wait is seen only after it.
 SLICE = 0.5
-
-
-def drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends, from its start to its end, on this thread."""
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        return end.value
-    coroutine.close()
-    raise RuntimeError(f"{coroutine.__qualname__} waits for an event loop, so it cannot be run on this thread")
 
 
 def refuse_in_loop(what: str) -> None:
