@@ -1,24 +1,44 @@
-"""Helpers for asyncio: coalescing of concurrent requests into one call."""
+"""Helpers for coroutines: run one without an event loop, wait for the first of several, coalesce reads."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from penstock.errors import StorageError
 
-__all__ = ["RequestCoalescer"]
+__all__ = ["RequestCoalescer", "drive", "first_of"]
 
 T = TypeVar("T")
 
 
-class RequestCoalescer(Generic[T]):
-    """Batches requests for single jobs into one call per queue.
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends, from start to end, on this thread; returns its value."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    coroutine.close()
+    raise RuntimeError(f"{coroutine.__qualname__} waits for an event loop, so it cannot be run on this thread")
 
-    Requests made in one turn of the event loop, or while a call is in progress, go into the next call. A
-    request never joins a call that was already sent, so its answer reflects everything done before it.
+
+async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    """Return when one of the coroutines has ended, and cancel the others."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class RequestCoalescer(Generic[T]):
+    """Collects the reads of one turn of the event loop, or of the time that a call takes, for the next call.
+
+    A read never joins a call that was already sent, so that it sees everything that happened before.
     """
 
     def __init__(self, fetch: Callable[[str, list[str]], Awaitable[list[T]]], max_batch: int) -> None:
@@ -28,7 +48,7 @@ class RequestCoalescer(Generic[T]):
         self._senders: dict[str, asyncio.Task[None]] = {}
 
     def get(self, queue: str, id: str) -> asyncio.Future[T]:
-        """Return a future of the answer for one job of a queue."""
+        """Read one job of a queue; returns a future with the answer."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._waiting.setdefault(queue, {}).setdefault(id, []).append(future)
@@ -37,7 +57,7 @@ class RequestCoalescer(Generic[T]):
         return future
 
     async def close(self) -> None:
-        """Cancel the calls in progress; requests without an answer fail with `StorageError`."""
+        """Cancel the calls under way; reads that wait raise `StorageError`."""
         senders = list(self._senders.values())
         for sender in senders:
             sender.cancel()
@@ -82,4 +102,4 @@ def _fail(asked: dict[str, list[asyncio.Future[T]]], error: Exception) -> None:
         for future in futures:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # marks it as retrieved: the waiter may be gone, and asyncio would log it
+                future.exception()  # retrieved, so that asyncio logs nothing if the caller is gone

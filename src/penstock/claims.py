@@ -1,1 +1,114 @@
-"""Renew, reap and report claims: what workers, supervisors and reservations have in common."""
+"""Actions on claims that workers, supervisors and reservations share, so that they cannot differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from penstock.errors import ErrorKind, InvalidPayload, JobError
+from penstock.host import AppHost
+from penstock.model.job import Claim, State
+from penstock.model.outcome import Cancel, Complete, Fail, Outcome, Raised, Release, Resolution, Retried, Stall
+from penstock.model.serde import decode
+from penstock.storage.base import MAX_BATCH, ClaimRef, Renewal, Settled, Storage
+
+__all__ = ["HeldClaim", "emit_settled", "reap_all", "renew_all"]
+
+#: Events that are published to every process, so that they are emitted without local listeners too.
+PUBLISHED = ("lease_lost", "invalid_data")
+
+
+class HeldClaim(Protocol):
+    """A claim that this process holds."""
+
+    @property
+    def ref(self) -> ClaimRef: ...
+
+
+C = TypeVar("C", bound=HeldClaim)
+
+
+async def renew_all(
+    storage: Storage,
+    worker: str,
+    claims: Sequence[C],
+    lease_ms: int,
+    renewed: Callable[[Sequence[C], Sequence[Renewal], float], None],
+    clock: Callable[[], float],
+) -> None:
+    """Renew the leases of claims, up to `MAX_BATCH` in one call.
+
+    `renewed` gets the claims of each call, the answers, and the time at which the call was made: a
+    lease is certain from then on, not from when the answer came.
+    """
+    for start in range(0, len(claims), MAX_BATCH):
+        batch = claims[start : start + MAX_BATCH]
+        asked = clock()
+        renewed(batch, await storage.renew(worker, [claim.ref for claim in batch], lease_ms), asked)
+
+
+async def reap_all(host: AppHost, queues: Sequence[str], counted: Callable[[int], None] | None = None) -> None:
+    """Take back every job of the queues whose lease expired, and emit `stalled` and `cancelled` for them.
+
+    `counted` gets the number of jobs of each call to the storage, as soon as that has answered.
+    """
+    while queues:
+        reaped = await host.storage.reap(queues)
+        if counted is not None:
+            counted(len(reaped))
+        for job in reaped:
+            host.emit("stalled", queue=job.queue, id=job.id, attempt=job.attempt, worker=job.worker)
+            if job.state is State.CANCELLED:
+                host.emit("cancelled", queue=job.queue, id=job.id, attempt=job.attempt, worker=job.worker)
+        if len(reaped) < MAX_BATCH:
+            break
+
+
+def emit_settled(
+    host: AppHost, worker: str, claim: Claim, outcome: Outcome, resolution: Resolution, answer: Settled
+) -> None:
+    """Emit the events of one settled claim, named after the state that the storage answered."""
+    invalid = isinstance(outcome, Raised) and outcome.invalid
+    if not (host.listeners or answer.lost or invalid):
+        return
+    error = outcome.error if isinstance(outcome, Raised) else None
+    if answer.lost:
+        return _emit(host, worker, "lease_lost", claim)
+    if answer.state is State.CANCELLED:
+        return _emit(host, worker, "cancelled", claim)
+    if invalid:
+        _emit(host, worker, "invalid_data", claim, error=error)
+    if error is not None and error.kind is ErrorKind.TIMEOUT:
+        _emit(host, worker, "timed_out", claim, error=error)
+    match resolution:
+        case Complete(result):
+            _emit(host, worker, "completed", claim, result=result)
+        case Retried():
+            _emit(host, worker, "retrying", claim, error=error)
+        case Fail():
+            _emit(host, worker, "failed", claim, error=error)
+        case Release():
+            _emit(host, worker, "released", claim)
+        case Stall():
+            _emit(host, worker, "stalled", claim)
+        case Cancel():
+            pass
+    if isinstance(resolution, Complete | Fail):
+        for new in resolution.then:
+            host.emit("enqueued", queue=new.queue, id=new.id)
+
+
+def _emit(
+    host: AppHost, worker: str, name: str, claim: Claim, *, result: bytes | None = None, error: JobError | None = None
+) -> None:
+    if not host.listeners.wants(name) and name not in PUBLISHED:
+        return
+    value: Any = None
+    if result is not None:
+        try:
+            value = decode(host.codec(claim.queue).result, result)
+        except InvalidPayload:
+            value = result
+    host.emit(
+        name, queue=claim.queue, id=claim.id, attempt=claim.attempts, result=value, error=error, worker=worker
+    )  # fmt: skip

@@ -1,25 +1,30 @@
-"""What a worker needs of the app that it works for; any object that has it will do."""
+"""The app as its parts see it: queues, tasks, streams, reservations and workers get one `AppHost`.
+
+The parts are built on this protocol, and the app is built from the parts: without it, each part and
+the app would import each other. Any object that has these members will do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, Unpack, cast
 
 from penstock.errors import JobError
 from penstock.model.events import Listeners
 from penstock.model.handler import Handler
 from penstock.model.job import NewJob
-from penstock.model.serde import Codec
-from penstock.storage.base import Storage
+from penstock.model.options import HandlerArguments, HandlerOptions
+from penstock.model.presets import Preset
+from penstock.model.serde import Codec, Serde
+from penstock.storage.base import BlockingStorage, Storage
 
 __all__ = ["AppHost", "SyncApp", "async_app"]
 
 
 class AppHost(Protocol):
-    """The app, as a worker sees it."""
+    """The app (`Penstock`). Where a member is `Any`, its class is built on this protocol."""
 
-    @property
-    def storage(self) -> Storage: ...
+    # settings -------------------------------------------------------------------------------------
 
     @property
     def handlers(self) -> Mapping[str, Handler]: ...
@@ -31,15 +36,58 @@ class AppHost(Protocol):
     def lease(self) -> float: ...
 
     @property
-    def is_open(self) -> bool: ...
+    def max_payload(self) -> int: ...
 
-    def blocking_storage(self) -> Storage | None: ...
+    @property
+    def defaults(self) -> Preset: ...
+
+    def codec(self, queue: str) -> Codec: ...
+
+    def options(self, queue: str) -> HandlerOptions: ...
+
+    def payload_type(self, queue: str) -> Any: ...
+
+    # storage --------------------------------------------------------------------------------------
+
+    @property
+    def storage(self) -> Storage: ...
+
+    @property
+    def is_open(self) -> bool: ...
 
     async def open(self) -> None: ...
 
+    async def opened(self) -> Storage: ...
+
     async def close(self) -> None: ...
 
-    def codec(self, queue: str) -> Codec: ...
+    def blocking_storage(self) -> BlockingStorage | None: ...
+
+    # parts ----------------------------------------------------------------------------------------
+
+    @property
+    def results(self) -> Any:
+        """The app's `ResultWaiter`."""
+        ...
+
+    @property
+    def reservations(self) -> Any:
+        """The app's `ReservationManager`."""
+        ...
+
+    def queue(self, name: str) -> Any:
+        """Return the `Queue` of this name."""
+        ...
+
+    def listen(
+        self,
+        queue: str,
+        handler: Callable[..., Any] | str,
+        *,
+        serde: str | Serde | None = None,
+        result_serde: str | Serde | None = None,
+        **options: Unpack[HandlerArguments],
+    ) -> None: ...
 
     def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob: ...
 
@@ -57,12 +105,12 @@ class AppHost(Protocol):
 
 
 class SyncApp(Protocol):
-    """An app without `await`; what workers want is the async app behind it."""
+    """An app without `await`, built on an async app."""
 
     @property
     def async_app(self) -> AppHost: ...
 
 
 def async_app(app: AppHost | SyncApp) -> AppHost:
-    """The app as a worker sees it, whichever of its faces is given."""
+    """Return the async app behind a sync app; an async app is returned as it is."""
     return cast("AppHost", getattr(app, "async_app", app))

@@ -12,6 +12,7 @@ import pytest
 from penstock import Event, Penstock, StorageUnavailable, Worker
 from penstock.client.event_publisher import EventPublisher
 from penstock.client.event_stream import EventStream
+from penstock.host import AppHost
 from penstock.model.serde import Codec
 from penstock.storage.base import EventRecord, Storage
 from penstock.testing import Clock
@@ -241,7 +242,7 @@ async def test_a_stream_goes_on_after_the_storage_was_away(monkeypatch: pytest.M
     monkeypatch.setattr("penstock.client.event_stream.RETRY_DELAY", 0.0)
     a, b = EventRecord("enqueued", "q", "a", 0), EventRecord("enqueued", "q", "b", 0)
     host = Flaky([[a, StorageUnavailable("away")], [StorageUnavailable("away")], [b, RuntimeError("broken")]])
-    stream = EventStream(host)
+    stream = EventStream(cast("AppHost", host))
     assert [event.id for event in await receive(stream, 2)] == ["a", "b"]
     with pytest.raises(RuntimeError, match="broken"):
         await anext(stream)

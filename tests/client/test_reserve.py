@@ -1,4 +1,4 @@
-"""reserve: jobs that are pulled, held, kept alive and settled by hand (Worqr's way)."""
+"""reserve: user code claims jobs, holds them and settles them, as with Worqr."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.client.reservation import Reservation
 from penstock.testing import Clock
 from tests.support import Backend, eventually, forget_all
 
-#: How soon a hint must arrive; the net below it is coarser than that.
+#: How soon (seconds) a hint must arrive: sooner than the slow poll.
 SOON = 4.0
 #: A lease (seconds) that is renewed every few milliseconds.
 SHORT = 0.03
@@ -32,14 +32,14 @@ async def shown(app: Penstock, id: str = "a", queue: str = "q") -> Any:
     return status
 
 
-def heard(app: Penstock) -> list[Event]:
+def events_of(app: Penstock) -> list[Event]:
     events: list[Event] = []
     app.on("*")(events.append)
     return events
 
 
 def counted(app: Penstock, verb: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """How often a verb of the app's storage was called."""
+    """Count the calls of a verb of the app's storage; returns a function that returns the count."""
     calls: list[None] = []
     real = getattr(app.storage, verb)
 
@@ -84,7 +84,7 @@ async def test_many_at_once_in_order(app: Penstock) -> None:
 
 
 async def test_one_of_a_group_at_a_time(app: Penstock) -> None:
-    """Of each group only the head is handed out, and the next when that is done."""
+    """Only the first job of a group is reserved, and the next when that is settled."""
     queue = app.queue("q")
     await queue.enqueue_many([Entry(n, id=f"{g}{n}", group=g) for n in range(2) for g in "ab"])
     heads = await queue.reserve(limit=10)
@@ -94,7 +94,7 @@ async def test_one_of_a_group_at_a_time(app: Penstock) -> None:
 
 
 async def test_nothing_is_handed_out_while_paused(app: Penstock) -> None:
-    """A paused queue gives [] until it is resumed, also to those who wait."""
+    """A paused queue gives [] until it is resumed, also to a waiting reserve."""
     queue = app.queue("q")
     await queue.enqueue(1, id="a")
     await queue.pause()
@@ -107,7 +107,7 @@ async def test_nothing_is_handed_out_while_paused(app: Penstock) -> None:
 
 
 async def test_waiting_for_a_job(app: Penstock) -> None:
-    """Whoever waits gets a job as soon as there is one, and [] when the time is over (WQ-T6)."""
+    """A waiting reserve returns a job as soon as there is one, and [] when the time is over (WQ-T6)."""
     queue = app.queue("q")
     assert await queue.reserve(wait=timedelta(milliseconds=10)) == []
     task = asyncio.create_task(queue.reserve(limit=3, wait=30))
@@ -147,8 +147,8 @@ async def test_bad_arguments_are_named(app: Penstock, options: Any, error: type[
     assert (await app.queue("q").counts())[State.QUEUED] == 1
 
 
-async def test_giving_up_the_wait_takes_nothing(app: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job that was claimed for somebody who is gone goes back to its place, the attempt refunded."""
+async def test_a_cancelled_reserve_releases_the_job_it_claimed(app: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that was claimed for a cancelled reserve is released at its position, the attempt refunded."""
     queue = app.queue("q")
     await queue.enqueue(1, id="a")
     claimed = asyncio.Event()
@@ -210,7 +210,7 @@ async def test_a_permanent_failure_is_the_last(app: Penstock) -> None:
 
 
 async def test_a_jobs_own_limits_win(app: Penstock) -> None:
-    """What was given at enqueue holds for reservations too."""
+    """Limits given at enqueue apply to reservations too."""
     await app.queue("q").enqueue(1, id="a", max_attempts=1, result_ttl=0)
     await app.queue("q").enqueue(1, id="b", result_ttl=0)
     first, second = await app.queue("q").reserve(limit=2)
@@ -307,7 +307,7 @@ async def test_a_block_that_lost_its_lease(app: Penstock, clock: Clock) -> None:
 
 
 async def test_a_reservation_is_kept_alive(app: Penstock, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One task renews what is held by naming it, for as long as it takes."""
+    """One task renews the reservations for as long as they are held."""
     renewals = counted(app, "renew", monkeypatch)
     await app.queue("q").enqueue_many([1, 2, 3])
     held = await app.queue("q").reserve(limit=3, lease=SHORT)
@@ -319,12 +319,12 @@ async def test_a_reservation_is_kept_alive(app: Penstock, clock: Clock, monkeypa
     await eventually(lambda: renewals() > seen)
     assert await app.storage.reap(["q"]) == []
     assert [await each.complete() for each in held] == [State.COMPLETED] * 3
-    await eventually(lambda: app.reservations._keeper is None or app.reservations._keeper.done())
+    await eventually(lambda: app.reservations._renewing is None or app.reservations._renewing.done())
 
 
-async def test_a_lost_lease_is_told(app: Penstock, clock: Clock) -> None:
+async def test_settling_after_the_lease_was_lost_changes_nothing(app: Penstock, clock: Clock) -> None:
     """A holder whose lease is over changes nothing: the next one has the job (WQ-D8)."""
-    events = heard(app)
+    events = events_of(app)
     await app.queue("q").enqueue(1, id="a")
     stale = await one(app)
     clock.advance(11)
@@ -341,7 +341,7 @@ async def test_a_lost_lease_is_told(app: Penstock, clock: Clock) -> None:
 
 
 async def test_a_loss_is_noticed_in_the_background(app: Penstock, clock: Clock) -> None:
-    """`cancelled` is set as soon as a renewal says that the claim is gone, also with its queue."""
+    """`cancelled` is set as soon as a renewal answers that the claim is gone, also with its queue."""
     await app.queue("q").enqueue_many([1, 2])
     first, second = await app.queue("q").reserve(limit=2, lease=SHORT)
     await app.queue("q").delete()
@@ -377,8 +377,8 @@ async def test_a_lease_is_extended(app: Penstock, clock: Clock) -> None:
         await taken.extend(lease=0)
 
 
-async def test_a_forgotten_reservation_runs_out(app: Penstock, clock: Clock) -> None:
-    """What nobody can settle any more is not kept alive: the job comes back after its lease (WQ-D2)."""
+async def test_the_lease_of_a_garbage_collected_reservation_expires(app: Penstock, clock: Clock) -> None:
+    """A reservation that is garbage is not renewed: the job comes back after its lease (WQ-D2)."""
     await app.queue("q").enqueue(1, id="a")
     taken = await one(app)
     del taken
@@ -390,7 +390,7 @@ async def test_a_forgotten_reservation_runs_out(app: Penstock, clock: Clock) -> 
 
 @pytest.mark.only("sqlite", "redis", "valkey", "cluster")
 async def test_closing_the_app_gives_everything_back(app: Penstock) -> None:
-    """Closing releases what is held, of this app only, and the holder is told (WQ-14, WQ-D1)."""
+    """Closing an app releases its reservations and sets their `cancelled` (WQ-14, WQ-D1)."""
     queue = app.queue("q")
     other = Penstock(storage=app.storage)
     await queue.enqueue_many([Entry(n, id=f"j{n}") for n in range(3)])
@@ -415,7 +415,7 @@ async def test_closing_the_app_gives_everything_back(app: Penstock) -> None:
 async def test_too_many_stalls_are_not_handed_out(app: Penstock, clock: Clock) -> None:
     """A job that killed too many of its holders fails, and the next one is handed out (WQ-D13)."""
     app.listen("q", lambda payload: None, max_stalls=1)
-    events = heard(app)
+    events = events_of(app)
     await app.queue("q").enqueue_many([Entry(1, id="a"), Entry(2, id="b")])
     lost = await one(app)
     clock.advance(11)
@@ -423,17 +423,17 @@ async def test_too_many_stalls_are_not_handed_out(app: Penstock, clock: Clock) -
     assert (lost.id, taken.id) == ("a", "b")
     status = await shown(app)
     assert (status.state, status.error.kind) == (State.FAILED, "stall")
-    told = [(event.name, event.id) for event in events if event.name in ("stalled", "failed")]
-    assert told == [("stalled", "a"), ("failed", "a")]
+    emitted = [(event.name, event.id) for event in events if event.name in ("stalled", "failed")]
+    assert emitted == [("stalled", "a"), ("failed", "a")]
 
 
 async def test_a_payload_that_cannot_be_decoded_is_not_handed_out(app: Penstock) -> None:
-    """It fails as permanent, `invalid_data` is told, and the next one is handed out."""
+    """The job fails as permanent, `invalid_data` is emitted, and the next one is reserved."""
 
     def handle(payload: int) -> None: ...
 
     app.listen("q", handle)
-    events = heard(app)
+    events = events_of(app)
     await app.queue("q").enqueue_many([Entry("text", id="a"), Entry(2, id="b")])
     taken = await one(app)
     assert (taken.id, taken.payload) == ("b", 2)
@@ -442,23 +442,51 @@ async def test_a_payload_that_cannot_be_decoded_is_not_handed_out(app: Penstock)
     assert [event.name for event in events if event.id == "a"] == ["enqueued", "started", "invalid_data", "failed"]
 
 
-async def test_events_are_told_as_a_worker_would(app: Penstock) -> None:
+async def test_a_reservation_emits_the_events_that_a_worker_would(app: Penstock) -> None:
     """Every transition of a reservation has its event, with the holder's name, the result and the error."""
-    events = heard(app)
+    events = events_of(app)
     await app.queue("q").enqueue_many([Entry(n, id=str(n)) for n in range(4)])
     held = await app.queue("q").reserve(limit=4)
     await held[0].complete("value")
     await held[1].fail("no")
     await held[2].fail(PermanentError("never"))
     await held[3].release()
-    told = [event for event in events if event.name not in ("enqueued", "started")]
-    assert [(event.name, event.id) for event in told] == [
+    emitted = [event for event in events if event.name not in ("enqueued", "started")]
+    assert [(event.name, event.id) for event in emitted] == [
         ("completed", "0"),
         ("retrying", "1"),
         ("failed", "2"),
         ("released", "3"),
     ]
-    assert told[0].result == "value"
-    assert [event.error and event.error.message for event in told] == [None, "no", "never", None]
-    assert {event.worker for event in told} == {app.reservations.worker}
+    assert emitted[0].result == "value"
+    assert [event.error and event.error.message for event in emitted] == [None, "no", "never", None]
+    assert {event.worker for event in emitted} == {app.reservations.worker}
     assert [event.attempt for event in events if event.name == "started"] == [1] * 4
+
+
+async def test_a_reservation_that_fails_for_good_emits_enqueued_for_its_fail_job(app: Penstock) -> None:
+    """A permanent failure of a reservation emits `failed`, then `enqueued` with the queue and id of the fail job."""
+    app.listen("q", lambda payload: None, on_failure=lambda failure: None)
+    await app.queue("q").enqueue(1, id="a")
+    held = await one(app)
+    events = events_of(app)
+    await held.fail(PermanentError("no"))
+    [fail_job] = await app.queue("q/failures").find()
+    assert [(event.name, event.queue, event.id) for event in events] == [
+        ("failed", "q", "a"),
+        ("enqueued", "q/failures", fail_job.id),
+    ]
+
+
+async def test_a_refused_reservation_that_fails_for_good_emits_enqueued_for_its_fail_job(app: Penstock) -> None:
+    """A job whose payload cannot be decoded is failed instead of reserved, and its fail job is announced."""
+
+    def numbers(payload: int) -> None: ...
+
+    app.listen("q", numbers, on_failure=lambda failure: None)
+    await app.queue("q").enqueue("text", id="a")
+    events = events_of(app)
+    assert await app.queue("q").reserve() == []
+    names = [event.name for event in events]
+    assert names == ["started", "invalid_data", "failed", "enqueued"]
+    assert events[-1].queue == "q/failures"

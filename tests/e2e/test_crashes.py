@@ -1,4 +1,4 @@
-"""Processes that die: by their own jobs, by a signal, together with their parent; and those that were frozen."""
+"""Processes that die by a job, by a signal or with their parent, and processes that are frozen."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tests.e2e.conftest import LONG_LEASE, Stage, is_alive, until
 
 async def test_jobs_run_in_child_processes(stage: Stage) -> None:
     """Handlers run in the children, and the job's worker is the id that was given."""
-    worker = stage.worker("--id", "crew", processes=2)
+    worker = stage.worker("--id", "parent", processes=2)
     pids = await worker.working(2)
     await stage.enqueue("slow", "a", {"seconds": 0.3})
     begun = await stage.line("begin", "a")
     assert int(begun[-1]) in pids
-    assert (await stage.status("slow", "a")).worker == "crew"
+    assert (await stage.status("slow", "a")).worker == "parent"
     assert (await stage.state("slow", "a", "completed")).result == "slept"
 
 
-async def test_a_killed_child_costs_its_jobs_no_second(stage: Stage) -> None:
-    """Jobs of a child that dies are back at once, long before their lease is over, and another child has its seat."""
+async def test_jobs_of_a_killed_child_are_run_again_at_once(stage: Stage) -> None:
+    """Jobs of a child that dies are run again long before their lease is over, by a child that replaces it."""
     await stage.enqueue("slow", "a")
     worker = stage.worker(lease=LONG_LEASE)
     pid = int((await stage.line("begin", "a", 1))[-1])
@@ -35,7 +35,7 @@ async def test_a_killed_child_costs_its_jobs_no_second(stage: Stage) -> None:
 
 @pytest.mark.parametrize("how", ["kill", "exit", "segfault"])
 async def test_a_job_that_kills_its_process_fails_in_the_end(stage: Stage, how: str) -> None:
-    """After max_stalls it is failed and its fail handler runs; its neighbours are run to their end."""
+    """After max_stalls the job is failed and its fail handler runs; other jobs of the process complete."""
     for number in range(3):
         await stage.enqueue("slow", f"n{number}", {"seconds": 0.3})
     await stage.enqueue("poison", "p", {"how": how})
@@ -82,7 +82,7 @@ async def test_a_frozen_worker_kills_its_stale_runs_when_it_goes_on(stage: Stage
 
 
 async def test_a_frozen_parent_does_not_leave_stale_runs_behind(stage: Stage) -> None:
-    """A child whose parent keeps its leases no more gives its runs up by itself."""
+    """A child whose leases the frozen parent does not renew gives up its runs by itself."""
     await stage.enqueue("slow", "a")
     worker = stage.worker(lease=1)
     await stage.line("begin", "a", 1)
@@ -93,7 +93,7 @@ async def test_a_frozen_parent_does_not_leave_stale_runs_behind(stage: Stage) ->
 
 
 async def test_a_poison_job_does_not_take_its_batch_down(stage: Stage) -> None:
-    """When one job of a batch kills their process they come back one by one: it alone fails, the others complete."""
+    """When one job of a batch kills the process the jobs come back one by one: it alone fails, the others complete."""
     for id in "abcd":
         await stage.enqueue("batches", id, {"poison": 1} if id == "c" else None)
     stage.worker()
@@ -106,8 +106,8 @@ async def test_a_poison_job_does_not_take_its_batch_down(stage: Stage) -> None:
     assert {len(line[1:-1]) for line in stage.lines("batch")[1:]} == {1}
 
 
-async def test_a_queue_that_one_process_serves_is_served_by_its_successor(stage: Stage) -> None:
-    """With fewer slots than processes one child has the slot; when it dies the next in its seat has it, and only it."""
+async def test_a_queue_that_one_child_serves_is_served_by_its_replacement(stage: Stage) -> None:
+    """With `concurrency=1` one of two children serves the queue; when it dies, only the child that replaces it does."""
     worker = stage.worker(processes=2)
     first = await worker.working(2)
     await stage.enqueue("single", "a")

@@ -1,4 +1,4 @@
-"""An app in memory with a clock that moves by hand, and a storage that fails where it is told to."""
+"""An app in memory with a clock that the test moves, on a storage that fails where the test asks for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A storage that records slowly holds up new runs: what is not recorded would be run again after a crash."""
+"""A worker claims no more while a slow storage has many outcomes to record: after a crash those jobs run again."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ JOBS = 4 * MAX_BATCH
 
 
 @pytest.mark.parametrize("drained", [False, True], ids=["works", "drains"])
-async def test_nothing_is_begun_while_too_much_waits_to_be_recorded(
+async def test_no_run_begins_while_a_batch_of_outcomes_waits_to_be_recorded(
     app: Penstock, monkeypatch: pytest.MonkeyPatch, drained: bool
 ) -> None:
-    """Runs stop at about one batch of unrecorded ends, and go on when the storage has taken them."""
+    """Runs stop at about one batch of unrecorded outcomes, and go on when the storage has recorded them."""
     gate, waiting, settle = asyncio.Event(), asyncio.Event(), app.storage.settle
     runs: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Who gets how much room, and whose turn it is."""
+"""How a worker divides its capacity among queues, and in which order it serves them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support import eventually
 
 
 class Crowd:
-    """A handler that counts who is in it at the same time."""
+    """A handler that counts the runs that are in it at the same time."""
 
     def __init__(self, expected: int | None = None) -> None:
         self.inside = 0
@@ -76,7 +76,7 @@ async def test_mixed_sizes_stay_within_the_capacity(app: Penstock) -> None:
         assert (await app.queue(name).counts())[State.COMPLETED] == 20
 
 
-async def test_one_slot_never_runs_dry(app: Penstock) -> None:
+async def test_a_single_slot_is_refilled_until_every_job_has_run(app: Penstock) -> None:
     """Fifty jobs, then fifty more, through a single slot of a running worker."""
     crowd = Crowd()
     app.listen("q", crowd, concurrency=1)
@@ -189,7 +189,7 @@ async def test_a_worker_serves_only_the_queues_it_is_given(app: Penstock) -> Non
         await Worker(app, queues=["c"]).drain()
 
 
-async def test_claims_come_in_handfuls(app: Penstock, trouble: FaultyStorage) -> None:
+async def test_free_slots_are_claimed_in_one_call_and_settled_together(app: Penstock, trouble: FaultyStorage) -> None:
     """As many jobs as there are free slots are asked for at once, and settled together."""
     app.listen("q", lambda payload: payload, size=1)
     await app.queue("q").enqueue_many(range(1000))
@@ -214,7 +214,7 @@ def test_bad_arguments_are_refused_by_name(app: Penstock) -> None:
 
 
 async def test_a_handler_too_big_for_the_worker_is_refused(app: Penstock) -> None:
-    """A size that could never fit is said when the worker starts."""
+    """A worker whose capacity is below the size of a handler raises when it starts."""
     app.listen("q", lambda payload: None, size=20)
     with pytest.raises(ValueError, match="capacity"):
         await Worker(app, capacity=10).drain()

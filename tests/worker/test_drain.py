@@ -1,4 +1,4 @@
-"""drain(): everything that is due is run, whatever comes of it."""
+"""drain(): every due job is run, whatever its outcome."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def test_short_backoffs_are_waited_for_exactly() -> None:
         await Worker(app).drain(scheduled=True)
 
 
-async def test_the_handler_says_when_to_try_again(app: Penstock, clock: Clock) -> None:
+async def test_a_handler_chooses_the_time_of_its_retry(app: Penstock, clock: Clock) -> None:
     """Retry(delay), retry_at and Retry(count=False) are granted exactly."""
     asked = [Retry(delay=100, count=False), Retry(at=clock.time() + 300), None]
 
@@ -159,7 +159,7 @@ async def test_a_jobs_own_limits_win(app: Penstock) -> None:
     assert attempts == {"a": 3, "b": 1}
 
 
-async def test_a_fail_handler_hears_of_it(app: Penstock) -> None:
+async def test_a_fail_handler_gets_the_payload_the_job_and_the_error(app: Penstock) -> None:
     """Payload, job and error arrive in <queue>/failures, once, even when the worker names only the queue."""
     failures: list[Failure] = []
 
@@ -181,7 +181,7 @@ async def test_a_fail_handler_hears_of_it(app: Penstock) -> None:
 
 
 async def test_an_undecodable_payload_fails_for_good(app: Penstock) -> None:
-    """It is not run and not retried; its bytes are kept, an event says so, and the fail handler sees the bytes."""
+    """The job fails without a run or a retry, `invalid_data` is emitted, and the fail handler gets the bytes."""
     events: Runs = []
     failures: list[Any] = []
     app.on("invalid_data")(lambda event: events.append((event.id,)))
@@ -199,7 +199,7 @@ async def test_an_undecodable_payload_fails_for_good(app: Penstock) -> None:
     assert (events, failures) == ([("a",)], [b'"text"'])
 
 
-async def test_a_result_without_a_form_fails_for_good(app: Penstock) -> None:
+async def test_a_result_that_cannot_be_encoded_fails_for_good(app: Penstock) -> None:
     """A result that cannot be encoded is a permanent failure after one run."""
     app.listen("q", lambda payload: object())
     await app.queue("q").enqueue(1, id="a")
@@ -311,7 +311,7 @@ async def test_a_run_that_waits_for_another_job_is_drained(app: Penstock) -> Non
     assert await app.queue("outer").result("a") == 2
 
 
-async def test_what_falls_due_while_it_is_looked_for_is_drained(
+async def test_a_job_that_becomes_due_between_two_looks_is_drained(
     app: Penstock, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job that is for later at the one look and due at the next is run, too."""
@@ -343,7 +343,7 @@ async def test_a_batch_without_retries_fails_as_one(app: Penstock) -> None:
 
 @pytest.mark.parametrize("answer", ["three", [1], {"a": 1}])
 async def test_a_batch_answer_of_the_wrong_shape_is_a_failure(app: Penstock, answer: Any) -> None:
-    """A list of another length, or no list at all, says what was wrong."""
+    """A batch handler that returns a list of another length, or no list, fails with an error that names the fault."""
     app.listen("q", lambda payloads: answer, batch_size=3, max_retries=0)
     await app.queue("q").enqueue_many(range(3))
     await Worker(app).drain()
@@ -400,9 +400,9 @@ async def test_drain_is_for_a_worker_that_is_not_started(app: Penstock) -> None:
             await worker.drain()
 
 
-async def test_a_worker_without_handlers_says_so(app: Penstock) -> None:
-    """drain() has nothing to do then, and an event tells why."""
-    heard: list[str] = []
-    app.on("no_queues")(lambda event: heard.append(event.name))
+async def test_a_drain_without_handlers_emits_no_queues(app: Penstock) -> None:
+    """drain() returns at once, and `no_queues` is emitted."""
+    events: list[str] = []
+    app.on("no_queues")(lambda event: events.append(event.name))
     await Worker(app).drain()
-    assert heard == ["no_queues"]
+    assert events == ["no_queues"]

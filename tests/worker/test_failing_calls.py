@@ -11,9 +11,9 @@ from penstock.testing import Clock, FaultyStorage
 from tests.support import eventually
 
 JOBS = 12
-LOOPS = {f"penstock {name}" for name in ("claim", "settle", "leases", "watch", "upkeep", "cancels")}
+LOOPS = {f"penstock {name}" for name in ("claim", "settle", "leases", "watch", "maintenance", "cancels")}
 
-#: What a storage may say, in the words of those that say it.
+#: Errors that storages raise, with their messages.
 ERRORS = (
     StorageUnavailable("cannot take this now: LOADING Redis is loading the dataset in memory"),
     StorageUnavailable("cannot take this now: READONLY You can't write against a read only replica."),
@@ -37,12 +37,12 @@ CALLS = [
 ]  # fmt: skip
 
 
-async def ends(app: Penstock) -> list[JobStatus]:
+async def statuses_of(app: Penstock) -> list[JobStatus]:
     return list(await app.queue("q").find(State.COMPLETED))
 
 
 async def all_done(app: Penstock, jobs: int) -> bool:
-    return len(await ends(app)) == jobs
+    return len(await statuses_of(app)) == jobs
 
 
 def loops() -> set[str]:
@@ -68,7 +68,7 @@ async def work_through(app: Penstock, trouble: FaultyStorage, clock: Clock, verb
             await asyncio.sleep(0.02)
         await app.queue("q").enqueue(jobs)
         while not await all_done(app, jobs + 1):
-            if lost:  # claims whose answer was lost are nobody's: they run out, and are taken back
+            if lost:  # claims whose answer was lost belong to no run: their leases expire, and they are reaped
                 clock.advance(2)
             await asyncio.sleep(0.05)
         assert loops() == LOOPS
@@ -80,13 +80,13 @@ async def test_no_failing_call_loses_a_job_or_ends_a_loop(
     app: Penstock, trouble: FaultyStorage, clock: Clock, verb: str, skip: int, after: bool
 ) -> None:
     """Two failures in a row at that call: every job completes, none is charged a retry, and all loops go on."""
-    heard: list[str] = []
-    app.on("completed")(lambda event: heard.append(event.id))
+    completed: list[str] = []
+    app.on("completed")(lambda event: completed.append(event.id))
     trouble.fail(verb, times=2, after=after, skip=skip)
     lost = verb == "claim" and after
     await work_through(app, trouble, clock, verb, skip + 3, lost)
-    statuses = await ends(app)
-    assert sorted(heard) == sorted(status.id for status in statuses)
+    statuses = await statuses_of(app)
+    assert sorted(completed) == sorted(status.id for status in statuses)
     assert {(s.retries, s.timeouts) for s in statuses} == {(0, 0)}
     if not lost:
         assert {(s.attempts, s.stalls) for s in statuses} == {(1, 0)}
@@ -94,21 +94,21 @@ async def test_no_failing_call_loses_a_job_or_ends_a_loop(
 
 @pytest.mark.parametrize("verb", ["claim", "settle", "renew", "beat", "wait_work"])
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: str(error).split()[-1])
-async def test_whatever_a_storage_says_work_goes_on(
+async def test_work_goes_on_after_any_error_of_the_storage(
     app: Penstock, trouble: FaultyStorage, clock: Clock, verb: str, error: Exception
 ) -> None:
-    """An outage under any name, an unknown error, even a bug: it is no job's fault, and told once for each change."""
-    told: list[str] = []
-    app.on("disconnected")(lambda event: told.append(event.name))
-    app.on("error")(lambda event: told.append(event.name))
+    """After an outage, an unknown error or a bug in a storage every job completes; each change is emitted once."""
+    emitted: list[str] = []
+    app.on("disconnected")(lambda event: emitted.append(event.name))
+    app.on("error")(lambda event: emitted.append(event.name))
     trouble.fail(verb, times=2, error=error)
     await work_through(app, trouble, clock, verb, 3, lost=False)
-    assert {(s.attempts, s.retries, s.stalls, s.timeouts) for s in await ends(app)} == {(1, 0, 0, 0)}
-    assert told == ["disconnected" if isinstance(error, StorageUnavailable) else "error"]
+    assert {(s.attempts, s.retries, s.stalls, s.timeouts) for s in await statuses_of(app)} == {(1, 0, 0, 0)}
+    assert emitted == ["disconnected" if isinstance(error, StorageUnavailable) else "error"]
 
 
-async def test_progress_that_is_not_heard_fails_no_run(app: Penstock, trouble: FaultyStorage) -> None:
-    """A handler that tells its progress while the storage is away goes on, and nothing is counted."""
+async def test_progress_that_cannot_be_stored_fails_no_run(app: Penstock, trouble: FaultyStorage) -> None:
+    """A handler that reports progress while the storage is unavailable goes on, and no retry is counted."""
 
     @app.handler("q")
     async def handle(payload: int, job: Job) -> bool:
@@ -117,5 +117,5 @@ async def test_progress_that_is_not_heard_fails_no_run(app: Penstock, trouble: F
     trouble.fail("report", times=1)
     await app.queue("q").enqueue(0)
     await Worker(app).drain()
-    [status] = await ends(app)
+    [status] = await statuses_of(app)
     assert (status.result, status.attempts, status.retries) == (True, 1, 0)

@@ -1,4 +1,4 @@
-"""Handlers that hold up the event loop of their worker: the leases are kept by a thread meanwhile."""
+"""Handlers that block the event loop of their worker: a thread renews the leases meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting, stopping, starting again; and storages that are not always there."""
+"""Starting, stopping and restarting a worker; storages that are unavailable for a while."""
 
 from __future__ import annotations
 
@@ -109,10 +109,10 @@ async def test_a_second_stop_hurries_the_first(app: Penstock) -> None:
     worker = Worker(app)
     async with worker, asyncio.timeout(10):
         await started.wait()
-        patient = asyncio.create_task(worker.stop(grace=60))
+        stopping = asyncio.create_task(worker.stop(grace=60))
         await asyncio.sleep(0)
         await worker.stop(grace=0)
-        await patient
+        await stopping
     assert (await shown(app)).state is State.QUEUED
 
 
@@ -138,7 +138,7 @@ async def equals(app: Penstock, n: int) -> bool:
 
 
 async def test_run_works_until_it_is_stopped(app: Penstock) -> None:
-    """run() returns when somebody stops the worker."""
+    """run() returns when stop() is called."""
     app.listen("q", lambda payload: payload)
     worker = Worker(app)
     running = asyncio.create_task(worker.run())
@@ -170,7 +170,7 @@ async def test_cancelling_run_gives_the_jobs_back(app: Penstock) -> None:
 
 
 async def test_stop_ends_a_drain(app: Penstock) -> None:
-    """A drain that somebody stops returns."""
+    """drain() returns when stop() is called."""
     started = asyncio.Event()
 
     @app.handler("q")
@@ -253,7 +253,7 @@ async def test_a_failing_call_is_tried_again(app: Penstock, trouble: FaultyStora
     async with Worker(app, lease=1.5):
         answers = await app.queue("q").enqueue_many(range(8))
         if verb == "claim" and after:
-            # Claims whose answer was lost are nobody's: they run out, and are taken back.
+            # Claims whose answer was lost belong to no run: their leases expire, and they are reaped.
             await eventually(lambda: trouble.calls["claim"] > 2)
             clock = app.clock
             assert isinstance(clock, Clock)
@@ -262,8 +262,8 @@ async def test_a_failing_call_is_tried_again(app: Penstock, trouble: FaultyStora
     assert sorted(finished) == sorted(answer.id for answer in answers)
 
 
-async def test_an_outage_is_sat_out(app: Penstock, trouble: FaultyStorage) -> None:
-    """Outcomes wait for the storage to come back; the outage is told once for each loop at most."""
+async def test_outcomes_are_recorded_after_an_outage(app: Penstock, trouble: FaultyStorage) -> None:
+    """Outcomes are recorded when the storage is back; the outage is emitted once for each loop at most."""
     disconnected: list[str] = []
     app.on("disconnected")(lambda event: disconnected.append(event.name))
     gate = asyncio.Event()
@@ -324,7 +324,7 @@ async def test_an_outcome_that_the_storage_refuses_fails_its_own_job(app: Pensto
     assert (counts[State.COMPLETED], counts[State.FAILED]) == (3, 1)
 
 
-async def test_a_drain_sits_out_an_outage(app: Penstock, trouble: FaultyStorage) -> None:
+async def test_a_drain_goes_on_after_an_outage(app: Penstock, trouble: FaultyStorage) -> None:
     """drain() goes on when the storage is back."""
     app.listen("q", lambda payload: payload)
     await app.queue("q").enqueue_many(range(5))

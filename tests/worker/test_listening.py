@@ -1,4 +1,4 @@
-"""A worker with nothing to do listens, and what it listens with costs it nothing it could lose."""
+"""A worker without work waits for hints: by `wait_work`, or by a claim that is left open."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from penstock.worker.claimer import Claimer
 from penstock.worker.loop import Loop
 from tests.servers import Server, Servers
 from tests.support import eventually, new_namespace
-from tests.worker.test_task_pool import a_pool
+from tests.worker.support import IgnoringFlow, IgnoringReport, new_pool
 
 
-async def test_however_long_nothing_comes_it_listens(
+async def test_an_idle_worker_waits_for_hints_however_long_none_comes(
     app: Penstock, trouble: FaultyStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Looking in vain because time has passed is no reason to look away."""
+    """A worker that finds nothing at forty slow polls in a row still waits for hints, without pauses."""
     monkeypatch.setattr(claimer, "SLOW_POLL", 0.01)
     app.listen("q", lambda payload: payload)
     async with Worker(app):
@@ -33,7 +33,7 @@ async def test_however_long_nothing_comes_it_listens(
 
 @pytest.fixture
 def far(servers: Servers, runner: asyncio.Runner) -> Iterator[Penstock]:
-    """An app on a server that lets claims be left open."""
+    """An app on a server on which claims can be left open."""
     server = servers.get("redis")
     assert isinstance(server, Server)
     app = Penstock(f"redis://{server.address}/0", namespace=new_namespace())
@@ -48,7 +48,7 @@ async def forget(app: Penstock) -> None:
 
 
 async def test_a_full_worker_goes_on_when_there_is_room(far: Penstock) -> None:
-    """What comes while there is no room to listen for it is run when there is."""
+    """Jobs that come while the worker is full are run when a run has ended."""
     gate, began, ran = asyncio.Event(), asyncio.Event(), list[int]()
 
     @far.handler("q", concurrency=1)
@@ -67,8 +67,8 @@ async def test_a_full_worker_goes_on_when_there_is_room(far: Penstock) -> None:
     await forget(far)
 
 
-async def test_a_queue_that_is_listened_for_does_not_hold_up_another(far: Penstock) -> None:
-    """While a claim is open for an empty queue, another with much to do goes on with every run that ends."""
+async def test_an_open_claim_for_an_empty_queue_does_not_delay_a_busy_one(far: Penstock) -> None:
+    """While a claim is open for an empty queue, a busy queue goes on with every run that ends."""
     ran: list[int] = []
     far.listen("empty", lambda payload: None)
 
@@ -84,8 +84,8 @@ async def test_a_queue_that_is_listened_for_does_not_hold_up_another(far: Pensto
     await forget(far)
 
 
-async def test_stopping_gives_back_what_came_in_the_last_moment(far: Penstock) -> None:
-    """However a job and the end of a worker meet, the job has run or is there for the next one, nothing charged."""
+async def test_a_job_that_is_claimed_while_stopping_is_released(far: Penstock) -> None:
+    """A job that is enqueued while a worker stops has run, or waits for the next worker with no attempt charged."""
     ran: list[int] = []
 
     @far.handler("q")
@@ -103,7 +103,7 @@ async def test_stopping_gives_back_what_came_in_the_last_moment(far: Penstock) -
 
 
 class Slow:
-    """A storage without work that leaves claims open, asks for a look later, and is slow to say the time."""
+    """A storage without work that leaves claims open, asks for a look later, and is slow to return the time."""
 
     opens_claims = True
 
@@ -133,17 +133,16 @@ class Slow:
 
 
 async def test_a_promise_to_look_outlives_being_woken(app: Penstock) -> None:
-    """Whoever holds the alarm of a queue looks when it goes off, though it was woken while it set its own."""
+    """A worker that promised to look at a time does so, though it was woken while it worked the time out."""
     app.listen("q", lambda payload: None)
     storage = Slow()
-    host = cast("AppHost", SimpleNamespace(storage=storage, tell=lambda *args, **about: None))
-    claimer = Claimer(host, "w", 10_000, app.handlers.values(), a_pool(), lambda *args: None)
-    loop = Loop("claim", claimer.step, lambda *args: None, claimer.doze)
-    loop.hurry = claimer.hurry
+    host = cast("AppHost", SimpleNamespace(storage=storage, emit=lambda *args, **about: None))
+    claimer = Claimer(host, "w", 10_000, app.handlers.values(), new_pool(), IgnoringFlow())
+    loop = Loop("claim", claimer.step, IgnoringReport(), claimer.doze, claimer.end_doze)
     loop.start()
-    await eventually(lambda: claimer.hurry())
+    await eventually(lambda: claimer.end_doze())
     await storage.asked.wait()
     loop.wake()
     storage.gate.set()
-    await eventually(lambda: claimer.patience() <= 1.0)
+    await eventually(lambda: claimer.wait_time() <= 1.0)
     await loop.stop()

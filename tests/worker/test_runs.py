@@ -1,4 +1,4 @@
-"""What can end a run: the clock, a cancel, a lost lease."""
+"""Runs that are interrupted: by a timeout, a cancel, a lost lease."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def shown(app: Penstock, id: str = "a") -> Any:
 
 
 async def claim_elsewhere(app: Penstock, lease: int = 10_000) -> list[Claim]:
-    """Another worker takes what there is, and is never heard of again."""
+    """Claim all jobs for another worker, which never settles them."""
     return (await app.storage.claim([Request("q", 10)], "gone", lease, "gone-token")).claims
 
 
@@ -40,7 +40,7 @@ async def test_an_async_run_is_ended_by_its_timeout(app: Penstock) -> None:
     assert (status.error.type, status.error.kind) == ("RunTimeout", "timeout")
 
 
-async def test_a_thread_goes_on_unheard_after_its_timeout(app: Penstock) -> None:
+async def test_a_thread_is_ignored_after_its_timeout(app: Penstock) -> None:
     """A sync handler cannot be stopped, but its job is decided in time and its value ignored."""
     release, ended = threading.Event(), threading.Event()
 
@@ -58,8 +58,8 @@ async def test_a_thread_goes_on_unheard_after_its_timeout(app: Penstock) -> None
     assert (await shown(app)).result is None
 
 
-async def test_a_run_that_ignores_its_timeout_is_given_up(app: Penstock) -> None:
-    """An async handler that swallows its cancellation is reported after a little patience."""
+async def test_a_run_that_ignores_its_timeout_is_abandoned(app: Penstock) -> None:
+    """An async handler that swallows its cancellation is abandoned after a grace period."""
     release = asyncio.Event()
 
     @app.handler("q", timeout=0.02, max_timeouts=1)
@@ -119,7 +119,7 @@ async def state_is(app: Penstock, id: str, state: State) -> bool:
 
 
 async def test_a_job_whose_worker_is_gone_is_run_again(app: Penstock, clock: Clock) -> None:
-    """After the lease anybody takes it back; the run sees one stall."""
+    """After its lease the job is reaped and run again, with one stall."""
     app.listen("q", lambda payload, job: [job.attempt, job.stalls])
     await app.queue("q").enqueue(1, id="a")
     assert len(await claim_elsewhere(app)) == 1
@@ -131,7 +131,7 @@ async def test_a_job_whose_worker_is_gone_is_run_again(app: Penstock, clock: Clo
 
 
 async def test_too_many_stalls_fail_without_a_run(app: Penstock, clock: Clock) -> None:
-    """The handler is not called; the error is a StallError of kind stall, and the fail handler hears it."""
+    """The handler is not called; the error is a StallError of kind stall, and the fail handler gets it."""
     failures: list[Failure] = []
 
     @app.handler("q", max_stalls=2, on_failure=failures.append)
@@ -185,7 +185,7 @@ async def test_a_cancel_signal_reaches_the_run(app: Penstock) -> None:
 
 
 async def test_a_kill_ends_the_run(app: Penstock) -> None:
-    """The task is cancelled and the job is cancelled; a thread goes on unheard."""
+    """The task is cancelled and the job is cancelled; the value of a thread is ignored."""
     started: list[str] = []
     release = threading.Event()
 
@@ -214,7 +214,7 @@ async def threads_cancelled(app: Penstock) -> bool:
     return (await app.queue("threads").counts())[State.CANCELLED] == 1
 
 
-async def test_a_kill_gives_the_innocent_of_a_batch_back(app: Penstock) -> None:
+async def test_a_kill_releases_the_other_jobs_of_a_batch(app: Penstock) -> None:
     """The other jobs of a killed batch are released, and run without having lost an attempt."""
     batches: list[list[int]] = []
     attempts: list[int] = []
@@ -255,8 +255,8 @@ async def test_forget_makes_this_run_the_last(app: Penstock) -> None:
         await eventually(lambda: state_is(app, "a", State.CANCELLED))
 
 
-async def test_a_lost_lease_ends_the_run_unheard(app: Penstock, clock: Clock) -> None:
-    """When somebody else has the job, this run is cancelled and its outcome is nobody's business."""
+async def test_a_lost_lease_ends_the_run_and_its_outcome_is_not_recorded(app: Penstock, clock: Clock) -> None:
+    """When another worker has the job, this run is cancelled and its outcome is not recorded."""
     started, cancelled, lost = asyncio.Event(), asyncio.Event(), list[str]()
     app.on("lease_lost")(lambda event: lost.append(event.id))
 

@@ -1,4 +1,4 @@
-"""A worker in anybody's program says when its server may lose jobs."""
+"""A worker warns when it starts on a server that may lose jobs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_a_server_that_drops_jobs(
 
 
 async def test_a_file_drops_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing is said about a storage that keeps what it has."""
+    """A worker on a file, which evicts nothing, logs no warning."""
     app = Penstock("memory:")
     app.listen("q", print)
     with caplog.at_level(logging.WARNING, "penstock"):

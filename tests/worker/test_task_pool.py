@@ -1,4 +1,4 @@
-"""Runs share tasks, and the next ones are claimed while these run: no run notices either."""
+"""Runs share tasks, and jobs are claimed ahead while others run: no run is affected by either."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from penstock import Job, Penstock, State, Worker
 from penstock.client.queue import Queue
 from penstock.testing import FaultyStorage
 from penstock.worker import pool, queue_order
-from penstock.worker.pool import Pool
 from penstock.worker.queue_order import QueueTurn
-from penstock.worker.run import Run
 from tests.support import eventually
+from tests.worker.support import new_pool
 
 label: contextvars.ContextVar[str] = contextvars.ContextVar("label", default="none")
 
@@ -23,11 +22,11 @@ label: contextvars.ContextVar[str] = contextvars.ContextVar("label", default="no
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs are claimed ahead as if many had just ended."""
-    monkeypatch.setattr(QueueTurn, "ahead", lambda seat, pool, now: 20 - pool.waiting(seat.queue))
+    monkeypatch.setattr(QueueTurn, "ahead", lambda turn, pool, now: 20 - pool.waiting(turn.queue))
 
 
-async def test_a_context_is_a_runs_own(app: Penstock) -> None:
-    """What a handler sets in its context is not there in the runs after it."""
+async def test_context_variables_do_not_leak_into_later_runs(app: Penstock) -> None:
+    """A context variable that a handler sets is not set in the runs after it."""
     seen: list[str] = []
 
     @app.handler("q", concurrency=5)
@@ -40,8 +39,8 @@ async def test_a_context_is_a_runs_own(app: Penstock) -> None:
     assert seen == ["none"] * 50
 
 
-async def test_a_cancellation_is_a_runs_own(app: Penstock) -> None:
-    """After a run that was cancelled at its deadline the next ones wait and use timeouts as ever."""
+async def test_a_cancelled_run_does_not_affect_later_runs(app: Penstock) -> None:
+    """After a run that was cancelled at its deadline the next ones can await and use timeouts."""
 
     @app.handler("q", concurrency=1, max_attempts=1)
     async def handle(payload: int) -> str:
@@ -80,10 +79,10 @@ async def test_no_more_run_than_there_is_room_for(app: Penstock, options: dict[s
 
 
 @pytest.mark.usefixtures("eager")
-async def test_what_was_claimed_ahead_follows_a_run_that_takes_its_task_along(
+async def test_waiting_runs_go_on_after_a_run_that_ended_its_task(
     app: Penstock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Runs that leave something in their context end their tasks; those that wait go on, and are not given back."""
+    """A run that sets a context variable ends its task; the waiting runs go on in another, and are not released."""
     monkeypatch.setattr(pool, "MAX_WAIT_AHEAD", 1000.0)
 
     @app.handler("q", concurrency=2)
@@ -96,11 +95,11 @@ async def test_what_was_claimed_ahead_follows_a_run_that_takes_its_task_along(
     assert (await app.queue("q").counts())[State.COMPLETED] == 100
 
 
-async def test_what_has_to_wait_is_given_back(
+async def test_runs_that_wait_too_long_are_released(
     app: Penstock, trouble: FaultyStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Jobs behind slow runs are for others to take, at their places and with nothing charged."""
-    monkeypatch.setattr(QueueTurn, "ahead", lambda seat, pool, now: 20 if pool.empty else 0)  # as after many quick runs
+    """Jobs that wait behind slow runs are released for other workers, with no attempt charged."""
+    monkeypatch.setattr(QueueTurn, "ahead", lambda turn, pool, now: 20 if pool.empty else 0)  # as after many quick runs
     gate, other = asyncio.Event(), Penstock(storage=app.storage, clock=app.clock)
     begun, ran = list[int](), list[int]()
 
@@ -125,7 +124,7 @@ async def test_what_has_to_wait_is_given_back(
 
 
 @pytest.mark.usefixtures("eager")
-async def test_stopping_gives_back_what_has_not_begun(app: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stopping_releases_runs_that_have_not_begun(app: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that stops runs what it has begun, and nothing that it had claimed ahead."""
     monkeypatch.setattr(pool, "MAX_WAIT_AHEAD", 1000.0)
     gate, begun = asyncio.Event(), list[int]()
@@ -153,27 +152,20 @@ async def _queued(queue: Queue, count: int) -> bool:
 
 @pytest.mark.parametrize("options", [{"concurrency": 1}, {"at_most_once": True}])
 async def test_where_nothing_is_claimed_ahead(app: Penstock, options: dict[str, Any]) -> None:
-    """Not where order is expected, and not where a lost run is never repeated."""
+    """No job is claimed ahead with `concurrency=1` or `at_most_once`."""
     app.listen("q", lambda payload: None, **options)
-    seat, runs = QueueTurn(app.handlers["q"]), a_pool()
+    turn, runs = QueueTurn(app.handlers["q"]), new_pool()
     runs.over["q"] = 1_000_000
-    assert seat.ahead(runs, 1.0) == 0
+    assert turn.ahead(runs, 1.0) == 0
 
 
 @pytest.mark.parametrize(("ended", "batch", "ahead"), [(0, 1, 0), (1_000, 1, 10), (2_000, 50, 10), (10**6, 1, 500)])
 async def test_as_many_are_claimed_ahead_as_end_within_moments(
     app: Penstock, ended: int, batch: int, ahead: int
 ) -> None:
-    """What ended within the last moments is the measure, up to a bound in jobs."""
+    """The number claimed ahead is the number of runs that ended lately, up to a bound in jobs."""
     app.listen("q", lambda payload: None, concurrency=5, batch_size=batch)
-    seat, runs = QueueTurn(app.handlers["q"]), a_pool()
+    turn, runs = QueueTurn(app.handlers["q"]), new_pool()
     runs.over["q"] = ended
     assert queue_order.AHEAD_SECONDS == 0.01
-    assert seat.ahead(runs, 1.0) == ahead
-
-
-def a_pool() -> Pool:
-    async def execute(run: Run) -> list[object]:
-        return []
-
-    return Pool(100, execute, lambda run: [], lambda run, outcomes: None)  # type: ignore[arg-type]
+    assert turn.ahead(runs, 1.0) == ahead

@@ -13,29 +13,27 @@ from penstock import Penstock, State, Worker
 from penstock.worker import throttle
 from penstock.worker.pool import Pool
 from penstock.worker.queue_order import QueueTurn, plan
-from penstock.worker.run import Run, units_of
+from penstock.worker.run import units_of
 from penstock.worker.throttle import LEAST, Throttle
 from tests.support import eventually
+from tests.worker.support import new_pool
 
 LAGS = st.floats(0, 10)
 CORES = st.floats(0, 8)
 
 
 def a_pool(capacity: int = 100, least: int = 1) -> Pool:
-    async def execute(run: Run) -> list[object]:
-        return []
-
     async def build() -> Pool:
-        return Pool(capacity, execute, lambda run: [], lambda run, outcomes: None, least=least)  # type: ignore[arg-type]
+        return new_pool(capacity, least)
 
     return asyncio.run(build())
 
 
 @given(st.lists(st.tuples(LAGS, CORES), max_size=100))
-def test_the_share_stays_within_its_bounds_and_recovers(stretches: list[tuple[float, float]]) -> None:
-    """Whatever is observed the share is neither above all nor below the least; enough good stretches bring all back."""
+def test_the_share_stays_within_its_bounds_and_recovers(periods: list[tuple[float, float]]) -> None:
+    """For any measurements the share stays between `LEAST` and 1; enough good periods bring it back to 1."""
     throttle = Throttle()
-    for lag, cpu in stretches:
+    for lag, cpu in periods:
         assert LEAST <= throttle.observe(lag, cpu) <= 1.0
     for _ in range(20):
         throttle.observe(0.0, 0.1)
@@ -78,15 +76,15 @@ def test_a_lower_share_lowers_what_is_asked_for() -> None:
     app = Penstock("memory:")
     app.listen("sized", lambda payload: payload, size=10)
     app.listen("counted", lambda payload: payload, concurrency=8)
-    seats = [QueueTurn(app.handlers[queue]) for queue in ("sized", "counted")]
-    pool = a_pool(100, least=max(units_of(seat.handler) for seat in seats))
+    turns = [QueueTurn(app.handlers[queue]) for queue in ("sized", "counted")]
+    pool = a_pool(100, least=max(units_of(turn.handler) for turn in turns))
     for share, asked in ((1.0, [10, 8]), (0.5, [5, 4]), (LEAST, [1, 1])):
         pool.share = share
-        assert [plan([seat], pool, 0.0)[0].limit for seat in seats] == asked
+        assert [plan([turn], pool, 0.0)[0].limit for turn in turns] == asked
 
 
 async def test_a_lagging_loop_lowers_what_is_claimed_and_recovers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While handlers hold up the loop fewer are begun at once; when they stop, as many as ever."""
+    """While handlers block the event loop fewer run at once; afterwards as many as before."""
     monkeypatch.setattr(throttle, "LOOK", 0.02)
     monkeypatch.setattr(throttle, "LOOKS", 1)
     # This process may have much else to do: only the lag that the test makes counts.

@@ -32,7 +32,7 @@ from penstock.model.presets import preset_named
 from penstock.model.serde import Codec, Serde
 from penstock.model.worker_info import WorkerInfo, worker_info
 from penstock.storage import connect, connect_blocking
-from penstock.storage.base import EventRecord, Storage
+from penstock.storage.base import BlockingStorage, EventRecord, Storage
 
 __all__ = ["Penstock"]
 
@@ -300,7 +300,7 @@ class Penstock:
         handler = self.handlers.get(queue)
         return Any if handler is None or not handler.loaded else handler.signature.payload
 
-    def blocking_storage(self) -> Storage | None:
+    def blocking_storage(self) -> BlockingStorage | None:
         """Return the storage for a thread without an event loop; None when it was given as an object."""
         if self._url is None:
             return None

@@ -7,16 +7,17 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from penstock.errors import InvalidPayload, JobError, StorageError, StorageUnavailable
+from penstock.host import AppHost
 from penstock.model.clock import as_datetime
 from penstock.model.events import EVENTS, Event, check_names
 from penstock.model.ids import check_name, new_id
-from penstock.model.serde import Codec, decode
-from penstock.storage.base import EventRecord, Storage
+from penstock.model.serde import decode
+from penstock.storage.base import EventRecord
 
-__all__ = ["EventStream", "FeedHost"]
+__all__ = ["EventStream"]
 
 
 #: After a loss of the storage a stream retries after half of this to all of it (seconds).
@@ -24,14 +25,6 @@ RETRY_DELAY = 1.0
 
 #: The name of a stream's marks, which is no event's, and the wait before the first one (seconds).
 MARK, FIRST_MARK_DELAY = "listening", 0.002
-
-
-class FeedHost(Protocol):
-    """What a stream needs of its app."""
-
-    def codec(self, queue: str) -> Codec: ...
-
-    async def opened(self) -> Storage: ...
 
 
 class EventStream:
@@ -42,7 +35,7 @@ class EventStream:
     a loss of the storage it subscribes again by itself; events of the meantime are missed.
     """
 
-    def __init__(self, host: FeedHost, names: str | Iterable[str] | None = None, queue: str | None = None) -> None:
+    def __init__(self, host: AppHost, names: str | Iterable[str] | None = None, queue: str | None = None) -> None:
         self._host = host
         self._names = frozenset(EVENTS if names is None else check_names(names, "names"))
         if not self._names:

@@ -11,8 +11,10 @@ from msgspec.structs import replace
 
 from penstock.client.answers import Cancelled, Enqueued
 from penstock.client.entry import CommonOptions, Entry, JobOptions, OnConflict, entry_fields, job_fields, options_of
-from penstock.client.queue_reader import QueueHost, QueueReader
+from penstock.client.queue_reader import QueueReader
 from penstock.client.reservation import Reservation
+from penstock.client.reservations import ReservationManager
+from penstock.client.results import ResultWaiter
 from penstock.errors import CallTimeout, DuplicateJob, InvalidPayload, JobNotFound, NotDurable
 from penstock.model.clock import Span, span_ms
 from penstock.model.ids import check_name, new_id, new_ids, new_token
@@ -21,7 +23,7 @@ from penstock.model.presets import NO_PRESET
 from penstock.model.serde import decode, encode
 from penstock.storage.base import CANCEL_MODES, MAX_BATCH, CancelMode, Put, PutStatus
 
-__all__ = ["Queue", "QueueHost"]
+__all__ = ["Queue"]
 
 #: How many jobs `enqueue_many` sends in one round trip.
 CHUNK = 500
@@ -114,7 +116,8 @@ class Queue(QueueReader):
             raise ValueError(f"limit must be between 1 and {MAX_BATCH}, not {limit}")
         seconds = 0.0 if wait is None else span_ms(wait, "wait") / 1000
         lease_ms = span_ms(self._host.lease if lease is None else lease, "lease", zero=False)
-        return await self._host.reservations.reserve(self.name, limit, seconds, lease_ms)
+        reservations: ReservationManager = self._host.reservations
+        return await reservations.reserve(self.name, limit, seconds, lease_ms)
 
     # changes --------------------------------------------------------------------------------------
 
@@ -279,7 +282,8 @@ class Queue(QueueReader):
 
     async def _wait_result(self, id: str, timeout: float | None, *, read_first: bool = True) -> Any:
         """Return the result of a job once it has finished; raises the reason if it has none."""
-        snapshot = await self._host.results.wait(self.name, id, timeout, read_first=read_first)
+        results: ResultWaiter = self._host.results
+        snapshot = await results.wait(self.name, id, timeout, read_first=read_first)
         if snapshot is None:
             raise JobNotFound(
                 f"there is no job {id!r} in queue {self.name!r}: it was never enqueued, it was deleted, "

@@ -2,67 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import UNSET
 
 from penstock.client.answers import JobStatus, Page, status_of
-from penstock.client.reservations import ReservationManager
-from penstock.client.results import ResultWaiter
 from penstock.errors import JobCancelled, JobError, JobFailed, JobNotFound, NotFinished
-from penstock.model.events import Listeners
+from penstock.host import AppHost
 from penstock.model.ids import check_name
 from penstock.model.job import FINISHED, Snapshot, State
-from penstock.model.options import HandlerOptions
-from penstock.model.presets import Preset
-from penstock.model.serde import Codec, decode
+from penstock.model.serde import decode
 from penstock.model.why import Why, explain
 from penstock.model.worker_info import WorkerInfo, worker_info
-from penstock.storage.base import MAX_BATCH, EndNotice, Storage
+from penstock.storage.base import MAX_BATCH, EndNotice
 
-__all__ = ["QueueHost", "QueueReader"]
-
-
-class QueueHost(Protocol):
-    """What a queue needs of its app."""
-
-    @property
-    def max_payload(self) -> int: ...
-
-    @property
-    def lease(self) -> float: ...
-
-    @property
-    def defaults(self) -> Preset: ...
-
-    @property
-    def results(self) -> ResultWaiter: ...
-
-    @property
-    def reservations(self) -> ReservationManager: ...
-
-    @property
-    def listeners(self) -> Listeners: ...
-
-    @property
-    def storage(self) -> Storage: ...
-
-    @property
-    def is_open(self) -> bool: ...
-
-    def codec(self, queue: str) -> Codec: ...
-
-    def options(self, queue: str) -> HandlerOptions: ...
-
-    async def opened(self) -> Storage: ...
-
-    def emit(self, name: str, *, queue: str, id: str = "") -> None: ...
+__all__ = ["QueueReader"]
 
 
 class QueueReader:
     """The methods of a queue that change nothing."""
 
-    def __init__(self, host: QueueHost, name: str) -> None:
+    def __init__(self, host: AppHost, name: str) -> None:
         self._host = host
         self.name = check_name(name, "queue")
 

@@ -1,4 +1,4 @@
-"""Jobs that are pulled: held by whoever reserved them, kept alive in the background until settled."""
+"""Reserved jobs: user code holds and settles them, and their leases are renewed in the background."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from penstock.model.clock import Span, milliseconds, span_ms
 from penstock.model.context import Cancellation, JobInfo
 from penstock.model.job import Claim, State
 from penstock.model.options import HandlerOptions
-from penstock.model.outcome import Outcome, Raised, Released, Returned
-from penstock.model.resolution import Resolution, resolve
+from penstock.model.outcome import Outcome, Raised, Released, Resolution, Returned, resolve
 from penstock.model.serde import Serde, encode
 from penstock.storage.base import ClaimRef, Settled, Settlement
 
-__all__ = ["Keeper", "Reservation"]
+__all__ = ["Reservation"]
 
 
-class Keeper(Protocol):
-    """Who keeps reservations alive and records their ends."""
+class Manager(Protocol):
+    """The `ReservationManager`, as one of its reservations sees it: the manager is built on `Reservation`."""
 
-    async def settle(self, reservation: Reservation, outcome: Outcome, end: Resolution) -> Settled: ...
+    async def settle(self, reservation: Reservation, outcome: Outcome, resolution: Resolution) -> Settled: ...
 
     async def renew(self, reservation: Reservation) -> bool: ...
 
@@ -32,58 +31,61 @@ class Keeper(Protocol):
 
 
 class Reservation(JobInfo):
-    """A job that is held until `complete`, `fail`, `retry` or `release`, each of which gives the state it led to.
+    """A job that is held until `complete`, `fail`, `retry` or `release`, each of which returns the state it led to.
 
-    Its lease is renewed in the background for as long as the object is there. Settling it again with
-    the same outcome changes nothing; with any other one, or after the lease was lost, it raises
-    `LeaseLost`. As `async with reservation:` it is completed with None at the end of the block unless
-    it was settled inside; an exception fails it as if a handler had raised it, and goes on; a
-    cancelled task, Ctrl-C and the like release it. No timeout bounds it: the lease does.
+    Its lease is renewed in the background for as long as the object exists. To settle it again with
+    the same outcome changes nothing; with another one, or after the lease was lost, it raises
+    `LeaseLost`. At the end of an `async with reservation:` block it is completed with None unless it was
+    settled inside. An exception in the block fails it as if a handler had raised it, and is raised
+    again; a cancelled task, Ctrl-C and the like release it. It has no timeout, only the lease.
     """
 
     def __init__(
-        self, claim: Claim, payload: Any, rules: HandlerOptions, results: Serde, keeper: Keeper, lease_ms: int
+        self, claim: Claim, payload: Any, rules: HandlerOptions, results: Serde, manager: Manager, lease_ms: int
     ) -> None:
         super().__init__(claim)
         self.payload = payload
-        #: Set when somebody asked to cancel the job, or the lease was lost: `if reservation.cancelled`, or await it.
+        #: Set when a cancel of the job was requested, or the lease was lost: test it (`if`) or await it.
         self.cancelled = Cancellation()
         self.lease_ms = lease_ms
         self.lost = False
         self._rules = rules
         self._results = results
-        self._keeper = keeper
+        self._manager = manager
         self._settling = asyncio.Lock()
         self._settled: tuple[object, ...] | None = None
         self._state: State | None = None
 
     @property
     def settled(self) -> bool:
-        """Whether its end is recorded."""
+        """Whether its outcome is recorded."""
         return self._settled is not None
 
     @property
     def busy(self) -> bool:
-        """Whether its end is being recorded just now."""
+        """Whether its outcome is being recorded now."""
         return self._settling.locked()
 
     @property
     def claim(self) -> Claim:
-        """The claim behind it."""
+        """The claim of the reservation."""
         return self._claim
 
     @property
-    def held(self) -> ClaimRef:
-        """The claim as a renewal names it."""
+    def ref(self) -> ClaimRef:
+        """The claim as the storage names it."""
         return ClaimRef(self.queue, self.id, self.fence)
 
     async def complete(self, result: Any = None) -> State:
-        """The job is done, with this result."""
+        """Complete the job with this result."""
         data = encode(self._results, result, "result")
         return await self._settle(("complete", data), Returned(data))
 
     async def fail(self, error: Exception | str) -> State:
-        """As if a handler had raised the error: the job is retried, unless that is permanent or was the last time."""
+        """Fail the run as if a handler had raised the error: the job is retried unless its retries are used up.
+
+        A permanent error fails the job at once.
+        """
         outcome = Outcome.fail(error)
         assert isinstance(outcome, Raised)
         record = outcome.error
@@ -95,15 +97,15 @@ class Reservation(JobInfo):
         return await self._settle(("retry", *asked), Outcome.retry(at=at, delay=delay))
 
     async def release(self) -> State:
-        """Give the job back to its place, as if it had not been reserved."""
+        """Give the job back at its position, as if it had not been reserved."""
         return await self._settle(("release",), Released())
 
     async def extend(self, lease: Span | None = None) -> None:
-        """Renew the lease now, from now on with this length if one is given."""
+        """Renew the lease now; a given length also holds for later renewals."""
         if lease is not None:
             self.lease_ms = span_ms(lease, "lease", zero=False)
         self._check(None)
-        if not await self._keeper.renew(self):
+        if not await self._manager.renew(self):
             raise self._gone()
 
     async def __aenter__(self) -> Self:
@@ -117,30 +119,30 @@ class Reservation(JobInfo):
         if error is None:
             await self.complete()
             return
-        with contextlib.suppress(LeaseLost, StorageError):  # the exception that is on its way says more
+        with contextlib.suppress(LeaseLost, StorageError):  # the exception of the block is the one to raise
             await (self.fail(error) if isinstance(error, Exception) else self.release())
 
     async def _settle(self, wanted: tuple[object, ...], outcome: Outcome) -> State:
         async with self._settling:
             if (state := self._check(wanted)) is not None:
                 return state
-            answer = await self._keeper.settle(self, outcome, resolve(self._claim, self._rules, outcome))
+            answer = await self._manager.settle(self, outcome, resolve(self._claim, self._rules, outcome))
             if answer.lost or answer.state is None:
-                self._keeper.lose(self)
+                self._manager.lose(self)
                 raise self._gone()
-            self.note(wanted, answer.state)
+            self.mark_settled(wanted, answer.state)
             return answer.state
 
-    def note(self, settled: tuple[object, ...], state: State) -> None:
-        """Remember how it was settled."""
+    def mark_settled(self, settled: tuple[object, ...], state: State) -> None:
+        """Remember the outcome that was recorded, and the state it led to."""
         self._settled, self._state = settled, state
 
-    def settlement(self, end: Resolution) -> Settlement:
-        """The settlement that ends this run so."""
-        return Settlement(self.queue, self.id, self.fence, end)
+    def settlement(self, resolution: Resolution) -> Settlement:
+        """Build the settlement that records this resolution."""
+        return Settlement(self.queue, self.id, self.fence, resolution)
 
     def _check(self, wanted: tuple[object, ...] | None) -> State | None:
-        """The state when it was settled just so; an exception when it can be settled no more."""
+        """Return the state if it was settled with this outcome, None if it is not settled; else raise `LeaseLost`."""
         if self._settled is not None:
             if self._settled == wanted:
                 return self._state
@@ -152,6 +154,7 @@ class Reservation(JobInfo):
         return None
 
     def _gone(self) -> LeaseLost:
+        """Build the exception for a claim that is no longer held."""
         return LeaseLost(
             f"job {self.id!r} in queue {self.queue!r} is no longer held: its lease ran out or the queue was deleted; "
             "nothing was changed, and the job may run elsewhere"

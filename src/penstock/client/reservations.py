@@ -1,4 +1,4 @@
-"""Every reservation of one app: claimed here, kept alive by one task, given back when the app closes."""
+"""The reservations of one app: claimed here, renewed by one task, released when the app closes."""
 
 from __future__ import annotations
 
@@ -10,105 +10,66 @@ import secrets
 import socket
 import weakref
 from collections.abc import Sequence
-from typing import Any, Protocol
 
+from penstock.claims import emit_settled, reap_all, renew_all
 from penstock.client.reservation import Reservation
 from penstock.errors import ErrorKind, InvalidPayload, JobError, StorageError
-from penstock.model.events import Listeners
+from penstock.host import AppHost
 from penstock.model.ids import new_token
-from penstock.model.job import Claim, State
+from penstock.model.job import Claim
 from penstock.model.options import HandlerOptions, JobLimits, rules_for
-from penstock.model.outcome import Outcome, Raised, Released, stalled_out
-from penstock.model.resolution import Complete, Fail, Release, Resolution, Retried, resolve
+from penstock.model.outcome import Outcome, Raised, Release, Released, Resolution, resolve, stalled_out
 from penstock.model.retry_policy import GiveUp, decide
-from penstock.model.serde import Codec, decode
-from penstock.storage.base import MAX_BATCH, Claimed, Request, Settled, Settlement, Storage
+from penstock.model.serde import decode
+from penstock.storage.base import MAX_BATCH, Claimed, Renewal, Request, Settled, Settlement
 
-__all__ = ["HoldingHost", "ReservationManager"]
+__all__ = ["ReservationManager"]
 
 log = logging.getLogger("penstock")
 
-#: Whoever waits for work looks so often (seconds) even if no hint comes.
+#: How often (seconds) a waiting `reserve` looks for work even if no hint comes.
 SLOW_POLL = 5.0
 
 
-class HoldingHost(Protocol):
-    """What reservations need of their app."""
-
-    @property
-    def storage(self) -> Storage: ...
-
-    @property
-    def listeners(self) -> Listeners: ...
-
-    async def opened(self) -> Storage: ...
-
-    def codec(self, queue: str) -> Codec: ...
-
-    def options(self, queue: str) -> HandlerOptions: ...
-
-    def payload_type(self, queue: str) -> Any: ...
-
-    def emit(
-        self,
-        name: str,
-        *,
-        queue: str = "",
-        id: str = "",
-        attempt: int = 0,
-        result: Any = None,
-        error: JobError | None = None,
-        worker: str | None = None,
-    ) -> None: ...
-
-
 class ReservationManager:
-    """Claims jobs for those who pull, and holds them. One that nobody has any more runs out by itself."""
+    """Claims jobs for reservations and renews their leases. The lease of a reservation that is garbage expires."""
 
-    def __init__(self, host: HoldingHost) -> None:
+    def __init__(self, host: AppHost) -> None:
         self._host = host
         self.worker = f"{socket.gethostname()}-{os.getpid()}-reserve-{secrets.token_hex(4)}"
         self._held: weakref.WeakSet[Reservation] = weakref.WeakSet()
         self._renewed: weakref.WeakKeyDictionary[Reservation, float] = weakref.WeakKeyDictionary()
-        self._keeper: asyncio.Task[None] | None = None
-        self._news = asyncio.Event()
+        self._renewing: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
 
-    # pulling ---------------------------------------------------------------------------------------
+    # reserving -------------------------------------------------------------------------------------
 
     async def reserve(self, queue: str, limit: int, wait: float, lease_ms: int) -> list[Reservation]:
-        """Up to `limit` jobs, as soon as there is one, or none after `wait` seconds."""
+        """Reserve up to `limit` jobs as soon as there is one; returns none after `wait` seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait
         storage = await self._host.opened()
         got: list[Reservation] = []
         try:
             while True:
-                await self._reap(queue)
+                await reap_all(self._host, [queue])
                 look_at = await self._fill(queue, limit, lease_ms, got)
                 left = deadline - loop.time()
                 if got or left <= 0:
                     return got
-                patience = min(left, SLOW_POLL)
+                timeout = min(left, SLOW_POLL)
                 if look_at is not None:
-                    patience = min(patience, max(look_at - await storage.time(), 0) / 1000)
-                await storage.wait_work([queue], patience)
+                    timeout = min(timeout, max(look_at - await storage.time(), 0) / 1000)
+                await storage.wait_work([queue], timeout)
         except BaseException:
-            await self._give_back(got)
+            await self._release(got)
             raise
 
-    async def _reap(self, queue: str) -> None:
-        """Take back what others have lost."""
-        while True:
-            reaped = await self._host.storage.reap([queue])
-            for each in reaped:
-                self._host.emit("stalled", queue=queue, id=each.id, attempt=each.attempt, worker=each.worker)
-                if each.state is State.CANCELLED:
-                    self._host.emit("cancelled", queue=queue, id=each.id, attempt=each.attempt, worker=each.worker)
-            if len(reaped) < MAX_BATCH:
-                return
-
     async def _fill(self, queue: str, limit: int, lease_ms: int, got: list[Reservation]) -> int | None:
-        """Claim until there are enough or no more; those that must not run are failed on the way."""
+        """Claim until `limit` jobs are reserved or none is left; jobs that must not run are failed.
+
+        Returns when to look again (ms on the storage's clock), None if there is no such time.
+        """
         while True:
             wanted = limit - len(got)
             asked = asyncio.get_running_loop().time()
@@ -121,18 +82,18 @@ class ReservationManager:
             for claim in claimed.claims:
                 self._emit("started", claim)
                 rules = rules_for(self._host.options(queue), JobLimits.decode(claim.limits))
-                taken = self._take(claim, rules, lease_ms)
-                if isinstance(taken, Reservation):
-                    self._hold(taken, asked)
-                    got.append(taken)
+                reserved = self._reservation(claim, rules, lease_ms)
+                if isinstance(reserved, Reservation):
+                    self._hold(reserved, asked)
+                    got.append(reserved)
                 else:
-                    refused.append((claim, rules, taken))
+                    refused.append((claim, rules, reserved))
             await self._refuse(refused)
             if len(got) >= limit or (len(claimed.claims) < wanted and not refused):
                 return claimed.look_at
 
     async def _claim(self, request: Request, lease_ms: int) -> Claimed:
-        """Claim; whoever stops waiting for the answer gives back what it brings."""
+        """Claim jobs; if the caller is cancelled meanwhile, the claimed jobs are released."""
         storage = self._host.storage
         task = asyncio.ensure_future(storage.claim([request], self.worker, lease_ms, new_token()))
         try:
@@ -143,11 +104,11 @@ class ReservationManager:
                 await storage.settle([Settlement(c.queue, c.id, c.token, Release()) for c in claims])
             raise
 
-    def _take(self, claim: Claim, rules: HandlerOptions, lease_ms: int) -> Reservation | Outcome:
-        """The reservation of a claim, or the outcome of one that must not be handed out."""
-        verdict = decide(claim, rules, None)
-        if isinstance(verdict, GiveUp):
-            return stalled_out(verdict.reason)
+    def _reservation(self, claim: Claim, rules: HandlerOptions, lease_ms: int) -> Reservation | Outcome:
+        """Return the reservation of a claim, or the outcome of a job that must not be reserved."""
+        decision = decide(claim, rules, None)
+        if isinstance(decision, GiveUp):
+            return stalled_out(decision.reason)
         codec = self._host.codec(claim.queue)
         try:
             payload = decode(codec.payload, claim.payload, self._host.payload_type(claim.queue))
@@ -156,28 +117,29 @@ class ReservationManager:
         return Reservation(claim, payload, rules, codec.result, self, lease_ms)
 
     async def _refuse(self, refused: Sequence[tuple[Claim, HandlerOptions, Outcome]]) -> None:
-        ends = [resolve(claim, rules, outcome) for claim, rules, outcome in refused]
+        """Settle claims that must not be reserved with these outcomes."""
+        resolutions = [resolve(claim, rules, outcome) for claim, rules, outcome in refused]
         settlements = [
-            Settlement(claim.queue, claim.id, claim.token, end)
-            for (claim, _, _), end in zip(refused, ends, strict=True)
+            Settlement(claim.queue, claim.id, claim.token, resolution)
+            for (claim, _, _), resolution in zip(refused, resolutions, strict=True)
         ]
         if settlements:
             answers = await self._host.storage.settle(settlements)
-            for (claim, _, outcome), end, answer in zip(refused, ends, answers, strict=True):
-                self._emit_settled(claim, outcome, end, answer)
+            for (claim, _, outcome), resolution, answer in zip(refused, resolutions, answers, strict=True):
+                emit_settled(self._host, self.worker, claim, outcome, resolution, answer)
 
-    # ending ----------------------------------------------------------------------------------------
+    # settling --------------------------------------------------------------------------------------
 
-    async def settle(self, reservation: Reservation, outcome: Outcome, end: Resolution) -> Settled:
-        """Record how a reservation ended."""
-        [answer] = await self._host.storage.settle([reservation.settlement(end)])
+    async def settle(self, reservation: Reservation, outcome: Outcome, resolution: Resolution) -> Settled:
+        """Record the outcome of a reservation; returns the storage's answer."""
+        [answer] = await self._host.storage.settle([reservation.settlement(resolution)])
         if not answer.lost:
             self._drop(reservation)
-            self._emit_settled(reservation.claim, outcome, end, answer)
+            emit_settled(self._host, self.worker, reservation.claim, outcome, resolution, answer)
         return answer
 
     def lose(self, reservation: Reservation) -> None:
-        """It may run elsewhere by now: whoever holds it is told."""
+        """Mark a reservation as lost and cancel it: the job may run elsewhere by now."""
         if not reservation.lost:
             reservation.lost = True
             reservation.cancelled.request()
@@ -185,51 +147,51 @@ class ReservationManager:
             self._emit("lease_lost", reservation.claim)
 
     async def close(self) -> None:
-        """Give back everything that is held."""
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            keeper.cancel()
-            await asyncio.wait([keeper])
-        await self._give_back(list(self._held))
+        """Release every reservation that is not settled."""
+        task, self._renewing = self._renewing, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        await self._release(list(self._held))
 
-    async def _give_back(self, reservations: Sequence[Reservation]) -> None:
+    async def _release(self, reservations: Sequence[Reservation]) -> None:
         left = [each for each in reservations if not each.settled and not each.lost]
-        for at in range(0, len(left), MAX_BATCH):
-            chunk = left[at : at + MAX_BATCH]
-            with contextlib.suppress(StorageError):  # what cannot be given back runs out by itself
-                answers = await self._host.storage.settle([each.settlement(Release()) for each in chunk])
-                for each, answer in zip(chunk, answers, strict=True):
+        for start in range(0, len(left), MAX_BATCH):
+            batch = left[start : start + MAX_BATCH]
+            with contextlib.suppress(StorageError):  # a lease that cannot be released expires
+                answers = await self._host.storage.settle([each.settlement(Release()) for each in batch])
+                for each, answer in zip(batch, answers, strict=True):
                     if answer.state is None:
                         self.lose(each)
                     else:
-                        each.note(("release",), answer.state)
+                        each.mark_settled(("release",), answer.state)
                         each.cancelled.request()
                         self._drop(each)
-                        self._emit_settled(each.claim, Released(), Release(), answer)
+                        emit_settled(self._host, self.worker, each.claim, Released(), Release(), answer)
 
-    # keeping ---------------------------------------------------------------------------------------
+    # renewing --------------------------------------------------------------------------------------
 
     def _hold(self, reservation: Reservation, asked: float) -> None:
         self._held.add(reservation)
         self._renewed[reservation] = asked
-        self._news.set()
-        if self._keeper is None or self._keeper.done():
-            self._keeper = asyncio.create_task(self._keep(), name="penstock-reservations")
+        self._changed.set()
+        if self._renewing is None or self._renewing.done():
+            self._renewing = asyncio.create_task(self._renew_held(), name="penstock-reservations")
 
     def _drop(self, reservation: Reservation) -> None:
         self._held.discard(reservation)
-        self._news.set()
+        self._changed.set()
 
     async def renew(self, reservation: Reservation) -> bool:
-        """Renew one now; False when it is lost."""
+        """Renew a reservation now; False if it is lost."""
         await self._renew([reservation], reservation.lease_ms)
-        self._news.set()
+        self._changed.set()
         return not reservation.lost
 
-    async def _keep(self) -> None:
-        """Renew what is held, each every third of its lease, until nothing is."""
+    async def _renew_held(self) -> None:
+        """Renew each reservation every third of its lease, until none is held."""
         while self._held:
-            self._news.clear()
+            self._changed.clear()
             try:
                 rest = await self._renew_due()
             except StorageError as error:
@@ -237,76 +199,48 @@ class ReservationManager:
                 rest = self._unconfirmed()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(rest):
-                    await self._news.wait()
+                    await self._changed.wait()
 
     async def _renew_due(self) -> float:
-        """Renew those whose turn it is; gives the seconds until the next one's."""
+        """Renew the reservations that are due; returns the seconds until the next one is."""
         loop = asyncio.get_running_loop()
         by_lease: dict[int, list[Reservation]] = {}
         for each in list(self._held):
             if self._next(each) <= loop.time() and not each.busy:
                 by_lease.setdefault(each.lease_ms, []).append(each)
         for lease_ms, due in by_lease.items():
-            for at in range(0, len(due), MAX_BATCH):
-                await self._renew(due[at : at + MAX_BATCH], lease_ms)
+            await self._renew(due, lease_ms)
         first = min((self._next(each) for each in list(self._held) if not each.busy), default=loop.time() + 1)
         return max(first - loop.time(), 0.001)
 
     def _next(self, reservation: Reservation) -> float:
         return self._renewed[reservation] + reservation.lease_ms / 3000
 
-    async def _renew(self, chunk: Sequence[Reservation], lease_ms: int) -> None:
-        asked = asyncio.get_running_loop().time()
-        answers = await self._host.storage.renew(self.worker, [each.held for each in chunk], lease_ms)
-        for each, answer in zip(chunk, answers, strict=True):
+    async def _renew(self, reservations: Sequence[Reservation], lease_ms: int) -> None:
+        clock = asyncio.get_running_loop().time
+        await renew_all(self._host.storage, self.worker, reservations, lease_ms, self._answered, clock)
+
+    def _answered(self, reservations: Sequence[Reservation], answers: Sequence[Renewal], asked: float) -> None:
+        for each, answer in zip(reservations, answers, strict=True):
             if each.settled:
                 continue
             if answer.kept:
                 self._renewed[each] = asked
                 if answer.cancel in ("signal", "kill"):
                     each.cancelled.request()
-            elif not each.busy:  # it may be lost because its end is recorded: the settle's own answer will tell
+            elif not each.busy:  # while it is being settled, the claim may be gone because that was recorded
                 self.lose(each)
 
     def _unconfirmed(self) -> float:
-        """Those whose lease is over by our clock are asked to stop; whether they are lost, the storage will say."""
+        """Cancel the reservations whose lease has expired by this clock; returns the seconds until the next try.
+
+        They are lost only when the storage answers so.
+        """
         now = asyncio.get_running_loop().time()
         for each in list(self._held):
             if self._renewed[each] + each.lease_ms / 1000 <= now:
                 each.cancelled.request()
         return min((each.lease_ms for each in list(self._held)), default=1000) / 6000
 
-    # telling ---------------------------------------------------------------------------------------
-
-    def _emit_settled(self, claim: Claim, outcome: Outcome, end: Resolution, answer: Settled) -> None:
-        """The events of a transition, as a worker tells them."""
-        error = outcome.error if isinstance(outcome, Raised) else None
-        if answer.lost:
-            return self._emit("lease_lost", claim)
-        if answer.state is State.CANCELLED:
-            return self._emit("cancelled", claim)
-        if isinstance(outcome, Raised) and outcome.invalid:
-            self._emit("invalid_data", claim, error=error)
-        match end:
-            case Complete(result):
-                self._emit("completed", claim, result=self._value(claim.queue, result))
-            case Retried():
-                self._emit("retrying", claim, error=error)
-            case Fail():
-                self._emit("failed", claim, error=error)
-            case _:
-                self._emit("released", claim)
-
-    def _value(self, queue: str, result: bytes) -> Any:
-        """A result as its listeners see it, if there are any."""
-        if not self._host.listeners.wants("completed"):
-            return None
-        try:
-            return decode(self._host.codec(queue).result, result)
-        except InvalidPayload:
-            return result
-
-    def _emit(self, name: str, claim: Claim, *, result: Any = None, error: JobError | None = None) -> None:
-        self._host.emit(
-            name, queue=claim.queue, id=claim.id, attempt=claim.attempts, result=result, error=error, worker=self.worker
-        )
+    def _emit(self, name: str, claim: Claim) -> None:
+        self._host.emit(name, queue=claim.queue, id=claim.id, attempt=claim.attempts, worker=self.worker)

@@ -25,6 +25,7 @@ from penstock.client.answers import Enqueued
 from penstock.client.entry import CommonOptions, Entry
 from penstock.client.queue import Queue
 from penstock.errors import PermanentError
+from penstock.host import AppHost
 from penstock.model.clock import Span
 from penstock.model.context import Job
 from penstock.model.formats import RawSerde, check_type, resolve_serde
@@ -32,7 +33,7 @@ from penstock.model.handler import read_annotation
 from penstock.model.options import HandlerArguments
 from penstock.model.serde import Codec, Serde, decode, encode, innermost
 
-__all__ = ["Task", "TaskCall", "TaskDecorator", "TaskHost", "TaskOptions"]
+__all__ = ["Task", "TaskCall", "TaskDecorator", "TaskOptions"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,24 +43,6 @@ D = TypeVar("D")
 Kind = inspect.Parameter
 #: Marks an argument that is not in a payload.
 MISSING: Any = inspect.Parameter.empty
-
-
-class TaskHost(Protocol):
-    """What a task needs of its app."""
-
-    def codec(self, queue: str) -> Codec: ...
-
-    def queue(self, name: str) -> Queue: ...
-
-    def listen(
-        self,
-        queue: str,
-        handler: Callable[..., Any] | str,
-        *,
-        serde: str | Serde | None = None,
-        result_serde: str | Serde | None = None,
-        **options: Unpack[HandlerArguments],
-    ) -> None: ...
 
 
 class TaskOptions(CommonOptions, total=False):
@@ -155,7 +138,7 @@ def check_function(function: Any) -> str:
 class TaskDefinition:
     """The declaration of a task: its queue, its parameters, and the type of its result."""
 
-    def __init__(self, host: TaskHost, queue: Queue, parameters: Parameters) -> None:
+    def __init__(self, host: AppHost, queue: Queue, parameters: Parameters) -> None:
         self.queue = queue
         self.parameters = parameters
         self._host = host
@@ -258,7 +241,7 @@ class Task(TaskCall[P, R], Generic[P, R, V]):
 
     def __init__(
         self,
-        host: TaskHost,
+        host: AppHost,
         function: Callable[P, V],
         *,
         queue: str | None = None,

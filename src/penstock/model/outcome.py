@@ -1,42 +1,55 @@
-"""Outcomes: the value that a handler's run gives to its worker."""
+"""The outcome of a run, and its resolution: the transition that records it, by the rules of its job."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from penstock.errors import ErrorKind, JobError, Retry
 from penstock.model.clock import milliseconds, span_ms
-from penstock.model.job import NewJob
-from penstock.model.retry_policy import RetryRequest
+from penstock.model.failure import failure_payload
+from penstock.model.ids import fail_queue_of, new_id
+from penstock.model.job import Claim, NewJob
+from penstock.model.options import HandlerOptions
+from penstock.model.retry_policy import GiveUp, RetryLater, RetryRequest, decide
 
 __all__ = [
+    "Cancel",
+    "Complete",
+    "Fail",
     "Outcome",
     "Raised",
+    "Release",
     "Released",
+    "Resolution",
+    "Retried",
     "Returned",
+    "Stall",
     "Stalled",
     "Stopped",
     "Value",
     "raised",
+    "resolve",
     "stalled_out",
     "timed_out",
 ]
 
+# outcomes ------------------------------------------------------------------------------------------
+
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Outcome of a run. A batch handler may return one per payload: `complete`, `fail` or `retry`."""
+    """The outcome of a run for one job. A batch handler may return one per payload: `complete`, `fail` or `retry`."""
 
     @staticmethod
     def complete(value: Any = None) -> Outcome:
-        """Return the outcome of a job that completed with this result."""
+        """Complete this job with this result."""
         return Value(value)
 
     @staticmethod
     def fail(error: Exception | str) -> Outcome:
-        """Return the outcome of a job for which the handler raised this error, to be retried unless it is permanent."""
+        """Fail this job alone, as if the handler had raised the error: it is retried unless that is permanent."""
         if isinstance(error, str):
             error = RuntimeError(error)
         if not isinstance(error, Exception):
@@ -67,10 +80,11 @@ class Returned(Outcome, frozen=True, gc=False):
 
 
 class Raised(Outcome, frozen=True):
-    """The run failed, took too long, or was refused; the error's kind distinguishes them.
+    """The run failed, or took too long, or was refused; the error's kind names which.
 
-    `solo` asks that the job, one of a batch, runs alone next time. `shared` means that the whole batch
-    failed, perhaps because of another job. `invalid` means that the payload could not be decoded.
+    `solo` asks for the job to come back by itself, because it is one of a batch;
+    `shared` means that other jobs failed with it, so that it may not be this job's fault;
+    `invalid` means that its payload could not be decoded.
     """
 
     error: JobError
@@ -81,7 +95,7 @@ class Raised(Outcome, frozen=True):
 
 
 class Stopped(Outcome, frozen=True):
-    """The run ended without a value after its cancellation was requested."""
+    """The run ended without a value after a cancel request."""
 
 
 class Stalled(Outcome, frozen=True):
@@ -93,7 +107,7 @@ class Released(Outcome, frozen=True):
 
 
 def raised(error: BaseException) -> Raised:
-    """Return the outcome for an exception of a handler, by its `kind`, `retry_at`, `retry_in` and `count`."""
+    """Return the outcome of a handler's exception, by its `kind`, `retry_at`, `retry_in` and `count`."""
     record = JobError.from_exception(error)
     try:
         return Raised(record, _retry_request(error))
@@ -119,5 +133,86 @@ def timed_out(seconds: float, solo: bool = False, shared: bool = False) -> Raise
 
 
 def stalled_out(reason: str) -> Raised:
-    """Return the outcome of a job that is not run again, because too many of its runs stalled."""
+    """Return the outcome of a job that is not run again, because too many of its runs have stalled."""
     return Raised(JobError("StallError", reason, ErrorKind.STALL))
+
+
+# resolutions ---------------------------------------------------------------------------------------
+
+
+class Complete(msgspec.Struct, frozen=True, gc=False):
+    """running → completed, kept `ttl` ms (None: for ever, 0: not at all); `then` jobs are put with it."""
+
+    result: bytes
+    ttl: int | None
+    then: tuple[NewJob, ...] = ()
+
+
+class Retried(msgspec.Struct, frozen=True, gc=False):
+    """running → retrying, at a time or after a delay (ms); `count` names the counter that grows."""
+
+    at: int | None = None
+    delay: int = 0
+    count: Literal["retries", "timeouts"] | None = "retries"
+    position: Literal["keep", "due"] = "keep"
+    solo: bool = False
+    error: bytes = b""
+
+
+class Fail(msgspec.Struct, frozen=True, gc=False):
+    """running → failed, kept `ttl` ms; `then` holds the fail job, put in the same step."""
+
+    error: bytes
+    ttl: int | None
+    count: Literal["timeouts"] | None = None
+    then: tuple[NewJob, ...] = ()
+
+
+class Cancel(msgspec.Struct, frozen=True, gc=False):
+    """running → cancelled, kept `ttl` ms."""
+
+    ttl: int | None
+
+
+class Release(msgspec.Struct, frozen=True, gc=False):
+    """running → queued, at its place, the attempt refunded."""
+
+
+class Stall(msgspec.Struct, frozen=True, gc=False):
+    """running → queued, at its place, stalls + 1: its process is known to be dead.
+
+    It runs by itself next time: one job of a batch may have killed the process of them all.
+    """
+
+
+Resolution = Complete | Retried | Fail | Cancel | Release | Stall
+
+
+def resolve(claim: Claim, rules: HandlerOptions, outcome: Outcome) -> Resolution:
+    """Return the transition that records an outcome, by the rules of the job."""
+    if isinstance(outcome, Returned):
+        return Complete(outcome.result, rules.keep_ms, outcome.then)
+    match outcome:
+        case Raised(error, wish, solo):
+            verdict = decide(claim, rules, error.kind, wish, shared=outcome.shared)
+            if isinstance(verdict, RetryLater):
+                return Retried(verdict.at, verdict.delay, verdict.count, rules.retry_position, solo, error.encode())
+            count = verdict.count if isinstance(verdict, GiveUp) else None
+            return Fail(error.encode(), rules.keep_failed_ms, count, _fail_job(claim, rules, error))
+        case Stopped():
+            return Cancel(rules.keep_ms)
+        case Stalled():
+            return Stall()
+        case Released():
+            return Release()
+        case _:
+            raise AssertionError(f"{outcome!r} is no outcome of a run")
+
+
+def _fail_job(claim: Claim, rules: HandlerOptions, error: JobError) -> tuple[NewJob, ...]:
+    """Return the fail job for the fail handler, or nothing without a handler."""
+    if rules.on_failure is None:
+        return ()
+    payload = failure_payload(claim, error)
+    queue = fail_queue_of(claim.queue)
+    return (NewJob(queue=queue, id=new_id(), fresh=True, payload=payload, headers=claim.headers),)

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 from penstock.model.clock import Clock
 from penstock.model.durability import Durability, DurabilityReport
-from penstock.storage.base import Storage
+from penstock.storage.base import BlockingStorage, Storage
 
 __all__ = ["SqliteLocation", "connect", "connect_blocking", "connect_refcounted", "location_of", "redact"]
 
@@ -62,7 +62,7 @@ def connect_blocking(
     namespace: str = "penstock",
     clock: Clock | None = None,
     durability: Durability | None = None,
-) -> Storage:
+) -> BlockingStorage:
     """Return the storage of a URL for threads without an event loop: its verbs never suspend.
 
     `async_storage` is the one that `connect` returned for the URL. A SQLite connection is shared with it.

@@ -16,10 +16,11 @@ import msgspec
 
 from penstock.model.durability import DurabilityReport
 from penstock.model.job import Claim, NewJob, Snapshot, State
-from penstock.model.resolution import Cancel, Complete, Fail, Release, Resolution, Retried, Stall
+from penstock.model.outcome import Cancel, Complete, Fail, Release, Resolution, Retried, Stall
 from penstock.model.why import JobPosition
 
 __all__ = [
+    "BlockingStorage",
     "Cancel",
     "CancelAnswer",
     "CancelMode",
@@ -112,6 +113,7 @@ class OpenClaim(Protocol):
         ...
 
 
+@runtime_checkable
 class OpensClaims(Protocol):
     """A storage on which a claim can be left open, so that a hint of new jobs comes together with the jobs."""
 
@@ -361,6 +363,13 @@ class Storage(Protocol):
     async def time(self) -> int:
         """Return the time of the storage's clock, in milliseconds."""
         ...
+
+
+class BlockingStorage(Storage, Protocol):
+    """A storage for threads without an event loop: its coroutines end without suspending."""
+
+    #: Whether it uses the connection of the app's storage, so that closing it would close that one too.
+    shares_connection: bool
 
 
 #: `find` returns the states in this order. Within `queued`: jobs without a group in the order in which

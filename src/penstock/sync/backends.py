@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Self, TypedDict, TypeVar
 
+from penstock.aio import drive
 from penstock.client.app import Penstock as AsyncPenstock
 from penstock.client.queue import Queue
 from penstock.model.clock import Clock
@@ -25,7 +26,7 @@ from penstock.model.durability import Durability
 from penstock.model.events import Event, Listeners
 from penstock.storage import connect, connect_blocking, connect_refcounted, location_of
 from penstock.storage.base import Storage
-from penstock.sync.portal import Portal, drive, refuse_in_loop
+from penstock.sync.portal import Portal, refuse_in_loop
 
 __all__ = ["BackendApp", "SyncBackends"]
 

@@ -10,22 +10,12 @@ from typing import Any, TypeVar
 
 from penstock.errors import StorageError
 
-__all__ = ["Closed", "Portal", "drive", "refuse_in_loop"]
+__all__ = ["Closed", "Portal", "refuse_in_loop"]
 
 T = TypeVar("T")
 
 #: The longest uninterrupted wait (s): a signal that arrives just before a wait is handled only after it.
 WAIT_SLICE = 0.5
-
-
-def drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends on this thread; raises `RuntimeError` if it suspends."""
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        return end.value
-    coroutine.close()
-    raise RuntimeError(f"{coroutine.__qualname__} waits for an event loop, so it cannot be run on this thread")
 
 
 def refuse_in_loop(what: str) -> None:

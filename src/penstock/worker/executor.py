@@ -1,4 +1,4 @@
-"""One run: its claims in, one outcome for each of them out. It knows no storage."""
+"""Calling handlers: the jobs of a run in, one outcome for each of them out. It uses no storage."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ __all__ = ["Executor"]
 
 
 class Routine:
-    """How the jobs of a handler are called, worked out once."""
+    """How a handler is called, worked out once: its function, its serdes and its signature."""
 
-    __slots__ = ("_encode", "_result", "batch", "codec", "function", "is_async", "quickly", "takes_job", "type")
+    __slots__ = ("_encode", "_result", "batch", "codec", "fast_decode", "function", "is_async", "takes_job", "type")
 
     def __init__(self, handler: Handler, codec: Codec) -> None:
         self.function = handler.function
         self.batch = handler.batch
         self.type, self.takes_job, self.is_async = handler.signature
         self.codec = codec
-        #: Decodes a payload, or raises anything: then `payload` says what is wrong.
-        self.quickly = fast_decoder(codec.payload, self.type)
+        #: Decodes a payload as `payload` does, but with vague exceptions: then `payload` gives the precise one.
+        self.fast_decode = fast_decoder(codec.payload, self.type)
         self._result = codec.result
         self._encode = fast_encoder(codec.result)
 
     def payload(self, data: bytes) -> Any:
-        """A payload as the handler wants it, or an `InvalidPayload`."""
+        """Decode a payload to the type that the handler wants; raises `InvalidPayload`."""
         return decode(self.codec.payload, data, self.type)
 
     def result(self, value: Any) -> bytes:
-        """What a handler returned, in bytes, or an `InvalidPayload`."""
+        """Encode the value that a handler returned; raises `InvalidPayload`."""
         try:
             return self._encode(value) if type(value) in JSON_SAFE_TYPES else encode(self._result, value, "result")
         except InvalidPayload:
             raise
-        except Exception:  # what it raised says less than a second look
+        except Exception:  # the fast encoder's error is vague: encode again for a precise one
             return encode(self._result, value, "result")
 
 
 class Executor:
-    """Decodes, calls and encodes; async handlers run here, sync ones in threads."""
+    """Decodes payloads, calls handlers and encodes results; async handlers run on the loop, sync ones in threads."""
 
     def __init__(self, codec: Callable[[str], Codec], threads: ThreadPool) -> None:
         self._codec = codec
@@ -57,131 +57,136 @@ class Executor:
         self._routines: dict[Handler, Routine] = {}
 
     async def execute(self, run: Run) -> list[Outcome]:
-        """Run the handler and say what happened. A returned value counts even after an interruption."""
+        """Call the handler; returns an outcome for each job. A returned value counts even after an interruption."""
         handler = run.handler
-        how = self._routines.get(handler)
-        if how is None:
-            how = self._routines[handler] = Routine(handler, self._codec(handler.queue))
-        if how.batch:
-            return await self._execute_batch(run, how)
-        member = run.jobs[0]
+        routine = self._routines.get(handler)
+        if routine is None:
+            routine = self._routines[handler] = Routine(handler, self._codec(handler.queue))
+        if routine.batch:
+            return await self._execute_batch(run, routine)
+        job = run.jobs[0]
         try:
-            payload = self._payload(how, member)
+            payload = self._payload(routine, job)
         except _RefusedError as refusal:
             return [refusal.outcome]
         try:
-            if how.is_async:
-                value = await (how.function(payload, member.job) if how.takes_job else how.function(payload))
+            if routine.is_async:
+                value = await (routine.function(payload, job.job) if routine.takes_job else routine.function(payload))
             else:
-                value = await self._in_thread(how, payload, member.job if how.takes_job else None)
+                value = await self._in_thread(routine, payload, job.job if routine.takes_job else None)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
-            return [self._ended(run, member, self._raised(run, error), how)]
+            return [self._ended(run, job, self._raised(run, error), routine)]
         if isinstance(value, Outcome):
-            return [self._ended(run, member, value, how)]
-        return [self._returned(member, value, how)]
+            return [self._ended(run, job, value, routine)]
+        return [self._returned(job, value, routine)]
 
-    async def _execute_batch(self, run: Run, how: Routine) -> list[Outcome]:
+    async def _execute_batch(self, run: Run, routine: Routine) -> list[Outcome]:
         payloads: list[Any] = []
         called: list[RunJob] = []
         refused: dict[RunJob, Outcome] = {}
-        for member in run.jobs:
+        for job in run.jobs:
             try:
-                payloads.append(self._payload(how, member))
-                called.append(member)
+                payloads.append(self._payload(routine, job))
+                called.append(job)
             except _RefusedError as refusal:
-                refused[member] = refusal.outcome
+                refused[job] = refusal.outcome
         ended: dict[RunJob, Outcome] = {}
         if called:
-            outcomes = await self._outcomes(run, how, payloads, called)
-            ended = {m: self._ended(run, m, o, how) for m, o in zip(called, outcomes, strict=True)}
-        return [refused.get(member) or ended[member] for member in run.jobs]
+            outcomes = await self._outcomes(run, routine, payloads, called)
+            ended = {
+                job: self._ended(run, job, outcome, routine) for job, outcome in zip(called, outcomes, strict=True)
+            }
+        return [refused.get(job) or ended[job] for job in run.jobs]
 
     def give_up(self, run: Run) -> list[Outcome]:
-        """The outcomes of an interrupted run that does not end."""
-        return [interrupted(run, member) for member in run.jobs]
+        """Return the outcomes of an interrupted run that does not end."""
+        return [interrupted(run, job) for job in run.jobs]
 
-    def _payload(self, how: Routine, member: RunJob) -> Any:
-        claim, rules = member.claim, member.rules
+    def _payload(self, routine: Routine, job: RunJob) -> Any:
+        claim, rules = job.claim, job.rules
         if claim.stalls or rules.max_attempts is not None:  # nothing else can forbid a run
-            verdict = decide(claim, rules, None)
-            if isinstance(verdict, GiveUp):
-                raise _RefusedError(stalled_out(verdict.reason))
+            decision = decide(claim, rules, None)
+            if isinstance(decision, GiveUp):
+                raise _RefusedError(stalled_out(decision.reason))
         try:
-            return how.quickly(claim.payload)
-        except Exception:  # what it raised says less than a second look
-            return self._look_again(how, claim.payload)
+            return routine.fast_decode(claim.payload)
+        except Exception:  # the fast decoder's error is vague: decode again for a precise one
+            return self._decode_again(routine, claim.payload)
 
-    def _look_again(self, how: Routine, data: bytes) -> Any:
+    def _decode_again(self, routine: Routine, data: bytes) -> Any:
         try:
-            return how.payload(data)
+            return routine.payload(data)
         except InvalidPayload as error:
             raise _RefusedError(Raised(JobError.from_exception(error, ErrorKind.PERMANENT), invalid=True)) from None
 
-    async def _outcomes(self, run: Run, how: Routine, payloads: list[Any], members: Sequence[RunJob]) -> list[Outcome]:
-        """What a batch handler said about each payload, values not encoded yet."""
-        jobs = [member.job for member in members] if how.takes_job else None
+    async def _outcomes(self, run: Run, routine: Routine, payloads: list[Any], jobs: Sequence[RunJob]) -> list[Outcome]:
+        """Call a batch handler; returns an outcome for each payload, with values that are not encoded yet."""
+        contexts = [job.job for job in jobs] if routine.takes_job else None
         try:
-            if how.is_async:
-                value = await (how.function(payloads, jobs) if how.takes_job else how.function(payloads))
+            if routine.is_async:
+                value = await (
+                    routine.function(payloads, contexts) if routine.takes_job else routine.function(payloads)
+                )
             else:
-                value = await self._in_thread(how, payloads, jobs)
+                value = await self._in_thread(routine, payloads, contexts)
             return per_payload(value, len(payloads))
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             outcome = self._raised(run, error)
         return [Raised(outcome.error, outcome.retry_request, solo=True, shared=len(payloads) > 1)] * len(payloads)
 
-    async def _in_thread(self, how: Routine, payload: Any, job: Any) -> Any:
-        args = (payload, job) if how.takes_job else (payload,)
-        value = await self._threads.run(how.function, *args)
+    async def _in_thread(self, routine: Routine, payload: Any, job: Any) -> Any:
+        args = (payload, job) if routine.takes_job else (payload,)
+        value = await self._threads.run(routine.function, *args)
         return await value if inspect.isawaitable(value) else value
 
     def _raised(self, run: Run, error: BaseException) -> Raised:
-        """What a handler's exception means; a cancellation that is not its own goes on."""
+        """Return the outcome of a handler's exception; a cancellation from outside of the worker is raised again."""
         if isinstance(error, asyncio.CancelledError):
             task = asyncio.current_task()
             if run.interruption is None and task is not None and task.cancelling():
-                raise error  # the event loop is being shut down around us
+                raise error  # the event loop is being shut down
         return raised(error)
 
-    def _returned(self, member: RunJob, value: Any, how: Routine) -> Outcome:
+    def _returned(self, job: RunJob, value: Any, routine: Routine) -> Outcome:
         try:
-            return Returned(how.result(value), member.follow_ups if how.takes_job else ())
+            return Returned(routine.result(value), job.follow_ups if routine.takes_job else ())
         except InvalidPayload as error:
             return Raised(JobError.from_exception(error, ErrorKind.PERMANENT))
 
-    def _ended(self, run: Run, member: RunJob, outcome: Outcome, how: Routine) -> Outcome:
+    def _ended(self, run: Run, job: RunJob, outcome: Outcome, routine: Routine) -> Outcome:
         if isinstance(outcome, Value):
-            return self._returned(member, outcome.value, how)
+            return self._returned(job, outcome.value, routine)
         if run.interruption is not None:
-            return interrupted(run, member)
-        return Stopped() if member.cancelled else outcome
+            return interrupted(run, job)
+        return Stopped() if job.cancelled else outcome
 
 
 class _RefusedError(Exception):
-    """The handler is not called for this job, and this is its outcome."""
+    """Raised when the handler is not called for a job; it carries the outcome."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__()
         self.outcome = outcome
 
 
-def interrupted(run: Run, member: RunJob) -> Outcome:
-    """How a run without a value ends for one of its jobs; those that a kill did not mean are given back."""
+def interrupted(run: Run, job: RunJob) -> Outcome:
+    """Return the outcome of one job of an interrupted run; a job that a kill did not name is released."""
     if run.interruption is Interruption.TIMEOUT:
-        if member.cancelled:
+        if job.cancelled:
             return Stopped()
         return timed_out(run.timeout or 0.0, solo=run.handler.batch, shared=len(run.jobs) > 1)
-    if run.interruption is Interruption.KILL and member.kill_requested:
+    if run.interruption is Interruption.KILL and job.kill_requested:
         return Stopped()
     return Released()
 
 
 def as_outcome(value: Any) -> Outcome:
+    """Return a value of a batch handler as an outcome."""
     return value if isinstance(value, Outcome) else Value(value)
 
 
 def per_payload(value: Any, count: int) -> list[Outcome]:
-    """A batch handler's answer, one outcome for each payload; returning nothing completes them all."""
+    """Return one outcome for each payload from a batch handler's value; None completes them all."""
     if value is None:
         return [Value(None)] * count
     if not isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Which of an app's handlers a worker serves."""
+"""The handlers that a worker, or one of its child processes, serves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["select_handlers", "share_of"]
 
 
 def select_handlers(app: AppHost, queues: Sequence[str] | None, capacity: int) -> dict[str, Handler]:
-    """All handlers of an app, or those of the named queues with their fail queues, checked."""
+    """Return the handlers of an app, or those of the named queues with their fail queues, checked."""
     known = dict(app.handlers)
     if queues is not None:
         for queue in queues:
@@ -32,14 +32,14 @@ def select_handlers(app: AppHost, queues: Sequence[str] | None, capacity: int) -
     return known
 
 
-def share_of(handlers: dict[str, Handler], seat: int, seats: int) -> dict[str, Handler]:
-    """The handlers that one of several processes serves: together they run `concurrency=n` jobs, not each."""
-    mine: dict[str, Handler] = {}
+def share_of(handlers: dict[str, Handler], slot: int, slots: int) -> dict[str, Handler]:
+    """Return the handlers for one of several processes: `concurrency=n` is divided among them."""
+    share: dict[str, Handler] = {}
     for queue, handler in handlers.items():
         n = handler.options.concurrency
         if n is None:
-            mine[queue] = handler
-        elif part := n // seats + (seat < n % seats):
+            share[queue] = handler
+        elif part := n // slots + (slot < n % slots):
             options = msgspec.structs.replace(handler.options, concurrency=part)
-            mine[queue] = Handler(queue, handler.path or handler.function, options)
-    return mine
+            share[queue] = Handler(queue, handler.path or handler.function, options)
+    return share

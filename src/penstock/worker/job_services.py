@@ -1,4 +1,4 @@
-"""What runs can ask of their worker, from the event loop or from a thread."""
+"""The services of a worker for its handlers, on the event loop or in a thread: progress and follow-up jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger("penstock.worker")
 
 
 class PendingReport:
-    """Something that is on its way, awaited or not."""
+    """A progress report under way; it may be awaited."""
 
     def __init__(self, future: Future[bool]) -> None:
         self._future = future
@@ -37,16 +37,16 @@ class WorkerJobServices:
         self._loop = asyncio.get_running_loop()
 
     def report(self, claim: Claim, progress: Progress) -> Awaitable[bool]:
-        """Attach progress to a run."""
+        """Attach progress to a run; the awaited answer is False if the claim was lost."""
         return PendingReport(asyncio.run_coroutine_threadsafe(self._send(claim, progress), self._loop))
 
     def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob:
-        """A follow-up job, checked and encoded."""
+        """Build a follow-up job, checked and encoded."""
         return self._host.new_job(queue, payload, options)
 
     async def _send(self, claim: Claim, progress: Progress) -> bool:
         try:
             return await self._host.storage.report(ClaimRef(claim.queue, claim.id, claim.token), progress.encode())
-        except StorageUnavailable as error:  # no reason for a run to fail: the next word may get through
-            log.debug("progress of job %r was not heard: %s", claim.id, error)
+        except StorageUnavailable as error:  # no reason to fail the run: the next report may get through
+            log.debug("progress of job %r was not stored: %s", claim.id, error)
             return True

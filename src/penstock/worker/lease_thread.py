@@ -1,7 +1,7 @@
-"""A thread that keeps leases while the event loop of a worker is held up by a handler.
+"""A thread that renews leases while a handler blocks the event loop of its worker.
 
 It has a connection of its own and does nothing as long as the loop renews in time. A handler that
-holds the interpreter's lock holds this thread too: that is what child processes are for.
+holds the interpreter's lock blocks this thread too; only child processes help against that.
 """
 
 from __future__ import annotations
@@ -10,25 +10,21 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from penstock.aio import drive
+from penstock.claims import HeldClaim, renew_all
 from penstock.errors import StorageError
-from penstock.storage.base import MAX_BATCH, ClaimRef, Renewal, Storage
+from penstock.storage.base import BlockingStorage, Renewal
 
 __all__ = ["LeaseThread"]
-
-T = TypeVar("T")
-C = TypeVar("C", bound="HeldLease")
 
 log = logging.getLogger("penstock.worker")
 
 
-class HeldLease(Protocol):
-    """A claim that is held, and when the storage last confirmed it."""
-
-    @property
-    def held(self) -> ClaimRef: ...
+class HeldLease(HeldClaim, Protocol):
+    """A held claim, with the time at which the storage last confirmed it."""
 
     @property
     def confirmed(self) -> float: ...
@@ -37,80 +33,75 @@ class HeldLease(Protocol):
     def confirmed(self, at: float, /) -> None: ...
 
 
+C = TypeVar("C", bound=HeldLease)
+
+
 class LeaseSource(Protocol[C]):
-    """Who keeps leases on an event loop. `late` is asked from another thread."""
+    """The part that renews leases on an event loop: `Leases` or `LeaseRenewer`. `late` is called by this thread."""
 
     @property
     def seconds(self) -> float: ...
 
     def late(self, since: float) -> list[C]: ...
 
-    def renewed(self, leases: Sequence[C], answers: Sequence[Renewal], asked: float) -> None: ...
+    def renewed(self, claims: Sequence[C], answers: Sequence[Renewal], asked: float, /) -> None: ...
 
 
 class LeaseThread:
-    """Renews for a loop that is late; what the storage says of cancelled and lost claims waits for the loop."""
+    """Renews the leases of a blocked event loop; the loop applies the answers when it runs again."""
 
     def __init__(
         self,
         leases: LeaseSource[Any],
         worker: str,
-        open_storage: Callable[[], Storage | None],
+        open_storage: Callable[[], BlockingStorage | None],
         ahead: float | None = None,
     ) -> None:
         self._leases = leases
         self._worker = worker
         self._open_storage = open_storage
         self._loop = asyncio.get_running_loop()
-        #: From the clock by which the leases go, which is the event loop's own unless told, to this thread's.
+        #: The offset from the clock of the leases, by default the event loop's, to the monotonic clock.
         self._ahead = time.monotonic() - self._loop.time() if ahead is None else ahead
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="penstock heart", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="penstock lease renewal", daemon=True)
 
     def start(self) -> None:
+        """Start the thread."""
         self._thread.start()
 
     async def stop(self) -> None:
-        """Let the thread end. Idempotent."""
+        """Let the thread end, and wait for it. Idempotent."""
         self._over.set()
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join)
 
     def _run(self) -> None:
-        storage: Storage | None = None
+        storage: BlockingStorage | None = None
         while not self._over.wait(self._leases.seconds / 6):
             try:
-                leases = self._leases.late(time.monotonic() - self._ahead - self._leases.seconds / 2)
-                if not leases:
+                claims = self._leases.late(self._now() - self._leases.seconds / 2)
+                if not claims:
                     continue
                 if storage is None:
                     storage = self._open_storage()
                     if storage is None:
                         return
                     drive(storage.open())
-                self._renew(storage, leases)
-            except (StorageError, ValueError) as error:  # or a board was closed meanwhile
-                log.debug("the heart could not renew: %s", error)
-        if storage is not None and not hasattr(storage, "engine"):  # an engine is the app's own
+                lease_ms = round(self._leases.seconds * 1000)
+                drive(renew_all(storage, self._worker, claims, lease_ms, self._renewed, self._now))
+            except (StorageError, ValueError) as error:  # ValueError: the claim table of a dead child was closed
+                log.debug("the lease thread could not renew: %s", error)
+        if storage is not None and not storage.shares_connection:
             drive(storage.close())
 
-    def _renew(self, storage: Storage, leases: Sequence[HeldLease]) -> None:
-        for at in range(0, len(leases), MAX_BATCH):
-            chunk = leases[at : at + MAX_BATCH]
-            asked = time.monotonic() - self._ahead
-            ms = round(self._leases.seconds * 1000)
-            answers: list[Renewal] = drive(storage.renew(self._worker, [lease.held for lease in chunk], ms))
-            for lease, answer in zip(chunk, answers, strict=True):
-                if answer.kept:
-                    lease.confirmed = asked
-            self._loop.call_soon_threadsafe(self._leases.renewed, chunk, answers, asked)
+    def _now(self) -> float:
+        """Return the time on the clock of the leases."""
+        return time.monotonic() - self._ahead
 
-
-def drive(call: Coroutine[Any, Any, T]) -> T:
-    """The answer of a verb that never waits for an event loop."""
-    try:
-        call.send(None)
-    except StopIteration as end:
-        return end.value
-    call.close()
-    raise RuntimeError("the storage of a thread must not wait for an event loop")
+    def _renewed(self, claims: Sequence[HeldLease], answers: Sequence[Renewal], asked: float) -> None:
+        """Confirm the leases here, so that they are not late at the next look, and pass the answers to the loop."""
+        for claim, answer in zip(claims, answers, strict=True):
+            if answer.kept:
+                claim.confirmed = asked
+        self._loop.call_soon_threadsafe(self._leases.renewed, claims, answers, asked)

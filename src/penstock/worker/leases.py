@@ -1,123 +1,120 @@
-"""Leases: kept while a run is held, and its hand-over when one is lost or somebody wants it to end."""
+"""The leases of a worker: renewed while a claim is held, given up when they expire.
+
+A cancel request travels the same way. The storage wakes the worker (`wait_for_cancel`), which renews
+at once, and the answer to the renewal names the claims that are to be cancelled.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from penstock.claims import renew_all
+from penstock.errors import StorageUnavailable
 from penstock.host import AppHost
-from penstock.storage.base import MAX_BATCH, Renewal
-from penstock.worker.pool import Pool
-from penstock.worker.run import Interruption, Run, RunJob
+from penstock.storage.base import Renewal
+from penstock.worker.run import Interruption, Run, RunFlow, RunJob
 
-__all__ = ["Leases"]
+__all__ = ["CANCEL_WAIT", "Leases", "wait_for_cancel"]
+
+#: How long (seconds) one wait for a cancel request is, and the pause after one that the storage could not serve.
+CANCEL_WAIT, UNAVAILABLE_PAUSE = 30.0, 1.0
 
 
 class Leases:
-    """Every claim this worker holds, from the answer that gave it until its end is recorded.
+    """Every claim that this worker holds, from the answer that gave it until its outcome is recorded.
 
-    A lease that was not confirmed in time is given up here before anybody else may have the job.
+    A lease that was not confirmed in time is given up here before another worker may have the job.
     """
 
-    def __init__(self, host: AppHost, worker: str, seconds: float, pool: Pool) -> None:
+    def __init__(self, host: AppHost, worker: str, seconds: float, flow: RunFlow) -> None:
         self._host = host
-        self._listeners = host.listeners
         self._worker = worker
-        self._pool = pool
+        self._flow = flow
         self._held: set[RunJob] = set()
         self.seconds = seconds
-        #: Grows with every renewal that was heard.
+        #: The number of renewals that the storage has answered.
         self.rounds = 0
-        #: Called with the time at which the next lease ends unless it is confirmed.
-        self.watch: Callable[[float], None] = lambda _: None
 
     def __bool__(self) -> bool:
-        """Whether anything is held."""
+        """Return whether any claim is held."""
         return bool(self._held)
 
     def hold(self, runs: Sequence[Run], asked: float) -> None:
-        """Keep the claims of runs; `asked` is when the storage was asked for them."""
+        """Keep the claims of runs; `asked` is when the claim was sent."""
         for run in runs:
             self._held.update(run.jobs)
-        self.watch(asked + self.seconds)
+        self._flow.watch(asked + self.seconds)
 
-    def drop(self, members: Sequence[RunJob]) -> None:
-        """The ends of these claims are recorded."""
-        self._held.difference_update(members)
-
-    def begin(self, run: Run) -> None:
-        """The run of held claims begins."""
-        if self._listeners.by_name and self._listeners.wants("started"):
-            for member in run.jobs:
-                claim = member.claim
-                self._host.emit(
-                    "started", queue=claim.queue, id=claim.id, attempt=claim.attempts, worker=self._worker
-                )  # fmt: skip
-
-    def ended(self, run: Run) -> None:
-        """The run is over; what came of it is not recorded yet."""
+    def drop(self, jobs: Sequence[RunJob]) -> None:
+        """Hold these claims no longer: their outcomes are recorded."""
+        self._held.difference_update(jobs)
 
     async def step(self) -> float | None:
-        """Renew everything that is held, by name."""
-        leases = list(self._held)
-        for at in range(0, len(leases), MAX_BATCH):
-            chunk = leases[at : at + MAX_BATCH]
-            asked = asyncio.get_running_loop().time()
-            ms = round(self.seconds * 1000)
-            answers = await self._host.storage.renew(self._worker, [lease.held for lease in chunk], ms)
-            self.rounds += 1
-            self.renewed(chunk, answers, asked)
+        """Renew every held claim; returns the seconds until the next renewal."""
+        clock, lease_ms = asyncio.get_running_loop().time, round(self.seconds * 1000)
+        await renew_all(self._host.storage, self._worker, list(self._held), lease_ms, self._answered, clock)
         return self.seconds / 3
 
+    def _answered(self, jobs: Sequence[RunJob], answers: Sequence[Renewal], asked: float) -> None:
+        self.rounds += 1
+        self.renewed(jobs, answers, asked)
+
     def fence(self, now: float) -> float:
-        """Give up what was not confirmed within its lease; gives when the next one is due."""
-        for lease in list(self._held):
-            if lease.confirmed + self.seconds <= now:
-                self._lose(lease)
-        first = min((lease.confirmed for lease in self._held), default=math.inf)
+        """Give up the claims that were not confirmed within their lease; returns when the next one expires."""
+        for job in list(self._held):
+            if job.confirmed + self.seconds <= now:
+                self._lose(job)
+        first = min((job.confirmed for job in self._held), default=math.inf)
         return first + self.seconds
 
     def age(self, now: float) -> float | None:
-        """How long ago the storage confirmed the lease that it has not confirmed for the longest."""
-        first = min((lease.confirmed for lease in self._held), default=None)
+        """Return the seconds since the oldest confirmation of a held lease, None without leases."""
+        first = min((job.confirmed for job in self._held), default=None)
         return None if first is None else now - first
 
     def late(self, since: float) -> list[RunJob]:
-        """The leases that were not confirmed since this time. Any thread may ask."""
-        return [lease for lease in list(self._held) if lease.confirmed < since]
+        """Return the jobs whose lease was not confirmed since this time. Safe to call from any thread."""
+        return [job for job in list(self._held) if job.confirmed < since]
 
-    def renewed(self, leases: Sequence[RunJob], answers: Sequence[Renewal], asked: float) -> None:
-        """What the storage said of these leases, asked at this time."""
-        for lease, answer in zip(leases, answers, strict=True):
-            if lease not in self._held:
+    def renewed(self, jobs: Sequence[RunJob], answers: Sequence[Renewal], asked: float) -> None:
+        """Apply the storage's answers to a renewal that was sent at this time."""
+        for job, answer in zip(jobs, answers, strict=True):
+            if job not in self._held:
                 continue  # settled meanwhile
             if not answer.kept:
-                # After the end it may be lost because it is recorded: the settle's own answer will tell.
-                if not lease.ended:
-                    self._lose(lease)
+                # After its run ended, a claim may be gone because the outcome is recorded: settle answers for it.
+                if not job.ended:
+                    self._lose(job)
                 continue
-            lease.confirmed = max(lease.confirmed, asked)
+            job.confirmed = max(job.confirmed, asked)
             if answer.cancel in ("signal", "kill"):
-                self._cancel_requested(lease, kill=answer.cancel == "kill")
+                self._cancel(job, kill=answer.cancel == "kill")
 
-    def _cancel_requested(self, lease: RunJob, kill: bool) -> None:
-        """Somebody asked for the run to end."""
-        lease.job.cancelled.request()
+    def _cancel(self, job: RunJob, kill: bool) -> None:
+        """Pass a cancel request on to the handler; with `kill`, interrupt its run."""
+        job.job.cancelled.request()
         if kill:
-            lease.kill_requested = True
-            self._interrupt(lease, Interruption.KILL)
+            job.kill_requested = True
+            if job.run is not None:
+                self._flow.interrupt(job.run, Interruption.KILL)
 
-    def _lose(self, lease: RunJob) -> None:
-        """The job may run elsewhere by now: nothing of this run is reported, and it ends if it is alone."""
-        claim = lease.claim
-        lease.lost = True
-        lease.job.cancelled.request()
-        self._held.discard(lease)
-        self._host.emit("lease_lost", queue=claim.queue, id=claim.id, attempt=claim.attempts, worker=self._worker)
-        if lease.run is not None and all(each.lost for each in lease.run.jobs):
-            self._interrupt(lease, Interruption.LOSS)
+    def _lose(self, job: RunJob) -> None:
+        """Give up a claim: another worker may run the job by now, so its outcome is not recorded."""
+        job.lost = True
+        job.job.cancelled.request()
+        self._held.discard(job)
+        self._flow.lost(job)
 
-    def _interrupt(self, lease: RunJob, why: Interruption) -> None:
-        if lease.run is not None:
-            self._pool.interrupt(lease.run, why)
+
+async def wait_for_cancel(host: AppHost, worker: str, seconds: float) -> bool:
+    """Wait for a cancel request; returns whether a claim of the worker may have one.
+
+    A storage that is unavailable counts as no request: the loops that call it report the outage.
+    """
+    try:
+        return await host.storage.wait_cancel(worker, seconds)
+    except StorageUnavailable:
+        await asyncio.sleep(UNAVAILABLE_PAUSE)
+        return False

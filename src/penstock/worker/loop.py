@@ -1,4 +1,4 @@
-"""The one shape of all loops: take a step, rest for as long as it says, until stopped."""
+"""The background loops of a worker: take a step, rest for the time that it returned, until stopped."""
 
 from __future__ import annotations
 
@@ -7,57 +7,70 @@ import contextlib
 import math
 import random
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
-__all__ = ["Loop"]
+__all__ = ["Loop", "LoopReport"]
 
-#: After an error a loop rests for twice as long each time, between these two (s).
+#: After an error a loop rests for twice as long each time, between these two (seconds).
 FIRST_REST = 0.1
 LONGEST_REST = 5.0
+
+
+class LoopReport(Protocol):
+    """The receiver of what becomes of a loop's steps, see `OutageLog`."""
+
+    def failed(self, loop: str, error: Exception, times: int) -> None: ...
+
+    def went_well(self, loop: str, answered: bool) -> None: ...
 
 
 class Loop:
     """A background task made of steps.
 
-    A step gives the seconds to rest until the next one, or None to rest until woken. It is never
-    cancelled: a call to the storage whose answer got lost may have taken jobs. A rest always can be:
-    it is cut short by `wake` and `stop`. `doze` may replace the sleep of a finite rest; after an error
-    the rest grows up to `longest`. `answers` counts the answers of the storage that steps have heard: a
-    step that had nothing to ask says nothing about it.
+    A step returns the seconds to rest until the next one, or None to rest until woken. It is never
+    cancelled: a call to the storage whose answer got lost may have claimed jobs. A rest can always be
+    cut short, by `wake` and `stop`. After an error the rest grows up to `longest`.
+
+    `doze` replaces the sleep of a finite rest. To wake the loop, `end_doze` ends it from inside and
+    returns True; where that is False, or there is none, the doze is cancelled.
+
+    `answers` counts the storage's answers, so that a step without any is not reported as a sign that
+    the storage is there.
     """
 
     def __init__(
         self,
         name: str,
         step: Callable[[], Awaitable[float | None]],
-        failed: Callable[[str, Exception, int], None],
+        report: LoopReport,
         doze: Callable[[float], Awaitable[object]] | None = None,
+        end_doze: Callable[[], bool] | None = None,
         longest: float = LONGEST_REST,
         answers: Callable[[], int] = lambda: 0,
     ) -> None:
         self.name = name
         self._step = step
-        self._failed = failed
+        self._report = report
         self._doze = doze
+        self._end_doze = end_doze
         self._longest = longest
         self._answers = answers
-        #: Called with the name when a step went well, and with a doze that too, and whether it was answered.
-        self.went_well: Callable[[str, bool], None] = lambda name, answered: None
         self._awake = asyncio.Event()
-        #: Whether it was woken since its last step began: to wake it again changes nothing.
+        #: Whether it was woken since its last step began: waking it again changes nothing.
         self.woken = False
         self._stopping = False
         self._due = -math.inf
         self._failures = 0
         self._task: asyncio.Task[None] | None = None
-        self._dozing = self._roused = False
-        #: Ends a doze from inside, if it can; else whoever wakes cancels it.
-        self.hurry: Callable[[], bool] = lambda: False
+        self._dozing = self._cancelled = False
 
     @property
     def stopping(self) -> bool:
+        """Whether `stop` was called."""
         return self._stopping
 
     def start(self) -> None:
+        """Start the task of the loop."""
         self._task = asyncio.create_task(self._run(), name=f"penstock {self.name}")
 
     def wake(self) -> None:
@@ -73,7 +86,7 @@ class Loop:
             self.wake()
 
     async def stop(self) -> None:
-        """Let the step under way end, and be done. Idempotent."""
+        """Let the step under way end, then end the loop. Idempotent."""
         self._stopping = True
         self.wake()
         if self._task is not None:
@@ -88,16 +101,16 @@ class Loop:
                 rest = await self._step()
                 dozes = rest is not None and self._doze is not None
                 if not dozes:
-                    self.went_well(self.name, self._answers() != before)
+                    self._report.went_well(self.name, self._answers() != before)
                 self._due = math.inf if rest is None else asyncio.get_running_loop().time() + rest
                 if not self._stopping:
                     await self._rest(rest, self._doze)
                 if dozes:
-                    self.went_well(self.name, self._answers() != before)
+                    self._report.went_well(self.name, self._answers() != before)
                 self._failures = 0
             except Exception as error:
                 self._failures += 1
-                self._failed(self.name, error, self._failures)
+                self._report.failed(self.name, error, self._failures)
                 if not self._stopping:
                     await self._rest(self._backoff(), None)
             self._due = -math.inf
@@ -113,25 +126,27 @@ class Loop:
             await self._nap(doze, seconds)
 
     async def _nap(self, doze: Callable[[float], Awaitable[object]], seconds: float) -> None:
-        """Doze in this very task, so that nothing stands between a hint and the step: whoever wakes cancels it."""
+        """Doze in the loop's own task: a task for each doze would delay the step that follows a hint."""
         task = asyncio.current_task()
         assert task is not None
         self._dozing = True
         try:
             await doze(seconds)
         except asyncio.CancelledError:
-            if not self._roused or task.cancelling() > 1:
+            if not self._cancelled or task.cancelling() > 1:
                 raise
         finally:
             self._dozing = False
-            if self._roused:
-                self._roused = False
+            if self._cancelled:
+                self._cancelled = False
                 task.uncancel()
 
     def _rouse(self) -> None:
-        if self._task is not None and not self._roused and not self.hurry():
-            self._roused = True
-            self._task.cancel()
+        """End a doze from inside if possible, else cancel it."""
+        if self._task is None or self._cancelled or (self._end_doze is not None and self._end_doze()):
+            return
+        self._cancelled = True
+        self._task.cancel()
 
     def _backoff(self) -> float:
         rest = min(self._longest, FIRST_REST * 2 ** min(self._failures - 1, 16))

@@ -1,4 +1,4 @@
-"""Housekeeping that every worker does for its queues: no reaper to run, no leader to lose."""
+"""Maintenance that every worker does for its queues: heartbeat, reap and purge, without a leader."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from penstock.claims import reap_all
 from penstock.host import AppHost
-from penstock.model.job import State
 from penstock.model.worker_info import Heartbeat
-from penstock.storage.base import MAX_BATCH, Reaped
+from penstock.storage.base import MAX_BATCH
 
 __all__ = ["Maintenance"]
 
-#: How often (seconds) presence is renewed and how long it lasts; how often old jobs are forgotten.
+#: How often (seconds) an idle worker sends a heartbeat and how long that counts; how often old jobs are purged.
 BEAT, PRESENCE, PURGE = 10.0, 25.0, 30.0
 
-#: Expired leases are looked for every half lease, but not more often than this, nor less (seconds).
+#: Expired leases are reaped every half lease, but at intervals between these two (seconds).
 REAP = (2.0, 5.0)
 
 
 class Maintenance:
-    """Takes back jobs whose lease is over, forgets old ones, and says that this worker is there."""
+    """Sends heartbeats, takes back jobs whose lease expired, and purges finished ones whose time is over."""
 
     def __init__(
         self, host: AppHost, worker: str, lease: float, queues: Sequence[str], status: Callable[[], Heartbeat]
@@ -35,15 +35,16 @@ class Maintenance:
         self._rest = min(max(lease / 2, REAP[0]), REAP[1])
         self._next_beat = self._next_purge = 0.0
         self._reaping = asyncio.Lock()
-        #: How many jobs were taken back so far.
+        #: The number of jobs taken back so far.
         self.reaped = 0
-        #: Grows with every answer that was heard.
+        #: The number of answers of the storage.
         self.rounds = 0
         self._status = status
-        self._said: Heartbeat = Heartbeat()
+        self._last_heartbeat: Heartbeat = Heartbeat()
         self._started = 0
 
     async def step(self) -> float | None:
+        """Do what is due; returns the seconds until the next step."""
         now = asyncio.get_running_loop().time()
         await self._beat(now)
         await self.reap()
@@ -54,39 +55,31 @@ class Maintenance:
         return self._rest
 
     async def reap(self) -> None:
-        """Take back what other workers have lost, all of it."""
+        """Take back every job of the queues whose lease expired."""
         async with self._reaping:
-            while self._queues:
-                reaped = await self._host.storage.reap(self._queues)
-                self.reaped += len(reaped)
-                self.rounds += 1
-                for each in reaped:
-                    self._emit("stalled", each)
-                    if each.state is State.CANCELLED:
-                        self._emit("cancelled", each)
-                if len(reaped) < MAX_BATCH:
-                    break
+            await reap_all(self._host, self._queues, self._count)
 
-    def _emit(self, name: str, each: Reaped) -> None:
-        self._host.emit(name, queue=each.queue, id=each.id, attempt=each.attempt, worker=each.worker)
+    def _count(self, reaped: int) -> None:
+        self.reaped += reaped
+        self.rounds += 1
 
     async def _beat(self, now: float) -> None:
-        """Say that this worker is there: while it runs something or has changed with each step, else now and then."""
-        said = self._status()
-        if now < self._next_beat and not said.running and said.shape == self._said.shape:
+        """Send a heartbeat if one is due, or if the worker runs jobs, or if it has changed."""
+        status = self._status()
+        if now < self._next_beat and not status.running and status.shape == self._last_heartbeat.shape:
             return
         self._started = self._started or await self._host.storage.time()
-        words = msgspec.structs.replace(
-            said, host=socket.gethostname(), pid=os.getpid(), queues=list(self._queues), started=self._started
+        heartbeat = msgspec.structs.replace(
+            status, host=socket.gethostname(), pid=os.getpid(), queues=list(self._queues), started=self._started
         )
-        await self._host.storage.beat(self._worker, round(PRESENCE * 1000), words.encode())
-        self._said, self._next_beat = said, now + BEAT
+        await self._host.storage.beat(self._worker, round(PRESENCE * 1000), heartbeat.encode())
+        self._last_heartbeat, self._next_beat = status, now + BEAT
         self.rounds += 1
 
     def beat_again(self) -> None:
-        """Say with the next step that this worker is there: somebody has not heard it."""
+        """Send a heartbeat with the next step: a child has not found the last one."""
         self._next_beat = 0.0
 
     async def leave(self) -> None:
-        """Take this worker off the list."""
+        """Remove this worker from the list of workers."""
         await self._host.storage.beat(self._worker, 0)

@@ -1,4 +1,4 @@
-"""What people get to know when something fails that goes on by itself."""
+"""The log of failing loops: they go on by themselves, and an outage is logged once."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ log = logging.getLogger("penstock.worker")
 
 
 class OutageLog:
-    """One line for each change, not for each try.
+    """Logs and emits each change, not each try.
 
-    The worker is disconnected from the first loop that cannot reach the storage until no loop fails any
-    more and the storage has answered: a loop that had nothing to ask cannot tell.
+    The worker counts as disconnected from the first loop that cannot reach the storage until no loop
+    fails any more and the storage has answered: a step without a call proves nothing.
     """
 
     def __init__(self, host: AppHost, worker: str) -> None:
         self._host = host
         self._worker = worker
         self._disconnected = False
+        #: The loops whose last step could not reach the storage.
         self._away: set[str] = set()
-        #: What was last told of each loop that fails otherwise.
+        #: The last logged error of each loop that fails for another reason.
         self._last_errors: dict[str, str] = {}
 
     def failed(self, loop: str, error: Exception, times: int) -> None:
-        """A step of a loop failed; the loop goes on by itself."""
+        """Log a failed step of a loop and emit `disconnected` or `error`, unless that was done before."""
         if isinstance(error, StorageUnavailable):
             if not self._disconnected:
                 self._disconnected = True
@@ -44,7 +45,7 @@ class OutageLog:
         self._host.emit("error", error=JobError.from_exception(error), worker=self._worker)
 
     def went_well(self, loop: str, answered: bool) -> None:
-        """A step of a loop went well, with an answer of the storage or without."""
+        """Note a step without error; with an answer of the storage it may end the outage."""
         self._last_errors.pop(loop, None)
         if not self._disconnected:
             return

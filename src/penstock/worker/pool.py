@@ -1,68 +1,64 @@
-"""The runs that are alive, the units they hold, and those that were claimed ahead."""
+"""The runs of a worker: those under way with the units they hold, and those that were claimed ahead."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from penstock.model.outcome import Outcome, Released
-from penstock.worker.run import Interruption, Run
+from penstock.worker.run import Interruption, Run, RunFlow
 from penstock.worker.task_pool import TaskPool
 
 __all__ = ["Pool"]
 
 
-#: How long an interrupted run may take to end before it goes on unheard (seconds).
+#: How long (seconds) an interrupted run may take to end before it is abandoned.
 INTERRUPT_GRACE = 1.0
 
-#: How long a run that was claimed ahead may wait for its turn before it is given back (seconds).
+#: How long (seconds) a run that was claimed ahead may wait for units before it is released.
 MAX_WAIT_AHEAD = 0.1
 
 
-class Pool:
-    """The runs of a worker: those that hold units, and those that wait for units to free.
+class RunExecutor(Protocol):
+    """The part that calls handlers, see `Executor`."""
 
-    A run that waits was claimed while others ran, because so many end in no time; it holds nothing.
+    async def execute(self, run: Run) -> list[Outcome]: ...
+
+    def give_up(self, run: Run) -> list[Outcome]: ...
+
+
+class Pool:
+    """The runs of a worker: those that hold units, and those that wait for units to be free.
+
+    A waiting run was claimed while others ran, because runs of its queue end quickly; it holds no units.
     """
 
-    def __init__(
-        self,
-        capacity: int,
-        execute: Callable[[Run], Awaitable[list[Outcome]]],
-        give_up: Callable[[Run], list[Outcome]],
-        ended: Callable[[Run, list[Outcome]], None],
-        least: int = 1,
-    ) -> None:
+    def __init__(self, capacity: int, executor: RunExecutor, flow: RunFlow, least: int = 1) -> None:
         self.capacity = capacity
         self._least = least
-        #: The share of the capacity that may be used; less than all while the process cannot keep up.
+        #: The share of the capacity that may be used: less than 1 while the process cannot keep up.
         self.share = 1.0
         self.live: set[Run] = set()
         self.busy = 0
         self._running: dict[str, int] = {}
         self._waiting: dict[str, deque[Run]] = {}
-        #: How many runs of each queue have ended so far.
+        #: The number of runs of each queue that have ended so far.
         self.over: dict[str, int] = defaultdict(int)
-        self._give_up = give_up
-        self._ended = ended
+        self._give_up = executor.give_up
+        self._flow = flow
         self._loop = asyncio.get_running_loop()
-        self._tasks = TaskPool(self._begin, execute, self._finish, self.advance)
+        self._tasks = TaskPool(self._begin, executor.execute, self._finish, self.advance)
         self._watched = math.inf
         self._change = asyncio.Event()
-        #: Whether anybody waits for runs to end.
+        #: Whether a coroutine waits for `_change`.
         self._awaited = False
-        #: Called with a run that begins.
-        self.began: Callable[[Run], None] = lambda _: None
-        #: Called with a time by which `sweep` must be called.
-        self.watch: Callable[[float], None] = lambda _: None
-        #: In a process that may be killed: called with a run that cannot be made to end otherwise.
-        self.escalate: Callable[[Run], None] | None = None
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to do."""
+        """Whether no run is under way and none waits."""
         return not self.live and not self._waiting
 
     @property
@@ -76,15 +72,15 @@ class Pool:
         return self.allowed - self.busy
 
     def slots(self, n: int) -> int:
-        """How many runs of a handler with `concurrency=n` there may be now."""
+        """Return how many runs of a handler with `concurrency=n` there may be now."""
         return n if self.share >= 1 else max(1, int(n * self.share))
 
     def running(self, queue: str) -> int:
-        """How many runs of a queue hold units."""
+        """Return how many runs of a queue hold units."""
         return self._running.get(queue, 0)
 
     def waiting(self, queue: str) -> int:
-        """How many runs of a queue wait for units."""
+        """Return how many runs of a queue wait for units."""
         return len(self._waiting.get(queue, ()))
 
     def start(self, runs: Sequence[Run]) -> None:
@@ -100,7 +96,7 @@ class Pool:
             self._watch(now + MAX_WAIT_AHEAD)
 
     def _room(self, run: Run) -> int:
-        """How many runs like this one may begin."""
+        """Return how many runs like this one may begin."""
         n = run.handler.options.concurrency
         room = self.free // run.units if n is None else self.slots(n) - self.running(run.handler.queue)
         return max(room, 0)
@@ -114,7 +110,7 @@ class Pool:
             self._tasks.add(runs)
 
     def advance(self) -> None:
-        """Units may have freed: those that wait for them enter, those of each queue in their order."""
+        """Begin waiting runs for which units are free, those of each queue in their order."""
         for queue in list(self._waiting):
             line = self._waiting[queue]
             self._enter([line.popleft() for _ in range(min(len(line), self._room(line[0])))])
@@ -124,17 +120,17 @@ class Pool:
     def _watch(self, due: float) -> None:
         if due < self._watched:
             self._watched = due
-            self.watch(due)
+            self._flow.watch(due)
 
-    def give_back(self, before: float = math.inf) -> int:
-        """Give back what has waited since before this time; gives how many jobs that were."""
+    def release_waiting(self, before: float = math.inf) -> int:
+        """Release the runs that have waited since before this time; returns the number of their jobs."""
         count = 0
         for queue in list(self._waiting):
             line = self._waiting[queue]
             while line and line[0].waits_since <= before:
                 run = line.popleft()
                 count += len(run.jobs)
-                self._ended(run, [Released()] * len(run.jobs))
+                self._flow.ended(run, [Released()] * len(run.jobs))
             if not line:
                 del self._waiting[queue]
         if count:
@@ -142,22 +138,22 @@ class Pool:
         return count
 
     def interrupt(self, run: Run, why: Interruption) -> None:
-        """Make a run end; the first reason stands."""
+        """Make a run end; of several reasons the first one counts."""
         if run.interruption is not None:
             return
         line = self._waiting.get(run.handler.queue, ())
         if run in line:
             run.interruption = why
             self._forget(run)
-            self._ended(run, self._give_up(run))
+            self._flow.ended(run, self._give_up(run))
             return
         if run not in self.live:
             return
         run.interruption = why
         if run.task is None:
-            return  # it is in line: it ends as soon as it begins
-        if self.escalate is not None and not run.handler.signature.is_async:
-            # A thread cannot be cancelled, but it may look whether somebody wants it to end.
+            return  # the task pool has not begun it: it ends as soon as it begins
+        if self._flow.replaceable and not run.handler.signature.is_async:
+            # A thread cannot be cancelled. After a kill request its handler has the grace to notice that.
             if why is not Interruption.KILL:
                 self._abandon(run)
                 return
@@ -174,38 +170,39 @@ class Pool:
         self._change.set()
 
     def sweep(self, now: float) -> float:
-        """Interrupt what is over its time, abandon what does not end; gives when to look again."""
+        """Interrupt runs past their deadline, abandon those that do not end; returns when to look again."""
         for run in list(self.live):
             if run.deadline is not None and run.deadline <= now:
                 if run.interruption is None:
                     self.interrupt(run, Interruption.TIMEOUT)
                 else:
                     self._abandon(run)
-        self.give_back(now - MAX_WAIT_AHEAD)
+        self.release_waiting(now - MAX_WAIT_AHEAD)
         due = min((run.deadline for run in self.live if run.deadline is not None), default=math.inf)
         self._watched = min(due, *(line[0].waits_since + MAX_WAIT_AHEAD for line in self._waiting.values()), math.inf)
         return self._watched
 
     def _abandon(self, run: Run) -> None:
-        """A run will not end: it costs the process, or it is reported and whatever it still does is not heard."""
+        """Give up a run that does not end: its process is replaced, or its outcome is that of the interruption."""
         run.deadline = None
-        if self.escalate is not None:
-            self.escalate(run)
+        if self._flow.replaceable:
+            self._flow.stuck(run)
         else:
             self._finish(run, self._give_up(run))
             self.advance()
 
     async def wait_empty(self) -> None:
-        """Return when nothing runs and nothing waits."""
+        """Return when no run is under way and none waits."""
         while not self.empty:
             await self._changed()
 
     async def wait_gone(self, runs: Sequence[Run]) -> None:
+        """Return when none of these runs is under way."""
         while any(run in self.live for run in runs):
             await self._changed()
 
     def close(self) -> None:
-        """Nothing will be started any more."""
+        """Let idle tasks end: no run will be started any more."""
         self._tasks.close()
 
     async def _changed(self) -> None:
@@ -214,7 +211,7 @@ class Pool:
         await self._change.wait()
 
     def _begin(self, run: Run) -> bool:
-        """Whether the run goes on: one that was interrupted while it was in line is over."""
+        """Note that a run begins; False if it was interrupted before, which ends it."""
         if run.interruption is not None:
             self._finish(run, self._give_up(run))
             return False
@@ -223,7 +220,7 @@ class Pool:
             run.deadline = due = now + run.timeout
             if due < self._watched:
                 self._watch(due)
-        self.began(run)
+        self._flow.started(run)
         return True
 
     def _finish(self, run: Run, outcomes: list[Outcome]) -> None:
@@ -236,4 +233,4 @@ class Pool:
         self.over[queue] += 1
         if self._awaited:
             self._change.set()
-        self._ended(run, outcomes)
+        self._flow.ended(run, outcomes)

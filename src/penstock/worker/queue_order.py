@@ -1,4 +1,4 @@
-"""What to ask the storage for: as much as there is room for, the right queues first."""
+"""The order in which a worker serves its queues, and the requests of its next claim."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from penstock.worker.run import units_of
 __all__ = ["batches_of", "plan"]
 
 
-#: A queue that was passed over for so many times what fits at once goes first, whatever its priority: no queue
-#: starves.
+#: A queue that was passed over for this many rounds of full capacity goes first, whatever its priority, so that
+#: no queue starves.
 PASSED_OVER = 16
 
 
-#: Runs that would have to wait for about this long are claimed ahead, but not more than so many jobs.
+#: Runs that would wait for units about this long (seconds) are claimed ahead, but at most this number of jobs.
 AHEAD_SECONDS, MAX_AHEAD = 0.01, 500
-#: The time over which the ended runs of a queue are counted (seconds).
+#: The time (seconds) over which the ended runs of a queue are counted.
 RATE_WINDOW = 0.002
 
 
 class QueueTurn:
-    """A queue in the order of service."""
+    """The position of a queue in the order of service."""
 
     __slots__ = ("_counted", "_looked", "_rate", "batch", "handler", "passed_over", "queue", "served", "units")
 
@@ -39,10 +39,10 @@ class QueueTurn:
         self._counted, self._looked, self._rate = 0, 0.0, 0.0
 
     def ahead(self, pool: Pool, now: float) -> int:
-        """How many runs to claim beyond what there is room for: those that get their turn within moments.
+        """Return how many runs to claim beyond the free units, so that they are here when units are free.
 
-        They are as many as have ended in such a time of late, so that the next ones are on their way
-        while these run. There are none where order is expected, or where a lost run is never repeated.
+        It is the number of runs that ended within `AHEAD_SECONDS`, by their recent rate. It is 0 where
+        order is expected (`concurrency=1`), or where a lost run is never repeated (`at_most_once`).
         """
         options = self.handler.options
         if options.concurrency == 1 or options.at_most_once:
@@ -56,57 +56,59 @@ class QueueTurn:
         return min(int(self._rate * AHEAD_SECONDS), MAX_AHEAD // self.batch) - pool.waiting(self.queue)
 
     def full(self, pool: Pool) -> int:
-        """How many of its runs there can be at once."""
+        """Return how many runs of the queue there can be at once."""
         return self.handler.options.concurrency or pool.capacity // self.units
 
     @property
     def overdue(self) -> bool:
+        """Whether the queue was passed over too often."""
         return self.passed_over >= PASSED_OVER
 
 
-def in_order(seats: Iterable[QueueTurn]) -> list[QueueTurn]:
-    """Those passed over too often, then by priority, then by last service."""
-    return sorted(seats, key=lambda seat: (not seat.overdue, -seat.handler.options.priority, seat.served))
+def in_order(turns: Iterable[QueueTurn]) -> list[QueueTurn]:
+    """Sort queues: those passed over too often, then by priority, then by last service."""
+    return sorted(turns, key=lambda turn: (not turn.overdue, -turn.handler.options.priority, turn.served))
 
 
-def plan(seats: Sequence[QueueTurn], pool: Pool, now: float) -> list[Request]:
-    """Requests that fit into what is free, and a few ahead, from queues in order of service.
+def plan(turns: Sequence[QueueTurn], pool: Pool, now: float) -> list[Request]:
+    """Return requests that fit into the free units, and a few ahead, from queues in order of service.
 
-    Overdue queues get one run each; then the queues of the highest priority share the rest. Lower
-    ones are asked in a later round, when these turn out to have too little.
+    Overdue queues get one run each; then the queues of the highest priority share the rest. Those of
+    lower priority are asked in a later round, if these have too few jobs.
     """
     free, requests = pool.free, list[Request]()
     level: list[tuple[QueueTurn, int]] = []
-    for seat in seats:
-        fits, ahead = room(seat, pool, free), max(seat.ahead(pool, now), 0)
-        if seat.overdue and fits >= 1:
-            requests.append(Request(seat.queue, 1, seat.batch))
-            free -= seat.units
-        elif fits + ahead >= 1 and (not level or priority(level[0][0]) == priority(seat)):
-            level.append((seat, ahead))
-    for index, (seat, ahead) in enumerate(level):
+    for turn in turns:
+        fits, ahead = room(turn, pool, free), max(turn.ahead(pool, now), 0)
+        if turn.overdue and fits >= 1:
+            requests.append(Request(turn.queue, 1, turn.batch))
+            free -= turn.units
+        elif fits + ahead >= 1 and (not level or priority(level[0][0]) == priority(turn)):
+            level.append((turn, ahead))
+    for index, (turn, ahead) in enumerate(level):
         share = free // (len(level) - index)
-        fits = max(room(seat, pool, max(share, min(seat.units, free))), 0)
-        limit = min(fits + ahead, MAX_BATCH // seat.batch)
+        fits = max(room(turn, pool, max(share, min(turn.units, free))), 0)
+        limit = min(fits + ahead, MAX_BATCH // turn.batch)
         if limit >= 1:
-            requests.append(Request(seat.queue, limit, seat.batch))
-            free -= min(fits, limit) * seat.units
+            requests.append(Request(turn.queue, limit, turn.batch))
+            free -= min(fits, limit) * turn.units
     return requests
 
 
-def priority(seat: QueueTurn) -> int:
-    return seat.handler.options.priority
+def priority(turn: QueueTurn) -> int:
+    """Return the priority of a queue's handler."""
+    return turn.handler.options.priority
 
 
-def room(seat: QueueTurn, pool: Pool, free: int) -> int:
-    """How many runs of a queue fit now."""
-    n = seat.handler.options.concurrency
-    most = free // seat.units if n is None else pool.slots(n) - pool.running(seat.queue)
-    return min(most, MAX_BATCH // seat.batch)
+def room(turn: QueueTurn, pool: Pool, free: int) -> int:
+    """Return how many runs of a queue fit into these free units."""
+    n = turn.handler.options.concurrency
+    most = free // turn.units if n is None else pool.slots(n) - pool.running(turn.queue)
+    return min(most, MAX_BATCH // turn.batch)
 
 
 def batches_of(claims: Sequence[Claim]) -> dict[str, list[list[Claim]]]:
-    """The claims of each queue that run together, in the order of the answer."""
+    """Group the claims of an answer by queue and run, in their order."""
     found: dict[str, list[list[Claim]]] = {}
     for claim in claims:
         batches = found.setdefault(claim.queue, [])

@@ -1,4 +1,4 @@
-"""How much memory a process has."""
+"""The memory of a process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["resident"]
 
 
 def resident(pid: int | None = None) -> int:
-    """The bytes of memory that a process has, this one unless told; 0 where that is not known."""
+    """Return the resident bytes of a process, by default of this one; 0 where that is not known."""
     try:
         with open(f"/proc/{'self' if pid is None else pid}/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

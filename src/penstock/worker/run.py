@@ -1,10 +1,11 @@
-"""The runs that are alive, the units they hold, and those that were claimed ahead."""
+"""One run of a handler: its jobs, why it may be interrupted, and the stations it passes through."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from enum import Enum, auto
+from enum import IntEnum
+from typing import Protocol
 
 from penstock.model.context import Job, JobServices
 from penstock.model.handler import Handler
@@ -13,20 +14,20 @@ from penstock.model.options import HandlerOptions, JobLimits, rules_for
 from penstock.model.outcome import Outcome
 from penstock.storage.base import ClaimRef, Settlement
 
-__all__ = ["Interruption", "Run", "RunJob", "units_of"]
+__all__ = ["Interruption", "Run", "RunFlow", "RunJob", "SettleFlow", "units_of"]
 
 
-class Interruption(Enum):
-    """Why a run is made to end."""
+class Interruption(IntEnum):
+    """Why a run is made to end. A child writes the number into its claim table, where 0 is no interruption."""
 
-    TIMEOUT = auto()
-    KILL = auto()
-    RELEASE = auto()
-    LOSS = auto()
+    TIMEOUT = 1
+    KILL = 2
+    RELEASE = 3
+    LOSS = 4
 
 
 class RunJob:
-    """One job of a run: its claim with the lease behind it, and what came of it."""
+    """One job of a run: its claim with the lease behind it, and its outcome."""
 
     __slots__ = (
         "_job",
@@ -43,13 +44,13 @@ class RunJob:
         "slot",
     )  # fmt: skip
 
-    #: Its run; none when the end is recorded, so that nothing is left for the garbage collector.
+    #: The run of the job. None once the outcome is recorded: a cycle would be left to the garbage collector.
     run: Run | None
     outcome: Outcome
-    #: How its end is recorded.
+    #: The settlement that records the outcome.
     settlement: Settlement
 
-    def __init__(self, claim: Claim, options: HandlerOptions, desk: JobServices, confirmed: float = 0.0) -> None:
+    def __init__(self, claim: Claim, options: HandlerOptions, services: JobServices, confirmed: float = 0.0) -> None:
         self.claim = claim
         self.rules = options if not claim.limits else rules_for(options, JobLimits.decode(claim.limits))
         #: When the storage last confirmed the lease (monotonic).
@@ -57,9 +58,9 @@ class RunJob:
         self.ended = False
         self.lost = False
         self.kill_requested = False
-        #: Where it is written down for a parent process; less than 0 is nowhere.
+        #: The slot of the claim table that a child process shares with its supervisor; -1 without one.
         self.slot = -1
-        self._services = desk
+        self._services = services
         self._job: Job | None = None
 
     @property
@@ -71,7 +72,7 @@ class RunJob:
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody asked the run to end."""
+        """Whether a cancel request has reached the handler."""
         return self._job is not None and bool(self._job.cancelled)
 
     @property
@@ -80,45 +81,104 @@ class RunJob:
         return () if self._job is None else tuple(self._job.follow_ups)
 
     @property
-    def held(self) -> ClaimRef:
-        """The claim by name."""
+    def ref(self) -> ClaimRef:
+        """The claim as the storage names it."""
         return ClaimRef(self.claim.queue, self.claim.id, self.claim.token)
 
 
 class Run:
-    """One call of a handler: its jobs, how long it may take, and why it was interrupted, if it was."""
+    """One call of a handler: its jobs, its timeout, and the reason if it was interrupted."""
 
     __slots__ = (
         "began", "deadline", "handler", "interruption", "jobs", "task", "timeout", "took", "units", "waits_since",
     )  # fmt: skip
 
-    def __init__(self, handler: Handler, members: Sequence[RunJob], units: int) -> None:
+    def __init__(self, handler: Handler, jobs: Sequence[RunJob], units: int) -> None:
         self.handler = handler
-        self.jobs = members
+        self.jobs = jobs
         self.units = units
-        #: The seconds it may take, None without a bound.
-        self.timeout = members[0].rules.timeout if len(members) == 1 else timeout_of(members)
-        #: Since when it waits for its turn, if it had to, and when it began (monotonic).
+        #: The seconds that the run may take, None without a bound.
+        self.timeout = jobs[0].rules.timeout if len(jobs) == 1 else timeout_of(jobs)
+        #: When it began to wait for units, if there were none, and when it began to run (monotonic).
         self.waits_since = self.began = 0.0
-        #: How long it took (seconds), if anybody wants to know.
+        #: How long it took (seconds).
         self.took = 0.0
         self.deadline: float | None = None
         self.interruption: Interruption | None = None
         self.task: asyncio.Task[None] | None = None
-        for member in members:
-            member.run = self
+        for job in jobs:
+            job.run = self
 
 
-def timeout_of(members: Sequence[RunJob]) -> float | None:
-    """The seconds that the run of several jobs may take: those of its jobs together."""
+class SettleFlow(Protocol):
+    """The owner of a `Settler`: a worker's runtime, or the supervisor."""
+
+    def settle_soon(self) -> None:
+        """Wake the settler: it has outcomes to record."""
+        ...
+
+    def settled(self, jobs: Sequence[RunJob]) -> None:
+        """Drop the claims of these jobs: their outcomes are recorded."""
+        ...
+
+    def all_settled(self) -> None:
+        """Note that no outcome is left to record."""
+        ...
+
+
+class RunFlow(SettleFlow, Protocol):
+    """The stations of a run, in order, as the parts of a worker announce them to its `WorkerRuntime`."""
+
+    #: Whether the process may be killed and replaced for the sake of a run that does not end.
+    replaceable: bool
+
+    def claimed(self, handler: Handler, batches: Sequence[Sequence[Claim]], units: int, asked: float) -> None:
+        """Make runs of claims and hand them to the pool; `asked` is when the claim was sent."""
+        ...
+
+    def started(self, run: Run) -> None:
+        """Note that the handler is about to be called."""
+        ...
+
+    def ended(self, run: Run, outcomes: list[Outcome]) -> None:
+        """Hand the outcomes of a run to the settler."""
+        ...
+
+    def lost(self, job: RunJob) -> None:
+        """Interrupt the run of a job whose lease is lost, unless other jobs of the run are still held."""
+        ...
+
+    def interrupt(self, run: Run, why: Interruption) -> None:
+        """Make a run end."""
+        ...
+
+    def stuck(self, run: Run) -> None:
+        """Have the process replaced for a run that does not end; only called where it is `replaceable`."""
+        ...
+
+    def watch(self, due: float) -> None:
+        """Look at deadlines and leases at this time (monotonic) at the latest."""
+        ...
+
+    def room(self) -> float:
+        """Return how many more jobs the worker may hold."""
+        ...
+
+    def everything_settled(self) -> bool:
+        """Return whether every outcome is recorded."""
+        ...
+
+
+def timeout_of(jobs: Sequence[RunJob]) -> float | None:
+    """Return the seconds that the run of several jobs may take: the sum of their timeouts."""
     total = 0.0
-    for member in members:
-        if member.rules.timeout is None:
+    for job in jobs:
+        if job.rules.timeout is None:
             return None
-        total += member.rules.timeout
+        total += job.rules.timeout
     return total
 
 
 def units_of(handler: Handler) -> int:
-    """The units that one run of a handler holds; with `concurrency=n` there is room for n beside all others."""
+    """Return the units that one run of a handler holds: none with `concurrency=n`, which is a limit of its own."""
     return handler.options.size if handler.options.concurrency is None else 0

@@ -1,25 +1,35 @@
-"""One stretch of a worker's life, from start to stop: its parts, and how they wake each other."""
+"""One start-to-stop of a worker: its parts, its loops, and the stations of a job.
+
+The `Claimer` asks the storage for jobs, and `claimed` makes runs of them, holds their leases and gives
+them to the `Pool`. When a run has its units and its turn, the pool calls `started`, and the `Executor`
+calls the handler. `ended` takes the outcomes of the run and leaves them with the `Settler`, which
+records them in batches. `settled` then drops the leases of the recorded jobs. A lease that the
+storage did not confirm in time goes to `lost` instead, which interrupts the run, and its outcome is
+never recorded.
+
+The parts announce these stations to the runtime (`RunFlow`) and do not know what follows.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
 
+from penstock.aio import first_of
 from penstock.errors import StorageError
 from penstock.host import AppHost
 from penstock.model.handler import Handler
 from penstock.model.job import Claim, State
 from penstock.model.outcome import Outcome, Released
 from penstock.model.worker_info import Heartbeat, RunSummary, oldest
-from penstock.worker.cancel_wait import CANCEL_WAIT, wait_for_cancel
 from penstock.worker.claimer import Claimer
 from penstock.worker.executor import Executor
 from penstock.worker.job_services import WorkerJobServices
 from penstock.worker.lease_thread import LeaseThread
-from penstock.worker.leases import Leases
+from penstock.worker.leases import CANCEL_WAIT, Leases, wait_for_cancel
 from penstock.worker.loop import Loop
 from penstock.worker.maintenance import Maintenance
 from penstock.worker.outage import OutageLog
@@ -30,19 +40,19 @@ from penstock.worker.settler import Settler
 from penstock.worker.thread_pool import ThreadPool
 from penstock.worker.throttle import LoadMonitor
 
-__all__ = ["Runtime", "WorkerRuntime", "first_of"]
+__all__ = ["Runtime", "WorkerRuntime"]
 
-#: A drain that waits for later jobs looks so often (seconds) whether others have run them.
+#: How often (seconds) a drain that waits for later jobs looks whether other workers have run them.
 DRAIN_POLL = 1.0
-#: While something runs it looks this often (seconds) at first, whether that has put something.
+#: How often (seconds) a drain looks for jobs that its runs have put; each time twice as long, up to `DRAIN_POLL`.
 DRAIN_LOOK = 0.02
 
 
 class Runtime(Protocol):
-    """A stretch of work: a `Shift` in this process, or the `Crew` of a supervisor."""
+    """One start-to-stop of a worker: a `WorkerRuntime` in this process, or the `Supervisor` of children."""
 
     drained: asyncio.Event
-    hurry: asyncio.Event
+    release_now: asyncio.Event
 
     async def start(self) -> None: ...
 
@@ -54,76 +64,162 @@ class Runtime(Protocol):
 
 
 class WorkerRuntime:
-    """The parts of a working worker. It is started once and finished once."""
+    """The parts of a started worker. It is started once and finished once."""
+
+    #: Whether this process may be killed and replaced for the sake of a run that does not end.
+    replaceable = False
 
     def __init__(
         self, host: AppHost, worker: str, handlers: Mapping[str, Handler], capacity: int, lease: float,
         adaptive: bool = False,
     ) -> None:  # fmt: skip
         self._host = host
+        self._listeners = host.listeners
         self._worker = worker
         self._queues = sorted(handlers)
         self._outage = OutageLog(host, worker)
         self._services = WorkerJobServices(host)
         self._threads = ThreadPool()
-        executor = Executor(host.codec, self._threads)
         largest = max((units_of(handler) for handler in handlers.values()), default=1)
-        self._pool = Pool(capacity, executor.execute, executor.give_up, self._ended, least=max(largest, 1))
+        self._pool = Pool(capacity, Executor(host.codec, self._threads), self, least=max(largest, 1))
         self._leases = self._new_leases(lease)
-        self._settler = Settler(host, worker, self._settled)
-        self._claimer = Claimer(host, worker, round(lease * 1000), handlers.values(), self._pool, self._begin)
+        self._settler = Settler(host, worker, self)
+        self._claimer = Claimer(host, worker, round(lease * 1000), handlers.values(), self._pool, self)
         self._maintenance = Maintenance(host, worker, lease, self._queues, self._status)
         self._claiming = self._new_claiming("claim", self._claimer.step, self._claimer.doze)
-        self._settling = Loop("settle", self._settler.step, self._outage.failed, answers=lambda: self._settler.rounds)
+        self._settling = Loop("settle", self._settler.step, self._outage, answers=lambda: self._settler.rounds)
         self._renewing = Loop(
-            "leases", self._leases.step, self._outage.failed, longest=lease / 6, answers=lambda: self._leases.rounds
+            "leases", self._leases.step, self._outage, longest=lease / 6, answers=lambda: self._leases.rounds
         )
-        self._watching = Loop("watch", self._watch, self._outage.failed)
+        self._watching = Loop("watch", self._watch_deadlines, self._outage)
         self._maintaining = Loop(
-            "upkeep", self._maintenance.step, self._outage.failed, answers=lambda: self._maintenance.rounds
+            "maintenance", self._maintenance.step, self._outage, answers=lambda: self._maintenance.rounds
         )
-        self._waiting_for_cancels = Loop("cancels", self._listen, self._outage.failed, self._hear)
-        adapter = LoadMonitor(self._pool, self._share_changed)
-        self._throttling = Loop("adapt", adapter.step, self._outage.failed) if adaptive else None
-        self._settler.wake = self._settling.wake
-        self._settler.emptied = self._all_settled
-        self._claimer.settled = lambda: not self._settler.busy
-        self._claimer.room = self._room
-        self._pool.began = self._leases.begin
-        self._pool.watch = self._leases.watch = self._watching.wake_by
+        self._waiting_for_cancels = Loop("cancels", self._time_to_wait, self._outage, self._wait_for_cancel)
+        monitor = LoadMonitor(self._pool, self._share_changed)
+        self._throttling = Loop("adapt", monitor.step, self._outage) if adaptive else None
         self._lease_thread: LeaseThread | None = None
         self._held_up = False
         self._look = DRAIN_LOOK
         self._draining: bool = False
         self._scheduled = False
+        #: Set when a drain has found nothing more to do.
         self.drained = asyncio.Event()
-        #: Set when the runs that are left shall be given back.
-        self.hurry = asyncio.Event()
+        #: Set when the runs that are left are to be released.
+        self.release_now = asyncio.Event()
 
     def _new_claiming(
         self, name: str, step: Callable[[], Awaitable[float | None]], doze: Callable[[float], Awaitable[None]]
     ) -> Loop:
-        loop = Loop(name, step, self._outage.failed, doze, answers=lambda: self._claimer.rounds)
-        loop.hurry = self._claimer.hurry
-        return loop
+        end_doze = self._claimer.end_doze
+        return Loop(name, step, self._outage, doze, end_doze, answers=lambda: self._claimer.rounds)
 
     def _new_leases(self, lease: float) -> Leases:
-        return Leases(self._host, self._worker, lease, self._pool)
+        return Leases(self._host, self._worker, lease, self)
+
+    def _new_lease_thread(self) -> LeaseThread | None:
+        """Build the thread that renews the leases while a handler blocks this event loop."""
+        return LeaseThread(self._leases, self._worker, self._host.blocking_storage)
+
+    # the stations of a job ------------------------------------------------------------------------
+
+    def claimed(self, handler: Handler, batches: Sequence[Sequence[Claim]], units: int, asked: float) -> None:
+        """Make runs of claims of one queue, hold their leases, and start them; a stopping worker releases them.
+
+        `asked` is when the claim was sent: their leases count from then.
+        """
+        options, services = handler.options, self._services
+        if handler.batch:
+            batched = [[RunJob(claim, options, services, asked) for claim in claims] for claims in batches]
+            runs = [Run(handler, jobs, units) for jobs in batched]
+        else:
+            runs = [Run(handler, [RunJob(claim, options, services, asked)], units) for (claim,) in batches]
+        self._leases.hold(runs, asked)
+        self._look = DRAIN_LOOK
+        if self._claimer.stopping:
+            for run in runs:
+                self._settler.add(run, [Released()] * len(run.jobs))
+        else:
+            self._start(runs)
+        self._waiting_for_cancels.wake_by(asked + 2 * CANCEL_WAIT)
+
+    def _start(self, runs: Sequence[Run]) -> None:
+        self._pool.start(runs)
+
+    def started(self, run: Run) -> None:
+        """Emit `started` for the jobs of a run whose handler is about to be called."""
+        if self._listeners.by_name and self._listeners.wants("started"):
+            for job in run.jobs:
+                self._emit("started", job.claim)
+
+    def ended(self, run: Run, outcomes: list[Outcome]) -> None:
+        """Leave the outcomes of a run with the settler, and claim again if a queue waited for its units."""
+        self._settler.add(run, outcomes)
+        if not self._claiming.woken and (self._draining or self._claimer.starved):
+            self._claiming.wake()
+
+    def settled(self, jobs: Sequence[RunJob]) -> None:
+        """Drop the leases of jobs whose outcomes are recorded."""
+        self._leases.drop(jobs)
+        if self._draining or self._held_up:
+            self._claiming.wake()
+
+    def lost(self, job: RunJob) -> None:
+        """Emit `lease_lost` for a job that may run elsewhere by now; interrupt its run if all its jobs are lost."""
+        self._emit("lease_lost", job.claim)
+        if job.run is not None and all(each.lost for each in job.run.jobs):
+            self._pool.interrupt(job.run, Interruption.LOSS)
+
+    def _emit(self, name: str, claim: Claim) -> None:
+        self._host.emit(name, queue=claim.queue, id=claim.id, attempt=claim.attempts, worker=self._worker)
+
+    # requests of the parts to each other ----------------------------------------------------------
+
+    def interrupt(self, run: Run, why: Interruption) -> None:
+        """Make a run end."""
+        self._pool.interrupt(run, why)
+
+    def stuck(self, run: Run) -> None:
+        """Refuse: a worker without children does not end its own process."""
+        raise AssertionError("only the process of a child is replaced")
+
+    def settle_soon(self) -> None:
+        """Wake the settler."""
+        self._settling.wake()
+
+    def all_settled(self) -> None:
+        """Emit `idle` if there is nothing to do."""
+        if not self._draining:
+            self._claimer.emit_idle()
+
+    def everything_settled(self) -> bool:
+        """Return whether every outcome is recorded."""
+        return not self._settler.busy
+
+    def watch(self, due: float) -> None:
+        """Look at deadlines and leases at this time (monotonic) at the latest."""
+        self._watching.wake_by(due)
+
+    def room(self) -> float:
+        """Return how many more jobs may be held: none while the storage is slow to record outcomes."""
+        self._held_up = self._settler.full
+        return 0 if self._held_up else math.inf
+
+    def _share_changed(self) -> None:
+        if self._claimer.starved:
+            self._claiming.wake()
+
+    # start and stop -------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Claim and run until finished."""
         if not self._queues:
             self._host.emit("no_queues", worker=self._worker)
         for loop in (*self._loops(), *filter(None, [self._throttling])):
-            loop.went_well = self._outage.went_well
             loop.start()
         self._lease_thread = self._new_lease_thread()
         if self._lease_thread is not None:
             self._lease_thread.start()
-
-    def _new_lease_thread(self) -> LeaseThread | None:
-        """A thread that keeps the leases while this loop is held up, for storages that a thread can use."""
-        return LeaseThread(self._leases, self._worker, self._host.blocking_storage)
 
     def _loops(self) -> list[Loop]:
         return [
@@ -135,21 +231,15 @@ class WorkerRuntime:
             self._claiming,
         ]
 
-    async def drain(self, scheduled: bool) -> None:
-        """Claim and run until `drained` is set: nothing due, nothing running, and nothing later if asked for."""
-        self._draining, self._scheduled = True, scheduled
-        self._claiming = self._new_claiming("drain", self._drain, self._drain_doze)
-        await self.start()
-
     async def finish(self) -> None:
-        """Stop claiming, let runs end until `hurry`, give the rest back, record everything, and leave."""
+        """Stop claiming, let runs end until `release_now`, release the rest, record every outcome, and leave."""
         self._claimer.stopping = True
         await self._claiming.stop()
-        self._pool.give_back()
+        self._pool.release_waiting()
         for run in list(self._pool.live):
-            if run.timeout is None:  # it would not end by itself: others may go on with it now
+            if run.timeout is None:  # it may never end by itself: another worker may run its jobs now
                 self._pool.interrupt(run, Interruption.RELEASE)
-        await first_of(self._pool.wait_empty(), self.hurry.wait())
+        await first_of(self._pool.wait_empty(), self.release_now.wait())
         await self.release()
         for loop in (
             self._throttling,
@@ -172,19 +262,27 @@ class WorkerRuntime:
             await self._maintenance.leave()
 
     async def release(self) -> int:
-        """Give back every run that is alive; gives how many jobs that were."""
-        given_back = self._pool.give_back()
+        """Release every run; returns the number of their jobs."""
+        waiting = self._pool.release_waiting()
         runs = list(self._pool.live)
         for run in runs:
             self._pool.interrupt(run, Interruption.RELEASE)
         await self._pool.wait_gone(runs)
         await self._settler.wait_empty()
-        return given_back + sum(len(run.jobs) for run in runs)
+        return waiting + sum(len(run.jobs) for run in runs)
+
+    # drain ----------------------------------------------------------------------------------------
+
+    async def drain(self, scheduled: bool) -> None:
+        """Claim and run until `drained` is set: no job is due or running, nor due later if `scheduled`."""
+        self._draining, self._scheduled = True, scheduled
+        self._claiming = self._new_claiming("drain", self._drain, self._drain_doze)
+        await self.start()
 
     async def _drain(self) -> float | None:
         before = self._settler.rounds, self._maintenance.reaped
         await self._claimer.fill()
-        if not self._pool.empty:  # what runs may put jobs, and wait for them
+        if not self._pool.empty:  # a run may put jobs, and wait for them
             self._look = min(2 * self._look, DRAIN_POLL)
             return self._look
         if self._settler.busy:
@@ -193,9 +291,9 @@ class WorkerRuntime:
         if before != (self._settler.rounds, self._maintenance.reaped):
             return 0
         if self._scheduled:
-            if await self._later():
-                return min(self._claimer.patience(), DRAIN_POLL)
-            await self._claimer.fill()  # it may have fallen due between the two looks
+            if await self._jobs_due_later():
+                return min(self._claimer.wait_time(), DRAIN_POLL)
+            await self._claimer.fill()  # a job may have become due between the two looks
             if not self._pool.empty:
                 return self._look
         return self._nothing_left()
@@ -207,8 +305,8 @@ class WorkerRuntime:
         self.drained.set()
         return None
 
-    async def _later(self) -> bool:
-        """Whether some queue that is not paused has jobs for later."""
+    async def _jobs_due_later(self) -> bool:
+        """Return whether a queue that is not paused has scheduled or retrying jobs."""
         storage = self._host.storage
         for queue in self._queues:
             counts = await storage.counts(queue)
@@ -216,84 +314,32 @@ class WorkerRuntime:
                 return True
         return False
 
-    async def _watch(self) -> float | None:
-        """The one sweep over all deadlines: of runs and of leases."""
+    # steps of loops -------------------------------------------------------------------------------
+
+    async def _watch_deadlines(self) -> float | None:
+        """Look at the deadlines of all runs and at all leases; returns the seconds until the next one is due."""
         now = asyncio.get_running_loop().time()
         due = min(self._pool.sweep(now), self._leases.fence(now))
         return None if due == math.inf else max(due - now, 0.0)
 
-    async def _listen(self) -> float | None:
-        """Somebody may want a run to end, as long as there are any."""
+    async def _time_to_wait(self) -> float | None:
+        """Return how long to wait for a cancel request: only while claims are held."""
         return CANCEL_WAIT if self._leases else None
 
-    async def _hear(self, seconds: float) -> None:
+    async def _wait_for_cancel(self, seconds: float) -> None:
         if await wait_for_cancel(self._host, self._worker, seconds):
             self._renewing.wake()
 
-    def _room(self) -> float:
-        """How many more jobs may be held: none while the storage does not keep up with recording ends."""
-        self._held_up = self._settler.full
-        return 0 if self._held_up else math.inf
-
-    def _begin(self, handler: Handler, batches: Sequence[Sequence[Claim]], units: int, asked: float) -> None:
-        options, desk = handler.options, self._services
-        if handler.batch:
-            groups = [[RunJob(claim, options, desk, asked) for claim in claims] for claims in batches]
-            runs = [Run(handler, members, units) for members in groups]
-        else:
-            runs = [Run(handler, [RunJob(claim, options, desk, asked)], units) for (claim,) in batches]
-        self._leases.hold(runs, asked)
-        self._look = DRAIN_LOOK
-        if self._claimer.stopping:
-            for run in runs:
-                self._settler.add(run, [Released()] * len(run.jobs))
-        else:
-            self._start(runs)
-        self._waiting_for_cancels.wake_by(asked + 2 * CANCEL_WAIT)
-
-    def _start(self, runs: Sequence[Run]) -> None:
-        self._pool.start(runs)
-
-    def _ended(self, run: Run, outcomes: list[Outcome]) -> None:
-        self._leases.ended(run)
-        self._settler.add(run, outcomes)
-        if not self._claiming.woken and (self._draining or self._claimer.starved):
-            self._claiming.wake()
-
-    def _settled(self, members: Sequence[RunJob]) -> None:
-        self._leases.drop(members)
-        if self._draining or self._held_up:
-            self._claiming.wake()
-
-    def _all_settled(self) -> None:
-        if not self._draining:
-            self._claimer.rest()
-
-    def _share_changed(self) -> None:
-        if self._claimer.starved:
-            self._claiming.wake()
-
     def _status(self) -> Heartbeat:
-        """How this worker fares."""
+        """Return the state of this worker for its heartbeat."""
         now, pool = asyncio.get_running_loop().time(), self._pool
         age = self._leases.age(now)
         runs = [
-            RunSummary(m.claim.queue, m.claim.id, m.claim.attempts, round((now - (run.began or now)) * 1000))
+            RunSummary(job.claim.queue, job.claim.id, job.claim.attempts, round((now - (run.began or now)) * 1000))
             for run in pool.live
-            for m in run.jobs
+            for job in run.jobs
         ]
         return Heartbeat(
             capacity=pool.capacity, allowed=pool.allowed, busy=pool.busy, memory=resident(),
             lease_age=None if age is None else round(age * 1000), running=len(runs), runs=oldest(runs),
         )  # fmt: skip
-
-
-async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
-    """Return when one of them is over; the others are cancelled."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Before any work is done: does the server drop jobs when its memory is full?"""
+"""Checks before a worker starts: a server that evicts keys when its memory is full loses jobs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ log = logging.getLogger("penstock.worker")
 
 
 async def warn_of_eviction(storage: Storage) -> None:
-    """Say loudly which setting of the server loses jobs without a word."""
+    """Log a warning for each server whose eviction policy may drop jobs."""
     if not isinstance(storage, Inspectable):
         return
-    with contextlib.suppress(StorageError):  # a storage that goes away now is told of by the work itself
-        vitals = await storage.inspect(check=False)
-        for node in vitals.nodes if isinstance(vitals, ServerInfo) else ():
+    with contextlib.suppress(StorageError):  # the worker's loops report an outage themselves
+        info = await storage.inspect(check=False)
+        for node in info.nodes if isinstance(info, ServerInfo) else ():
             if node.policy not in (None, "noeviction"):
                 fix = "CONFIG SET maxmemory-policy noeviction"
                 log.warning("JOBS MAY BE LOST: %s: %s; %s", node.where, describe_eviction(node), fix)

@@ -1,4 +1,4 @@
-"""Tasks that take runs from one line, each as soon as the one before waits for something or is over."""
+"""Reused asyncio tasks: they take runs from one line, each when the run before it awaits something or ends."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Generic, Protocol, TypeVar
 
 __all__ = ["TaskPool"]
 
-#: So many runs in a row may end without waiting for anything before the event loop has its turn.
+#: After this number of runs that never suspended, a task yields to the event loop.
 IN_A_ROW = 100
 
 
 class Runnable(Protocol):
-    """A run: the task it is in, and whether it was interrupted."""
+    """A run with its task, and the reason if it was interrupted."""
 
     task: asyncio.Task[Any] | None
 
@@ -28,10 +28,10 @@ E = TypeVar("E")
 
 
 class TaskPool(Generic[R, E]):
-    """As many tasks as runs are under way, used again: a task for each run would cost more than most runs.
+    """As many tasks as runs are under way. They are reused: a task for each run would cost more than most runs.
 
-    A run never sees what another one left behind: a task ends after a run that was interrupted, or
-    that set context variables and did not reset them.
+    A run goes as it would in a task of its own (`tests/worker/test_task_pool.py`): a task ends after a
+    run that was interrupted, or that set context variables and did not reset them.
     """
 
     def __init__(
@@ -41,23 +41,23 @@ class TaskPool(Generic[R, E]):
         finish: Callable[[R, E], None],
         more: Callable[[], None],
     ) -> None:
-        #: Says whether the run is to be executed.
+        #: Returns whether the run is to be executed.
         self._begin = begin
         self._execute = execute
         self._finish = finish
-        #: Called when the line is empty: it may add to it.
+        #: Called when the line is empty; it may add runs.
         self._more = more
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
         self._line: deque[R] = deque()
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._coming = False
+        self._called = False
 
     def add(self, runs: Sequence[R]) -> None:
-        """Begin runs when those before them in line have begun."""
+        """Add runs to the line; each begins after those before it."""
         self._line.extend(runs)
-        if not self._coming:
+        if not self._called:
             self._call()
 
     def close(self) -> None:
@@ -67,19 +67,19 @@ class TaskPool(Generic[R, E]):
         self._idle.clear()
 
     def _call(self) -> None:
-        """Somebody is to look at the line in the next turn of the event loop."""
-        self._coming = True
+        """Have a task look at the line in the next turn of the event loop."""
+        self._called = True
         while self._idle:
             waiter = self._idle.pop()
             if not waiter.done():
                 waiter.set_result(None)
                 return
-        task = self._loop.create_task(self._work(), name="penstock lane", context=self._context.copy())
+        task = self._loop.create_task(self._work(), name="penstock run", context=self._context.copy())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def _refilled(self) -> bool:
-        """Whether there is a run in line, now that those before it have begun."""
+        """Return whether a run is in line, after asking for more if it was empty."""
         if not self._line:
             self._more()
         return bool(self._line)
@@ -89,12 +89,12 @@ class TaskPool(Generic[R, E]):
         before, line = contextvars.copy_context(), self._line
         begin, execute, finish = self._begin, self._execute, self._finish
         while True:
-            self._coming = False
+            self._called = False
             in_a_row = 0
             while line or self._refilled():
                 run = line.popleft()
-                if line and not self._coming:
-                    self._call()  # in case this run waits for something
+                if line and not self._called:
+                    self._call()  # another task goes on if this run suspends
                 run.task = task
                 try:
                     if begin(run):
@@ -102,7 +102,7 @@ class TaskPool(Generic[R, E]):
                 finally:
                     run.task = None
                 if run.interruption is not None or contextvars.copy_context() != before:
-                    if self._refilled() and not self._coming:
+                    if self._refilled() and not self._called:
                         self._call()
                     return
                 in_a_row += 1

@@ -1,4 +1,4 @@
-"""Threads for sync handlers. One that never ends keeps nobody waiting, not even the interpreter's exit."""
+"""Threads for sync handlers: daemons, so that one that never ends does not block the interpreter's exit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ThreadPool:
         self._closed = False
 
     async def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function in a thread. When the caller is cancelled, the call goes on unheard."""
+        """Call a function in a thread; returns its value. If the caller is cancelled, the call goes on unnoticed."""
         context = contextvars.copy_context()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         inbox = self._idle.pop() if self._idle else self._thread()
@@ -48,7 +48,7 @@ class ThreadPool:
             function, future = call
             try:
                 answer = (True, function())
-            except BaseException as error:  # whatever it is, it is the handler's
+            except BaseException as error:  # raised again in the caller
                 answer = (False, error)
             try:
                 future.get_loop().call_soon_threadsafe(self._done, inbox, future, answer)

@@ -1,4 +1,4 @@
-"""Claiming less while the process cannot keep up (`adaptive=True`)."""
+"""Adaptive workers claim less while their process cannot keep up (`adaptive=True`)."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from penstock.worker.pool import Pool
 
 __all__ = ["LoadMonitor", "Throttle"]
 
-#: How often (seconds) the event loop's lag is looked at, and after how many looks it is judged.
+#: How often (seconds) the lag of the event loop is measured, and after how many measurements the share is set.
 LOOK, LOOKS = 0.1, 5
 
-#: The process cannot keep up: the loop was late by so much (seconds), or this share of a core was used.
+#: The process cannot keep up: the loop lagged by this time (seconds), or used this share of a core.
 LAGGING, SATURATED = 0.1, 0.9
 
-#: It keeps up well: both are below these. In between everything stays as it is.
+#: The process keeps up well: both are below these. In between the share stays as it is.
 SMOOTH, EASY = 0.03, 0.75
 
-#: What is left of the share after each bad stretch, what comes back after each good one, and the least.
+#: The factor of the share after a bad period, the summand after a good one, and the least share.
 LESS, MORE, LEAST = 0.7, 0.1, 0.02
 
 
 class Throttle:
-    """The share of its capacity that a process may use: it falls fast and comes back step by step."""
+    """The share of its capacity that a process may use: it falls fast and recovers step by step."""
 
     def __init__(self) -> None:
         self.share = 1.0
 
     def observe(self, lag: float, cpu: float) -> float:
-        """How the last stretch went: the worst lag of the loop (seconds) and the cores in use; gives the share."""
+        """Set the share by the worst lag of the loop (seconds) and the cores in use; returns the share."""
         if lag >= LAGGING or cpu >= SATURATED:
             self.share = max(LEAST, self.share * LESS)
         elif lag < SMOOTH and cpu < EASY:
@@ -39,7 +39,7 @@ class Throttle:
 
 
 class LoadMonitor:
-    """Watches the event loop and the processor time of this process, and tells the pool what it may use."""
+    """Measures the lag of the event loop and the processor time of this process, and sets the share of the pool."""
 
     def __init__(self, pool: Pool, changed: Callable[[], None]) -> None:
         self._pool = pool
@@ -51,7 +51,7 @@ class LoadMonitor:
         self._began = (0.0, 0.0)
 
     async def step(self) -> float | None:
-        """Look once; every few looks, judge."""
+        """Measure once; after `LOOKS` measurements, set the share."""
         now = asyncio.get_running_loop().time()
         if self._due is None:
             self._begin(now)
@@ -59,7 +59,7 @@ class LoadMonitor:
             self._worst = max(self._worst, now - self._due)
             self._looks += 1
         if self._looks >= LOOKS:
-            self._judge(now)
+            self._set_share(now)
         self._due = now + LOOK
         return LOOK
 
@@ -67,7 +67,7 @@ class LoadMonitor:
         self._looks, self._worst = 0, 0.0
         self._began = (now, time.process_time())
 
-    def _judge(self, now: float) -> None:
+    def _set_share(self, now: float) -> None:
         began, used = self._began
         cpu = (time.process_time() - used) / max(now - began, LOOK)
         before = self._pool.share

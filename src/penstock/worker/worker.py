@@ -1,8 +1,7 @@
-"""The worker: claims jobs, runs their handlers and settles what came of it.
+"""The worker: it claims jobs, runs their handlers and settles the outcomes.
 
-    claim → execute → handler → Outcome → settle
-
-Each part has a file. `Worker` is the user's handle; a `Shift` builds the parts anew for each start.
+`Worker` is the user's object. Each start builds a `WorkerRuntime` with the parts of the worker, or a
+`Supervisor` with child processes; `runtime` describes the way of a job through them.
 """
 
 from __future__ import annotations
@@ -15,11 +14,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Self
 
+from penstock.aio import first_of
 from penstock.host import AppHost, SyncApp, async_app
 from penstock.model.clock import Span, span_ms
 from penstock.model.ids import check_name
 from penstock.worker.handlers import select_handlers
-from penstock.worker.runtime import Runtime, WorkerRuntime, first_of
+from penstock.worker.runtime import Runtime, WorkerRuntime
 from penstock.worker.startup_checks import warn_of_eviction
 from penstock.worker.supervisor import ChildConfig, Supervisor, modules_of, source_of
 
@@ -39,7 +39,7 @@ class Worker:
     enough for one run of every queue.
     """
 
-    #: Where child processes find the app ("module:app"); None looks for it in the modules that are loaded.
+    #: Where child processes find the app ("module:app"); None searches the loaded modules for it.
     source: str | None = None
     #: The level at which child processes log to stderr; None leaves their logging to the app.
     log_level: int | None = None
@@ -96,7 +96,7 @@ class Worker:
         await self.stop(grace=30 if kind is None else 0)
 
     async def run(self) -> None:
-        """Work until stopped; a cancellation gives the jobs back at once."""
+        """Work until stopped; a cancellation releases the running jobs at once."""
         await self._start()
         try:
             await self._stopped.wait()
@@ -105,40 +105,40 @@ class Worker:
             raise
 
     async def drain(self, scheduled: bool = False) -> None:
-        """Work until nothing due or running is left; with `scheduled` also wait for what is due later.
+        """Work until no job is due or running; with `scheduled` also wait for jobs that are due later.
 
-        It is for a worker that is not started. Jobs that other workers run are theirs to finish.
+        The worker must not be started. Jobs that other workers run are not waited for.
         """
-        await self._start(lambda shift: shift.drain(scheduled))
-        shift = self._runtime
+        await self._start(lambda runtime: runtime.drain(scheduled))
+        runtime = self._runtime
         try:
-            if shift is not None:
-                await first_of(shift.drained.wait(), self._stopped.wait())
+            if runtime is not None:
+                await first_of(runtime.drained.wait(), self._stopped.wait())
         except asyncio.CancelledError:
             await self.stop(grace=0)
             raise
         await self.stop()
 
     async def stop(self, grace: Span = 30) -> None:
-        """Claim no more, let runs end for `grace` seconds, give the rest back. Idempotent.
+        """Claim no more, let runs end for `grace` seconds, release the rest. Idempotent.
 
-        Called again while it is under way, the shorter grace holds.
+        If it is called again while it is under way, the shorter grace counts.
         """
         seconds = span_ms(grace, "grace") / 1000
         if self._runtime is None:
             return
-        shift = self._runtime
-        hurrying = asyncio.get_running_loop().call_later(seconds, shift.hurry.set)
+        runtime = self._runtime
+        timer = asyncio.get_running_loop().call_later(seconds, runtime.release_now.set)
         if self._stopping is None:
-            self._stopping = asyncio.create_task(self._stop(shift))
+            self._stopping = asyncio.create_task(self._stop(runtime))
         try:
             await asyncio.shield(self._stopping)
         finally:
-            if self._runtime is not shift:
-                hurrying.cancel()
+            if self._runtime is not runtime:
+                timer.cancel()
 
     async def release_all(self) -> int:
-        """Give back every job that is running here, to its place and without a lost attempt; gives how many."""
+        """Release every job that is running here: it keeps its position and its attempts. Returns their number."""
         return 0 if self._runtime is None else await self._runtime.release()
 
     async def _start(self, start: Callable[[Runtime], Awaitable[None]] | None = None) -> None:
@@ -152,7 +152,7 @@ class Worker:
         if self.warns:
             await warn_of_eviction(self._app.storage)
         if self.processes:
-            self._runtime = Supervisor(self._app, handlers, self._settings(source, handlers))
+            self._runtime = Supervisor(self._app, handlers, self._child_config(source, handlers))
         else:
             self._runtime = WorkerRuntime(self._app, self.id, handlers, self.capacity, self.lease, self.adaptive)
         try:
@@ -161,7 +161,7 @@ class Worker:
             await self.stop(grace=0)
             raise
 
-    def _settings(self, source: str, serves: Iterable[str]) -> ChildConfig:
+    def _child_config(self, source: str, serves: Iterable[str]) -> ChildConfig:
         return ChildConfig(
             source=source, modules=modules_of(self._app), serves=tuple(serves), worker=self.id,
             queues=None if self._queues is None else tuple(self._queues),
@@ -169,9 +169,9 @@ class Worker:
             max_rss=self._max_rss, adaptive=self.adaptive, log_level=self.log_level,
         )  # fmt: skip
 
-    async def _stop(self, shift: Runtime) -> None:
+    async def _stop(self, runtime: Runtime) -> None:
         try:
-            await shift.finish()
+            await runtime.finish()
             if self._close_app:
                 await self._app.close()
         finally:
@@ -180,12 +180,12 @@ class Worker:
 
 
 def default_id() -> str:
-    """A worker's id that says where it is, and that no other worker has."""
+    """Return a unique id for a worker, with its host and process."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def check_whole(value: object, name: str, least: int) -> None:
-    """A count as given, or an exception that names the argument."""
+    """Raise TypeError or ValueError unless an argument is an int of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an int, not {type(value).__name__}")
     if value < least:

@@ -1,4 +1,4 @@
-"""What a worker with processes needs to know before it starts any: the app's name, its share, its options."""
+"""Checks before a worker starts processes: the app's name, the share of each process, the options."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def test_an_app_is_found_by_name_and_named_when_found(module: types.ModuleType) 
 
 
 def test_an_app_without_a_name_is_refused() -> None:
-    """Children cannot import what no module has; the error says what to do."""
+    """An app that is in no module cannot be imported by children; the error names the remedy."""
     with pytest.raises(CannotImport, match="penstock worker module:app"):
         source_of(Penstock("memory:"))
 
 
-async def test_a_worker_says_so_before_it_starts() -> None:
+async def test_a_worker_whose_app_children_cannot_find_does_not_start() -> None:
     """Nothing is opened for an app that children could not find."""
     app = Penstock("memory:")
     app.listen("q", lambda payload: payload)
@@ -43,22 +43,22 @@ async def test_a_worker_says_so_before_it_starts() -> None:
     assert not app.is_open
 
 
-@pytest.mark.parametrize(("n", "seats", "shares"), [(1, 2, [1, 0]), (5, 2, [3, 2]), (4, 4, [1, 1, 1, 1])])
-def test_processes_share_the_concurrency_of_a_handler(n: int, seats: int, shares: list[int]) -> None:
+@pytest.mark.parametrize(("n", "slots", "shares"), [(1, 2, [1, 0]), (5, 2, [3, 2]), (4, 4, [1, 1, 1, 1])])
+def test_processes_share_the_concurrency_of_a_handler(n: int, slots: int, shares: list[int]) -> None:
     """`concurrency=n` means n at once in all processes together; sizes are per process."""
     app = Penstock("memory:")
     app.listen("few", lambda payload: payload, concurrency=n)
     app.listen("many", lambda payload: payload, size=7)
     found: list[int] = []
-    for seat in range(seats):
-        mine = share_of(app.handlers, seat, seats)
+    for slot in range(slots):
+        mine = share_of(app.handlers, slot, slots)
         assert mine["many"].options.size == 7
         found.append(mine["few"].options.concurrency or 0 if "few" in mine else 0)
     assert found == shares
 
 
 def test_limits_of_processes_need_processes() -> None:
-    """max_jobs and max_rss say when a child is replaced, so there must be children."""
+    """`max_jobs` and `max_rss` without `processes` raise ValueError: they limit children."""
     for name in ("max_jobs", "max_rss"):
         some: dict[str, Any] = {name: 1}
         none: dict[str, Any] = {name: 0}

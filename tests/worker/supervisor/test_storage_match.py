@@ -1,4 +1,4 @@
-"""When a child stops looking for its parent in the storage, and what it says then."""
+"""When a child gives up looking for its parent in the storage, and the reason it gives."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ REDIS, OTHER, FILE = "redis://a:6379", "redis://b:6379", "sqlite:/a/jobs.db"
 
 
 @pytest.mark.parametrize(("parent", "child"), [(REDIS, REDIS), (REDIS, OTHER), (FILE, FILE), ("", "")])
-def test_what_may_be_the_same_storage_is_given_time(parent: str, child: str) -> None:
-    """A server may have forgotten the parent, and one server may have two names: both are waited for, but bounded."""
+def test_a_child_on_a_server_waits_for_its_parent(parent: str, child: str) -> None:
+    """A child on a server waits for the record of its parent, which may be lost for a while, but not for ever."""
     assert why_parent_is_missing(parent, child, 0.0) is None
     assert why_parent_is_missing(parent, child, PARENT_TIMEOUT - 0.1) is None
     said = why_parent_is_missing(parent, child, PARENT_TIMEOUT)
@@ -26,20 +26,20 @@ def test_what_may_be_the_same_storage_is_given_time(parent: str, child: str) -> 
 
 
 @pytest.mark.parametrize(("parent", "child"), [(FILE, "sqlite:/b/jobs.db"), (FILE, REDIS), (REDIS, FILE)])
-def test_another_file_is_told_at_once(parent: str, child: str) -> None:
-    """Two files never become one, so nobody waits for it; the line names both."""
+def test_a_child_on_another_file_gives_up_at_once(parent: str, child: str) -> None:
+    """A child on another file than its parent gives up at once; the reason names both files."""
     said = why_parent_is_missing(parent, child, 0.0)
     assert said is not None
     assert parent in said
     assert child in said
 
 
-def test_memory_is_told_at_once() -> None:
-    """What is private to a process can hold no parent."""
+def test_a_child_in_memory_gives_up_at_once() -> None:
+    """A child on a storage in memory gives up at once: it is private to its process."""
     assert "private" in (why_parent_is_missing("memory:", "memory:", 0.0) or "")
 
 
-def test_a_place_is_named_without_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_location_has_no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files by their full path, servers by their address, memory as such."""
     monkeypatch.chdir(tmp_path)
     assert location_of(Penstock("sqlite:jobs.db").storage) == f"sqlite:{os.path.realpath(tmp_path)}/jobs.db"

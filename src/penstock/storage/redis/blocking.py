@@ -33,6 +33,8 @@ BLOCKING = Kit(Redis, RedisCluster, Sentinel, Retry)
 class BlockingRedisStorage(RedisStorage):
     """A `Storage` whose verbs block the calling thread; any number of threads may use it at once."""
 
+    shares_connection = False
+
     @staticmethod
     def _connect(url: str) -> Connection:
         return BlockingConnection(url)

@@ -31,6 +31,8 @@ class BlockingSqliteStorage(SqliteStorage):
     Whether its fast paths are on is a setting of the engine.
     """
 
+    shares_connection = True
+
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 

@@ -1,7 +1,7 @@
-"""Workers with child processes: the children claim, run and settle; the parent keeps their leases and their time.
+"""Workers with child processes: the children claim, run and settle; the supervisor renews their leases.
 
-A board of shared memory says what each child holds (`board`), so that a handler that blocks its event
-loop, or holds the interpreter for a minute, loses nothing and escapes nothing.
+Each child writes its claims into a table of shared memory (`claim_table`). So a handler that blocks the
+child's event loop, or holds the interpreter for a minute, loses no lease and escapes no deadline.
 """
 
 from penstock.app_loader import CannotImport, load, modules_of, source_of

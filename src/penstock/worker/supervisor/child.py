@@ -1,4 +1,4 @@
-"""A child process: it claims, runs and settles by itself; its parent keeps its leases and its time."""
+"""The main function of a child process, and its life: import the app, open it, work until the supervisor stops it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.host import AppHost
 from penstock.log_config import configure
 from penstock.model.handler import Handler
 from penstock.worker.handlers import select_handlers, share_of
-from penstock.worker.supervisor.channel import Channel
+from penstock.worker.supervisor.channel import Channel, FromChild, ToChild
 from penstock.worker.supervisor.child_runtime import ChildRuntime
 from penstock.worker.supervisor.claim_table import ClaimTable
 from penstock.worker.supervisor.config import ChildConfig
@@ -40,27 +40,27 @@ log = logging.getLogger("penstock.worker")
 PR_SET_PDEATHSIG = 1
 
 
-def main(settings: ChildConfig, board: ClaimTable, end: socket.socket) -> None:
-    """What a child process does, from its start to its end."""
-    settle_in()
+def main(config: ChildConfig, table: ClaimTable, end: socket.socket) -> None:
+    """Run a child process from its start to its end."""
+    bind_to_parent()
     os.environ.clear()
-    os.environ.update(settings.environment)
-    if settings.log_level is not None:
-        configure(settings.log_level)
+    os.environ.update(config.environment)
+    if config.log_level is not None:
+        configure(config.log_level)
     try:
-        app = load_all(settings.source, settings.modules, settings.serves)
-        handlers = select_handlers(app, settings.queues, settings.capacity)
+        app = load_all(config.source, config.modules, config.serves)
+        handlers = select_handlers(app, config.queues, config.capacity)
     except Exception as error:
         log.debug("the app cannot be loaded", exc_info=True)
-        end.sendall(f"failed {one_line(error)}\n".encode())
+        end.sendall(f"{FromChild.FAILED}{one_line(error)}\n".encode())
         return
-    run(Child(settings, board, app, share_of(handlers, settings.slot, settings.slots)).work(end))
+    run(Child(config, table, app, share_of(handlers, config.slot, config.slots)).work(end))
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run on uvloop where it is installed."""
+    """Run a coroutine to its end, on uvloop where that is installed; returns its value."""
     gc.collect()
-    gc.freeze()  # modules and what they made stay: a look at all of them would hold up runs for milliseconds
+    gc.freeze()  # imported modules stay: a collection that visits all of them would delay runs by milliseconds
     try:
         factory = importlib.import_module("uvloop").new_event_loop
     except ImportError:
@@ -69,18 +69,18 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         with asyncio.Runner(loop_factory=factory) as runner:
             return runner.run(work)
     finally:
-        gc.unfreeze()  # what wants to do something at the end is to be found
+        gc.unfreeze()  # objects with finalizers must be found at the end
 
 
-def settle_in() -> None:
-    """Signals to the group are the parent's to act on; and no child outlives its parent."""
+def bind_to_parent() -> None:
+    """Leave signals to the parent, and die with it."""
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, do_nothing)  # not SIG_IGN: programs that handlers start would inherit that
+        signal.signal(number, do_nothing)  # not SIG_IGN, which programs started by handlers would inherit
     server: Any = getattr(forkserver, "_forkserver", None)
     alive = getattr(server, "_forkserver_alive_fd", None)
     if alive is None or not sys.platform.startswith("linux"):
         return
-    # The server that forked us ends when nobody holds this pipe any more; we must not be the ones to hold it.
+    # The server that forked this process ends when no process has the pipe open, so this one must close it.
     with contextlib.suppress(OSError):
         os.close(alive)
     server._forkserver_alive_fd = None
@@ -88,83 +88,93 @@ def settle_in() -> None:
 
 
 def do_nothing(number: int, frame: object) -> None:
-    """A signal that somebody else acts on."""
+    """Ignore a signal: the parent acts on it."""
 
 
 class Child:
-    """One child's life: open, say so, work until told to stop."""
+    """The life of one child: open the app, report that it is ready, work until a message stops it."""
 
-    def __init__(self, settings: ChildConfig, board: ClaimTable, app: AppHost, handlers: dict[str, Handler]) -> None:
-        self._settings = settings
-        self._table = board
+    def __init__(self, config: ChildConfig, table: ClaimTable, app: AppHost, handlers: dict[str, Handler]) -> None:
+        self._config = config
+        self._table = table
         self._app = app
         self._handlers = handlers
         self._stop = asyncio.Event()
-        self._hurried = False
+        self._release = False
         self._channel: Channel | None = None
         self._runtime: ChildRuntime | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def work(self, end: socket.socket) -> None:
-        line = self._channel = Channel(end, self._receive, lambda: os._exit(1))
-        if await self._open(line):
-            shift = self._runtime = ChildRuntime(self._app, self._settings, self._handlers, self._table, line.send)
-            if self._settings.drain:
-                await shift.drain(self._settings.scheduled)
+        """Work until stopped; `end` is this process's end of the channel. The process exits when the parent is gone."""
+        channel = self._channel = Channel(end, self._receive, lambda: os._exit(1))
+        if await self._open(channel):
+            runtime = self._runtime = ChildRuntime(
+                self._app, self._config, self._handlers, self._table, channel.send
+            )  # fmt: skip
+            if self._config.drain:
+                await runtime.drain(self._config.scheduled)
             else:
-                await shift.start()
-            line.send("ready")
+                await runtime.start()
+            channel.send(FromChild.READY)
             await self._stop.wait()
-            if self._hurried:
-                shift.hurry.set()
-            await shift.finish()
+            if self._release:
+                runtime.release_now.set()
+            await runtime.finish()
         await self._app.close()
-        line.send("bye")
-        line.close()
+        channel.send(FromChild.LEFT)
+        channel.close()
 
-    async def _open(self, line: Channel) -> bool:
-        """Open the storage, however long it takes, and see that the parent is there too."""
+    async def _open(self, channel: Channel) -> bool:
+        """Open the storage, however long that takes, and find the parent's heartbeat in it.
+
+        False if the child cannot start, or is stopped before.
+        """
         now = asyncio.get_running_loop().time
-        rest, unseen = 0.1, math.inf
+        rest, missing_since = 0.1, math.inf
         while not self._stop.is_set():
             try:
                 await self._app.open()
-                if self._settings.worker in [record.id for record in await self._app.storage.workers()]:
+                if self._config.worker in [record.id for record in await self._app.storage.workers()]:
                     return True
-                unseen = min(unseen, now())
-                why = why_parent_is_missing(self._settings.storage, location_of(self._app.storage), now() - unseen)
+                missing_since = min(missing_since, now())
+                own = location_of(self._app.storage)
+                why = why_parent_is_missing(self._config.storage, own, now() - missing_since)
                 if why is not None:
-                    line.send(f"failed {why}")
+                    channel.send(FromChild.FAILED + why)
                     return False
-                line.send("unseen")
+                channel.send(FromChild.PARENT_MISSING)
             except StorageUnavailable as error:
-                unseen = math.inf
-                log.debug("the storage cannot be reached yet: %s", error)
+                missing_since = math.inf
+                log.debug("the storage is not available yet: %s", error)
             except Exception as error:
-                line.send(f"failed {one_line(error)}")
+                channel.send(FromChild.FAILED + one_line(error))
                 return False
             await asyncio.sleep(rest)
-            rest = min(rest * 2, 5.0 if unseen == math.inf else 1.0)
+            rest = min(rest * 2, 5.0 if missing_since == math.inf else 1.0)
         return False
 
-    def _receive(self, words: str) -> None:
-        if words in ("stop", "hurry"):
+    def _receive(self, message: str) -> None:
+        runtime = self._runtime
+        if message in (ToChild.STOP, ToChild.RELEASE_AND_STOP):
             if self._channel is not None:
-                self._channel.send("stopping")
+                self._channel.send(FromChild.STOPPING)
             self._stop.set()
-        if words == "hurry":
-            self._hurried = True
-            if self._runtime is not None:
-                self._runtime.hurry.set()
-        elif words == "look" and self._runtime is not None:
-            self._runtime.look()
-        elif words == "again" and self._runtime is not None:
-            self._runtime.again()
-        elif words == "take over":
-            self._settings = dataclasses.replace(self._settings, replacing=False)
-            if self._runtime is not None:
-                self._runtime.take_over()
-        elif words == "release" and self._runtime is not None:
-            task = asyncio.ensure_future(self._runtime.release())
+        if message == ToChild.RELEASE_AND_STOP:
+            self._release = True
+            if runtime is not None:
+                runtime.release_now.set()
+        elif message == ToChild.TAKE_OVER:
+            self._config = dataclasses.replace(self._config, replacing=False)
+            if runtime is not None:
+                runtime.take_over()
+        elif runtime is None:
+            return
+        elif message == ToChild.READ_COMMANDS:
+            runtime.read_commands()
+        elif message == ToChild.CLAIM_AGAIN:
+            runtime.claim_again()
+        elif message == ToChild.RELEASE:
+            task = asyncio.ensure_future(runtime.release())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

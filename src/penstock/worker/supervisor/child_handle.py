@@ -1,4 +1,4 @@
-"""One child process, as its parent sees it."""
+"""One child process, as its supervisor sees it."""
 
 from __future__ import annotations
 
@@ -15,21 +15,25 @@ from multiprocessing.process import BaseProcess
 
 from penstock.worker.pool import INTERRUPT_GRACE
 from penstock.worker.rss import resident
+from penstock.worker.run import Interruption
 from penstock.worker.supervisor import child
-from penstock.worker.supervisor.channel import Channel
-from penstock.worker.supervisor.claim_table import ClaimTable, Phase, Slot, Verdict
+from penstock.worker.supervisor.channel import Channel, FromChild, ToChild
+from penstock.worker.supervisor.claim_table import ClaimTable, Phase, Slot
 from penstock.worker.supervisor.config import ChildConfig
 
 __all__ = ["LATE", "ChildHandle", "Stage"]
 
-#: A run whose own process has not ended it so long (seconds) after its deadline never will.
+#: A run that its own process has not ended within this time (seconds) after its deadline counts as overdue.
 LATE = INTERRUPT_GRACE + 0.3
+
+#: A child that has nothing left to do is killed if it does not exit within this time (seconds).
+EXIT_TIME = 2.0
 
 Key = tuple[int, int]
 
 
 class Stage(Enum):
-    """Where a child is in its life."""
+    """The stages of a child process, in order."""
 
     STARTING = auto()
     WORKING = auto()
@@ -38,53 +42,56 @@ class Stage(Enum):
 
 
 class ChildHandle:
-    """A child, its board and its line; it is started once, told to leave, and at last dead."""
+    """A child process with its claim table and its channel. It is started once."""
 
     def __init__(
-        self, settings: ChildConfig, told: Callable[[ChildHandle, str], None], died: Callable[[ChildHandle], None]
+        self, config: ChildConfig, received: Callable[[ChildHandle, str], None], died: Callable[[ChildHandle], None]
     ) -> None:
-        self.slot = settings.slot
-        #: Whether it leaves queues with `concurrency=n` to the child that it replaces.
-        self.replacing = settings.replacing
+        self.slot = config.slot
+        #: Whether it still leaves queues with `concurrency=n` to the child that it replaces.
+        self.replacing = config.replacing
         self.table = ClaimTable()
         self.stage = Stage.STARTING
         self.born = time.monotonic()
-        #: Claims that must be over by then, and why.
-        self.deadlines: dict[Key, tuple[float, Verdict]] = {}
-        #: What the child said before it was ready, if it could not start.
+        #: When the runs of some claims must have ended, and why.
+        self.deadlines: dict[Key, tuple[float, Interruption]] = {}
+        #: Why the child could not start, if it could not.
         self.failure: str | None = None
-        #: Whether it was us who ended it, and for which claims.
+        #: Whether the supervisor killed it, and because of which claims.
         self.killed = False
-        self.killed_for: Mapping[Key, Verdict] = {}
+        self.killed_for: Mapping[Key, Interruption] = {}
+        #: Whether it was killed because its leases were not confirmed in time.
         self.fenced = False
-        #: Whether it is asked to end because a run of its own cannot be ended.
+        #: Whether it is replaced because a run of it does not end.
         self.stuck = False
         self.stop_confirmed = self.was_leaving = False
         self.left_at = self.bound = math.inf
-        self._settings = settings
-        self._received = told
+        self._config = config
+        self._received = received
         self._died = died
         self._process: BaseProcess | None = None
-        self._line: Channel | None = None
+        self._channel: Channel | None = None
 
     def __repr__(self) -> str:
-        return f"<process {self.pid} in seat {self.slot}, {self.stage.name.lower()}>"
+        return f"<process {self.pid} in slot {self.slot}, {self.stage.name.lower()}>"
 
     @property
     def pid(self) -> int | None:
+        """The id of the process, None before it is started."""
         return None if self._process is None else self._process.pid
 
     @property
     def exit_code(self) -> int | None:
+        """The exit code of the process, None as long as it runs."""
         return None if self._process is None else self._process.exitcode
 
     async def start(self, context: BaseContext) -> None:
-        """Start the process. It says when it is ready."""
+        """Start the process. It sends a message when it is ready."""
         ours, theirs = socket.socketpair()
-        name = f"penstock {self._settings.worker} {self.slot}"
-        # Multiprocessing's contexts have the class, though the type of their base does not say so.
+        name = f"penstock {self._config.worker} {self.slot}"
+        # The contexts of multiprocessing have `Process`; the type of their base does not declare it.
         new: Callable[..., BaseProcess] = getattr(context, "Process")  # noqa: B009
-        process = self._process = new(target=child.main, args=(self._settings, self.table, theirs), name=name)
+        process = self._process = new(target=child.main, args=(self._config, self.table, theirs), name=name)
         try:
             await asyncio.to_thread(process.start)
         except BaseException:
@@ -94,21 +101,21 @@ class ChildHandle:
         finally:
             theirs.close()
         ALIVE.add(self)
-        self._line = Channel(ours, self._receive, lambda: None)
+        self._channel = Channel(ours, self._receive, lambda: None)
         asyncio.get_running_loop().add_reader(process.sentinel, self._ended)
 
-    def send(self, words: str) -> None:
-        """Tell the child something."""
-        if self._line is not None:
-            self._line.send(words)
+    def send(self, message: ToChild) -> None:
+        """Send the child a message."""
+        if self._channel is not None:
+            self._channel.send(message)
 
     def take_over(self) -> None:
-        """The child that it replaces has nothing of those queues any more."""
+        """Have the child serve queues with `concurrency=n`: the one that it replaces has no runs of them any more."""
         self.replacing = False
-        self.send("take over")
+        self.send(ToChild.TAKE_OVER)
 
     def leave(self, within: float = math.inf) -> None:
-        """Claim no more, let runs end, and go; after `within` seconds the rest is killed."""
+        """Have the child stop when its runs have ended; after `within` seconds it is killed."""
         now = time.monotonic()
         self.bound = min(self.bound, now + within)
         if self.stage is Stage.LEAVING:
@@ -117,82 +124,82 @@ class ChildHandle:
             self.kill({})
         self.stage = Stage.LEAVING
         self.left_at = now
-        self.send("stop")
+        self.send(ToChild.STOP)
 
-    def kill(self, guilty: Mapping[Key, Verdict]) -> None:
-        """End the process, for the sake of these claims."""
-        self.killed, self.killed_for = True, guilty
+    def kill(self, stuck: Mapping[Key, Interruption]) -> None:
+        """Kill the process because of these claims, whose runs do not end."""
+        self.killed, self.killed_for = True, stuck
         if self._process is not None:
             self._process.kill()
 
-    def set_deadline(self, slot: Slot, verdict: Verdict) -> None:
-        """A run must be over within the usual patience."""
-        self.deadlines.setdefault(slot.key, (time.monotonic() + LATE, verdict))
+    def set_deadline(self, slot: Slot, why: Interruption) -> None:
+        """Set the time by which the run of a claim must have ended; an earlier one stays."""
+        self.deadlines.setdefault(slot.key, (time.monotonic() + LATE, why))
 
-    def overdue(self, now: float) -> dict[Key, Verdict]:
-        """The runs that do not end though they should, and why they should."""
-        guilty = {slot.key: slot.verdict or Verdict.TIMEOUT for slot in self.table.overdue(now - LATE)}
-        due = {key: verdict for key, (by, verdict) in self.deadlines.items() if by <= now}
+    def overdue(self, now: float) -> dict[Key, Interruption]:
+        """Return the claims whose runs should have ended, and why they should."""
+        overdue = {slot.key: slot.interruption or Interruption.TIMEOUT for slot in self.table.overdue(now - LATE)}
+        due = {key: why for key, (by, why) in self.deadlines.items() if by <= now}
         if due:
             running = {slot.key for slot in self.table.held() if slot.phase is Phase.RUNNING}
-            guilty.update({key: verdict for key, verdict in due.items() if key in running})
+            overdue.update({key: why for key, why in due.items() if key in running})
             self.deadlines = {key: value for key, value in self.deadlines.items() if key not in due or key in running}
-        return guilty
+        return overdue
 
-    def must_die(self, now: float, guilty: Mapping[Key, Verdict]) -> bool:
-        """Whether waiting for a leaving child has come to its end: nobody innocent is left, or can go on."""
+    def must_die(self, now: float, overdue: Mapping[Key, Interruption]) -> bool:
+        """Return whether a leaving child is to be killed: only overdue runs are left, or no others can go on."""
         if now >= self.bound:
             return True
-        if not guilty:
+        if not overdue:
             return False
         frozen = not self.stop_confirmed and now >= self.left_at + INTERRUPT_GRACE
-        return frozen or all(slot.key in guilty for slot in self.table.held())
+        return frozen or all(slot.key in overdue for slot in self.table.held())
 
     def memory(self) -> int:
-        """The bytes of memory that the process has, 0 where that is not known."""
+        """Return the bytes of memory that the process has, 0 where that is not known."""
         return 0 if self.pid is None else resident(self.pid)
 
     def close(self) -> None:
-        """Let go of everything that the child had."""
-        if self._line is not None:
-            self._line.close()
+        """Close the channel, the claim table and the process object."""
+        if self._channel is not None:
+            self._channel.close()
         self.table.close()
         if self._process is not None:
             self._process.close()
 
-    def end_now(self) -> None:
-        """At the interpreter's exit: nobody would wait for it."""
+    def kill_at_exit(self) -> None:
+        """Kill the process when the interpreter exits: multiprocessing would wait for it."""
         if self._process is not None and self.stage is not Stage.DEAD:
             self._process.kill()
 
-    def _receive(self, words: str) -> None:
-        if words == "ready" and self.stage is Stage.STARTING:
+    def _receive(self, message: str) -> None:
+        if message == FromChild.READY and self.stage is Stage.STARTING:
             self.stage = Stage.WORKING
-        elif words == "stopping":
+        elif message == FromChild.STOPPING:
             self.stop_confirmed = True
-        elif words == "bye":
-            self.bound = min(self.bound, time.monotonic() + 2.0)
-        elif words.startswith("failed "):
-            self.failure = words.removeprefix("failed ")
-        self._received(self, words)
+        elif message == FromChild.LEFT:
+            self.bound = min(self.bound, time.monotonic() + EXIT_TIME)
+        elif message.startswith(FromChild.FAILED):
+            self.failure = message.removeprefix(FromChild.FAILED)
+        self._received(self, message)
 
     def _ended(self) -> None:
         assert self._process is not None
         asyncio.get_running_loop().remove_reader(self._process.sentinel)
         self._process.join()
-        if self._line is not None:
-            self._line.read_rest()
+        if self._channel is not None:
+            self._channel.read_rest()
         self.was_leaving = self.stage is Stage.LEAVING
         self.stage = Stage.DEAD
         ALIVE.discard(self)
         self._died(self)
 
 
-#: Children that are alive. Multiprocessing would wait for them when the interpreter ends.
+#: The children that are alive: multiprocessing would wait for them when the interpreter exits.
 ALIVE: weakref.WeakSet[ChildHandle] = weakref.WeakSet()
 
 
 @atexit.register
-def _end_all() -> None:
-    for hand in list(ALIVE):
-        hand.end_now()
+def _kill_all() -> None:
+    for each in list(ALIVE):
+        each.kill_at_exit()

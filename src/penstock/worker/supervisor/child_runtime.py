@@ -1,4 +1,4 @@
-"""A child process: it claims, runs and settles by itself; its parent keeps its leases and its time."""
+"""The runtime of a child process: it claims, runs and settles; its supervisor renews its leases and watches it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from penstock.model.handler import Handler
 from penstock.model.outcome import Outcome, Released
 from penstock.worker.leases import Leases
 from penstock.worker.loop import Loop
-from penstock.worker.run import Run
+from penstock.worker.run import Run, RunJob
 from penstock.worker.runtime import WorkerRuntime
+from penstock.worker.supervisor.channel import FromChild
 from penstock.worker.supervisor.child_leases import ChildLeases
-from penstock.worker.supervisor.claim_table import RUNS, UNITS, WITHHELD, ClaimTable
+from penstock.worker.supervisor.claim_table import ENDED, RUNS, UNITS, WITHHELD, ClaimTable
 from penstock.worker.supervisor.config import ChildConfig
 
-__all__ = []
+__all__ = ["ChildRuntime"]
 
 
 #: How long (seconds) a job on its last chance waits for the process to be empty.
@@ -24,56 +25,64 @@ ALONE_WITHIN = 10.0
 
 
 class ChildRuntime(WorkerRuntime):
-    """A shift whose leases, deadlines and presence are the parent's care."""
+    """A `WorkerRuntime` whose leases, deadlines and heartbeat are the supervisor's task."""
+
+    replaceable = True
 
     def __init__(
         self,
         host: AppHost,
-        settings: ChildConfig,
+        config: ChildConfig,
         handlers: dict[str, Handler],
-        board: ClaimTable,
-        say: Callable[[str], None],
+        table: ClaimTable,
+        send: Callable[[str], None],
     ) -> None:
-        self._table = board
-        self._send = say
-        self._max_jobs = settings.max_jobs
+        self._table = table
+        self._phases = table.phases
+        self._send = send
+        self._max_jobs = config.max_jobs
+        #: The number of jobs whose runs have begun.
+        self._begun = 0
         self._full = False
+        #: The runs that wait to run alone, and the one that does.
         self._last_chances: list[Run] = []
         self._alone: Run | None = None
         self._counting = False
-        super().__init__(host, settings.worker, handlers, settings.capacity, settings.lease, settings.adaptive)
-        if settings.replacing:
+        super().__init__(host, config.worker, handlers, config.capacity, config.lease, config.adaptive)
+        if config.replacing:
             self._claimer.excluded = frozenset(q for q, handler in handlers.items() if handler.options.concurrency)
-        self._pool.escalate = self._escalate
 
     def _new_leases(self, lease: float) -> Leases:
-        self._keeper = ChildLeases(self._host, self._worker, lease, self._pool, self._table)
-        return self._keeper
+        self._child_leases = ChildLeases(self._host, self._worker, lease, self, self._table)
+        return self._child_leases
+
+    def _new_lease_thread(self) -> None:
+        """Return None: the supervisor renews the leases of its children, even while one holds the interpreter."""
 
     def _loops(self) -> list[Loop]:
         return [self._settling, self._renewing, self._watching, self._claiming]
 
-    def _new_heart(self) -> None:
-        """The parent's is better."""
-
     async def _leave(self) -> None:
-        """The parent is still there."""
+        """Leave the worker's record in the storage: it is the supervisor's."""
 
-    def look(self) -> None:
-        """The parent has said something of the claims."""
+    # messages of the supervisor -------------------------------------------------------------------
+
+    def read_commands(self) -> None:
+        """Read the commands that the supervisor has written into the claim table."""
         self._renewing.wake()
 
     def take_over(self) -> None:
-        """Nobody else of this seat has runs of the queues that were barred."""
+        """Serve the excluded queues: the child that this one replaces has no runs of them any more."""
         self._claimer.excluded = frozenset()
         self._claiming.wake()
 
-    def again(self) -> None:
-        """The parent has given jobs back."""
+    def claim_again(self) -> None:
+        """Look for work: the supervisor has given jobs back."""
         self._table.set_idle(False)
         self._claiming.wake()
 
     async def finish(self) -> None:
+        """Release the runs that wait to run alone, then finish as any worker."""
         self._claimer.stopping = True
         waiting, self._last_chances = self._last_chances, []
         for run in waiting:
@@ -88,25 +97,17 @@ class ChildRuntime(WorkerRuntime):
 
     def _nothing_left(self) -> float | None:
         self._table.set_idle(True)
-        self._send("idle")
-        return self._claimer.patience()
+        self._send(FromChild.IDLE)
+        return self._claimer.wait_time()
 
-    # runs -----------------------------------------------------------------------------------------
-
-    def _room(self) -> float:
-        if self._max_jobs is not None and self._keeper.begun >= self._max_jobs:
-            if not self._full:
-                self._full = True
-                self._send("full")
-            return 0
-        return 0 if self._last_chances or self._alone else min(super()._room(), self._table.room)
+    # the stations of a job ------------------------------------------------------------------------
 
     def _start(self, runs: Sequence[Run]) -> None:
-        """Jobs whose process died before run alone when one more time would be the last: they may be the reason."""
+        """Start runs; those on their last chance run alone, because they may be what killed the process before."""
         batch = runs[0].handler.batch
         suspects = [run for run in runs if (batch or run.jobs[0].claim.stalls) and on_last_chance(run)]
-        if innocent := [run for run in runs if run not in suspects] if suspects else runs:
-            super()._start(innocent)
+        if others := [run for run in runs if run not in suspects] if suspects else runs:
+            super()._start(others)
         for run in suspects:
             if self._alone is None and not self._last_chances and self._empty:
                 self._start_alone(run)
@@ -115,28 +116,66 @@ class ChildRuntime(WorkerRuntime):
                 asyncio.get_running_loop().call_later(ALONE_WITHIN, self._next_last_chance, run)
         self._count()
 
-    def _start_alone(self, run: Run) -> None:
-        self._alone = run
-        super()._start([run])
+    def started(self, run: Run) -> None:
+        """Write the deadline of a run into the table before its handler is called."""
+        ahead = self._child_leases.ahead
+        deadline = None if run.deadline is None else run.deadline + ahead
+        for job in run.jobs:
+            self._table.begin(job.slot, deadline, run.timeout, run.began + ahead)
+            self._begun += 1
+        if self._listeners.by_name:
+            super().started(run)
 
-    def _ended(self, run: Run, outcomes: list[Outcome]) -> None:
+    def ended(self, run: Run, outcomes: list[Outcome]) -> None:
+        """Mark the claims of a run as ended in the table, and leave its outcomes with the settler."""
+        for job in run.jobs:
+            if job.lost:
+                self._child_leases.free([job])
+            elif run.began:
+                self._phases[job.slot] = ENDED
         if run is self._alone:
             self._alone = None
-        super()._ended(run, outcomes)
+        super().ended(run, outcomes)
         if not self._counting:
             self._count()
         if self._last_chances:
-            self._all_settled()
+            self.all_settled()
 
-    def _all_settled(self) -> None:
-        """What went well before a suspect runs must be recorded, or it would count as lost with it."""
-        super()._all_settled()
+    def all_settled(self) -> None:
+        """Start the next run on its last chance: outcomes that were not recorded would be lost with the process."""
+        super().all_settled()
         if self._last_chances and self._empty:
             self._next_last_chance(self._last_chances[0])
+
+    def lost(self, job: RunJob) -> None:
+        """Interrupt the run of a lost job as any worker; free the slot of a job whose run has ended."""
+        super().lost(job)
+        if job.ended:
+            self._child_leases.free([job])
+
+    def stuck(self, run: Run) -> None:
+        """Have the supervisor replace this process: a run does not end."""
+        self._child_leases.escalate(run)
+        self._send(FromChild.STUCK)
+
+    def room(self) -> float:
+        """Return how many more jobs may be held: none after `max_jobs`, nor while a run is to be alone."""
+        if self._max_jobs is not None and self._begun >= self._max_jobs:
+            if not self._full:
+                self._full = True
+                self._send(FromChild.FULL)
+            return 0
+        return 0 if self._last_chances or self._alone else min(super().room(), self._table.room)
+
+    # runs on their last chance --------------------------------------------------------------------
 
     @property
     def _empty(self) -> bool:
         return self._pool.empty and not self._settler.busy
+
+    def _start_alone(self, run: Run) -> None:
+        self._alone = run
+        super()._start([run])
 
     def _next_last_chance(self, run: Run) -> None:
         if run not in self._last_chances:
@@ -148,12 +187,14 @@ class ChildRuntime(WorkerRuntime):
             self._start_alone(run)
             self._count()
 
+    # counts for the supervisor --------------------------------------------------------------------
+
     def _share_changed(self) -> None:
         super()._share_changed()
         self._count()
 
     def _count(self) -> None:
-        """Have the parent know, once in a turn of the event loop."""
+        """Write the counts of this process into the table, once in a turn of the event loop."""
         if not self._counting:
             self._counting = True
             asyncio.get_running_loop().call_soon(self._count_now)
@@ -164,11 +205,7 @@ class ChildRuntime(WorkerRuntime):
         self._table.head[RUNS] = len(self._pool.live)
         self._table.head[WITHHELD] = self._pool.capacity - self._pool.allowed
 
-    def _escalate(self, run: Run) -> None:
-        self._keeper.escalate(run)
-        self._send("stuck")
-
 
 def on_last_chance(run: Run) -> bool:
-    """Whether one more dead process would fail a job of this run for good."""
-    return any(0 < member.claim.stalls == (member.rules.max_stalls or 0) - 1 for member in run.jobs)
+    """Return whether one more dead process would fail a job of this run for good."""
+    return any(0 < job.claim.stalls == (job.rules.max_stalls or 0) - 1 for job in run.jobs)

@@ -1,9 +1,10 @@
-"""The memory that a child and its parent share: which claims the child holds, and what the parent says of them.
+"""The claim table: memory that a child and its supervisor share, with the child's claims and their commands.
 
-A claim has a slot from before its run begins until its end is recorded, written by the child, so that
-the parent can keep its lease and watch its deadline whatever the child's interpreter is busy with. A
-slot's number counts up with each change of hands: odd is held, even is free. What is said of a claim
-carries that number, so that it is never taken for something about the next claim in the slot.
+A claim has a slot from before its run begins until its outcome is recorded. The child writes it, so
+that the supervisor can renew the lease and watch the deadline while the child's interpreter is busy
+or dead. The number of a slot grows by one when a claim takes it and when the claim leaves it: odd is
+held, even is free. A command carries that number, so that it never applies to the next claim in the
+slot. Messages that need a reaction travel over the channel, see `channel`.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from typing import Any, NamedTuple
 
 from penstock.model.job import Claim
 from penstock.storage.base import ClaimRef
+from penstock.worker.run import Interruption
 
-__all__ = ["ClaimTable", "ParentCommand", "Phase", "Slot", "Verdict"]
+__all__ = ["ClaimTable", "ParentCommand", "Phase", "Slot"]
 
-#: How many claims a child may hold. Memory is used only for slots that were.
+#: How many claims a child may hold. Memory is used only for slots that have been written.
 SLOTS = 8192
 
 #: Lengths of queue, token and id, and the attempt; then the three texts.
@@ -30,35 +32,26 @@ TEXT_HEAD = struct.Struct("<HHHI")
 TEXT_SIZE = 1104
 MAX_TOKEN = TEXT_SIZE - TEXT_HEAD.size - 2 * 512
 
-#: Words of the head, all written by the child.
+#: Counters of the head, all written by the child: the highest slot used so far, claims held, the idle counter
+#: (see `set_idle`), units in use, runs under way, and units that the throttle withholds.
 HIGH, LIVE, IDLE, UNITS, RUNS, WITHHELD = range(6)
-HEAD_WORDS = 64
+HEAD_SIZE = 64
 
 
 class Phase(IntEnum):
-    """How far the run of a held claim is."""
+    """The progress of the run of a held claim."""
 
     HELD = 0
     RUNNING = 1
     ENDED = 2
 
 
-#: As numbers, which is what is written.
+#: The phases as the numbers that are written.
 HELD, RUNNING, ENDED = map(int, Phase)
 
 
-class Verdict(IntEnum):
-    """Why a run must end that cannot be made to: it costs its process."""
-
-    NONE = 0
-    TIMEOUT = 1
-    KILL = 2
-    RELEASE = 3
-    LOSS = 4
-
-
 class ParentCommand(IntEnum):
-    """What the parent says of a claim: lost to others, or asked to end, gently or not."""
+    """A command of the supervisor about a claim: its lease is lost, or its run is to be cancelled or killed."""
 
     NONE = 0
     LOST = 1
@@ -67,14 +60,15 @@ class ParentCommand(IntEnum):
 
 
 class Slot(NamedTuple):
-    """A held claim, as the parent sees it. Times are monotonic seconds; 0 is none."""
+    """A held claim, as the supervisor sees it. Times are monotonic seconds; 0 is none."""
 
     position: int
     number: int
     ref: ClaimRef
     attempt: int
     phase: Phase
-    verdict: Verdict
+    #: Why the run must end that the child cannot end; None as long as it can.
+    interruption: Interruption | None
     deadline: float
     timeout: float
     confirmed: float
@@ -82,15 +76,16 @@ class Slot(NamedTuple):
 
     @property
     def key(self) -> tuple[int, int]:
+        """The slot's position and number, which name one claim."""
         return self.position, self.number
 
 
 class ClaimTable:
-    """The table of one child. It travels to the child with `Process(args=…)`."""
+    """The table of one child. It is passed to the child with `Process(args=…)`."""
 
     def __init__(self, fd: int | None = None, slots: int = SLOTS) -> None:
         self.slots = slots
-        sizes = (HEAD_WORDS * 8, slots * 8, slots * 8, slots * 8, slots * 8, slots * 8, slots * 4, slots, slots)
+        sizes = (HEAD_SIZE * 8, slots * 8, slots * 8, slots * 8, slots * 8, slots * 8, slots * 4, slots, slots)
         size = sum(sizes) + slots * TEXT_SIZE
         self._fd = anonymous_file(size) if fd is None else fd
         self._memory = mmap.mmap(self._fd, size)
@@ -101,7 +96,7 @@ class ClaimTable:
             self._views += [whole[at : at + size], whole[at : at + size].cast(kind)]
             at += size
         self.head, self._deadlines, self._timeouts, self._confirmed, self._begun, *rest = self._views[1::2]
-        self._orders, self._numbers, self.phases, self._verdicts = rest  # the phases are the child's to write
+        self._commands, self._numbers, self.phases, self._interruptions = rest  # the child writes phases itself
         self._texts = whole[at:]
         self._views += [self._texts, whole]
         self._free: list[int] = []
@@ -111,7 +106,7 @@ class ClaimTable:
         return rebuild, (reduction.DupFd(self._fd), self.slots)
 
     def close(self) -> None:
-        """Let go of the memory. Idempotent."""
+        """Unmap the memory and close its file. Idempotent."""
         for view in self._views:
             view.release()
         self._views.clear()
@@ -120,19 +115,19 @@ class ClaimTable:
             os.close(self._fd)
             self._fd = -1
 
-    # the child's side -----------------------------------------------------------------------------
+    # written by the child -------------------------------------------------------------------------
 
     @property
     def room(self) -> int:
-        """How many more claims fit."""
+        """The number of claims that still fit."""
         return len(self._free) + self.slots - self._unused
 
     def hold(self, claims: Sequence[Claim], asked: float) -> list[int]:
-        """Write claims down; gives their slots, used ones before new ones."""
-        places = self._take(len(claims))
-        texts, confirmed, phases, verdicts = self._texts, self._confirmed, self.phases, self._verdicts
+        """Write claims into slots, used ones before new ones; returns the slots."""
+        slots = self._take(len(claims))
+        texts, confirmed, phases, interruptions = self._texts, self._confirmed, self.phases, self._interruptions
         alike, front = None, b""  # most claims of a call begin with the same bytes
-        for index, claim in zip(places, claims, strict=True):
+        for index, claim in zip(slots, claims, strict=True):
             id = claim.id.encode()
             if alike != (alike := (claim.queue, claim.token, len(id), claim.attempts)):
                 queue, token = claim.queue.encode(), claim.token.encode()
@@ -141,78 +136,78 @@ class ClaimTable:
             texts[at : at + len(text)] = text
             confirmed[index] = asked
             phases[index] = HELD
-            verdicts[index] = 0
+            interruptions[index] = 0
         self.head[HIGH] = self._unused
-        self.head[LIVE] += len(places)
+        self.head[LIVE] += len(slots)
         numbers = self._numbers
-        for index in places:  # all that is written is there before it counts
+        for index in slots:  # last: a slot counts only when all of it is written
             numbers[index] += 1
-        return places
+        return slots
 
     def _take(self, count: int) -> list[int]:
-        """So many slots."""
+        """Take this number of slots."""
         free = self._free
         used = max(len(free) - count, 0)
-        places, free[used:] = free[used:], ()
-        new = range(self._unused, self._unused + count - len(places))
+        slots, free[used:] = free[used:], ()
+        new = range(self._unused, self._unused + count - len(slots))
         self._unused += len(new)
-        return [*places, *new]
+        return [*slots, *new]
 
     def begin(self, index: int, deadline: float | None, timeout: float | None, at: float) -> None:
-        """The run of a held claim begins."""
+        """Write that the run of a held claim begins."""
         self._begun[index] = at
         self._deadlines[index] = deadline or 0.0
         self._timeouts[index] = timeout or 0.0
         self.phases[index] = RUNNING
 
-    def escalate(self, index: int, verdict: Verdict) -> None:
-        """The run cannot be made to end."""
-        self._verdicts[index] = verdict
+    def escalate(self, index: int, why: Interruption) -> None:
+        """Write why a run must end that the child cannot end."""
+        self._interruptions[index] = why
 
-    def drop(self, places: Sequence[int]) -> None:
-        """The claims in these slots are held no more."""
+    def drop(self, slots: Sequence[int]) -> None:
+        """Free these slots: their claims are not held any more."""
         numbers = self._numbers
-        for index in places:
+        for index in slots:
             numbers[index] += 1
-        self._free += places
-        self.head[LIVE] -= len(places)
+        self._free += slots
+        self.head[LIVE] -= len(slots)
 
-    def order(self, index: int) -> ParentCommand:
-        """What the parent said of the claim in a slot."""
-        word = self._orders[index]
-        return ParentCommand(word & 3) if word >> 2 == self._numbers[index] else ParentCommand.NONE
+    def command(self, index: int) -> ParentCommand:
+        """Return the supervisor's command for the claim in a slot."""
+        command = self._commands[index]
+        return ParentCommand(command & 3) if command >> 2 == self._numbers[index] else ParentCommand.NONE
 
     def confirmed(self, index: int) -> float:
-        """When the storage last confirmed the claim in a slot."""
+        """Return when the storage last confirmed the claim in a slot."""
         return self._confirmed[index]
 
     def set_idle(self, idle: bool) -> None:
-        """Say whether there is nothing to do; the word is odd while there is not."""
+        """Set the idle flag: the counter is odd while a drain finds nothing to do, and shows every change."""
         if self.head[IDLE] % 2 != idle:
             self.head[IDLE] += 1
 
-    # the parent's side ----------------------------------------------------------------------------
+    # read and written by the supervisor -----------------------------------------------------------
 
     def held(self) -> list[Slot]:
-        """Every claim that the child holds."""
+        """Return every claim that the child holds."""
         if not self.head[LIVE]:
             return []
         slots = [self._read(index) for index in range(self.head[HIGH]) if self._numbers[index] % 2]
         return [slot for slot in slots if slot is not None]
 
     def overdue(self, before: float) -> list[Slot]:
-        """The runs that are condemned, or whose deadline was before this time."""
+        """Return the runs that the child cannot end, and those whose deadline was before this time."""
         if not self.head[LIVE]:
             return []
         found: list[Slot | None] = []
         for index in range(self.head[HIGH]):
             late = 0 < self._deadlines[index] < before
-            if (late or self._verdicts[index]) and self._numbers[index] % 2 and self.phases[index] == RUNNING:
+            if (late or self._interruptions[index]) and self._numbers[index] % 2 and self.phases[index] == RUNNING:
                 found.append(self._read(index))
         return [slot for slot in found if slot is not None]
 
     def unconfirmed(self, before: float) -> list[Slot]:
-        """The runs that the storage has not confirmed since this time."""
+        """Return the runs that the storage has not confirmed since this time."""
         if not self.head[LIVE]:
             return []
         found: list[Slot | None] = []
@@ -222,34 +217,35 @@ class ClaimTable:
         return [slot for slot in found if slot is not None]
 
     def confirm(self, slot: Slot, at: float) -> None:
-        """The storage has confirmed a claim."""
+        """Write that the storage has confirmed a claim, unless the slot has another claim by now."""
         if self._numbers[slot.position] == slot.number:
             self._confirmed[slot.position] = at
 
-    def give(self, slot: Slot, order: ParentCommand) -> None:
-        """Say something of a claim; the child looks when it is told to."""
-        self._orders[slot.position] = slot.number << 2 | order
+    def give(self, slot: Slot, command: ParentCommand) -> None:
+        """Write a command for a claim; the child reads it when a message asks it to."""
+        self._commands[slot.position] = slot.number << 2 | command
 
-    def ordered(self, slot: Slot) -> ParentCommand:
-        """What was said of a claim so far."""
-        word = self._orders[slot.position]
-        return ParentCommand(word & 3) if word >> 2 == slot.number else ParentCommand.NONE
+    def command_for(self, slot: Slot) -> ParentCommand:
+        """Return the last command for a claim."""
+        command = self._commands[slot.position]
+        return ParentCommand(command & 3) if command >> 2 == slot.number else ParentCommand.NONE
 
     def _read(self, index: int) -> Slot | None:
+        """Return the claim in a slot, None if the child changed the slot meanwhile."""
         number = self._numbers[index]
         at = index * TEXT_SIZE
         queue, token, id, attempt = TEXT_HEAD.unpack_from(self._texts, at)
         text = bytes(self._texts[at + TEXT_HEAD.size : at + TEXT_HEAD.size + queue + token + id])
         rest = (self._deadlines[index], self._timeouts[index], self._confirmed[index], self._begun[index])
-        phase, verdict = self.phases[index], self._verdicts[index]
+        phase, why = self.phases[index], self._interruptions[index]
         if number % 2 == 0 or self._numbers[index] != number:
-            return None  # it changed hands meanwhile
+            return None  # another claim took the slot meanwhile
         names = text[:queue].decode(), text[queue + token :].decode(), text[queue : queue + token].decode()
-        return Slot(index, number, ClaimRef(*names), attempt, Phase(phase), Verdict(verdict), *rest)
+        return Slot(index, number, ClaimRef(*names), attempt, Phase(phase), Interruption(why) if why else None, *rest)
 
 
 def anonymous_file(size: int) -> int:
-    """A file without a name, gone when its last user is; it has no pages until they are written to."""
+    """Create a file without a name: it is gone with its last user, and takes memory only where it was written."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("penstock")
     else:
@@ -260,5 +256,5 @@ def anonymous_file(size: int) -> int:
 
 
 def rebuild(fd: Any, slots: int) -> ClaimTable:
-    """The board in the child, at the same memory."""
+    """Map the same memory in the child."""
     return ClaimTable(fd.detach(), slots)

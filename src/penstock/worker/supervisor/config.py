@@ -1,4 +1,4 @@
-"""What a parent tells a child when it starts it."""
+"""The configuration that a supervisor passes to a child process."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["ChildConfig"]
 
 @dataclass(frozen=True)
 class ChildConfig:
-    """How to work: for whom, as whom, how much, and which seat of how many."""
+    """The configuration of one child: the app, the worker's id and limits, and the child's slot among `slots`."""
 
     source: str
-    #: The modules in which the handlers are, and the queues that they serve.
+    #: The modules that register the handlers, and the queues that these serve.
     modules: tuple[str, ...]
     serves: tuple[str, ...]
     worker: str
@@ -20,11 +20,11 @@ class ChildConfig:
     capacity: int
     lease: float
     slots: int
-    #: Where the parent's storage is.
+    #: The location of the parent's storage.
     storage: str = ""
     adaptive: bool = False
     slot: int = 0
-    #: Whether another child of this seat is still there: queues with `concurrency=n` are left to it for now.
+    #: Whether another child of this slot still runs: queues with `concurrency=n` are left to it for now.
     replacing: bool = False
     drain: bool = False
     scheduled: bool = False

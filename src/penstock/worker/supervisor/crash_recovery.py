@@ -1,4 +1,4 @@
-"""What becomes of the claims that a dead child held."""
+"""Settling the claims that a dead child held."""
 
 from __future__ import annotations
 
@@ -12,35 +12,41 @@ from penstock.model.context import Progress
 from penstock.model.handler import Handler
 from penstock.model.job import Claim, NewJob, Snapshot, State
 from penstock.model.outcome import Outcome, Released, Stalled, Stopped, timed_out
-from penstock.worker.run import Run, RunJob
+from penstock.worker.run import Interruption, Run, RunJob
 from penstock.worker.settler import Settler
 from penstock.worker.supervisor.child_handle import ChildHandle
-from penstock.worker.supervisor.claim_table import Phase, Slot, Verdict
+from penstock.worker.supervisor.claim_table import Phase, Slot
 
 __all__ = ["CrashRecovery"]
 
 
 class OrphanedClaim(NamedTuple):
-    """A claim without a process, and why it has none: None is a process that died by itself."""
+    """A claim whose child process died. `why` None means that the supervisor did not kill it."""
 
     slot: Slot
-    verdict: Verdict | None
-    #: Whether it ran together with others.
+    why: Interruption | None
+    #: Whether other jobs were in the same run.
     shared: bool
 
 
 class ClosedServices:
-    """The desk of a run that has nothing more to say."""
+    """The services of a run that is over: it reports no progress and puts no jobs."""
 
     def report(self, claim: Claim, progress: Progress) -> Awaitable[bool]:
+        """Refuse to report progress."""
         raise AssertionError("the run is over")
 
     def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob:
+        """Refuse to build a follow-up job."""
         raise AssertionError("the run is over")
 
 
 class CrashRecovery:
-    """Settles what dead children held: timeouts as such, the innocent as released, crashes as stalls."""
+    """Settles the claims of dead children.
+
+    A run that the child was killed for has timed out or is cancelled; other runs of a killed child are
+    released; the runs of a child that died by itself have stalled.
+    """
 
     def __init__(self, host: AppHost, handlers: Mapping[str, Handler], lease: float, settler: Settler) -> None:
         self._host = host
@@ -51,73 +57,76 @@ class CrashRecovery:
 
     @property
     def busy(self) -> bool:
+        """Whether claims of dead children are not settled yet."""
         return bool(self._orphans) or self._settler.busy
 
-    def add(self, hand: ChildHandle, slots: Sequence[Slot], worker: str) -> None:
-        """Take over the claims of a dead child; of those whose lease is lost nothing is reported."""
+    def add(self, child: ChildHandle, slots: Sequence[Slot], worker: str) -> None:
+        """Take over the claims of a dead child; those with a lost lease are not settled, only emitted."""
         runs = Counter(run_of(slot) for slot in slots)
         for slot in slots:
-            verdict = verdict_on(hand, slot)
-            if verdict is Verdict.LOSS:
-                held = slot.ref
-                self._host.emit("lease_lost", queue=held.queue, id=held.id, attempt=slot.attempt, worker=worker)
+            why = reason_of(child, slot)
+            if why is Interruption.LOSS:
+                ref = slot.ref
+                self._host.emit("lease_lost", queue=ref.queue, id=ref.id, attempt=slot.attempt, worker=worker)
             else:
-                self._orphans.append(OrphanedClaim(slot, verdict, runs[run_of(slot)] > 1))
+                self._orphans.append(OrphanedClaim(slot, why, runs[run_of(slot)] > 1))
 
     async def step(self) -> float | None:
-        """Hand what is left to the settler; a run out of time is read again first, for its counts and payload."""
+        """Hand the orphaned claims to the settler, except those whose lease has expired meanwhile."""
         while self._orphans:
-            left = self._orphans[0]
-            if left.slot.confirmed + self._lease > time.monotonic():
-                await self._settle(left)
+            orphan = self._orphans[0]
+            if orphan.slot.confirmed + self._lease > time.monotonic():
+                await self._settle(orphan)
             self._orphans.popleft()
         return None
 
-    async def _settle(self, left: OrphanedClaim) -> None:
-        slot, held = left.slot, left.slot.ref
-        handler = self._handlers.get(held.queue)
+    async def _settle(self, orphan: OrphanedClaim) -> None:
+        """Settle one claim; the job of a timed-out or killed run is read again first, for its counters and payload."""
+        slot, ref = orphan.slot, orphan.slot.ref
+        handler = self._handlers.get(ref.queue)
         if handler is None:
-            return  # somebody else's queue by now: the lease runs out
-        claim = Claim(queue=held.queue, id=held.id, token=held.token, payload=b"", attempts=slot.attempt)
-        if left.verdict in (Verdict.TIMEOUT, Verdict.KILL):
-            snapshot = (await self._host.storage.get(held.queue, [held.id]))[0]
+            return  # this worker does not serve the queue any more: the lease expires
+        claim = Claim(queue=ref.queue, id=ref.id, token=ref.token, payload=b"", attempts=slot.attempt)
+        if orphan.why in (Interruption.TIMEOUT, Interruption.KILL):
+            snapshot = (await self._host.storage.get(ref.queue, [ref.id]))[0]
             if snapshot is None or snapshot.state is not State.RUNNING:
                 return
-            claim = claim_of(snapshot, held.token)
+            claim = claim_of(snapshot, ref.token)
         run = Run(handler, [RunJob(claim, handler.options, ClosedServices())], 0)
-        self._settler.add(run, [outcome_of(left, handler)])
+        self._settler.add(run, [outcome_of(orphan, handler)])
 
 
-def verdict_on(hand: ChildHandle, slot: Slot) -> Verdict | None:
-    """Why a claim lost its process. A run that had not begun is innocent of anything."""
-    if hand.fenced or slot.verdict is Verdict.LOSS:
-        return Verdict.LOSS
+def reason_of(child: ChildHandle, slot: Slot) -> Interruption | None:
+    """Return why a claim lost its process, None if the child died by itself. A run that had not begun is released."""
+    if child.fenced or slot.interruption is Interruption.LOSS:
+        return Interruption.LOSS
     if slot.phase is Phase.HELD:
-        return Verdict.RELEASE
-    if slot.key in hand.killed_for:
-        return hand.killed_for[slot.key]
-    return Verdict.RELEASE if hand.killed else None
+        return Interruption.RELEASE
+    if slot.key in child.killed_for:
+        return child.killed_for[slot.key]
+    return Interruption.RELEASE if child.killed else None
 
 
 def run_of(slot: Slot) -> tuple[str, float, float]:
-    """What the claims of one batch have in common: their queue, when they began and when they must end."""
+    """Return a key that the claims of one batch share: their queue, when they began and when they must end."""
     return slot.ref.queue, slot.begun, slot.deadline
 
 
-def outcome_of(left: OrphanedClaim, handler: Handler) -> Outcome:
-    match left.verdict:
-        case Verdict.TIMEOUT:
-            return timed_out(left.slot.timeout, solo=handler.batch, shared=handler.batch and left.shared)
-        case Verdict.KILL:
+def outcome_of(orphan: OrphanedClaim, handler: Handler) -> Outcome:
+    """Return the outcome of a run whose process is dead."""
+    match orphan.why:
+        case Interruption.TIMEOUT:
+            return timed_out(orphan.slot.timeout, solo=handler.batch, shared=handler.batch and orphan.shared)
+        case Interruption.KILL:
             return Stopped()
-        case Verdict.RELEASE:
+        case Interruption.RELEASE:
             return Released()
         case _:
             return Stalled()
 
 
 def claim_of(job: Snapshot, token: str) -> Claim:
-    """The claim again, from the job's record."""
+    """Build a job's claim from its record."""
     return Claim(
         queue=job.queue, id=job.id, token=token, payload=job.payload, group=job.group, priority=job.priority,
         headers=job.headers, limits=job.limits, created=job.created, run_at=job.run_at, attempts=job.attempts,

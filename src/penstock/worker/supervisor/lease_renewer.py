@@ -1,4 +1,4 @@
-"""Leases of all children, kept from outside of the processes that run the code."""
+"""The leases of all children, renewed by the supervisor from outside of the processes that run handlers."""
 
 from __future__ import annotations
 
@@ -6,116 +6,124 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
+from penstock.claims import renew_all
 from penstock.host import AppHost
-from penstock.storage.base import MAX_BATCH, ClaimRef, Renewal
+from penstock.storage.base import ClaimRef, Renewal
+from penstock.worker.run import Interruption
+from penstock.worker.supervisor.channel import ToChild
 from penstock.worker.supervisor.child_handle import ChildHandle, Stage
-from penstock.worker.supervisor.claim_table import ParentCommand, Phase, Slot, Verdict
+from penstock.worker.supervisor.claim_table import ParentCommand, Phase, Slot
 
 __all__ = ["LeaseRenewer"]
+
+#: The command for each cancel mode that a renewal answers.
+COMMANDS = {"signal": ParentCommand.SIGNAL, "kill": ParentCommand.KILL}
 
 
 class ChildClaim:
     """A claim of a child."""
 
-    __slots__ = ("hand", "slot")
+    __slots__ = ("child", "slot")
 
-    def __init__(self, hand: ChildHandle, slot: Slot) -> None:
-        self.hand = hand
+    def __init__(self, child: ChildHandle, slot: Slot) -> None:
+        self.child = child
         self.slot = slot
 
     @property
-    def held(self) -> ClaimRef:
+    def ref(self) -> ClaimRef:
+        """The claim as the storage names it."""
         return self.slot.ref
 
     @property
     def confirmed(self) -> float:
+        """When the storage last confirmed the lease (monotonic)."""
         return self.slot.confirmed
 
     @confirmed.setter
     def confirmed(self, at: float) -> None:
-        self.hand.table.confirm(self.slot, at)
+        self.child.table.confirm(self.slot, at)
 
 
 class LeaseRenewer:
-    """Renews what the boards name, and passes on what the storage says of it."""
+    """Renews the claims in the tables of all children, and writes the storage's answers back as commands."""
 
-    def __init__(self, host: AppHost, worker: str, lease: float, hands: Callable[[], Sequence[ChildHandle]]) -> None:
+    def __init__(self, host: AppHost, worker: str, lease: float, children: Callable[[], Sequence[ChildHandle]]) -> None:
         self._host = host
         self._worker = worker
         self.seconds = lease
-        self._hands = hands
-        #: When the storage last answered (monotonic).
-        self.confirmed = time.monotonic()
-        #: Grows with every renewal that was heard.
+        self._children = children
+        #: The number of renewals that the storage has answered.
         self.rounds = 0
 
     async def step(self) -> float | None:
-        """Renew every claim of every child, by name."""
+        """Renew every claim of every child; returns the seconds until the next renewal."""
         self.fence(time.monotonic())
-        named = self.late(math.inf)
-        for at in range(0, len(named), MAX_BATCH):
-            chunk = named[at : at + MAX_BATCH]
-            asked = time.monotonic()
-            ms = round(self.seconds * 1000)
-            answers = await self._host.storage.renew(self._worker, [each.held for each in chunk], ms)
-            self.confirmed = asked
-            self.rounds += 1
-            self.renewed(chunk, answers, asked)
+        storage, lease_ms = self._host.storage, round(self.seconds * 1000)
+        await renew_all(storage, self._worker, self.late(math.inf), lease_ms, self._answered, time.monotonic)
         return self.seconds / 3
 
+    def _answered(self, claims: Sequence[ChildClaim], answers: Sequence[Renewal], asked: float) -> None:
+        self.rounds += 1
+        self.renewed(claims, answers, asked)
+
     def late(self, since: float) -> list[ChildClaim]:
-        """The claims that were not confirmed since this time, those of one token together. Any thread may ask."""
-        named = [
-            ChildClaim(hand, slot) for hand in list(self._hands()) if not hand.killed for slot in hand.table.held()
+        """Return the claims that were not confirmed since this time, ordered by token. Safe from any thread."""
+        claims = [
+            ChildClaim(child, slot)
+            for child in list(self._children())
+            if not child.killed
+            for slot in child.table.held()
+        ]  # fmt: skip
+        late = [
+            claim
+            for claim in claims
+            if claim.confirmed < since and claim.child.table.command_for(claim.slot) is not ParentCommand.LOST
         ]
-        named = [n for n in named if n.confirmed < since and n.hand.table.ordered(n.slot) is not ParentCommand.LOST]
-        return sorted(named, key=lambda each: each.held.token)
+        return sorted(late, key=lambda claim: claim.ref.token)
 
     def fence(self, now: float) -> None:
-        """A child with a run that was not confirmed within its lease is ended, and reports nothing.
+        """Kill each child all of whose runs were not confirmed within their lease; of others, end only those runs.
 
-        The job may run elsewhere by now. If other claims of the child are good, only the run is ended.
+        The jobs may run elsewhere by now, so no outcome of them is recorded.
         """
-        for hand in self._hands():
-            if hand.killed or hand.stage is Stage.DEAD:
+        for child in self._children():
+            if child.killed or child.stage is Stage.DEAD:
                 continue
-            stale = hand.table.unconfirmed(now - self.seconds)
+            stale = child.table.unconfirmed(now - self.seconds)
             if not stale:
                 continue
             keys = {slot.key for slot in stale}
-            if all(slot.key in keys for slot in hand.table.held() if slot.phase is Phase.RUNNING):
-                hand.fenced = True
-                hand.kill(dict.fromkeys(keys, Verdict.LOSS))
+            if all(slot.key in keys for slot in child.table.held() if slot.phase is Phase.RUNNING):
+                child.fenced = True
+                child.kill(dict.fromkeys(keys, Interruption.LOSS))
                 continue
             for slot in stale:
-                self._lose(hand, slot)
-            hand.send("look")
+                self._lose(child, slot)
+            child.send(ToChild.READ_COMMANDS)
 
-    def renewed(self, leases: Sequence[ChildClaim], answers: Sequence[Renewal], asked: float) -> None:
-        """What the storage said of these claims, asked at this time."""
-        spoken_to: set[ChildHandle] = set()
-        for named, answer in zip(leases, answers, strict=True):
-            hand, slot = named.hand, named.slot
-            if hand.stage is Stage.DEAD:
+    def renewed(self, claims: Sequence[ChildClaim], answers: Sequence[Renewal], asked: float) -> None:
+        """Apply the storage's answers to a renewal that was sent at this time."""
+        commanded: set[ChildHandle] = set()
+        for claim, answer in zip(claims, answers, strict=True):
+            child, slot = claim.child, claim.slot
+            if child.stage is Stage.DEAD:
                 continue
             if not answer.kept:
-                # After the end it may be lost because it is recorded: the child knows.
+                # After its run ended, a claim may be gone because the outcome is recorded: the child knows.
                 if slot.phase is not Phase.ENDED:
-                    self._lose(hand, slot)
-                    spoken_to.add(hand)
+                    self._lose(child, slot)
+                    commanded.add(child)
                 continue
-            named.confirmed = asked
-            wanted = {"signal": ParentCommand.SIGNAL, "kill": ParentCommand.KILL}.get(
-                answer.cancel or "", ParentCommand.NONE
-            )
-            if wanted > hand.table.ordered(slot):
-                hand.table.give(slot, wanted)
-                spoken_to.add(hand)
-                if wanted is ParentCommand.KILL:
-                    hand.set_deadline(slot, Verdict.KILL)
-        for hand in spoken_to:
-            hand.send("look")
+            claim.confirmed = asked
+            command = COMMANDS.get(answer.cancel or "", ParentCommand.NONE)
+            if command > child.table.command_for(slot):
+                child.table.give(slot, command)
+                commanded.add(child)
+                if command is ParentCommand.KILL:
+                    child.set_deadline(slot, Interruption.KILL)
+        for child in commanded:
+            child.send(ToChild.READ_COMMANDS)
 
-    def _lose(self, hand: ChildHandle, slot: Slot) -> None:
-        hand.table.give(slot, ParentCommand.LOST)
-        hand.set_deadline(slot, Verdict.LOSS)
+    def _lose(self, child: ChildHandle, slot: Slot) -> None:
+        child.table.give(slot, ParentCommand.LOST)
+        child.set_deadline(slot, Interruption.LOSS)

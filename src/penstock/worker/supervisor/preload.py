@@ -1,7 +1,7 @@
-"""Imported once, by the server that forks the children: what they all need, and calm when a group is signalled.
+"""Module that the fork server imports once, so that every child starts with it; it also ignores SIGTERM.
 
-A service manager may send SIGTERM to every process. The children end when their parent says so; the
-server must not end before them, because they die with it.
+A service manager may send SIGTERM to every process of the group. Children stop when their parent asks
+them to; the server must not end before them, because they die with it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.worker.supervisor import child
 
 __all__ = ["child"]
 
-if any("multiprocessing.forkserver" in word for word in sys.orig_argv):
+if any("multiprocessing.forkserver" in argument for argument in sys.orig_argv):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 with contextlib.suppress(ImportError):

@@ -1,4 +1,4 @@
-"""The parent: it starts children, keeps their leases and their time, ends those that cannot end, and replaces them."""
+"""The supervisor: it starts child processes, renews their leases, kills those that are stuck, and replaces them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from multiprocessing.context import BaseContext
 
+from penstock.aio import first_of
 from penstock.errors import PenstockError, StorageError, StorageUnavailable
 from penstock.host import AppHost
 from penstock.model.handler import Handler
 from penstock.model.worker_info import Heartbeat, RunSummary, oldest
-from penstock.worker.cancel_wait import CANCEL_WAIT, wait_for_cancel
 from penstock.worker.lease_thread import LeaseThread
+from penstock.worker.leases import CANCEL_WAIT, wait_for_cancel
 from penstock.worker.loop import Loop
 from penstock.worker.maintenance import Maintenance
 from penstock.worker.outage import OutageLog
 from penstock.worker.rss import resident
-from penstock.worker.run import RunJob
-from penstock.worker.runtime import first_of
+from penstock.worker.run import Interruption, RunJob
 from penstock.worker.settler import Settler
+from penstock.worker.supervisor.channel import FromChild, ToChild
 from penstock.worker.supervisor.child_handle import ChildHandle, Stage
-from penstock.worker.supervisor.claim_table import IDLE, LIVE, UNITS, WITHHELD, Phase, Verdict
+from penstock.worker.supervisor.claim_table import IDLE, LIVE, UNITS, WITHHELD, Phase
 from penstock.worker.supervisor.config import ChildConfig
 from penstock.worker.supervisor.crash_recovery import CrashRecovery
 from penstock.worker.supervisor.lease_renewer import LeaseRenewer
@@ -37,61 +38,61 @@ __all__ = ["Supervisor"]
 
 log = logging.getLogger("penstock.worker")
 
-#: How often (seconds) the boards are looked over, also when nothing is held, and the memory of the children.
+#: How often (seconds) the claim tables are checked, how often if no claim is held, and the memory of the children.
 SWEEP, IDLE_SWEEP, MEMORY = 0.1, 0.5, 1.0
 
-#: How long (seconds) the innocent runs of a child that must end may take.
+#: How long (seconds) the other runs of a child that is replaced may take.
 DRAIN_BOUND = 30.0
 
-#: A child that lived shorter than this (seconds) was no success; the next ones wait, up to this long.
+#: A child that lived shorter than this (seconds) failed to start; the next ones start later, by up to this long.
 QUICK_EXIT, LONGEST_REST = 2.0, 5.0
 
 
 class Supervisor:
-    """The children of one worker, from start to stop. It is started once and finished once."""
+    """The child processes of one worker, from start to stop. It is started once and finished once."""
 
-    def __init__(self, host: AppHost, handlers: Mapping[str, Handler], settings: ChildConfig) -> None:
+    def __init__(self, host: AppHost, handlers: Mapping[str, Handler], config: ChildConfig) -> None:
         self._host = host
-        self._worker = settings.worker
-        self._settings = settings
+        self._worker = config.worker
+        self._config = config
         self._children: list[ChildHandle] = []
         self._spawning: dict[asyncio.Task[None], int] = {}
         self._quick_exits: Counter[int] = Counter()
         self._context = context(host)
-        self._outage = OutageLog(host, settings.worker)
-        self._maintenance = Maintenance(host, settings.worker, settings.lease, sorted(handlers), self._status)
-        self._settler = Settler(host, settings.worker, self._settled)
+        self._outage = OutageLog(host, config.worker)
+        self._maintenance = Maintenance(host, config.worker, config.lease, sorted(handlers), self._status)
+        self._settler = Settler(host, config.worker, self)
         self._counted = frozenset(queue for queue, handler in handlers.items() if handler.options.concurrency)
-        self._crash_recovery = CrashRecovery(host, handlers, settings.lease, self._settler)
-        self._lease_renewer = LeaseRenewer(host, settings.worker, settings.lease, lambda: self._children)
-        self._lease_thread = LeaseThread(self._lease_renewer, settings.worker, host.blocking_storage, ahead=0.0)
-        self._settling = Loop("settle", self._settler.step, self._outage.failed, answers=lambda: self._settler.rounds)
-        self._recovering = Loop("aftermath", self._crash_recovery.step, self._outage.failed)
+        self._crash_recovery = CrashRecovery(host, handlers, config.lease, self._settler)
+        self._lease_renewer = LeaseRenewer(host, config.worker, config.lease, lambda: self._children)
+        self._lease_thread = LeaseThread(self._lease_renewer, config.worker, host.blocking_storage, ahead=0.0)
+        self._settling = Loop("settle", self._settler.step, self._outage, answers=lambda: self._settler.rounds)
+        self._recovering = Loop("crash recovery", self._crash_recovery.step, self._outage)
         self._renewing = Loop(
-            "leases", self._lease_renewer.step, self._outage.failed, longest=settings.lease / 6,
+            "leases", self._lease_renewer.step, self._outage, longest=config.lease / 6,
             answers=lambda: self._lease_renewer.rounds,
         )  # fmt: skip
-        self._watching = Loop("watch", self._watch, self._outage.failed)
+        self._watching = Loop("watch", self._watch, self._outage)
         self._maintaining = Loop(
-            "upkeep", self._maintenance.step, self._outage.failed, answers=lambda: self._maintenance.rounds
+            "maintenance", self._maintenance.step, self._outage, answers=lambda: self._maintenance.rounds
         )
-        self._waiting_for_cancels = Loop("cancels", self._listen, self._outage.failed, self._wait_for_cancel)
-        self._settler.wake = self._settling.wake
+        self._waiting_for_cancels = Loop("cancels", self._time_to_wait, self._outage, self._wait_for_cancel)
         self._change = asyncio.Event()
         self._finishing = False
         self._closing, self._registered = asyncio.Event(), asyncio.Event()
         self._failure: str | None = None
         self._next_memory = 0.0
-        #: The children that have not looked for work since jobs were given back, with their idle words then.
+        #: The children that may not have looked for work since jobs were given back, with their idle counters then.
         self._outdated: dict[ChildHandle, int] = {}
+        #: Set when a drain has found nothing more to do.
         self.drained = asyncio.Event()
-        #: Set when the runs that are left shall be given back.
-        self.hurry = asyncio.Event()
+        #: Set when the runs that are left are to be released.
+        self.release_now = asyncio.Event()
 
     # start ----------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start the children, and return when all of them work, or when it is to finish."""
+        """Start the children; returns when all of them work, or when the supervisor is to finish."""
         try:
             await self._register()
         finally:
@@ -106,22 +107,21 @@ class Supervisor:
             self._maintaining,
             self._waiting_for_cancels,
         ):
-            loop.went_well = self._outage.went_well
             loop.start()
         self._lease_thread.start()
-        for seat in range(self._settings.slots):
-            self._spawn(seat)
+        for slot in range(self._config.slots):
+            self._spawn(slot)
         try:
-            while self._spawning or any(hand.stage is Stage.STARTING for hand in self._children):
+            while self._spawning or any(child.stage is Stage.STARTING for child in self._children):
                 await self._changed()
                 self._check_start()
         except BaseException:
-            self.hurry.set()
+            self.release_now.set()
             await self.finish()
             raise
 
     async def _register(self) -> None:
-        """Be in the storage, where the children look for their parent. It was there: if it refuses, it is sat out."""
+        """Send the first heartbeat, retrying while the storage is unavailable: children check for it."""
         tries = 0
         while not self._finishing:
             try:
@@ -133,12 +133,12 @@ class Supervisor:
                 await self._rest(min(0.1 * 2**tries, LONGEST_REST))
 
     async def drain(self, scheduled: bool) -> None:
-        """Work until `drained` is set: nothing due, nothing running, and nothing later if asked for."""
-        self._settings = dataclasses.replace(self._settings, drain=True, scheduled=scheduled)
+        """Work until `drained` is set: no job is due or running, nor due later if `scheduled`."""
+        self._config = dataclasses.replace(self._config, drain=True, scheduled=scheduled)
         await self.start()
 
     def _check_start(self) -> None:
-        """The first children must start: whatever keeps them from it will not go away."""
+        """Raise if the first children cannot start: the reason would not go away by itself."""
         if self._failure is not None:
             raise PenstockError(f"a child process cannot start: {self._failure}")
         if self._quick_exits and max(self._quick_exits.values()) > 2:
@@ -147,55 +147,57 @@ class Supervisor:
                 'processes needs `if __name__ == "__main__":` around it'
             )
 
-    def _spawn(self, seat: int, delay: float = 0.0) -> None:
-        task = asyncio.ensure_future(self._start_child(seat, delay))
-        self._spawning[task] = seat
+    def _spawn(self, slot: int, delay: float = 0.0) -> None:
+        task = asyncio.ensure_future(self._start_child(slot, delay))
+        self._spawning[task] = slot
         task.add_done_callback(self._spawned)
 
-    async def _start_child(self, seat: int, delay: float) -> None:
+    async def _start_child(self, slot: int, delay: float) -> None:
         if delay:
             await self._rest(delay)
         if self._finishing:
             return
-        beside = any(hand.slot == seat for hand in self._children)
-        place = location_of(self._host.storage)
-        settings = dataclasses.replace(
-            self._settings, slot=seat, replacing=beside, storage=place, environment=dict(os.environ)
-        )  # fmt: skip
-        hand = ChildHandle(settings, self._received, self._died)
-        await hand.start(self._context)
-        self._children.append(hand)
+        config = dataclasses.replace(
+            self._config,
+            slot=slot,
+            replacing=any(child.slot == slot for child in self._children),
+            storage=location_of(self._host.storage),
+            environment=dict(os.environ),
+        )
+        child = ChildHandle(config, self._received, self._died)
+        await child.start(self._context)
+        self._children.append(child)
         if self._finishing:
-            hand.leave()
+            child.leave()
 
     def _spawned(self, task: asyncio.Task[None]) -> None:
-        seat = self._spawning.pop(task)
+        slot = self._spawning.pop(task)
         self._change.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a child process could not be started: %s", error)
-            self._quick_exits[seat] += 1
+            self._quick_exits[slot] += 1
             if not self._finishing:
-                self._spawn(seat, LONGEST_REST)
+                self._spawn(slot, LONGEST_REST)
 
     # stop -----------------------------------------------------------------------------------------
 
     async def finish(self) -> None:
-        """Stop claiming, let runs end until `hurry`, give the rest back, record everything, and leave."""
+        """Stop claiming, let runs end until `release_now`, release the rest, record every outcome, and leave."""
         self._finishing = True
         self._closing.set()
-        await self._registered.wait()  # or it would appear after it has left
-        if self._spawning:  # a start is never cancelled: nobody would know of the process
+        await self._registered.wait()  # else the first heartbeat could follow the last one
+        if self._spawning:  # a start is never cancelled: its process would be left without a handle
             await asyncio.wait(list(self._spawning))
-        for hand in self._children:
-            hand.leave()
-        await first_of(self._all_gone(), self.hurry.wait())
-        for hand in self._children:
-            hand.leave(within=self._settings.lease + 2)
-            hand.send("hurry")
-            self._set_deadlines(hand)
+        for child in self._children:
+            child.leave()
+        await first_of(self._all_gone(), self.release_now.wait())
+        for child in self._children:
+            child.leave(within=self._config.lease + 2)
+            child.send(ToChild.RELEASE_AND_STOP)
+            self._set_deadlines(child)
         await self._all_gone()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.lease):
+            async with asyncio.timeout(self._config.lease):
                 await self._nothing_pending()
         for loop in (
             self._waiting_for_cancels,
@@ -211,22 +213,22 @@ class Supervisor:
             await self._maintenance.leave()
 
     async def release(self) -> int:
-        """Give back every run that is alive; gives how many jobs that were."""
+        """Release every run; returns the number of their jobs."""
         wanted = [
-            (hand, slot) for hand in self._children for slot in hand.table.held() if slot.phase is not Phase.ENDED
+            (child, slot) for child in self._children for slot in child.table.held() if slot.phase is not Phase.ENDED
         ]
-        for hand in self._children:
-            hand.send("release")
-            self._set_deadlines(hand)
-        keys = {(hand, slot.key) for hand, slot in wanted}
-        while keys & {(hand, slot.key) for hand in self._children for slot in hand.table.held()}:
+        for child in self._children:
+            child.send(ToChild.RELEASE)
+            self._set_deadlines(child)
+        keys = {(child, slot.key) for child, slot in wanted}
+        while keys & {(child, slot.key) for child in self._children for slot in child.table.held()}:
             await self._changed(SWEEP / 5)
         await self._nothing_pending()
         return len(wanted)
 
-    def _set_deadlines(self, hand: ChildHandle) -> None:
-        for slot in hand.table.held():
-            hand.set_deadline(slot, Verdict.RELEASE)
+    def _set_deadlines(self, child: ChildHandle) -> None:
+        for slot in child.table.held():
+            child.set_deadline(slot, Interruption.RELEASE)
 
     async def _all_gone(self) -> None:
         while self._children:
@@ -237,7 +239,7 @@ class Supervisor:
             await self._changed()
 
     async def _rest(self, seconds: float) -> None:
-        """Wait, but not when it is to finish."""
+        """Wait this long, or until the supervisor is to finish."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._closing.wait()
@@ -251,130 +253,146 @@ class Supervisor:
     # watch ----------------------------------------------------------------------------------------
 
     async def _watch(self) -> float | None:
-        """The one sweep over all boards: leases, deadlines, memory."""
+        """Check leases, deadlines and memory of all children; returns the seconds until the next check."""
         now = time.monotonic()
         self._lease_renewer.fence(now)
-        for hand in self._children:
-            if not hand.killed:
-                self._check_overdue(hand, now)
-        if self._settings.max_rss is not None and now >= self._next_memory:
+        for child in self._children:
+            if not child.killed:
+                self._check_overdue(child, now)
+        if self._config.max_rss is not None and now >= self._next_memory:
             self._next_memory = now + MEMORY
-            self._check_memory(self._settings.max_rss)
-        for hand in self._children:
-            if hand.replacing and not self._counted_before(hand):
-                hand.take_over()
-        if self._settings.drain and self._is_drained():
+            self._check_memory(self._config.max_rss)
+        for child in self._children:
+            if child.replacing and not self._counted_before(child):
+                child.take_over()
+        if self._config.drain and self._is_drained():
             self.drained.set()
-        busy = self._settings.drain or any(hand.replacing or hand.table.head[LIVE] for hand in self._children)
+        busy = self._config.drain or any(child.replacing or child.table.head[LIVE] for child in self._children)
         return SWEEP if busy else IDLE_SWEEP
 
-    async def _listen(self) -> float | None:
+    async def _time_to_wait(self) -> float | None:
+        """Return how long to wait for a cancel request."""
         return CANCEL_WAIT
 
     async def _wait_for_cancel(self, seconds: float) -> None:
-        """A renewal tells which run somebody wants to end."""
+        """Wait for a cancel request, then renew at once: the answers name the claims to cancel."""
         if await wait_for_cancel(self._host, self._worker, seconds):
             self._renewing.wake()
 
-    def _check_overdue(self, hand: ChildHandle, now: float) -> None:
-        """A run that does not end costs its process: it is drained of the innocent and ended."""
-        guilty = hand.overdue(now)
-        if guilty and not hand.stuck:
-            hand.stuck = True
-            log.warning("process %s has runs that do not end (%d): it is replaced", hand.pid, len(guilty))
-            self._replace(hand)
-        if hand.stage is Stage.LEAVING and hand.must_die(now, guilty):
-            hand.kill(guilty)
+    def _check_overdue(self, child: ChildHandle, now: float) -> None:
+        """Replace a child with runs that do not end, and kill it when its other runs have ended."""
+        overdue = child.overdue(now)
+        if overdue and not child.stuck:
+            child.stuck = True
+            log.warning("process %s has runs that do not end (%d): it is replaced", child.pid, len(overdue))
+            self._replace(child)
+        if child.stage is Stage.LEAVING and child.must_die(now, overdue):
+            child.kill(overdue)
 
-    def _replace(self, hand: ChildHandle) -> None:
-        """Start another child at once, and let this one go when its runs have ended."""
-        if hand.stage is not Stage.LEAVING and not self._finishing:
-            self._spawn(hand.slot)
-        hand.leave(within=DRAIN_BOUND)
+    def _replace(self, child: ChildHandle) -> None:
+        """Start another child at once; this one stops when its runs have ended."""
+        if child.stage is not Stage.LEAVING and not self._finishing:
+            self._spawn(child.slot)
+        child.leave(within=DRAIN_BOUND)
 
     def _check_memory(self, most: int) -> None:
-        for hand in self._children:
-            if hand.stage is Stage.WORKING and (size := hand.memory()) > most:
-                log.info("process %s has %d MB: it is replaced", hand.pid, size // 2**20)
-                self._replace(hand)
+        for child in self._children:
+            if child.stage is Stage.WORKING and (size := child.memory()) > most:
+                log.info("process %s has %d MB: it is replaced", child.pid, size // 2**20)
+                self._replace(child)
 
-    def _counted_before(self, hand: ChildHandle) -> bool:
-        """Whether a child that this one replaces may still have runs of queues with `concurrency=n`."""
-        before = [each for each in self._children if each.slot == hand.slot and each is not hand and not each.replacing]
+    def _counted_before(self, child: ChildHandle) -> bool:
+        """Return whether a child that this one replaces may still have runs of queues with `concurrency=n`."""
+        before = [
+            each for each in self._children if each.slot == child.slot and each is not child and not each.replacing
+        ]
         return any(
             not each.stop_confirmed or any(slot.ref.queue in self._counted for slot in each.table.held())
             for each in before
         )
 
     def _is_drained(self) -> bool:
-        """Whether there is a moment at which every child found nothing, after everything was given back."""
-        idle = all(hand.stage is Stage.WORKING and not hand.replacing for hand in self._children)
+        """Return whether at one moment every child was idle, after the last jobs were given back."""
+        idle = all(child.stage is Stage.WORKING and not child.replacing for child in self._children)
         if self._spawning or self._crash_recovery.busy or not idle:
             return False
-        first = [hand.table.head[IDLE] for hand in self._children]
-        second = [hand.table.head[IDLE] for hand in self._children]
-        late = [hand for hand, word in zip(self._children, first, strict=True) if self._outdated.get(hand) == word]
-        return first == second and not late and all(word % 2 for word in first) and bool(first)
+        first = [child.table.head[IDLE] for child in self._children]
+        second = [child.table.head[IDLE] for child in self._children]
+        # Two equal readings of counters that grow with every change: there was a moment with all of these values.
+        late = [
+            each for each, counter in zip(self._children, first, strict=True) if self._outdated.get(each) == counter
+        ]
+        return first == second and not late and all(counter % 2 for counter in first) and bool(first)
 
-    # what children say ----------------------------------------------------------------------------
+    # messages and exits of children ---------------------------------------------------------------
 
-    def _received(self, hand: ChildHandle, words: str) -> None:
-        if words == "full" and hand.stage is Stage.WORKING:
-            log.info("process %s has run its share of jobs: it is replaced", hand.pid)
-            self._replace(hand)
-        elif words in ("stuck", "idle"):
+    def _received(self, child: ChildHandle, message: str) -> None:
+        if message == FromChild.FULL and child.stage is Stage.WORKING:
+            log.info("process %s has run its share of jobs: it is replaced", child.pid)
+            self._replace(child)
+        elif message in (FromChild.STUCK, FromChild.IDLE):
             self._watching.wake()
-        elif words == "ready":
-            log.info("process %s works", hand.pid)
-            self._maintaining.wake()  # to say so
-        elif words == "unseen":
+        elif message == FromChild.READY:
+            log.info("process %s works", child.pid)
+            self._maintaining.wake()  # the heartbeat lists the processes
+        elif message == FromChild.PARENT_MISSING:
             self._maintenance.beat_again()
             self._maintaining.wake()
-        self._failure = hand.failure or self._failure
+        self._failure = child.failure or self._failure
         self._change.set()
 
-    def _died(self, hand: ChildHandle) -> None:
-        """A child is gone: what it held is settled, and another takes its seat unless one has."""
-        self._children.remove(hand)
-        self._outdated.pop(hand, None)
-        slots = hand.table.held()
-        hand.fenced = hand.fenced or (bool(slots) and all(slot.verdict is Verdict.LOSS for slot in slots))
-        self._crash_recovery.add(hand, slots, self._worker)
+    def _died(self, child: ChildHandle) -> None:
+        """Settle the claims of a dead child, and start another in its slot unless that was done before."""
+        self._children.remove(child)
+        self._outdated.pop(child, None)
+        slots = child.table.held()
+        child.fenced = child.fenced or (bool(slots) and all(slot.interruption is Interruption.LOSS for slot in slots))
+        self._crash_recovery.add(child, slots, self._worker)
         self._recovering.wake()
         self._maintaining.wake()
-        if not self._finishing and not hand.was_leaving:
-            self._log_exit(hand, len(slots))
-        hand.close()
+        if not self._finishing and not child.was_leaving:
+            self._log_exit(child, len(slots))
+        child.close()
         self._change.set()
 
-    def _log_exit(self, hand: ChildHandle, jobs: int) -> None:
-        code = hand.exit_code
-        if hand.failure is not None:
-            log.error("a child process cannot start: %s", hand.failure)
-        elif hand.fenced:
-            log.warning("process %s ended: its leases were not confirmed in time (%d jobs)", hand.pid, jobs)
+    def _log_exit(self, child: ChildHandle, jobs: int) -> None:
+        code = child.exit_code
+        if child.failure is not None:
+            log.error("a child process cannot start: %s", child.failure)
+        elif child.fenced:
+            log.warning("process %s ended: its leases were not confirmed in time (%d jobs)", child.pid, jobs)
         else:
-            log.warning("process %s died (exit code %s) with %d jobs; they go back", hand.pid, code, jobs)
-        lived = time.monotonic() - hand.born
-        self._quick_exits[hand.slot] = self._quick_exits[hand.slot] + 1 if lived < QUICK_EXIT or hand.failure else 0
-        tries = self._quick_exits[hand.slot]
+            log.warning("process %s died (exit code %s) with %d jobs; they go back", child.pid, code, jobs)
+        lived = time.monotonic() - child.born
+        self._quick_exits[child.slot] = self._quick_exits[child.slot] + 1 if lived < QUICK_EXIT or child.failure else 0
+        tries = self._quick_exits[child.slot]
         delay = 0.0 if tries < 2 else min(0.1 * 2 ** (tries - 2), LONGEST_REST)
-        self._spawn(hand.slot, delay)
+        self._spawn(child.slot, delay)
 
-    # helpers --------------------------------------------------------------------------------------
+    # the owner of the settler (`SettleFlow`) ---------------------------------------------------------
 
-    def _settled(self, members: Sequence[RunJob]) -> None:
+    def settle_soon(self) -> None:
+        """Wake the settler: it has outcomes of dead children to record."""
+        self._settling.wake()
+
+    def settled(self, jobs: Sequence[RunJob]) -> None:
+        """Have draining children look for work: these jobs were given back."""
         self._change.set()
-        if self._settings.drain:
-            for hand in self._children:
-                self._outdated[hand] = hand.table.head[IDLE]
-                hand.send("again")
+        if self._config.drain:
+            for child in self._children:
+                self._outdated[child] = child.table.head[IDLE]
+                child.send(ToChild.CLAIM_AGAIN)
+
+    def all_settled(self) -> None:
+        """Do nothing: `idle` is emitted by the children."""
+
+    # heartbeat ------------------------------------------------------------------------------------
 
     def _status(self) -> Heartbeat:
-        """How the children fare, all together."""
-        now, capacity = time.monotonic(), self._settings.capacity * self._settings.slots
-        heads = [hand.table.head for hand in self._children]
-        slots = [slot for hand in self._children for slot in hand.table.held()]
+        """Return the state of all children for the heartbeat of the worker."""
+        now, capacity = time.monotonic(), self._config.capacity * self._config.slots
+        heads = [child.table.head for child in self._children]
+        slots = [slot for child in self._children for slot in child.table.held()]
         confirmed = min((slot.confirmed for slot in slots), default=None)
         runs = [
             RunSummary(slot.ref.queue, slot.ref.id, slot.attempt, round((now - slot.begun) * 1000))
@@ -383,19 +401,20 @@ class Supervisor:
         ]
         return Heartbeat(
             processes=self.pids, capacity=capacity, allowed=capacity - sum(head[WITHHELD] for head in heads),
-            busy=sum(head[UNITS] for head in heads), memory=resident() + sum(hand.memory() for hand in self._children),
+            busy=sum(head[UNITS] for head in heads),
+            memory=resident() + sum(child.memory() for child in self._children),
             lease_age=None if confirmed is None else round((now - confirmed) * 1000),
             running=len(runs), runs=oldest(runs),
         )  # fmt: skip
 
     @property
     def pids(self) -> list[int]:
-        """The processes that are alive."""
-        return [hand.pid for hand in self._children if hand.pid is not None]
+        """The ids of the processes that are alive."""
+        return [child.pid for child in self._children if child.pid is not None]
 
 
 def context(host: AppHost) -> BaseContext:
-    """How children are started: forked by a small server that has what they need, or else from nothing."""
+    """Return how children are started: forked by a server with the modules loaded, or spawned where there is none."""
     methods: Iterable[str] = multiprocessing.get_all_start_methods()
     if "forkserver" not in methods:
         return multiprocessing.get_context("spawn")
