@@ -11,7 +11,7 @@ from penstock.errors import InvalidPayload, JobError
 from penstock.model.context import Progress
 from penstock.model.encryption import Encrypted, Signed
 from penstock.model.failure import FailureSerde
-from penstock.model.formats import Codec, JsonSerde, MsgpackSerde
+from penstock.model.formats import JsonSerde, MsgpackSerde, codec_for
 from penstock.model.headers import decode_headers
 from penstock.model.job import Claim, State
 from penstock.model.options import JobLimits
@@ -24,7 +24,7 @@ from penstock.storage.redis.event_codec import read_note, read_told
 
 __all__ = ["TARGETS"]
 
-_CODEC = Codec.of(JsonSerde(), None)
+_CODEC = codec_for(JsonSerde(), None)
 _SEALS = (Signed("raw", "a secret of sixteen"), Encrypted("raw", bytes(range(32))))
 
 

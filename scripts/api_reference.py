@@ -40,7 +40,17 @@ SECTIONS = {
 #: What nobody makes by hand: it is given.
 GIVEN = {"Queue", "Task", "Reservation", "Job", "Page", "EventStream", "TaskCall"}
 #: What an app and a queue have for workers and not for users.
-INNER = {"blocking_storage", "codec", "lent_to", "new_job", "opened", "options", "payload_type", "tell"}
+INNER = {
+    "blocking_storage",
+    "codec",
+    "emit",
+    "new_job",
+    "opened",
+    "options",
+    "payload_type",
+    "using_storage",
+    "build_job",
+}
 MODULES = {
     "penstock.sync": "The same names and errors without `await`. What differs is said here; methods are those above.",
     "penstock.testing": (

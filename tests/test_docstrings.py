@@ -1,4 +1,4 @@
-"""Everything public says what it is for."""
+"""Everything public has a docstring with a first line of one sentence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLASSES = [name for name in penstock.__all__ if inspect.isclass(getattr(penstock
 
 
 def public_members(kind: type[Any]) -> Iterator[tuple[str, Any]]:
-    """The methods and properties that a user of a class may call, those of its bases in Penstock included."""
+    """Return the methods and properties that a user of a class may call, those of its bases in Penstock included."""
     for base in kind.__mro__:
         if base.__module__.partition(".")[0] != "penstock":
             continue
@@ -31,7 +31,7 @@ def public_members(kind: type[Any]) -> Iterator[tuple[str, Any]]:
 
 
 def complaint(text: str | None) -> str | None:
-    """What is wrong with a docstring, or None."""
+    """Return the fault of a docstring, or None."""
     if not text or not text.strip():
         return "has no docstring"
     first = inspect.cleandoc(text).split("\n\n")[0]

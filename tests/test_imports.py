@@ -1,4 +1,4 @@
-"""Who may import whom: layers are folders, checked on the syntax tree, type-only and late imports included."""
+"""The allowed imports: layers are folders, checked on the syntax tree, type-only and late imports included."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Import:
 
 
 def sources() -> dict[str, str]:
-    """Every module of the package by its dotted name, with its text."""
+    """Return every module of the package by its dotted name, with its text."""
     found: dict[str, str] = {}
     for path in sorted(SOURCE.rglob("*.py")):
         parts = path.relative_to(SOURCE).with_suffix("").parts
@@ -91,7 +91,7 @@ def sources() -> dict[str, str]:
 
 
 def imports_of(name: str, text: str, modules: set[str], package: bool) -> Iterator[Import]:
-    """Every import statement of a module, wherever it stands."""
+    """Yield every import statement of a module, at any depth."""
 
     def walk(node: ast.AST, function: str | None) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
@@ -111,7 +111,7 @@ def imports_of(name: str, text: str, modules: set[str], package: bool) -> Iterat
 
 
 def origin(node: ast.ImportFrom, name: str, package: bool) -> str:
-    """The module that a `from … import` names, dots resolved."""
+    """Return the module that a `from … import` names, dots resolved."""
     if not node.level:
         return node.module or ""
     parts = name.split(".")
@@ -120,20 +120,20 @@ def origin(node: ast.ImportFrom, name: str, package: bool) -> str:
 
 
 def all_imports(texts: dict[str, str]) -> list[Import]:
-    """The imports of a whole package."""
+    """Return the imports of a whole package."""
     modules = set(texts)
     packages = {name.rpartition(".")[0] for name in modules}
     return [found for name, text in texts.items() for found in imports_of(name, text, modules, name in packages)]
 
 
 def parents_of(module: str) -> list[str]:
-    """The packages that Python imports before a module, outermost first."""
+    """Return the packages that Python imports before a module, outermost first."""
     parts = module.split(".")
     return [".".join(parts[:size]) for size in range(1, len(parts))]
 
 
 def layer_of(module: str) -> Layer:
-    """The layer of a module. The package itself is a layer of its own, which holds no other module."""
+    """Return the layer of a module. The package itself is a layer of its own, with no other module in it."""
     for path in reversed([*parents_of(module), module]):
         if path in LAYERS and (path != "penstock" or module == "penstock"):
             return LAYERS[path]
@@ -141,7 +141,7 @@ def layer_of(module: str) -> Layer:
 
 
 def fault(found: Import) -> str | None:
-    """What is wrong with an import, or None."""
+    """Return the fault of an import, or None."""
     by, top = layer_of(found.by), found.of.split(".")[0]
     if top != "penstock":
         return library_fault(by, top)
@@ -159,7 +159,7 @@ def fault(found: Import) -> str | None:
 
 
 def library_fault(by: Layer, top: str) -> str | None:
-    """What is wrong with importing a library, or None."""
+    """Return the fault of importing a library, or None."""
     if top in HOMES and by.path != HOMES[top]:
         return f"{top} belongs to {HOMES[top]} alone"
     if top in sys.stdlib_module_names or top in by.libraries:
@@ -169,7 +169,7 @@ def library_fault(by: Layer, top: str) -> str | None:
 
 
 def cycle_in(found: list[Import]) -> list[str] | None:
-    """A round trip through the imports, or None.
+    """Return a cycle in the imports, or None.
 
     Importing `a.b.c` runs `a` and `a.b` first, so these count too, unless the importing module is inside of them.
     """

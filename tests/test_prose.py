@@ -48,7 +48,7 @@ DESCRIBING = {"property", "cached_property", "setter", "fixture", "overload", "f
 
 
 def documented(tree: ast.Module) -> Iterator[tuple[ast.AST, str, int]]:
-    """Every module, class and function with a docstring, and the line on which that begins."""
+    """Yield every module, class and function with a docstring, and the line on which that begins."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
@@ -61,7 +61,7 @@ def first_line(text: str) -> str:
 
 
 def form_fault(node: ast.AST, text: str) -> str | None:
-    """What is wrong with the form of a docstring's first line, or None."""
+    """Return the fault in the form of a docstring's first line, or None."""
     line = first_line(text)
     if line.count(":") - line.count("::") > 1 and "://" not in line and "`" not in line:
         return "has more than one clause after a colon"
@@ -88,13 +88,13 @@ def name_of(decorator: ast.expr) -> str:
 
 
 def word_fault(text: str) -> str | None:
-    """The first word of a text that the rules replace by a plain one, or None."""
+    """Return the first word of a text that the rules replace by a plain one, or None."""
     found = WORDS.search(CODE.sub("", text))
     return f"uses {found.group()!r}" if found else None
 
 
 def comments_of(path: Path, text: str) -> Iterator[tuple[int, str]]:
-    """The comments of a Python, Lua or SQL file by line."""
+    """Yield the comments of a Python, Lua or SQL file by line."""
     if path.suffix == ".py":
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:
@@ -106,7 +106,7 @@ def comments_of(path: Path, text: str) -> Iterator[tuple[int, str]]:
 
 
 def faults_in(path: Path) -> Iterator[str]:
-    """What breaks the rules in a file, a line each."""
+    """Yield the faults of a file, a line each."""
     text = path.read_text(encoding="utf-8")
     where = path.relative_to(ROOT)
     for number, comment in comments_of(path, text):

@@ -1,4 +1,4 @@
-"""The proxy of the tests does what it says, so that what it shows about others can be believed."""
+"""Tests of the proxy that other tests use: each of its faults does what its name claims."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def proxy(server: Server) -> Iterator[Proxy]:
 
 
 def connect(proxy: Proxy, timeout: float = 30) -> redis.Redis:
-    """A client with one connection that repeats nothing by itself."""
+    """Return a client with one connection that retries nothing by itself."""
     return redis.Redis(
         port=proxy.port, socket_timeout=timeout, single_connection_client=True, retry=Retry(NoBackoff(), 0)
     )
@@ -44,7 +44,7 @@ def client(proxy: Proxy) -> Iterator[redis.Redis]:
 
 
 def test_it_passes_everything(client: redis.Redis) -> None:
-    """Without a fault, a client sees what the server says, however long."""
+    """Without a fault, a client gets the server's answers of any length."""
     long = b"\r\n$3\r\n" * 100_000
     client.set("proxied", long)
     assert client.get("proxied") == long
@@ -66,7 +66,7 @@ def test_a_lost_reply_was_run(proxy: Proxy, client: redis.Redis, server: Server)
 
 
 def test_a_lost_request_was_not_run(proxy: Proxy, client: redis.Redis) -> None:
-    """The server has never heard of the command whose request is lost."""
+    """The server never gets the command whose request is lost."""
     lost = proxy.lose_request("INCR")
     with pytest.raises(redis.ConnectionError):
         client.incr("proxied")
@@ -87,8 +87,8 @@ def test_only_the_nth_is_lost(proxy: Proxy, client: redis.Redis, server: Server)
         assert direct.get("proxied") == b"4"
 
 
-def test_silence_is_not_told(proxy: Proxy) -> None:
-    """A silent connection stays open and says nothing; new ones pass, unless they are to be silent too."""
+def test_a_silenced_connection_stays_open(proxy: Proxy) -> None:
+    """A silenced connection stays open and carries no bytes; new ones pass, unless they are to be silent too."""
     with connect(proxy, timeout=2) as old:
         assert old.ping()
         assert proxy.silence() == 1
@@ -201,7 +201,7 @@ def test_it_closes_in_the_middle_of_everything(server: Server) -> None:
 
 
 def fate(call: Callable[[], object]) -> object:
-    """What a call gives, or the kind of its error."""
+    """Return the answer of a call, or the kind of its error."""
     try:
         return call()
     except redis.RedisError as error:

@@ -1,10 +1,11 @@
-"""The public surface is closed, sorted and documented."""
+"""The public names: which there are, that they exist and are documented; a change here is a change for users."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import pkgutil
+import re
 
 import pytest
 
@@ -13,28 +14,99 @@ from penstock import errors
 
 MODULES = [name for _, name, _ in pkgutil.walk_packages(penstock.__path__, "penstock.") if "__main__" not in name]
 
+EXPECTED = [
+    "CallTimeout",
+    "Cancelled",
+    "DuplicateJob",
+    "Durability",
+    "DurabilityReport",
+    "Encrypted",
+    "Enqueued",
+    "Entry",
+    "ErrorKind",
+    "Event",
+    "Failure",
+    "HandlerOptions",
+    "InvalidPayload",
+    "Job",
+    "JobCancelled",
+    "JobError",
+    "JobFailed",
+    "JobNotFound",
+    "JobStatus",
+    "LeaseLost",
+    "NotDurable",
+    "NotFinished",
+    "Outcome",
+    "Page",
+    "Penstock",
+    "PenstockError",
+    "PermanentError",
+    "Progress",
+    "Queue",
+    "Reason",
+    "Reservation",
+    "Retry",
+    "RunInfo",
+    "RunTimeout",
+    "Serde",
+    "Signed",
+    "StallError",
+    "State",
+    "StorageError",
+    "StorageUnavailable",
+    "Task",
+    "Update",
+    "VersionMismatch",
+    "Why",
+    "Worker",
+    "WorkerInfo",
+    "__version__",
+]
 
-def test_all_is_sorted_and_true() -> None:
-    """Every public name exists, once, in order."""
-    assert penstock.__all__ == sorted(penstock.__all__)
+
+def test_the_public_names_are_these() -> None:
+    """`penstock.__all__` is the sorted list of public names, nothing else, and each of them exists."""
+    assert penstock.__all__ == EXPECTED == sorted(EXPECTED)
     assert all(hasattr(penstock, name) for name in penstock.__all__)
 
 
 def test_every_error_is_public() -> None:
-    """Whatever a user may have to catch can be imported from the top."""
+    """Every exception that a user may have to catch can be imported from `penstock`."""
     assert set(errors.__all__) <= set(penstock.__all__)
 
 
-def test_every_public_name_says_what_it_is_for() -> None:
-    """Each exported class and function has a docstring of its own."""
-    named = [getattr(penstock, name) for name in penstock.__all__]
-    bare = [it.__name__ for it in named if (inspect.isclass(it) or inspect.isfunction(it)) and not it.__doc__]
-    assert not bare
+def test_the_version_is_a_version() -> None:
+    """`penstock.__version__` is three numbers, perhaps with a suffix."""
+    assert re.fullmatch(r"\d+\.\d+\.\d+\S*", penstock.__version__)
+
+
+@pytest.mark.parametrize("name", [name for name in EXPECTED if not name.startswith("__")])
+def test_every_public_name_explains_itself(name: str) -> None:
+    """Every public name can be imported and has a docstring of its own."""
+    thing = getattr(penstock, name)
+    assert inspect.isclass(thing)
+    assert thing.__doc__
+    assert (thing.__dict__.get("__doc__") or "").strip(), f"penstock.{name} has no docstring"
+
+
+@pytest.mark.parametrize("name", ["Penstock", "Queue", "Worker"])
+def test_every_public_method_explains_itself(name: str) -> None:
+    """Every public method of the three classes that users hold has a docstring."""
+    members = vars(getattr(penstock, name)).items()
+    bare = [
+        member
+        for member, value in members
+        if not member.startswith("_")
+        and (inspect.isfunction(value) or isinstance(value, property))
+        and not (value.__doc__ or "").strip()
+    ]
+    assert not bare, f"penstock.{name} has methods without a docstring: {', '.join(bare)}"
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_module_exports_exist(name: str) -> None:
-    """What a module lists in __all__ is in it."""
+    """Every name in a module's `__all__` is defined in it."""
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:

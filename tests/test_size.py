@@ -12,7 +12,7 @@ MAX_FUNCTION = 50
 
 
 def limit_of(path: Path) -> int:
-    """The lines that a file may have: more for a module with one class, which nobody gains by cutting in two."""
+    """Return the most lines that a file may have: more for a module with one class, which is worse in two files."""
     if path.suffix != ".py":
         return MAX_FILE
     classes = [node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.ClassDef)]

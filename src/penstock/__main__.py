@@ -1,4 +1,4 @@
-"""`python -m penstock` is the command `penstock`."""
+"""Entry point of `python -m penstock`, the same as the command `penstock`."""
 
 from __future__ import annotations
 

@@ -36,19 +36,20 @@ async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
 
 
 class RequestCoalescer(Generic[T]):
-    """Collects the reads of one turn of the event loop, or of the time that a call takes, for the next call.
+    """Batches requests for single jobs into one call per queue.
 
-    A read never joins a call that was already sent, so that it sees everything that happened before.
+    Requests made in one turn of the event loop, or while a call is in progress, go into the next call. A
+    request never joins a call that was already sent, so its answer reflects everything done before it.
     """
 
-    def __init__(self, ask: Callable[[str, list[str]], Awaitable[list[T]]], most: int) -> None:
-        self._fetch = ask
-        self._max_batch = most
+    def __init__(self, fetch: Callable[[str, list[str]], Awaitable[list[T]]], max_batch: int) -> None:
+        self._fetch = fetch
+        self._max_batch = max_batch
         self._waiting: dict[str, dict[str, list[asyncio.Future[T]]]] = {}
         self._senders: dict[str, asyncio.Task[None]] = {}
 
     def get(self, queue: str, id: str) -> asyncio.Future[T]:
-        """Read one job of a queue; returns a future with the answer."""
+        """Return a future of the answer for one job of a queue."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._waiting.setdefault(queue, {}).setdefault(id, []).append(future)
@@ -57,14 +58,14 @@ class RequestCoalescer(Generic[T]):
         return future
 
     async def close(self) -> None:
-        """Cancel the calls under way; reads that wait raise `StorageError`."""
+        """Cancel the calls in progress; requests without an answer fail with `StorageError`."""
         senders = list(self._senders.values())
         for sender in senders:
             sender.cancel()
         if senders:
             await asyncio.wait(senders)
-        for queue in list(self._senders):  # those that were ended before they began
-            self._end(queue)
+        for queue in list(self._senders):  # senders that were cancelled before they started
+            self._finish(queue)
 
     async def _send(self, queue: str) -> None:
         waiting = self._waiting[queue]
@@ -73,11 +74,11 @@ class RequestCoalescer(Generic[T]):
                 asked = {id: waiting.pop(id) for id in list(islice(waiting, self._max_batch))}
                 await self._call(queue, asked)
         finally:
-            self._end(queue)
+            self._finish(queue)
 
-    def _end(self, queue: str) -> None:
+    def _finish(self, queue: str) -> None:
         del self._senders[queue]
-        _refuse(self._waiting.pop(queue), StorageError("the storage was closed before it could be asked"))
+        _fail(self._waiting.pop(queue), StorageError("the storage was closed before it could be asked"))
 
     async def _call(self, queue: str, asked: dict[str, list[asyncio.Future[T]]]) -> None:
         asked = {id: futures for id, futures in asked.items() if not all(future.done() for future in futures)}
@@ -86,9 +87,9 @@ class RequestCoalescer(Generic[T]):
         try:
             answers = await self._fetch(queue, list(asked))
         except Exception as error:
-            _refuse(asked, error)
+            _fail(asked, error)
         except BaseException:
-            _refuse(asked, StorageError("the storage was closed before it answered"))
+            _fail(asked, StorageError("the storage was closed before it answered"))
             raise
         else:
             for futures, answer in zip(asked.values(), answers, strict=True):
@@ -97,9 +98,9 @@ class RequestCoalescer(Generic[T]):
                         future.set_result(answer)
 
 
-def _refuse(asked: dict[str, list[asyncio.Future[T]]], error: Exception) -> None:
+def _fail(asked: dict[str, list[asyncio.Future[T]]], error: Exception) -> None:
     for futures in asked.values():
         for future in futures:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # retrieved, so that asyncio logs nothing if the caller is gone
+                future.exception()  # marks it as retrieved: the waiter may be gone, and asyncio would log it

@@ -1,4 +1,4 @@
-"""Apps by name: "module:app" to the app, and back."""
+"""Import of apps by name, "module:app", and the name under which an app can be imported."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["CannotImport", "load", "load_all", "modules_of", "source_of"]
 
 
 class CannotImport(PenstockError):
-    """The app cannot be imported; the message names the module and what to do."""
+    """The app cannot be imported; the message names the module and the remedy."""
 
 
 def load(source: str) -> AppHost:
-    """Import the app that "module:app" names; "module:create_app()" is called, a bare module means its `app`."""
+    """Import the app "module:app"; "module:create_app()" is called, and a bare module means its `app`."""
     name, _, path = source.partition(":")
     module, path = import_module(name, source), path or "app"
     call = path.endswith("()")
@@ -55,20 +55,20 @@ def import_module(name: str, source: str) -> ModuleType:
             f"there is no module {error.name!r} in {os.getcwd()} or on PYTHONPATH; "
             "start the worker where it can be imported"
         ) from error
-    except BaseException as error:  # a module may also exit
+    except BaseException as error:  # a module may also call sys.exit()
         if isinstance(error, KeyboardInterrupt):
             raise
         raise CannotImport(f"importing {name!r} failed: {type(error).__name__}: {one_line(error)}") from error
 
 
 def source_of(app: AppHost) -> str:
-    """The "module:name" under which child processes find this app; modules of their own come before `__main__`."""
+    """Return the "module:name" under which child processes can import this app; `__main__` is the last choice."""
     found: list[tuple[bool, int, str]] = []
     for name, module in list(sys.modules.items()):
         if name == "__mp_main__" or (name == "__main__" and not can_run_again(module)):
             continue
         for attribute, value in list(getattr(module, "__dict__", {}).items()):
-            ours = str(type(value).__module__).startswith("penstock.")  # some types have no name there, but a slot
+            ours = str(type(value).__module__).startswith("penstock.")  # __module__ of some types is a slot, not a str
             if value is app or (ours and async_app(value) is app):
                 defines = getattr(module, "__spec__", None) is not None
                 found.append((name == "__main__" or not defines, len(name), f"{name}:{attribute}"))
@@ -81,14 +81,14 @@ def source_of(app: AppHost) -> str:
 
 
 def modules_of(app: AppHost) -> tuple[str, ...]:
-    """The modules of an app's handlers: importing the app's own may not be all it takes to have them."""
+    """Return the modules of an app's handlers, which importing the app's own module may not load."""
     functions = [handler.function for handler in app.handlers.values() if handler.loaded]
     names = {getattr(function, "__module__", None) for function in functions}
     return tuple(sorted(name for name in names if name and name in sys.modules and not name.startswith("penstock.")))
 
 
 def load_all(source: str, modules: Iterable[str], serves: Iterable[str]) -> AppHost:
-    """The app with all its handlers, as another process has it."""
+    """Import the app and the modules of its handlers; raises `CannotImport` if a handler in `serves` is missing."""
     app = load(source)
     for name in modules:
         import_module(name, name)
@@ -101,7 +101,7 @@ def load_all(source: str, modules: Iterable[str], serves: Iterable[str]) -> AppH
 
 
 def can_run_again(main: ModuleType) -> bool:
-    """Whether a child can have this `__main__` too: not one that was typed in or piped."""
+    """Return whether a child process can import this `__main__`, which has no file if it was typed in or piped."""
     path = getattr(main, "__file__", None)
     return getattr(main, "__spec__", None) is not None or (path is not None and os.path.exists(path))
 

@@ -1,4 +1,24 @@
-"""Every exception a user may meet, and the record of a remote one."""
+"""Every exception that a user of Penstock may meet, and `JobError`, the stored record of one.
+
+Exception
+└── PenstockError
+    ├── DuplicateJob          an id is taken, and `on_conflict="raise"`
+    ├── JobNotFound           no job has this id
+    ├── NotFinished           the job has no result yet
+    ├── JobFailed             the job failed for good
+    ├── JobCancelled          the job was cancelled
+    ├── CallTimeout           no result within the caller's timeout (also a TimeoutError)
+    ├── LeaseLost             the claim is no longer held
+    ├── InvalidPayload        bytes or values that do not fit the serde (also a ValueError)
+    ├── StorageError          the storage answered with an error
+    │   ├── StorageUnavailable    it cannot be reached, or takes no writes
+    │   │   └── NotDurable        stored, but less safely than asked for
+    │   └── VersionMismatch       written by a newer Penstock
+    ├── PermanentError        raised by a handler: fail without a retry
+    ├── Retry                 raised by a handler: run the job again
+    ├── StallError            recorded for a job whose worker vanished
+    └── RunTimeout            recorded for a run that took too long
+"""
 
 from __future__ import annotations
 
@@ -32,15 +52,15 @@ __all__ = [
     "VersionMismatch",
 ]
 
-#: What reading bytes may raise that somebody else wrote: no such record, text that is none, nesting without end.
+#: The errors of decoding bytes that another program may have written: no such record, no UTF-8, nesting too deep.
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
-#: A traceback longer than this loses its middle: the top and the bottom tell the story.
+#: A traceback with more characters than this loses its middle: its top and its end matter most.
 MAX_TRACEBACK = 8_000
 
 
 class ErrorKind(StrEnum):
-    """Why a job failed: the handler's word, the handler's failure, a dead worker, or the clock."""
+    """Kind of a failure: permanent or retriable as the handler raised it, a vanished worker, or a timeout."""
 
     PERMANENT = "permanent"
     RETRIABLE = "retriable"
@@ -49,7 +69,7 @@ class ErrorKind(StrEnum):
 
 
 class PenstockError(Exception):
-    """The base of every error that Penstock raises."""
+    """Base of every error that Penstock raises."""
 
 
 class DuplicateJob(PenstockError):
@@ -57,7 +77,7 @@ class DuplicateJob(PenstockError):
 
 
 class JobNotFound(PenstockError):
-    """There is no job with this id: never enqueued, or forgotten since."""
+    """There is no job with this id: it was never enqueued, or is no longer kept."""
 
 
 class NotFinished(PenstockError):
@@ -65,7 +85,7 @@ class NotFinished(PenstockError):
 
 
 class JobFailed(PenstockError):
-    """The job failed for good; `.error` says how."""
+    """The job failed for good; `.error` is the record of its last error."""
 
     def __init__(self, message: str, error: JobError) -> None:
         super().__init__(message)
@@ -76,15 +96,15 @@ class JobFailed(PenstockError):
 
 
 class JobCancelled(PenstockError):
-    """The job was cancelled, so there is no result to give."""
+    """The job was cancelled, so it has no result."""
 
 
 class CallTimeout(PenstockError, TimeoutError):
-    """No answer came in time. The job itself goes on."""
+    """No result came within the timeout. The job itself goes on."""
 
 
 class LeaseLost(PenstockError):
-    """The run is no longer ours: another worker may have the job, so nothing was changed."""
+    """The claim was lost: another worker may have the job, so nothing was changed."""
 
 
 class InvalidPayload(PenstockError, ValueError):
@@ -102,8 +122,8 @@ class StorageUnavailable(StorageError):
 class NotDurable(StorageUnavailable):
     """The jobs are stored, but not as safely as `durability` asks, so they may be lost with their server.
 
-    `.enqueued` has the answers of the call that was not confirmed, with how far it came. To enqueue the
-    same ids again is safe, and confirms them.
+    `.enqueued` has the answers that were not confirmed, each with the durability it reached. Enqueueing
+    the same ids again is safe, and confirms them.
     """
 
     def __init__(self, message: str, enqueued: Sequence[Any] = ()) -> None:
@@ -119,13 +139,13 @@ class VersionMismatch(StorageError):
 
 
 class PermanentError(PenstockError):
-    """Raise it in a handler to fail the job at once, without a retry."""
+    """Raised by a handler to fail the job at once, without a retry."""
 
     kind = ErrorKind.PERMANENT
 
 
 class StallError(PenstockError):
-    """The worker that ran the job stopped answering."""
+    """The worker that ran the job stopped renewing its lease."""
 
 
 class RunTimeout(PenstockError):
@@ -133,7 +153,7 @@ class RunTimeout(PenstockError):
 
 
 class Retry(PenstockError):
-    """Raise it in a handler to run the job again: at a time, after a delay, or after the usual backoff."""
+    """Raised by a handler to run the job again: at a time, after a delay, or after the usual backoff."""
 
     def __init__(
         self,
@@ -152,7 +172,7 @@ class Retry(PenstockError):
 
 
 class JobError(msgspec.Struct, frozen=True, array_like=True):
-    """What is kept of an error: its class name, its message, its kind and its traceback as text."""
+    """Stored record of an error: its class name, message, kind, and traceback as text."""
 
     type: str
     message: str
@@ -161,7 +181,7 @@ class JobError(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def from_exception(cls, error: BaseException, kind: ErrorKind | None = None) -> JobError:
-        """Describe an exception; its own `kind` attribute counts when none is given."""
+        """Return the record of an exception; without `kind` its own `kind` attribute is used."""
         if kind is None:
             permanent = getattr(error, "kind", None) == ErrorKind.PERMANENT
             kind = ErrorKind.PERMANENT if permanent else ErrorKind.RETRIABLE
@@ -172,12 +192,12 @@ class JobError(msgspec.Struct, frozen=True, array_like=True):
         return cls(type(error).__name__, _message(error), kind, text)
 
     def encode(self) -> bytes:
-        """Its stored form."""
+        """Return its stored form."""
         return _encode(self)
 
     @classmethod
     def decode(cls, data: bytes) -> JobError:
-        """Read an error back; one that cannot be read is still an error, and says so."""
+        """Decode a record; unreadable bytes give an "UnreadableError"."""
         try:
             return _decode(data)
         except UNREADABLE:

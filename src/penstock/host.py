@@ -11,11 +11,11 @@ from typing import Any, Protocol, Unpack, cast
 
 from penstock.errors import JobError
 from penstock.model.events import Listeners
-from penstock.model.formats import Codec
 from penstock.model.handler import Handler
 from penstock.model.job import NewJob
 from penstock.model.options import HandlerArguments, HandlerOptions
-from penstock.model.serde import Serde
+from penstock.model.presets import Preset
+from penstock.model.serde import Codec, Serde
 from penstock.storage.base import BlockingStorage, Storage
 
 __all__ = ["AppHost", "SyncApp", "async_app"]
@@ -39,9 +39,7 @@ class AppHost(Protocol):
     def max_payload(self) -> int: ...
 
     @property
-    def defaults(self) -> Any:
-        """The app's `Preset`."""
-        ...
+    def defaults(self) -> Preset: ...
 
     def codec(self, queue: str) -> Codec: ...
 

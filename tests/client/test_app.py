@@ -26,7 +26,7 @@ async def test_an_app_opens_and_closes_more_than_once(tmp_path: Path) -> None:
 
 
 async def test_an_app_opens_with_the_first_call(tmp_path: Path) -> None:
-    """Whoever forgets to open still gets an answer, also when two calls come at once."""
+    """An app that was not opened opens with its first call, once even if two calls come together."""
     app = Penstock(f"sqlite:{tmp_path / 'a.db'}")
     await asyncio.gather(app.queue("q").enqueue(1), app.queue("q").enqueue(2))
     assert app.is_open
@@ -46,14 +46,14 @@ async def test_the_url_comes_from_the_environment(tmp_path: Path, monkeypatch: p
     assert (tmp_path / "penstock.db").exists()
 
 
-async def test_a_directory_will_do(tmp_path: Path) -> None:
+async def test_a_file_url_keeps_the_jobs_in_a_directory(tmp_path: Path) -> None:
     """file:DIRECTORY keeps the jobs in a file there, and makes the directory."""
     async with Penstock(f"file:{tmp_path / 'data'}") as app:
         await app.queues()
     assert (tmp_path / "data" / "penstock.db").exists()
 
 
-async def test_any_storage_object_will_do() -> None:
+async def test_an_app_takes_a_storage_object() -> None:
     """A storage may be given instead of a URL, but not with one."""
     async with Penstock(storage=connect("memory:")) as app:
         assert await app.queues() == []
@@ -106,7 +106,7 @@ def test_a_handler_that_is_refused_leaves_nothing_behind() -> None:
 
 
 def test_a_fail_handler_gets_failures() -> None:
-    """One whose annotation says something else is refused, and so are its bad options."""
+    """A fail handler with another payload annotation is refused, and so are its bad options."""
     app = Penstock("memory:")
     with pytest.raises(TypeError, match="gets a Failure"):
         app.listen("q", print_failure_wrongly, on_failure=print_failure_wrongly)
@@ -132,7 +132,7 @@ def test_a_queue_has_one_serde() -> None:
         app.queue("q", result_serde="raw")
 
 
-async def test_each_queue_speaks_its_own_serde(app: Penstock) -> None:
+async def test_each_queue_uses_its_own_serde(app: Penstock) -> None:
     """Raw bytes, msgpack and JSON side by side; results of raw queues may be anything."""
     app.listen("raw", lambda payload: None, serde="raw")
     app.listen("packed", lambda payload: payload, serde="msgpack")
@@ -163,10 +163,10 @@ async def test_a_serde_given_late_holds_for_failures_too(app: Penstock) -> None:
     assert (await app.queue("q/failures").find("completed"))[0].payload.payload == {"b": b"\xff"}
 
 
-async def test_listeners_hear_what_this_app_does(app: Penstock) -> None:
-    """Producers' and workers' transitions are told in order, results and errors with them."""
-    heard: list[Event] = []
-    app.on("*")(heard.append)
+async def test_listeners_get_the_events_of_their_app(app: Penstock) -> None:
+    """Transitions of producers and workers are emitted in order, with results and errors."""
+    received: list[Event] = []
+    app.on("*")(received.append)
 
     @app.handler("q", max_retries=1, min_backoff=0)
     async def handle(payload: str, job: Job) -> str:
@@ -177,20 +177,20 @@ async def test_listeners_hear_what_this_app_does(app: Penstock) -> None:
     queue = app.queue("q")
     await queue.enqueue("good", id="a")
     await Worker(app, id="w").drain()
-    assert [(e.name, e.id) for e in heard if e.id] == [("enqueued", "a"), ("started", "a"), ("completed", "a")]
-    assert (heard[-1].result, heard[-1].worker, heard[-1].attempt, heard[-1].queue) == ("good", "w", 1, "q")
-    heard.clear()
+    assert [(e.name, e.id) for e in received if e.id] == [("enqueued", "a"), ("started", "a"), ("completed", "a")]
+    assert (received[-1].result, received[-1].worker, received[-1].attempt, received[-1].queue) == ("good", "w", 1, "q")
+    received.clear()
     await queue.enqueue("bad", id="b")
     await Worker(app).drain(scheduled=True)
-    assert [e.name for e in heard if e.id] == ["enqueued", "started", "retrying", "started", "failed"]
-    assert heard[-1].error is not None
-    assert heard[-1].error.message == "no"
-    heard.clear()
+    assert [e.name for e in received if e.id] == ["enqueued", "started", "retrying", "started", "failed"]
+    assert received[-1].error is not None
+    assert received[-1].error.message == "no"
+    received.clear()
     await queue.enqueue("x", id="c", delay=60)
     await queue.enqueue("y", id="c", on_conflict="update")
     await queue.cancel("c")
     await queue.delete()
-    assert [e.name for e in heard] == ["enqueued", "updated", "cancelled", "queue_deleted"]
+    assert [e.name for e in received] == ["enqueued", "updated", "cancelled", "queue_deleted"]
 
 
 async def test_a_handler_by_path_runs(app: Penstock) -> None:

@@ -1,4 +1,4 @@
-"""call and wait: a job's result for whoever asked for it, whatever happens in between."""
+"""call and wait: a caller gets the result of its job, through retries, restarts and lost connections."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SOON = 4.0
 
 
 async def take(app: Penstock, queue: str = "q") -> Reservation:
-    """The next job, as a worker would get it."""
+    """Claim the next job, as a worker would."""
     [taken] = await app.queue(queue).reserve(wait=10)
     return taken
 
@@ -45,7 +45,7 @@ def start(answer: Any) -> asyncio.Task[Any]:
 
 
 async def echo(app: Penstock, count: int, queue: str = "q") -> None:
-    """Complete so many jobs with their payloads."""
+    """Complete `count` jobs with their payloads."""
     while count:
         for taken in await app.queue(queue).reserve(limit=min(count, 1000), wait=10):
             await taken.complete(taken.payload)
@@ -65,14 +65,14 @@ async def test_a_call_gives_the_result(app: Penstock) -> None:
 
 
 @pytest.mark.parametrize("value", [None, 0, "", False, [], {}])
-async def test_nothing_is_a_result(app: Penstock, value: Any) -> None:
+async def test_a_call_returns_an_empty_result(app: Penstock, value: Any) -> None:
     """A result that is empty or None ends the wait like any other (PJ-D15)."""
     task = start(app.queue("q").call(1))
     await (await take(app)).complete(value)
     assert await soon(task) == value
 
 
-async def test_bytes_are_a_result(app: Penstock) -> None:
+async def test_a_call_returns_raw_bytes(app: Penstock) -> None:
     """No bytes at all are a result where results are raw bytes (PJ-D15)."""
     queue = app.queue("q", serde="raw", result_serde="raw")
     for value in (b"", b"\0\xff"):
@@ -116,7 +116,7 @@ async def test_waiting_for_a_job_enqueued_earlier(app: Penstock) -> None:
 
 
 async def test_a_result_that_is_not_kept_is_given_all_the_same(app: Penstock) -> None:
-    """Whoever waits gets the result of a job with result_ttl=0, and the id is free at once."""
+    """A waiting caller gets the result of a job with result_ttl=0, and the id is free at once."""
     queue = app.queue("q")
     task = start(queue.call(1, id="a", result_ttl=0))
     await (await take(app)).complete("first")
@@ -129,7 +129,7 @@ async def test_a_result_that_is_not_kept_is_given_all_the_same(app: Penstock) ->
 
 
 async def test_a_handler_that_retains_nothing_answers_calls(app: Penstock) -> None:
-    """retain="none" is about keeping: callers get their result, and nobody else does."""
+    """With retain="none" waiting callers get their result, and later readers do not."""
     app.listen("q", lambda payload: None, retain="none")
     queue = app.queue("q")
     task = start(queue.call(1, id="a"))
@@ -169,7 +169,7 @@ async def test_a_failed_duplicate_starts_a_new_job(app: Penstock) -> None:
 
 
 async def test_an_update_during_the_run_is_waited_for(app: Penstock) -> None:
-    """Everybody who waits for an id gets the result of the successor that took its place."""
+    """Every caller that waits for an id gets the result of the successor that replaced the job."""
     queue = app.queue("q")
     first = start(queue.call("old", id="a"))
     taken = await take(app)
@@ -188,7 +188,7 @@ async def test_an_update_during_the_run_is_waited_for(app: Penstock) -> None:
     assert await soon(asyncio.gather(first, second)) == ["of the new"] * 2
 
 
-async def test_a_retry_is_waited_out(app: Penstock) -> None:
+async def test_a_call_waits_through_a_retry(app: Penstock) -> None:
     """A run that is to be repeated is no end."""
     task = start(app.queue("q").call(1, id="a"))
     await (await take(app)).retry(delay=0)
@@ -249,7 +249,7 @@ async def test_a_call_that_takes_too_long(app: Penstock) -> None:
     assert await soon(task) == "late"
 
 
-async def test_two_waiters_with_different_patience(app: Penstock) -> None:
+async def test_two_waiters_with_different_timeouts(app: Penstock) -> None:
     """A waiter that gives up does not take the other's answer away (PJ-D17)."""
     queue = app.queue("q")
     patient = start(queue.call(1, id="a", timeout=None))
@@ -260,8 +260,8 @@ async def test_two_waiters_with_different_patience(app: Penstock) -> None:
     assert await soon(patient) == "value"
 
 
-async def test_a_job_that_is_not_there(app: Penstock) -> None:
-    """JobNotFound says so at once for an unknown id, and when the queue is deleted under the waiter."""
+async def test_a_call_for_a_missing_job_raises_job_not_found(app: Penstock) -> None:
+    """JobNotFound is raised at once for an unknown id, and when the queue is deleted during the wait."""
     queue = app.queue("q")
     with pytest.raises(JobNotFound, match=r"'none'.*'q'"):
         await soon(queue.wait("none"))
@@ -324,7 +324,7 @@ def connections(backend: Backend) -> int:
     return total
 
 
-async def test_looks_at_once_are_one_read(app: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_reads_of_waiters_are_coalesced(app: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiters that look in the same turn are answered by few reads, each with its own job's state."""
     queue = app.queue("q")
     await queue.enqueue_many([Entry(n, id=str(n)) for n in range(150)])
@@ -345,7 +345,7 @@ async def test_looks_at_once_are_one_read(app: Penstock, monkeypatch: pytest.Mon
     assert reads == [100, 51]
 
 
-async def test_giving_up_leaves_nothing(app: Penstock) -> None:
+async def test_a_cancelled_caller_leaves_no_task_behind(app: Penstock) -> None:
     """A caller that is cancelled leaves no task and no future behind, and the job goes on."""
     queue = app.queue("q")
     tasks = [start(queue.call(n, id=str(n))) for n in range(20)]
@@ -401,8 +401,8 @@ async def test_a_restarted_server_costs_no_result(backend: RedisBackend, no_leak
         server.remove()
 
 
-async def test_a_closed_app_lets_its_callers_go(backend: Backend, clock: Any) -> None:
-    """Closing the app ends the calls that wait, with an error that says why."""
+async def test_closing_the_app_ends_waiting_calls(backend: Backend, clock: Any) -> None:
+    """Closing the app ends the calls that wait, with an error that gives the reason."""
     app = Penstock(storage=backend.build(clock))
     await app.open()
     task = start(app.queue("q").call(1, id="a"))

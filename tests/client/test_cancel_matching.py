@@ -27,11 +27,11 @@ async def test_every_instance_is_cancelled(app: Penstock) -> None:
             Entry({"to": "b", "n": 1}, id="near"),
         ]
     )
-    told: list[Event] = []
-    app.on("cancelled")(told.append)
+    emitted: list[Event] = []
+    app.on("cancelled")(emitted.append)
     cancelled = await queue.cancel_matching(PAYLOAD)
     assert sorted(cancelled) == ["first", "grouped", "later", "retrying"]
-    assert sorted(event.id for event in told) == sorted(cancelled)
+    assert sorted(event.id for event in emitted) == sorted(cancelled)
     assert await queue.counts() == tally(queued=2, cancelled=4)
     assert await queue.cancel_matching(PAYLOAD) == []
 
@@ -48,8 +48,10 @@ async def test_more_than_a_page(app: Penstock) -> None:
     ("running", "found", "state"),
     [("refuse", [], "completed"), ("signal", ["a"], "cancelled"), ("kill", ["a"], "cancelled")],
 )
-async def test_running_jobs_by_the_rule(app: Penstock, running: Any, found: list[str], state: str) -> None:
-    """A running job is left alone, or asked to end, as `running` says."""
+async def test_running_jobs_are_cancelled_by_the_given_mode(
+    app: Penstock, running: Any, found: list[str], state: str
+) -> None:
+    """A running job is left alone, or asked to end, by the mode in `running`."""
     queue = app.queue("q")
     await queue.enqueue(PAYLOAD, id="a")
     await queue.enqueue({"n": 2}, id="b")

@@ -1,4 +1,4 @@
-"""What a caller is told with the end of its job is what the storage would say."""
+"""An EndNotice has the result that a read of the storage would give."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ LARGE = 100_000
 
 @pytest.mark.only("redis", "valkey", "cluster")
 @pytest.mark.beyond_model
-async def test_a_fresh_job_is_told_how_it_ended(storage: Storage) -> None:
-    """Who put a job with a new id and waits for it is told its result with its end, if that is short."""
-    for result, told in ((b"short", EndNotice("a", State.COMPLETED, b"short")), (b"x" * LARGE, True)):
+async def test_the_notice_of_a_fresh_job_has_its_result(storage: Storage) -> None:
+    """The waiter of a job with a new id gets its result with the notice, if that is short."""
+    for result, expected in ((b"short", EndNotice("a", State.COMPLETED, b"short")), (b"x" * LARGE, True)):
         await storage.put([new("q", "a", fresh=True, waiter="w")])
         waiting = asyncio.create_task(storage.wait_done("q", "a", 60))
         await asyncio.sleep(0)
         await settle1(storage, complete(await claim1(storage), result))
-        assert await asyncio.wait_for(waiting, 30) == told
+        assert await asyncio.wait_for(waiting, 30) == expected
         await storage.delete_queue("q")
 
 
 @pytest.mark.beyond_model
-async def test_news_of_a_known_id_may_be_old(storage: Storage) -> None:
-    """Who put a job whose id may have been another's is only told to look."""
+async def test_the_notice_of_a_given_id_is_only_a_hint(storage: Storage) -> None:
+    """The waiter of a job with a given id, which may have existed before, gets only a hint to read."""
     await storage.put([new("q", "a", waiter="w")])
     waiting = asyncio.create_task(storage.wait_done("q", "a", 60))
     await asyncio.sleep(0)
@@ -37,7 +37,7 @@ async def test_news_of_a_known_id_may_be_old(storage: Storage) -> None:
     assert await asyncio.wait_for(waiting, 30) is True
 
 
-async def test_a_caller_hears_every_kind_of_end(app: Penstock) -> None:
+async def test_a_caller_gets_every_kind_of_outcome(app: Penstock) -> None:
     """Small and large results, failures and cancellations are the same with and without an id, alone and among many."""
 
     @app.handler("q", max_retries=0)

@@ -1,4 +1,4 @@
-"""app.events: what everybody does, heard by whoever wants to."""
+"""app.events: the events of all processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from penstock import Event, Penstock, StorageUnavailable, Worker
 from penstock.client.event_publisher import EventPublisher
 from penstock.client.event_stream import EventStream
-from penstock.model.formats import Codec
+from penstock.model.serde import Codec
 from penstock.storage.base import EventRecord, Storage
 from penstock.testing import Clock
 from tests.support import Backend, claim1, complete, eventually
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.only("memory", "sqlite", "redis", "valkey")
 HEARD = 10.0  # how long a test waits for an event, in seconds
 
 
-async def hear(stream: EventStream, count: int) -> list[Event]:
-    """The next events of a stream."""
+async def receive(stream: EventStream, count: int) -> list[Event]:
+    """Return the next events of a stream."""
     async with asyncio.timeout(HEARD):
         return [await anext(stream) for _ in range(count)]
 
 
-async def test_a_stream_hears_from_the_beginning_of_its_block(app: Penstock, clock: Clock) -> None:
+async def test_a_stream_is_subscribed_from_the_beginning_of_its_block(app: Penstock, clock: Clock) -> None:
     """`async with` listens for certain when the block begins, and the events come with their values."""
     app.listen("q", lambda payload: payload + 1)
     await app.queue("q").enqueue(0, id="before")
@@ -36,7 +36,7 @@ async def test_a_stream_hears_from_the_beginning_of_its_block(app: Penstock, clo
         await app.queue("q").enqueue(1, id="a")
         await app.queue("q").cancel("before")
         await Worker(app, id="w").drain()
-        events = await hear(stream, 4)
+        events = await receive(stream, 4)
     assert [(e.name, e.queue, e.id, e.attempt) for e in events] == [
         ("enqueued", "q", "a", 0),
         ("cancelled", "q", "before", 0),
@@ -47,8 +47,8 @@ async def test_a_stream_hears_from_the_beginning_of_its_block(app: Penstock, clo
 
 
 @pytest.mark.only("sqlite", "redis", "valkey", "cluster")
-async def test_a_stream_hears_other_processes(app: Penstock, backend: Backend, clock: Clock) -> None:
-    """Whatever another app does at the same place is heard, errors included."""
+async def test_a_stream_gives_the_events_of_other_processes(app: Penstock, backend: Backend, clock: Clock) -> None:
+    """The events of another app on the same storage arrive, errors included."""
     storage = backend.build(cast("Any", clock))
     async with Penstock(storage=storage, clock=clock) as other, app.events("failed") as stream:
 
@@ -58,28 +58,28 @@ async def test_a_stream_hears_other_processes(app: Penstock, backend: Backend, c
 
         await other.queue("q").enqueue(1, id="a")
         await Worker(other).drain()
-        [event] = await hear(stream, 1)
+        [event] = await receive(stream, 1)
         assert event.error is not None
         assert (event.id, event.error.type, event.error.message) == ("a", "ValueError", "no")
 
 
 @pytest.mark.only("cluster")
-async def test_a_stream_on_a_cluster_hears_new_families(app: Penstock) -> None:
-    """There, too, a queue is heard from its first job on, though no script can look into another family's slot."""
+async def test_a_stream_on_a_cluster_gives_events_of_new_families(app: Penstock) -> None:
+    """A queue of a new family is in the stream from its first job on, though no script reads another family's slot."""
     async with app.events("enqueued") as stream:
         await app.queue("q").enqueue(1, id="a")
         await app.queue("other").enqueue(1, id="b")
-        assert [event.id for event in await hear(stream, 2)] == ["a", "b"]
+        assert [event.id for event in await receive(stream, 2)] == ["a", "b"]
 
 
 async def test_a_stream_of_some_names_and_of_one_queue(app: Penstock) -> None:
-    """Only what was asked for is heard."""
+    """Only events of the given names and queue arrive."""
     async with app.events(["enqueued", "queue_deleted"], queue="q") as stream:
         await app.queue("r").enqueue(1, id="other queue")
         await app.queue("q").enqueue(1, id="a")
         await app.queue("q").cancel("a")
         await app.queue("q").delete()
-        assert [(e.name, e.id) for e in await hear(stream, 2)] == [("enqueued", "a"), ("queue_deleted", "")]
+        assert [(e.name, e.id) for e in await receive(stream, 2)] == [("enqueued", "a"), ("queue_deleted", "")]
 
 
 async def test_a_result_that_cannot_be_decoded_is_shown_as_bytes(app: Penstock) -> None:
@@ -87,7 +87,7 @@ async def test_a_result_that_cannot_be_decoded_is_shown_as_bytes(app: Penstock) 
     async with app.events("completed") as stream:
         await app.queue("q").enqueue(1)
         await app.storage.settle([complete(await claim1(app.storage), b"\xff")])
-        assert (await hear(stream, 1))[0].result == b"\xff"
+        assert (await receive(stream, 1))[0].result == b"\xff"
 
 
 async def test_a_step_that_is_cancelled_loses_nothing(app: Penstock) -> None:
@@ -97,16 +97,16 @@ async def test_a_step_that_is_cancelled_loses_nothing(app: Penstock) -> None:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(anext(stream), 0.01)
         await app.queue("q").enqueue(1, id="a")
-        assert (await hear(stream, 1))[0].id == "a"
+        assert (await receive(stream, 1))[0].id == "a"
 
 
-async def test_a_plain_loop_will_do(app: Penstock) -> None:
+async def test_async_for_subscribes_with_its_first_step(app: Penstock) -> None:
     """`async for` listens from its first step on, and may be left at any time."""
-    heard: list[str] = []
+    received: list[str] = []
 
     async def listen() -> None:
         async for event in app.events("enqueued"):
-            heard.append(event.id)
+            received.append(event.id)
             if event.id == "last":
                 break
 
@@ -114,12 +114,12 @@ async def test_a_plain_loop_will_do(app: Penstock) -> None:
 
     async def probe() -> bool:
         await app.queue("q").enqueue(1)
-        return bool(heard)
+        return bool(received)
 
     await eventually(probe, HEARD)
     await app.queue("q").enqueue(1, id="last")
     await asyncio.wait_for(task, HEARD)
-    assert heard[-1] == "last"
+    assert received[-1] == "last"
     gc.collect()
 
 
@@ -140,7 +140,7 @@ async def test_a_cancelled_listener_leaves_nothing_behind(app: Penstock) -> None
 
 
 async def test_closing_the_app_ends_its_streams(app: Penstock) -> None:
-    """Whoever waits for an event when the app is closed gets the end of the iteration."""
+    """A step that waits for an event when the app is closed ends the iteration."""
     async with app.events() as stream:
 
         async def rest() -> list[Event]:
@@ -155,11 +155,11 @@ async def test_closing_the_app_ends_its_streams(app: Penstock) -> None:
         await anext(stream)
 
 
-async def test_what_only_a_worker_knows_is_heard_by_others(app: Penstock) -> None:
+async def test_local_events_of_a_worker_are_in_the_stream(app: Penstock) -> None:
     """idle, no_queues and lease_lost come through the feed, though they are no transitions."""
     async with app.events(["idle", "no_queues", "lease_lost"]) as stream:
         async with Worker(app, id="bare"):
-            [event] = await hear(stream, 1)
+            [event] = await receive(stream, 1)
             assert (event.name, event.worker) == ("no_queues", "bare")
 
         @app.handler("q")
@@ -168,12 +168,12 @@ async def test_what_only_a_worker_knows_is_heard_by_others(app: Penstock) -> Non
 
         await app.queue("q").enqueue(1, id="a")
         async with Worker(app, id="w"):
-            found = {event.name: event for event in await hear(stream, 2)}
+            found = {event.name: event for event in await receive(stream, 2)}
         assert (found["lease_lost"].id, found["lease_lost"].attempt, found["lease_lost"].worker) == ("a", 1, "w")
         assert found["idle"].worker == "w"
 
 
-async def test_a_payload_that_makes_no_sense_is_heard_by_others(app: Penstock) -> None:
+async def test_invalid_data_is_in_the_stream(app: Penstock) -> None:
     """The storage sees only a failure; the worker adds that it was the data."""
 
     @app.handler("q")
@@ -182,28 +182,28 @@ async def test_a_payload_that_makes_no_sense_is_heard_by_others(app: Penstock) -
     async with app.events("invalid_data") as stream:
         await app.queue("q").enqueue("text", id="a")
         await Worker(app, id="w").drain()
-        [event] = await hear(stream, 1)
+        [event] = await receive(stream, 1)
         assert (event.id, event.worker, event.error is not None) == ("a", "w", True)
 
 
 @pytest.mark.only("redis", "valkey")
 async def test_a_job_whose_record_is_gone_is_skipped(app: Penstock, backend: Any) -> None:
-    """An entry without a record is passed over, and that is told, here and to everybody."""
+    """An entry without a record is skipped, with an event here and in every stream."""
     app.listen("q", lambda payload: None)
-    heard: list[str] = []
-    app.on("skipped")(lambda event: heard.append(event.id))
+    received: list[str] = []
+    app.on("skipped")(lambda event: received.append(event.id))
     async with app.events("skipped") as stream:
         await app.queue("q").enqueue(1, id="a")
         with backend.client() as client:
             [jobs] = [key for key in backend.keys() if key.endswith(b":jobs")]  # noqa: SIM118
             client.delete(jobs)
         await Worker(app).drain()
-        assert [(e.name, e.id) for e in await hear(stream, 1)] == [("skipped", "a")]
-    assert heard == ["a"]
+        assert [(e.name, e.id) for e in await receive(stream, 1)] == [("skipped", "a")]
+    assert received == ["a"]
 
 
 def test_names_and_queues_are_checked() -> None:
-    """A name that is never told, no name at all, and a queue that cannot be are refused at the call."""
+    """An unknown event name, no name at all, and an invalid queue name are refused at the call."""
     app = Penstock("memory:")
     with pytest.raises(ValueError, match=r"names: unknown event 'complete'; known: .*completed"):
         app.events("complete")
@@ -214,7 +214,7 @@ def test_names_and_queues_are_checked() -> None:
 
 
 class Flaky:
-    """A host and a storage that lose the connection as told."""
+    """A host and a storage that lose the connection on demand."""
 
     def __init__(self, plan: Sequence[Sequence[EventRecord | Exception]]) -> None:
         self._plan = [list(each) for each in plan]
@@ -238,11 +238,11 @@ class Flaky:
 
 async def test_a_stream_goes_on_after_the_storage_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lost storage ends nothing: the stream begins again, and other errors are the reader's to see."""
-    monkeypatch.setattr("penstock.client.event_stream.PAUSE", 0.0)
+    monkeypatch.setattr("penstock.client.event_stream.RETRY_DELAY", 0.0)
     a, b = EventRecord("enqueued", "q", "a", 0), EventRecord("enqueued", "q", "b", 0)
     host = Flaky([[a, StorageUnavailable("away")], [StorageUnavailable("away")], [b, RuntimeError("broken")]])
-    stream = EventStream(host)
-    assert [event.id for event in await hear(stream, 2)] == ["a", "b"]
+    stream = EventStream(cast("Any", host))
+    assert [event.id for event in await receive(stream, 2)] == ["a", "b"]
     with pytest.raises(RuntimeError, match="broken"):
         await anext(stream)
     await stream.aclose()
@@ -253,15 +253,15 @@ class Board:
     """A storage that takes announcements when it is up."""
 
     def __init__(self) -> None:
-        self.heard: list[EventRecord] = []
+        self.received: list[EventRecord] = []
         self.calls = 0
         self.error: Exception | None = StorageUnavailable("away")
 
-    async def announce(self, notes: Sequence[EventRecord]) -> None:
+    async def announce(self, records: Sequence[EventRecord], /) -> None:
         self.calls += 1
         if self.error is not None:
             raise self.error
-        self.heard += notes
+        self.received += records
 
 
 async def test_announcements_wait_for_the_storage(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,13 +273,13 @@ async def test_announcements_wait_for_the_storage(monkeypatch: pytest.MonkeyPatc
         announcer.add(EventRecord("idle", "", "", 0, n))
     await eventually(lambda: board.calls > 2)
     board.error = None
-    await eventually(lambda: board.heard)
+    await eventually(lambda: board.received)
     await announcer.close()
-    assert [note.attempt for note in board.heard] == list(range(50, 150))
+    assert [note.attempt for note in board.received] == list(range(50, 150))
 
 
-async def test_announcements_are_never_in_the_way(caplog: pytest.LogCaptureFixture) -> None:
-    """A storage that is away, or refuses, fails nobody; closing tries once more and is done."""
+async def test_a_failing_announcement_fails_no_caller(caplog: pytest.LogCaptureFixture) -> None:
+    """A storage that is unavailable, or refuses, fails no caller; closing tries once more and returns."""
     board = Board()
     announcer = EventPublisher(cast("Storage", board))
     announcer.add(EventRecord("idle", "", "", 0))
@@ -298,14 +298,14 @@ async def test_announcements_go_out_at_most_once_a_second() -> None:
     announcer = EventPublisher(cast("Storage", board))
     for n in range(3):
         announcer.add(EventRecord("idle", "", "", 0, n))
-        await eventually(lambda: board.heard)
-    assert (board.calls, len(board.heard)) == (1, 1)
+        await eventually(lambda: board.received)
+    assert (board.calls, len(board.received)) == (1, 1)
     await announcer.close()
-    assert (board.calls, len(board.heard)) == (2, 3)
+    assert (board.calls, len(board.received)) == (2, 3)
 
 
-def test_telling_without_a_loop_is_silent() -> None:
-    """Where no event loop runs, nobody works: an announcement is dropped."""
+def test_a_record_without_a_loop_is_dropped() -> None:
+    """Without an event loop no worker runs, so the record is dropped."""
     board = Board()
     EventPublisher(cast("Storage", board)).add(EventRecord("idle", "", "", 0))
     assert board.calls == 0

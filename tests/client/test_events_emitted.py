@@ -1,4 +1,4 @@
-"""Every event is told to this app's listeners, once per transition, as the feed tells it to everybody."""
+"""Every event is emitted to this app's listeners once per transition, equal to the one in the event stream."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from penstock.storage import connect
 from penstock.testing import Clock, FaultyStorage
 from tests.support import LEASE, claim1, eventually
 
-#: On a Cluster a queue of a new family is heard after a moment only: see test_events.py.
+#: On a Cluster the events of a new family arrive after a moment only: see test_events.py.
 pytestmark = pytest.mark.only("memory", "sqlite", "redis", "valkey")
 
 Fields = dict[str, Any]
 Scene = Callable[[Penstock, Clock], Awaitable[list[Fields]]]
 
 
-def told(name: str, **fields: Any) -> Fields:
+def expected(name: str, **fields: Any) -> Fields:
     return {"name": name, "queue": "q", "id": "a", "attempt": 0, "worker": None, **fields}
 
 
 def by_worker(name: str, attempt: int = 1, **fields: Any) -> Fields:
-    return told(name, attempt=attempt, worker="w", **fields)
+    return expected(name, attempt=attempt, worker="w", **fields)
 
 
 async def completes(app: Penstock, clock: Clock) -> list[Fields]:
     app.listen("q", lambda payload: payload * 2)
     await app.queue("q").enqueue(2, id="a")
     await Worker(app, id="w").drain()
-    return [told("enqueued"), by_worker("started"), by_worker("completed", result=4)]
+    return [expected("enqueued"), by_worker("started"), by_worker("completed", result=4)]
 
 
 async def is_updated_and_cancelled(app: Penstock, clock: Clock) -> list[Fields]:
@@ -43,7 +43,7 @@ async def is_updated_and_cancelled(app: Penstock, clock: Clock) -> list[Fields]:
     await app.queue("q").enqueue(1, id="a")
     await app.queue("q").enqueue(2, id="a", on_conflict="update")
     await app.queue("q").cancel("a")
-    return [told("enqueued"), told("updated"), told("cancelled")]
+    return [expected("enqueued"), expected("updated"), expected("cancelled")]
 
 
 async def fails_at_last(app: Penstock, clock: Clock) -> list[Fields]:
@@ -54,7 +54,7 @@ async def fails_at_last(app: Penstock, clock: Clock) -> list[Fields]:
     await app.queue("q").enqueue(1, id="a")
     await Worker(app, id="w").drain(scheduled=True)
     return [
-        told("enqueued"),
+        expected("enqueued"),
         by_worker("started"),
         by_worker("retrying", error="ValueError"),
         by_worker("started", 2),
@@ -72,10 +72,10 @@ async def leads_to_others(app: Penstock, clock: Clock) -> list[Fields]:
     await app.queue("q").enqueue("good", id="a")
     await Worker(app, id="w", queues=["q"]).drain()
     return [
-        told("enqueued"),
+        expected("enqueued"),
         by_worker("started"),
         by_worker("completed"),
-        told("enqueued", queue="q/next", id="b"),
+        expected("enqueued", queue="q/next", id="b"),
     ]
 
 
@@ -89,10 +89,10 @@ async def is_told_to_its_fail_handler(app: Penstock, clock: Clock) -> list[Field
     [fail] = await app.queue("q/failures").find("completed")
     of_fail: Fields = {"queue": "q/failures", "id": fail.id}
     return [
-        told("enqueued"),
+        expected("enqueued"),
         by_worker("started"),
         by_worker("failed", error="PermanentError"),
-        told("enqueued", **of_fail),
+        expected("enqueued", **of_fail),
         by_worker("started", **of_fail),
         by_worker("completed", **of_fail, result="a"),
     ]
@@ -106,7 +106,7 @@ async def times_out(app: Penstock, clock: Clock) -> list[Fields]:
     await app.queue("q").enqueue(1, id="a")
     await Worker(app, id="w").drain()
     return [
-        told("enqueued"),
+        expected("enqueued"),
         by_worker("started"),
         by_worker("timed_out", error="RunTimeout"),
         by_worker("failed", error="RunTimeout"),
@@ -121,7 +121,7 @@ async def is_asked_to_end(app: Penstock, clock: Clock) -> list[Fields]:
 
     await app.queue("q").enqueue(1, id="a")
     await Worker(app, id="w").drain()
-    return [told("enqueued"), by_worker("started"), told("cancel_requested"), by_worker("cancelled")]
+    return [expected("enqueued"), by_worker("started"), expected("cancel_requested"), by_worker("cancelled")]
 
 
 async def makes_no_sense(app: Penstock, clock: Clock) -> list[Fields]:
@@ -131,7 +131,7 @@ async def makes_no_sense(app: Penstock, clock: Clock) -> list[Fields]:
     await app.queue("q").enqueue("text", id="a")
     await Worker(app, id="w").drain()
     return [
-        told("enqueued"),
+        expected("enqueued"),
         by_worker("started"),
         by_worker("invalid_data", error="InvalidPayload"),
         by_worker("failed", error="InvalidPayload"),
@@ -151,7 +151,7 @@ async def is_released(app: Penstock, clock: Clock) -> list[Fields]:
     async with worker:
         await running.wait()
         await worker.stop(grace=0)
-    return [told("enqueued"), by_worker("started"), by_worker("released")]
+    return [expected("enqueued"), by_worker("started"), by_worker("released")]
 
 
 async def loses_its_lease(app: Penstock, clock: Clock) -> list[Fields]:
@@ -161,7 +161,7 @@ async def loses_its_lease(app: Penstock, clock: Clock) -> list[Fields]:
 
     await app.queue("q").enqueue(1, id="a")
     await Worker(app, id="w").drain()
-    return [told("enqueued"), by_worker("started"), told("queue_deleted", id=""), by_worker("lease_lost")]
+    return [expected("enqueued"), by_worker("started"), expected("queue_deleted", id=""), by_worker("lease_lost")]
 
 
 async def is_revived(app: Penstock, clock: Clock) -> list[Fields]:
@@ -169,7 +169,7 @@ async def is_revived(app: Penstock, clock: Clock) -> list[Fields]:
     app.listen("q", lambda payload: None, retain="forever")
     await app.queue("q").cancel("a")
     await app.queue("q").retry("a")
-    return [told("enqueued"), told("cancelled"), told("enqueued")]
+    return [expected("enqueued"), expected("cancelled"), expected("enqueued")]
 
 
 SCENES: list[Scene] = [
@@ -179,7 +179,7 @@ SCENES: list[Scene] = [
 
 
 def shown(event: Event, wanted: Fields) -> Fields:
-    """An event as far as somebody says what it should be."""
+    """Return the fields of an event that the expectation names."""
     fields = {key: getattr(event, key) for key in wanted}
     if fields.get("error") is not None:
         fields["error"] = fields["error"].type
@@ -187,30 +187,30 @@ def shown(event: Event, wanted: Fields) -> Fields:
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
-async def test_listeners_hear_what_happens(app: Penstock, clock: Clock, scene: Scene) -> None:
-    """Each transition is told once, in order, with its fields; and everybody's feed tells the same."""
-    heard: list[Event] = []
-    app.on("*")(heard.append)
+async def test_each_transition_is_emitted_once(app: Penstock, clock: Clock, scene: Scene) -> None:
+    """Each transition is emitted once, in order, with its fields; the event stream has the same."""
+    received: list[Event] = []
+    app.on("*")(received.append)
     async with app.events() as stream:
         expected = await scene(app, clock)
-        own = [event for event in heard if event.queue]
+        own = [event for event in received if event.queue]
         assert [shown(*each) for each in zip(own, expected, strict=True)] == expected
         async with asyncio.timeout(10):
             feed = [await anext(stream) for _ in expected]
     assert Counter((e.name, e.queue, e.id) for e in feed) == Counter((e.name, e.queue, e.id) for e in own)
 
 
-async def test_a_job_of_a_dead_worker_is_told_as_stalled(app: Penstock, clock: Clock) -> None:
-    """Whoever takes a job back tells whose it was."""
-    heard: list[Event] = []
-    app.on("*")(heard.append)
+async def test_a_job_of_a_dead_worker_emits_stalled(app: Penstock, clock: Clock) -> None:
+    """The event of a reaped job names the worker that had it."""
+    received: list[Event] = []
+    app.on("*")(received.append)
     app.listen("q", lambda payload: None)
     await app.queue("q").enqueue(1, id="a")
     await claim1(app.storage, worker="dead")
     clock.advance(seconds=LEASE / 1000)
     async with app.events("stalled") as stream:
         await Worker(app, id="w").drain()
-        assert [(e.name, e.worker, e.attempt) for e in heard if e.id] == [
+        assert [(e.name, e.worker, e.attempt) for e in received if e.id] == [
             ("enqueued", None, 0), ("stalled", "dead", 1), ("started", "w", 2), ("completed", "w", 2),
         ]  # fmt: skip
         async with asyncio.timeout(10):
@@ -218,25 +218,25 @@ async def test_a_job_of_a_dead_worker_is_told_as_stalled(app: Penstock, clock: C
         assert (event.id, event.worker, event.attempt) == ("a", "dead", 1)
 
 
-async def test_a_worker_tells_how_it_fares(app: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_emits_no_queues_and_idle(app: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
     """no_queues when it has nothing to serve, idle once each time it looks and finds no more work."""
     monkeypatch.setattr("penstock.worker.claimer.SLOW_POLL", 0.05)
-    heard: list[Event] = []
-    app.on("idle")(heard.append)
-    app.on("no_queues")(heard.append)
+    received: list[Event] = []
+    app.on("idle")(received.append)
+    app.on("no_queues")(received.append)
     async with Worker(app, id="bare"):
-        await eventually(lambda: heard)
-    assert [(e.name, e.worker) for e in heard] == [("no_queues", "bare")]
-    heard.clear()
+        await eventually(lambda: received)
+    assert [(e.name, e.worker) for e in received] == [("no_queues", "bare")]
+    received.clear()
     app.listen("q", lambda payload: None)
     async with Worker(app, id="w"):
-        await eventually(lambda: heard)
+        await eventually(lambda: received)
         await app.queue("q").enqueue(1)
-        await eventually(lambda: len(heard) == 2)
-    assert [(e.name, e.worker, e.queue, e.id) for e in heard] == [("idle", "w", "", "")] * 2
+        await eventually(lambda: len(received) == 2)
+    assert [(e.name, e.worker, e.queue, e.id) for e in received] == [("idle", "w", "", "")] * 2
 
 
-async def test_a_lost_storage_is_told_once(
+async def test_a_lost_storage_emits_disconnected_once(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """However many tries fail, a worker is disconnected once; after it was back, once more."""
@@ -245,9 +245,9 @@ async def test_a_lost_storage_is_told_once(
     monkeypatch.setattr("penstock.worker.loop.FIRST_REST", 0.005)
     monkeypatch.setattr("penstock.worker.claimer.SLOW_POLL", 0.01)
     trouble = FaultyStorage(connect("memory:", clock=clock))
-    heard: list[Event] = []
+    received: list[Event] = []
     async with Penstock(storage=trouble, clock=clock) as app:  # type: ignore[arg-type]
-        app.on("disconnected")(heard.append)
+        app.on("disconnected")(received.append)
         app.listen("q", lambda payload: payload)
         async with Worker(app, id="w"):
             for times in (1, 2):
@@ -258,24 +258,24 @@ async def test_a_lost_storage_is_told_once(
                 await app.queue("q").enqueue(times, id=f"{times}")
                 await eventually(lambda times=times: app.queue("q").result(f"{times}", default=None))
                 await eventually(lambda times=times: caplog.text.count("can be reached again") == times)
-                assert len(heard) == times
-    assert heard[0].worker == "w"
-    assert heard[0].error is not None
-    assert heard[0].error.type == "StorageUnavailable"
+                assert len(received) == times
+    assert received[0].worker == "w"
+    assert received[0].error is not None
+    assert received[0].error.type == "StorageUnavailable"
 
 
-async def test_an_unexpected_error_is_told(clock: Clock) -> None:
-    """A step that fails in a way nobody foresaw is an `error` event, and the worker goes on."""
+async def test_an_unexpected_error_emits_error(clock: Clock) -> None:
+    """A step that fails with an unexpected exception is an `error` event, and the worker goes on."""
     trouble = FaultyStorage(connect("memory:", clock=clock))
-    heard: list[Event] = []
+    received: list[Event] = []
     async with Penstock(storage=trouble, clock=clock) as app:  # type: ignore[arg-type]
-        app.on("error")(heard.append)
+        app.on("error")(received.append)
         app.listen("q", lambda payload: payload)
         await app.queue("q").enqueue(1, id="a")
         trouble.fail("claim", error=RuntimeError("a bug"))
         await Worker(app, id="w").drain()
         assert await app.queue("q").result("a") == 1
-    assert [(e.worker, e.error and e.error.message) for e in heard] == [("w", "a bug")]
+    assert [(e.worker, e.error and e.error.message) for e in received] == [("w", "a bug")]
 
 
 def test_every_event_is_shown_here() -> None:
@@ -286,10 +286,10 @@ def test_every_event_is_shown_here() -> None:
 
 
 async def test_without_listeners_no_event_is_built(app: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hot path pays nothing for what nobody wants to hear."""
+    """Without a listener the hot path builds no event."""
 
     def refuse(**fields: Any) -> None:
-        raise AssertionError(f"an event was built for nobody: {fields}")
+        raise AssertionError(f"an event was built without a listener: {fields}")
 
     monkeypatch.setattr("penstock.client.app.Event", refuse)
     app.on("failed")(lambda event: None)

@@ -19,7 +19,7 @@ HOME = "penstock.events"
 
 
 async def work(app: Penstock) -> None:
-    """One job that completes and one that fails; their payloads, results and headers are secrets."""
+    """Run one job that completes and one that fails; their payloads, results and headers are secrets."""
     if not app.handlers:
 
         @app.handler("q")
@@ -65,7 +65,7 @@ async def test_levels_and_exclusions(app: Penstock, caplog: pytest.LogCaptureFix
 
 
 async def test_a_log_goes_off_and_on(app: Penstock, caplog: pytest.LogCaptureFixture) -> None:
-    """off() and on() are idempotent, a with block logs inside of it, and afterwards nobody listens (QF-33)."""
+    """off() and on() are idempotent, a with block logs inside of it, and afterwards no listener is left (QF-33)."""
     caplog.set_level(logging.INFO, HOME)
     log = app.log_events(exclude=["started", "completed", "failed"])
     log.on()
@@ -95,7 +95,7 @@ def test_bad_arguments_are_refused() -> None:
 
 
 @pytest.mark.only("memory", "sqlite", "redis")
-async def test_workers_say_who_they_are(app: Penstock, clock: Clock, backend: Backend) -> None:
+async def test_a_running_worker_is_listed(app: Penstock, clock: Clock, backend: Backend) -> None:
     """A worker is listed while it works, with where it is, what it serves and how busy it is."""
     app.listen("b", lambda payload: None)
     app.listen("a", lambda payload: None)
@@ -111,7 +111,7 @@ async def test_workers_say_who_they_are(app: Penstock, clock: Clock, backend: Ba
     assert await app.workers() == []
 
 
-async def test_a_worker_that_says_nothing_is_listed() -> None:
+async def test_a_worker_with_an_unreadable_heartbeat_is_listed() -> None:
     """Words that cannot be read, or are those of another version, hide no worker."""
     async with Penstock("memory:") as app:
         await app.storage.beat("mute", 1000)

@@ -66,7 +66,7 @@ def test_without_a_preset_nothing_changes() -> None:
 
 
 def test_explicit_options_win() -> None:
-    """What a handler says holds, and what of the preset would undo it does not."""
+    """A handler's own option wins, and also resets the option of the preset that would defeat it."""
     app = Penstock("memory:", preset="queue_farm")
     app.listen("q", handle, max_retries=5, size=20, result_ttl=60, timeout=None)
     options = app.handlers["q"].options
@@ -168,8 +168,8 @@ async def test_worqr_raises_and_signals() -> None:
             await eventually(lambda: seen == [True])
 
 
-async def test_worqr_lets_follow_ups_be() -> None:
-    """A follow-up with a taken id is nobody's exception: it changes nothing."""
+async def test_worqr_ignores_a_follow_up_with_a_taken_id() -> None:
+    """A follow-up job whose id is taken raises nowhere and changes nothing."""
     async with Penstock("memory:", preset="worqr") as app:
 
         @app.handler("q")

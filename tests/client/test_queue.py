@@ -28,7 +28,7 @@ from penstock.testing import Clock
 
 
 async def test_a_job_is_enqueued_and_shown(app: Penstock, clock: Clock) -> None:
-    """What was asked for is what status() shows, times as aware UTC datetimes."""
+    """status() shows the options of enqueue(), times as aware UTC datetimes."""
     queue = app.queue("q")
     answer = await queue.enqueue({"n": 1}, id="a", delay=60, group="g", headers={"trace": "7"})
     assert (answer.id, answer.status, answer.state) == ("a", "scheduled", State.SCHEDULED)
@@ -44,13 +44,13 @@ async def test_a_job_is_enqueued_and_shown(app: Penstock, clock: Clock) -> None:
     assert await queue.status("b") is None
 
 
-async def test_an_id_of_its_own(app: Penstock) -> None:
+async def test_a_job_without_an_id_gets_a_new_one(app: Penstock) -> None:
     """Without an id every job gets a fresh one."""
     answers = [await app.queue("q").enqueue(1) for _ in range(3)]
     assert len({answer.id for answer in answers}) == 3
 
 
-async def test_the_same_id_again(app: Penstock, clock: Clock) -> None:
+async def test_on_conflict_decides_about_a_taken_id(app: Penstock, clock: Clock) -> None:
     """reject, raise and update: one answer each, and a falsy one only for a duplicate."""
     queue = app.queue("q")
     await queue.enqueue(1, id="a")
@@ -121,7 +121,7 @@ async def test_bad_options_are_refused_by_name(
 
 
 async def test_bad_payloads_are_refused(app: Penstock) -> None:
-    """What cannot be encoded, or is too large, is an InvalidPayload and a ValueError."""
+    """A payload that cannot be encoded, or is too large, is an InvalidPayload and a ValueError."""
     small = Penstock(storage=app.storage, max_payload=10)
     with pytest.raises(InvalidPayload, match="payload is 12 bytes, more than max_payload"):
         await small.queue("q").enqueue("x" * 10)
@@ -157,8 +157,8 @@ async def test_many_jobs_at_once(app: Penstock) -> None:
             await queue.enqueue_many(bad)
 
 
-async def test_a_result_or_the_reason_why_not(app: Penstock) -> None:
-    """result() gives the value, or says what is in the way; a default stands in for all of it."""
+async def test_result_returns_the_value_or_raises(app: Penstock) -> None:
+    """result() returns the value, or raises the reason why there is none; a default replaces every reason."""
 
     @app.handler("q")
     async def handle(payload: Any) -> Any:
@@ -223,7 +223,7 @@ async def test_jobs_are_found_page_by_page(app: Penstock) -> None:
 
 
 async def test_failed_jobs_can_be_retried(app: Penstock) -> None:
-    """retry() takes one id or several, zeroes the counts, and says how many there were."""
+    """retry() takes one id or several, zeroes the counts, and returns the number of jobs."""
     fail = True
 
     @app.handler("q", max_retries=0)
@@ -244,7 +244,7 @@ async def test_failed_jobs_can_be_retried(app: Penstock) -> None:
 
 
 async def test_a_paused_queue_hands_out_nothing(app: Penstock) -> None:
-    """pause() and resume() say whether they changed anything."""
+    """pause() and resume() return whether they changed anything."""
     app.listen("q", lambda payload: None)
     queue = app.queue("q")
     await queue.enqueue(1, id="a")
@@ -276,7 +276,7 @@ async def test_a_result_can_be_kept_for_longer(app: Penstock, clock: Clock) -> N
 
 
 async def test_a_deleted_queue_is_gone(app: Penstock) -> None:
-    """delete() removes every job and says how many there were."""
+    """delete() removes every job and returns their number."""
     await app.queue("q").enqueue_many([1, Entry(2, delay=60)])
     assert await app.queues() == ["q"]
     assert await app.queue("q").delete() == 2

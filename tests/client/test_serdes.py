@@ -25,10 +25,10 @@ class Model(pydantic.BaseModel):
 
 
 @pytest.fixture
-def heard(app: Penstock) -> list[Event]:
-    heard: list[Event] = []
-    app.on("*")(heard.append)
-    return heard
+def received(app: Penstock) -> list[Event]:
+    received: list[Event] = []
+    app.on("*")(received.append)
+    return received
 
 
 def tampered(serde: Serde, value: Any) -> bytes:
@@ -56,9 +56,9 @@ FOREIGN = SIGNED.dumps({"number": 1}), ENCRYPTED.dumps({"number": 1})
     ],
 )
 async def test_bytes_that_cannot_be_decoded_are_not_run(
-    app: Penstock, heard: list[Event], serde: str | Serde, data: bytes, shown: Any
+    app: Penstock, received: list[Event], serde: str | Serde, data: bytes, shown: Any
 ) -> None:
-    """The handler is not called, the job fails as permanent after one run, its bytes are kept, and it is told once."""
+    """The handler is not called, the job fails after one run as permanent, its bytes are kept, an event is emitted."""
     called: list[Order] = []
 
     @app.handler("q", serde=serde)
@@ -73,13 +73,13 @@ async def test_bytes_that_cannot_be_decoded_are_not_run(
     assert (status.state, status.attempts) == (State.FAILED, 1)
     assert status.error is not None
     assert (status.error.kind, status.error.type) == (ErrorKind.PERMANENT, "InvalidPayload")
-    told = [event for event in heard if event.name in ("invalid_data", "failed", "retrying")]
-    assert [(event.name, event.id) for event in told] == [("invalid_data", "a"), ("failed", "a")]
+    emitted = [event for event in received if event.name in ("invalid_data", "failed", "retrying")]
+    assert [(event.name, event.id) for event in emitted] == [("invalid_data", "a"), ("failed", "a")]
     assert SECRET not in status.error.traceback
     assert status.payload == shown
 
 
-async def test_sealed_payloads_and_results_arrive(app: Penstock) -> None:
+async def test_encrypted_payloads_and_results_arrive(app: Penstock) -> None:
     """Payload and result have serdes of their own, and the storage holds neither in the clear."""
     app.listen("q", lambda payload: payload[::-1], serde=ENCRYPTED, result_serde=SIGNED)
     queue = app.queue("q")

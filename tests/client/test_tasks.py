@@ -92,8 +92,8 @@ async def test_a_call_fails_as_its_job_does(app: Penstock) -> None:
             await fail.call("no")
 
 
-async def test_the_patience_of_a_call_is_an_option(app: Penstock) -> None:
-    """`options(timeout=...)` bounds the waiting, not the run; nobody is there to run this one."""
+async def test_the_timeout_of_a_call_is_an_option(app: Penstock) -> None:
+    """`options(timeout=...)` bounds the wait of the caller, not the run; no worker runs this one."""
     task = app.task(add)
     with pytest.raises(CallTimeout):
         await task.options(timeout=0, id="a", run_timeout=5).call(1, 2)
@@ -239,7 +239,7 @@ async def test_a_payload_that_is_no_call_is_not_run(app: Penstock, data: bytes) 
 
 
 @pytest.mark.parametrize("serde", ["msgpack", Signed("json", "s" * 16), Encrypted("msgpack", Encrypted.new_key())])
-async def test_any_serde_with_objects_will_do(app: Penstock, serde: Any) -> None:
+async def test_a_task_works_with_any_serde_that_has_objects(app: Penstock, serde: Any) -> None:
     """Arguments and results go through the queue's serdes, and come back typed."""
     task = app.task(queue="moves", serde=serde, result_serde="json")(move)
     answer = await task.enqueue(Point(1), timedelta(1))  # type: ignore[call-arg]
@@ -247,7 +247,7 @@ async def test_any_serde_with_objects_will_do(app: Penstock, serde: Any) -> None
     assert await run_of(app, task, answer.id) == Point(1)
 
 
-async def test_a_serde_that_knows_no_types_will_do(app: Penstock) -> None:
+async def test_a_task_works_with_a_serde_without_types(app: Penstock) -> None:
     """One that gives mappings whatever it is asked for is understood, and checked."""
 
     class Eval:
@@ -347,7 +347,7 @@ def many_jobs(*jobs: Job) -> None: ...
     ],
 )
 def test_what_cannot_be_a_task_is_refused(function: Callable[..., Any], message: str) -> None:
-    """The message says why, when it is declared, and nothing is left behind."""
+    """The message gives the reason when the task is declared, and no handler is registered."""
     app = Penstock("memory:")
     with pytest.raises(TypeError, match=message):
         app.task(function)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock import Encrypted, Entry, InvalidPayload, Penstock, Signed, Update, Worker
+from penstock import Encrypted, InvalidPayload, Penstock, Signed, Update, Worker
 from penstock.model.ids import family_of
 from penstock.storage import SERVERS, connect, redact
 
@@ -83,7 +83,7 @@ def app() -> Penstock:
 def test_any_argument_of_an_enqueue(app: Penstock, name: str, value: Any, payload: Any) -> None:
     """A job is made, or a `ValueError` or `TypeError` says what is wrong with it."""
     try:
-        job = app.queue("q").new_job(Entry(payload, **{name: value}))
+        job = app.queue("q").build_job(payload, **{name: value})
     except (ValueError, TypeError) as error:
         assert str(error)  # noqa: PT017 - either is right
     else:

@@ -15,7 +15,7 @@ from penstock.errors import InvalidPayload, JobError
 from penstock.model.clock import as_datetime
 from penstock.model.context import Progress
 from penstock.model.failure import FailureSerde, failure_payload
-from penstock.model.formats import Codec, JsonSerde, MsgpackSerde
+from penstock.model.formats import JsonSerde, MsgpackSerde, codec_for
 from penstock.model.headers import decode_headers
 from penstock.model.job import FINISHED, Claim, Snapshot, State
 from penstock.model.options import JobLimits
@@ -243,7 +243,7 @@ def test_any_stored_job_is_shown(
 
 
 def shown(snapshot: Snapshot) -> JobStatus:
-    status = status_of(snapshot, Codec.of(JsonSerde(), None))
+    status = status_of(snapshot, codec_for(JsonSerde(), None))
     assert status.state not in FINISHED or repr(status)
     return status
 

@@ -16,7 +16,7 @@ from tests.support import Backend, RedisBackend, SqliteBackend
 
 
 def url_of(backend: Backend) -> str:
-    """Where a backend is, as a user would say it."""
+    """Return the URL of a backend."""
     if isinstance(backend, RedisBackend):
         return backend.url
     assert isinstance(backend, SqliteBackend)
@@ -43,7 +43,7 @@ def drain(app: Penstock) -> None:
 
 @contextlib.contextmanager
 def working(app: Penstock) -> Generator[None]:
-    """A worker on a thread of its own while the block runs."""
+    """Run a worker on a thread of its own inside the block."""
     begun = threading.Event()
     known: dict[str, Any] = {}
 

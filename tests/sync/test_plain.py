@@ -1,4 +1,4 @@
-"""A payload alone is enqueued in fewer steps than one with options: nobody can tell but by the clock."""
+"""A job without options is enqueued with the same answer, checks, events and preset as one with options."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from penstock import Enqueued, Event, InvalidPayload
 from penstock.sync import Penstock
 
 
-def test_the_answer_is_the_same(app: Penstock) -> None:
-    """With options that say nothing the answer is the same as without any."""
+def test_enqueue_without_options_gives_the_same_answer(app: Penstock) -> None:
+    """With empty options the answer is the same as without any."""
     queue = app.queue("q")
     plain, other = queue.enqueue({"n": 1}), queue.enqueue({"n": 1}, headers={})
     for answer in (plain, other):
@@ -24,7 +24,7 @@ def test_the_answer_is_the_same(app: Penstock) -> None:
 
 @pytest.mark.parametrize("priority", [False, 0.0, "0"])
 def test_a_priority_that_is_no_int_is_refused(app: Penstock, priority: Any) -> None:
-    """What is as good as zero, but no int, is refused as any other such value is."""
+    """A priority that equals zero but is no int is refused, as any other value that is no int."""
     with pytest.raises(TypeError, match="priority"):
         app.queue("q").enqueue(1, priority=priority)
 
@@ -42,20 +42,20 @@ def test_payloads_are_checked(url: str) -> None:
 
 
 def test_listeners_and_serdes_that_come_later_count(app: Penstock) -> None:
-    """A listener that is declared after the first enqueue hears of the second."""
-    heard: list[str] = []
+    """A listener that is declared after the first enqueue gets the event of the second."""
+    received: list[str] = []
     queue = app.queue("q")
     queue.enqueue(1)
 
     @app.on("enqueued")
-    def hear(event: Event) -> None:  # pyright: ignore[reportUnusedFunction]
-        heard.append(event.id)
+    def receive(event: Event) -> None:  # pyright: ignore[reportUnusedFunction]
+        received.append(event.id)
 
-    assert [queue.enqueue(2).id] == heard
+    assert [queue.enqueue(2).id] == received
 
 
-def test_a_preset_is_obeyed(url: str) -> None:
-    """What a preset gives to every job is given to one without options."""
+def test_a_preset_holds_for_a_job_without_options(url: str) -> None:
+    """A job without options gets the group that its preset gives to every job."""
     with Penstock(url, namespace="plain-preset", preset="queue_farm") as app:
         queue = app.queue("q")
         for _ in range(2):

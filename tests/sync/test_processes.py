@@ -150,7 +150,7 @@ def test_an_interrupted_call(app: Penstock) -> None:
     assert main is not None
 
     def interrupt() -> None:
-        while not (app.backends.portal._line and app.backends.portal._line._calls):
+        while not (app.backends.portal._current and app.backends.portal._current._calls):
             time.sleep(0.001)
         signal.pthread_kill(main, signal.SIGINT)
 
@@ -201,7 +201,7 @@ def test_importing_starts_nothing() -> None:
 
 @pytest.mark.only("redis", "valkey", "cluster")
 def test_scripts_are_loaded_again(app: Penstock, backend: Backend) -> None:
-    """A server that has forgotten its scripts is told them again."""
+    """After the server lost its scripts they are loaded again, and the call succeeds."""
     assert isinstance(backend, RedisBackend)
     app.queue("q").enqueue(1)
     for client in backend.clients():
@@ -227,7 +227,7 @@ def test_cut_connections(app: Penstock, backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "redis+cluster://127.0.0.1:1", "unix:///nowhere.sock"])
-def test_nobody_there(url: str) -> None:
-    """A server that is not there is `StorageUnavailable`, and says where it was looked for."""
+def test_an_unreachable_server_raises_storage_unavailable(url: str) -> None:
+    """A server that cannot be reached is `StorageUnavailable`, and the message has its address."""
     with pytest.raises(StorageUnavailable, match="cannot reach"):
         Penstock(url).open()

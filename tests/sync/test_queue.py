@@ -54,7 +54,7 @@ def test_enqueue_and_look(app: Penstock) -> None:
 
 
 def test_why(app: Penstock) -> None:
-    """The reason why a job is not running is told without an event loop."""
+    """why() gives the reason why a job is not running, without an event loop."""
     queue = app.queue("q")
     queue.enqueue("now", id="a")
     queue.enqueue("later", id="b", delay=60)
@@ -204,7 +204,7 @@ def test_closed_and_opened_again(app: Penstock) -> None:
 
 
 def test_a_waiting_call_ends_when_the_app_closes(app: Penstock) -> None:
-    """Closing the app in one thread ends the call that waits in another with an error that says so."""
+    """Closing the app in one thread ends the call that waits in another, with an error that gives the reason."""
     app.queue("q").enqueue(1, id="a")
     raised: list[BaseException] = []
     begun = threading.Event()
@@ -221,7 +221,7 @@ def test_a_waiting_call_ends_when_the_app_closes(app: Penstock) -> None:
     thread = threading.Thread(target=ask)
     thread.start()
     begun.wait()
-    while not app.backends.portal._line._calls:  # type: ignore[union-attr]
+    while not app.backends.portal._current._calls:  # type: ignore[union-attr]
         pass
     app.close()
     thread.join(10)

@@ -93,12 +93,12 @@ async def _nothing():
 
 def test_listeners(app: Penstock) -> None:
     """A plain listener is called on the thread that did it, an async one on the background thread; none may harm."""
-    heard: list[tuple[str, str]] = []
+    received: list[tuple[str, str]] = []
     background = threading.Event()
 
     @app.on("enqueued")
     def plain(event: Event) -> None:
-        heard.append((event.id, threading.current_thread().name))
+        received.append((event.id, threading.current_thread().name))
 
     @app.on("enqueued")
     async def later(event: Event) -> None:
@@ -114,23 +114,23 @@ def test_listeners(app: Penstock) -> None:
         app.queue("q").enqueue(1, id="a")
     finally:
         logging.getLogger("penstock").disabled = False
-    assert heard == [("a", threading.current_thread().name)]
+    assert received == [("a", threading.current_thread().name)]
     assert background.wait(10)
 
 
-def test_listeners_hear_workers(app: Penstock) -> None:
-    """What a worker of the async app settles is heard by listeners of the sync app."""
-    heard: list[str] = []
-    app.on("completed")(lambda event: heard.append(event.id))
+def test_listeners_get_the_events_of_workers(app: Penstock) -> None:
+    """Listeners of the sync app get the events of jobs that a worker of its async app settles."""
+    received: list[str] = []
+    app.on("completed")(lambda event: received.append(event.id))
     app.listen("q", lambda payload: None)
     app.queue("q").enqueue(1, id="a")
     drain(app)
-    assert heard == ["a"]
+    assert received == ["a"]
 
 
 def test_events(app: Penstock) -> None:
-    """The feed is a plain iterator that hears from the beginning of its block, and can be closed."""
-    app.queue("q").enqueue(0)  # on a Cluster a family is heard once it is known
+    """The event stream is a plain iterator, subscribed from the beginning of its block, and can be closed."""
+    app.queue("q").enqueue(0)  # on a Cluster the events of a family arrive once it is known
     with app.events(["enqueued", "cancelled"], queue="q") as stream:
         app.queue("q").enqueue(1, id="a")
         app.queue("other").enqueue(1)
@@ -145,7 +145,7 @@ def test_events(app: Penstock) -> None:
 
 
 def test_closing_the_app_ends_the_feed(app: Penstock) -> None:
-    """Whoever waits for the next event when the app is closed comes to the end of the iteration."""
+    """A step that waits for an event when the app is closed ends the iteration."""
     ended = threading.Event()
     stream = app.events().__enter__()
 

@@ -13,7 +13,7 @@ from penstock.client import event_stream, reservation, tasks
 
 #: What queues, workers and keepers need of the async object, and no user of the sync one.
 INNER = {
-    "Penstock": {"blocking_storage", "codec", "lent_to", "new_job", "opened", "options", "payload_type", "emit"},
+    "Penstock": {"blocking_storage", "codec", "new_job", "opened", "options", "payload_type", "emit", "using_storage"},
     "Reservation": {"busy", "claim", "mark_settled", "ref", "settlement"},
     "EventStream": {"aclose"},
 }
@@ -66,7 +66,7 @@ def test_the_app_takes_the_same_arguments() -> None:
 
 
 def _plain(signature: inspect.Signature) -> list[tuple[Any, ...]]:
-    """Parameters to compare; an async iterable has no place among the sync ones."""
+    """Return the parameters to compare, without async iterables, which sync methods do not take."""
     return [(each.name, each.kind, *_said(each)) for each in signature.parameters.values()]
 
 

@@ -1,4 +1,4 @@
-"""What the tests of the tour are given: an open app on each storage in turn, and its clock, which moves by hand."""
+"""Fixtures of the tour: an open app on each storage in turn, and its clock, which a test moves."""
 
 from __future__ import annotations
 

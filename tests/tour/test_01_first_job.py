@@ -27,7 +27,7 @@ async def test_a_handler_a_job_a_result(tmp_path: Path) -> None:
 
 
 async def test_a_producer_needs_no_handler(tmp_path: Path) -> None:
-    """Whoever enqueues knows a name and a storage, and need not have the code that does the work."""
+    """A producer needs the name of a queue and a storage, and not the code that does the work."""
     url = f"sqlite:{tmp_path / 'penstock.db'}"
     async with Penstock(url) as producer:
         await producer.queue("mail").enqueue("ann@example.org", id="1")

@@ -1,6 +1,6 @@
 """Results
 
-What a handler returns is kept for an hour, or as long as you say.
+The value that a handler returns is kept for an hour, or for the time that you set.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def test_every_reason_to_have_none(app: Penstock) -> None:
 
 
 async def test_results_are_forgotten_after_their_time(app: Penstock, clock: Clock) -> None:
-    """`result_ttl` says for how long a result is kept, and `update_result_ttl` changes that afterwards."""
+    """`result_ttl` is how long a result is kept, and `update_result_ttl` changes that afterwards."""
     app.listen("echo", lambda payload: payload, result_ttl=60)
     queue = app.queue("echo")
     await queue.enqueue_many(["short", "long"])
@@ -63,7 +63,7 @@ async def test_keeping_nothing(app: Penstock) -> None:
 
 
 async def test_how_a_job_stands(app: Penstock) -> None:
-    """`status` tells all there is to know about a job, also how far its run says it is."""
+    """`status` has all the facts about a job, also the progress of its run."""
 
     @app.handler("films")
     async def convert(name: str, job: Job) -> None:

@@ -1,6 +1,6 @@
 """Ids, duplicates and updates
 
-An id makes a job unique in its queue. What happens when it is taken is decided in one step, and you say how.
+An id makes a job unique in its queue. If it is taken, `on_conflict` decides, in one step with the enqueue.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock import DuplicateJob, Penstock, Update, Worker
 
 
 async def test_one_job_per_id(app: Penstock) -> None:
-    """The second enqueue changes nothing and says so: its answer is falsy."""
+    """The second enqueue changes nothing, and its answer is falsy."""
     queue = app.queue("reports")
     assert await queue.enqueue("monday", id="weekly")
     again = await queue.enqueue("tuesday", id="weekly")
@@ -69,7 +69,7 @@ async def test_updating_what_runs(app: Penstock) -> None:
 
 
 async def test_updating_a_part(app: Penstock) -> None:
-    """`Update` says what to take over: here an earlier time, but never a later one, and not the payload."""
+    """`Update` selects the changes: here an earlier time, but never a later one, and not the payload."""
     queue = app.queue("reminders")
     await queue.enqueue("call Ann", id="ann", delay=3600)
     sooner = Update(payload=False, run_at="if_earlier")

@@ -1,6 +1,6 @@
 """Order
 
-First come, first served, unless a priority says otherwise. Order is by time and number, never by name.
+First come, first served, unless a job has a priority. Order is by time and number, never by name.
 """
 
 from __future__ import annotations

@@ -62,6 +62,6 @@ async def test_groups_take_turns(app: Penstock) -> None:
 
 
 async def test_no_overtaking_by_priority(app: Penstock) -> None:
-    """A priority cannot reorder a lane, so giving both is a mistake that is told at once."""
+    """A priority cannot reorder a group, so giving both is an error at once."""
     with pytest.raises(ValueError, match="priority"):
         await app.queue("accounts").enqueue("me first", group="ann", priority=5)

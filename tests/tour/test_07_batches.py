@@ -24,7 +24,7 @@ async def test_a_list_of_payloads(app: Penstock) -> None:
 
 
 async def test_an_outcome_for_each(app: Penstock) -> None:
-    """`Outcome` says for each job apart that it is complete, has failed, or is to be tried again."""
+    """With an `Outcome` for each job, some of a batch complete, and others fail or are retried."""
 
     @app.handler("words", batch_size=10, max_retries=0)
     async def check(words: list[str]) -> list[Outcome]:
@@ -38,7 +38,7 @@ async def test_an_outcome_for_each(app: Penstock) -> None:
 
 
 async def test_one_bad_job_does_not_take_its_neighbours_down(app: Penstock) -> None:
-    """When a batch raises, its jobs come back one by one, so that only the guilty one fails in the end."""
+    """When a batch raises, its jobs run again one by one, so that only the one that raises fails in the end."""
 
     @app.handler("rows", batch_size=10, max_retries=1, min_backoff=0)
     async def invert(rows: list[int]) -> list[float]:

@@ -1,6 +1,6 @@
 """Failures
 
-A handler that raises is run again, later and later, up to a limit. What fails for good is kept and told.
+A handler that raises is run again, later and later, up to a limit. A job that fails for good is kept and reported.
 """
 
 from __future__ import annotations

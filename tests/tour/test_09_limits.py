@@ -48,7 +48,7 @@ async def test_a_worker_that_vanishes(app: Penstock, clock: Clock) -> None:
         runs.append((text, job.attempt, job.stalls))
 
     await app.queue("letters").enqueue("hello")
-    await app.queue("letters").reserve(lease=60)  # somebody takes it, and is never heard of again
+    await app.queue("letters").reserve(lease=60)  # a worker claims it and vanishes
     clock.advance(seconds=61)
     await Worker(app).drain()
     assert runs == [("hello", 2, 1)]

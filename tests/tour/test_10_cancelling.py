@@ -26,7 +26,7 @@ async def test_taking_a_job_back(app: Penstock) -> None:
 
 
 async def test_a_run_is_left_alone(app: Penstock) -> None:
-    """Unless you say otherwise, cancelling does not touch what runs: the answer is falsy and says why."""
+    """By default a running job is not cancelled: the answer is falsy, and its status is `running`."""
     await app.queue("mail").enqueue("hello", id="h")
     [running] = await app.queue("mail").reserve()
     answer = await app.queue("mail").cancel("h")
@@ -90,7 +90,7 @@ async def test_ending_a_run(app: Penstock) -> None:
 
 
 async def test_by_payload(app: Penstock) -> None:
-    """Who does not know the id can cancel by the payload."""
+    """Without the id a job can be cancelled by its payload."""
     await app.queue("mail").enqueue_many(["news", "news", "alarm"])
     assert len(await app.queue("mail").cancel_matching("news")) == 2
     [left] = await app.queue("mail").find("queued")

@@ -38,7 +38,7 @@ async def test_patience(app: Penstock) -> None:
     """`timeout` is how long the caller waits; the job goes on without it, and can be waited for again."""
     app.listen("squares", lambda number: number * number)
     with pytest.raises(CallTimeout):
-        await app.queue("squares").call(7, id="seven", timeout=0.05)  # nobody works yet
+        await app.queue("squares").call(7, id="seven", timeout=0.05)  # no worker yet
     async with Worker(app):
         assert await app.queue("squares").wait("seven") == 49
 

@@ -1,6 +1,6 @@
 """Reserving
 
-Where a handler does not fit, take jobs yourself and say how they ended.
+Where a handler does not fit, reserve jobs and settle them yourself.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def test_waiting_for_one(app: Penstock) -> None:
 
 
 async def test_too_late(app: Penstock, clock: Clock) -> None:
-    """Whoever has lost a job, because its lease ran out, can no longer change it."""
+    """A reservation whose lease expired can no longer change its job."""
     letters = app.queue("letters")
     await letters.enqueue("a", id="a")
     [mine] = await letters.reserve(lease=60)

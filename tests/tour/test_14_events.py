@@ -1,6 +1,6 @@
 """Events
 
-Everything that happens to a job is told: to listeners in your program, to streams everywhere, to the log.
+Every transition of a job is an event: for listeners in your program, for streams anywhere, for the log.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from penstock import Event, Penstock, Worker
 
 
 async def test_listening(app: Penstock) -> None:
-    """Listeners hear what this app does and its workers settle."""
-    heard: list[str] = []
+    """Listeners get the events that this app causes and its workers settle."""
+    received: list[str] = []
 
     @app.on("*")  # or one name, such as "failed"
-    def hear(event: Event) -> None:
-        heard.append(event.name)
+    def receive(event: Event) -> None:
+        received.append(event.name)
 
     app.listen("mail", lambda text: "sent")
     await app.queue("mail").enqueue("hello")
     await Worker(app).drain()
-    assert heard == ["enqueued", "started", "completed"]
+    assert received == ["enqueued", "started", "completed"]
 
 
 async def test_hearing_everybody(app: Penstock) -> None:
-    """A stream hears what everybody does, in all processes."""
+    """A stream gives the events of all processes."""
     app.listen("mail", lambda text: "sent")
     async with app.events(["enqueued", "completed"], queue="mail") as stream:
         await app.queue("mail").enqueue("hello", id="h")
@@ -40,7 +40,7 @@ async def test_hearing_everybody(app: Penstock) -> None:
 
 
 async def test_a_bad_listener_harms_nothing(app: Penstock, caplog: pytest.LogCaptureFixture) -> None:
-    """A listener that raises is logged; the job it heard of is done all the same."""
+    """A listener that raises is logged; the job of the event is not affected."""
 
     @app.on("completed")
     def alert(event: Event) -> None:

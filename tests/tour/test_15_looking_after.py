@@ -9,7 +9,7 @@ from penstock import Penstock, State, Worker
 
 
 async def test_pausing(app: Penstock) -> None:
-    """A paused queue takes jobs and hands out none, to no worker anywhere, until it is resumed."""
+    """A paused queue accepts jobs, and no worker can claim one until it is resumed."""
     sent: list[str] = []
     app.listen("mail", sent.append)
     mail = app.queue("mail")

@@ -13,7 +13,7 @@ from penstock import Job, Penstock, Worker
 
 
 async def test_calling_a_function_elsewhere(app: Penstock) -> None:
-    """`call` has a worker run the function and gives what it returns, in the type it says."""
+    """`call` lets a worker run the function and returns its result, in the type of the annotation."""
 
     @app.task
     async def tomorrow(day: date) -> date:
@@ -25,7 +25,7 @@ async def test_calling_a_function_elsewhere(app: Penstock) -> None:
 
 
 async def test_not_waiting(app: Penstock) -> None:
-    """`enqueue` does not wait; `options` says what `enqueue` of a queue says by its arguments."""
+    """`enqueue` does not wait; `options` takes the options of a queue's `enqueue`."""
 
     @app.task(max_retries=3)
     def add(a: int, b: int = 1) -> int:
@@ -38,7 +38,7 @@ async def test_not_waiting(app: Penstock) -> None:
 
 
 async def test_wrong_arguments_are_told_at_once(app: Penstock) -> None:
-    """What the function would not take is a `TypeError` where it is called, and nothing is enqueued."""
+    """Wrong arguments are a `TypeError` at the call, and nothing is enqueued."""
 
     @app.task
     def add(a: int, b: int) -> int:

@@ -58,7 +58,7 @@ class Prices:
 
 
 async def test_your_own(app: Penstock) -> None:
-    """What no serde knows, yours can carry."""
+    """A serde of your own can encode types that no other knows."""
     app.listen("prices", lambda price: price * 2, serde=Prices())
     await app.queue("prices").enqueue(Decimal("9.95"), id="p")
     await Worker(app).drain()

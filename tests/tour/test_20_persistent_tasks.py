@@ -1,6 +1,6 @@
 """Tasks that never end
 
-A handler with `timeout=None` holds its job for as long as it runs: one worker keeps, say, a connection open.
+A handler with `timeout=None` holds its job for as long as it runs: one worker keeps a connection open, for example.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from penstock import Job, Penstock, Worker
 
 
 async def test_held_by_one_worker(app: Penstock) -> None:
-    """Of all workers exactly one has the job, and it ends when somebody asks it to."""
+    """Exactly one worker has the job, and it ends when cancellation is requested."""
     held = 0
     begun = asyncio.Event()
 

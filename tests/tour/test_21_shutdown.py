@@ -32,7 +32,7 @@ async def test_runs_may_end(app: Penstock) -> None:
 
 
 async def test_the_rest_is_given_back(app: Penstock) -> None:
-    """What has not ended by then goes back to its place in line, and the attempt is not counted."""
+    """A run that has not ended by then is released to its position in the queue, and the attempt is not counted."""
     attempts: list[int] = []
     begun = asyncio.Event()
 
@@ -68,7 +68,7 @@ async def test_until_nothing_is_left(app: Penstock) -> None:
 
 
 async def test_handing_over(app: Penstock) -> None:
-    """`release_all` gives back what runs here while the worker goes on, for whoever has room."""
+    """`release_all` releases the jobs that run here while the worker goes on, for other workers with free capacity."""
     attempts: list[int] = []
     begun = asyncio.Event()
 

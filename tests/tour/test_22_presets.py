@@ -1,6 +1,6 @@
 """Presets
 
-Users of four other systems find their behaviour by one word. What is said explicitly still wins.
+One word gives users of four other systems their familiar defaults. Explicit options still win.
 """
 
 from __future__ import annotations

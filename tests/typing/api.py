@@ -1,4 +1,4 @@
-"""What a type checker makes of the public surface. Nothing here is run: `test_types.py` has it checked."""
+"""The types of the public surface, for a type checker. Nothing here is run: `test_types.py` checks it."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ MARK = re.compile(r"\s*# pyright: ignore\[(\w+)\]")
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, set[str]]]:
-    """What pyright says in strict mode, by file and line, about the two files without their marks."""
+    """The rules that pyright reports in strict mode, by file and line, for the two files without their marks."""
     pytest.importorskip("pyright")
     place = tmp_path_factory.mktemp("types")
     for name in ("api.py", "wrong.py"):

@@ -1,4 +1,4 @@
-"""What a handler sees of its run."""
+"""The context of a handler: the job, its progress, its cancellation."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from penstock import Failure, JobError, Progress
+from penstock import Progress
 from penstock.model.context import Cancellation, Job
-from penstock.model.failure import FailureSerde, failure_payload
-from penstock.model.formats import JsonSerde
 from penstock.model.headers import encode_headers
 from penstock.model.job import Claim, NewJob
 
 
-class FakeDesk:
+class FakeServices:
     def __init__(self) -> None:
         self.reported: list[Progress] = []
 
@@ -35,7 +33,7 @@ CLAIM = Claim(
 
 def test_a_job_shows_its_claim() -> None:
     """Every documented attribute is there, times as aware datetimes."""
-    job = Job(CLAIM, FakeDesk())
+    job = Job(CLAIM, FakeServices())
     assert (job.id, job.queue, job.group, job.fence, job.headers) == ("a", "q", "g", "t", {"h": "1"})
     assert (job.attempt, job.retries, job.stalls, job.timeouts) == (3, 1, 1, 0)
     assert (job.created_at.timestamp(), job.run_at.timestamp()) == (1, 2)
@@ -43,7 +41,7 @@ def test_a_job_shows_its_claim() -> None:
 
 
 async def test_cancelled_can_be_checked_and_awaited() -> None:
-    """It is false until somebody asks, and awaiting it returns then."""
+    """It is false until cancellation is requested, and awaiting it returns then."""
     cancelled = Cancellation()
     assert not cancelled
     waiting = asyncio.create_task(asyncio.wait_for(cancelled, 5))
@@ -55,10 +53,10 @@ async def test_cancelled_can_be_checked_and_awaited() -> None:
 
 async def test_progress_is_checked() -> None:
     """A fraction outside of 0 to 1 is refused by name; a good one is sent."""
-    desk = FakeDesk()
-    job = Job(CLAIM, desk)
+    services = FakeServices()
+    job = Job(CLAIM, services)
     assert await job.progress(0.5, "half")
-    assert desk.reported == [Progress(0.5, "half")]
+    assert services.reported == [Progress(0.5, "half")]
     with pytest.raises(ValueError, match="fraction"):
         job.progress(1.5)
     with pytest.raises(TypeError, match="message"):
@@ -73,16 +71,6 @@ def test_progress_survives_the_trip() -> None:
 
 def test_follow_ups_are_collected() -> None:
     """then() builds the job at once, keeps it for the end, and gives its id."""
-    job = Job(CLAIM, FakeDesk())
+    job = Job(CLAIM, FakeServices())
     assert job.then("next", 1, priority=3) == "next"
     assert [(n.queue, n.priority) for n in job.follow_ups] == [("next", 3)]
-
-
-def test_a_failure_survives_the_trip() -> None:
-    """A fail handler gets the payload decoded, the job and the error; bad bytes are shown as they are."""
-    error = JobError("ValueError", "no")
-    failure = FailureSerde(JsonSerde()).loads(failure_payload(CLAIM, error), Failure)
-    assert (failure.payload, failure.job.id, failure.job.attempt, failure.error) == ([1], "a", 3, error)
-    assert FailureSerde(JsonSerde(), str).loads(failure_payload(CLAIM, error), Failure).payload == b"[1]"
-    with pytest.raises(ValueError, match="no failure"):
-        FailureSerde(JsonSerde()).loads(b"{}", Failure)

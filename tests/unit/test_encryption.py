@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock import Encrypted, InvalidPayload, Penstock, Signed
-from penstock.model.formats import Codec, JsonSerde, MsgpackSerde, RawSerde, check_type
+from penstock.model.formats import JsonSerde, MsgpackSerde, RawSerde, check_type, codec_for
 from penstock.model.serde import Serde
 
 A, B = "a secret of sixteen", b"another secret, as bytes"
@@ -27,7 +27,7 @@ def kind(request: pytest.FixtureRequest) -> type[Any]:
 
 
 def test_values_survive(kind: type[Any]) -> None:
-    """What was sealed comes back, typed by the annotation, whatever the serde inside."""
+    """A signed or encrypted value comes back, typed by the annotation, with any serde inside."""
     assert sealed(kind, 0).loads(sealed(kind, 0).dumps({"a": [1]}), dict[str, list[int]]) == {"a": [1]}
     raw = sealed(kind, 0, serde="raw")
     assert raw.loads(raw.dumps(b"\xff"), bytes) == b"\xff"
@@ -151,20 +151,20 @@ def test_weak_keys_are_refused(kind: type[Any], key: Any) -> None:
 def test_results_of_a_sealed_raw_queue_are_sealed_msgpack(kind: type[Any]) -> None:
     """Raw has no None, so the results are msgpack, under the same seal."""
     payload = sealed(kind, 0, serde="raw")
-    codec = Codec.of(payload, None)
+    codec = codec_for(payload, None)
     assert codec.result == sealed(kind, 0, serde="msgpack")
     assert codec.result.loads(codec.result.dumps(None), Any) is None
-    assert Codec.of(payload, RawSerde()).result == RawSerde()
+    assert codec_for(payload, RawSerde()).result == RawSerde()
 
 
 def test_annotations_are_checked_through_the_seal(kind: type[Any]) -> None:
-    """What the serde inside cannot decode is refused when the handler is declared."""
+    """A type that the serde inside cannot decode is refused when the handler is declared."""
     with pytest.raises(TypeError, match="JSON"):
         check_type(sealed(kind, 0), complex)
 
 
 def test_the_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without cryptography the error says what to install, and signing works all the same."""
+    """Without cryptography the error names the package to install, and signing still works."""
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
     with pytest.raises(ImportError, match=r'pip install "penstock\[crypto\]"'):
         Encrypted("json", K)

@@ -1,4 +1,4 @@
-"""Listeners hear what they asked for, and harm nobody."""
+"""Listeners get the events they subscribed to, and their exceptions have no other effect."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def event(name: str = "completed") -> Event:
 
 
 def test_a_listener_hears_its_event_and_no_other() -> None:
-    """Listeners are chosen by name; "*" hears everything."""
-    listeners, heard, everything = Listeners(), list[Event](), list[Event]()
-    listeners.add("completed", heard.append)
+    """Listeners are chosen by name; "*" gets every event."""
+    listeners, received, everything = Listeners(), list[Event](), list[Event]()
+    listeners.add("completed", received.append)
     listeners.add("*", everything.append)
     listeners.emit(event("completed"))
     listeners.emit(event("failed"))
-    assert [e.name for e in heard] == ["completed"]
+    assert [e.name for e in received] == ["completed"]
     assert [e.name for e in everything] == ["completed", "failed"]
 
 
@@ -40,24 +40,24 @@ def test_nobody_builds_events_that_nobody_hears() -> None:
 
 
 async def test_an_async_listener_goes_on_in_the_background() -> None:
-    """Telling does not wait for async listeners; settle does."""
-    listeners, heard, gate = Listeners(), list[str](), asyncio.Event()
+    """emit() does not wait for async listeners; wait_finished() does."""
+    listeners, received, gate = Listeners(), list[str](), asyncio.Event()
 
     async def listen(event: Event) -> None:
         await gate.wait()
-        heard.append(event.name)
+        received.append(event.name)
 
     listeners.add("completed", listen)
     listeners.emit(event())
-    assert heard == []
+    assert received == []
     gate.set()
     await listeners.wait_finished()
-    assert heard == ["completed"]
+    assert received == ["completed"]
 
 
 async def test_a_raising_listener_is_logged_and_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """The listeners after a broken one are called all the same."""
-    listeners, heard = Listeners(), list[str]()
+    listeners, received = Listeners(), list[str]()
 
     def broken(event: Event) -> None:
         raise RuntimeError("plain")
@@ -67,16 +67,16 @@ async def test_a_raising_listener_is_logged_and_harms_nothing(caplog: pytest.Log
 
     listeners.add("completed", broken)
     listeners.add("completed", broken_later)
-    listeners.add("completed", lambda event: heard.append(event.id))
+    listeners.add("completed", lambda event: received.append(event.id))
     with caplog.at_level(logging.ERROR, "penstock"):
         listeners.emit(event())
         await listeners.wait_finished()
-    assert heard == ["a"]
+    assert received == ["a"]
     assert [str(r.exc_info[1]) for r in caplog.records if r.exc_info] == ["plain", "async"]
 
 
 def test_unknown_events_are_refused() -> None:
-    """A name that is never told would never be heard, so it is refused with the known ones."""
+    """A name that is no event is refused with the list of known ones."""
     with pytest.raises(ValueError, match="completed"):
         Listeners().add("complete", print)
     with pytest.raises(TypeError, match="callable"):
@@ -84,7 +84,7 @@ def test_unknown_events_are_refused() -> None:
 
 
 def test_a_listener_may_leave() -> None:
-    """A removed listener hears no more, the others do, and when the last has left nobody wants anything."""
+    """A removed listener gets no more events, the others do, and without the last one no event is wanted."""
     listeners, one, other = Listeners(), list[Event](), list[Event]()
     listeners.add("completed", one.append)
     listeners.add("completed", other.append)
@@ -98,5 +98,5 @@ def test_a_listener_may_leave() -> None:
 
 
 def test_every_event_has_a_level() -> None:
-    """No event is logged at a level that nobody chose."""
+    """Every event has a default log level."""
     assert set(LEVELS) == set(EVENTS)

@@ -1,4 +1,4 @@
-"""What a function must look like to be a handler, and what it gets."""
+"""Functions as handlers: the signatures that are accepted, and the arguments they get."""
 
 from __future__ import annotations
 
@@ -73,21 +73,21 @@ def test_a_batch_handlers_items_are_typed() -> None:
     ("function", "message"),
     [
         (nothing, "it takes nothing"),
-        (three, "nobody would give it 'more'"),
-        (keyword, "nobody would give it 'more'"),
+        (three, "it would get no 'more'"),
+        (keyword, "it would get no 'more'"),
         (stream, "must not yield"),
         (hidden_payload, "cannot be resolved"),
         (5, "must be a function"),
     ],
 )
 def test_a_bad_signature_is_refused_with_advice(function: Any, message: str) -> None:
-    """What cannot be a handler is refused when it is declared, in words that help."""
+    """A function that cannot be a handler is refused when it is declared, with the reason."""
     with pytest.raises(TypeError, match=message):
         read_signature(function, batch=False)
 
 
 def test_a_handler_by_path_is_loaded_when_needed() -> None:
-    """A path is only checked for its form until somebody wants the function."""
+    """A path is only checked for its form until the function is used."""
     handler = Handler("q", "tests.unit.test_handler:two", HandlerOptions())
     assert not handler.loaded
     assert handler.function is two

@@ -1,4 +1,4 @@
-"""What exceptions and batch outcomes say about a run."""
+"""Outcomes of exceptions and of batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.model.retry_policy import RetryRequest
 
 
 def test_an_exception_is_retriable_unless_it_says_otherwise() -> None:
-    """Only a kind of "permanent" makes an exception final, whoever defined it."""
+    """Only a kind of "permanent" makes an exception final, in any exception class."""
 
     class OwnError(Exception):
         kind = "permanent"
@@ -24,7 +24,7 @@ def test_an_exception_is_retriable_unless_it_says_otherwise() -> None:
 
 
 def test_a_retry_carries_its_wish() -> None:
-    """Retry says when, and whether it counts."""
+    """Retry has the time of the next run, and whether it counts."""
     moment = datetime(2030, 1, 1, tzinfo=UTC)
     assert raised(Retry(at=moment)).retry_request == RetryRequest(at=round(moment.timestamp() * 1000))
     assert raised(Retry(delay=timedelta(seconds=3), count=False)).retry_request == RetryRequest(

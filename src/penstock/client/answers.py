@@ -1,4 +1,4 @@
-"""The answers that a producer gets: what became of an enqueue or a cancel, and how a job stands."""
+"""The answers that a producer gets: to an enqueue, to a cancel, and about the status of a job."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from penstock.errors import InvalidPayload, JobError
 from penstock.model.clock import as_datetime
 from penstock.model.context import Progress
 from penstock.model.durability import DurabilityReport
-from penstock.model.formats import Codec
 from penstock.model.headers import decode_headers
 from penstock.model.job import Snapshot, State
-from penstock.model.serde import Serde, decode
+from penstock.model.serde import Codec, Serde, decode
 from penstock.storage.base import CancelAnswer, PutStatus
 
 __all__ = ["CancelStatus", "Cancelled", "Enqueued", "JobStatus", "Page", "status_of"]
 
 
 class Enqueued(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an enqueue; falsy only when the id was taken and nothing was changed.
+    """The answer to an enqueue; falsy only when the id was taken and nothing was changed.
 
-    `durability` says how far it came, where `Penstock(durability=…)` asks for that.
+    `durability` is the level that was reached, if `Penstock(durability=…)` asks for one.
     """
 
     id: str
@@ -39,7 +38,7 @@ class Enqueued(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CancelStatus(StrEnum):
-    """What became of a cancel."""
+    """Status of a cancel."""
 
     CANCELLED = "cancelled"
     RUNNING = "running"
@@ -50,7 +49,7 @@ class CancelStatus(StrEnum):
 
 
 class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a cancel; truthy only when something was cancelled. `running`: a run of this id goes on."""
+    """The answer to a cancel; truthy only when a job was cancelled. `running` means that a run of this id goes on."""
 
     id: str
     status: CancelStatus
@@ -58,7 +57,7 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, id: str, answer: CancelAnswer) -> Cancelled:
-        """A storage's answer as the user sees it."""
+        """Return the answer for the user from that of a storage."""
         return cls(id=id, status=CancelStatus(answer.status), running=answer.running)
 
     def __bool__(self) -> bool:
@@ -66,15 +65,15 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def requested(self) -> bool:
-        """Whether a run was asked to end."""
+        """Whether the end of a run was requested."""
         return self.status is CancelStatus.CANCEL_REQUESTED
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How a job stood when it was asked about. A payload that cannot be decoded is shown as its bytes.
+    """Status of a job at the time of the call. A payload that cannot be decoded is given as its bytes.
 
-    `format` is None but for a job written by newer software, in a format that is not known here: its
-    payload and headers are not shown.
+    `format` is None, except for a job that newer software wrote in a format that is not known here: its
+    payload and headers are empty.
     """
 
     id: str
@@ -106,12 +105,12 @@ class Page(list[JobStatus]):
 
 
 def status_of(snapshot: Snapshot, codec: Codec) -> JobStatus:
-    """A storage's snapshot as the user sees it."""
+    """Return the status for the user from a storage's snapshot."""
     return JobStatus(
         id=snapshot.id,
         queue=snapshot.queue,
         state=snapshot.state,
-        payload=None if snapshot.format is not None else _shown(codec.payload, snapshot.payload),
+        payload=None if snapshot.format is not None else _decode_or_bytes(codec.payload, snapshot.payload),
         group=snapshot.group,
         priority=snapshot.priority,
         created_at=as_datetime(snapshot.created),
@@ -122,14 +121,14 @@ def status_of(snapshot: Snapshot, codec: Codec) -> JobStatus:
         timeouts=snapshot.timeouts,
         progress=None if snapshot.progress is None else Progress.decode(snapshot.progress),
         worker=snapshot.worker,
-        result=None if snapshot.result is None else _shown(codec.result, snapshot.result),
+        result=None if snapshot.result is None else _decode_or_bytes(codec.result, snapshot.result),
         error=None if snapshot.error is None else JobError.decode(snapshot.error),
         headers=decode_headers(snapshot.headers),
         format=snapshot.format,
     )
 
 
-def _shown(serde: Serde, data: bytes) -> Any:
+def _decode_or_bytes(serde: Serde, data: bytes) -> Any:
     try:
         return decode(serde, data)
     except InvalidPayload:

@@ -12,10 +12,8 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
-from penstock.client.entry import Entry
 from penstock.client.event_publisher import EventPublisher
 from penstock.client.event_stream import EventStream
-from penstock.client.presets import preset_named
 from penstock.client.queue import Queue
 from penstock.client.reservations import ReservationManager
 from penstock.client.results import ResultWaiter
@@ -25,12 +23,13 @@ from penstock.model.clock import Clock, SystemClock
 from penstock.model.durability import Durability, DurabilityLevel, durability_from
 from penstock.model.events import LOCAL_EVENTS, Event, EventLog, L, Level, Listeners
 from penstock.model.failure import Failure, FailureSerde
-from penstock.model.formats import Codec, check_type, resolve_serde
+from penstock.model.formats import check_type, codec_for, resolve_serde
 from penstock.model.handler import Handler
 from penstock.model.ids import check_name, fail_queue_of
 from penstock.model.job import NewJob
 from penstock.model.options import FAILURE_DEFAULTS, HandlerArguments, HandlerOptions, handler_options
-from penstock.model.serde import Serde
+from penstock.model.presets import preset_named
+from penstock.model.serde import Codec, Serde
 from penstock.model.worker_info import WorkerInfo, worker_info
 from penstock.storage import connect, connect_blocking
 from penstock.storage.base import BlockingStorage, EventRecord, Storage
@@ -43,13 +42,13 @@ DEFAULT_URL = "sqlite:penstock.db"
 
 
 class Penstock:
-    """A job queue: where jobs are kept, and what is done with them.
+    """A job queue: the storage that keeps the jobs, and the handlers, tasks and listeners of the app.
 
-    The storage is given as a URL (by default `PENSTOCK_URL`, or else the file `penstock.db` here) or
-    as an object. It is opened by `async with app`, or with the first call that needs it. A `preset`
-    ("queasy", "queue_farm", "job_queue" or "worqr") sets that system's defaults; what is said
-    explicitly, in a call or for a handler, wins. With `durability` ("replicas", "fsync" or a `Durability`)
-    an enqueue is acknowledged when replicas or the disk have the job, and raises `NotDurable` otherwise.
+    The storage is given as a URL (by default `PENSTOCK_URL`, or else the file `penstock.db` in the current
+    directory) or as an object. It is opened by `async with app`, or with the first call that needs it. A
+    `preset` ("queasy", "queue_farm", "job_queue" or "worqr") sets the defaults of that system; options
+    of a call or a handler win over it. With `durability` ("replicas", "fsync" or a `Durability`) an
+    enqueue is acknowledged when replicas or the disk have the job, and raises `NotDurable` otherwise.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class Penstock:
             raise ValueError(f"max_payload must be at least 1, not {max_payload}")
         self.namespace = check_name(namespace, "namespace")
         self.max_payload = max_payload
-        #: What holds where nothing else is said.
+        #: The defaults, of the preset or of Penstock.
         self.defaults = preset_named(preset)
         self.handlers: dict[str, Handler] = {}
         self.listeners = Listeners()
@@ -89,15 +88,15 @@ class Penstock:
         if storage is None:
             url = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
             storage = connect(url, namespace=namespace, clock=clock, durability=asked)
-        self._begin(storage, url, clock)
+        self._set_storage(storage, url, clock)
 
-    def _begin(self, storage: Storage, url: str | None, clock: Clock | None) -> None:
+    def _set_storage(self, storage: Storage, url: str | None, clock: Clock | None) -> None:
         self.clock: Clock = clock or SystemClock()
         self.storage: Storage = storage
         self.results = ResultWaiter(storage)
         self.reservations = ReservationManager(self)
         self._url = url
-        self._opening = asyncio.Lock()
+        self._open_lock = asyncio.Lock()
         self._open = False
         self._publisher = EventPublisher(storage)
         self._streams: weakref.WeakSet[EventStream] = weakref.WeakSet()
@@ -130,26 +129,26 @@ class Penstock:
 
     async def open(self) -> None:
         """Open the storage. Idempotent."""
-        async with self._opening:
+        async with self._open_lock:
             if not self._open:
                 await self.storage.open()
                 self._open = True
 
     async def close(self) -> None:
-        """Give reservations back, let listeners finish, end streams, and close. Idempotent; `open` may follow."""
+        """Release reservations, let listeners finish, end streams, and close. Idempotent; `open` may follow."""
         await self.reservations.close()
         await self.results.close()
         await self.listeners.wait_finished()
         for stream in list(self._streams):
             await stream.aclose()
         await self._publisher.close()
-        async with self._opening:
+        async with self._open_lock:
             if self._open:
                 self._open = False
                 await self.storage.close()
 
     async def opened(self) -> Storage:
-        """The storage, opened if it was not."""
+        """Return the storage, and open it first if need be."""
         if not self._open:
             await self.open()
         return self.storage
@@ -157,18 +156,18 @@ class Penstock:
     # queues and handlers --------------------------------------------------------------------------
 
     def queue(self, name: str, *, serde: str | Serde | None = None, result_serde: str | Serde | None = None) -> Queue:
-        """The queue of this name, for producers. Its serdes, if given, hold wherever this app uses it."""
+        """Return the queue of this name, for producers; serdes given here hold wherever this app uses the queue."""
         self._set_serdes(check_name(name, "name"), serde, result_serde)
         if name not in self._queues:
             self._queues[name] = Queue(self, name)
         return self._queues[name]
 
     async def queues(self) -> list[str]:
-        """The names of the queues that hold jobs or are paused."""
+        """Return the names of the queues that hold jobs or are paused."""
         return await (await self.opened()).queues()
 
     async def workers(self) -> list[WorkerInfo]:
-        """The workers that are there, sorted by id."""
+        """Return the live workers, sorted by id."""
         records = await (await self.opened()).workers()
         return [worker_info(each.id, each.seen, each.until, each.info) for each in records]
 
@@ -232,7 +231,7 @@ class Penstock:
     ) -> Any:
         """Decorate a function whose calls may be jobs: bare, or with a queue and the options of `HandlerOptions`.
 
-        Its queue is named like the function unless `queue` (or `name`) says otherwise.
+        Its queue has the name of the function unless `queue` (or `name`) is given.
         """
 
         def declare(function: Callable[..., Any]) -> Task[..., Any, Any]:
@@ -252,10 +251,10 @@ class Penstock:
         return register
 
     def events(self, names: str | Iterable[str] | None = None, queue: str | None = None) -> EventStream:
-        """What everybody does, in all processes: `async for event in app.events("failed", queue="mail")`.
+        """Return a stream of the events of all processes: `async for event in app.events("failed", queue="mail")`.
 
-        One name, several or all; one queue or all. It hears from the first step on, or, as
-        `async with app.events() as stream`, from the beginning of the block.
+        Of one name, several or all; of one queue or all. It gives the events from its first step on, or,
+        as `async with app.events() as stream`, from the beginning of the block.
         """
         stream = EventStream(self, names, queue)
         self._streams.add(stream)
@@ -268,17 +267,17 @@ class Penstock:
         level: Level | Mapping[str, Level] | None = None,
         exclude: str | Iterable[str] = ("idle", "no_queues"),
     ) -> EventLog:
-        """Log what this app causes and its workers settle, a line each, without payloads or results.
+        """Log the events that this app causes and its workers settle, a line each, without payloads or results.
 
         `level` is one for all events or a mapping of some; `exclude` names those that are not logged.
-        The answer has `off()` and `on()`, and is a context manager.
+        Returns the log, which has `off()` and `on()`, and is a context manager.
         """
         return EventLog(self.listeners, logger, level, exclude)
 
     # what queues and workers need -----------------------------------------------------------------
 
     def codec(self, queue: str) -> Codec:
-        """The serdes of a queue, as they are known now. Failures travel in a serde of their own."""
+        """Return the serdes of a queue, as declared so far; fail queues have a serde of their own."""
         if known := self._codecs.get(queue):
             return known
         given = self._serdes.get(queue, {})
@@ -287,46 +286,46 @@ class Penstock:
             failing = self.handlers[self._fail_queues[queue]]
             codec = self.codec(failing.queue)
             payload = FailureSerde(codec.payload, failing.signature.payload if failing.loaded else Any)
-            return Codec.of(payload, result or codec.result)
-        known = self._codecs[queue] = Codec.of(given.get("serde", self._serde), result)
+            return codec_for(payload, result or codec.result)
+        known = self._codecs[queue] = codec_for(given.get("serde", self._serde), result)
         return known
 
     def options(self, queue: str) -> HandlerOptions:
-        """The options of a queue's handler, or the defaults when it has none here."""
+        """Return the options of a queue's handler, or the defaults when none is registered here."""
         handler = self.handlers.get(queue)
         return self.defaults.options if handler is None else handler.options
 
     def payload_type(self, queue: str) -> Any:
-        """What the payloads of a queue are decoded to: the annotation of its handler, if that is known here."""
+        """Return the type of a queue's payloads: the annotation of its handler, `Any` if that is not known here."""
         handler = self.handlers.get(queue)
         return Any if handler is None or not handler.loaded else handler.signature.payload
 
     def blocking_storage(self) -> BlockingStorage | None:
-        """The same place for a thread without an event loop; None when the storage was given as an object."""
+        """Return the storage for a thread without an event loop; None when it was given as an object."""
         if self._url is None:
             return None
         clock = None if isinstance(self.clock, SystemClock) else self.clock
         return connect_blocking(self._url, self.storage, namespace=self.namespace, clock=clock)
 
     @contextlib.contextmanager
-    def lent_to(self, storage: Storage, url: str, clock: Clock) -> Generator[None]:
-        """Be on another storage for a while, as if never opened; handlers registered meanwhile go with it."""
+    def using_storage(self, storage: Storage, url: str, clock: Clock) -> Generator[None]:
+        """Use another storage inside a `with` block, as if never opened; handlers registered inside end with it."""
         if self._open:
-            raise RuntimeError("the app is open: close it first, or lend it before it is opened")
+            raise RuntimeError("the app is open: close it first, or replace its storage before it is opened")
         kept = dict(vars(self))
         self.handlers, self._fail_queues, self._codecs = dict(self.handlers), dict(self._fail_queues), {}
         self._serdes = {queue: dict(given) for queue, given in self._serdes.items()}
-        self._begin(storage, url, clock)
+        self._set_storage(storage, url, clock)
         try:
             yield
         finally:
             vars(self).update(kept)
 
     def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob:
-        """A job to be put later, checked and encoded now."""
+        """Check and encode a follow-up job, to be put later."""
         if options.get("on_conflict") == "raise":
-            raise ValueError('on_conflict="raise" cannot be kept by a follow-up job: nobody is there to hear it')
-        return self.queue(queue).new_job(Entry(payload, **options))
+            raise ValueError('on_conflict="raise" cannot be kept by a follow-up job: no caller is there to get it')
+        return self.queue(queue).build_job(payload, **options)
 
     def emit(
         self,
@@ -339,10 +338,10 @@ class Penstock:
         error: JobError | None = None,
         worker: str | None = None,
     ) -> None:
-        """Tell this app's listeners that something happened, now; and the feed, if no storage knows of it.
+        """Emit an event to this app's listeners, and publish it if the storage does not record it itself.
 
-        A payload that cannot be decoded is such a thing, too; a record that cannot be read (before any
-        attempt) is not.
+        The storage does not know `LOCAL_EVENTS`, nor that a payload could not be decoded; a record that
+        it could not read (before any attempt) it knows.
         """
         if (name in LOCAL_EVENTS or (name == "invalid_data" and attempt)) and self._open:
             self._publisher.add(EventRecord(name, queue, id, 0, attempt, worker, None, error and error.encode()))
@@ -391,7 +390,7 @@ class Penstock:
 
 
 def fail_handler(handler: Handler) -> Handler:
-    """The handler of a handler's fail jobs, by its `on_failure` and `failure_options`."""
+    """Return the handler of a handler's fail jobs, from its `on_failure` and `failure_options`."""
     options = handler.options
     assert options.on_failure is not None
     wanted = handler_options(options.failure_options, FAILURE_DEFAULTS)

@@ -1,37 +1,51 @@
-"""A job as the producer asks for it, checked at the call and turned into what a storage stores."""
+"""The options of a job: their types, their checks, and `Entry`, a payload together with its options."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, TypedDict, cast
 
 from msgspec import UNSET, UnsetType
 
-from penstock.errors import InvalidPayload
 from penstock.model.clock import Moment, Span, milliseconds, span_ms
 from penstock.model.headers import encode_headers
-from penstock.model.ids import check_name, new_id
-from penstock.model.job import MAX_PRIORITY, NewJob, Update
+from penstock.model.ids import check_name
+from penstock.model.job import MAX_PRIORITY, OnConflict, Update
 from penstock.model.options import JobLimits
-from penstock.model.serde import Serde, encode
 
-__all__ = ["Entry", "OnConflict", "job_from", "plain_job"]
+__all__ = ["CommonOptions", "Entry", "JobOptions", "OnConflict", "entry_fields", "job_fields", "options_of"]
 
-OnConflict = Literal["reject", "update", "raise"] | Update
-
-#: Headers are labels: together they have at most this many bytes.
+#: The most bytes that the headers of a job may have together: headers are labels, not data.
 MAX_HEADERS = 32_768
 
 UPDATE = Update()
 
 
+class CommonOptions(TypedDict, total=False):
+    """The options that `enqueue` and `call` share, for type checkers."""
+
+    id: str | None
+    run_at: Moment | None
+    delay: Span | None
+    priority: int
+    group: str | None
+    on_conflict: OnConflict | None
+    max_attempts: int | UnsetType | None
+    max_retries: int | UnsetType | None
+    result_ttl: Span | UnsetType
+    headers: Mapping[str, str] | None
+
+
+class JobOptions(CommonOptions, total=False):
+    """The options of `enqueue`, for type checkers; `Entry` has their defaults."""
+
+    timeout: Span | UnsetType | None
+
+
 class Entry:
     """A payload with the options of `enqueue`, for `enqueue_many`."""
 
-    __slots__ = (
-        "delay", "group", "headers", "id", "max_attempts", "max_retries", "on_conflict", "payload", "priority",
-        "result_ttl", "run_at", "timeout",
-    )  # fmt: skip
+    __slots__ = ("payload", *JobOptions.__annotations__)
 
     def __init__(
         self,
@@ -66,43 +80,80 @@ class Entry:
         return f"Entry({self.payload!r}, id={self.id!r})"
 
 
-def job_from(entry: Entry, queue: str, serde: Serde, max_payload: int, fresh_id: str | None = None) -> NewJob:
-    """What to store for an entry; a bad value is an exception that names the argument."""
-    if entry.run_at is not None and entry.delay is not None:
+#: The names of the options.
+NAMES = tuple(JobOptions.__annotations__)
+
+
+def entry_fields(entry: Entry) -> dict[str, Any]:
+    """Check the options of an entry and return the fields of a `NewJob` that they set, as `job_fields` does."""
+    return _fields(
+        id=entry.id, run_at=entry.run_at, delay=entry.delay, priority=entry.priority, group=entry.group,
+        on_conflict=entry.on_conflict, timeout=entry.timeout, max_attempts=entry.max_attempts,
+        max_retries=entry.max_retries, result_ttl=entry.result_ttl, headers=entry.headers,
+    )  # fmt: skip
+
+
+def options_of(entry: Entry) -> JobOptions:
+    """Return the options of an entry as keyword arguments of `enqueue`."""
+    return cast("JobOptions", {name: getattr(entry, name) for name in NAMES})
+
+
+def job_fields(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the options of a job and return the fields of a `NewJob` that they set.
+
+    Raises `TypeError` or `ValueError`, which name the option.
+    """
+    for name in options:
+        if name not in JobOptions.__annotations__:
+            raise TypeError(f"unknown option {name!r}; known options: {', '.join(NAMES)}")
+    return _fields(**options)
+
+
+def _fields(
+    *,
+    id: str | None = None,
+    run_at: Moment | None = None,
+    delay: Span | None = None,
+    priority: int = 0,
+    group: str | None = None,
+    on_conflict: OnConflict | None = None,
+    timeout: Span | UnsetType | None = UNSET,
+    max_attempts: int | UnsetType | None = UNSET,
+    max_retries: int | UnsetType | None = UNSET,
+    result_ttl: Span | UnsetType = UNSET,
+    headers: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    if run_at is not None and delay is not None:
         raise ValueError("give run_at or delay, not both")
-    priority, group = entry.priority, entry.group
     if isinstance(priority, bool) or not isinstance(priority, int):
         raise TypeError(f"priority must be an int, not {type(priority).__name__}")
     if abs(priority) > MAX_PRIORITY:
         raise ValueError(f"priority must be between -{MAX_PRIORITY} and {MAX_PRIORITY}, not {priority}")
+    fields: dict[str, Any] = {}
+    if priority:
+        fields["priority"] = priority
     if group is not None:
-        check_name(group, "group")
+        fields["group"] = check_name(group, "group")
         if priority:
             raise ValueError("priority does not reorder a group: give group or priority, not both")
-    return NewJob(
-        queue=queue,
-        id=(fresh_id or new_id()) if entry.id is None else check_name(entry.id, "id"),
-        fresh=entry.id is None,
-        payload=_sized(encode(serde, entry.payload, "payload"), "payload", max_payload),
-        update=update_for(entry.on_conflict),
-        run_at=None if entry.run_at is None else milliseconds(entry.run_at, "run_at"),
-        delay=None if entry.delay is None else span_ms(entry.delay, "delay"),
-        priority=priority,
-        group=group,
-        headers=_headers(entry.headers) if entry.headers is not None else b"",
-        limits=_limits(entry),
-    )
+    if id is not None:
+        fields["id"] = check_name(id, "id")
+    if on_conflict is not None:
+        fields["update"] = update_for(on_conflict)
+    if run_at is not None:
+        fields["run_at"] = milliseconds(run_at, "run_at")
+    if delay is not None:
+        fields["delay"] = span_ms(delay, "delay")
+    if headers is not None:
+        fields["headers"] = _encode_headers(headers)
+    if not (timeout is max_attempts is max_retries is result_ttl is UNSET):
+        fields["limits"] = JobLimits.of(timeout, max_attempts, max_retries, result_ttl).encode()
+    return fields
 
 
-def plain_job(payload: Any, queue: str, serde: Serde, max_payload: int, id: str) -> NewJob:
-    """What to store for a payload without options."""
-    data = _sized(encode(serde, payload, "payload"), "payload", max_payload)
-    return NewJob(queue=queue, id=id, fresh=True, payload=data)
-
-
-def update_for(on_conflict: OnConflict | None) -> Update | None:
-    """What an enqueue may change in a job that has its id already; None is nothing."""
-    if on_conflict is None or on_conflict == "reject" or on_conflict == "raise":
+def update_for(on_conflict: OnConflict) -> Update | None:
+    """Return the changes that an enqueue makes to a job that has its id already, None for no change."""
+    if on_conflict == "reject" or on_conflict == "raise":
         return None
     if on_conflict == "update":
         return UPDATE
@@ -111,21 +162,8 @@ def update_for(on_conflict: OnConflict | None) -> Update | None:
     raise ValueError(f'on_conflict must be "reject", "update", "raise" or an Update, not {on_conflict!r}')
 
 
-def _limits(entry: Entry) -> bytes:
-    given = (entry.timeout, entry.max_attempts, entry.max_retries, entry.result_ttl)
-    if given == (UNSET, UNSET, UNSET, UNSET):
-        return b""
-    return JobLimits.of(*given).encode()
-
-
-def _headers(headers: Mapping[str, str]) -> bytes:
+def _encode_headers(headers: Mapping[str, str]) -> bytes:
     data = encode_headers(headers)
     if len(data) > MAX_HEADERS:
         raise ValueError(f"headers are {len(data)} bytes together, more than {MAX_HEADERS}; put data into the payload")
-    return data
-
-
-def _sized(data: bytes, name: str, most: int) -> bytes:
-    if len(data) > most:
-        raise InvalidPayload(f"{name} is {len(data)} bytes, more than max_payload ({most})")
     return data

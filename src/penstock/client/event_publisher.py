@@ -1,4 +1,4 @@
-"""The storage's feed: hearing what everybody does, and adding what only a worker knows."""
+"""Publishing of the events that only this process knows to the event streams of all processes."""
 
 from __future__ import annotations
 
@@ -15,66 +15,66 @@ __all__ = ["EventPublisher"]
 
 log = logging.getLogger("penstock")
 
-#: The announcer keeps so many notes while it cannot send them, and sends at most so often (seconds).
+#: The most records that are kept while they cannot be sent, and the least time between two sends (seconds).
 MAX_PENDING, SEND_INTERVAL = 100, 1.0
 
-#: How long (seconds) the last announcements may hold up the closing of an app.
+#: How long (seconds) the last send may delay the closing of an app.
 CLOSE_TIMEOUT = 1.0
 
 
 class EventPublisher:
-    """Adds to the feed what only this process knows, in the background: at most once a second, never in the way.
+    """Publishes events to the storage in the background, at most once a second; emitting never waits for it.
 
-    While the storage is away the newest notes are kept; when it is back they are sent.
+    While the storage is unavailable the newest records are kept; they are sent when it is back.
     """
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._notes: deque[EventRecord] = deque(maxlen=MAX_PENDING)
+        self._records: deque[EventRecord] = deque(maxlen=MAX_PENDING)
         self._task: asyncio.Task[None] | None = None
-        self._next = 0.0
+        self._next_send = 0.0
         self._closing = asyncio.Event()
 
-    def add(self, note: EventRecord) -> None:
-        """Send a note soon."""
+    def add(self, record: EventRecord) -> None:
+        """Queue a record to be sent soon."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            return  # nobody works here
-        self._notes.append(note)
+            return  # no event loop, so no worker runs here
+        self._records.append(record)
         if self._task is None or self._task.done():
             self._task = loop.create_task(self._send_all(), name="penstock announce")
 
     async def close(self) -> None:
-        """Send what is left if that can be done quickly; `add` may follow."""
+        """Send the remaining records within `CLOSE_TIMEOUT`, or drop them; `add` may follow."""
         self._closing.set()
         task, self._task = self._task, None
         if task is not None:
             await asyncio.wait({task}, timeout=CLOSE_TIMEOUT)
             task.cancel()
             await asyncio.wait({task})
-        self._notes.clear()
+        self._records.clear()
         self._closing.clear()
 
     async def _send_all(self) -> None:
-        while self._notes:
+        while self._records:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(self._next):
+                async with asyncio.timeout_at(self._next_send):
                     await self._closing.wait()
-            self._next = asyncio.get_running_loop().time() + SEND_INTERVAL
+            self._next_send = asyncio.get_running_loop().time() + SEND_INTERVAL
             await self._send()
             if self._closing.is_set():
                 break
 
     async def _send(self) -> None:
-        """Send everything; it is forgotten once the storage has it, or has refused it."""
-        notes = list(self._notes)
+        """Send all records; those that the storage took or refused are dropped, the others kept."""
+        records = list(self._records)
         try:
-            await self._storage.announce(notes)
+            await self._storage.announce(records)
         except StorageUnavailable:
             return
         except Exception:
             log.exception("the storage refused an announcement")
-        for note in notes:
+        for record in records:
             with contextlib.suppress(ValueError):
-                self._notes.remove(note)
+                self._records.remove(record)

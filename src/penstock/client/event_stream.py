@@ -1,4 +1,4 @@
-"""The storage's feed: hearing what everybody does, and adding what only a worker knows."""
+"""Event streams: the events of all processes that use a storage, as an async iterator."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from penstock.storage.base import EventRecord
 __all__ = ["EventStream"]
 
 
-#: A storage that is away is asked again after half of this to all of it (seconds).
-PAUSE = 1.0
+#: After a loss of the storage a stream retries after half of this to all of it (seconds).
+RETRY_DELAY = 1.0
 
-#: A stream's mark is announced under this name, which is no event's, first after so long (seconds).
-MARK, FIRST_PAUSE = "listening", 0.002
+#: The name of a stream's marks, which is no event's, and the wait before the first one (seconds).
+MARK, FIRST_MARK_DELAY = "listening", 0.002
 
 
 class EventStream:
-    """What happens in the storage, whoever causes it: `async for event in app.events()`.
+    """Stream of the events of a storage, of all its clients: `async for event in app.events()`.
 
-    It begins to listen with its first step; `async with app.events() as stream` listens for certain
-    when the block begins, and has left nothing behind when it ends. A step that is cancelled loses
-    nothing. When the storage was lost it goes on by itself; what happened meanwhile is not heard.
+    It is subscribed with its first step; `async with app.events() as stream` is subscribed for certain
+    when the block begins, and unsubscribed when it ends. A step that is cancelled loses no event. After
+    a loss of the storage it subscribes again by itself; events of the meantime are missed.
     """
 
     def __init__(self, host: AppHost, names: str | Iterable[str] | None = None, queue: str | None = None) -> None:
         self._host = host
         self._names = frozenset(EVENTS if names is None else check_names(names, "names"))
         if not self._names:
-            raise ValueError("names must name at least one event; leave it out to hear all")
+            raise ValueError("names must name at least one event; leave it out for all")
         self._queue = None if queue is None else check_name(queue, "queue")
-        self._notes: AsyncIterator[EventRecord] | None = None
+        self._records: AsyncIterator[EventRecord] | None = None
         self._step: asyncio.Task[EventRecord | None] | None = None
         self._closed = False
 
@@ -63,94 +63,94 @@ class EventStream:
 
     async def __anext__(self) -> Event:
         while not self._closed:
-            note = await self._hear(await self._stepping())
-            if note is not None and note.name in self._names:
-                return self._event(note)
+            record = await self._finish_step(await self._current_step())
+            if record is not None and record.name in self._names:
+                return self._event(record)
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Stop listening; whoever waits for the next event gets the end of the iteration. Idempotent."""
+        """Unsubscribe; a pending `anext` ends the iteration. Idempotent."""
         self._closed = True
-        step, notes, self._notes = self._step, self._notes, None
+        step, records, self._records = self._step, self._records, None
         if step is not None:
             step.cancel()
             await asyncio.wait({step})
             if not step.cancelled():
                 step.exception()
-        await _close(notes)
+        await _close(records)
 
     def __del__(self) -> None:
-        # Forgotten in the middle of a step: the step must not go on for ever.
+        # Collected during a step: the step must not run for ever.
         step: asyncio.Task[Any] | None = getattr(self, "_step", None)
         if step is not None and not step.done() and not step.get_loop().is_closed():
             step.cancel()
 
     async def _listen(self) -> None:
-        """Announce a mark until it comes back: whatever happens from then on is heard."""
+        """Announce a mark until it comes back: the stream is subscribed from then on."""
         mark = EventRecord(MARK, self._queue or "", new_id(), 0)
-        pause = FIRST_PAUSE
+        pause = FIRST_MARK_DELAY
         while not self._closed:
-            step = await self._stepping()
+            step = await self._current_step()
             done, _ = await asyncio.wait({step}, timeout=pause)
             if not done:
                 await (await self._host.opened()).announce([mark])
-                pause = min(2 * pause, PAUSE)
+                pause = min(2 * pause, RETRY_DELAY)
                 continue
-            note = await self._hear(step)
-            if note is not None and (note.name, note.id) == (mark.name, mark.id):
+            record = await self._finish_step(step)
+            if record is not None and (record.name, record.id) == (mark.name, mark.id):
                 break
 
-    async def _stepping(self) -> asyncio.Task[EventRecord | None]:
-        """The step under way, or a new one."""
+    async def _current_step(self) -> asyncio.Task[EventRecord | None]:
+        """Return the step in progress, or start one."""
         if self._step is None:
-            if self._notes is None:
-                self._notes = (await self._host.opened()).events(self._queue)
-            self._step = asyncio.create_task(_take(self._notes), name="penstock events")
+            if self._records is None:
+                self._records = (await self._host.opened()).events(self._queue)
+            self._step = asyncio.create_task(_next_record(self._records), name="penstock events")
         return self._step
 
-    async def _hear(self, step: asyncio.Task[EventRecord | None]) -> EventRecord | None:
-        """What a step gives; None when it is the end, or when there is a new beginning."""
+    async def _finish_step(self, step: asyncio.Task[EventRecord | None]) -> EventRecord | None:
+        """Wait for a step and return its record; None at the end, or when the stream has to subscribe again."""
         await asyncio.wait({step})
         self._step = None
         if self._closed or step.cancelled():
             return None
         try:
-            note = step.result()
+            record = step.result()
         except StorageUnavailable:
-            notes, self._notes = self._notes, None
-            await _close(notes)
-            await asyncio.sleep(random.uniform(PAUSE / 2, PAUSE))
+            records, self._records = self._records, None
+            await _close(records)
+            await asyncio.sleep(random.uniform(RETRY_DELAY / 2, RETRY_DELAY))
             return None
-        if note is None:
+        if record is None:
             await self.aclose()
-        return note
+        return record
 
-    def _event(self, note: EventRecord) -> Event:
+    def _event(self, record: EventRecord) -> Event:
         return Event(
-            name=note.name,
-            at=as_datetime(note.at),
-            queue=note.queue,
-            id=note.id,
-            attempt=note.attempt,
-            result=None if note.result is None else self._result(note.queue, note.result),
-            error=None if note.error is None else JobError.decode(note.error),
-            worker=note.worker,
+            name=record.name,
+            at=as_datetime(record.at),
+            queue=record.queue,
+            id=record.id,
+            attempt=record.attempt,
+            result=None if record.result is None else self._result(record.queue, record.result),
+            error=None if record.error is None else JobError.decode(record.error),
+            worker=record.worker,
         )
 
     def _result(self, queue: str, data: bytes) -> Any:
-        """A result as the queue's serde reads it, or its bytes."""
+        """Decode a result with the serde of its queue; gives its bytes if that fails."""
         try:
             return decode(self._host.codec(queue).result, data)
         except InvalidPayload:
             return data
 
 
-async def _take(notes: AsyncIterator[EventRecord]) -> EventRecord | None:
-    return await anext(notes, None)
+async def _next_record(records: AsyncIterator[EventRecord]) -> EventRecord | None:
+    return await anext(records, None)
 
 
-async def _close(notes: AsyncIterator[EventRecord] | None) -> None:
-    closing = getattr(notes, "aclose", None)
+async def _close(records: AsyncIterator[EventRecord] | None) -> None:
+    closing = getattr(records, "aclose", None)
     if closing is not None:
         with contextlib.suppress(StorageError):
             await closing()

@@ -1,25 +1,25 @@
-"""The producer's side of one queue: enqueue, look, cancel, repair."""
+"""The producer's side of one queue: enqueue, wait, reserve, cancel, retry, pause."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Unpack
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from penstock.client.answers import Cancelled, Enqueued
-from penstock.client.entry import Entry, OnConflict, job_from, plain_job
-from penstock.client.presets import Preset
+from penstock.client.entry import CommonOptions, Entry, JobOptions, OnConflict, entry_fields, job_fields, options_of
 from penstock.client.queue_reader import QueueReader
 from penstock.client.reservation import Reservation
 from penstock.client.reservations import ReservationManager
 from penstock.client.results import ResultWaiter
-from penstock.errors import CallTimeout, DuplicateJob, JobNotFound, NotDurable
-from penstock.model.clock import Moment, Span, span_ms
+from penstock.errors import CallTimeout, DuplicateJob, InvalidPayload, JobNotFound, NotDurable
+from penstock.model.clock import Span, span_ms
 from penstock.model.ids import check_name, new_id, new_ids, new_token
 from penstock.model.job import FINISHED, NewJob, Snapshot, State
+from penstock.model.presets import NO_PRESET
 from penstock.model.serde import decode, encode
 from penstock.storage.base import CANCEL_MODES, MAX_BATCH, CancelMode, Put, PutStatus
 
@@ -30,124 +30,85 @@ CHUNK = 500
 
 QUEUED = PutStatus.QUEUED
 
-#: The states that `cancel_matching` looks through, in this order: successors go before the runs they follow.
+#: The states that `cancel_matching` searches, in this order: successors go before the runs they wait for.
 CANCELLABLE = (State.BLOCKED, State.QUEUED, State.RETRYING, State.SCHEDULED, State.RUNNING)
-
-#: The options of a job that has none but its priority, in the order in which `enqueue` and `call` give them.
-USUAL = (*[None] * 6, *[UNSET] * 4)
 
 
 class Queue(QueueReader):
-    """A named line of jobs, as a producer sees it. Get one from `app.queue(name)`."""
+    """A named queue of jobs, for producers. Get one from `app.queue(name)`."""
 
-    # asking ---------------------------------------------------------------------------------------
+    # enqueue and wait -----------------------------------------------------------------------------
 
-    async def enqueue(
-        self,
-        payload: Any,
-        *,
-        id: str | None = None,
-        run_at: Moment | None = None,
-        delay: Span | None = None,
-        priority: int = 0,
-        group: str | None = None,
-        on_conflict: OnConflict | None = None,
-        timeout: Span | UnsetType | None = UNSET,
-        max_attempts: int | UnsetType | None = UNSET,
-        max_retries: int | UnsetType | None = UNSET,
-        result_ttl: Span | UnsetType = UNSET,
-        headers: Mapping[str, str] | None = None,
-    ) -> Enqueued:
-        """Add a job. With an id that is taken, `on_conflict` says what happens; by default nothing does."""
-        host = self._host
-        options = (id, run_at, delay, group, on_conflict, headers, timeout, max_attempts, max_retries, result_ttl)
-        if _usual(options, priority, payload) and host.defaults.plain:  # on a way of its own
-            job = plain_job(payload, self.name, host.codec(self.name).payload, host.max_payload, new_id())
-            [put] = await (host.storage if host.is_open else await host.opened()).put([job])
-            if put.status is QUEUED and put.durability is None and not host.listeners:
-                return Enqueued(id=job.id, status=QUEUED, state=put.state)
-            return self._confirmed([self._enqueued(payload, job, put)])[0]
-        entry = Entry(
-            payload, id=id, run_at=run_at, delay=delay, priority=priority, group=group, on_conflict=on_conflict,
-            timeout=timeout, max_attempts=max_attempts, max_retries=max_retries, result_ttl=result_ttl,
-            headers=headers,
-        )  # fmt: skip
-        return (await self._put([entry], [self.new_job(entry)]))[0]
+    async def enqueue(self, payload: Any, **options: Unpack[JobOptions]) -> Enqueued:
+        """Add a job, with the options of `Entry`: if its id is taken, `on_conflict` decides, by default "reject"."""
+        job = self.build_job(payload, **options)
+        return await self._put(job, options.get("on_conflict"))
 
     async def enqueue_many(self, entries: Iterable[Any] | AsyncIterable[Any]) -> list[Enqueued]:
-        """Add many jobs, given as payloads or `Entry` objects, a few hundred in each round trip.
+        """Add many jobs, given as payloads or `Entry` objects, 500 in each round trip.
 
         A list is checked wholly before anything is stored; an iterator chunk by chunk. With
-        `on_conflict="raise"`, what stood before the duplicate in the same chunk is stored.
+        `on_conflict="raise"`, the jobs before the duplicate in the same chunk are stored.
         """
         if isinstance(entries, str | bytes | Mapping):
             raise TypeError("entries must be a list or an iterator of payloads, not one payload")
         answers: list[Enqueued] = []
         if isinstance(entries, Sequence):
-            jobs = self._new_jobs(entries)
+            jobs = self._build_jobs(entries)
             for at in range(0, len(jobs), CHUNK):
-                answers += await self._put(entries[at : at + CHUNK], jobs[at : at + CHUNK])
+                answers += await self._put_many(jobs[at : at + CHUNK], entries[at : at + CHUNK])
         else:
             async for chunk in _chunks(entries):
-                answers += await self._put(chunk, self._new_jobs(chunk))
+                answers += await self._put_many(self._build_jobs(chunk), chunk)
         return answers
 
-    def new_job(self, entry: Entry) -> NewJob:
-        """Check an entry and encode it, without storing it."""
-        return job_from(self._meant(entry), self.name, self._host.codec(self.name).payload, self._host.max_payload)
+    def build_job(self, payload: Any, fresh_id: str = "", /, **options: Unpack[JobOptions]) -> NewJob:
+        """Check a job's options and encode its payload, without storing it.
+
+        A job without an id gets `fresh_id`, or a new id. Raises `TypeError` or `ValueError` for an
+        option, and `InvalidPayload` for a payload that cannot be encoded or is too large.
+        """
+        preset = self._host.defaults
+        given = options if preset is NO_PRESET else preset.job_options(options, self.name)
+        return self._new_job(payload, job_fields(given) if given else None, fresh_id)
 
     async def call(
         self,
         payload: Any,
         *,
         timeout: Span | None = 30,
-        id: str | None = None,
-        run_at: Moment | None = None,
-        delay: Span | None = None,
-        priority: int = 0,
-        group: str | None = None,
-        on_conflict: OnConflict | None = None,
         run_timeout: Span | UnsetType | None = UNSET,
-        max_attempts: int | UnsetType | None = UNSET,
-        max_retries: int | UnsetType | None = UNSET,
-        result_ttl: Span | UnsetType = UNSET,
-        headers: Mapping[str, str] | None = None,
+        **options: Unpack[CommonOptions],
     ) -> Any:
-        """Add a job, as `enqueue` does, and give its result; joins a job that has the id already.
+        """Add a job, as `enqueue` does, and return its result; joins a job that has the id already.
 
-        `timeout` is the caller's patience (None: for ever, 0: one look), after which `CallTimeout` is
-        raised and the job goes on; `run_timeout` is what `timeout` is for `enqueue`. A result that is
-        kept is given at once. A job that fails or is cancelled raises `JobFailed` or `JobCancelled`.
+        `timeout` is how long the caller waits (None: for ever, 0: one read), after which `CallTimeout`
+        is raised and the job goes on; `run_timeout` is the `timeout` of `enqueue`. A result that is
+        kept is returned at once. A job that fails or is cancelled raises `JobFailed` or `JobCancelled`.
         """
-        patience = _seconds(timeout)
-        options = (id, run_at, delay, group, on_conflict, headers, run_timeout, max_attempts, max_retries, result_ttl)
-        if _usual(options, priority, payload):
-            item, [job] = payload, self._new_jobs([payload])
+        seconds = _seconds(timeout)
+        if run_timeout is UNSET:
+            job = self.build_job(payload, **options)
         else:
-            if run_timeout is not UNSET and run_timeout is not None:
+            if run_timeout is not None:
                 span_ms(run_timeout, "run_timeout", zero=False)
-            item = Entry(
-                payload, id=id, run_at=run_at, delay=delay, priority=priority, group=group, on_conflict=on_conflict,
-                timeout=run_timeout, max_attempts=max_attempts, max_retries=max_retries, result_ttl=result_ttl,
-                headers=headers,
-            )  # fmt: skip
-            job = self.new_job(item)
-        [answer] = await self._put([item], [replace(job, waiter=new_token())])
+            job = self.build_job(payload, timeout=run_timeout, **options)
+        answer = await self._put(replace(job, waiter=new_token()), options.get("on_conflict"))
         if answer.status is PutStatus.COMPLETED:
             return answer.result
-        return await self._outcome(job.id, patience, look=False)
+        return await self._wait_result(job.id, seconds, read_first=False)
 
     async def wait(self, id: str, timeout: Span | None = None) -> Any:
-        """The result of a job enqueued earlier, when it has one; raises what `call` raises."""
+        """Wait for a job that was enqueued earlier and return its result; raises as `call` does."""
         check_name(id, "id")
         await self._host.opened()
-        return await self._outcome(id, _seconds(timeout))
+        return await self._wait_result(id, _seconds(timeout))
 
     async def reserve(self, limit: int = 1, wait: Span | None = None, lease: Span | None = None) -> list[Reservation]:
-        """Take up to `limit` jobs to work on here: as soon as there is one, none after `wait` seconds.
+        """Reserve up to `limit` jobs to work on here: as soon as there is one, none after `wait` seconds.
 
-        They are held until each is settled, or the app is closed. Without `wait` the answer comes at
-        once. The rules are those of the queue's handler, if it is registered here.
+        They are held until each is settled, or the app is closed. Without `wait` it returns at once.
+        The rules are those of the queue's handler, if it is registered here.
         """
         if isinstance(limit, bool) or not isinstance(limit, int):
             raise TypeError(f"limit must be an int, not {type(limit).__name__}")
@@ -158,23 +119,23 @@ class Queue(QueueReader):
         reservations: ReservationManager = self._host.reservations
         return await reservations.reserve(self.name, limit, seconds, lease_ms)
 
-    # changing -------------------------------------------------------------------------------------
+    # changes --------------------------------------------------------------------------------------
 
     async def cancel(self, id: str, running: CancelMode | None = None) -> Cancelled:
-        """Take a waiting job back; a running one is treated as `running` says.
+        """Cancel a waiting job; for a running one `running` decides.
 
-        If that is not given, the preset says it; without one it is "refuse".
+        If that is not given, the preset decides; without a preset it is "refuse".
         """
         check_name(id, "id")
-        return (await self._cancel([id], self._mode(running)))[0]
+        return (await self._cancel([id], self._cancel_mode(running)))[0]
 
     async def cancel_matching(self, payload: Any, running: CancelMode | None = None) -> list[str]:
-        """Cancel every job with this payload; gives the ids of those cancelled or asked to end.
+        """Cancel every job with this payload; returns the ids of those cancelled or requested to end.
 
         Encoded bytes are compared, a page of jobs at a time. A matching run whose successor does not
         match is left alone: a cancel would take the successor.
         """
-        running = self._mode(running)
+        running = self._cancel_mode(running)
         data = encode(self._host.codec(self.name).payload, payload, "payload")
         others: set[str] = set()
         cancelled: list[str] = []
@@ -194,7 +155,7 @@ class Queue(QueueReader):
         return cancelled
 
     async def retry(self, ids: str | Iterable[str]) -> int:
-        """Put failed or cancelled jobs back in line with all counts zero; gives how many there were."""
+        """Enqueue failed or cancelled jobs again with all counts zero; returns the number of jobs revived."""
         wanted = [check_name(id, "ids") for id in ([ids] if isinstance(ids, str) else ids)]
         storage = await self._host.opened()
         revived = 0
@@ -207,53 +168,67 @@ class Queue(QueueReader):
         return revived
 
     async def update_result_ttl(self, id: str, ttl: Span | None) -> bool:
-        """Keep a finished job for this long from now, None for ever; False when it is not there or not finished."""
+        """Keep a finished job for this long from now, None for ever; False if it does not exist or is not finished."""
         check_name(id, "id")
         ms = None if ttl is None else span_ms(ttl, "ttl")
         return await (await self._host.opened()).set_ttl(self.name, id, ms)
 
     async def pause(self) -> bool:
-        """Hand out no more jobs, anywhere, until `resume`; False when it was paused already."""
+        """Stop claims of this queue by all workers until `resume`; False if it was paused already."""
         return await (await self._host.opened()).set_paused(self.name, True)
 
     async def resume(self) -> bool:
-        """Hand out jobs again; False when it was not paused."""
+        """Allow claims again; False if the queue was not paused."""
         return await (await self._host.opened()).set_paused(self.name, False)
 
     async def delete(self) -> int:
-        """Remove the queue and every job in it at once; running ones go unheard. Gives how many there were."""
+        """Delete the queue and every job in it in one step; outcomes of running jobs are lost. Returns their number."""
         count = await (await self._host.opened()).delete_queue(self.name)
         self._host.emit("queue_deleted", queue=self.name)
         return count
 
     # helpers --------------------------------------------------------------------------------------
 
-    async def _put(self, items: Sequence[Any], jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Store jobs; the items are what they were made of, payloads or entries."""
+    async def _put(self, job: NewJob, on_conflict: OnConflict | None) -> Enqueued:
+        """Store one job and return its answer; `on_conflict` None means that of the preset."""
+        host = self._host
+        [put] = await (host.storage if host.is_open else await host.opened()).put((job,))
+        if put.status is QUEUED and put.durability is None and not host.listeners.by_name:
+            return Enqueued(id=job.id, status=QUEUED, state=put.state)  # as `_answer` does, without an event to emit
+        answer = self._answer(job, put, on_conflict)
+        self._check_durability([answer])
+        return answer
+
+    async def _put_many(self, jobs: Sequence[NewJob], items: Sequence[Any]) -> list[Enqueued]:
+        """Store jobs in one call and return their answers; `items` are the payloads and entries they came from."""
         if not jobs:
             return []
         puts = await (await self._host.opened()).put(jobs)
         if self._host.listeners or puts[0].durability is not None:
-            answers = [self._enqueued(*each) for each in zip(items, jobs, puts, strict=True)]
-            return self._confirmed(answers)
+            answers = [
+                self._answer(job, put, _conflict(item)) for job, put, item in zip(jobs, puts, items, strict=True)
+            ]
+            self._check_durability(answers)
+            return answers
         return [
             Enqueued(id=job.id, status=QUEUED, state=put.state)
             if put.status is QUEUED
-            else self._enqueued(item, job, put)
-            for item, job, put in zip(items, jobs, puts, strict=True)
+            else self._answer(job, put, _conflict(item))
+            for job, put, item in zip(jobs, puts, items, strict=True)
         ]
 
-    def _enqueued(self, item: Any, job: NewJob, put: Put) -> Enqueued:
+    def _answer(self, job: NewJob, put: Put, on_conflict: OnConflict | None) -> Enqueued:
+        """Return the answer for one job, and emit its event; raises `DuplicateJob` if that was asked for."""
         if put.status in (PutStatus.DUPLICATE, PutStatus.COMPLETED):
-            if self._meant(_entry(item)).on_conflict == "raise":
+            if (self._host.defaults.on_conflict if on_conflict is None else on_conflict) == "raise":
                 raise DuplicateJob(f"there is a job {job.id!r} in queue {self.name!r} already; it is {put.state}")
         else:
             self._host.emit("updated" if put.status is PutStatus.UPDATED else "enqueued", queue=self.name, id=job.id)
         result = None if put.result is None else decode(self._host.codec(self.name).result, put.result)
         return Enqueued(id=job.id, status=put.status, state=put.state, result=result, durability=put.durability)
 
-    def _confirmed(self, answers: list[Enqueued]) -> list[Enqueued]:
-        """The answers, if all of them came as far as they should."""
+    def _check_durability(self, answers: Sequence[Enqueued]) -> None:
+        """Raise `NotDurable` if a job is not stored as safely as `durability` asks."""
         short = [each for each in answers if each.durability is not None and not each.durability]
         if short:
             jobs = f"job {short[0].id!r} is" if len(short) == 1 else f"{len(short)} jobs are"
@@ -262,28 +237,35 @@ class Queue(QueueReader):
                 "the server; enqueue the same ids again to have them confirmed",
                 short,
             )
-        return answers
 
-    def _new_jobs(self, items: Sequence[Any]) -> list[NewJob]:
-        """Check and encode payloads and entries, without storing them."""
-        name, serde, most = self.name, self._host.codec(self.name).payload, self._host.max_payload
-        defaults: Preset = self._host.defaults
-        plain = defaults.plain
+    def _build_jobs(self, items: Sequence[Any]) -> list[NewJob]:
+        """Check and encode payloads and entries as `build_job` does, without storing them."""
+        defaults, name = self._host.defaults, self.name
+        preset = defaults.job_options({}, name)
+        bare = job_fields(preset) if preset else None
+
+        def fields(item: Entry) -> dict[str, Any]:
+            return job_fields(defaults.job_options(options_of(item), name)) if preset else entry_fields(item)
+
         return [
-            plain_job(item, name, serde, most, id)
-            if plain and not isinstance(item, Entry)
-            else job_from(self._meant(_entry(item)), name, serde, most, id)
+            self._new_job(item.payload, fields(item), id) if isinstance(item, Entry) else self._new_job(item, bare, id)
             for item, id in zip(items, new_ids(len(items)), strict=True)
         ]
 
-    def _meant(self, entry: Entry) -> Entry:
-        """An entry with what its producer left to the app's preset."""
-        defaults: Preset = self._host.defaults
-        return defaults.entry(entry, self.name)
+    def _new_job(self, payload: Any, fields: Mapping[str, Any] | None, fresh_id: str) -> NewJob:
+        """Encode a payload and return its job; `fields` None is a job without options."""
+        host, name = self._host, self.name
+        data = encode(host.codec(name).payload, payload, "payload")
+        if len(data) > host.max_payload:
+            raise InvalidPayload(f"payload is {len(data)} bytes, more than max_payload ({host.max_payload})")
+        if fields is None:
+            return NewJob(queue=name, id=fresh_id or new_id(), payload=data, fresh=True)
+        if "id" in fields:
+            return NewJob(queue=name, payload=data, **fields)
+        return NewJob(queue=name, id=fresh_id or new_id(), payload=data, fresh=True, **fields)
 
-    def _mode(self, running: CancelMode | None) -> CancelMode:
-        defaults: Preset = self._host.defaults
-        mode = defaults.cancel if running is None else running
+    def _cancel_mode(self, running: CancelMode | None) -> CancelMode:
+        mode = self._host.defaults.cancel if running is None else running
         if mode not in CANCEL_MODES:
             raise ValueError(f"running must be one of {', '.join(map(repr, CANCEL_MODES))}, not {mode!r}")
         return mode
@@ -298,10 +280,10 @@ class Queue(QueueReader):
                 self._host.emit(answer.status, queue=self.name, id=id)
         return [Cancelled.of(*each) for each in zip(ids, answers, strict=True)]
 
-    async def _outcome(self, id: str, patience: float | None, *, look: bool = True) -> Any:
-        """The result of a job once it has ended, or the exception that says why there is none."""
+    async def _wait_result(self, id: str, timeout: float | None, *, read_first: bool = True) -> Any:
+        """Return the result of a job once it has finished; raises the reason if it has none."""
         results: ResultWaiter = self._host.results
-        snapshot = await results.wait(self.name, id, patience, look=look)
+        snapshot = await results.wait(self.name, id, timeout, read_first=read_first)
         if snapshot is None:
             raise JobNotFound(
                 f"there is no job {id!r} in queue {self.name!r}: it was never enqueued, it was deleted, "
@@ -309,7 +291,7 @@ class Queue(QueueReader):
             )
         if snapshot.state not in FINISHED:
             raise CallTimeout(
-                f"job {id!r} in queue {self.name!r} has not ended within {patience:g} s: it is {snapshot.state} "
+                f"job {id!r} in queue {self.name!r} has not ended within {timeout:g} s: it is {snapshot.state} "
                 "and goes on; wait() for it again, or cancel() it"
             )
         return self._result(snapshot)
@@ -319,13 +301,8 @@ def _matches(job: Snapshot, data: bytes) -> bool:
     return job.payload == data and job.format is None
 
 
-def _entry(item: Any) -> Entry:
-    return item if isinstance(item, Entry) else Entry(item)
-
-
-def _usual(options: tuple[Any, ...], priority: int, payload: Any) -> bool:
-    """Whether a job is nothing but a payload, as most are."""
-    return options == USUAL and type(priority) is int and priority == 0 and not isinstance(payload, Entry)
+def _conflict(item: Any) -> OnConflict | None:
+    return item.on_conflict if isinstance(item, Entry) else None
 
 
 def _seconds(timeout: Span | None) -> float | None:
@@ -333,7 +310,7 @@ def _seconds(timeout: Span | None) -> float | None:
 
 
 async def _chunks(entries: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[list[Any]]:
-    """What any iterator gives, a round trip's worth at a time."""
+    """Yield the items of any iterable in lists of `CHUNK`."""
     if isinstance(entries, AsyncIterable):
         chunk: list[Any] = []
         async for item in entries:

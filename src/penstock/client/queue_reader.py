@@ -1,13 +1,12 @@
-"""The reading half of a queue: how its jobs stand, what they gave, and why they wait."""
+"""The reading half of a queue: the status and results of its jobs, and why they wait."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from msgspec import UNSET
 
 from penstock.client.answers import JobStatus, Page, status_of
-from penstock.client.presets import Preset
 from penstock.errors import JobCancelled, JobError, JobFailed, JobNotFound, NotFinished
 from penstock.host import AppHost
 from penstock.model.ids import check_name
@@ -21,7 +20,7 @@ __all__ = ["QueueReader"]
 
 
 class QueueReader:
-    """What can be asked about the jobs of one queue without changing anything."""
+    """The methods of a queue that change nothing."""
 
     def __init__(self, host: AppHost, name: str) -> None:
         self._host = host
@@ -31,12 +30,12 @@ class QueueReader:
         return f"<Queue {self.name!r}>"
 
     async def status(self, id: str) -> JobStatus | None:
-        """How a job stands, or None when there is none with this id."""
+        """Return the status of a job, or None when there is none with this id."""
         snapshot = await self._get(id)
         return None if snapshot is None else self._status(snapshot)
 
     async def result(self, id: str, default: Any = UNSET) -> Any:
-        """The value that a job returned. A given `default` stands in for every reason to have none."""
+        """Return the result of a job; `default` is returned instead if there is none for any reason."""
         snapshot = await self._get(id)
         if default is not UNSET and (snapshot is None or snapshot.state is not State.COMPLETED):
             return default
@@ -45,11 +44,11 @@ class QueueReader:
         return self._result(snapshot)
 
     async def counts(self) -> dict[State, int]:
-        """How many jobs are in each of the eight states."""
+        """Return the number of jobs in each of the eight states."""
         return await (await self._host.opened()).counts(self.name)
 
     async def find(self, state: State | str | None = None, after: str | None = None, limit: int = 100) -> Page:
-        """A page of jobs, of one state or of all, in queue order; `after` is the cursor of the page before."""
+        """Return a page of jobs, of one state or of all, in queue order; `after` is the cursor of the page before."""
         wanted = None if state is None else _state(state)
         if isinstance(limit, bool) or not isinstance(limit, int):
             raise TypeError(f"limit must be an int, not {type(limit).__name__}")
@@ -59,25 +58,25 @@ class QueueReader:
         return Page(map(self._status, page.jobs), page.cursor)
 
     async def peek(self) -> JobStatus | None:
-        """The job that would be run next, or None."""
+        """Return the job that would be run next, or None."""
         snapshot = await (await self._host.opened()).peek(self.name)
         return None if snapshot is None else self._status(snapshot)
 
     async def why(self, id: str) -> Why | None:
-        """The one reason why a job is not running, or None when there is none with this id.
+        """Return the reason why a job is not running, or None when there is none with this id.
 
         `str()` of it is a sentence. Of several reasons it is the one to remove first: see `Reason`.
         """
         check_name(id, "id")
         storage = await self._host.opened()
-        standing = await storage.why(self.name, id)
-        if standing is None:
+        position = await storage.why(self.name, id)
+        if position is None:
             return None
         workers: list[WorkerInfo] = []
-        if standing.state in (State.RUNNING, State.QUEUED):
+        if position.state in (State.RUNNING, State.QUEUED):
             workers = [worker_info(w.id, w.seen, w.until, w.info) for w in await storage.workers()]
-        options, defaults = self._host.options(self.name), cast("Preset", self._host.defaults)
-        return explain(self.name, standing, workers, None if options is defaults.options else options)
+        options = self._host.options(self.name)
+        return explain(self.name, position, workers, None if options is self._host.defaults.options else options)
 
     # helpers --------------------------------------------------------------------------------------
 
@@ -89,7 +88,7 @@ class QueueReader:
         return status_of(snapshot, self._host.codec(self.name))
 
     def _result(self, snapshot: Snapshot | EndNotice) -> Any:
-        """The result of a job that completed; for every other state the exception that says so."""
+        """Return the result of a completed job; raises `NotFinished`, `JobCancelled` or `JobFailed` in other states."""
         about = f"job {snapshot.id!r} in queue {self.name!r}"
         if snapshot.state not in FINISHED:
             raise NotFinished(f"{about} is {snapshot.state}")

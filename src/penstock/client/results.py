@@ -1,4 +1,7 @@
-"""Waiting for jobs to end: a hint says when to look, and only what is read counts, unless the storage says how."""
+"""Waiting for the results of jobs.
+
+A hint of the storage only triggers a read, which decides; an `EndNotice` has the result itself.
+"""
 
 from __future__ import annotations
 
@@ -12,53 +15,53 @@ from penstock.storage.base import EndNotice, Storage
 
 __all__ = ["ResultWaiter"]
 
-#: Whoever waits looks so often (seconds) even if no hint comes.
-RECHECK = 5.0
+#: How often (seconds) a waiting caller reads the job even if no hint comes.
+RECHECK_INTERVAL = 5.0
 
-#: How long (seconds) to rest at first, and at most, while the storage cannot be reached.
-PAUSES = (0.05, 1.0)
+#: The first and the longest delay (seconds) between retries while the storage is unavailable.
+RETRY_DELAYS = (0.05, 1.0)
 
-#: So many jobs are read at once: their results may be large.
-READS = 100
+#: The most jobs of one read: their results may be large.
+MAX_READS = 100
 
 
 class ResultWaiter:
-    """Everybody in this process who waits for the end of some job; their reads go out together."""
+    """Waits for finished jobs on behalf of all callers of an app; their reads are coalesced."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._reads = RequestCoalescer(storage.get, READS)
+        self._reads = RequestCoalescer(storage.get, MAX_READS)
 
     async def wait(
-        self, queue: str, id: str, patience: float | None, *, look: bool = True
+        self, queue: str, id: str, timeout: float | None, *, read_first: bool = True
     ) -> Snapshot | EndNotice | None:
-        """How a job ended, None when it is not there; after `patience` seconds, how it stands.
+        """Return a job once it is finished, None if it does not exist; after `timeout` seconds as it is then.
 
-        With `look` False the job is known to be under way, so the first look comes after the first
-        hint. A storage that cannot be reached is waited for, too.
+        With `read_first` False the job was just put, so the first read comes after the first hint. An
+        unavailable storage is retried until the timeout.
         """
         loop = asyncio.get_running_loop()
-        deadline = math.inf if patience is None else loop.time() + patience
-        pause = PAUSES[0]
+        deadline = math.inf if timeout is None else loop.time() + timeout
+        pause = RETRY_DELAYS[0]
         while True:
             left = deadline - loop.time()
             try:
-                if look or left <= 0:
+                if read_first or left <= 0:
                     snapshot = await self._reads.get(queue, id)
                     if snapshot is None or snapshot.state in FINISHED or left <= 0:
                         return snapshot
-                look = True
-                hint = await self._storage.wait_done(queue, id, min(left, RECHECK))
+                read_first = True
+                hint = await self._storage.wait_done(queue, id, min(left, RECHECK_INTERVAL))
                 if isinstance(hint, EndNotice):
                     return hint
-                pause = PAUSES[0]
+                pause = RETRY_DELAYS[0]
             except StorageUnavailable:
                 if left <= 0:
                     raise
-                look = True
+                read_first = True
                 await asyncio.sleep(min(pause, left))
-                pause = min(2 * pause, PAUSES[1])
+                pause = min(2 * pause, RETRY_DELAYS[1])
 
     async def close(self) -> None:
-        """End the reads that are under way."""
+        """Cancel the reads in progress."""
         await self._reads.close()

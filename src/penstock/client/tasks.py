@@ -1,4 +1,4 @@
-"""Tasks: functions that are called with ordinary arguments, here or by a worker."""
+"""Tasks: functions with ordinary arguments that a worker can call."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any, Generic, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast, overload
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from penstock.client.answers import Enqueued
-from penstock.client.entry import Entry, OnConflict
+from penstock.client.entry import CommonOptions, Entry
 from penstock.client.queue import Queue
 from penstock.errors import PermanentError
 from penstock.host import AppHost
-from penstock.model.clock import Moment, Span
+from penstock.model.clock import Span
 from penstock.model.context import Job
-from penstock.model.formats import Codec, RawSerde, check_type, resolve_serde
+from penstock.model.formats import RawSerde, check_type, resolve_serde
 from penstock.model.handler import read_annotation
 from penstock.model.options import HandlerArguments
-from penstock.model.serde import Serde, decode, encode, innermost
+from penstock.model.serde import Codec, Serde, decode, encode, innermost
 
 __all__ = ["Task", "TaskCall", "TaskDecorator", "TaskOptions"]
 
@@ -41,32 +41,22 @@ V = TypeVar("V")
 D = TypeVar("D")
 
 Kind = inspect.Parameter
-#: What stands in a payload's place for an argument that was not given.
+#: Marks an argument that is not in a payload.
 MISSING: Any = inspect.Parameter.empty
 
 
-class TaskOptions(TypedDict, total=False):
-    """The options of one call: those of `Queue.enqueue`, but `timeout` is the patience of `call`.
+class TaskOptions(CommonOptions, total=False):
+    """The options of one call: those of `Queue.call`, for `enqueue` too.
 
-    How long the run itself may take is `run_timeout`.
+    `timeout` is how long `call` waits; `run_timeout` is how long the run itself may take.
     """
 
-    id: str | None
-    run_at: Moment | None
-    delay: Span | None
-    priority: int
-    group: str | None
-    on_conflict: OnConflict | None
     run_timeout: Span | UnsetType | None
-    max_attempts: int | UnsetType | None
-    max_retries: int | UnsetType | None
-    result_ttl: Span | UnsetType
-    headers: Mapping[str, str] | None
     timeout: Span | None
 
 
 class Parameters:
-    """How the arguments of a function become a payload, and how they come back from one."""
+    """The parameters of a function: the conversion of its arguments to a payload and back."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         title = f"task {check_function(function)}"
@@ -75,12 +65,12 @@ class Parameters:
             each.name: read_annotation(title, function, each.name, each.annotation)
             for each in self._signature.parameters.values()
         }
-        self._jobs = {name for name, hint in hints.items() if _is_job(hint)}
-        for name in self._jobs:
+        self._job_names = {name for name, hint in hints.items() if _is_job(hint)}
+        for name in self._job_names:
             if self._signature.parameters[name].kind in (Kind.VAR_POSITIONAL, Kind.VAR_KEYWORD):
                 raise TypeError(f"{title}: {name!r} cannot be a Job, because there is one job")
-        given = [each for each in self._signature.parameters.values() if each.name not in self._jobs]
-        self._given = self._signature.replace(parameters=given)
+        given = [each for each in self._signature.parameters.values() if each.name not in self._job_names]
+        self._payload_signature = self._signature.replace(parameters=given)
         self._name = function.__qualname__
         fields = [_field(each, hints[each.name]) for each in given]
         #: The type of the payload: an object with the parameters' names.
@@ -91,20 +81,20 @@ class Parameters:
         self.result = _result_type(read_annotation(title, function, "return", self._signature.return_annotation))
 
     def payload(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a call by their names; those that are not given are left to the run."""
-        for name in self._jobs & kwargs.keys():
+        """Return the arguments of a call by name; the defaults of the others are filled in when it runs."""
+        for name in self._job_names & kwargs.keys():
             raise TypeError(f"{self._name}(): {name!r} is the running job, which the worker gives")
         try:
-            return dict(self._given.bind(*args, **kwargs).arguments)
+            return dict(self._payload_signature.bind(*args, **kwargs).arguments)
         except TypeError as error:
             raise TypeError(f"{self._name}(): {error}") from None
 
     def arguments(self, payload: Any, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What to call the function with."""
-        found = self._found(payload)
+        """Return the positional and keyword arguments of the function for a payload; raises `PermanentError`."""
+        found = self._by_name(payload)
         bound = inspect.BoundArguments(self._signature, {})  # type: ignore[arg-type]
         for name, parameter in self._signature.parameters.items():
-            if name in self._jobs:
+            if name in self._job_names:
                 bound.arguments[name] = job
             elif (value := found.get(name, MISSING)) is not MISSING:
                 bound.arguments[name] = value
@@ -118,21 +108,21 @@ class Parameters:
                 raise PermanentError(f"{self._name}(): the payload has no {name!r}")
         return bound.args, bound.kwargs
 
-    def _found(self, payload: Any) -> Mapping[str, Any]:
-        """The payload by names; a serde of the user's may give a mapping instead of the type it was asked for."""
+    def _by_name(self, payload: Any) -> Mapping[str, Any]:
+        """Return a payload by names; a serde of the user may give a mapping instead of the declared type."""
         if isinstance(payload, self.type):
             return {name: getattr(payload, name) for name in self.type.__struct_fields__}
         if not isinstance(payload, Mapping):
             raise PermanentError(f"{self._name}(): the payload must be an object, not {type(payload).__name__}")
         found = cast("Mapping[str, Any]", payload)
         for name in found:
-            if name not in self._given.parameters:
+            if name not in self._payload_signature.parameters:
                 raise PermanentError(f"{self._name}(): the payload has an unknown argument {name!r}")
         return found
 
 
 def check_function(function: Any) -> str:
-    """Refuse what cannot be a task, when it is declared; gives the function's name without its `<locals>`."""
+    """Return a function's name without its `<locals>`; raises `TypeError` if it cannot be a task."""
     name = getattr(function, "__qualname__", repr(function))
     if not inspect.isfunction(function):
         raise TypeError(f"a task must be a function made by def, not {type(function).__name__} ({name})")
@@ -146,15 +136,15 @@ def check_function(function: Any) -> str:
 
 
 class TaskDefinition:
-    """What all calls of a task share: its queue, its parameters, and the type of its result."""
+    """The declaration of a task: its queue, its parameters, and the type of its result."""
 
     def __init__(self, host: AppHost, queue: Queue, parameters: Parameters) -> None:
         self.queue = queue
         self.parameters = parameters
         self._host = host
 
-    def typed(self, value: Any) -> Any:
-        """A result as the return annotation says; the queue itself knows no types."""
+    def convert_result(self, value: Any) -> Any:
+        """Convert a result to the type of the return annotation, which the queue does not know."""
         wanted = self.parameters.result
         if wanted is Any or type(value) is wanted:
             return value
@@ -163,14 +153,14 @@ class TaskDefinition:
 
 
 class TaskCall(Generic[P, R]):
-    """A task together with options for its next calls: what `task.options(...)` gives."""
+    """A task with options for its next calls, as `task.options(...)` returns it."""
 
-    def __init__(self, declared: TaskDefinition, options: TaskOptions) -> None:
+    def __init__(self, definition: TaskDefinition, options: TaskOptions) -> None:
         for name in options:
             if name not in TaskOptions.__annotations__:
                 known = ", ".join(TaskOptions.__annotations__)
                 raise TypeError(f"unknown option {name!r}; known options: {known}")
-        self._declared = declared
+        self.definition = definition
         self._options = options
 
     def __repr__(self) -> str:
@@ -179,22 +169,22 @@ class TaskCall(Generic[P, R]):
     @property
     def queue(self) -> Queue:
         """The queue that the calls go to."""
-        return self._declared.queue
+        return self.definition.queue
 
     def options(self, **options: Unpack[TaskOptions]) -> TaskCall[P, R]:
-        """The same task with options for its next calls; of options given twice, the later ones win."""
-        return TaskCall(self._declared, cast("TaskOptions", {**self._options, **options}))
+        """Return the same task with options for its next calls; of options given twice, the later ones win."""
+        return TaskCall(self.definition, cast("TaskOptions", {**self._options, **options}))
 
     def payload(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
-        """The payload of a call, for `job.then(task.queue.name, task.payload(...))` and other producers."""
-        return self._declared.parameters.payload(args, kwargs)
+        """Return the payload of a call, for `job.then(task.queue.name, task.payload(...))` and other producers."""
+        return self.definition.parameters.payload(args, kwargs)
 
     def entry(self, *args: P.args, **kwargs: P.kwargs) -> Entry:
-        """The job that a call would be, for `enqueue_many`; wrong arguments are a `TypeError`."""
+        """Return the entry of a call, for `enqueue_many`; wrong arguments are a `TypeError`."""
         return Entry(self.payload(*args, **kwargs), **self._job_options())
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
-        """Add a job that calls the function with these arguments; wrong ones are a `TypeError` here and now."""
+        """Add a job that calls the function with these arguments; wrong ones are a `TypeError` at once."""
         return await self.queue.enqueue(self.payload(*args, **kwargs), **self._job_options())
 
     async def enqueue_many(
@@ -209,14 +199,14 @@ class TaskCall(Generic[P, R]):
         return await self.queue.enqueue_many(list(entries) if isinstance(calls, Sequence) else entries)
 
     async def call(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Have a worker call the function, and wait for what it returns: 30 s, or `options(timeout=...)`.
+        """Have a worker call the function, and return its result: waits 30 s, or `options(timeout=...)`.
 
         Raises `JobFailed`, `JobCancelled`, or `CallTimeout`, after which the job goes on.
         """
         options = dict[str, Any](self._options)
-        patience = options.pop("timeout", 30)
-        value = await self.queue.call(self.payload(*args, **kwargs), timeout=patience, **options)
-        return self._declared.typed(value)
+        timeout = options.pop("timeout", 30)
+        value = await self.queue.call(self.payload(*args, **kwargs), timeout=timeout, **options)
+        return self.definition.convert_result(value)
 
     async def _entries(self, calls: AsyncIterable[Any]) -> AsyncIterator[Entry]:
         async for call in calls:
@@ -227,7 +217,7 @@ class TaskCall(Generic[P, R]):
             return call
         if not isinstance(call, tuple):
             raise TypeError(f"each call must be a tuple of arguments or an entry, not {type(call).__name__}")
-        payload = self._declared.parameters.payload(cast("tuple[Any, ...]", call), {})
+        payload = self.definition.parameters.payload(cast("tuple[Any, ...]", call), {})
         return Entry(payload, **self._job_options())
 
     def _job_options(self) -> dict[str, Any]:
@@ -239,7 +229,7 @@ class TaskCall(Generic[P, R]):
 
 
 class Task(TaskCall[P, R], Generic[P, R, V]):
-    """A function whose calls can be jobs: `task(1)` runs it here, `enqueue(1)` and `call(1)` have it run.
+    """A function whose calls can be jobs: `task(1)` runs it here, `enqueue(1)` and `call(1)` let a worker run it.
 
     Made by `@app.task`. The payload is an object of the arguments by name. A parameter annotated `Job`
     gets the running job and is no argument of `enqueue` and `call`; type checkers do not know that, so
@@ -267,7 +257,7 @@ class Task(TaskCall[P, R], Generic[P, R, V]):
         if options.get("batch_size", 1) != 1:
             raise ValueError(f"task {self.name}: a task runs one call at a time; batch_size is for handlers")
         check_serdes(host.codec(queue), serde, result_serde, parameters, f"task {self.name}")
-        self.__handler__ = runner_of(function, parameters)
+        self.__handler__ = handler_for(function, parameters)
         host.listen(queue, self.__handler__, serde=serde, result_serde=result_serde, **options)
         super().__init__(TaskDefinition(host, host.queue(queue), parameters), {})
         functools.update_wrapper(cast("Callable[..., Any]", self), function)
@@ -276,7 +266,7 @@ class Task(TaskCall[P, R], Generic[P, R, V]):
         return f"<Task {self.name!r}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> V:
-        """Run the function here, as if it were no task."""
+        """Run the function here, as an ordinary call."""
         return self.function(*args, **kwargs)
 
     @overload
@@ -286,18 +276,18 @@ class Task(TaskCall[P, R], Generic[P, R, V]):
     async def result(self, id: str, default: D) -> R | D: ...
 
     async def result(self, id: str, default: Any = UNSET) -> Any:
-        """The value that a job returned. A given `default` stands in for every reason to have none."""
+        """Return the result of a job; `default` is returned instead if there is none for any reason."""
         nothing = object()
         value = await self.queue.result(id, default=UNSET if default is UNSET else nothing)
-        return default if value is nothing else self._declared.typed(value)
+        return default if value is nothing else self.definition.convert_result(value)
 
     async def wait(self, id: str, timeout: Span | None = None) -> R:
-        """Wait for a job that was enqueued earlier, and give what it returned."""
-        return self._declared.typed(await self.queue.wait(id, timeout=timeout))
+        """Wait for a job that was enqueued earlier and return its result."""
+        return self.definition.convert_result(await self.queue.wait(id, timeout=timeout))
 
 
 class TaskDecorator(Protocol):
-    """What `app.task(...)` gives: a decorator that knows whether the function is async."""
+    """The decorator that `app.task(...)` returns, typed by whether the function is async."""
 
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R, Coroutine[Any, Any, R]]: ...
@@ -306,12 +296,12 @@ class TaskDecorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
 
     def __call__(self, function: Callable[..., Any], /) -> Task[..., Any, Any]:
-        """Make a task of a function."""
+        """Declare a function as a task."""
         ...
 
 
-def runner_of(function: Callable[..., Any], parameters: Parameters) -> Callable[..., Any]:
-    """The handler of a task: it calls the function with what the payload says."""
+def handler_for(function: Callable[..., Any], parameters: Parameters) -> Callable[..., Any]:
+    """Return the handler of a task, which calls the function with the arguments in the payload."""
 
     async def run_async(payload: Any, job: Job) -> Any:
         args, kwargs = parameters.arguments(payload, job)
@@ -331,7 +321,7 @@ def runner_of(function: Callable[..., Any], parameters: Parameters) -> Callable[
 def check_serdes(
     codec: Codec, serde: str | Serde | None, result_serde: str | Serde | None, parameters: Parameters, title: str
 ) -> None:
-    """Refuse serdes that cannot carry a task's arguments or its result."""
+    """Raise `ValueError` or `TypeError` for serdes that cannot encode a task's arguments or its result."""
     payload = codec.payload if serde is None else resolve_serde(serde)
     if isinstance(innermost(payload), RawSerde):
         raise ValueError(f"{title}: arguments need a serde that has objects, such as json or msgpack, not raw")
@@ -344,14 +334,14 @@ def check_serdes(
 
 
 def _is_job(hint: Any) -> bool:
-    """Whether a parameter wants the running job: `Job`, or `Job | None`."""
+    """Return whether a parameter takes the running job: it is annotated `Job` or `Job | None`."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return Job in typing.get_args(hint)
     return hint is Job
 
 
 def _field(parameter: inspect.Parameter, hint: Any) -> tuple[str, Any] | tuple[str, Any, Any]:
-    """A parameter as a part of the payload; `*args` is a list there, and `**kwargs` an object."""
+    """Return the payload field of a parameter; `*args` becomes a list, and `**kwargs` an object."""
     if parameter.kind is Kind.VAR_POSITIONAL:
         return parameter.name, list[hint], MISSING
     if parameter.kind is Kind.VAR_KEYWORD:
@@ -363,7 +353,7 @@ def _field(parameter: inspect.Parameter, hint: Any) -> tuple[str, Any] | tuple[s
 
 
 def _result_type(hint: Any) -> Any:
-    """What to decode a result to. A sync function may return an awaitable, which the worker awaits."""
+    """Return the type to decode a result to; of an awaitable, which the worker awaits, its result type."""
     if typing.get_origin(hint) in (Awaitable, Coroutine):
         hint = typing.get_args(hint)[-1]
     return Any if hint in (type(None), typing.NoReturn, typing.Never) else hint

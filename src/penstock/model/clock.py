@@ -1,4 +1,4 @@
-"""Wall-clock time behind one small object, so that tests can move it."""
+"""Clocks, which tests can replace, and the conversion of times and durations to milliseconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_MS = 253_402_300_799_000
 
 
 class Clock(Protocol):
-    """Anything that tells the time as a Unix timestamp."""
+    """Source of the time as a Unix timestamp."""
 
     def time(self) -> float: ...
 
@@ -29,12 +29,12 @@ class SystemClock:
 
 
 def as_datetime(ms: int) -> datetime:
-    """Milliseconds since 1970 as an aware UTC datetime; one that no calendar has is the nearest that one has."""
+    """Convert milliseconds since 1970 to an aware UTC datetime; values out of range give the nearest one in range."""
     return datetime.fromtimestamp(min(max(ms, 0), MAX_MS) / 1000, UTC)
 
 
 def milliseconds(value: Moment, name: str) -> int:
-    """A moment given by the user as milliseconds since 1970; `name` is the argument to blame."""
+    """Convert a time given by the user to milliseconds since 1970; errors name the argument `name`."""
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise ValueError(f"{name} must be an aware datetime (it has no tzinfo); use datetime.now(UTC)")
@@ -47,7 +47,7 @@ def milliseconds(value: Moment, name: str) -> int:
 
 
 def span_ms(value: Span, name: str, *, zero: bool = True) -> int:
-    """A duration given by the user as milliseconds; `name` is the argument to blame."""
+    """Convert a duration given by the user to milliseconds; errors name the argument `name`."""
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""What a handler sees of its run, and what a fail handler sees of the run that failed."""
+"""The context that a handler gets: the job it runs, its progress, and its cancellation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Cancellation", "Job", "JobInfo", "JobServices", "Progress"]
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True):
-    """How far a run says it is: a fraction from 0 to 1 and a few words."""
+    """Progress of a run: a fraction from 0 to 1 and a short message."""
 
     fraction: float
     message: str = ""
@@ -32,12 +32,12 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
             raise TypeError(f"message must be a str, not {type(self.message).__name__}")
 
     def encode(self) -> bytes:
-        """Its stored form."""
+        """Return its stored form."""
         return _encode(self)
 
     @classmethod
     def decode(cls, data: bytes) -> Progress | None:
-        """Read progress back; what cannot be read is no progress."""
+        """Decode stored progress; unreadable bytes give None."""
         try:
             return _decode_progress(data)
         except UNREADABLE:
@@ -45,7 +45,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Cancellation:
-    """Whether somebody asked a run to end: `if job.cancelled`, or `await job.cancelled`."""
+    """Whether the cancellation of a run was requested: `if job.cancelled`, or `await job.cancelled`."""
 
     __slots__ = ("_event",)
 
@@ -62,12 +62,12 @@ class Cancellation:
         return f"<Cancellation {'requested' if self else 'not requested'}>"
 
     def request(self) -> None:
-        """Ask. For the worker; a handler only looks."""
+        """Set the flag. For the worker; a handler only reads it."""
         self._event.set()
 
 
 class JobInfo:
-    """What a run knows of its job. `retries`, `stalls` and `timeouts` are those before it."""
+    """The job of a run. `retries`, `stalls` and `timeouts` are the counts before this run."""
 
     __slots__ = ("_claim",)
 
@@ -89,7 +89,7 @@ class JobInfo:
 
     @property
     def group(self) -> str | None:
-        """The lane it runs in, or None."""
+        """The group it belongs to, or None."""
         return self._claim.group
 
     @property
@@ -104,7 +104,7 @@ class JobInfo:
 
     @property
     def stalls(self) -> int:
-        """How many runs were lost before this one."""
+        """How many runs stalled before this one."""
         return self._claim.stalls
 
     @property
@@ -124,17 +124,17 @@ class JobInfo:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What was sent beside the payload, text to text."""
+        """The labels that were enqueued with the payload."""
         return decode_headers(self._claim.headers)
 
     @property
     def fence(self) -> str:
-        """The claim's token, different in each run: hand it to whatever must refuse a stale one."""
+        """The token of the claim, different in each run: pass it to systems that must refuse writes of a stale run."""
         return self._claim.token
 
 
 class JobServices(Protocol):
-    """What a run can ask of its worker."""
+    """The services of a worker that a run may use."""
 
     def report(self, claim: Claim, progress: Progress) -> Awaitable[bool]: ...
 
@@ -142,22 +142,22 @@ class JobServices(Protocol):
 
 
 class Job(JobInfo):
-    """The run that a handler is in: what it knows of the job, and what it may say and ask."""
+    """The running job that a handler gets: its facts, its progress, its follow-up jobs, and its cancellation."""
 
     __slots__ = ("_services", "cancelled", "follow_ups")
 
-    def __init__(self, claim: Claim, desk: JobServices) -> None:
+    def __init__(self, claim: Claim, services: JobServices) -> None:
         super().__init__(claim)
-        self._services = desk
+        self._services = services
         self.cancelled = Cancellation()
         self.follow_ups: list[NewJob] = []
 
     def progress(self, fraction: float, message: str = "") -> Awaitable[bool]:
-        """Say how far the run is. It is sent whether awaited or not; False says that the run is no longer ours."""
+        """Report the progress of the run. It is sent whether awaited or not; gives False if the claim was lost."""
         return self._services.report(self._claim, Progress(fraction, message))
 
     def then(self, queue: str, payload: Any, **options: Any) -> str:
-        """Add a follow-up job that exists if, and only if, this run completes; gives its id."""
+        """Add a follow-up job that is enqueued if, and only if, this run completes; returns its id."""
         new = self._services.new_job(queue, payload, options)
         self.follow_ups.append(new)
         return new.id

@@ -1,4 +1,4 @@
-"""What an acknowledged enqueue has outlived: asked for with `durability=`, answered with what was reached."""
+"""Durability of an enqueue: the level asked for with `durability=`, and the level that was reached."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ __all__ = ["Durability", "DurabilityLevel", "DurabilityReport", "durability_from
 
 DurabilityLevel = Literal["replicas", "fsync"]
 
-#: No server is waited for longer than this (seconds): whoever enqueues waits as long.
+#: The longest timeout for a confirmation (seconds): the enqueueing caller waits that long.
 MAX_TIMEOUT = 10.0
 
 
 class Durability(msgspec.Struct, frozen=True):
-    """What must hold of a job before its enqueue is acknowledged.
+    """The condition for acknowledging an enqueue.
 
-    "replicas": so many `replicas` (1 if not said) have it, so it outlives the loss of the primary.
-    "fsync": the server has it on disk, so it outlives a crash of the machine; and so have so many
-    `replicas` (0 if not said). What is not confirmed within `timeout` seconds raises `NotDurable`.
+    "replicas": `replicas` replicas (default 1) have the job, so it survives the loss of the primary.
+    "fsync": the server has it on disk, so it survives a crash of the machine, and so have `replicas`
+    replicas (default 0). An enqueue that is not confirmed within `timeout` seconds raises `NotDurable`.
     """
 
     level: DurabilityLevel
@@ -47,12 +47,12 @@ class Durability(msgspec.Struct, frozen=True):
 
 
 class DurabilityReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an enqueue is known to have come when it was answered; truthy when that is what was asked for."""
+    """The durability that an enqueue had reached when it was answered; truthy if that is the level asked for."""
 
     asked: Durability
     #: How many replicas have it: in memory, or on disk if "fsync" was asked for.
     replicas: int = 0
-    #: Whether the server that took it has it on disk; False also where nobody asked.
+    #: Whether the server that took it has it on disk; False also if "fsync" was not asked for.
     fsynced: bool = False
 
     def __bool__(self) -> bool:
@@ -65,7 +65,7 @@ class DurabilityReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def durability_from(value: object) -> Durability | None:
-    """What `durability=` was given, or an exception that names the argument."""
+    """Return the `Durability` for the argument `durability=`; raises `TypeError` or `ValueError`."""
     if value is None or isinstance(value, Durability):
         return value
     if not isinstance(value, str):

@@ -1,10 +1,10 @@
-"""Payloads that a storage may keep but not change (`Signed`), or not even read (`Encrypted`).
+"""Serdes for storages that are not trusted: `Signed` detects changes, `Encrypted` also hides the content.
 
-Both protect the bytes of one payload or result against whoever can write to the storage, or read it.
-They do not bind it to its queue, id or time: an old message can be put back, or into another queue that
-has the same keys, and a result can be passed off as a payload. Give queues that must not be mixed keys
+Both protect the bytes of one payload or result against programs that can write to the storage, or read
+it. They do not bind it to its queue, id or time: an old message can be put back, or into another queue
+with the same keys, and a result can be passed off as a payload. Give queues that must not be mixed keys
 of their own, and results other keys than payloads (`result_serde=`). Ids, groups, headers, progress and
-the texts of errors are kept as they are.
+the texts of errors are not protected.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from penstock.model.serde import Serde
 
 __all__ = ["Encrypted", "Signed"]
 
-# The first byte is in no UTF-8 text, so in no JSON, and in no msgpack; the last one is the version.
+# The first byte occurs in no UTF-8 text, so in no JSON, and in no msgpack; the last byte is the version.
 SIGNED = b"\xc1PS\x01"
 ENCRYPTED = b"\xc1PE\x01"
 
-LEAST_KEY = 16
+MIN_SECRET = 16
 KEY = 32
 MAC = hashlib.sha256().digest_size
 KEY_ID = 4
@@ -37,8 +37,8 @@ TAG = 16
 URL_SAFE = bytes.maketrans(b"-_", b"+/")
 
 
-class _Sealed:
-    """A serde around another one, with keys: the first seals, all of them open."""
+class _KeyedSerde:
+    """A serde around another one, with keys: dumps uses the first key, loads tries all of them."""
 
     def __init__(self, serde: str | Serde, keys: Sequence[bytes]) -> None:
         self._inner = resolve_serde(serde)
@@ -49,7 +49,7 @@ class _Sealed:
         return f"{type(self).__name__}({self._inner!r}, <{count} key{'s' if count > 1 else ''}>)"
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Sealed) or type(self) is not type(other):
+        if not isinstance(other, _KeyedSerde) or type(self) is not type(other):
             return NotImplemented
         return self._inner == other._inner and self._keys == other._keys
 
@@ -58,24 +58,24 @@ class _Sealed:
 
     @property
     def inner(self) -> Serde:
-        """The serde inside, which knows about values."""
+        """The serde inside, which encodes the values."""
         return self._inner
 
 
-class Signed(_Sealed):
-    """A serde whose bytes carry a signature (HMAC-SHA256), so that what was changed on the way is refused.
+class Signed(_KeyedSerde):
+    """A serde whose bytes carry a signature (HMAC-SHA256), so that changed bytes are refused.
 
     `keys` is one key or a list of them, each at least 16 bytes (or as much text): the first one signs,
     all of them verify, so a new key is put in front and an old one removed when its messages are gone.
-    Everybody can still read the payload; it is not bound to its queue, id or time.
+    The payload stays readable; it is not bound to its queue, id or time.
     """
 
     def __init__(self, serde: str | Serde, keys: bytes | str | Sequence[bytes | str]) -> None:
-        super().__init__(serde, [_secret(key) for key in _listed(keys)])
+        super().__init__(serde, [_secret(key) for key in _key_list(keys)])
         self._secrets = [_derived(key, b"penstock signed 1") for key in self._keys]
 
     def around(self, inner: Serde, /) -> Signed:
-        """The same keys around another serde."""
+        """Return a serde with the same keys around another one."""
         return Signed(inner, self._keys)
 
     def dumps(self, value: Any, /) -> bytes:
@@ -96,8 +96,8 @@ class Signed(_Sealed):
         return self._inner.loads(body, type)
 
 
-class Encrypted(_Sealed):
-    """A serde whose bytes nobody can read or change without the key (AES-256-GCM).
+class Encrypted(_KeyedSerde):
+    """A serde whose bytes cannot be read or changed without the key (AES-256-GCM).
 
     `keys` is one key or a list of them, each 32 bytes or the text that `Encrypted.new_key()` gives: the
     first one encrypts, all of them decrypt, so a new key is put in front and an old one removed when its
@@ -106,7 +106,7 @@ class Encrypted(_Sealed):
     """
 
     def __init__(self, serde: str | Serde, keys: bytes | str | Sequence[bytes | str]) -> None:
-        super().__init__(serde, [_key(key) for key in _listed(keys)])
+        super().__init__(serde, [_key(key) for key in _key_list(keys)])
         cipher = _aes_gcm()
         self._ciphers = [
             (_derived(key, b"penstock encrypted 1 id")[:KEY_ID], cipher(_derived(key, b"penstock encrypted 1")))
@@ -118,11 +118,11 @@ class Encrypted(_Sealed):
 
     @staticmethod
     def new_key() -> str:
-        """A fresh random key, as text."""
+        """Return a new random key, as text."""
         return urlsafe_b64encode(os.urandom(KEY)).decode()
 
     def around(self, inner: Serde, /) -> Encrypted:
-        """The same keys around another serde."""
+        """Return a serde with the same keys around another one."""
         return Encrypted(inner, self._keys)
 
     def dumps(self, value: Any, /) -> bytes:
@@ -132,23 +132,23 @@ class Encrypted(_Sealed):
         return head + nonce + cipher.encrypt(nonce, self._inner.dumps(value), head)
 
     def loads(self, data: bytes, type: Any, /) -> Any:
-        """Decrypt and decode; bytes that no key opens are an `InvalidPayload`."""
+        """Decrypt and decode; bytes that no key decrypts are an `InvalidPayload`."""
         start = len(ENCRYPTED) + KEY_ID
         if not data.startswith(ENCRYPTED) or len(data) < start + NONCE + TAG:
             raise InvalidPayload(f"{len(data)} bytes are not encrypted, or not in this way")
-        head, nonce, sealed = data[:start], data[start : start + NONCE], data[start + NONCE :]
-        return self._inner.loads(self._opened(head, nonce, sealed), type)
+        head, nonce, ciphertext = data[:start], data[start : start + NONCE], data[start + NONCE :]
+        return self._inner.loads(self._decrypt(head, nonce, ciphertext), type)
 
-    def _opened(self, head: bytes, nonce: bytes, sealed: bytes) -> bytes:
+    def _decrypt(self, head: bytes, nonce: bytes, ciphertext: bytes) -> bytes:
         wanted = head[len(ENCRYPTED) :]
         ciphers = [cipher for key_id, cipher in self._ciphers if key_id == wanted]
         for cipher in ciphers:
             try:
-                return cipher.decrypt(nonce, sealed, head)
-            except Exception:  # the library's InvalidTag, which says nothing more
+                return cipher.decrypt(nonce, ciphertext, head)
+            except Exception:  # the InvalidTag of the library, which has no details
                 continue
         why = "they were changed" if ciphers else "their key is not among those given"
-        raise InvalidPayload(f"{len(sealed)} bytes cannot be decrypted: {why}")
+        raise InvalidPayload(f"{len(ciphertext)} bytes cannot be decrypted: {why}")
 
 
 class _Cipher(Protocol):
@@ -157,32 +157,32 @@ class _Cipher(Protocol):
     def decrypt(self, nonce: bytes, data: bytes, associated_data: bytes, /) -> bytes: ...
 
 
-class _CipherOf(Protocol):
+class _CipherFactory(Protocol):
     def __call__(self, key: bytes, /) -> _Cipher: ...
 
 
-def _aes_gcm() -> _CipherOf:
+def _aes_gcm() -> _CipherFactory:
     try:
         module = importlib.import_module("cryptography.hazmat.primitives.ciphers.aead")
     except ImportError as error:
         raise ImportError('Encrypted needs cryptography: pip install "penstock[crypto]"') from error
-    return cast("_CipherOf", module.AESGCM)
+    return cast("_CipherFactory", module.AESGCM)
 
 
-def _listed(keys: bytes | str | Sequence[bytes | str]) -> list[bytes | str]:
+def _key_list(keys: bytes | str | Sequence[bytes | str]) -> list[bytes | str]:
     if isinstance(keys, bytes | str):
         return [keys]
     if not isinstance(keys, list | tuple):
         raise TypeError(f"keys must be one key or a list of them, not {type(keys).__name__}")
     if not keys:
-        raise ValueError("keys must not be empty: the first one seals, all of them open")
+        raise ValueError("keys must not be empty: the first one is for writing, all of them are for reading")
     return list(cast("Sequence[bytes | str]", keys))
 
 
 def _secret(key: bytes | str) -> bytes:
     data = _bytes(key)
-    if len(data) < LEAST_KEY:
-        raise ValueError(f"keys must have at least {LEAST_KEY} bytes, not {len(data)}")
+    if len(data) < MIN_SECRET:
+        raise ValueError(f"keys must have at least {MIN_SECRET} bytes, not {len(data)}")
     return data
 
 
@@ -208,7 +208,7 @@ def _bytes(key: bytes | str) -> bytes:
 
 
 def _derived(key: bytes, purpose: bytes) -> bytes:
-    """A key for one purpose, so that the same secret may serve several."""
+    """Derive a key for one purpose, so that signing and encrypting never share one."""
     return hmac.digest(key, purpose, "sha256")
 
 

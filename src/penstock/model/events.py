@@ -1,4 +1,4 @@
-"""What happened, told to whoever wants to hear it."""
+"""Events: their names, the listeners of an app, and the log of events."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ EVENTS = (
     "disconnected", "error",
 )  # fmt: skip
 
-#: What only the worker knows that it happens to; everything else is a transition, told by the storage.
+#: Events that only a worker knows of; all others are transitions, recorded by the storage.
 LOCAL_EVENTS = frozenset({"idle", "no_queues", "lease_lost", "disconnected", "error"})
 
-#: How loud `log_events` is.
+#: The log levels of `log_events`.
 LEVELS: dict[str, int] = {
     **dict.fromkeys(("enqueued", "updated", "started", "completed", "released", "queue_deleted"), logging.INFO),
     **dict.fromkeys(("cancelled", "cancel_requested", "skipped", "idle", "no_queues"), logging.DEBUG),
@@ -37,12 +37,12 @@ LEVELS: dict[str, int] = {
     **dict.fromkeys(("failed", "error"), logging.ERROR),
 }
 
-#: A log line shows so much of an error's message.
+#: How many characters of an error's message a log line shows.
 MAX_MESSAGE = 200
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that happened. `id` is empty where it was no job's doing, `queue` where it was no queue's."""
+    """One event. `id` is empty if it is about no single job, `queue` if it is about no queue."""
 
     name: str
     at: datetime
@@ -59,10 +59,10 @@ L = TypeVar("L", bound=Listener)
 
 
 class Listeners:
-    """The listeners of one app, by event name. One that raises is logged and harms nothing."""
+    """The listeners of one app, by event name. An exception of a listener is logged and has no other effect."""
 
     def __init__(self) -> None:
-        #: Empty when nobody listens, which is quicker to see than to ask for.
+        #: Empty when there are no listeners; hot paths test it instead of calling `wants`.
         self.by_name: dict[str, list[Listener]] = {}
         self._running: set[asyncio.Future[None]] = set()
 
@@ -78,7 +78,7 @@ class Listeners:
         self.by_name.setdefault(name, []).append(listener)
 
     def remove(self, name: str, listener: Listener) -> None:
-        """Call a listener no more for this name, if it was."""
+        """Stop calling a listener for this name. Idempotent."""
         left = [each for each in self.by_name.get(name, ()) if each != listener]
         if left:
             self.by_name[name] = left
@@ -86,11 +86,11 @@ class Listeners:
             self.by_name.pop(name, None)
 
     def wants(self, name: str) -> bool:
-        """Whether an event of this name would be heard, so that nobody builds it for nothing."""
+        """Return whether an event of this name has a listener; otherwise it need not be built."""
         return bool(self.by_name) and (name in self.by_name or "*" in self.by_name)
 
     def emit(self, event: Event) -> None:
-        """Call the listeners; async ones go on in the background."""
+        """Call the listeners of an event; async ones run in the background."""
         for listener in (*self.by_name.get(event.name, ()), *self.by_name.get("*", ())):
             try:
                 answer = listener(event)
@@ -102,7 +102,7 @@ class Listeners:
                 log.exception("a listener for %r raised", event.name)
 
     async def wait_finished(self) -> None:
-        """Wait for the async listeners that are under way."""
+        """Wait until the running async listeners have finished."""
         while self._running:
             await asyncio.wait(self._running)
 
@@ -114,7 +114,7 @@ class Listeners:
 
 
 def check_names(names: str | Iterable[str], argument: str) -> tuple[str, ...]:
-    """Names of events as given, one or several; one that is never told is refused with the known ones."""
+    """Return the given event names as a tuple; raises `ValueError` for an unknown one."""
     given = (names,) if isinstance(names, str) else tuple(names)
     for name in given:
         if name not in EVENTS:
@@ -126,7 +126,7 @@ Level = int | str
 
 
 class EventLog:
-    """Events as log lines: no payloads, no results, no headers. `off` and `on` again, or a `with` block.
+    """Log of events, a line each, without payloads, results and headers: `off` and `on` again, or a `with` block.
 
     A line starts with the event's name; queue, id, attempt, error and worker follow where there are any.
     The record has them too, as `event`, `queue`, `job_id`, `attempt`, `worker`, `error_type` and
@@ -156,7 +156,7 @@ class EventLog:
                 self._listeners.add(name, self._log)
 
     def off(self) -> None:
-        """Log no more. Idempotent."""
+        """Stop logging. Idempotent."""
         self._is_on = False
         for name in self._names:
             self._listeners.remove(name, self._log)
@@ -174,7 +174,7 @@ class EventLog:
         level = self._levels[event.name]
         if self._logger.isEnabledFor(level):
             error = event.error
-            message = "" if error is None else _short(error.message)
+            message = "" if error is None else _truncate(error.message)
             parts = {
                 "queue": event.queue,
                 "id": event.id,
@@ -191,12 +191,12 @@ class EventLog:
                 "error_type": None if error is None else error.type,
                 "error_message": None if error is None else message,
             }
-            told = " ".join([event.name, *(f"{key}={value!r}" for key, value in parts.items() if value)])
-            self._logger.log(level, "%s", told, extra=extra)
+            line = " ".join([event.name, *(f"{key}={value!r}" for key, value in parts.items() if value)])
+            self._logger.log(level, "%s", line, extra=extra)
 
 
 def _levels(level: Level | Mapping[str, Level] | None) -> dict[str, int]:
-    """The level of each event: the usual one, one for all, or those that are named."""
+    """Return the level of each event: the default ones, one for all, or a mapping of some."""
     if level is None:
         return LEVELS
     if isinstance(level, Mapping):
@@ -213,5 +213,5 @@ def _level(level: Level) -> int:
     return level
 
 
-def _short(text: str) -> str:
+def _truncate(text: str) -> str:
     return text if len(text) <= MAX_MESSAGE else f"{text[: MAX_MESSAGE - 1]}…"

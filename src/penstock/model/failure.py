@@ -1,4 +1,4 @@
-"""What a handler sees of its run, and what a fail handler sees of the run that failed."""
+"""The failure that a fail handler gets, and the serde of fail jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Failure", "FailureSerde", "failure_payload"]
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A job that failed for good: its payload (or its bytes), what its last run knew, and the error."""
+    """A job that failed for good: its payload (bytes if it cannot be decoded), the job of its last run, the error."""
 
     payload: Any
     job: JobInfo
@@ -28,7 +28,7 @@ class _Record(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FailureSerde:
-    """How a `Failure` travels: the original bytes, opened by the original queue's serde at the other end."""
+    """Serde of fail jobs: it keeps the bytes of the failed payload, decoded by the serde of the original queue."""
 
     def __init__(self, inner: Serde, type: Any = Any) -> None:
         self._inner = inner
@@ -53,7 +53,7 @@ class FailureSerde:
 
 
 def failure_payload(claim: Claim, error: JobError) -> bytes:
-    """The payload of a fail job."""
+    """Return the payload of a fail job."""
     return _encode(_Record(claim, error))
 
 

@@ -1,4 +1,4 @@
-"""Payloads and results to bytes and back: JSON, msgpack, raw, or your own."""
+"""The serdes that come with Penstock: JSON, msgpack and raw bytes, with Pydantic models in the first two."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from typing import Any, cast
 import msgspec
 
 from penstock.errors import InvalidPayload
-from penstock.model.serde import Serde, Wrapper, decode, encode, innermost
+from penstock.model.serde import Codec, Serde, Wrapper, decode, encode, innermost
 
 __all__ = [
-    "Codec",
+    "JSON_SAFE_TYPES",
     "JsonSerde",
     "MsgpackSerde",
     "RawSerde",
     "check_type",
+    "codec_for",
     "fast_decoder",
+    "fast_encoder",
     "resolve_serde",
     "serde_named",
 ]
 
 
 class _Stateless:
-    """A serde without settings: all of its kind are equal."""
+    """Base of serdes without settings: all objects of one class are equal."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -44,7 +46,7 @@ class _Stateless:
 
 
 class _Typed(_Stateless):
-    """A msgspec format with one decoder for each type it has met."""
+    """Base of the msgspec formats, with a cache of one decoder per type."""
 
     name: str
 
@@ -52,7 +54,7 @@ class _Typed(_Stateless):
         self._decoders: dict[Any, Callable[[bytes], Any]] = {}
 
     def dumps(self, value: Any, /) -> bytes:
-        """Encode a value; one that has no form is an `InvalidPayload`."""
+        """Encode a value; raises `InvalidPayload` for one that the format cannot express."""
         try:
             return self._encode(value)
         except InvalidPayload:
@@ -61,14 +63,14 @@ class _Typed(_Stateless):
             raise InvalidPayload(f"cannot be encoded as {self.name}: {error}") from error
 
     def loads(self, data: bytes, type: Any, /) -> Any:
-        """Decode to a type; what does not fit is an `InvalidPayload`."""
+        """Decode bytes to a type; raises `InvalidPayload` if they do not fit."""
         try:
             return self.decoder(type)(data)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise InvalidPayload(f"{len(data)} bytes are no {self.name} of the expected type: {error}") from error
 
     def decoder(self, type: Any) -> Callable[[bytes], Any]:
-        """The decoder for a type; raises `TypeError` for one that nobody can decode to."""
+        """Return the decoder of a type; raises `TypeError` for a type that neither library decodes to."""
         try:
             found = self._decoders.get(type)
         except TypeError:  # an annotation that cannot be hashed
@@ -78,7 +80,7 @@ class _Typed(_Stateless):
         return found
 
     def _build(self, type: Any) -> Callable[[bytes], Any]:
-        """Pydantic decodes its models and unions with them; msgspec all else, with a hook for models inside."""
+        """Build a decoder: Pydantic for models and unions with them, msgspec with a hook for models for all else."""
         if is_model(type):
             return self._by_pydantic(type.model_validate_json)
         try:
@@ -105,14 +107,14 @@ class JsonSerde(_Typed):
 
     def _encode(self, value: Any) -> bytes:
         data = _encode_json(value)
-        _check_json(value)  # after the encoder, which refuses a value that holds itself
+        _check_json(value)  # after the encoder, which refuses a value that contains itself: the check would not end
         return data
 
     def _by_msgspec(self, type: Any) -> Callable[[bytes], Any]:
         return msgspec.json.Decoder(type, dec_hook=_decode_model).decode
 
     def _by_pydantic(self, validate: Callable[..., Any]) -> Callable[[bytes], Any]:
-        return functools.partial(_validated, validate)
+        return functools.partial(_validate, validate)
 
 
 class MsgpackSerde(_Typed):
@@ -127,14 +129,14 @@ class MsgpackSerde(_Typed):
         return msgspec.msgpack.Decoder(type, dec_hook=_decode_model).decode
 
     def _by_pydantic(self, validate: Callable[..., Any]) -> Callable[[bytes], Any]:
-        return lambda data: _validated(validate, _encode_json(msgspec.msgpack.decode(data)))
+        return lambda data: _validate(validate, _encode_json(msgspec.msgpack.decode(data)))
 
 
 class RawSerde(_Stateless):
-    """Bytes as they are; text as UTF-8 where the annotation says `str`."""
+    """Raw bytes; text as UTF-8 if the annotation is `str`."""
 
     def dumps(self, value: Any, /) -> bytes:
-        """Bytes as they are, text as UTF-8; nothing else has a raw form."""
+        """Return bytes unchanged and text as UTF-8; raises `InvalidPayload` for other types."""
         if isinstance(value, bytes | bytearray | memoryview):
             return bytes(cast("bytes", value))
         if isinstance(value, str):
@@ -145,7 +147,7 @@ class RawSerde(_Stateless):
         raise InvalidPayload(f"must be bytes or str with the raw serde, not {type(value).__name__}")
 
     def loads(self, data: bytes, type: Any, /) -> Any:
-        """The bytes, or the text where `str` is asked for."""
+        """Return the bytes, or their text if the type is `str`."""
         if type is not str:
             return data
         try:
@@ -158,7 +160,7 @@ _NAMED: dict[str, Serde] = {"json": JsonSerde(), "msgpack": MsgpackSerde(), "raw
 
 
 def serde_named(name: str) -> Serde:
-    """One of the serdes that come with Penstock: "json", "msgpack" or "raw"."""
+    """Return the serde of a name: "json", "msgpack" or "raw"."""
     try:
         return _NAMED[name]
     except KeyError:
@@ -167,7 +169,7 @@ def serde_named(name: str) -> Serde:
 
 
 def resolve_serde(serde: str | Serde, name: str = "serde") -> Serde:
-    """A serde as the user gives it, by name or as an object; `name` is the argument to blame."""
+    """Return the serde that a user gave by name or as an object; errors name the argument `name`."""
     if isinstance(serde, str):
         return serde_named(serde)
     if not isinstance(serde, Serde):
@@ -175,16 +177,12 @@ def resolve_serde(serde: str | Serde, name: str = "serde") -> Serde:
     return serde
 
 
-class Codec(msgspec.Struct, frozen=True):
-    """The two serdes of a queue."""
+def codec_for(payload: Serde, result: Serde | None) -> Codec:
+    """Return the codec of a queue: results use the serde of payloads unless they have their own.
 
-    payload: Serde
-    result: Serde
-
-    @classmethod
-    def of(cls, payload: Serde, result: Serde | None) -> Codec:
-        """Results go the way of payloads, but raw bytes have no None: there they are msgpack."""
-        return cls(payload, _without_raw(payload) if result is None else result)
+    Raw bytes cannot express None, which many results are, so results of a raw queue are msgpack.
+    """
+    return Codec(payload, _without_raw(payload) if result is None else result)
 
 
 def _without_raw(serde: Serde) -> Serde:
@@ -194,17 +192,20 @@ def _without_raw(serde: Serde) -> Serde:
 
 
 def fast_decoder(serde: Serde, type: Any) -> Callable[[bytes], Any]:
-    """What decodes to a type with the least ado: any exception of it means that `decode` has one to say."""
+    """Return the fastest decoder to a type. On any exception call `decode`, which raises a precise one.
+
+    It gives the values of `decode`, because `loads` calls the same decoder.
+    """
     return serde.decoder(type) if isinstance(serde, _Typed) else functools.partial(decode, serde, type=type)
 
 
 def fast_encoder(serde: Serde) -> Callable[[Any], bytes]:
-    """The same for what is `HARMLESS`: any exception of it means that `encode` has one to say."""
+    """Return the fastest encoder for `JSON_SAFE_TYPES`. On any exception call `encode`, which raises a precise one."""
     return _ENCODERS.get(type(serde)) or functools.partial(encode, serde, what="result")
 
 
 def check_type(serde: Serde, type: Any, what: str = "the payload's annotation") -> None:
-    """Refuse an annotation that this serde can never decode to, when the handler is declared."""
+    """Raise `TypeError` for an annotation that a serde can never decode to, when the handler is declared."""
     typed = innermost(serde)
     if not isinstance(typed, _Typed):
         return
@@ -222,12 +223,12 @@ def check_type(serde: Serde, type: Any, what: str = "the payload's annotation") 
 
 
 def _unknown_types(type: Any) -> Iterator[Any]:
-    """The classes in an annotation, at any depth, that are decoded neither by msgspec nor by Pydantic."""
+    """Yield the classes in an annotation, at any depth, that neither msgspec nor Pydantic decodes."""
     if is_model(type):
         return
     try:
         stack: list[Any] = [msgspec.inspect.type_info(type)]
-    except TypeError:  # one that Pydantic decodes as a whole
+    except TypeError:  # a type that Pydantic decodes as a whole
         return
     seen = set[int]()
     while stack:
@@ -243,17 +244,17 @@ def _unknown_types(type: Any) -> Iterator[Any]:
 
 
 def is_model(type: Any) -> bool:
-    """Whether this is a Pydantic model; told by its methods, so that nobody imports Pydantic for the question."""
+    """Return whether a type is a Pydantic model, judged by its methods so that Pydantic is not imported."""
     return inspect.isclass(type) and hasattr(type, "model_validate_json") and hasattr(type, "model_dump")
 
 
 def mentions_model(type: Any) -> bool:
-    """Whether an annotation is a model or has one among its arguments."""
+    """Return whether an annotation is a model or has one among its arguments."""
     return is_model(type) or any(map(mentions_model, typing.get_args(type)))
 
 
 def _encode_other(value: Any) -> Any:
-    """What msgspec does not know: models, which travel in their JSON form, in msgpack too."""
+    """Encode a value that msgspec does not know: a model, in its JSON form, in msgpack too."""
     if not is_model(type(value)):
         raise TypeError(f"there is no form for objects of type {type(value).__name__}")
     plain = value.model_dump(mode="json", by_alias=True, round_trip=True)
@@ -264,25 +265,28 @@ def _encode_other(value: Any) -> Any:
 def _decode_model(type: Any, value: Any) -> Any:
     if not is_model(type):
         raise TypeError(f"{type!r} is no type that can be decoded")
-    return _validated(type.model_validate_json, _encode_json(value))
+    return _validate(type.model_validate_json, _encode_json(value))
 
 
-def _validated(validate: Callable[..., Any], data: bytes) -> Any:
+def _validate(validate: Callable[..., Any], data: bytes) -> Any:
     try:
-        return validate(data, **_either_name())
+        return validate(data, **_alias_options())
     except ValueError as error:
-        raise ValueError(_complaint(error)) from None  # Pydantic's own text shows the values
+        raise ValueError(_describe_errors(error)) from None  # Pydantic's own message shows the values
 
 
 @functools.cache
-def _either_name() -> dict[str, bool]:
-    """Fields are written by alias; one that is only an alias of the input comes by its name (Pydantic 2.11)."""
+def _alias_options() -> dict[str, bool]:
+    """Return the options that accept a field by alias and by name, from Pydantic 2.11 on.
+
+    Fields are written by alias, but one that has only a validation alias is written by its name.
+    """
     version = str(getattr(sys.modules.get("pydantic"), "VERSION", "0.0"))
     known = tuple(int(part) for part in version.split(".")[:2]) >= (2, 11)
     return {"by_alias": True, "by_name": True} if known else {}
 
 
-def _complaint(error: ValueError) -> str:
+def _describe_errors(error: ValueError) -> str:
     try:
         found = cast("Any", error).errors(include_url=False, include_context=False, include_input=False)
     except AttributeError:
@@ -290,14 +294,14 @@ def _complaint(error: ValueError) -> str:
     return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'value'}: {each['msg']}" for each in found)
 
 
-#: Values of these types, and of no subclass, are the same in JSON.
+#: Values of exactly these types come back from JSON unchanged.
 JSON_SAFE_TYPES = frozenset({str, int, bool, type(None)})
 
 
 def _check_json(value: Any) -> None:
-    """msgspec would write bytes as base64 text and NaN as null, which come back as something else."""
+    """Refuse bytes and NaN, which msgspec would write as base64 text and null, and read back as those."""
     todo: list[Any] = [value]
-    for item in todo:  # what is in it is added as we go
+    for item in todo:  # the loop appends the parts that it has to visit
         kind = type(item)  # pyright: ignore[reportUnknownVariableType]
         for part in item.values() if kind is dict else item if kind is list else _parts_of(item):
             if type(part) not in JSON_SAFE_TYPES:
@@ -305,7 +309,7 @@ def _check_json(value: Any) -> None:
 
 
 def _parts_of(item: Any) -> Iterable[Any]:
-    """What is in a value of any kind but the most usual ones; one that has no form in JSON is refused."""
+    """Return the parts of a value of a less common type; raises `InvalidPayload` for one that JSON cannot express."""
     if isinstance(item, float):
         if not math.isfinite(item):
             raise InvalidPayload(f"cannot be encoded as JSON: it has no {item!r}; send None or use msgpack")
@@ -325,7 +329,7 @@ def _parts_of(item: Any) -> Iterable[Any]:
 
 @functools.lru_cache(maxsize=1024)
 def _field_names(kind: type[Any]) -> tuple[str, ...]:
-    """The fields of a Struct, a dataclass or an attrs class; those of anything else are not encoded by name."""
+    """Return the fields of a Struct, a dataclass or an attrs class; other classes have none."""
     attributes = cast("tuple[Any, ...]", getattr(kind, "__attrs_attrs__", ()))
     names: tuple[str, ...] = getattr(kind, "__struct_fields__", ()) or getattr(kind, "__dataclass_fields__", ())
     return (*names, *(attribute.name for attribute in attributes))

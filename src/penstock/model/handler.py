@@ -1,4 +1,4 @@
-"""A handler: the user's function for a queue, with its options and what its signature says."""
+"""Handlers: the user's function for a queue, its options and its signature."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LISTS: tuple[Any, ...] = (list, Sequence, typing.List, typing.Sequence, typing.I
 
 
 class Signature(typing.NamedTuple):
-    """What a handler's signature says: the payload's type, whether it wants the job, whether it is async."""
+    """Signature of a handler: the type of its payload, whether it takes the job, whether it is async."""
 
     payload: Any
     takes_job: bool
@@ -26,7 +26,7 @@ class Signature(typing.NamedTuple):
 
 
 class Handler:
-    """One queue's handler. One given as "module:function" is imported when it is first needed."""
+    """Handler of one queue. A function given as "module:function" is imported when it is first needed."""
 
     def __init__(self, queue: str, function: Callable[..., Any] | str, options: HandlerOptions) -> None:
         self.queue = queue
@@ -48,7 +48,7 @@ class Handler:
 
     @property
     def batch(self) -> bool:
-        """Whether it gets lists."""
+        """Whether it gets lists of payloads."""
         return self.options.batch_size > 1
 
     @property
@@ -73,7 +73,7 @@ class Handler:
 
 
 def split_path(path: str) -> tuple[str, str]:
-    """The two halves of "module:function"."""
+    """Return the two parts of "module:function"; raises `ValueError` if one is missing."""
     module, _, name = path.partition(":")
     if not module or not name:
         raise ValueError(f'a handler given by path must look like "module:function", not {path!r}')
@@ -89,14 +89,14 @@ def load_function(path: str) -> Callable[..., Any]:
             found = getattr(found, part)
         except AttributeError:
             raise ImportError(f"{path!r}: there is no {part!r} in {module!r}") from None
-    found = getattr(found, "__handler__", found)  # a task runs payloads by another function than its own
+    found = getattr(found, "__handler__", found)  # of a task: unpacks the arguments
     if not callable(found):
         raise TypeError(f"{path!r} must be a function, not {type(found).__name__}")
     return typing.cast("Callable[..., Any]", found)
 
 
 def read_signature(function: Callable[..., Any], batch: bool) -> Signature:
-    """Check that a function can be a handler, and read what it wants."""
+    """Read the signature of a handler; raises `TypeError` for a function that cannot be one."""
     if not callable(function):
         raise TypeError(f'a handler must be a function or "module:function", not {type(function).__name__}')
     target = function if _is_function(function) else getattr(function, "__call__", function)  # noqa: B004
@@ -109,7 +109,7 @@ def read_signature(function: Callable[..., Any], batch: bool) -> Signature:
     for parameter in parameters:
         required = parameter.default is inspect.Parameter.empty
         if required and (parameter.kind is inspect.Parameter.KEYWORD_ONLY or parameter in positional[2:]):
-            raise TypeError(f"{_title(function)} must take {wanted}; nobody would give it {parameter.name!r}")
+            raise TypeError(f"{_title(function)} must take {wanted}; it would get no {parameter.name!r}")
     if not positional and not rest:
         raise TypeError(f"{_title(function)} must take {wanted}; it takes nothing")
     takes_job = rest or (len(positional) > 1 and _wants_job(positional[1]))
@@ -124,17 +124,17 @@ def _is_function(function: Callable[..., Any]) -> bool:
 
 
 def _wants_job(parameter: inspect.Parameter) -> bool:
-    """A second parameter is for the job unless it has a default and is called something else."""
+    """Return whether the second parameter takes the job: it has no default, or is named "job" or "jobs"."""
     return parameter.default is inspect.Parameter.empty or parameter.name in ("job", "jobs")
 
 
 def _payload_type(function: Callable[..., Any], target: Any, parameter: inspect.Parameter) -> Any:
-    """The payload's annotation, and no other: the rest of the signature need not exist at run time."""
+    """Return the type of the payload; no other annotation is resolved, because it need not exist at run time."""
     return read_annotation(_title(function), target, parameter.name, parameter.annotation)
 
 
 def read_annotation(title: str, target: Any, name: str, annotation: Any) -> Any:
-    """The type that an annotation of a function stands for, `Any` if it says nothing; text is looked up."""
+    """Return the type of a function's annotation, `Any` if there is none; an annotation that is a str is evaluated."""
     if annotation is inspect.Parameter.empty:
         return Any
     plain = inspect.unwrap(target)

@@ -1,4 +1,4 @@
-"""Headers: labels beside a payload, text to text."""
+"""Headers: labels of a job, text to text, which are stored next to its payload."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["decode_headers", "encode_headers"]
 
 
 def encode_headers(headers: Mapping[str, str] | None) -> bytes:
-    """Headers to bytes, checked: they map text to text."""
+    """Encode headers; raises `TypeError` unless they map text to text."""
     if headers is None:
         return b""
     if not isinstance(headers, Mapping):
@@ -24,7 +24,7 @@ def encode_headers(headers: Mapping[str, str] | None) -> bytes:
 
 
 def decode_headers(data: bytes) -> dict[str, str]:
-    """Headers from bytes; unreadable ones are none, because a job must not fail for its labels."""
+    """Decode headers; unreadable bytes give no headers, because a job must not fail for its labels."""
     try:
         return _decode_headers(data) if data else {}
     except UNREADABLE:

@@ -1,4 +1,4 @@
-"""The nouns: what a job is, what was asked, what is known, and what a worker holds."""
+"""Ids of jobs, tokens of claims, and the rules for names of queues."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ MAX_NAME_BYTES = 512
 FAIL_SUFFIX = "/failures"
 LONGEST_WITH_SUFFIX = MAX_NAME_BYTES - len(FAIL_SUFFIX)
 
-#: From base 64 to the same letters as in URLs, but so that text is ordered as the bytes it stands for.
-_IN_ORDER = bytes.maketrans(
+#: From base64 to the letters of URL-safe base64, assigned so that texts sort as the bytes they encode.
+_SORTABLE = bytes.maketrans(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
     b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz",
 )
-#: Set in the time of an id, which would begin with "-" without it.
+#: Added to the time in an id, which would begin with "-" without it.
 _FIRST_BIT = 1 << 47
 
 
 def family_of(queue: str) -> str:
-    """The family of a queue: its name up to the first `/`. What is atomic happens inside one.
+    """Return the family of a queue: its name up to the first `/`. Transitions are atomic inside a family.
 
     A name too long to carry the suffix of its fail queue is in the family of that queue instead.
     """
@@ -35,14 +35,14 @@ def family_of(queue: str) -> str:
 
 
 def fail_queue_of(queue: str) -> str:
-    """The queue of a queue's fail jobs; a name too long for the suffix is stood in for by its digest."""
+    """Return the queue of a queue's fail jobs; a name too long for the suffix is replaced by its digest."""
     if len(queue.encode()) <= LONGEST_WITH_SUFFIX:
         return queue + FAIL_SUFFIX
     return hashlib.sha256(queue.encode()).hexdigest() + FAIL_SUFFIX
 
 
 def new_id() -> str:
-    """A fresh job id: 20 characters, the time in milliseconds before 72 random bits."""
+    """Return a new job id of 20 characters: the time in milliseconds and 72 random bits."""
     try:
         return _stamp() + _unused.pop()
     except IndexError:
@@ -51,39 +51,39 @@ def new_id() -> str:
 
 
 def new_ids(count: int) -> list[str]:
-    """Many fresh ids with one system call.
+    """Return `count` new job ids, made with one system call.
 
-    They ascend, as those made later do: an index that holds them grows at its end, where a page takes
-    a hundred of them, and not in as many pages as there are ids.
+    They ascend, as do ids made later, so an index of them grows at its end, where one page takes about a
+    hundred; unsorted ids would touch a page each.
     """
     stamp = _stamp()
     return [stamp + end for end in sorted(_random(count))]
 
 
 def _stamp() -> str:
-    """The first 8 characters of an id that is made now."""
+    """Return the first 8 characters of an id: the time."""
     now = (_FIRST_BIT | int(time.time() * 1000)).to_bytes(6, "big")
-    return b2a_base64(now, newline=False).translate(_IN_ORDER).decode()
+    return b2a_base64(now, newline=False).translate(_SORTABLE).decode()
 
 
 def _random(count: int) -> list[str]:
-    """The last 12 characters of so many ids."""
-    text = b64encode(os.urandom(9 * count)).translate(_IN_ORDER).decode()
+    """Return the last 12 characters of `count` ids: the random part."""
+    text = b64encode(os.urandom(9 * count)).translate(_SORTABLE).decode()
     return [text[at : at + 12] for at in range(0, 12 * count, 12)]
 
 
-#: Ends of ids, made in one system call for many of them; a process that is forked makes its own.
+#: Random parts of ids, made 64 at a time; cleared after a fork, or the child would repeat its parent's ids.
 _unused: list[str] = []
 os.register_at_fork(after_in_child=_unused.clear)
 
 
 def new_token() -> str:
-    """A fresh claim token: 16 characters, 96 random bits."""
+    """Return a new claim token: 16 characters, 96 random bits."""
     return urlsafe_b64encode(os.urandom(12)).decode()
 
 
 def check_name(value: object, name: str) -> str:
-    """A name or id as given, or an exception that names the argument: 1 to 512 bytes of UTF-8."""
+    """Return a name or id of 1 to 512 bytes of UTF-8; raises `TypeError` or `ValueError`, which name the argument."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a str, not {type(value).__name__}")
     try:

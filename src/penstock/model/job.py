@@ -1,4 +1,4 @@
-"""The nouns: what a job is, what was asked, what is known, and what a worker holds."""
+"""The values of a job: its states, a new job, a claim, and a snapshot."""
 
 from __future__ import annotations
 
@@ -7,14 +7,25 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["FINISHED", "MAX_PRIORITY", "WAITING", "Claim", "MoveWhen", "NewJob", "Snapshot", "State", "Update"]
+__all__ = [
+    "FINISHED",
+    "MAX_PRIORITY",
+    "WAITING",
+    "Claim",
+    "MoveWhen",
+    "NewJob",
+    "OnConflict",
+    "Snapshot",
+    "State",
+    "Update",
+]
 
-#: Priorities lie between this and its negative.
+#: Priorities are between this and its negative.
 MAX_PRIORITY = 2**31 - 1
 
 
 class State(StrEnum):
-    """Where a job is in its life; it is in exactly one."""
+    """State of a job; a job is in exactly one."""
 
     SCHEDULED = "scheduled"
     QUEUED = "queued"
@@ -33,10 +44,10 @@ MoveWhen = bool | Literal["if_later", "if_earlier"]
 
 
 class Update(msgspec.Struct, frozen=True):
-    """What an enqueue changes in a job that exists already.
+    """The changes that an enqueue makes to a job that exists already.
 
     `payload` replaces the payload and headers; `run_at` moves the job always, never, or only
-    later or earlier; `reset_counts` (as `payload` unless given) forgets its attempts; `limits`
+    later or earlier; `reset_counts` (as `payload` unless given) zeroes its counts; `limits`
     replaces the job's own timeout, limits and result TTL.
     """
 
@@ -60,11 +71,15 @@ class Update(msgspec.Struct, frozen=True):
         return self.payload if self.reset_counts is None else self.reset_counts
 
 
-class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A job as it is asked for. Times are milliseconds; payload, headers and limits are opaque bytes.
+#: What an enqueue does when its id is taken: nothing, change the job, or raise `DuplicateJob`.
+OnConflict = Literal["reject", "update", "raise"] | Update
 
-    `update` None refuses when the id is taken. `fresh` says that the id was just made up, so that
-    no storage needs to look for it. `waiter` names who is to be told when the job ends.
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A job to be stored. Times are milliseconds; payload, headers and limits are opaque bytes.
+
+    `update` None changes nothing if the id is taken. `fresh` means that the id was just generated, so a
+    storage need not look for it. `waiter` identifies the waiter to notify when the job finishes.
     """
 
     queue: str
@@ -82,7 +97,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """One run of a job, handed to one worker; `token` is the fence that its outcome must show.
+    """One job handed to one worker; settling it requires its `token`, the fence.
 
     `batch` numbers the batches of one queue in one answer: claims with the same number run together.
     `attempts` includes this run.
@@ -106,7 +121,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a storage knows about one job, as of one moment."""
+    """Everything that a storage knows about one job, read at one moment."""
 
     queue: str
     id: str
@@ -129,5 +144,5 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     cancel: str | None = None
     finished: int | None = None
     expires: int | None = None
-    #: The format of the record, if it is newer than the software that looks: its payload is not shown then.
+    #: The format of the record if this software is too old to read it, otherwise None; the payload is empty then.
     format: int | None = None

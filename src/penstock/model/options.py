@@ -1,4 +1,4 @@
-"""What a handler's options are, and the one place where limits and backoff are decided."""
+"""The options of handlers, the limits of single jobs, and the rules that follow from both."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Retain = Literal["ttl", "none", "forever"]
 DAY = 86_400.0
 
 
-#: What a stored number can hold.
+#: The largest number that a storage can hold.
 MAX_COUNT = 2**63 - 1
 
 
@@ -77,7 +77,7 @@ class HandlerArguments(TypedDict, total=False):
 class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """How a handler's jobs are run, retried and kept. Durations are seconds; a limit of None is no limit.
 
-    They are read when a run is decided, never frozen into waiting jobs.
+    They are read when a run starts and ends, and never stored with waiting jobs.
     """
 
     max_retries: int | None = 10
@@ -129,7 +129,7 @@ class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if not isinstance(self.failure_options, Mapping):
             raise TypeError("failure_options must be a mapping of handler options")
         if self.failure_options and self.on_failure is None:
-            raise ValueError("failure_options says how on_failure is run, but on_failure is not given")
+            raise ValueError("failure_options are the options of on_failure, but on_failure is not given")
 
     def _seconds(self, name: str, zero: bool = True) -> None:
         seconds = span_ms(getattr(self, name), name, zero=zero) / 1000
@@ -148,12 +148,12 @@ class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return round(self.failed_ttl * 1000)
 
 
-#: Fail jobs are the last chance to hear of a failure: they retry for days and take little room.
+#: The defaults of fail handlers: a fail job is the last notice of a failure, so it retries for days at a small size.
 FAILURE_DEFAULTS = HandlerOptions(max_retries=100, min_backoff=10.0, max_backoff=900.0, size=2)
 
 
 def handler_options(given: Mapping[str, Any], defaults: HandlerOptions | None = None) -> HandlerOptions:
-    """Options from keyword arguments; an unknown name is a `TypeError` with the nearest known one."""
+    """Return options from keyword arguments; an unknown name is a `TypeError` that suggests the nearest one."""
     known = HandlerOptions.__struct_fields__
     for name in given:
         if name not in known:
@@ -171,7 +171,7 @@ def handler_options(given: Mapping[str, Any], defaults: HandlerOptions | None = 
     return options
 
 
-#: What a stored limit may be: whoever can write to the storage may have written anything.
+#: The ranges of stored limits: another program that writes to the storage may have stored any value.
 _Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=MAX_MS)]
 _Timeout = Annotated[int, msgspec.Meta(ge=1, le=MAX_MS)]
 _Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -179,7 +179,7 @@ _Attempts = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """A job's own timeout, limits and result TTL (durations in ms); what is unset is the handler's to say."""
+    """A job's own timeout, limits and result TTL (durations in ms); for an unset one the handler's option holds."""
 
     timeout: _Timeout | UnsetType | None = UNSET
     max_attempts: _Attempts | UnsetType | None = UNSET
@@ -194,7 +194,7 @@ class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
         max_retries: int | UnsetType | None = UNSET,
         result_ttl: Span | UnsetType = UNSET,
     ) -> JobLimits:
-        """Limits as the user gives them, checked."""
+        """Return the limits that a user gave; raises `TypeError` or `ValueError`, which name the option."""
         if max_attempts is not UNSET:
             _check_whole(max_attempts, "max_attempts", least=1, optional=True)
         if max_retries is not UNSET:
@@ -207,12 +207,12 @@ class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def encode(self) -> bytes:
-        """Its stored form; nothing at all when every limit is unset."""
+        """Return its stored form, b"" when every limit is unset."""
         return b"" if self == NO_LIMITS else _encode_limits(self)
 
     @classmethod
     def decode(cls, data: bytes) -> JobLimits:
-        """Read limits back; unreadable ones are none, so that the handler's own hold."""
+        """Decode stored limits; unreadable bytes give no limits, so the handler's options hold."""
         try:
             return _decode_limits(data) if data else NO_LIMITS
         except UNREADABLE:
@@ -220,7 +220,7 @@ class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rules_for(options: HandlerOptions, limits: JobLimits) -> HandlerOptions:
-    """The options that hold for one job: its own limits win over its handler's."""
+    """Return the options that hold for one job: its own limits win over its handler's options."""
     if limits is NO_LIMITS:
         return options
     changes: dict[str, Any] = {}

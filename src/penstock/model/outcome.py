@@ -40,16 +40,16 @@ __all__ = [
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The outcome of a run for one job. A batch handler may return one per payload: `complete`, `fail` or `retry`."""
+    """Outcome of a run. A batch handler may return one per payload: `complete`, `fail` or `retry`."""
 
     @staticmethod
     def complete(value: Any = None) -> Outcome:
-        """Complete this job with this result."""
+        """Return the outcome of a job that completed with this result."""
         return Value(value)
 
     @staticmethod
     def fail(error: Exception | str) -> Outcome:
-        """Fail this job alone, as if the handler had raised the error: it is retried unless that is permanent."""
+        """Return the outcome of a job for which the handler raised this error, to be retried unless it is permanent."""
         if isinstance(error, str):
             error = RuntimeError(error)
         if not isinstance(error, Exception):
@@ -58,7 +58,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @staticmethod
     def retry(*, at: datetime | float | None = None, delay: timedelta | float | None = None) -> Outcome:
-        """Run this job again: at a time, after a delay, or after the usual backoff."""
+        """Return the outcome of a job to run again: at a time, after a delay, or after the usual backoff."""
         if at is not None:
             milliseconds(at, "at")
         if delay is not None:
@@ -73,18 +73,17 @@ class Value(Outcome, frozen=True):
 
 
 class Returned(Outcome, frozen=True, gc=False):
-    """The run returned; `then` are the jobs that exist if, and only if, this is recorded."""
+    """The run returned; the follow-up jobs in `then` are put if, and only if, this is recorded."""
 
     result: bytes
     then: tuple[NewJob, ...] = ()
 
 
 class Raised(Outcome, frozen=True):
-    """The run failed, or took too long, or was refused; the error's kind names which.
+    """The run failed, took too long, or was refused; the error's kind distinguishes them.
 
-    `solo` asks for the job to come back by itself, because it is one of a batch;
-    `shared` means that other jobs failed with it, so that it may not be this job's fault;
-    `invalid` means that its payload could not be decoded.
+    `solo` asks that the job, one of a batch, runs alone next time. `shared` means that the whole batch
+    failed, perhaps because of another job. `invalid` means that the payload could not be decoded.
     """
 
     error: JobError
@@ -95,25 +94,25 @@ class Raised(Outcome, frozen=True):
 
 
 class Stopped(Outcome, frozen=True):
-    """The run ended without a value after a cancel request."""
+    """The run ended without a value after its cancellation was requested."""
 
 
 class Stalled(Outcome, frozen=True):
-    """The process that ran it died."""
+    """The process of the run died."""
 
 
 class Released(Outcome, frozen=True):
-    """The run was given back unfinished; it costs no attempt."""
+    """The run was released unfinished; the attempt is not counted."""
 
 
 def raised(error: BaseException) -> Raised:
-    """Return the outcome of a handler's exception, by its `kind`, `retry_at`, `retry_in` and `count`."""
+    """Return the outcome for an exception of a handler, by its `kind`, `retry_at`, `retry_in` and `count`."""
     record = JobError.from_exception(error)
     try:
         return Raised(record, _retry_request(error))
     except (TypeError, ValueError) as bad:
-        note = f"{record.message} (its wish for a retry was ignored: {bad})"
-        return Raised(msgspec.structs.replace(record, message=note))
+        message = f"{record.message} (its wish for a retry was ignored: {bad})"
+        return Raised(msgspec.structs.replace(record, message=message))
 
 
 def _retry_request(error: BaseException) -> RetryRequest:
@@ -133,7 +132,7 @@ def timed_out(seconds: float, solo: bool = False, shared: bool = False) -> Raise
 
 
 def stalled_out(reason: str) -> Raised:
-    """Return the outcome of a job that is not run again, because too many of its runs have stalled."""
+    """Return the outcome of a job that is not run again, because too many of its runs stalled."""
     return Raised(JobError("StallError", reason, ErrorKind.STALL))
 
 

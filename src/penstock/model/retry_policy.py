@@ -1,4 +1,4 @@
-"""What a handler's options are, and the one place where limits and backoff are decided."""
+"""The retry policy: whether a job may run, is retried after a backoff, or has failed for good."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Counts", "GiveUp", "Proceed", "RetryDecision", "RetryLater", "RetryR
 
 
 class Counts(Protocol):
-    """What is counted about a job; `attempts` includes the run that is being decided."""
+    """The counts of a job; `attempts` includes the run that is being decided."""
 
     @property
     def attempts(self) -> int: ...
@@ -28,7 +28,7 @@ class Counts(Protocol):
 
 
 class RetryRequest(msgspec.Struct, frozen=True):
-    """When a failed run wants to be repeated (ms): at a time, after a delay, or as the backoff says."""
+    """When a failed run asks to be repeated (ms): at a time, after a delay, or after the backoff."""
 
     at: int | None = None
     delay: int | None = None
@@ -61,7 +61,7 @@ PROCEED = Proceed()
 
 
 def backoff(n: int, rules: HandlerOptions, draw: Callable[[], float] = random.random) -> float:
-    """Seconds to wait before the repetition after the nth failure; jitter only ever shortens it."""
+    """Return the seconds to wait after the nth failure; jitter only shortens them."""
     doublings = min(max(n, 1) - 1, 64)
     delay = min(rules.max_backoff, rules.min_backoff * 2**doublings)
     return delay * (1 - rules.jitter * draw()) if rules.jitter else delay
@@ -71,14 +71,15 @@ def decide(
     counts: Counts,
     rules: HandlerOptions,
     kind: ErrorKind | None,
-    wish: RetryRequest = NO_REQUEST,
+    request: RetryRequest = NO_REQUEST,
     draw: Callable[[], float] = random.random,
     shared: bool = False,
 ) -> RetryDecision:
-    """What to do with a job whose run failed in this way; `kind` None asks whether a run may begin at all.
+    """Decide about a job whose run failed with this kind of error; `kind` None decides whether a run may begin.
 
-    `max_attempts` bounds every claim, so it also ends a job whose retries are not counted. A failure that
-    was `shared` with others is no job's last, where failures are repeated at all: the job comes back alone.
+    `max_attempts` bounds every claim, so it also ends a job whose retries are not counted. A `shared`
+    failure, that of a whole batch, does not use up the last retry of a job that may be retried at all:
+    the job runs alone next time.
     """
     if kind is None:
         return _before(counts, rules)
@@ -89,20 +90,20 @@ def decide(
         n, count = counts.timeouts + 1, "timeouts"
         over = _reached(n, rules.max_timeouts)
     else:
-        n, count = counts.retries + 1, "retries" if wish.counted else None
-        over = wish.counted and rules.max_retries is not None and n > rules.max_retries
+        n, count = counts.retries + 1, "retries" if request.counted else None
+        over = request.counted and rules.max_retries is not None and n > rules.max_retries
     if over and shared and n > 1:
         over, count = False, None
     if over or _reached(counts.attempts, rules.max_attempts):
         return GiveUp(count="timeouts" if count == "timeouts" else None)
-    if wish.at is not None:
-        return RetryLater(wish.at, 0, count)
-    delay = round(backoff(n, rules, draw) * 1000) if wish.delay is None else wish.delay
+    if request.at is not None:
+        return RetryLater(request.at, 0, count)
+    delay = round(backoff(n, rules, draw) * 1000) if request.delay is None else request.delay
     return RetryLater(None, delay, count)
 
 
 def _before(counts: Counts, rules: HandlerOptions) -> RetryDecision:
-    """Stalls are found out only when the job is claimed again, so their limit is kept before the run."""
+    """Decide whether a run may begin. Stalls show only when the job is claimed again, so they are judged here."""
     if counts.stalls and rules.at_most_once:
         return GiveUp("its worker stopped answering, and it must not be run twice (at_most_once)")
     if counts.stalls and _reached(counts.stalls, rules.max_stalls):

@@ -1,19 +1,21 @@
-"""Payloads and results to bytes and back: JSON, msgpack, raw, or your own."""
+"""The interface of serdes, which turn payloads and results into bytes and back; the formats are in `formats`."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
+import msgspec
+
 from penstock.errors import InvalidPayload
 
-__all__ = ["Serde", "Wrapper", "decode", "encode", "innermost"]
+__all__ = ["Codec", "Serde", "Wrapper", "decode", "encode", "innermost"]
 
 
 @runtime_checkable
 class Serde(Protocol):
-    """How values become bytes and bytes values; any object with these two methods will do.
+    """Encoder and decoder of values; any object with these two methods will do.
 
-    Two serdes of one queue must be equal, so one that is made anew wants an `__eq__`.
+    Two serdes given for one queue must be equal, so a class whose objects are made anew needs an `__eq__`.
     """
 
     def dumps(self, value: Any, /) -> bytes:
@@ -27,7 +29,7 @@ class Serde(Protocol):
 
 @runtime_checkable
 class Wrapper(Serde, Protocol):
-    """A serde around another one: what it adds is about bytes, not about values."""
+    """A serde around another one, which changes bytes and knows nothing about values."""
 
     @property
     def inner(self) -> Serde:
@@ -35,19 +37,26 @@ class Wrapper(Serde, Protocol):
         ...
 
     def around(self, inner: Serde, /) -> Serde:
-        """The same wrapping around another serde."""
+        """Return the same wrapper around another serde."""
         ...
 
 
+class Codec(msgspec.Struct, frozen=True):
+    """The two serdes of a queue."""
+
+    payload: Serde
+    result: Serde
+
+
 def innermost(serde: Serde) -> Serde:
-    """The serde that knows about values, whatever is wrapped around it."""
+    """Return the serde inside all wrappers, which encodes the values."""
     while isinstance(serde, Wrapper):
         serde = serde.inner
     return serde
 
 
 def encode(serde: Serde, value: Any, what: str) -> bytes:
-    """Encode with anybody's serde; whatever goes wrong is an `InvalidPayload` that says what it was about."""
+    """Encode a value with any serde; every error becomes an `InvalidPayload` that begins with `what`."""
     try:
         data = serde.dumps(value)
     except InvalidPayload as error:
@@ -60,7 +69,7 @@ def encode(serde: Serde, value: Any, what: str) -> bytes:
 
 
 def decode(serde: Serde, data: bytes, type: Any = Any) -> Any:
-    """Decode with anybody's serde; whatever goes wrong is an `InvalidPayload`."""
+    """Decode bytes with any serde; every error becomes an `InvalidPayload`."""
     try:
         return serde.loads(data, type)
     except InvalidPayload:

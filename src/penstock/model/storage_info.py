@@ -1,6 +1,7 @@
-"""What can be read about the place where jobs are kept, for whoever looks after it.
+"""Facts about a storage for operators, and the restoring of exported jobs.
 
-A storage need not have these: what it lacks is shown as unknown. The two of Penstock have them all.
+Both protocols are optional: facts that a storage does not offer are shown as unknown. The storages of
+Penstock implement both.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = [
 
 
 class QueueMeter(msgspec.Struct, frozen=True):
-    """What is counted in a queue: jobs that ended since it was made, and leases that are over now."""
+    """Counters of a queue: jobs finished since it was created, and leases that have expired."""
 
     queue: str
     finished: int
@@ -35,13 +36,13 @@ class QueueMeter(msgspec.Struct, frozen=True):
 
 
 class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One server as it describes itself. None is what it would not say."""
+    """One server, by its own account. None is a fact that it does not disclose."""
 
     where: str
     software: str = "redis"
     version: str = ""
     role: str = "master"
-    #: What it does when its memory is full, how much it may use (0: no limit), uses, and the machine has.
+    #: Its eviction policy, and the memory that it may use (0: no limit), uses, and that the machine has.
     policy: str | None = None
     max_memory: int = 0
     used_memory: int = 0
@@ -59,7 +60,7 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     needs_replicas: int | None = None
     clients: int = 0
     max_clients: int = 0
-    #: How far its clock is ahead of ours, and how long a command takes there and back (milliseconds).
+    #: How far its clock is ahead of this machine's, and the round trip of a command (milliseconds).
     ahead_ms: float = 0.0
     latency_ms: float = 0.0
 
@@ -79,7 +80,7 @@ class FileInfo(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     schema: int
     journal_mode: str
-    #: What the storage was opened with: "NORMAL" or "FULL".
+    #: The setting that the storage was opened with: "NORMAL" or "FULL".
     synchronous: str
     size: int = 0
     log_size: int = 0
@@ -88,58 +89,58 @@ class FileInfo(msgspec.Struct, frozen=True, kw_only=True):
     own: bool = True
     free: int = 0
     filesystem: str | None = None
-    #: What a check of the file found wrong; None when it was not checked.
+    #: The faults that a check of the file found; None when it was not checked.
     faults: list[str] | None = None
     latency_ms: float = 0.0
 
 
 @runtime_checkable
 class Inspectable(Protocol):
-    """A storage that can be looked into."""
+    """A storage that reports facts about itself."""
 
     @property
     def where(self) -> str:
-        """Its URL as it may be shown: without a login."""
+        """Its URL without user and password."""
         ...
 
     async def inspect(self, check: bool = True) -> FileInfo | ServerInfo:
-        """How the place is doing; `check` also looks for damage, which takes longer the more there is."""
+        """Return facts about the storage; `check` also looks for damage, which takes longer the more it holds."""
         ...
 
     async def meters(self, queues: Sequence[str]) -> list[QueueMeter]:
-        """What is counted in each of these queues, in their order."""
+        """Return the counters of these queues, in their order."""
         ...
 
     async def latest(self, queue: str, state: State, limit: int = 10) -> list[Snapshot]:
-        """Ended jobs of one state, those that are kept longest first: with one TTL, the newest."""
+        """Return finished jobs of one state, those kept longest first: with one TTL, the newest."""
         ...
 
 
 @runtime_checkable
 class Restorable(Protocol):
-    """A storage that takes jobs back as another one knew them."""
+    """A storage that can restore exported jobs."""
 
     async def restore(self, jobs: Sequence[Snapshot]) -> list[bool]:
-        """nothing → the state of the snapshot, counts and times included; False where the id is taken.
+        """Restore jobs: nothing → the state of the snapshot, with its counts and times; False where the id is taken.
 
-        Running and blocked jobs are somebody's, so they are refused with a `ValueError`.
+        Running and blocked jobs belong to a worker's claim, so they are refused with a `ValueError`.
         """
         ...
 
 
 def describe_eviction(node: NodeInfo) -> str:
-    """What this eviction policy does to jobs."""
+    """Return a sentence about the effect of a server's eviction policy on jobs."""
     if node.policy and node.policy.startswith("volatile"):
         what = "deletes keys that have a time to live"
     else:
         what = "deletes keys of its choice, jobs among them"
     when = "when its memory is full" if node.max_memory else "once a maxmemory is set and reached"
     done = f"; it has deleted {node.evicted:,} keys since it was started" if node.evicted else ""
-    return f"maxmemory-policy is {node.policy}: {when} the server {what}, without a word{done}"
+    return f"maxmemory-policy is {node.policy}: {when} the server {what}, without an error{done}"
 
 
 def check_restorable(job: Snapshot) -> None:
-    """Refuse what cannot be restored, before anything is stored: a `ValueError` that says why."""
+    """Raise `ValueError` with the reason for a job that cannot be restored, before anything is stored."""
     for name, value in (("queue", job.queue), ("id", job.id), ("group", job.group), ("worker", job.worker)):
         if value is not None:
             check_name(value, name)

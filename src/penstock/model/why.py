@@ -1,4 +1,4 @@
-"""Why a job is not running: one named reason, and what must change first."""
+"""The reason why a job is not running: one of several, the one that must change first."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from penstock.model.worker_info import WorkerInfo
 
 __all__ = ["MAX_AHEAD", "JobPosition", "Reason", "Why", "explain"]
 
-#: A place in the line is told up to this; beyond it is far enough.
+#: Jobs ahead of a job are counted up to this number.
 MAX_AHEAD = 1000
 
 
 class Reason(StrEnum):
-    """Why a job is not running, in the order in which they are named when several hold.
+    """Why a job is not running. If several reasons hold, the first in this order is given.
 
-    First what is true of the job alone: `finished`, `blocked` behind the run of its id, `running`,
-    `scheduled` or `retrying` until its time. Then what must be removed before it, from the outside in:
+    First the states of the job itself: `finished`, `blocked` behind the run of its id, `running`,
+    `scheduled` or `retrying` until its time. Then the obstacles, in the order in which to remove them:
     `paused` (its queue), `behind_group` (the jobs before it in its group), `unknown_format` (its record
-    is for newer software), `no_worker` and `workers_full`. At last `ready`: nothing holds it.
+    is for newer software), `no_worker` and `workers_full`. At last `ready`: there is no obstacle.
     """
 
     FINISHED = "finished"
@@ -43,13 +43,14 @@ class Reason(StrEnum):
 
 
 class JobPosition(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a job stands in its storage, and what stands before it, all as of one moment.
+    """Position of a job in its queue, read at one moment.
 
     Times are milliseconds of the storage's clock, which shows `at`. `lease` is when the lease of its run
-    is over. `successor` says that a blocked job with its id waits for its run to end. `paused` is since
-    when its queue is. `format` is that of its record if only newer software can read it, and `known` the
-    newest that this software can. `ahead` is how many jobs and groups stand before it in the order, up to
-    `MAX_AHEAD`; None if that is not its place. `head` is the job of its group that must end before it.
+    expires. `successor` is True if a blocked job with its id waits for its run to end. `paused` is when
+    its queue was paused. `format` is that of its record if only newer software can read it, and `known`
+    the newest format that this software reads. `ahead` is how many jobs and groups are before it in the
+    order, up to `MAX_AHEAD`; None if it is not in the order. `head` is the job of its group that must end
+    before it.
     """
 
     id: str
@@ -71,12 +72,12 @@ class JobPosition(msgspec.Struct, frozen=True, kw_only=True):
 class Why(msgspec.Struct, frozen=True, kw_only=True):
     """Why a job is not running, as of `at`; `str()` of it is a sentence.
 
-    `until` is when it may run (scheduled, retrying) or when its lease is over (running, blocked). `since`
-    is how long that has been so, where it is known. `behind` is the job of its group, or the run of its
-    own id, that must end first, and `head` says why that has not ended yet. `worker` holds its run.
+    `until` is when it may run (scheduled, retrying) or when its lease expires (running, blocked). `since`
+    is when that began, where it is known. `behind` is the job of its group, or the run of its own id, that
+    must end first, and `head` is the reason why that has not ended yet. `worker` holds its run.
     `needed` and `free` are units, or runs of a handler with `concurrency`; `needed` is None where the
     handler is not known. `format` is that of its record, `known` the newest that this software reads.
-    `ahead` is how many jobs and groups are before it in the line, `MAX_AHEAD` at most.
+    `ahead` is how many jobs and groups are before it in the order, `MAX_AHEAD` at most.
     """
 
     id: str
@@ -100,57 +101,57 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explain(
-    queue: str, standing: JobPosition, workers: Sequence[WorkerInfo] = (), options: HandlerOptions | None = None
+    queue: str, position: JobPosition, workers: Sequence[WorkerInfo] = (), options: HandlerOptions | None = None
 ) -> Why:
-    """The one reason: from where the job stands, who is there to run it, and its handler's options if known."""
-    at = as_datetime(standing.at)
-    why = Why(id=standing.id, queue=queue, reason=Reason.READY, state=standing.state, at=at)
-    if standing.state in FINISHED:
-        since = None if standing.finished is None else as_datetime(standing.finished)
-        return replace(why, reason=Reason.FINISHED, since=since, worker=standing.worker)
-    if standing.state is State.RUNNING:
-        return _running(why, standing, workers)
-    if standing.state in (State.SCHEDULED, State.RETRYING):
-        return replace(why, reason=Reason(standing.state.value), until=as_datetime(standing.run_at))
-    if standing.paused is not None:
-        return replace(why, reason=Reason.PAUSED, since=as_datetime(standing.paused))
-    if standing.head is not None:
-        head = explain(queue, replace(standing.head, successor=False), workers, options)
+    """Return the first reason, from the job's position, the live workers, and its handler's options if known."""
+    at = as_datetime(position.at)
+    why = Why(id=position.id, queue=queue, reason=Reason.READY, state=position.state, at=at)
+    if position.state in FINISHED:
+        since = None if position.finished is None else as_datetime(position.finished)
+        return replace(why, reason=Reason.FINISHED, since=since, worker=position.worker)
+    if position.state is State.RUNNING:
+        return _running(why, position, workers)
+    if position.state in (State.SCHEDULED, State.RETRYING):
+        return replace(why, reason=Reason(position.state.value), until=as_datetime(position.run_at))
+    if position.paused is not None:
+        return replace(why, reason=Reason.PAUSED, since=as_datetime(position.paused))
+    if position.head is not None:
+        head = explain(queue, replace(position.head, successor=False), workers, options)
         return replace(why, reason=Reason.BEHIND_GROUP, behind=head.id, head=head, worker=head.worker)
-    if standing.format is not None:
-        return replace(why, reason=Reason.UNKNOWN_FORMAT, format=standing.format, known=standing.known)
-    return _waiting(why, standing, [worker for worker in workers if queue in worker.queues], options)
+    if position.format is not None:
+        return replace(why, reason=Reason.UNKNOWN_FORMAT, format=position.format, known=position.known)
+    return _waiting(why, position, [worker for worker in workers if queue in worker.queues], options)
 
 
-def _running(why: Why, standing: JobPosition, workers: Sequence[WorkerInfo]) -> Why:
-    """Who holds the run, and since when if that worker has said so; a successor of it is blocked."""
+def _running(why: Why, position: JobPosition, workers: Sequence[WorkerInfo]) -> Why:
+    """Explain a running job by the worker that holds it, or a blocked one by the run that it waits for."""
     since = next(
         (
             run.started_at
             for worker in workers
-            if worker.id == standing.worker
+            if worker.id == position.worker
             for run in worker.runs
             if (run.queue, run.id) == (why.queue, why.id)
         ),
         None,
     )
-    until = None if standing.lease is None else as_datetime(standing.lease)
-    why = replace(why, reason=Reason.RUNNING, worker=standing.worker, since=since, until=until)
-    return replace(why, reason=Reason.BLOCKED, state=State.BLOCKED, behind=why.id) if standing.successor else why
+    until = None if position.lease is None else as_datetime(position.lease)
+    why = replace(why, reason=Reason.RUNNING, worker=position.worker, since=since, until=until)
+    return replace(why, reason=Reason.BLOCKED, state=State.BLOCKED, behind=why.id) if position.successor else why
 
 
-def _waiting(why: Why, standing: JobPosition, workers: Sequence[WorkerInfo], options: HandlerOptions | None) -> Why:
-    """Nothing holds it in its storage: is anybody there to run it?"""
+def _waiting(why: Why, position: JobPosition, workers: Sequence[WorkerInfo], options: HandlerOptions | None) -> Why:
+    """Explain a job that is due by the workers that serve its queue and their free capacity."""
     if not workers:
         return replace(why, reason=Reason.NO_WORKER)
     needed = None if options is None else 1 if options.concurrency is not None else options.size
     free = max(_free(why.queue, worker, options) for worker in workers)
     reason = Reason.WORKERS_FULL if free < (needed or 1) else Reason.READY
-    return replace(why, reason=reason, needed=needed, free=free, ahead=standing.ahead)
+    return replace(why, reason=reason, needed=needed, free=free, ahead=position.ahead)
 
 
 def _free(queue: str, worker: WorkerInfo, options: HandlerOptions | None) -> int:
-    """The units that a worker has free, or how many more runs of a handler with `concurrency`."""
+    """Return the free units of a worker, or its free runs of a handler with `concurrency`."""
     if options is None or options.concurrency is None:
         return max(0, worker.allowed - worker.busy)
     share = worker.allowed / worker.capacity if worker.capacity else 1.0
@@ -158,7 +159,7 @@ def _free(queue: str, worker: WorkerInfo, options: HandlerOptions | None) -> int
     return max(0, slots - sum(run.queue == queue for run in worker.runs))
 
 
-# in words -----------------------------------------------------------------------------------------
+# sentences ---------------------------------------------------------------------------------------
 
 
 def _sentence(why: Why, subject: str) -> str:
@@ -166,9 +167,9 @@ def _sentence(why: Why, subject: str) -> str:
         case Reason.FINISHED:
             return f"{subject} has ended: it is {why.state}{_at(why.since)}."
         case Reason.BLOCKED:
-            return f"{subject} waits for the run of the same id to end: {_held(why)}."
+            return f"{subject} waits for the run of the same id to end: {_holder(why)}."
         case Reason.RUNNING:
-            return f"{subject} is running: {_held(why)}."
+            return f"{subject} is running: {_holder(why)}."
         case Reason.SCHEDULED:
             return f"{subject} is scheduled: it may run{_from(why)}."
         case Reason.RETRYING:
@@ -184,11 +185,11 @@ def _sentence(why: Why, subject: str) -> str:
                 f"only a worker that knows it can run it, and this one knows {why.known}."
             )
         case _:
-            return _sentence_of_line(why, subject)
+            return _waiting_sentence(why, subject)
 
 
-def _sentence_of_line(why: Why, subject: str) -> str:
-    """What is said of a job that only waits for a worker."""
+def _waiting_sentence(why: Why, subject: str) -> str:
+    """Return the sentence about a job that only waits for a worker."""
     if why.reason is Reason.NO_WORKER:
         return f"{subject} waits for a worker: none that is alive serves queue {why.queue!r}."
     if why.reason is Reason.WORKERS_FULL:
@@ -200,7 +201,7 @@ def _sentence_of_line(why: Why, subject: str) -> str:
     return f"{subject} is in line: nothing holds it, and {many} {'is' if why.ahead == 1 else 'are'} before it."
 
 
-def _held(why: Why) -> str:
+def _holder(why: Why) -> str:
     by = f"worker {why.worker!r} holds it{_since(why)}"
     if why.until is not None and why.until <= why.at:
         return f"{by}, but its lease was over {_span(why.at, why.until)} ago, and it will be taken back"
@@ -225,7 +226,7 @@ def _moment(moment: datetime) -> str:
 
 
 def _span(later: datetime, earlier: datetime) -> str:
-    """How long that is, in its largest unit."""
+    """Return the time between two moments in its largest unit."""
     seconds = max(0.0, (later - earlier).total_seconds())
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:

@@ -1,4 +1,4 @@
-"""What a worker says of itself while it is there."""
+"""Facts about live workers: the heartbeat that a worker sends, and the `WorkerInfo` that users read."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from penstock.model.clock import as_datetime
 
 __all__ = ["Heartbeat", "RunInfo", "RunSummary", "WorkerInfo", "oldest", "worker_info"]
 
-#: How many of its runs a worker names: those that began first.
+#: How many runs a heartbeat lists: those that started first.
 MAX_RUNS = 100
 
 
 class RunSummary(msgspec.Struct, frozen=True, array_like=True):
-    """A job that is running, and for how long (ms) when that was said."""
+    """A running job in a heartbeat, with its age (ms) when that was sent."""
 
     queue: str
     id: str
@@ -27,10 +27,10 @@ class RunSummary(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker's own words, sent with each beat. What an older or newer worker leaves out has its default.
+    """Facts that a worker sends with each heartbeat. A field that another version does not send has its default.
 
-    `started` is in milliseconds of the storage's clock; all other times are ages, so that nobody's clock
-    need be right.
+    `started` is in milliseconds of the storage's clock; all other times are ages, so that they do not
+    depend on the worker's clock.
     """
 
     host: str = ""
@@ -47,11 +47,12 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     runs: list[RunSummary] = []
 
     def encode(self) -> bytes:
+        """Return its stored form."""
         return _encode(self)
 
     @classmethod
     def decode(cls, data: bytes) -> Heartbeat:
-        """Read a worker's words back; what cannot be read is silence."""
+        """Decode a stored heartbeat; unreadable bytes give an empty one."""
         try:
             return _decode(data) if data else EMPTY
         except UNREADABLE:
@@ -59,7 +60,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """What is worth saying at once when it changes."""
+        """The facts whose change makes a worker send a heartbeat at once."""
         return self.processes, self.capacity, self.allowed, self.busy, self.running
 
 
@@ -73,11 +74,11 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker that is there: who and where, what it serves, and how it fared at `seen_at`, when it last spoke.
+    """A live worker: its identity, its queues, and its load at `seen_at`, the time of its last heartbeat.
 
-    A busy worker speaks every few seconds (half its lease, at least 2 and at most 5), an idle one every
-    ten. It is taken off the list at `until` unless it is heard of again. `started_at` is None if it did
-    not say.
+    A busy worker sends a heartbeat every few seconds (half its lease, at least 2 and at most 5), an idle
+    one every ten. It is removed from the list at `until` unless another heartbeat comes. `started_at` is
+    None if it is not known.
 
     `processes` are the ids of its child processes, none if handlers run in `pid` itself. Of its `capacity`
     in units, over all processes, `busy` are in use; an adaptive worker that cannot keep up allows itself
@@ -104,33 +105,33 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime
 
 
-def worker_info(id: str, seen: int, until: int, words: bytes) -> WorkerInfo:
-    """A worker as the user sees it, from what a storage keeps of it."""
-    said = Heartbeat.decode(words)
+def worker_info(id: str, seen: int, until: int, heartbeat: bytes) -> WorkerInfo:
+    """Return the `WorkerInfo` of a worker from its stored record."""
+    beat = Heartbeat.decode(heartbeat)
     return WorkerInfo(
         id=id,
-        host=said.host,
-        pid=said.pid,
-        processes=said.processes,
-        queues=said.queues,
-        capacity=said.capacity,
-        allowed=said.capacity if said.allowed is None else said.allowed,
-        busy=said.busy,
-        memory=said.memory,
-        lease_age=None if said.lease_age is None else said.lease_age / 1000,
-        running=said.running,
+        host=beat.host,
+        pid=beat.pid,
+        processes=beat.processes,
+        queues=beat.queues,
+        capacity=beat.capacity,
+        allowed=beat.capacity if beat.allowed is None else beat.allowed,
+        busy=beat.busy,
+        memory=beat.memory,
+        lease_age=None if beat.lease_age is None else beat.lease_age / 1000,
+        running=beat.running,
         runs=[
             RunInfo(queue=run.queue, id=run.id, attempt=run.attempt, started_at=as_datetime(max(seen - run.age, 0)))
-            for run in said.runs
+            for run in beat.runs
         ],
-        started_at=as_datetime(said.started) if said.started else None,
+        started_at=as_datetime(beat.started) if beat.started else None,
         seen_at=as_datetime(seen),
         until=as_datetime(until),
     )
 
 
 def oldest(runs: Iterable[RunSummary]) -> list[RunSummary]:
-    """As many as a worker names, those that began first in front."""
+    """Return the runs that a heartbeat lists: the `MAX_RUNS` that started first, oldest first."""
     return nsmallest(MAX_RUNS, runs, key=lambda run: -run.age)
 
 

@@ -1,4 +1,4 @@
-"""Storages by URL: the backend is imported when it is asked for, so that nobody needs them all."""
+"""Connection of storages by URL; a backend is imported only when its URL is used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SYNCHRONOUS: dict[str, Synchronous] = {"NORMAL": "NORMAL", "FULL": "FULL"}
 
 
 class SqliteLocation(NamedTuple):
-    """Where a URL leads, when it is a file."""
+    """File that a URL names, and its `synchronous` setting."""
 
     path: str
     synchronous: Synchronous = "NORMAL"
@@ -31,17 +31,17 @@ class SqliteLocation(NamedTuple):
 def connect(
     url: str, *, namespace: str = "penstock", clock: Clock | None = None, durability: Durability | None = None
 ) -> Storage:
-    """The storage that a URL names, not opened yet."""
-    place = location_of(url)
-    if place is not None:
+    """Return the storage of a URL, not opened yet."""
+    location = location_of(url)
+    if location is not None:
         if durability is not None:
-            place = _on_disk(place, durability)
+            location = _on_disk(location, durability)
         from penstock.storage.sqlite import SqliteStorage
 
         if url.startswith("file:"):
-            with contextlib.suppress(OSError):  # opening it will say what is wrong
-                Path(place.path).parent.mkdir(0o700, parents=True, exist_ok=True)
-        storage = SqliteStorage(place.path, clock=clock, synchronous=place.synchronous, namespace=namespace)
+            with contextlib.suppress(OSError):  # `open` raises a precise error
+                Path(location.path).parent.mkdir(0o700, parents=True, exist_ok=True)
+        storage = SqliteStorage(location.path, clock=clock, synchronous=location.synchronous, namespace=namespace)
         storage.durability_report = durability and DurabilityReport(asked=durability, fsynced=True)
         return storage
     try:
@@ -57,16 +57,15 @@ def connect(
 
 def connect_blocking(
     url: str,
-    beside: Storage,
+    async_storage: Storage,
     *,
     namespace: str = "penstock",
     clock: Clock | None = None,
     durability: Durability | None = None,
 ) -> BlockingStorage:
-    """The same place for threads without an event loop: verbs that end on the calling thread.
+    """Return the storage of a URL for threads without an event loop: its verbs never suspend.
 
-    `beside` is what `connect` gave for the URL. A file's connection is shared with it, and so is a
-    database in memory.
+    `async_storage` is the one that `connect` returned for the URL. A SQLite connection is shared with it.
     """
     if location_of(url) is None:
         from penstock.storage.redis.blocking import BlockingRedisStorage
@@ -75,26 +74,26 @@ def connect_blocking(
     from penstock.storage.sqlite import SqliteStorage
     from penstock.storage.sqlite.blocking import BlockingSqliteStorage
 
-    assert isinstance(beside, SqliteStorage)
-    direct = BlockingSqliteStorage(beside.engine)
-    direct.durability_report = beside.durability_report
+    assert isinstance(async_storage, SqliteStorage)
+    direct = BlockingSqliteStorage(async_storage.engine)
+    direct.durability_report = async_storage.durability_report
     return direct
 
 
 def connect_refcounted(
     url: str, *, namespace: str = "penstock", clock: Clock | None = None, durability: Durability | None = None
 ) -> Storage:
-    """As `connect`; a database in memory stays until everybody who opened it has closed it."""
-    place = location_of(url)
-    if place is None or place.path != ":memory:" or durability is not None:
+    """Connect as `connect` does, but keep a database in memory until every opener has closed it."""
+    location = location_of(url)
+    if location is None or location.path != ":memory:" or durability is not None:
         return connect(url, namespace=namespace, clock=clock, durability=durability)
     from penstock.storage.sqlite.blocking import RefCountedSqliteStorage
 
-    return RefCountedSqliteStorage(place.path, clock=clock, namespace=namespace)
+    return RefCountedSqliteStorage(location.path, clock=clock, namespace=namespace)
 
 
 def location_of(url: str) -> SqliteLocation | None:
-    """The file that a URL names, None for a server; an unknown scheme is a `ValueError`."""
+    """Return the file that a URL names, None for a server; an unknown scheme is a `ValueError`."""
     if not isinstance(url, str):
         raise TypeError(f"url must be a str, not {type(url).__name__}")
     scheme, colon, rest = url.partition(":")
@@ -110,17 +109,17 @@ def location_of(url: str) -> SqliteLocation | None:
     raise ValueError(f"url {redact(url)!r} names no storage; known: {', '.join(KNOWN)}")
 
 
-def _on_disk(place: SqliteLocation, durability: Durability) -> SqliteLocation:
-    """A file that every commit brings to the disk; it has no replicas."""
-    if place.path == ":memory:":
+def _on_disk(location: SqliteLocation, durability: Durability) -> SqliteLocation:
+    """Return the location with `synchronous` FULL, so that every commit reaches the disk."""
+    if location.path == ":memory:":
         raise ValueError("durability: a storage in memory keeps nothing; use sqlite:PATH or a server")
     if durability.copies:
         raise ValueError('durability: a file has no replicas; use durability="fsync", or a server that has them')
-    return place._replace(synchronous="FULL")
+    return location._replace(synchronous="FULL")
 
 
 def redact(url: str) -> str:
-    """A URL as it may be shown: without user, password or secret query values."""
+    """Return a URL without user, password and secret query values."""
     url = re.sub(r"//[^?#]*@", "//***@", url)
     return re.sub(r"(?i)([?&][^=&#]*(?:password|secret|token|key|user)[^=&#]*=)[^&#]*", r"\1***", url)
 
@@ -135,7 +134,7 @@ def _synchronous(query: str) -> Synchronous:
 
 
 def _path(text: str, form: str) -> str:
-    """A path after the scheme: relative, absolute, or absolute behind the two slashes of a URL."""
+    """Return the path after the scheme: relative, absolute, or absolute behind the two slashes of a URL."""
     text = text.removeprefix("//")
     if not text:
         raise ValueError(f"url: {form} needs a path")

@@ -1,9 +1,9 @@
-"""The seam: every transition of a job's life as one atomic operation.
+"""The storage protocol: every transition of a job's life as one atomic operation.
 
 A storage keeps bytes, counts and times; it decides nothing about limits or backoff, and it knows
 nothing of handlers. Times are integer milliseconds on the storage's own clock. A waiting job is
-`queued` when its time has come and `scheduled` or `retrying` before, so that state is a matter of
-the clock and never of somebody having looked.
+`queued` when its time has come and `scheduled` or `retrying` before, so its state depends on the
+clock alone and never on whether a client has read it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = [
     "WorkerRecord",
 ]
 
-#: What `cancel` does to a running job: nothing; make this run its last; ask it to end; end it.
+#: The effect of `cancel` on a running job: none; make this run its last; request its end; end it.
 CancelMode = Literal["refuse", "forget", "signal", "kill"]
 CANCEL_MODES: tuple[CancelMode, ...] = ("refuse", "forget", "signal", "kill")
 
@@ -58,7 +58,7 @@ MAX_BATCH = 1000
 
 
 class PutStatus(StrEnum):
-    """What became of an enqueue."""
+    """Status of an enqueue."""
 
     QUEUED = "queued"
     SCHEDULED = "scheduled"
@@ -69,9 +69,9 @@ class PutStatus(StrEnum):
 
 
 class Put(msgspec.Struct, frozen=True, gc=False):
-    """The answer to one `NewJob`: what happened, the state of the job now, a cached result.
+    """The answer to one `NewJob`: its status, the state of the job now, a cached result.
 
-    `durability` is how far it came, from a storage that was told to see to that.
+    `durability` is the level that was reached, from a storage that confirms it.
     """
 
     status: PutStatus
@@ -81,7 +81,7 @@ class Put(msgspec.Struct, frozen=True, gc=False):
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
-    """How much a worker wants of one queue: `limit` runs of up to `batch` jobs each."""
+    """Request for jobs of one queue: at most `limit` runs of up to `batch` jobs each."""
 
     queue: str
     limit: int
@@ -89,10 +89,10 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """The answer to `claim`. `look_at` (ms) asks this worker to look again then: it holds the alarm.
+    """The answer to `claim`. `look_at` (ms) makes this worker responsible for claiming again at that time.
 
     `corrupt` names jobs (queue, id) whose records could not be read; they are failed and kept.
-    `skipped` names those that stood in line without a record.
+    `skipped` names those that were in the queue order without a record.
     """
 
     claims: list[Claim]
@@ -104,18 +104,18 @@ class Claimed(msgspec.Struct, frozen=True):
 class OpenClaim(Protocol):
     """A claim that is left open until there is work."""
 
-    async def answer(self, hear: Callable[[bool, Claimed], object] = lambda hinted, claimed: None) -> None:
-        """Wait for it. `hear` is told whether there was a hint, and what was claimed, as soon as that is here."""
+    async def answer(self, on_answer: Callable[[bool, Claimed], object] = lambda hinted, claimed: None, /) -> None:
+        """Wait for the answer and call `on_answer` as soon as it arrives: with whether a hint came, and the claims."""
         ...
 
     def hurry(self) -> None:
-        """Have it answered now. Idempotent."""
+        """Make the storage answer now. Idempotent."""
         ...
 
 
 @runtime_checkable
 class OpensClaims(Protocol):
-    """A storage that can leave a claim open, so that a worker's next jobs come with the hint."""
+    """A storage on which a claim can be left open, so that a hint of new jobs comes together with the jobs."""
 
     #: Whether the storage can do so now.
     opens_claims: bool
@@ -131,7 +131,7 @@ class OpensClaims(Protocol):
 
 
 class Settlement(msgspec.Struct, frozen=True, gc=False):
-    """How the run with this token ended."""
+    """The resolution of the run with this token."""
 
     queue: str
     id: str
@@ -147,7 +147,7 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
 
 
 class EndNotice(msgspec.Struct, frozen=True, gc=False):
-    """How a job ended, as those who wait for it are told."""
+    """Notice of a finished job for the clients that wait for it: its state, and its result or error."""
 
     id: str
     state: State
@@ -156,7 +156,7 @@ class EndNotice(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClaimRef(msgspec.Struct, frozen=True, gc=False):
-    """A claim that a worker says it holds."""
+    """Reference to a claim: a worker that names it asserts that it holds it."""
 
     queue: str
     id: str
@@ -164,14 +164,14 @@ class ClaimRef(msgspec.Struct, frozen=True, gc=False):
 
 
 class Renewal(msgspec.Struct, frozen=True, gc=False):
-    """The answer to one held claim: kept or lost, and the cancel mode somebody asked for."""
+    """The answer to one `ClaimRef`: kept or lost, and the cancel mode that was requested, if any."""
 
     kept: bool
     cancel: CancelMode | None = None
 
 
 class Reaped(msgspec.Struct, frozen=True):
-    """A job taken back from a worker whose lease was over, and which attempt that was (0: not known)."""
+    """A job taken back from a worker whose lease had expired; `attempt` is 0 if it is not known."""
 
     queue: str
     id: str
@@ -181,7 +181,7 @@ class Reaped(msgspec.Struct, frozen=True):
 
 
 class CancelAnswer(msgspec.Struct, frozen=True):
-    """The answer to a cancel; `running` says that a run of this id goes on."""
+    """The answer to the cancel of one id; `running` means that a run of this id goes on."""
 
     status: Literal["cancelled", "running", "cancel_requested", "completed", "failed", "not_found"]
     running: bool = False
@@ -195,10 +195,10 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class EventRecord(msgspec.Struct, frozen=True, array_like=True):
-    """One line of the feed: a transition as it happened, with bytes where the user sees values.
+    """One event as the storage records it, with bytes where the user sees values.
 
     Names: enqueued updated started completed retrying failed stalled timed_out cancelled
-    cancel_requested skipped invalid_data released queue_deleted, and what was announced.
+    cancel_requested skipped invalid_data released queue_deleted, and those of `announce`.
     """
 
     name: str
@@ -212,7 +212,7 @@ class EventRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WorkerRecord(msgspec.Struct, frozen=True):
-    """A worker's presence: its id, when it was last heard of, when that ends, and what it says of itself."""
+    """Record of a live worker: its id, when it sent its last heartbeat, when that expires, and the heartbeat."""
 
     id: str
     seen: int
@@ -222,145 +222,146 @@ class WorkerRecord(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class Storage(Protocol):
-    """What a backend must do. Sequences may name any queues; answers come in the order of the questions."""
+    """The verbs of a storage. Sequences may name any queues; answers come in the order of the arguments."""
 
     async def open(self) -> None:
         """Connect, create what is missing, refuse a newer schema with `VersionMismatch`. Idempotent."""
         ...
 
     async def close(self) -> None:
-        """Let go of connections, threads and sockets. Idempotent; `open` may follow."""
+        """Close connections, threads and sockets. Idempotent; `open` may follow."""
         ...
 
     async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
-        """nothing → queued / scheduled / blocked, or updated in place, or the existing state.
+        """Store jobs: nothing → queued / scheduled / blocked, or updated in place, or the existing state.
 
         A job put with a `waiter`, or that `wait_done` waits for, and that would not be kept when it
-        ends (a TTL of 0) stays for a minute, so that whoever waits can read how it ended. Its id is
-        free at once: a put of it starts a new job, as if the old one were not there.
+        ends (a TTL of 0) stays for a minute, so that the waiter can read its result. Its id is free at
+        once: a put of it starts a new job, as if the old one were not there.
         """
         ...
 
     async def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
-        """due → running under `token` for `lease` ms; promotes jobs whose time has come, bounded."""
+        """Claim jobs: due → running under `token` for `lease` ms; promotes some of the jobs whose time has come."""
         ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        """running → completed / retrying / failed / cancelled / queued; fenced by the token.
+        """Settle runs: running → completed / retrying / failed / cancelled / queued; fenced by the token.
 
-        The same settlement twice is one settling and gives the same answer; a stale token changes
-        nothing and answers lost. A run that was asked to cancel ends as cancelled unless it completed.
+        A repeated settlement changes nothing and gives the same answer; a stale token changes nothing
+        and answers lost. A run whose cancellation was requested ends as cancelled unless it completed.
         """
         ...
 
     async def renew(self, worker: str, held: Sequence[ClaimRef], lease: int) -> list[Renewal]:
-        """running → running: extends the named claims only; one that is not named runs out."""
+        """Renew leases: running → running, of the named claims only; the lease of any other expires."""
         ...
 
     async def reap(self, queues: Sequence[str], limit: int = MAX_BATCH) -> list[Reaped]:
-        """running with its lease over → queued at its place with stalls + 1 (or cancelled, if asked to).
+        """Reap jobs: running with an expired lease → queued at its position with stalls + 1, or cancelled if requested.
 
-        The first time a batch comes back whole; a job that stalled before runs by itself.
+        A batch that stalls for the first time stays together; a job that stalled before runs alone.
         """
         ...
 
     async def cancel(
         self, queue: str, ids: Sequence[str], running: CancelMode = "refuse", ttl: int | None = 0
     ) -> list[CancelAnswer]:
-        """waiting or blocked → cancelled, kept `ttl` ms; a running job is treated as `running` says."""
+        """Cancel jobs: waiting or blocked → cancelled, kept `ttl` ms; for a running job `running` decides."""
         ...
 
     async def revive(self, queue: str, ids: Sequence[str]) -> list[bool]:
-        """failed or cancelled → queued at the end of the line, all counts zero."""
+        """Revive jobs: failed or cancelled → queued at the end of the order, all counts zero."""
         ...
 
     async def purge(self, queues: Sequence[str], limit: int = MAX_BATCH) -> int:
-        """finished with its TTL over → gone; answers how many records went, at most `limit` of each queue.
+        """Purge records: finished with an expired TTL → gone, at most `limit` of each queue; returns their number.
 
-        Records are jobs, and what is remembered of settlements whose jobs were not kept.
+        Records are jobs, and the answers kept for repeated settlements of jobs that were not kept.
         """
         ...
 
     async def set_paused(self, queue: str, paused: bool) -> bool:
-        """Stop or go on handing out jobs of a queue; answers whether that changed anything."""
+        """Pause or resume a queue: no job of a paused one is claimed; returns whether that changed anything."""
         ...
 
     async def delete_queue(self, queue: str) -> int:
-        """Every record of a queue → gone, running claims are lost; answers how many jobs there were."""
+        """Delete a queue: every record of it → gone, running claims are lost; returns the number of jobs."""
         ...
 
     async def set_ttl(self, queue: str, id: str, ttl: int | None) -> bool:
-        """Keep a finished job for `ttl` ms from now; False when it is not there or not finished."""
+        """Keep a finished job for `ttl` ms from now, None for ever; False if it does not exist or is not finished."""
         ...
 
     async def report(self, held: ClaimRef, progress: bytes) -> bool:
-        """Attach progress to a run; False when the claim is lost."""
+        """Store the progress of a run; False if the claim is lost."""
         ...
 
     async def get(self, queue: str, ids: Sequence[str]) -> list[Snapshot | None]:
-        """Jobs by id; a running job hides its blocked successor."""
+        """Return jobs by id, None for a missing one; a running job hides its blocked successor."""
         ...
 
     async def find(self, queue: str, state: State | None = None, after: str | None = None, limit: int = 100) -> Page:
-        """A page of jobs, state by state, each in its order: see `FIND_ORDER`."""
+        """Return a page of jobs, state by state, each in its order: see `FIND_ORDER`."""
         ...
 
     async def peek(self, queue: str) -> Snapshot | None:
-        """The job that a claim would give next."""
+        """Return the job that a claim would give next, or None."""
         ...
 
     async def why(self, queue: str, id: str) -> JobPosition | None:
-        """Where a job stands and what stands before it, read at once; None when there is no such job."""
+        """Return the position of a job, read in one step; None if there is no such job."""
         ...
 
     async def counts(self, queue: str) -> dict[State, int]:
-        """How many jobs are in each state."""
+        """Return the number of jobs in each state."""
         ...
 
     async def paused(self, queue: str) -> int | None:
-        """Since when (ms) a queue is paused, or None."""
+        """Return when (ms) a queue was paused, or None."""
         ...
 
     async def queues(self) -> list[str]:
-        """The names of the queues that hold jobs or are paused, sorted."""
+        """Return the names of the queues that hold jobs or are paused, sorted."""
         ...
 
     async def beat(self, worker: str, ttl: int, info: bytes = b"") -> None:
-        """Say that a worker is there for the next `ttl` ms; a `ttl` of 0 takes it off the list."""
+        """Store the heartbeat of a worker for `ttl` ms; a `ttl` of 0 removes the worker."""
         ...
 
     async def workers(self) -> list[WorkerRecord]:
-        """The workers that are there, sorted by id."""
+        """Return the live workers, sorted by id."""
         ...
 
     async def wait_work(self, queues: Sequence[str], timeout: float) -> bool:
-        """Sleep until a job may be ready in one of the queues or `timeout` seconds have passed."""
+        """Sleep until a job may be ready in one of the queues, or for `timeout` seconds; returns whether one may be."""
         ...
 
     async def wait_done(self, queue: str, id: str, timeout: float) -> bool | EndNotice:
-        """Sleep until a job may have ended or `timeout` seconds have passed.
+        """Sleep until a job may have finished, or for `timeout` seconds; returns whether a hint came.
 
-        Of a `fresh` job that was put with a `waiter` a storage may say how it ended, which saves the look.
+        For a `fresh` job that was put with a `waiter` a storage may return the `EndNotice`, which saves
+        a read.
         """
         ...
 
     async def wait_cancel(self, worker: str, timeout: float) -> bool:
-        """Sleep until a run of this worker may have been asked to end or `timeout` seconds have passed.
+        """Sleep until the cancellation of a run of this worker may have been requested, or for `timeout` seconds.
 
-        What was asked before the first such sleep, or between two of them, ends the next one.
+        A request made before the first such sleep, or between two of them, ends the next one.
         """
         ...
 
     def events(self, queue: str | None = None) -> AsyncIterator[EventRecord]:
-        """What happens in the storage from now on, whoever causes it."""
+        """Yield the events of the storage from now on, of all its clients."""
         ...
 
-    async def announce(self, notes: Sequence[EventRecord]) -> None:
-        """Add lines to the feed, at the storage's time, if anybody reads it; nothing else changes."""
+    async def announce(self, records: Sequence[EventRecord], /) -> None:
+        """Publish events to the readers of `events`, with the storage's time; nothing is stored if there are none."""
         ...
 
     async def time(self) -> int:
-        """The storage's clock, in milliseconds."""
+        """Return the time of the storage's clock, in milliseconds."""
         ...
 
 
@@ -371,10 +372,10 @@ class BlockingStorage(Storage, Protocol):
     shares_connection: bool
 
 
-#: `find` walks the states in this order. Within `queued`: jobs without a group in the order they
-#: would run, then lane by lane (groups by their UTF-8 bytes). `scheduled` and `retrying`: by due
-#: time, then acceptance. `running` and `blocked`: by acceptance. Finished ones: in the order in
-#: which they will be forgotten, then of finishing.
+#: `find` returns the states in this order. Within `queued`: jobs without a group in the order in which
+#: they would run, then group by group (groups by their UTF-8 bytes). `scheduled` and `retrying`: by due
+#: time, then acceptance. `running` and `blocked`: by acceptance. Finished ones: in the order in which
+#: they expire, then of finishing.
 FIND_ORDER: tuple[State, ...] = (
     State.RUNNING,
     State.QUEUED,

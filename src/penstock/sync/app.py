@@ -19,7 +19,7 @@ from penstock.model.serde import Serde
 from penstock.model.worker_info import WorkerInfo
 from penstock.storage import connect_refcounted
 from penstock.storage.base import Storage
-from penstock.sync.backends import App, SyncBackends
+from penstock.sync.backends import BackendApp, SyncBackends
 from penstock.sync.events import EventStream
 from penstock.sync.queue import Queue
 from penstock.sync.task import Task, TaskDecorator
@@ -32,15 +32,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Penstock:
-    """A job queue for code without an event loop: the surface of `penstock.Penstock` without `await`.
+    """A job queue for code without an event loop: the methods of `penstock.Penstock` without `await`.
 
     Any number of threads may use one app at once, and it may be made, and used, before a fork. Calls
-    go to the storage on the calling thread; what waits for a worker (`call`, `wait`, `reserve`,
-    `events`) is awaited on one background thread, which is started when it is first needed. In a
-    thread with a running event loop the short calls work, but hold the loop up; those that wait for
-    a worker raise `RuntimeError`: use the async `penstock.Penstock` there.
+    go to the storage on the calling thread; those that wait for a worker (`call`, `wait`, `reserve`,
+    `events`) run on one background thread, which is started when it is first needed. In a thread with
+    a running event loop the short calls work, but block the loop; those that wait for a worker raise
+    `RuntimeError`: use the async `penstock.Penstock` there.
 
-    What is declared here is declared on `async_app`, the same app as workers want it:
+    Handlers, tasks and listeners declared here are those of `async_app`, the app to give to workers:
     `Worker(app.async_app)`, `penstock worker module:app`.
     """
 
@@ -66,12 +66,12 @@ class Penstock:
             url = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
             check_name(namespace, "namespace")
             storage = connect_refcounted(url, namespace=namespace, clock=clock, durability=asked)
-        app = App(
+        app = BackendApp(
             storage, url, namespace=namespace, preset=preset, serde=serde, result_serde=result_serde,
             max_payload=max_payload, clock=clock,
         )  # fmt: skip
         self._app = app
-        #: How its calls are made: for those who put another storage in its place.
+        #: The async apps behind this one; `penstock.testing` replaces their storage.
         self.backends = SyncBackends(app, url, clock, asked)
         self._queues: dict[str, Queue] = {}
 
@@ -93,7 +93,7 @@ class Penstock:
 
     @property
     def namespace(self) -> str:
-        """What keeps this app's jobs apart from those of others in the same storage."""
+        """The namespace that separates this app's jobs from those of other apps in the same storage."""
         return self._app.namespace
 
     @property
@@ -112,8 +112,8 @@ class Penstock:
         return self.backends.app.is_open
 
     def open(self) -> None:
-        """Open the storage. Idempotent; the first call that needs it does it too."""
-        self.backends.now(self.backends.app.open())
+        """Open the storage. Idempotent; the first call that needs the storage opens it too."""
+        self.backends.run(self.backends.app.open())
 
     def close(self) -> None:
         """End the background thread and close the storage. Idempotent; `open` may follow."""
@@ -122,17 +122,17 @@ class Penstock:
     # queues and handlers --------------------------------------------------------------------------
 
     def queue(self, name: str, *, serde: str | Serde | None = None, result_serde: str | Serde | None = None) -> Queue:
-        """The queue of this name, for producers. Its serdes, if given, hold wherever this app uses it."""
+        """Return the queue of this name, for producers; serdes given here hold wherever this app uses the queue."""
         self._app.queue(name, serde=serde, result_serde=result_serde)
         return self._queues.setdefault(name, Queue(self.backends, name))
 
     def queues(self) -> list[str]:
-        """The names of the queues that hold jobs or are paused."""
-        return self.backends.now(self.backends.app.queues())
+        """Return the names of the queues that hold jobs or are paused."""
+        return self.backends.run(self.backends.app.queues())
 
     def workers(self) -> list[WorkerInfo]:
-        """The workers that are there, sorted by id."""
-        return self.backends.now(self.backends.app.workers())
+        """Return the live workers, sorted by id."""
+        return self.backends.run(self.backends.app.workers())
 
     def handler(
         self,
@@ -188,7 +188,7 @@ class Penstock:
     ) -> Any:
         """Decorate a function whose calls may be jobs: bare, or with a queue and the options of `HandlerOptions`.
 
-        Its queue is named like the function unless `queue` (or `name`) says otherwise.
+        Its queue has the name of the function unless `queue` (or `name`) is given.
         """
         decorate = self._app.task(queue=queue, name=name, serde=serde, result_serde=result_serde, **options)
 
@@ -205,10 +205,10 @@ class Penstock:
         return self._app.on(name)
 
     def events(self, names: str | Iterable[str] | None = None, queue: str | None = None) -> EventStream:
-        """What everybody does, in all processes: `for event in app.events("failed", queue="mail")`.
+        """Return a stream of the events of all processes: `for event in app.events("failed", queue="mail")`.
 
-        One name, several or all; one queue or all. It hears from the first step on, or, as
-        `with app.events() as stream`, from the beginning of the block.
+        Of one name, several or all; of one queue or all. It gives the events from its first step on, or,
+        as `with app.events() as stream`, from the beginning of the block.
         """
         return EventStream(self.backends, self.backends.loop_app.events(names, queue))
 
@@ -219,9 +219,9 @@ class Penstock:
         level: Level | Mapping[str, Level] | None = None,
         exclude: str | Iterable[str] = ("idle", "no_queues"),
     ) -> EventLog:
-        """Log what this app causes and its workers settle, a line each, without payloads or results.
+        """Log the events that this app causes and its workers settle, a line each, without payloads or results.
 
         `level` is one for all events or a mapping of some; `exclude` names those that are not logged.
-        The answer has `off()` and `on()`, and is a context manager.
+        Returns the log, which has `off()` and `on()`, and is a context manager.
         """
         return self._app.log_events(logger, level=level, exclude=exclude)

@@ -1,8 +1,9 @@
-"""The ways of a sync app to its storage: now, on the calling thread; or waiting, on the portal's event loop.
+"""The async apps behind a sync app, which make its calls on the calling thread or on the portal's event loop.
 
-Three async apps share what is declared. The user's own (`async_app`) is for workers. `direct` is on a
-storage whose verbs never suspend. `waiting` lives on the portal, with a storage of its own; a database
-in memory cannot be had twice, so that is counted, and a storage given as an object is the user's.
+Three async apps share the declarations. The user's own (`async_app`) is for workers. The direct app has a
+storage whose verbs never suspend, so its calls run on the calling thread. The loop app runs on the portal,
+with a storage of its own. A database in memory cannot be opened twice, so there the user's and the loop app
+share a reference-counted one; a storage given as an object is used on the portal only.
 """
 
 from __future__ import annotations
@@ -18,83 +19,80 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Self, TypedDict, TypeVar
 
 from penstock.aio import drive
-from penstock.client.answers import Enqueued
 from penstock.client.app import Penstock as AsyncPenstock
-from penstock.client.entry import plain_job
 from penstock.client.queue import Queue
 from penstock.model.clock import Clock
 from penstock.model.durability import Durability
 from penstock.model.events import Event, Listeners
-from penstock.model.ids import new_id
 from penstock.storage import connect, connect_blocking, connect_refcounted, location_of
 from penstock.storage.base import Storage
 from penstock.sync.portal import Portal, refuse_in_loop
 
-__all__ = ["App", "SyncBackends"]
+__all__ = ["BackendApp", "SyncBackends"]
 
 T = TypeVar("T")
 
 log = logging.getLogger("penstock")
 
 
-class Options(TypedDict):
-    """How the storages of an app are connected."""
+class ConnectOptions(TypedDict):
+    """Arguments for connecting the storages of an app."""
 
     namespace: str
     clock: Clock | None
     durability: Durability | None
 
 
-class App(AsyncPenstock):
-    """An async app that can be had again on another storage object, with all that was declared."""
+class BackendApp(AsyncPenstock):
+    """An async app that can be cloned onto another storage object, sharing its declarations."""
 
-    def __init__(self, storage: Storage, place: str | None, **given: Any) -> None:
-        super().__init__(storage=storage, **given)
-        self._url = place
-        self._given = given
+    def __init__(self, storage: Storage, url: str | None, **arguments: Any) -> None:
+        super().__init__(storage=storage, **arguments)
+        self._url = url
+        self._arguments = arguments
 
     @classmethod
-    def twin(cls, app: App, storage: Storage, listeners: Listeners) -> Self:
-        """The same app on another storage."""
-        twin = cls(storage, app._url, **app._given)
-        twin._share(app, listeners)
-        return twin
+    def clone(cls, app: BackendApp, storage: Storage, listeners: Listeners) -> Self:
+        """Return a copy of an app on another storage."""
+        clone = cls(storage, app._url, **app._arguments)
+        clone._share(app, listeners)
+        return clone
 
-    def again(self, storage: Storage) -> None:
-        """Begin anew on another storage, as if never opened."""
+    def rebind(self, storage: Storage) -> None:
+        """Start over on another storage, as if never opened."""
         before = copy.copy(self)
-        App.__init__(self, storage, self._url, **self._given)
+        BackendApp.__init__(self, storage, self._url, **self._arguments)
         self._share(before, before.listeners)
         self._queues = before._queues
 
     @contextlib.contextmanager
-    def lent_to(self, storage: Storage, url: str, clock: Clock) -> Generator[None]:
-        """Be on another storage for a while, and so will be the twins that are made meanwhile."""
-        with super().lent_to(storage, url, clock):
-            given, self._given = self._given, {**self._given, "clock": clock}
+    def using_storage(self, storage: Storage, url: str, clock: Clock) -> Generator[None]:
+        """Use another storage inside a `with` block, also for the clones made inside."""
+        with super().using_storage(storage, url, clock):
+            given, self._arguments = self._arguments, {**self._arguments, "clock": clock}
             try:
                 yield
             finally:
-                self._given = given
+                self._arguments = given
 
-    def _share(self, app: App, listeners: Listeners) -> None:
+    def _share(self, app: BackendApp, listeners: Listeners) -> None:
         self.handlers, self._serdes, self._fail_queues = app.handlers, app._serdes, app._fail_queues
         self._codecs = app._codecs
         self.listeners = listeners
 
 
-class Direct(App):
-    """An app for many threads without a loop: its coroutines never suspend."""
+class DirectApp(BackendApp):
+    """An app for many threads without an event loop: its coroutines never suspend."""
 
-    def __init__(self, storage: Storage, place: str | None, **given: Any) -> None:
-        super().__init__(storage, place, **given)
+    def __init__(self, storage: Storage, url: str | None, **arguments: Any) -> None:
+        super().__init__(storage, url, **arguments)
         self._mutex = threading.Lock()
-        #: What must be done before: a database in memory is there only while somebody else has it open.
-        self.first: Callable[[], None] = lambda: None
+        #: Called before opening: a database in memory exists only while the loop app has it open.
+        self.before_open: Callable[[], None] = lambda: None
 
     async def open(self) -> None:
         """Open the storage. Idempotent."""
-        self.first()
+        self.before_open()
         with self._mutex:
             if not self._open:
                 await self.storage.open()
@@ -109,7 +107,7 @@ class Direct(App):
 
 
 class SharedListeners(Listeners):
-    """Another app's listeners, told of what this one does; what they leave running is this one's."""
+    """The listeners of another app, shared; the tasks that they start belong to this app."""
 
     def __init__(self, others: Listeners, portal: Portal | None = None) -> None:
         super().__init__()
@@ -117,7 +115,7 @@ class SharedListeners(Listeners):
         self._portal = portal
 
     def emit(self, event: Event) -> None:
-        """Call the listeners, here; async ones go on on the portal if there is one."""
+        """Call the listeners of an event on this thread; async ones run on the portal if there is one."""
         if self._portal is None:
             super().emit(event)
             return
@@ -131,59 +129,45 @@ class SharedListeners(Listeners):
 
 
 class SyncBackends:
-    """How the calls of a sync app are made."""
+    """The async apps of a sync app, and the portal that runs the coroutines of the loop app."""
 
-    loop_app: App
-    _direct: Direct | None
+    loop_app: BackendApp
+    _direct: DirectApp | None
     _queues: dict[str, Queue]
 
-    def __init__(self, app: App, url: str | None, clock: Clock | None, durability: Durability | None) -> None:
+    def __init__(self, app: BackendApp, url: str | None, clock: Clock | None, durability: Durability | None) -> None:
         self._app = app
         self._url = url
-        self._options: Options = {"namespace": app.namespace, "clock": clock, "durability": durability}
-        place = None if url is None else location_of(url)
-        self._private = place is not None and place.path == ":memory:"
-        self.portal = Portal(self._end)
+        self._connect_options: ConnectOptions = {"namespace": app.namespace, "clock": clock, "durability": durability}
+        location = None if url is None else location_of(url)
+        self._in_memory = location is not None and location.path == ":memory:"
+        self.portal = Portal(self._close_loop_app)
         self._build()
-        _all.add(self)
+        _instances.add(self)
 
     @property
-    def app(self) -> App:
-        """The app for calls that are made `now`."""
+    def app(self) -> BackendApp:
+        """The app whose coroutines `run` takes: the direct app, or the loop app if there is none."""
         return self.loop_app if self._direct is None else self._direct
 
     def queue(self, name: str) -> Queue:
-        """A queue of `app`."""
-        queues = self._queues  # taken before the app: after a renewal nothing old gets into the new ones
+        """Return a queue of `app`."""
+        queues = self._queues  # read before the app: after a rebuild no old queue gets into the new dict
         found = queues.get(name)
         if found is None:
             found = queues[name] = self.app.queue(name)
         return found
 
-    def now(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Make a call of `app` that waits for nothing but the storage."""
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of `app`, which waits for nothing but the storage."""
         return self.portal.run(coroutine) if self._direct is None else drive(coroutine)
 
-    def enqueue_plain(self, name: str, payload: Any) -> Enqueued | None:
-        """What `enqueue` does with a payload alone, of which nobody else is to hear, in fewer steps.
-
-        None where there is more to do: then nothing was done.
-        """
-        direct = self._direct
-        if direct is None or not direct.is_open or not direct.defaults.plain or direct.listeners:
-            return None
-        if self._options["durability"] is not None:
-            return None
-        job = plain_job(payload, name, direct.codec(name).payload, direct.max_payload, new_id())
-        [answer] = drive(direct.storage.put([job]))
-        return Enqueued(id=job.id, status=answer.status, state=answer.state)
-
-    def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Make a call of `waiting`."""
+    def run_on_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of `loop_app`."""
         return self.portal.run(coroutine)
 
     def run_blocking(self, what: str, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Make a call of `waiting` that may take long, so that no event loop may be held up by it."""
+        """Run a coroutine of `loop_app` that may wait long; raises `RuntimeError` in a thread with an event loop."""
         try:
             refuse_in_loop(what)
         except RuntimeError:
@@ -192,23 +176,23 @@ class SyncBackends:
         return self.portal.run(coroutine)
 
     def close(self) -> None:
-        """End the portal, close the storages, and be ready to be opened again."""
+        """Stop the portal and close the storages; they may be opened again."""
         try:
             self.portal.stop()
         finally:
             if self._direct is not None:
                 drive(self._direct.close())
-            self._renew()
+            self._rebuild()
 
     @contextlib.contextmanager
-    def lent_to(self, storage: Storage, url: str, clock: Clock) -> Generator[None]:
-        """Have the calls of a sync app go to another storage, a counted one in memory, for a while."""
+    def using_storage(self, storage: Storage, url: str, clock: Clock) -> Generator[None]:
+        """Use another storage, a reference-counted one in memory, inside a `with` block."""
         if self.app.is_open:
-            raise RuntimeError("the app is open: close it first, or lend it before it is opened")
-        with self._app.lent_to(storage, url, clock):
+            raise RuntimeError("the app is open: close it first, or replace its storage before it is opened")
+        with self._app.using_storage(storage, url, clock):
             kept = dict(vars(self))
-            self._url, self._private = url, True
-            self._options = {"namespace": self._app.namespace, "clock": clock, "durability": None}
+            self._url, self._in_memory = url, True
+            self._connect_options = {"namespace": self._app.namespace, "clock": clock, "durability": None}
             self._build()
             try:
                 yield
@@ -219,17 +203,17 @@ class SyncBackends:
                     vars(self).update(kept)
 
     def after_fork(self) -> None:
-        """In a child process: threads and connections are the parent's; ours are made when they are needed."""
-        # Closing or collecting these here could reach the parent's sockets, locks and epoll.
+        """Drop the threads and connections of the parent process; a child makes its own when it needs them."""
+        # Kept for ever: closing or collecting these here could reach the parent's sockets, locks and epoll.
         _inherited.append((self.portal.forget(), self._direct, self.loop_app, copy.copy(self._app)))
-        if self._url is not None and self._private:
-            self._app.again(connect_refcounted(self._url, **self._options))
-        self._renew()
+        if self._url is not None and self._in_memory:
+            self._app.rebind(connect_refcounted(self._url, **self._connect_options))
+        self._rebuild()
 
-    def _renew(self) -> None:
-        """New storage objects: the old ones are bound to an event loop or a process that is over."""
+    def _rebuild(self) -> None:
+        """Make new storage objects: the old ones are bound to an event loop or a process that has ended."""
         if self._url is None:
-            self._app.again(self._app.storage)
+            self._app.rebind(self._app.storage)
         self._build()
 
     def _build(self) -> None:
@@ -237,31 +221,31 @@ class SyncBackends:
         if url is None:
             self.loop_app, self._direct = app, None
         else:
-            storage = app.storage if self._private else connect(url, **self._options)
-            waiting = App.twin(app, storage, SharedListeners(app.listeners))
-            blocking = connect_blocking(url, storage, **self._options)
-            direct = Direct.twin(app, blocking, SharedListeners(app.listeners, self.portal))
-            if self._private:
-                direct.first = self._open_waiting
+            storage = app.storage if self._in_memory else connect(url, **self._connect_options)
+            waiting = BackendApp.clone(app, storage, SharedListeners(app.listeners))
+            blocking = connect_blocking(url, storage, **self._connect_options)
+            direct = DirectApp.clone(app, blocking, SharedListeners(app.listeners, self.portal))
+            if self._in_memory:
+                direct.before_open = self._open_loop_app
             self.loop_app, self._direct = waiting, direct
         self._queues = {}
 
-    def _open_waiting(self) -> None:
+    def _open_loop_app(self) -> None:
         if not self.loop_app.is_open:
             self.portal.run(self.loop_app.open())
 
-    async def _end(self) -> None:
+    async def _close_loop_app(self) -> None:
         await self.loop_app.close()
 
 
-#: Every sync app of this process, and what child processes must keep of their parents'.
-_all: weakref.WeakSet[SyncBackends] = weakref.WeakSet()
+#: The backends of every sync app of this process, and the parents' objects that a child must not collect.
+_instances: weakref.WeakSet[SyncBackends] = weakref.WeakSet()
 _inherited: list[object] = []
 
 
 def _after_fork() -> None:
-    for ways in list(_all):
-        ways.after_fork()
+    for backends in list(_instances):
+        backends.after_fork()
 
 
 os.register_at_fork(after_in_child=_after_fork)

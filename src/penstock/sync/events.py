@@ -1,4 +1,4 @@
-"""The feed of events as a plain iterator."""
+"""Event streams as plain iterators."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["EventStream"]
 
 
 class EventStream:
-    """What happens in the storage, whoever causes it: `for event in app.events()`.
+    """Stream of the events of a storage, of all its clients: `for event in app.events()`.
 
-    It hears from its first step on; `with app.events() as stream` from the beginning of the block.
-    An interrupted step loses nothing. Closing it, or the app, in another thread ends the iteration.
+    It gives events from its first step on; `with app.events() as stream` from the beginning of the block.
+    An interrupted step loses no event. Closing it, or the app, in another thread ends the iteration.
     """
 
-    def __init__(self, ways: SyncBackends, stream: AsyncEventStream) -> None:
-        self._ways = ways
+    def __init__(self, backends: SyncBackends, stream: AsyncEventStream) -> None:
+        self._backends = backends
         self._stream = stream
 
     def __enter__(self) -> Self:
-        self._ways.run_blocking("events()", self._stream.__aenter__())
+        self._backends.run_blocking("events()", self._stream.__aenter__())
         return self
 
     def __exit__(
@@ -38,7 +38,7 @@ class EventStream:
 
     def __next__(self) -> Event:
         try:
-            event = self._ways.run_blocking("events()", self._next())
+            event = self._backends.run_blocking("events()", self._next())
         except Closed:
             event = None
         if event is None:
@@ -46,8 +46,8 @@ class EventStream:
         return event
 
     def close(self) -> None:
-        """Stop hearing. Idempotent."""
-        self._ways.portal.spawn_last(self._stream.aclose)
+        """Unsubscribe. Idempotent."""
+        self._backends.portal.spawn_if_running(self._stream.aclose)
 
     def __del__(self) -> None:
         self.close()

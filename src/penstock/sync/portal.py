@@ -1,4 +1,4 @@
-"""From threads to coroutines: those that never suspend are run here and now, the others on one background thread."""
+"""Running coroutines from threads: here if they never suspend, otherwise on one background thread with a loop."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["Closed", "Portal", "refuse_in_loop"]
 
 T = TypeVar("T")
 
-#: Who waits looks up so often (s): a signal that comes just before the wait is seen only after it.
-SLICE = 0.5
+#: The longest uninterrupted wait (s): a signal that arrives just before a wait is handled only after it.
+WAIT_SLICE = 0.5
 
 
 def refuse_in_loop(what: str) -> None:
-    """Refuse a call that may wait for long on a thread whose event loop would have to stand still meanwhile."""
+    """Raise `RuntimeError` on a thread with a running event loop, which a long call would block."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -31,26 +31,26 @@ def refuse_in_loop(what: str) -> None:
 
 
 class Closed(StorageError):
-    """The app was closed while a call was under way."""
+    """The app was closed during a call."""
 
 
 class Portal:
-    """One thread with an event loop, started when something must be awaited. `ending` is its last work."""
+    """A thread with an event loop, started with the first coroutine; `on_stop` is awaited before it ends."""
 
-    def __init__(self, ending: Callable[[], Awaitable[None]]) -> None:
-        self._ending = ending
-        self._lock = threading.RLock()  # a collected stream says goodbye, whatever this thread is doing
-        self._line: _Line | None = None
+    def __init__(self, on_stop: Callable[[], Awaitable[None]]) -> None:
+        self._on_stop = on_stop
+        self._lock = threading.RLock()  # reentrant: a collected stream unsubscribes inside any call of this thread
+        self._current: _LoopThread | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the portal's loop and wait for its end; an interrupt cancels it."""
-        if self._line is not None and self._line.thread is threading.current_thread():
+        """Run a coroutine on the portal's loop and return its result; an interrupt cancels it."""
+        if self._current is not None and self._current.thread is threading.current_thread():
             coroutine.close()
             raise RuntimeError("this is the event loop that would have to answer: await the methods of app.async_app")
         future = self._submit(coroutine, call=True)
         try:
             while not future.done():
-                wait((future,), timeout=SLICE)
+                wait((future,), timeout=WAIT_SLICE)
             return future.result()
         except CancelledError:
             raise Closed("the app was closed while this call was under way") from None
@@ -59,72 +59,72 @@ class Portal:
             raise
 
     def spawn(self, coroutine: Coroutine[Any, Any, object]) -> None:
-        """Run a coroutine for which nobody waits, except `stop`."""
+        """Run a coroutine in the background; only `stop` waits for it."""
         self._submit(coroutine, call=False)
 
-    def spawn_last(self, make: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """As `spawn`, if there is still a loop: what it had is gone with it."""
+    def spawn_if_running(self, make: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Run a coroutine in the background if the loop still runs; otherwise its resources ended with the loop."""
         with self._lock:
-            if self._line is not None:
+            if self._current is not None:
                 self._submit(make(), call=False)
 
     def stop(self) -> None:
-        """Cancel the calls, let the rest finish, do the last work, and end the thread. Idempotent."""
+        """Cancel the calls, let background coroutines finish, await `on_stop`, and end the thread. Idempotent."""
         with self._lock:
-            line, self._line = self._line, None
-            if line is not None:
-                line.loop.call_soon_threadsafe(line.stopping.set)
-        if line is not None:
-            line.thread.join()
-            if line.error is not None:
-                raise line.error
+            thread, self._current = self._current, None
+            if thread is not None:
+                thread.loop.call_soon_threadsafe(thread.stopping.set)
+        if thread is not None:
+            thread.thread.join()
+            if thread.error is not None:
+                raise thread.error
 
     def forget(self) -> object:
-        """In a child process: the thread stayed with the parent. Gives what must not be collected here."""
-        line, self._line, self._lock = self._line, None, threading.RLock()
-        return line
+        """Forget the thread, which does not run in a child process; returns the object that must not be collected."""
+        thread, self._current, self._lock = self._current, None, threading.RLock()
+        return thread
 
     def _submit(self, coroutine: Coroutine[Any, Any, T], *, call: bool) -> Future[T]:
-        with self._lock:  # so that nothing is asked of a loop that has been told to stop
-            if self._line is None:
-                self._line = _Line(self._ending)
-            line = self._line
-            return asyncio.run_coroutine_threadsafe(line.watched(coroutine, call), line.loop)
+        with self._lock:  # so that no coroutine is submitted to a loop that is stopping
+            if self._current is None:
+                self._current = _LoopThread(self._on_stop)
+            thread = self._current
+            return asyncio.run_coroutine_threadsafe(thread.tracked(coroutine, call), thread.loop)
 
 
-class _Line:
-    """The portal's thread and loop, from one start to one stop."""
+class _LoopThread:
+    """The thread and the loop of a portal, from one start to one stop."""
 
-    def __init__(self, ending: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, on_stop: Callable[[], Awaitable[None]]) -> None:
         self.loop = asyncio.new_event_loop()
         self.stopping = asyncio.Event()
         self.error: BaseException | None = None
-        self._ending = ending
+        self._on_stop = on_stop
         self._calls: set[asyncio.Task[Any]] = set()
-        self._errands: set[asyncio.Task[Any]] = set()
-        self.thread = threading.Thread(target=self._work, name="penstock-portal", daemon=True)
+        self._background: set[asyncio.Task[Any]] = set()
+        self.thread = threading.Thread(target=self._run, name="penstock-portal", daemon=True)
         self.thread.start()
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         try:
             with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
-                runner.run(self._live())
+                runner.run(self._main())
         except BaseException as error:
             self.error = error
 
-    async def _live(self) -> None:
+    async def _main(self) -> None:
         await self.stopping.wait()
         for task in self._calls:
             task.cancel()
-        if tasks := self._calls | self._errands:
+        if tasks := self._calls | self._background:
             await asyncio.wait(tasks)
-        await self._ending()
+        await self._on_stop()
 
-    async def watched(self, coroutine: Coroutine[Any, Any, T], call: bool) -> T:
-        """The coroutine, known to `_live` while it runs."""
+    async def tracked(self, coroutine: Coroutine[Any, Any, T], call: bool) -> T:
+        """Await a coroutine, known to `_main` while it runs."""
         task = asyncio.current_task()
         assert task is not None
-        mine = self._calls if call else self._errands
+        mine = self._calls if call else self._background
         mine.add(task)
         try:
             return await coroutine

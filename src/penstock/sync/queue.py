@@ -1,16 +1,16 @@
-"""One queue without `await`: every method is that of `penstock.Queue`, ended before it returns."""
+"""Queues without `await`: every method is that of `penstock.Queue`, finished when it returns."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterable, Mapping
-from typing import Any
+from collections.abc import AsyncIterable, Iterable
+from typing import Any, Unpack
 
 from msgspec import UNSET, UnsetType
 
 from penstock.client.answers import Cancelled, Enqueued, JobStatus, Page
-from penstock.client.entry import Entry, OnConflict
+from penstock.client.entry import CommonOptions, JobOptions
 from penstock.client.queue import Queue as AsyncQueue
-from penstock.model.clock import Moment, Span
+from penstock.model.clock import Span
 from penstock.model.job import NewJob, State
 from penstock.model.why import Why
 from penstock.storage.base import CancelMode
@@ -21,180 +21,145 @@ __all__ = ["Queue"]
 
 
 class Queue:
-    """A named line of jobs, as a producer without an event loop sees it. Get one from `app.queue(name)`."""
+    """A named queue of jobs, for producers without an event loop. Get one from `app.queue(name)`."""
 
-    def __init__(self, ways: SyncBackends, name: str) -> None:
-        self._ways = ways
-        self._now = ways.now
+    def __init__(self, backends: SyncBackends, name: str) -> None:
+        self._backends = backends
+        self._run = backends.run
         self.name = name
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
 
     def _queue(self) -> AsyncQueue:
-        return self._ways.queue(self.name)
+        return self._backends.queue(self.name)
 
-    def _patient(self) -> AsyncQueue:
-        return self._ways.loop_app.queue(self.name)
+    def _loop_queue(self) -> AsyncQueue:
+        return self._backends.loop_app.queue(self.name)
 
-    # asking ---------------------------------------------------------------------------------------
+    # enqueue and wait -----------------------------------------------------------------------------
 
-    def enqueue(
-        self,
-        payload: Any,
-        *,
-        id: str | None = None,
-        run_at: Moment | None = None,
-        delay: Span | None = None,
-        priority: int = 0,
-        group: str | None = None,
-        on_conflict: OnConflict | None = None,
-        timeout: Span | UnsetType | None = UNSET,
-        max_attempts: int | UnsetType | None = UNSET,
-        max_retries: int | UnsetType | None = UNSET,
-        result_ttl: Span | UnsetType = UNSET,
-        headers: Mapping[str, str] | None = None,
-    ) -> Enqueued:
-        """Add a job. With an id that is taken, `on_conflict` says what happens; by default nothing does."""
-        if (
-            id is None and run_at is None and delay is None and group is None and on_conflict is None
-            and headers is None and timeout is UNSET and max_attempts is UNSET and max_retries is UNSET
-            and result_ttl is UNSET and type(priority) is int and priority == 0
-            and (answer := self._ways.enqueue_plain(self.name, payload)) is not None
-        ):  # fmt: skip
-            return answer
-        return self._now(
-            self._queue().enqueue(
-                payload, id=id, run_at=run_at, delay=delay, priority=priority, group=group, on_conflict=on_conflict,
-                timeout=timeout, max_attempts=max_attempts, max_retries=max_retries, result_ttl=result_ttl,
-                headers=headers,
-            )
-        )  # fmt: skip
+    def enqueue(self, payload: Any, **options: Unpack[JobOptions]) -> Enqueued:
+        """Add a job, with the options of `Entry`: if its id is taken, `on_conflict` decides, by default "reject"."""
+        return self._run(self._backends.queue(self.name).enqueue(payload, **options))
 
     def enqueue_many(self, entries: Iterable[Any]) -> list[Enqueued]:
-        """Add many jobs, given as payloads or `Entry` objects, a few hundred in each round trip.
+        """Add many jobs, given as payloads or `Entry` objects, 500 in each round trip.
 
         A list is checked wholly before anything is stored; an iterator chunk by chunk. With
-        `on_conflict="raise"`, what stood before the duplicate in the same chunk is stored.
+        `on_conflict="raise"`, the jobs before the duplicate in the same chunk are stored.
         """
         if isinstance(entries, AsyncIterable):
             raise TypeError("entries must be a list or an iterator; an async iterator is for the async penstock.Queue")
-        return self._now(self._queue().enqueue_many(entries))
+        return self._run(self._queue().enqueue_many(entries))
 
     def call(
         self,
         payload: Any,
         *,
         timeout: Span | None = 30,
-        id: str | None = None,
-        run_at: Moment | None = None,
-        delay: Span | None = None,
-        priority: int = 0,
-        group: str | None = None,
-        on_conflict: OnConflict | None = None,
         run_timeout: Span | UnsetType | None = UNSET,
-        max_attempts: int | UnsetType | None = UNSET,
-        max_retries: int | UnsetType | None = UNSET,
-        result_ttl: Span | UnsetType = UNSET,
-        headers: Mapping[str, str] | None = None,
+        **options: Unpack[CommonOptions],
     ) -> Any:
-        """Add a job, as `enqueue` does, and give its result; joins a job that has the id already.
+        """Add a job, as `enqueue` does, and return its result; joins a job that has the id already.
 
-        `timeout` is the caller's patience (None: for ever, 0: one look), after which `CallTimeout` is
-        raised and the job goes on; `run_timeout` is what `timeout` is for `enqueue`. A result that is
-        kept is given at once. A job that fails or is cancelled raises `JobFailed` or `JobCancelled`.
+        `timeout` is how long the caller waits (None: for ever, 0: one read), after which `CallTimeout`
+        is raised and the job goes on; `run_timeout` is the `timeout` of `enqueue`. A result that is
+        kept is returned at once. A job that fails or is cancelled raises `JobFailed` or `JobCancelled`.
         """
-        return self._ways.run_blocking(
-            "call()",
-            self._patient().call(
-                payload, timeout=timeout, id=id, run_at=run_at, delay=delay, priority=priority, group=group,
-                on_conflict=on_conflict, run_timeout=run_timeout, max_attempts=max_attempts, max_retries=max_retries,
-                result_ttl=result_ttl, headers=headers,
-            ),
-        )  # fmt: skip
+        calling = self._loop_queue().call(payload, timeout=timeout, run_timeout=run_timeout, **options)
+        return self._backends.run_blocking("call()", calling)
 
     def wait(self, id: str, timeout: Span | None = None) -> Any:
-        """The result of a job enqueued earlier, when it has one; raises what `call` raises."""
-        return self._ways.run_blocking("wait()", self._patient().wait(id, timeout))
+        """Wait for a job that was enqueued earlier and return its result; raises as `call` does."""
+        return self._backends.run_blocking("wait()", self._loop_queue().wait(id, timeout))
 
     def reserve(self, limit: int = 1, wait: Span | None = None, lease: Span | None = None) -> list[Reservation]:
-        """Take up to `limit` jobs to work on here: as soon as there is one, none after `wait` seconds.
+        """Reserve up to `limit` jobs to work on here: as soon as there is one, none after `wait` seconds.
 
-        They are held until each is settled, or the app is closed. Without `wait` the answer comes at
-        once. The rules are those of the queue's handler, if it is registered here.
+        They are held until each is settled, or the app is closed. Without `wait` it returns at once.
+        The rules are those of the queue's handler, if it is registered here.
         """
-        pulling = self._patient().reserve(limit, wait, lease)
-        held = self._ways.wait(pulling) if wait is None else self._ways.run_blocking("reserve(wait=...)", pulling)
-        return [Reservation(self._ways, each) for each in held]
+        pulling = self._loop_queue().reserve(limit, wait, lease)
+        held = (
+            self._backends.run_on_loop(pulling)
+            if wait is None
+            else self._backends.run_blocking("reserve(wait=...)", pulling)
+        )
+        return [Reservation(self._backends, each) for each in held]
 
-    def new_job(self, entry: Entry) -> NewJob:
-        """Check an entry and encode it, without storing it."""
-        return self._queue().new_job(entry)
+    def build_job(self, payload: Any, fresh_id: str = "", /, **options: Unpack[JobOptions]) -> NewJob:
+        """Check a job's options and encode its payload, without storing it.
 
-    # looking --------------------------------------------------------------------------------------
+        A job without an id gets `fresh_id`, or a new id. Raises `TypeError` or `ValueError` for an
+        option, and `InvalidPayload` for a payload that cannot be encoded or is too large.
+        """
+        return self._queue().build_job(payload, fresh_id, **options)
+
+    # reads ----------------------------------------------------------------------------------------
 
     def status(self, id: str) -> JobStatus | None:
-        """How a job stands, or None when there is none with this id."""
-        return self._now(self._queue().status(id))
+        """Return the status of a job, or None when there is none with this id."""
+        return self._run(self._queue().status(id))
 
     def result(self, id: str, default: Any = UNSET) -> Any:
-        """The value that a job returned. A given `default` stands in for every reason to have none."""
-        return self._now(self._queue().result(id, default))
+        """Return the result of a job; `default` is returned instead if there is none for any reason."""
+        return self._run(self._queue().result(id, default))
 
     def counts(self) -> dict[State, int]:
-        """How many jobs are in each of the eight states."""
-        return self._now(self._queue().counts())
+        """Return the number of jobs in each of the eight states."""
+        return self._run(self._queue().counts())
 
     def find(self, state: State | str | None = None, after: str | None = None, limit: int = 100) -> Page:
-        """A page of jobs, of one state or of all, in queue order; `after` is the cursor of the page before."""
-        return self._now(self._queue().find(state, after, limit))
+        """Return a page of jobs, of one state or of all, in queue order; `after` is the cursor of the page before."""
+        return self._run(self._queue().find(state, after, limit))
 
     def why(self, id: str) -> Why | None:
-        """The one reason why a job is not running, or None when there is none with this id.
+        """Return the reason why a job is not running, or None when there is none with this id.
 
         `str()` of it is a sentence. Of several reasons it is the one to remove first: see `Reason`.
         """
-        return self._now(self._queue().why(id))
+        return self._run(self._queue().why(id))
 
     def peek(self) -> JobStatus | None:
-        """The job that would be run next, or None."""
-        return self._now(self._queue().peek())
+        """Return the job that would be run next, or None."""
+        return self._run(self._queue().peek())
 
-    # changing -------------------------------------------------------------------------------------
+    # changes --------------------------------------------------------------------------------------
 
     def cancel(self, id: str, running: CancelMode | None = None) -> Cancelled:
-        """Take a waiting job back; a running one is treated as `running` says.
+        """Cancel a waiting job; for a running one `running` decides.
 
-        If that is not given, the preset says it; without one it is "refuse".
+        If that is not given, the preset decides; without a preset it is "refuse".
         """
         queue = self._queue()
-        return self._now(queue.cancel(id) if running is None else queue.cancel(id, running))
+        return self._run(queue.cancel(id) if running is None else queue.cancel(id, running))
 
     def cancel_matching(self, payload: Any, running: CancelMode | None = None) -> list[str]:
-        """Cancel every job with this payload; gives the ids of those cancelled or asked to end.
+        """Cancel every job with this payload; returns the ids of those cancelled or requested to end.
 
         Encoded bytes are compared, a page of jobs at a time. A matching run whose successor does not
         match is left alone: a cancel would take the successor.
         """
         queue = self._queue()
-        return self._now(queue.cancel_matching(payload) if running is None else queue.cancel_matching(payload, running))
+        return self._run(queue.cancel_matching(payload) if running is None else queue.cancel_matching(payload, running))
 
     def retry(self, ids: str | Iterable[str]) -> int:
-        """Put failed or cancelled jobs back in line with all counts zero; gives how many there were."""
-        return self._now(self._queue().retry(ids))
+        """Enqueue failed or cancelled jobs again with all counts zero; returns the number of jobs revived."""
+        return self._run(self._queue().retry(ids))
 
     def update_result_ttl(self, id: str, ttl: Span | None) -> bool:
-        """Keep a finished job for this long from now, None for ever; False when it is not there or not finished."""
-        return self._now(self._queue().update_result_ttl(id, ttl))
+        """Keep a finished job for this long from now, None for ever; False if it does not exist or is not finished."""
+        return self._run(self._queue().update_result_ttl(id, ttl))
 
     def pause(self) -> bool:
-        """Hand out no more jobs, anywhere, until `resume`; False when it was paused already."""
-        return self._now(self._queue().pause())
+        """Stop claims of this queue by all workers until `resume`; False if it was paused already."""
+        return self._run(self._queue().pause())
 
     def resume(self) -> bool:
-        """Hand out jobs again; False when it was not paused."""
-        return self._now(self._queue().resume())
+        """Allow claims again; False if the queue was not paused."""
+        return self._run(self._queue().resume())
 
     def delete(self) -> int:
-        """Remove the queue and every job in it at once; running ones go unheard. Gives how many there were."""
-        return self._now(self._queue().delete())
+        """Delete the queue and every job in it in one step; outcomes of running jobs are lost. Returns their number."""
+        return self._run(self._queue().delete())

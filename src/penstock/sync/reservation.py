@@ -1,4 +1,4 @@
-"""Jobs that are pulled by code without an event loop."""
+"""Reservations without `await`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Reservation"]
 
 
 class Reservation(JobInfo):
-    """A job that is held until `complete`, `fail`, `retry` or `release`, each of which gives the state it led to.
+    """A job that is held until `complete`, `fail`, `retry` or `release`, each of which returns its new state.
 
     Its lease is renewed on the background thread for as long as the object is there. Settling it again
     with the same outcome changes nothing; with any other one, or after the lease was lost, it raises
@@ -25,46 +25,46 @@ class Reservation(JobInfo):
     like release it. No timeout bounds it: the lease does.
     """
 
-    def __init__(self, ways: SyncBackends, held: AsyncReservation) -> None:
-        super().__init__(held.claim)
-        self.payload = held.payload
-        self._ways = ways
-        self._held = held
+    def __init__(self, backends: SyncBackends, reservation: AsyncReservation) -> None:
+        super().__init__(reservation.claim)
+        self.payload = reservation.payload
+        self._backends = backends
+        self._async_reservation = reservation
 
     @property
     def cancelled(self) -> Cancellation:
-        """True when somebody asked to cancel the job, or the lease was lost."""
-        return self._held.cancelled
+        """True when the cancellation of the job was requested, or the lease was lost."""
+        return self._async_reservation.cancelled
 
     @property
     def lost(self) -> bool:
-        """Whether the lease ran out, so that the job may run elsewhere."""
-        return self._held.lost
+        """Whether the lease expired, so that the job may run elsewhere."""
+        return self._async_reservation.lost
 
     @property
     def settled(self) -> bool:
-        """Whether its end is recorded."""
-        return self._held.settled
+        """Whether its outcome is recorded."""
+        return self._async_reservation.settled
 
     def complete(self, result: Any = None) -> State:
-        """The job is done, with this result."""
-        return self._ways.wait(self._held.complete(result))
+        """Complete the job with this result."""
+        return self._backends.run_on_loop(self._async_reservation.complete(result))
 
     def fail(self, error: Exception | str) -> State:
-        """As if a handler had raised the error: the job is retried, unless that is permanent or was the last time."""
-        return self._ways.wait(self._held.fail(error))
+        """Fail the run as if a handler had raised the error: the job is retried unless it has no retries left."""
+        return self._backends.run_on_loop(self._async_reservation.fail(error))
 
     def retry(self, *, at: datetime | float | None = None, delay: timedelta | float | None = None) -> State:
         """Run the job again: at a time, after a delay, or after the usual backoff. It counts as a retry."""
-        return self._ways.wait(self._held.retry(at=at, delay=delay))
+        return self._backends.run_on_loop(self._async_reservation.retry(at=at, delay=delay))
 
     def release(self) -> State:
-        """Give the job back to its place, as if it had not been reserved."""
-        return self._ways.wait(self._held.release())
+        """Release the job to its position in the queue, as if it had not been reserved."""
+        return self._backends.run_on_loop(self._async_reservation.release())
 
     def extend(self, lease: Span | None = None) -> None:
         """Renew the lease now, from now on with this length if one is given."""
-        self._ways.wait(self._held.extend(lease))
+        self._backends.run_on_loop(self._async_reservation.extend(lease))
 
     def __enter__(self) -> Self:
         return self
@@ -72,4 +72,4 @@ class Reservation(JobInfo):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ways.wait(self._held.__aexit__(kind, error, trace))
+        self._backends.run_on_loop(self._async_reservation.__aexit__(kind, error, trace))

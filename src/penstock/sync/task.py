@@ -1,4 +1,4 @@
-"""Tasks without `await`: functions that are called with ordinary arguments, here or by a worker."""
+"""Tasks without `await`: functions with ordinary arguments that a worker can call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.client.tasks import Task as AsyncTask
 from penstock.client.tasks import TaskCall as AsyncTaskCall
 from penstock.client.tasks import TaskDefinition, TaskOptions
 from penstock.model.clock import Span
-from penstock.sync.backends import App, SyncBackends
+from penstock.sync.backends import BackendApp, SyncBackends
 from penstock.sync.queue import Queue
 
 __all__ = ["Task", "TaskCall", "TaskDecorator"]
@@ -27,22 +27,18 @@ D = TypeVar("D")
 C = TypeVar("C", bound=AsyncTaskCall[..., Any])
 
 
-class _On(AsyncTaskCall[P, R]):
-    """Puts a task on another app."""
-
-    @staticmethod
-    def app(app: App, task: C) -> C:
-        """The same task, with the queue of another app that has the same declarations."""
-        twin, declared = copy.copy(task), task._declared
-        twin._declared = TaskDefinition(app, app.queue(declared.queue.name), declared.parameters)
-        return twin
+def _bound_to(app: BackendApp, task: C) -> C:
+    """Return a copy of a task whose calls go to another app with the same declarations."""
+    bound = copy.copy(task)
+    bound.definition = TaskDefinition(app, app.queue(task.queue.name), task.definition.parameters)
+    return bound
 
 
 class TaskCall(Generic[P, R]):
-    """A task together with options for its next calls: what `task.options(...)` gives."""
+    """A task with options for its next calls, as `task.options(...)` returns it."""
 
-    def __init__(self, ways: SyncBackends, task: AsyncTaskCall[P, R]) -> None:
-        self._ways = ways
+    def __init__(self, backends: SyncBackends, task: AsyncTaskCall[P, R]) -> None:
+        self._backends = backends
         self._task = task
 
     def __repr__(self) -> str:
@@ -51,49 +47,51 @@ class TaskCall(Generic[P, R]):
     @property
     def queue(self) -> Queue:
         """The queue that the calls go to."""
-        return Queue(self._ways, self._task.queue.name)
+        return Queue(self._backends, self._task.queue.name)
 
     def options(self, **options: Unpack[TaskOptions]) -> TaskCall[P, R]:
-        """The same task with options for its next calls; of options given twice, the later ones win."""
-        return TaskCall(self._ways, self._task.options(**options))
+        """Return the same task with options for its next calls; of options given twice, the later ones win."""
+        return TaskCall(self._backends, self._task.options(**options))
 
     def payload(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
-        """The payload of a call, for `job.then(task.name, task.payload(...))` and for other producers."""
+        """Return the payload of a call, for `job.then(task.name, task.payload(...))` and for other producers."""
         return self._task.payload(*args, **kwargs)
 
     def entry(self, *args: P.args, **kwargs: P.kwargs) -> Entry:
-        """The job that a call would be, for `enqueue_many`; wrong arguments are a `TypeError`."""
+        """Return the entry of a call, for `enqueue_many`; wrong arguments are a `TypeError`."""
         return self._task.entry(*args, **kwargs)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
-        """Add a job that calls the function with these arguments; wrong ones are a `TypeError` here and now."""
-        return self._ways.now(_On.app(self._ways.app, self._task).enqueue(*args, **kwargs))
+        """Add a job that calls the function with these arguments; wrong ones are a `TypeError` at once."""
+        return self._backends.run(_bound_to(self._backends.app, self._task).enqueue(*args, **kwargs))
 
     def enqueue_many(self, calls: Iterable[Entry | tuple[Any, ...]]) -> list[Enqueued]:
         """Add many jobs, each given as a tuple of arguments or as an `entry(...)` of this task."""
         if isinstance(calls, AsyncIterable):
             raise TypeError("calls must be a list or an iterator; an async iterator is for the async app's tasks")
-        return self._ways.now(_On.app(self._ways.app, self._task).enqueue_many(calls))
+        return self._backends.run(_bound_to(self._backends.app, self._task).enqueue_many(calls))
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Have a worker call the function, and wait for what it returns: 30 s, or `options(timeout=...)`.
+        """Have a worker call the function, and return its result: waits 30 s, or `options(timeout=...)`.
 
         Raises `JobFailed`, `JobCancelled`, or `CallTimeout`, after which the job goes on.
         """
-        return self._ways.run_blocking("call()", _On.app(self._ways.loop_app, self._task).call(*args, **kwargs))
+        return self._backends.run_blocking(
+            "call()", _bound_to(self._backends.loop_app, self._task).call(*args, **kwargs)
+        )
 
 
 class Task(TaskCall[P, R], Generic[P, R, V]):
-    """A function whose calls can be jobs: `task(1)` runs it here, `enqueue(1)` and `call(1)` have it run.
+    """A function whose calls can be jobs: `task(1)` runs it here, `enqueue(1)` and `call(1)` let a worker run it.
 
     Made by `@app.task`. The payload is an object of the arguments by name. A parameter annotated `Job`
     gets the running job and is no argument of `enqueue` and `call`; type checkers do not know that, so
     write `job: Job | None = None`.
     """
 
-    def __init__(self, ways: SyncBackends, task: AsyncTask[P, R, V]) -> None:
-        super().__init__(ways, task)
-        self._whole = task
+    def __init__(self, backends: SyncBackends, task: AsyncTask[P, R, V]) -> None:
+        super().__init__(backends, task)
+        self._async_task = task
         self.name: str = task.name
         self.function = task.function
         self.__handler__ = task.__handler__
@@ -103,7 +101,7 @@ class Task(TaskCall[P, R], Generic[P, R, V]):
         return f"<Task {self.name!r}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> V:
-        """Run the function here, as if it were no task."""
+        """Run the function here, as an ordinary call."""
         return self.function(*args, **kwargs)
 
     @overload
@@ -113,16 +111,18 @@ class Task(TaskCall[P, R], Generic[P, R, V]):
     def result(self, id: str, default: D) -> R | D: ...
 
     def result(self, id: str, default: Any = UNSET) -> Any:
-        """The value that a job returned. A given `default` stands in for every reason to have none."""
-        return self._ways.now(_On.app(self._ways.app, self._whole).result(id, default))
+        """Return the result of a job; `default` is returned instead if there is none for any reason."""
+        return self._backends.run(_bound_to(self._backends.app, self._async_task).result(id, default))
 
     def wait(self, id: str, timeout: Span | None = None) -> R:
-        """Wait for a job that was enqueued earlier, and give what it returned."""
-        return self._ways.run_blocking("wait()", _On.app(self._ways.loop_app, self._whole).wait(id, timeout))
+        """Wait for a job that was enqueued earlier and return its result."""
+        return self._backends.run_blocking(
+            "wait()", _bound_to(self._backends.loop_app, self._async_task).wait(id, timeout)
+        )
 
 
 class TaskDecorator(Protocol):
-    """What `app.task(...)` gives: a decorator that knows whether the function is async."""
+    """The decorator that `app.task(...)` returns, typed by whether the function is async."""
 
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R, Coroutine[Any, Any, R]]: ...
@@ -131,5 +131,5 @@ class TaskDecorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
 
     def __call__(self, function: Callable[..., Any], /) -> Task[..., Any, Any]:
-        """Make a task of a function."""
+        """Declare a function as a task."""
         ...

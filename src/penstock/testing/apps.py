@@ -35,7 +35,7 @@ def answered(app: AnyApp, coroutine: Coroutine[Any, Any, T]) -> Any:
     except RuntimeError:
         coroutine.close()
         raise
-    return app.backends.wait(_closing(app.async_app, coroutine))
+    return app.backends.run_on_loop(_closing(app.async_app, coroutine))
 
 
 async def _closing(app: Penstock, coroutine: Coroutine[Any, Any, T]) -> T:

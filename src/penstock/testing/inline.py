@@ -96,7 +96,7 @@ class Inline(AppProxy):
             finally:
                 loop.close()
         else:
-            app.backends.wait(self._run())
+            app.backends.run_on_loop(self._run())
 
     async def _run(self) -> None:
         """Drain, one at a time but for calls inside of runs; raise what the runs raised."""

@@ -27,7 +27,7 @@ def on_memory(app: AnyApp, clock: Clock | None = None) -> Generator[Clock]:
     behind = async_app_of(app)
     storage = connect_refcounted("memory:", namespace=behind.namespace, clock=clock)
     lender = app.backends if isinstance(app, SyncPenstock) else app
-    with lender.lent_to(storage, "memory:", clock):
+    with lender.using_storage(storage, "memory:", clock):
         in_own_loop(storage.open())  # and count, so that nobody else can be the last to close it
         try:
             yield clock

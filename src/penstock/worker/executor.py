@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from penstock.errors import ErrorKind, InvalidPayload, JobError
-from penstock.model.formats import JSON_SAFE_TYPES, Codec, fast_decoder, fast_encoder
+from penstock.model.formats import JSON_SAFE_TYPES, fast_decoder, fast_encoder
 from penstock.model.handler import Handler
 from penstock.model.outcome import Outcome, Raised, Released, Returned, Stopped, Value, raised, stalled_out, timed_out
 from penstock.model.retry_policy import GiveUp, decide
-from penstock.model.serde import decode, encode
+from penstock.model.serde import Codec, decode, encode
 from penstock.worker.run import Interruption, Run, RunJob
 from penstock.worker.thread_pool import ThreadPool
 

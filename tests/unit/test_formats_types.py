@@ -1,4 +1,4 @@
-"""The types that an annotation may name: what comes back is what was sent."""
+"""The types that an annotation may name: a value comes back as it was sent."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_models_come_from_other_producers_too() -> None:
 
 @pytest.mark.parametrize("type", [Model, list[Model], Model | Other, Order, dict[str, Order]])
 def test_what_a_model_refuses_is_an_invalid_payload_that_shows_no_values(serde: Serde, type: Any) -> None:
-    """The message says what is wrong and where, but not what was sent."""
+    """The message names the error and the field, but not the value."""
     for value in ({"when": "secret"}, [{"when": "secret"}], {"a": {"id": str(ID), "model": {"when": "secret"}}}):
         with pytest.raises(InvalidPayload) as refused:
             serde.loads(serde.dumps(value), type)
@@ -164,7 +164,7 @@ def test_what_a_model_refuses_is_an_invalid_payload_that_shows_no_values(serde: 
 
 
 def test_constraints_hold(serde: Serde) -> None:
-    """What an annotation says beyond the type is checked as well."""
+    """Constraints in an annotation are checked as well as the type."""
     positive = Annotated[int, msgspec.Meta(gt=0)]
     assert serde.loads(serde.dumps([1]), list[positive]) == [1]  # type: ignore[valid-type]
     with pytest.raises(InvalidPayload):
@@ -172,7 +172,7 @@ def test_constraints_hold(serde: Serde) -> None:
 
 
 @pytest.mark.parametrize("type", [complex, list[complex], dict[str, list[complex]], tuple[complex, int]])
-def test_a_type_that_nobody_knows_is_refused_at_any_depth(serde: Serde, type: Any) -> None:
+def test_an_unknown_type_is_refused_at_any_depth(serde: Serde, type: Any) -> None:
     """An annotation that can never be decoded is found when the handler is declared."""
     with pytest.raises(TypeError, match="complex"):
         check_type(serde, type)
@@ -220,7 +220,7 @@ def test_a_model_with_nan_is_refused() -> None:
         JsonSerde().dumps(Float(value=float("nan")))
 
 
-def test_nobody_imports_pydantic_unasked() -> None:
+def test_pydantic_is_not_imported_unasked() -> None:
     """A program without Pydantic models does not pay for them."""
     code = (
         "import sys, penstock.model.formats as s; j = s.JsonSerde(); s.check_type(j, list[int])\n"

@@ -1,25 +1,25 @@
-"""Defaults that give users of the four systems their behaviour back. This is data; facts are those of the ledger.
+"""Presets: defaults that reproduce the behaviour of four other job queues.
 
-A preset only fills in what nobody said: an option of a call, a job or a handler always wins over it.
-What none of the systems should have done is in no preset.
+A preset fills in only the options that were not given: an option of a call, a job or a handler always
+wins over it. Defects of those systems are in no preset. The comments name the entries of the ledger
+in `tests/parity/ledger`.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
-from penstock.client.entry import Entry, OnConflict
+from penstock.model.job import OnConflict
 from penstock.model.options import HandlerOptions, handler_options
 
-__all__ = ["PLAIN", "PRESETS", "Preset", "preset_named"]
+__all__ = ["NO_PRESET", "PRESETS", "Preset", "preset_named"]
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds in an app where nothing else is said."""
+    """The defaults of an app."""
 
     name: str | None
     options: HandlerOptions = HandlerOptions()
@@ -29,42 +29,36 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     #: A job without a group is in the group named like its queue.
     grouped: bool = False
 
-    @property
-    def plain(self) -> bool:
-        """Whether an entry that leaves everything open is taken as it is."""
-        return not self.grouped and self.on_conflict == "reject"
-
     def handler_options(self, given: Mapping[str, Any]) -> HandlerOptions:
-        """A handler's options over the preset's; one that is given also replaces those that would undo it."""
+        """Return a handler's options over the preset's; a given option also resets those that would defeat it."""
         for name, other, value in REPLACES:
             if name in given and other not in given and getattr(self.options, other) != value:
                 given = {**given, other: value}
         return handler_options(given, self.options)
 
-    def entry(self, entry: Entry, queue: str) -> Entry:
-        """An entry with what its producer left open; the entry itself is not changed."""
-        if self.plain:
-            return entry
-        group = queue if self.grouped and entry.group is None else entry.group
-        on_conflict = self.on_conflict if entry.on_conflict is None else entry.on_conflict
-        if group != entry.group and entry.priority:
-            raise ValueError(
-                f"priority: with preset={self.name!r} a job is in its queue's group, and priority does not reorder it"
-            )
-        meant = copy.copy(entry)
-        meant.group, meant.on_conflict = group, on_conflict
-        return meant
+    def job_options(self, given: Mapping[str, Any], queue: str) -> Mapping[str, Any]:
+        """Return the options of a job with those added that its producer left to the preset."""
+        if self.on_conflict != "reject" and given.get("on_conflict") is None:
+            given = {**given, "on_conflict": self.on_conflict}
+        if self.grouped and given.get("group") is None:
+            if given.get("priority"):
+                raise ValueError(
+                    f"priority: with preset={self.name!r} a job is in its queue's group, "
+                    "and priority does not reorder it"
+                )
+            given = {**given, "group": queue}
+        return given
 
 
-#: An option that is given stands in for another one that would defeat it: (given, the other, its value then).
+#: An option that is given resets another one that would defeat it: (given, the other, its value then).
 REPLACES: tuple[tuple[str, str, Any], ...] = (
-    ("size", "concurrency", None),  # two ways to say how many at once
-    ("max_retries", "max_attempts", None),  # two ways to bound the runs
-    ("result_ttl", "retain", "ttl"),  # a time to keep results is a wish to keep them
+    ("size", "concurrency", None),  # both bound the concurrent runs
+    ("max_retries", "max_attempts", None),  # both bound the number of runs
+    ("result_ttl", "retain", "ttl"),  # a TTL for results asks to keep them
 )
 
 #: No preset: Penstock's own defaults.
-PLAIN = Preset(name=None)
+NO_PRESET = Preset(name=None)
 
 QUEASY = Preset(
     name="queasy",
@@ -94,7 +88,7 @@ QUEUE_FARM = Preset(
     options=HandlerOptions(
         retry_position="keep",  # QF-44: back to the front
         max_attempts=3,  # QF-7; QF-S1: every start counts
-        max_retries=None,  # QF-S1: no limit beside it
+        max_retries=None,  # QF-S1: no other limit
         max_stalls=None,  # QF-S1
         max_timeouts=None,  # QF-S1
         min_backoff=0.0,  # QF-S2: retried at once
@@ -127,17 +121,17 @@ JOB_QUEUE = Preset(
 WORQR = Preset(
     name="worqr",
     on_conflict="raise",  # C5: a duplicate is an exception; without an id there are no duplicates
-    cancel="signal",  # C16: the worker is told, and must cooperate
+    cancel="signal",  # C16: the worker is notified, and must cooperate
     lease=3.0,  # C13: the worker's key lives 3 s
     options=HandlerOptions(
-        retry_position="keep",  # C7: the front, as it says (not the back, as v1.2.3 does)
+        retry_position="keep",  # C7: the front, as documented (not the back, as v1.2.3 does)
         max_attempts=None,  # C10: unlimited
         max_retries=None,  # C10
         max_stalls=None,  # C10
         max_timeouts=None,  # C10
         min_backoff=0.0,  # C11
         timeout=None,  # C14: persistent tasks are a feature
-        retain="none",  # C19: a result is told by the event and not kept
+        retain="none",  # C19: the event has the result, which is not kept
     ),
 )
 
@@ -145,9 +139,9 @@ PRESETS = {str(preset.name): preset for preset in (QUEASY, QUEUE_FARM, JOB_QUEUE
 
 
 def preset_named(name: str | None) -> Preset:
-    """The preset of a name; None is no preset."""
+    """Return the preset of a name; None gives Penstock's own defaults."""
     if name is None:
-        return PLAIN
+        return NO_PRESET
     if name not in PRESETS:
         raise ValueError(f"preset must be one of {', '.join(map(repr, PRESETS))}, not {name!r}")
     return PRESETS[name]
