@@ -19,7 +19,7 @@ from penstock.storage.base import PutStatus, Request
 from penstock.storage.redis import RedisStorage
 from penstock.storage.redis.blocking import BlockingRedisStorage
 from penstock.storage.redis.connection import Connection
-from penstock.storage.redis.pipeline import Wire, pack_command
+from penstock.storage.redis.pipeline import Pipeline, pack_command
 from tests.servers import Server, free_port, needed, redis_program
 from tests.support import eventually, new, new_namespace
 
@@ -144,7 +144,7 @@ async def test_a_refusal_fails_nobody_else(refusing: Server) -> None:
     connection = Connection(f"redis://{refusing.address}")
     await connection.open()
     try:
-        wire = await Wire.open(connection.client.connection_pool, 15)
+        wire = await Pipeline.open(connection.client.connection_pool, 15)
         refused = wire.send(pack_command("SET", "a", "b"))
         slow = wire.send(pack_command("XREAD", "BLOCK", 300, "STREAMS", "s", "$"))
         with pytest.raises(ResponseError):

@@ -502,7 +502,7 @@ async def test_nobody_listens_for_a_worker_that_is_gone(
     backend: RedisBackend, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process in which workers come and go does not keep their subscriptions."""
-    monkeypatch.setattr("penstock.storage.redis.notifier._EAR_REST", 0)
+    monkeypatch.setattr("penstock.storage.redis.notifier._UNUSED_AFTER", 0)
     waiting = asyncio.create_task(storage.wait_cancel("busy", 0.01))
     for number in range(5):
         await storage.wait_cancel(f"w{number}", 0.01)
@@ -548,7 +548,7 @@ def test_a_socket_timeout_is_a_number_of_seconds(given: str, backend: RedisBacke
 @pytest.mark.parametrize("connection", [Connection, BlockingConnection])
 def test_the_patience_with_a_silent_server(connection: type[Connection], url: str, seconds: float) -> None:
     """The URL says how long an answer is waited for, with or without an event loop, however the server is found."""
-    assert connection(url).silence == seconds
+    assert connection(url).read_timeout == seconds
 
 
 async def test_callers_share_an_attempt_to_connect(proxy: Proxy, brisk: Storage) -> None:
