@@ -101,6 +101,15 @@ class BlockingConnection(Connection):
             for sentinel in manager.sentinels if manager else ():
                 sentinel.close()
 
+    async def try_once(self, command: bytes) -> Any:
+        if self._pool is None:
+            return None
+        try:
+            (answer,) = self._pool.call(command, check=False)
+        except (RedisError, OSError):
+            return None
+        return None if isinstance(answer, Exception) else answer
+
     async def _send(self, *args: Any) -> Any:
         pool = self._pool
         if pool is None:

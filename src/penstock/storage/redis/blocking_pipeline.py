@@ -83,12 +83,14 @@ class ThreadConnectionPool:
         self._idle: deque[ThreadConnection] = deque()
         self._pid = os.getpid()
 
-    def call(self, commands: bytes, count: int = 1) -> list[Any]:
+    def call(self, commands: bytes, count: int = 1, *, check: bool = True) -> list[Any]:
         """Send commands on an idle connection and return their answers, errors among them.
 
-        All idle connections are closed if an answer shows that the server is no primary.
+        `check` spends a system call to see that the server has not closed the connection; without it the commands must
+        be such that they can be sent again. All idle connections are closed if an answer shows that the server is no
+        primary.
         """
-        connection = self._take()
+        connection = self._take(check)
         try:
             answers = connection.call(commands, count)
         except BaseException as error:
@@ -103,12 +105,12 @@ class ThreadConnectionPool:
                 break
         return answers
 
-    def _take(self) -> ThreadConnection:
+    def _take(self, check: bool) -> ThreadConnection:
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._idle = deque()
         while (connection := self._pop()) is not None:
-            if not connection.stale:
+            if not check or not connection.stale:
                 return connection
             connection.close()
         made = self._pool.make_connection()

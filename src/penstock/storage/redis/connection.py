@@ -144,6 +144,19 @@ class Connection:
         """Send a command that may be repeated, and return its answer."""
         return await self.attempt(lambda: self._send(*args), repeat=True)
 
+    async def try_once(self, command: bytes) -> Any:
+        """Send an encoded command that may be repeated, and return its answer.
+
+        None if there is no answer or an error: then the caller sends it again by `run`, which handles both.
+        """
+        pipeline = self._pipeline
+        if pipeline is None or not pipeline.alive:
+            return None
+        try:
+            return await pipeline.send(command)
+        except (RedisError, OSError):
+            return None
+
     async def run(self, script: Script, keys: list[str], args: list[Any], *, repeat: bool) -> Any:
         """Run a script and return its answer.
 

@@ -18,7 +18,7 @@ from penstock.storage.redis.encoding import fence, pack
 __all__ = ["encode_completions", "encode_plain_jobs", "is_plain_completion", "settlement_slices"]
 
 #: A slice of fewer plain completions is not worth a call of its own between two general ones.
-MIN_SLICE = 12
+MIN_SLICE = 6
 
 
 def encode_plain_jobs(jobs: Sequence[NewJob], *, fresh: bool) -> list[Any] | None:

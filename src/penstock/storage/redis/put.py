@@ -22,6 +22,7 @@ from penstock.storage.redis.encoding import encode_jobs
 from penstock.storage.redis.fast_path import encode_plain_jobs
 from penstock.storage.redis.keys import Keys
 from penstock.storage.redis.script_calls import ScriptCalls
+from penstock.storage.redis.single_put import SinglePutEncoder
 
 __all__ = ["CallNumbers", "PutBatch", "PutBatcher", "PutCalls", "indexes_by_queue"]
 
@@ -77,6 +78,7 @@ class PutCalls:
         self._confirmer = confirmer
         #: One sequence for each slot of `PutBatcher`: the calls of one slot follow each other, those of two do not.
         self._numbers = CallNumbers(), CallNumbers()
+        self._single = SinglePutEncoder(connection, calls) if calls.plain_server and confirmer is None else None
 
     async def send(self, queue: str, jobs: Sequence[NewJob], *, fresh: bool, slot: int = 0) -> list[Put]:
         """Store jobs of one queue and return their answers.
@@ -89,10 +91,14 @@ class PutCalls:
         caller, number, window = "", 0, 0
         if fresh:
             caller, number = self._numbers[slot].next()
+            if plain is not None and len(jobs) == 1 and self._single is not None:
+                answer = await self._connection.try_once(self._single.encode(queue, caller, number, plain))
+                if answer is not None:
+                    return _read_puts(answer[1], 1, _QUEUED)
             window = self._connection.retry_window_ms
         call, queued = self._calls.build("put", queue, (caller, number, window, *encoded)), _QUEUED
         if self._keys.cluster:
-            call.keys.append(self._keys.puts(queue, caller))
+            call[1].append(self._keys.puts(queue, caller))
             await self._families.add(queue)
         if self._confirmer is None:
             created, answers = await self._connection.run(*call, repeat=fresh)
@@ -102,9 +108,14 @@ class PutCalls:
             queued = replace(_QUEUED, durability=report)
         if created:
             await self._families.add(queue, created=True)
-        if answers == 1:
-            return [queued] * len(jobs)
-        return [queued if answer == 1 else _read_put(answer, queued.durability) for answer in answers]
+        return _read_puts(answers, len(jobs), queued)
+
+
+def _read_puts(answers: Any, count: int, queued: Put) -> list[Put]:
+    """Read the answers of `put.lua` for this many jobs; `queued` is that for a job that is queued."""
+    if answers == 1:
+        return [queued] * count
+    return [queued if answer == 1 else _read_put(answer, queued.durability) for answer in answers]
 
 
 def _read_put(answer: Any, report: DurabilityReport | None) -> Put:
@@ -123,17 +134,16 @@ class PutBatch:
         self.fresh = fresh
         self.size = 0
 
-    @property
-    def full(self) -> bool:
-        return len(self.jobs) >= MAX_BATCH or self.size > MAX_BYTES
-
     def take(self, jobs: Sequence[NewJob], start: int) -> int:
-        """Take jobs from `start` on while they fit; return the index of the first that was not taken."""
-        while start < len(jobs) and not self.full and jobs[start].fresh == self.fresh:
-            self.jobs.append(jobs[start])
-            self.size += len(jobs[start].payload)
+        """Take the job at `start` and more while they fit; return the index of the first that was not taken."""
+        count, own = len(jobs), self.jobs
+        while True:
+            job = jobs[start]
+            own.append(job)
+            self.size += len(job.payload)
             start += 1
-        return start
+            if start == count or len(own) >= MAX_BATCH or self.size > MAX_BYTES or jobs[start].fresh != self.fresh:
+                return start
 
 
 class _WaitingBatch(PutBatch):
@@ -240,14 +250,15 @@ class PutBatcher:
         if backlog is None:
             backlog = self._backlogs[queue] = _Backlog([*range(self._slots)], 0)
         backlog.add(len(jobs))
-        share = MAX_BATCH if keep_order else max(ENOUGH, backlog.peak // self._slots)
+        share = MAX_BATCH if keep_order else min(MAX_BATCH, max(ENOUGH, backlog.peak // self._slots))
         loop, batches = asyncio.get_running_loop(), backlog.batches
         futures: list[asyncio.Future[list[Put]]] = []
         at = 0
         while at < len(jobs):
             batch = batches[-1] if batches else None
-            if batch is None or batch.fresh != jobs[at].fresh or batch.full or len(batch.jobs) >= share:
-                batch = _WaitingBatch(jobs[at].fresh)
+            fresh = jobs[at].fresh
+            if batch is None or batch.fresh != fresh or len(batch.jobs) >= share or batch.size > MAX_BYTES:
+                batch = _WaitingBatch(fresh)
                 batches.append(batch)
             start = len(batch.jobs)
             at = batch.take(jobs, at)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from penstock.model.clock import Clock
 from penstock.model.ids import family_of
@@ -15,12 +15,8 @@ from penstock.storage.redis.scripts import Script, script
 __all__ = ["ScriptCall", "ScriptCalls"]
 
 
-class ScriptCall(NamedTuple):
-    """A script with the arguments of one call, as `Connection.run` takes them."""
-
-    script: Script
-    keys: list[str]
-    args: list[Any]
+#: A script, its keys and its arguments, as `Connection.run` takes them.
+ScriptCall = tuple[Script, list[str], list[Any]]
 
 
 class ScriptCalls:
@@ -32,6 +28,8 @@ class ScriptCalls:
         self._clock = clock
         #: Whether client and scripts may take their fast paths. False is for tests, which compare both.
         self.fast = fast
+        #: Whether a script call on the pipeline has no argument that changes with time or topology.
+        self.plain_server = fast and clock is None and not keys.cluster
         #: The newest record format that the scripts read, and the one they write.
         self.format = FORMAT
 
@@ -43,12 +41,12 @@ class ScriptCalls:
         """Build a call for one queue; `also` names other queues that the script may touch."""
         called, prefix = script(name, self.format, self.fast), self._keys.prefix(queue)
         if not self._keys.cluster:
-            return ScriptCall(called, self._keys.shared, [self.now(), prefix, queue, *args])
+            return called, self._keys.shared, [self.now(), prefix, queue, *args]
         family = family_of(queue)
         keys = [self._keys.listeners(family), self._keys.names(family)]
         for start in {prefix, *(self._keys.prefix(other) for other in also)}:
             keys += [start + key for key in called.keys]
-        return ScriptCall(called, keys, [self.now(), prefix, queue, *args])
+        return called, keys, [self.now(), prefix, queue, *args]
 
     async def run(self, name: str, queue: str, *args: Any, repeat: bool = True) -> Any:
         """Run a script for one queue and return its answer; `repeat` as for `Connection.run`."""
