@@ -44,7 +44,7 @@ HOUR = 3_600_000
 #: Over at the next step, or not during the walk. Delays, offsets and leases that last differ, so that none are equal.
 MOMENT = 1
 TTLS = (0, MOMENT, HOUR, HOUR, None)
-DELAYS = (None, None, None, 0, MOMENT, HOUR)
+DELAYS = (None, None, None, 0, HOUR)
 OFFSETS = (-2 * HOUR, 2 * HOUR, 4 * HOUR)
 #: Seconds between two steps: longer than a `MOMENT`.
 PAUSE = 0.003
@@ -118,8 +118,11 @@ class FastWalk:
 
     # putting -----------------------------------------------------------------------------------------
 
-    def job(self, queue: str, **fields: Any) -> NewJob:
-        """Make a job with random options."""
+    def job(self, queue: str, *, delays: Sequence[int | None] = DELAYS, **fields: Any) -> NewJob:
+        """Make a job with random options.
+
+        A delay of a `MOMENT` is for a call of one job: a call of several may be sent in parts, at different times.
+        """
         draw, group = self.random, self.random.choice([None, None, *GROUPS])
         moved = draw.choice([None, None, draw.choice(OFFSETS)])
         options: dict[str, Any] = {
@@ -131,7 +134,7 @@ class FastWalk:
             "priority": 0 if group else draw.choice([0, 0, 1, -1]),
             "update": draw.choice([None, None, self.update()]),
             "run_at": None if moved is None else round(time.time() * 1000) + moved,
-            "delay": draw.choice(DELAYS) if moved is None else None,
+            "delay": draw.choice(delays) if moved is None else None,
         }
         return NewJob(queue=queue, **(options | fields))
 
@@ -154,7 +157,7 @@ class FastWalk:
         await self.both(f"put({jobs})", lambda s: s.put(jobs), pair=pair)
 
     async def put_one(self) -> None:
-        await self.put([self.job(self.random.choice(QUEUES))])
+        await self.put([self.job(self.random.choice(QUEUES), delays=(*DELAYS, MOMENT))])
 
     async def put_fresh(self) -> None:
         """Put plain jobs of one queue, some with a waiter or a group: one job, a few, or enough for a large batch."""
@@ -164,17 +167,15 @@ class FastWalk:
         await self.put([self.plain(queue, **fields) for _ in range(count)])
 
     async def put_many(self) -> None:
-        """Put jobs of all kinds in one call; ids may be taken or given twice."""
+        """Put jobs of all kinds in one call, all with new ids, or all with ids that may be taken or given twice."""
         draw, jobs = self.random, list[NewJob]()
-        queues = draw.choice([QUEUES, QUEUES[:1]])
+        queues, fresh, general = draw.choice([QUEUES, QUEUES[:1]]), draw.random() < 0.4, draw.choice([0.0, 0.5])
         for _ in range(draw.randint(2, 8)):
-            queue, kind = draw.choice(queues), draw.random()
-            if kind < 0.4:
-                jobs.append(self.job(queue))
-            elif kind < 0.7:
-                jobs.append(self.plain(queue))
-            else:
-                jobs.append(self.plain(queue, id=draw.choice(IDS), fresh=False))
+            queue = draw.choice(queues)
+            job = self.plain(queue) if fresh else self.plain(queue, id=draw.choice(IDS), fresh=False)
+            if draw.random() < general:
+                job = self.job(queue, id=job.id, fresh=fresh, **({"update": None} if fresh else {}))
+            jobs.append(job)
         await self.put(jobs)
 
     # running -----------------------------------------------------------------------------------------
@@ -208,7 +209,7 @@ class FastWalk:
 
         self.claimed(await self.both(f"open_claim{args}", opened, lambda s: s.claim(*args)))
 
-    def resolution(self, queue: str) -> Resolution:
+    def resolution(self, queue: str, *, delays: Sequence[int] = (0, 0, HOUR)) -> Resolution:
         draw = self.random
         family = queue.partition("/")[0]
         then = tuple(self.job(draw.choice([family, queue])) for _ in range(draw.choice([0, 0, 1, 2])))
@@ -226,7 +227,7 @@ class FastWalk:
                 return Stall()
             case _:
                 return Retried(
-                    delay=draw.choice([0, 0, MOMENT, HOUR]), count=draw.choice(["retries", "timeouts", None]),
+                    delay=draw.choice(delays), count=draw.choice(["retries", "timeouts", None]),
                     position=draw.choice(["keep", "due"]), solo=draw.random() < 0.3, error=draw.choice([b"", b"e"]),
                 )  # fmt: skip
 
@@ -238,7 +239,8 @@ class FastWalk:
     async def settle_one(self) -> None:
         if self.claims:
             held = self.claims[-1] if self.random.random() < 0.7 else self.random.choice(self.claims)
-            await self.settle([Settlement(held.queue, held.id, held.token, self.resolution(held.queue))])
+            resolution = self.resolution(held.queue, delays=(0, MOMENT, HOUR))
+            await self.settle([Settlement(held.queue, held.id, held.token, resolution)])
 
     async def settle_many(self) -> None:
         """Settle several claims in all ways, some twice or with tokens that are stale by now."""
