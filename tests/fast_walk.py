@@ -81,7 +81,8 @@ class FastWalk:
     async def walk(self, steps: int) -> None:
         """Take this many steps; raises `AssertionError` at the first answer that differs."""
         weighted = [
-            (self.put_one, 5), (self.put_fresh, 6), (self.put_many, 4), (self.claim, 6), (self.open_claim, 3),
+            (self.put_one, 5), (self.put_fresh, 6), (self.put_many, 4), (self.put_successor, 3), (self.claim, 6),
+            (self.open_claim, 3),
             (self.settle_one, 4), (self.settle_many, 4), (self.settle_claim, 4), (self.settle_again, 2),
             (self.settle_with_a_stale_token, 1), (self.renew, 2), (self.report, 1), (self.reap, 2), (self.cancel, 2),
             (self.revive, 1), (self.pause, 1), (self.set_ttl, 1), (self.purge, 1), (self.delete_queue, 0.2),
@@ -150,7 +151,8 @@ class FastWalk:
     def plain(self, queue: str, **fields: Any) -> NewJob:
         """Make a job of only an id and a payload, or with these fields too."""
         self.made += 1
-        return NewJob(queue=queue, **({"id": f"fresh{self.made}", "payload": b"f", "fresh": True} | fields))
+        options: dict[str, Any] = {"id": f"fresh{self.made}", "payload": b"f", "fresh": True}
+        return NewJob(queue=queue, **(options | fields))
 
     async def put(self, jobs: Sequence[NewJob]) -> None:
         pair = self.blocking if self.random.random() < 0.3 and all(job.waiter is None for job in jobs) else None
@@ -174,9 +176,16 @@ class FastWalk:
             queue = draw.choice(queues)
             job = self.plain(queue) if fresh else self.plain(queue, id=draw.choice(IDS), fresh=False)
             if draw.random() < general:
-                job = self.job(queue, id=job.id, fresh=fresh, **({"update": None} if fresh else {}))
+                update = None if fresh else draw.choice([None, None, self.update()])
+                job = self.job(queue, id=job.id, fresh=fresh, update=update)
             jobs.append(job)
         await self.put(jobs)
+
+    async def put_successor(self) -> None:
+        """Put an update of a job that may be running: then it is blocked until the run ends."""
+        if self.claims:
+            held = self.random.choice(self.claims[-8:])
+            await self.put([self.job(held.queue, id=held.id, update=self.update())])
 
     # running -----------------------------------------------------------------------------------------
 
