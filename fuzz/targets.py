@@ -20,7 +20,7 @@ from penstock.model.worker_info import worker_info
 from penstock.storage import connect, redact
 from penstock.storage.redis.cursors import read_cursor
 from penstock.storage.redis.encoding import read_claims, read_snapshot, read_worker
-from penstock.storage.redis.event_codec import read_note, read_told
+from penstock.storage.redis.event_codec import read_end_notice, read_event
 
 __all__ = ["TARGETS"]
 
@@ -78,9 +78,9 @@ def records(data: bytes) -> None:
 def feeds(data: bytes) -> None:
     """Lines of the event feed, presence and cursors."""
     with contextlib.suppress(ValueError):
-        read_note(data)
+        read_event(data)
     with contextlib.suppress(ValueError):
-        read_told(data)
+        read_end_notice(data)
     found = read_worker(data[:8], data[8:])
     if found is not None:
         worker_info(found.id, found.seen, found.until, found.info)

@@ -361,7 +361,7 @@ async def test_a_cancelled_caller_leaves_no_task_behind(app: Penstock) -> None:
     assert all(task.cancelled() for task in tasks)
     assert not app.results._reads._waiting
     assert not app.results._reads._senders
-    waiters = getattr(getattr(app.storage, "_feeds", None), "_waiters", {})
+    waiters = getattr(getattr(app.storage, "_notifier", None), "_waiters", {})
     assert not waiters
     gc.collect()
     await echo(app, 20)

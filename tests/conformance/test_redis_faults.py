@@ -1,4 +1,4 @@
-"""A Redis that forgets its scripts, cuts its connections or is started again: work goes on."""
+"""A Redis server that loses its scripts, cuts connections or is restarted: work goes on."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ async def test_a_server_that_is_away_is_unavailable(durable: RedisBackend, clock
 
 
 async def test_a_waiter_outlives_a_restart(durable: RedisBackend, clock: Clock) -> None:
-    """Whoever waits for an end hears of it though the server was started again meanwhile."""
+    """A waiter is notified of the end of its job though the server was restarted meanwhile."""
     storage = durable.build(clock)
     await storage.open()
     await put1(storage, "q", "a")

@@ -1,4 +1,4 @@
-"""The ways to a server: plain, by unix socket, under Valkey's name, encrypted, and through Sentinel."""
+"""URLs of servers: plain, unix socket, valkey://, TLS, and Sentinel."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ async def test_an_encrypted_connection_works(encrypted: Server) -> None:
 
 
 async def test_an_unknown_certificate_is_refused(encrypted: Server) -> None:
-    """A certificate that nobody vouches for is not accepted."""
+    """A certificate of an unknown authority is refused."""
     with pytest.raises(StorageUnavailable, match="rediss://localhost"):
         await RedisStorage(f"rediss://localhost:{encrypted.options[1]}").open()
 
 
 async def test_a_dead_server_is_named() -> None:
-    """When nobody answers, the error says where, and never shows the password (StorageUnavailable)."""
+    """Opening a URL without a server raises `StorageUnavailable` with the address and without the password."""
     port = free_port()
     storage = RedisStorage(f"redis://user:s3cret@127.0.0.1:{port}/0")
     with pytest.raises(StorageUnavailable, match=f"127.0.0.1:{port}") as caught:

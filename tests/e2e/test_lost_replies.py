@@ -55,7 +55,7 @@ def far(stage: Stage, proxy: Proxy, runner: asyncio.Runner) -> Iterator[Penstock
 
 
 def behind(proxy: Proxy, stage: Stage, *options: str, lease: float = 2) -> Program:
-    """A worker behind the proxy."""
+    """Run a worker behind the proxy."""
     stage.url, near = f"redis://{proxy.address}/0?socket_timeout={SILENCE}", stage.url
     worker = stage.worker(*options, lease=lease)
     stage.url = near
@@ -70,7 +70,7 @@ def sha(verb: str) -> str:
 
 
 async def test_a_lost_claim_runs_elsewhere(stage: Stage, proxy: Proxy) -> None:
-    """The worker that never heard of its claim does not run it; another does, after one lease, once."""
+    """A worker whose claim's answer is lost does not run the job; another runs it once, after one lease."""
     await stage.enqueue("quick", "a")
     lost = proxy.lose_reply(sha("claim"))
     deaf = behind(proxy, stage, "--queues", "quick")
@@ -91,7 +91,7 @@ async def test_a_lost_claim_runs_elsewhere(stage: Stage, proxy: Proxy) -> None:
 
 
 async def test_a_lost_settlement_is_recorded_once(stage: Stage, proxy: Proxy) -> None:
-    """The worker sends the outcome again; the run was one, and nobody calls it lost."""
+    """A worker whose settle's answer is lost sends it again; there is one run, and no event of a lost one."""
     lost = proxy.lose_reply(sha("settle"))
     worker = behind(proxy, stage, "--queues", "quick")
     await stage.enqueue("quick", "a")
@@ -127,7 +127,7 @@ async def test_an_idle_worker_outlives_a_cut(stage: Stage, proxy: Proxy, server:
 
 
 def waits(server: Server) -> bool:
-    """Whether some client waits for a list."""
+    """Return whether some client waits for a list."""
     with server.client() as client:
         return any("b" in each["flags"] for each in client.client_list())
 
@@ -214,7 +214,7 @@ async def test_a_worker_comes_back_from_a_silence_past_its_lease(stage: Stage, p
 
 
 async def test_a_producer_repeats_by_the_same_id(stage: Stage, proxy: Proxy, far: Penstock) -> None:
-    """`StorageUnavailable` says that the answer is unknown; the same call again makes it one job, and says so."""
+    """An enqueue whose answer is lost raises `StorageUnavailable`; the same call again finds its one job."""
     proxy.lose_reply(sha("put"))
     with pytest.raises(StorageUnavailable, match=r"cannot reach redis://127\.0\.0\.1"):
         await far.queue("mail").enqueue("hello", id="a")

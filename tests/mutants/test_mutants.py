@@ -140,9 +140,9 @@ MUTANTS = [
         ("test_successors.py::test_the_successor_is_released_whatever_its_time",),
     ),
     Mutant(
-        "redis: the sequence is no part of the rank", "redis/lua/put.lua",
-        "ready[i], ready[i + 1] = '0', PLAIN_RANK .. place_in_line .. 'j' .. id",
-        "ready[i], ready[i + 1] = '0', PLAIN_RANK .. pack('>I6I6', accepted, 0) .. 'j' .. id",
+        "redis: the sequence is no part of the rank", "redis/lua/_fast_put.lua",
+        "ready[i], ready[i + 1] = '0', PLAIN_RANK .. position .. 'j' .. id",
+        "ready[i], ready[i + 1] = '0', PLAIN_RANK .. pack('>I6I6', now, 0) .. 'j' .. id",
         (f"{ORDER}::test_first_in_first_out",),
     ),
     Mutant(
@@ -162,8 +162,8 @@ MUTANTS = [
         ("test_many.py::test_the_next_of_a_lane_may_leave_before_its_turn",),
     ),
     Mutant(
-        "redis: a completed run forgets its successor", "redis/lua/settle.lua",
-        "parsed.cancel == 0 and not parsed.successor then", "parsed.cancel == 0 then",
+        "redis: a completed run forgets its successor", "redis/lua/_ordering.lua",
+        "string.find(run, GROUP_RUN, 17, true) ~= 17", "byte(run, 17) ~= 0",
         ("test_successors.py",),
     ),
     Mutant(
