@@ -156,9 +156,11 @@ def servers() -> Iterator[Servers]:
 
 
 @pytest.fixture
-def backend(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> Iterator[Backend]:
+def backend(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Backend]:
     """A fresh namespace of the storage under test, empty again after the test."""
-    backend = make_backend(request.param, servers, tmp_path, new_namespace())
+    # Only a file needs a directory; to make and to remove one for each of some thousand tests takes seconds.
+    directory = request.getfixturevalue("tmp_path") if request.param == "sqlite" else Path()
+    backend = make_backend(request.param, servers, directory, new_namespace())
     yield backend
     backend.clear()
 

@@ -32,7 +32,6 @@ from penstock.storage.base import (
     Stall,
     Storage,
 )
-from penstock.testing.conformance.case import find_all as find_all  # the same pages, for our own tests
 from tests.model import Model
 from tests.servers import Cluster, Server, Servers, refuse
 
@@ -345,6 +344,23 @@ async def get1(storage: Storage, id: str = "a", queue: str = "q") -> Snapshot:
     [found] = await storage.get(queue, [id])
     assert found is not None, f"no job {id!r} in {queue!r}"
     return found
+
+
+async def find_all(storage: Storage, queue: str = "q", state: State | None = None, limit: int = 3) -> list[Snapshot]:
+    """Return every job of a queue, read page by page.
+
+    The same as `penstock.testing.conformance.case.find_all`, whose import would load Hypothesis in every test process.
+    """
+    jobs: list[Snapshot] = []
+    cursor: str | None = None
+    while True:
+        page = await storage.find(queue, state, cursor, limit)
+        assert len(page.jobs) <= limit
+        jobs += page.jobs
+        if page.cursor is None:
+            return jobs
+        assert page.jobs, "an empty page must be the last one"
+        cursor = page.cursor
 
 
 async def state_of(storage: Storage, id: str = "a", queue: str = "q") -> State | None:

@@ -1,13 +1,12 @@
 """Storages that are broken on purpose, each in one place: the conformance suite must notice every one.
 
-Each mutant is a copy of the package in which one text, found exactly once, was replaced; a handful of
-conformance tests is run against the copy and has to fail. The same tests pass on the package as it is.
+Each mutant is an overlay of links to the package in which one text, found exactly once, was replaced; a few
+conformance tests are run against it and have to fail. The same tests pass on the package as it is.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +21,7 @@ PACKAGE = Path(penstock.__file__).parent
 
 
 class Mutant(NamedTuple):
-    """What is broken, where, how, and the tests (`file::name` or `file`) of which one must fail."""
+    """A defect: the text `old` of a file becomes `new`, and one of the tests (`file::name` or `file`) must fail."""
 
     name: str
     file: str
@@ -240,17 +239,22 @@ MUTANTS = [
 ]  # fmt: skip
 
 
+#: Plugins that the tests under mutation need; loading the others would take longer than the tests.
+PLUGINS = ("pytest_timeout",)
+
+
 def run_tests(source: Path, storage: str, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     """Run conformance tests against the package in `source`, up to the first failure."""
     command = [
-        sys.executable, "-m", "pytest", "-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist",
-        "-p", "no:hypothesispytest", "-o", f"pythonpath={source}", "--storages", storage,
+        sys.executable, "-m", "pytest", "-x", "-q", "--tb=line", "-p", "no:cacheprovider",
+        *(f"-p{plugin}" for plugin in PLUGINS), "-o", f"pythonpath={source}", "--storages", storage,
         *(f"tests/conformance/{test}" for test in tests),
     ]  # fmt: skip
     env = {
         **os.environ,
         "PYTHONPATH": str(source),
-        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",  # the overlay's caches are those of the package
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "PENSTOCK_EXPECTED_AT": str(source),
     }
     env.pop("PYTEST_ADDOPTS", None)
@@ -258,15 +262,37 @@ def run_tests(source: Path, storage: str, tests: tuple[str, ...]) -> subprocess.
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False)
 
 
+def make_overlay(source: Path, target: Path, changed: tuple[str, ...] = ()) -> None:
+    """Make a package of links to `source`, except for the file at the path `changed` below it.
+
+    Compiled modules are linked as well, so the overlay starts as fast as the package; a copy without them
+    would be compiled again by each run. Only the changed module has none, so it is compiled from its text.
+    """
+    target.mkdir()
+    for entry in source.iterdir():
+        if not changed or entry.name not in (changed[0], "__pycache__"):
+            (target / entry.name).symlink_to(entry)
+    if not changed:
+        return
+    first, *rest = changed
+    caches = source / "__pycache__"
+    if caches.is_dir():
+        (target / "__pycache__").mkdir()
+        for cache in caches.iterdir():
+            if not cache.name.startswith(f"{Path(first).stem}."):
+                (target / "__pycache__" / cache.name).symlink_to(cache)
+    if rest:
+        make_overlay(source / first, target / first, tuple(rest))
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_broken_storage_is_noticed(mutant: Mutant, tmp_path: Path) -> None:
     """A storage with this defect fails the conformance suite."""
-    copy = tmp_path / "penstock"
-    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    file = copy / "storage" / mutant.file
-    text = file.read_text()
-    assert text.count(mutant.old) == 1, f"{mutant.file} holds the text {text.count(mutant.old)} times: {mutant.old!r}"
-    file.write_text(text.replace(mutant.old, mutant.new))
+    path = ("storage", *mutant.file.split("/"))
+    make_overlay(PACKAGE, tmp_path / "penstock", path)
+    text = PACKAGE.joinpath(*path).read_text()
+    assert text.count(mutant.old) == 1, f"{mutant.file} has the text {text.count(mutant.old)} times: {mutant.old!r}"
+    tmp_path.joinpath("penstock", *path).write_text(text.replace(mutant.old, mutant.new))
     outcome = run_tests(tmp_path, mutant.storage, mutant.tests)
     assert outcome.returncode == 1, f"not noticed:\n{outcome.stdout[-3000:]}{outcome.stderr[-2000:]}"
     assert "failed" in outcome.stdout or "FAILED" in outcome.stdout or "ERROR" in outcome.stdout
@@ -274,8 +300,10 @@ def test_a_broken_storage_is_noticed(mutant: Mutant, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("storage", ["memory", "redis"])
 def test_a_whole_storage_passes(storage: str, tmp_path: Path) -> None:
-    """The tests that notice the mutants pass on a copy without a defect, so it is the defect that they notice."""
-    shutil.copytree(PACKAGE, tmp_path / "penstock", ignore=shutil.ignore_patterns("__pycache__"))
+    """The tests that notice the mutants pass on an overlay without a defect, so they fail because of the defect."""
+    path = next(("storage", *mutant.file.split("/")) for mutant in MUTANTS if mutant.storage == storage)
+    make_overlay(PACKAGE, tmp_path / "penstock", path)
+    tmp_path.joinpath("penstock", *path).write_text(PACKAGE.joinpath(*path).read_text())
     tests = {test for mutant in MUTANTS if mutant.storage == storage for test in mutant.tests}
     outcome = run_tests(tmp_path, storage, tuple(sorted(tests)))
     assert outcome.returncode == 0, f"{outcome.stdout[-3000:]}{outcome.stderr[-2000:]}"
