@@ -135,7 +135,7 @@ class Model:
         self.now = now
         self.format = 1
         self.all: dict[str, Queue] = {}
-        self.notes: list[EventRecord] = []
+        self.events: list[EventRecord] = []
 
     # put -----------------------------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ class Model:
             queue.jobs[new.id] = job
             self._enter_if_due(queue, job)
             state = job.state(self.now)
-            self._note("enqueued", new.queue, job)
+            self._emit("enqueued", new.queue, job)
             return Put(PutStatus(state.value), state)
         state = old.state(self.now)
         if new.update is None or (old.waiting() and self._newer(old)):
@@ -170,13 +170,13 @@ class Model:
             old.entered = False
             self._apply(old, new, new.update)
             self._enter_if_due(queue, old)
-            self._note("updated", new.queue, old)
+            self._emit("updated", new.queue, old)
             return Put(PutStatus.UPDATED, old.state(self.now))
         successor = queue.blocked.get(new.id)
         if successor is None:
             queue.blocked[new.id] = job = self._accept(queue, new)
             job.flags = new.update
-            self._note("enqueued", new.queue, job)
+            self._emit("enqueued", new.queue, job)
             return Put(PutStatus.BLOCKED, State.BLOCKED)
         if self._newer(successor):
             return Put(PutStatus.DUPLICATE, State.RUNNING)
@@ -184,7 +184,7 @@ class Model:
         self._apply(successor, new, new.update)
         successor.format = self.format
         successor.flags = merge_flags(successor.flags, new.update)
-        self._note("updated", new.queue, successor)
+        self._emit("updated", new.queue, successor)
         return Put(PutStatus.UPDATED, State.BLOCKED)
 
     def _accept(self, queue: Queue, new: NewJob) -> Job:
@@ -279,7 +279,7 @@ class Model:
                     job.attempts += 1
                     job.entered = False
                     claims.append(claim_of(request.queue, job, number))
-                    self._note("started", request.queue, job, worker=worker)
+                    self._emit("started", request.queue, job, worker=worker)
         return Claimed(claims)
 
     def _batches(self, queue: Queue, limit: int, size: int) -> list[list[Job]]:
@@ -342,7 +342,7 @@ class Model:
             case Fail(error, ttl, count, then):
                 if count:
                     job.timeouts += 1
-                    self._note("timed_out", s.queue, job, worker=worker)
+                    self._emit("timed_out", s.queue, job, worker=worker)
                 self._finish(s.queue, job, State.FAILED, s.token, ttl, error=error)
                 self.put(then)
                 return Settled(State.FAILED)
@@ -379,7 +379,7 @@ class Model:
         queue = self.all[name]
         if end.count == "timeouts":
             job.timeouts += 1
-            self._note("timed_out", name, job, worker=worker)
+            self._emit("timed_out", name, job, worker=worker)
         elif end.count == "retries":
             job.retries += 1
         due = self.now + end.delay if end.at is None else end.at
@@ -395,14 +395,14 @@ class Model:
         worker = job.run.worker if job.run else None
         job.run, job.due = None, due
         job.retried = job.due > self.now
-        self._note(note, name, job, worker=worker, error=job.error if note == "retrying" else None)
+        self._emit(note, name, job, worker=worker, error=job.error if note == "retrying" else None)
         successor = queue.blocked.pop(job.id, None)
         if successor and (self._newer(successor) or self._newer(job)):
             return self._replace(name, job, successor)
         if successor:
             assert successor.flags
             self._apply(job, successor, successor.flags)
-            self._note("updated", name, job)
+            self._emit("updated", name, job)
         return self._come_back(queue, job)
 
     def _come_back(self, queue: Queue, job: Job) -> Job:
@@ -418,7 +418,7 @@ class Model:
         queue.jobs[job.id] = successor
         self._regroup(queue, job.group)
         successor.flags = None
-        self._note("updated", name, successor)
+        self._emit("updated", name, successor)
         return self._come_back(queue, successor)
 
     def _finish(
@@ -434,7 +434,7 @@ class Model:
         queue.waits.discard(job.id)
         expires = None if ttl is None else self.now + (WAITED_MS if free else ttl)
         job.end = End(state, token, self.now, queue.finished, expires, worker, result, error, free)
-        self._note(state.value, name, job, worker=worker, result=result, error=error)
+        self._emit(state.value, name, job, worker=worker, result=result, error=error)
         successor = queue.blocked.pop(job.id, None)
         if token and (ttl == 0 or successor):
             queue.gone[job.id, token] = (state, self.now + GONE_MS)
@@ -472,7 +472,7 @@ class Model:
                 run, attempt = job.run, job.attempts
                 job.stalls += 1
                 if run.cancel is not None:
-                    self._note("stalled", name, job, worker=run.worker)
+                    self._emit("stalled", name, job, worker=run.worker)
                     self._finish(name, job, State.CANCELLED, "", run.cancel_ttl)
                     reaped.append(Reaped(name, job.id, State.CANCELLED, run.worker, attempt))
                 else:
@@ -504,10 +504,10 @@ class Model:
             asked: tuple[CancelMode, CancelMode] = (running, job.run.cancel or "refuse")
             job.run.cancel, job.run.cancel_ttl = max(asked, key=CANCEL_MODES.index), ttl
             if running != "forget":
-                self._note("cancel_requested", name, job, worker=job.run.worker)
+                self._emit("cancel_requested", name, job, worker=job.run.worker)
         successor = queue.blocked.pop(id, None)
         if successor:
-            self._note("cancelled", name, successor)
+            self._emit("cancelled", name, successor)
             return CancelAnswer("cancelled", running=True)
         return CancelAnswer("running" if running in ("refuse", "forget") else "cancel_requested", running=True)
 
@@ -530,7 +530,7 @@ class Model:
         )  # fmt: skip
         queue.jobs[id] = new
         self._enter_if_due(queue, new)
-        self._note("enqueued", name, new)
+        self._emit("enqueued", name, new)
         return True
 
     def purge(self, queues: Sequence[str], limit: int = MAX_BATCH) -> int:
@@ -699,11 +699,11 @@ class Model:
     def _expired(self, end: End) -> bool:
         return end.expires is not None and end.expires <= self.now
 
-    def _note(
+    def _emit(
         self, name: str, queue: str, job: Job, *, worker: str | None = None,
         result: bytes | None = None, error: bytes | None = None,
     ) -> None:  # fmt: skip
-        self.notes.append(EventRecord(name, queue, job.id, self.now, job.attempts, worker, result, error))
+        self.events.append(EventRecord(name, queue, job.id, self.now, job.attempts, worker, result, error))
 
 
 def moved(flag: MoveWhen, asked: int | None, now: int, due: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Names, ids and bytes are opaque: whatever they hold, they come back as they were and forge nothing."""
+"""Hostile names, ids and bytes: they come back as they were and forge no key."""
 
 from __future__ import annotations
 
@@ -106,14 +106,14 @@ async def test_any_group_worker_and_token(storage: Storage) -> None:
 
 @pytest.mark.beyond_model
 async def test_any_worker_is_listed(storage: Storage) -> None:
-    """A worker's presence is kept under its exact id."""
+    """A worker is listed under its exact id, whatever characters it has."""
     for name in NAMES:
         await storage.beat(name, HOUR, name.encode())
     assert [(w.id, w.info) for w in await storage.workers()] == [(name, name.encode()) for name in sorted(NAMES)]
 
 
 async def test_many_hostile_ids_are_kept_apart(storage: Storage) -> None:
-    """All of them at once in one queue are so many jobs, in order, each with its own payload."""
+    """One queue holds a job for each hostile id, in order, each with its own payload."""
     await storage.put([new("q", name, name.encode()) for name in NAMES])
     found = await storage.get("q", NAMES)
     assert [job and job.payload for job in found] == [name.encode() for name in NAMES]
@@ -121,7 +121,7 @@ async def test_many_hostile_ids_are_kept_apart(storage: Storage) -> None:
 
 
 async def test_many_hostile_queues_are_kept_apart(storage: Storage) -> None:
-    """A queue of each name holds its own job and no other's."""
+    """A queue of each hostile name holds its own job and no other's."""
     await storage.put([new(name, "id", name.encode()) for name in NAMES])
     assert await storage.queues() == sorted(NAMES)
     for name in NAMES:
@@ -129,15 +129,15 @@ async def test_many_hostile_queues_are_kept_apart(storage: Storage) -> None:
 
 
 async def test_many_hostile_groups_are_kept_apart(storage: Storage) -> None:
-    """A group of each name is its own lane, listed by its bytes."""
+    """Each hostile name is its own group, listed by its bytes."""
     await storage.put([new("q", f"{n}-{i}", group=name) for i in (1, 2) for n, name in enumerate(NAMES)])
     assert ids(await claim_all(storage)) == [f"{n}-1" for n in range(len(NAMES))]
     waiting = await find_all(storage, state=State.QUEUED, limit=4)
     assert [job.group for job in waiting] == sorted(NAMES, key=str.encode)
 
 
-async def test_names_of_one_beginning_are_kept_apart(storage: Storage) -> None:
-    """Names that begin alike, up to their last byte, are different names."""
+async def test_long_names_with_one_prefix_are_kept_apart(storage: Storage) -> None:
+    """Names that are equal up to their last byte are different names."""
     names = ["x" * 511 + "a", "x" * 511 + "b", "x" * 511, "x" * 510]
     await storage.put([new(name, name, name.encode(), group=name) for name in names])
     for name in names:
@@ -145,7 +145,7 @@ async def test_names_of_one_beginning_are_kept_apart(storage: Storage) -> None:
         assert (claim.id, claim.payload) == (name, name.encode())
 
 
-async def test_the_families_of_hostile_names(storage: Storage) -> None:
+async def test_follow_ups_in_the_families_of_hostile_names(storage: Storage) -> None:
     """A follow-up in the family of any queue is put with the completion."""
     for name in NAMES:
         if len(name.encode()) > 400:
@@ -161,7 +161,7 @@ async def test_the_families_of_hostile_names(storage: Storage) -> None:
 @pytest.mark.beyond_model
 @pytest.mark.parametrize("name", ["a:b", "{x}", "*", "\x00", "é", "t\n1", "%"], ids=shown)
 async def test_any_namespace(backend, clock: Clock, name: str) -> None:
-    """A namespace may be called anything, and what is in one is not in another."""
+    """A namespace may have any name, and its jobs are not in another."""
     backend.namespace += name
     other = backend.build(clock)
     backend.namespace += name
@@ -249,7 +249,7 @@ async def test_follow_ups_carry_bytes(storage: Storage) -> None:
 
 
 async def test_a_retried_job_keeps_every_byte(storage: Storage) -> None:
-    """Payload, headers, limits and error survive the way back, with a group and without."""
+    """A retry keeps payload, headers, limits and error byte for byte, with a group and without."""
     data = bytes(range(256)) * 8
     await storage.put([new("q", "a", data, headers=data, limits=data), new("q", "b", data, headers=data, group="g")])
     await storage.settle([retried(claim, error=data) for claim in await claim_all(storage)])

@@ -104,7 +104,7 @@ class ModelWalk(Walk):
 
 
 class WalkWithSetbacks(ModelWalk):
-    """The same walk, on a clock that is now and then set back a little."""
+    """The same walk, on a clock that is set back at times."""
 
     @rule(ms=st.sampled_from([1, 5, SECOND]))
     def set_the_clock_back(self, ms: int) -> None:
@@ -112,7 +112,7 @@ class WalkWithSetbacks(ModelWalk):
 
 
 class WalkWithFormats(ModelWalk):
-    """The same walk, by old and new software in turn: what one writes the other need not know."""
+    """The same walk, by old and new software in turn."""
 
     @rule(format=st.sampled_from([1, 2, 3]))
     def change_the_software(self, format: int) -> None:
@@ -122,17 +122,17 @@ class WalkWithFormats(ModelWalk):
             self.compare()
 
     def known(self, settlement: Settlement) -> bool:
-        """Whether the software of now may have claimed this: nobody settles what he could not run."""
+        """Return whether the current software can have claimed the job: it settles only runs that it could claim."""
         queue = self.model.model.all.get(settlement.queue)
         job = queue.jobs.get(settlement.id) if queue else None
         return job is None or job.format <= self.model.format
 
     def told(self, standing: JobPosition | None) -> JobPosition | None:
-        """Whether somebody has passed over what stands before it makes a difference to its place."""
+        """Return a position without `ahead`, which depends on the records that claims have passed over."""
         return standing and replace(standing, ahead=None, head=self.told(standing.head))
 
     def arranged(self, found: list[Snapshot]) -> list[Snapshot]:
-        """Queued jobs without a group that only newer software can run come last, whether passed over yet or not."""
+        """Move queued jobs without a group that only newer software can run to the end, passed over or not."""
         odd = [job for job in found if job.state is State.QUEUED and job.group is None and job.format is not None]
         rest = [job for job in found if job not in odd]
         after = sum(job.state in (State.RUNNING, State.QUEUED) for job in rest)
@@ -140,7 +140,7 @@ class WalkWithFormats(ModelWalk):
 
 
 class WalkAlone(ModelWalk):
-    """The same walk, with more jobs that are put one by one, as they come from `enqueue`."""
+    """The same walk, with more jobs that are put one by one, as `enqueue` puts them."""
 
     @rule(queue=st.sampled_from(QUEUES), count=st.integers(1, 3))
     def put_alone(self, queue: str, count: int) -> None:
@@ -150,7 +150,7 @@ class WalkAlone(ModelWalk):
 
 
 class PutsDirectly(SqliteStorage):
-    """The SQLite storage, but jobs are put as the sync client puts them."""
+    """The SQLite storage with the put of the sync client."""
 
     async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
         return await BlockingSqliteStorage(self.engine).put(jobs)
@@ -179,7 +179,7 @@ def walk(kind: type[ModelWalk], backend: Backend, examples: int, *, derandomize:
 
 
 def walk_on(kind: type[ModelWalk], backend: Backend, examples: int) -> None:
-    """A fixed number of fixed examples, or random ones until the soak is over."""
+    """Walk a fixed number of fixed examples, or random ones until the soak is over."""
     if not SOAK:
         walk(kind, backend, examples, derandomize=True)
         return
@@ -190,19 +190,19 @@ def walk_on(kind: type[ModelWalk], backend: Backend, examples: int) -> None:
 
 @patient
 def test_a_random_walk_agrees_with_the_model(backend: Backend) -> None:
-    """Whatever is called in whatever order, the storage answers as the model does."""
+    """Any verbs in any order: the storage answers as the model does."""
     walk_on(ModelWalk, backend, EXAMPLES[backend.name])
 
 
 @patient
 def test_a_random_walk_on_a_clock_that_is_set_back_agrees_with_the_model(backend: Backend) -> None:
-    """A clock that goes back a little changes none of that."""
+    """On a clock that is set back at times the storage answers as the model does."""
     walk_on(WalkWithSetbacks, backend, EXAMPLES[backend.name] // 3)
 
 
 @patient
 def test_a_random_walk_of_old_and_new_software_agrees_with_the_model(backend: Backend) -> None:
-    """Whoever does not know a format passes it over, and nothing else changes."""
+    """Software that cannot read a format passes over its records, and all other answers are those of the model."""
     walk_on(WalkWithFormats, backend, EXAMPLES[backend.name] // 3)
 
 
@@ -211,7 +211,7 @@ def test_a_random_walk_of_old_and_new_software_agrees_with_the_model(backend: Ba
 def test_a_random_walk_of_jobs_put_alone_agrees_with_the_model(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A job that one statement accepts is like any other, and so is all that follows."""
+    """After the fast path of a single put the storage answers as after the general path, and as the model does."""
     assert isinstance(backend, SqliteBackend)
     done: list[bool] = []
     put_alone = Engine.put_alone
@@ -221,7 +221,7 @@ def test_a_random_walk_of_jobs_put_alone_agrees_with_the_model(
 
 
 def main() -> None:
-    """`python -m tests.conformance.test_model redis`: one storage, random seeds, until interrupted."""
+    """Walk on the storage named by the first argument with random seeds, until interrupted."""
     import sys
 
     servers = Servers()

@@ -43,17 +43,17 @@ MUTANTS = [
     Mutant(
         "sqlite: no token check when settling one by one", "sqlite/settle.py",
         "job.place != RUNNING or job.token != s.token:", "job.place != RUNNING:",
-        (f"{SETTLE}::test_a_wrong_token_changes_nothing",),
+        (f"{SETTLE}::test_settle_with_a_wrong_token_changes_nothing",),
     ),
     Mutant(
         "sqlite: no token check when completing many", "sqlite/settle.py",
         "row is not None and row[4] == s.token and", "row is not None and",
-        (f"{SETTLE}::test_a_stale_worker_cannot_touch_the_new_run",),
+        (f"{SETTLE}::test_settle_with_a_stale_token_does_not_end_the_new_run",),
     ),
     Mutant(
         "sqlite: no token check when completing in one step", "sqlite/statements.sql",
         "AND place = 3 AND token = column2 AND grp", "AND place = 3 AND grp",
-        (f"{SETTLE}::test_a_stale_worker_cannot_touch_the_new_run",),
+        (f"{SETTLE}::test_settle_with_a_stale_token_does_not_end_the_new_run",),
     ),
     Mutant(
         "sqlite: a job that has run before is claimed as a new one", "sqlite/statements.sql",
@@ -69,7 +69,7 @@ MUTANTS = [
         "sqlite: the successor is not released", "sqlite/finish.py",
         "    if successor:\n        successor.twin, successor.flags = 0, None\n",
         "    if successor and ttl:\n        successor.twin, successor.flags = 0, None\n",
-        ("test_successors.py::test_the_successor_takes_the_place_of_the_result",),
+        ("test_successors.py::test_the_successor_replaces_the_finished_job",),
     ),
     Mutant(
         "sqlite: the sequence is no part of the order", "sqlite/statements.sql",
@@ -115,7 +115,7 @@ MUTANTS = [
     Mutant(
         "sqlite: a group keeps its turn at the front", "sqlite/ordering.py",
         "time, seq = turn or (tx.now, queue.next_seq())", "time, seq = turn or (0, queue.next_seq())",
-        (f"{GROUPS}::test_plain_jobs_and_groups_share_the_line",),
+        (f"{GROUPS}::test_jobs_without_a_group_and_groups_share_one_order",),
     ),
     Mutant(
         "sqlite: a backoff does not hold its group", "sqlite/rows.py",
@@ -125,18 +125,18 @@ MUTANTS = [
     Mutant(
         "sqlite: a weaker cancel undoes a stronger", "sqlite/cancel.py",
         "max(running, asked, key=CANCEL_MODES.index)", "running",
-        ("test_cancel.py::test_a_weaker_request_does_not_undo_a_stronger",),
+        ("test_cancel.py::test_a_weaker_cancel_request_does_not_replace_a_stronger_one",),
     ),
     # Redis
     Mutant(
         "redis: no token check", "redis/lua/settle.lua",
         "if not held or sub(held, 1, 16) ~= token then", "if not held then",
-        (f"{SETTLE}::test_a_wrong_token_changes_nothing",),
+        (f"{SETTLE}::test_settle_with_a_wrong_token_changes_nothing",),
     ),
     Mutant(
         "redis: the successor is not released", "redis/lua/_transitions.lua",
         "  if replaced then release_successor(q, id) end\n", "",
-        ("test_successors.py::test_the_successor_is_released_whatever_its_time",),
+        ("test_successors.py::test_the_successor_is_released_with_any_run_at",),
     ),
     Mutant(
         "redis: the sequence is no part of the rank", "redis/lua/put.lua",
@@ -158,7 +158,7 @@ MUTANTS = [
         "redis: a turn keeps a head that has left", "redis/lua/_shared.lua",
         "    call('ZREM', q.lanes, lane_member(j, id))\n    forget_head(q, j.group)\n",
         "    call('ZREM', q.lanes, lane_member(j, id))\n",
-        ("test_many.py::test_the_next_of_a_lane_may_leave_before_its_turn",),
+        ("test_many.py::test_a_group_gives_the_following_job_when_its_next_one_leaves",),
     ),
     Mutant(
         "redis: a completed run forgets its successor", "redis/lua/settle.lua",
@@ -168,7 +168,7 @@ MUTANTS = [
     Mutant(
         "redis: a stall is not counted", "redis/lua/settle.lua",
         "j.attempts + 1, j.stalls + 1, true, now", "j.attempts + 1, j.stalls, true, now",
-        (f"{SETTLE}::test_stall_counts_and_keeps_the_place",),
+        (f"{SETTLE}::test_stall_counts_and_keeps_the_position",),
     ),
     Mutant(
         "redis: a pause is ignored", "redis/lua/claim.lua",
@@ -198,22 +198,22 @@ MUTANTS = [
     Mutant(
         "redis: an unkept end is not remembered", "redis/lua/_transitions.lua",
         "call('ZADD', q.gone, now + GONE_MS,", "call('ZADD', q.gone, now,",
-        (f"{SETTLE}::test_an_end_that_was_not_kept_is_remembered_for_a_while",),
+        (f"{SETTLE}::test_a_settlement_with_a_ttl_of_zero_is_remembered_for_a_minute",),
     ),
     Mutant(
         "sqlite: what was parked does not come back", "sqlite/unknown_formats.sql",
         "UPDATE jobs SET place = 1 WHERE n IN", "UPDATE jobs SET place = 1 WHERE n = -1 AND n IN",
-        ("test_formats.py::test_a_newer_record_is_left_for_those_who_know_it",),
+        ("test_formats.py::test_a_claim_passes_over_a_newer_record",),
     ),
     Mutant(
         "sqlite: a lane goes on over a head that is not known", "sqlite/claim.py",
         "        tx.do(\"park_lane\", rows[0][FORMAT], queue.k, group)\n", "        return rows[1:]\n",
-        ("test_formats.py::test_a_batch_of_a_group_ends_before_it",),
+        ("test_formats.py::test_a_batch_of_a_group_ends_before_a_newer_record",),
     ),
     Mutant(
         "sqlite: jobs that fall due are not counted anew", "sqlite/ordering.py",
         "    queue.count(READY, len(plain))\n", "",
-        ("test_reads.py::test_a_job_is_counted_once_whoever_has_looked",),
+        ("test_reads.py::test_a_job_is_counted_once_in_each_state",),
     ),
     Mutant(
         "redis: a parked group loses its turn", "redis/lua/_shared.lua",
@@ -223,18 +223,18 @@ MUTANTS = [
     Mutant(
         "redis: a group is not found by its backoff", "redis/lua/_shared.lua",
         "  call('ZADD', q.backoffs, 0, backoff_member(j, id))\n", "",
-        ("test_why.py::test_behind_a_backoff_of_its_group",),
+        ("test_why.py::test_why_behind_a_backoff_of_its_group",),
     ),
     Mutant(
         "redis: a backoff is remembered after it is over", "redis/lua/_shared.lua",
         "  call('ZREM', q.backoffs, backoff_member(j, id))\n", "",
-        ("test_why.py::test_behind_a_backoff_of_its_group",),
+        ("test_why.py::test_why_behind_a_backoff_of_its_group",),
     ),
     Mutant(
         "redis: a run that becomes ready wakes nobody", "redis/lua/_shared.lua",
         "    call('ZADD', q.ready, 0, rank(j.priority, j.time, j.seq) .. 'j' .. id)\n    wake(q)\n",
         "    call('ZADD', q.ready, 0, rank(j.priority, j.time, j.seq) .. 'j' .. id)\n",
-        ("test_waits.py::test_every_way_to_become_ready_wakes_a_waiter",),
+        ("test_waits.py::test_every_transition_to_ready_wakes_a_waiter",),
     ),
 ]  # fmt: skip
 
