@@ -13,7 +13,7 @@ from tests.support import (
     SECOND,
     T0,
     Clock,
-    cancel_end,
+    cancel_run,
     claim1,
     claim_all,
     complete,
@@ -81,7 +81,7 @@ async def test_cancel_of_a_finished_job_changes_nothing(storage: Storage, mode: 
     """A cancel of a completed, failed or cancelled job answers its state and changes nothing."""
     await storage.put([new("q", id) for id in "abc"])
     a, b, c = await claim_all(storage)
-    await storage.settle([complete(a), fail(b), cancel_end(c)])
+    await storage.settle([complete(a), fail(b), cancel_run(c)])
     answers = await storage.cancel("q", ["a", "b", "c"], mode)
     assert answers == [CancelAnswer("completed"), CancelAnswer("failed"), CancelAnswer("cancelled")]
     assert await storage.counts("q") == tally(completed=1, failed=1, cancelled=1)
@@ -124,7 +124,7 @@ async def test_cancel_forget_makes_a_run_the_last_one(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("mode", ["forget", "signal", "kill"])
-@pytest.mark.parametrize("ending", [retried, fail, cancel_end, release, stall])
+@pytest.mark.parametrize("ending", [retried, fail, cancel_run, release, stall])
 async def test_settle_of_a_run_with_a_cancel_request_cancels_it(
     storage: Storage, mode: CancelMode, ending: Any
 ) -> None:

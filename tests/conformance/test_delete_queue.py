@@ -10,7 +10,7 @@ from tests.support import (
     SECOND,
     Backend,
     Clock,
-    cancel_end,
+    cancel_run,
     claim1,
     claim_all,
     complete,
@@ -32,7 +32,7 @@ async def fill(storage: Storage, queue: str = "q") -> int:
     """Put jobs into every state, some of them in groups, and return their number."""
     await storage.put([new(queue, id) for id in "abcdef"])
     done, failed, gone, again, running, _ = await claim_all(storage, queue)
-    await storage.settle([complete(done), fail(failed), cancel_end(gone), retried(again, delay=SECOND)])
+    await storage.settle([complete(done), fail(failed), cancel_run(gone), retried(again, delay=SECOND)])
     await storage.put([update(queue, running.id), new(queue, "g", delay=SECOND), new(queue, "h")])
     await storage.put([new(queue, "i", group="g"), new(queue, "j", group="g")])
     return 11

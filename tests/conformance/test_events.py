@@ -18,7 +18,7 @@ from tests.support import (
     LEASE,
     SECOND,
     Clock,
-    cancel_end,
+    cancel_run,
     complete,
     eventually,
     fail,
@@ -188,7 +188,7 @@ async def test_events_of_cancels(storage: Storage, clock: Clock) -> None:
         claim = await s.claim()
         await s.do("cancel", "q", ["b"], "signal", 0)
         await s.do("settle", [retried(claim)])
-        await s.do("settle", [cancel_end(await s.claim())])
+        await s.do("settle", [cancel_run(await s.claim())])
         await s.expect(
             "enqueued", "enqueued", "enqueued", "cancelled", "started", "cancel_requested", "cancelled", "started",
             "cancelled",

@@ -12,7 +12,7 @@ from tests.support import (
     SECOND,
     T0,
     Clock,
-    cancel_end,
+    cancel_run,
     claim1,
     claim_all,
     complete,
@@ -87,7 +87,7 @@ async def test_jobs_without_a_group_and_groups_share_one_order(storage: Storage,
     assert await run_order(storage) == ["a1", "p1", "p2", "a2"]
 
 
-@pytest.mark.parametrize("ending", [complete, fail, cancel_end])
+@pytest.mark.parametrize("ending", [complete, fail, cancel_run])
 async def test_the_next_runs_when_the_head_is_done(storage: Storage, ending) -> None:
     """When the head of a group is completed, failed or cancelled, the next job is claimed."""
     await storage.put([new("q", "a", group="g"), new("q", "b", group="g")])

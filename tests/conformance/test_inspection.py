@@ -13,7 +13,7 @@ from tests.support import (
     Backend,
     Clock,
     SqliteBackend,
-    cancel_end,
+    cancel_run,
     claim1,
     claim_all,
     complete,
@@ -37,7 +37,7 @@ async def test_meters_count_finished_jobs(storage: Storage) -> None:
     await storage.put([new("q", "a"), new("q", "b"), new("q", "c"), new("q", "d"), new("q/x", "e")])
     a, b, c, d = await claim_all(storage)
     assert await inspectable(storage).meters(["q", "q/x"]) == [QueueMeter("q", 0, 0), QueueMeter("q/x", 0, 0)]
-    await storage.settle([complete(a), complete(b, ttl=0), fail(c), cancel_end(d)])
+    await storage.settle([complete(a), complete(b, ttl=0), fail(c), cancel_run(d)])
     assert await inspectable(storage).meters(["q", "q/x"]) == [QueueMeter("q", 4, 0), QueueMeter("q/x", 0, 0)]
 
 

@@ -9,7 +9,7 @@ from tests.support import (
     LEASE,
     SECOND,
     Clock,
-    cancel_end,
+    cancel_run,
     claim1,
     complete,
     fail,
@@ -43,7 +43,7 @@ async def test_empty_progress_is_progress(storage: Storage) -> None:
     assert (await get1(storage)).progress == b""
 
 
-@pytest.mark.parametrize("ending", [complete, fail, cancel_end, release, stall, retried])
+@pytest.mark.parametrize("ending", [complete, fail, cancel_run, release, stall, retried])
 async def test_progress_ends_with_its_run(storage: Storage, ending) -> None:
     """After a run was settled, by any resolution, its progress is not shown any more."""
     await put1(storage, "q", "a")

@@ -15,7 +15,7 @@ from tests.support import (
     SECOND,
     T0,
     Clock,
-    cancel_end,
+    cancel_run,
     claim1,
     claim_all,
     complete,
@@ -37,7 +37,7 @@ async def fill(storage: Storage) -> None:
     """Put about two jobs into each state."""
     await storage.put([new("q", f"{name}{n}") for name in ("done", "failed", "gone", "again", "runs") for n in (1, 2)])
     d1, d2, f1, f2, g1, g2, a1, a2, *_ = await claim_all(storage, limit=10)
-    await storage.settle([complete(d1), complete(d2), fail(f1), fail(f2), cancel_end(g1), cancel_end(g2)])
+    await storage.settle([complete(d1), complete(d2), fail(f1), fail(f2), cancel_run(g1), cancel_run(g2)])
     await storage.settle([retried(a1, delay=2 * SECOND), retried(a2, delay=SECOND)])
     await storage.put([update("q", "runs2"), update("q", "runs1")])
     await storage.put([new("q", "later1", delay=HOUR), new("q", "later2", delay=SECOND)])

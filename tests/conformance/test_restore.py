@@ -16,7 +16,7 @@ from tests.support import (
     T0,
     TTL,
     Clock,
-    cancel_end,
+    cancel_run,
     claim1,
     claim_all,
     complete,
@@ -50,7 +50,7 @@ async def fill(storage: Storage, clock: Clock) -> None:
     d1, d2, b1, b2, g1, g2, a1, a2 = await claim_all(storage, worker="w1")
     clock.advance(seconds=3)
     await storage.settle([complete(d1, b"\xff\x00", HOUR), complete(d2, b"", None), fail(b1, b"why", HOUR)])
-    await storage.settle([fail(b2, count="timeouts"), cancel_end(g1), cancel_end(g2, None)])
+    await storage.settle([fail(b2, count="timeouts"), cancel_run(g1), cancel_run(g2, None)])
     await storage.settle([retried(a1, delay=20 * SECOND, error=b"e1", count="retries"), retried(a2, delay=10 * SECOND)])
     await storage.put([new("q", "later1", delay=HOUR, headers=b"h", limits=b"l"), new("q", "later2", delay=SECOND)])
     await storage.put([new("q", "ready1"), new("q", "ready2", priority=7), new("q", "late", run_at=T0 - HOUR)])

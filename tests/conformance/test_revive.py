@@ -8,7 +8,7 @@ from tests.support import (
     SECOND,
     T0,
     Clock,
-    cancel_end,
+    cancel_run,
     claim1,
     claim_all,
     complete,
@@ -45,7 +45,7 @@ async def test_revive_of_a_cancelled_job(storage: Storage) -> None:
     """A cancelled job that was kept is queued again."""
     await storage.put([new("q", "a"), new("q", "b")])
     await storage.cancel("q", ["a"], ttl=None)
-    await settle1(storage, cancel_end(await claim1(storage)))
+    await settle1(storage, cancel_run(await claim1(storage)))
     assert await storage.revive("q", ["a", "b"]) == [True, True]
     assert await run_order(storage) == ["a", "b"]
 

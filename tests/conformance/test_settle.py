@@ -17,7 +17,7 @@ from tests.support import (
     SECOND,
     T0,
     Clock,
-    cancel_end,
+    cancel_run,
     claim1,
     claim_all,
     complete,
@@ -44,7 +44,7 @@ ENDS: dict[str, Ending] = {
     "retried": lambda claim: retried(claim, delay=SECOND),
     "retried now": retried,
     "fail": fail,
-    "cancel": cancel_end,
+    "cancel": cancel_run,
     "release": release,
     "stall": stall,
 }
@@ -143,7 +143,7 @@ async def test_fail_counts_a_timeout(storage: Storage) -> None:
 async def test_settle_cancel_keeps_the_job_for_its_ttl(storage: Storage) -> None:
     """running → cancelled keeps the job for its TTL."""
     await put1(storage, "q", "a")
-    assert await settle1(storage, cancel_end(await claim1(storage), ttl=SECOND)) == Settled(State.CANCELLED)
+    assert await settle1(storage, cancel_run(await claim1(storage), ttl=SECOND)) == Settled(State.CANCELLED)
     job = await get1(storage)
     assert (job.state, job.expires) == (State.CANCELLED, T0 + SECOND)
 
@@ -179,7 +179,7 @@ async def test_settle_answers_in_the_order_of_the_settlements(storage: Storage) 
     a, d = await claim_all(storage, "q")
     b, e = await claim_all(storage, "r")
     [c] = await claim_all(storage, "q/x")
-    answers = await storage.settle([fail(b), complete(a), release(c), retried(e, delay=1), cancel_end(d), complete(a)])
+    answers = await storage.settle([fail(b), complete(a), release(c), retried(e, delay=1), cancel_run(d), complete(a)])
     assert answers == [
         Settled(State.FAILED),
         Settled(State.COMPLETED),
@@ -326,7 +326,7 @@ async def test_a_second_resolution_of_a_finished_run_answers_lost(storage: Stora
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     await settle1(storage, complete(claim))
-    for other in (retried(claim), fail(claim), cancel_end(claim), release(claim), stall(claim)):
+    for other in (retried(claim), fail(claim), cancel_run(claim), release(claim), stall(claim)):
         assert await settle1(storage, other) == LOST
     assert await state_of(storage) == State.COMPLETED
 
@@ -341,7 +341,7 @@ async def test_a_second_resolution_of_a_retried_run_answers_lost(storage: Storag
     assert (await get1(storage)).retries == 1
 
 
-@pytest.mark.parametrize("ending", [complete, fail, cancel_end])
+@pytest.mark.parametrize("ending", [complete, fail, cancel_run])
 async def test_a_settlement_with_a_ttl_of_zero_is_remembered_for_a_minute(
     storage: Storage, clock: Clock, ending: Callable[..., Settlement]
 ) -> None:

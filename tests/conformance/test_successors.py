@@ -16,7 +16,7 @@ from tests.support import (
     SECOND,
     T0,
     Clock,
-    cancel_end,
+    cancel_run,
     claim1,
     claim_all,
     complete,
@@ -53,7 +53,7 @@ async def run_with_successor(storage: Storage, flags: Update, **options: Any) ->
     return claim
 
 
-@pytest.mark.parametrize("ending", [complete, fail, cancel_end])
+@pytest.mark.parametrize("ending", [complete, fail, cancel_run])
 async def test_the_successor_is_released_with_any_flags(storage: Storage, ending: Any) -> None:
     """When the run is finished, its successor is queued, whatever its update flags are (QZ-D2)."""
     for flags in ALL_FLAGS:
@@ -221,7 +221,7 @@ async def test_no_job_is_blocked_without_a_run(storage: Storage, clock: Clock) -
     await storage.put([new("q", id) for id in "abcdef"])
     claims = await claim_all(storage)
     await storage.put([update("q", id, flags=Update(run_at=False)) for id in "abcdef"])
-    resolutions = [complete, fail, cancel_end, release, stall]
+    resolutions = [complete, fail, cancel_run, release, stall]
     await storage.settle([settlement(claim) for settlement, claim in zip(resolutions, claims, strict=False)])
     clock.advance(ms=LEASE)
     await storage.reap(["q"])

@@ -11,7 +11,7 @@ from tests.support import (
     SECOND,
     T0,
     Clock,
-    cancel_end,
+    cancel_run,
     claim1,
     claim_all,
     complete,
@@ -27,7 +27,7 @@ from tests.support import (
 )
 
 
-@pytest.mark.parametrize("ending", [complete, fail, cancel_end])
+@pytest.mark.parametrize("ending", [complete, fail, cancel_run])
 async def test_a_finished_job_is_kept_longer(storage: Storage, clock: Clock, ending) -> None:
     """A longer TTL counts from the call, not from the end of the run."""
     await put1(storage, "q", "a")

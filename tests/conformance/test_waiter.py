@@ -12,7 +12,7 @@ from penstock.storage.base import Storage
 from tests.support import (
     MINUTE,
     Clock,
-    cancel_end,
+    cancel_run,
     claim1,
     complete,
     eventually,
@@ -27,7 +27,7 @@ from tests.support import (
 
 @pytest.mark.parametrize(
     ("ending", "state"),
-    [(complete, State.COMPLETED), (fail, State.FAILED), (cancel_end, State.CANCELLED)],
+    [(complete, State.COMPLETED), (fail, State.FAILED), (cancel_run, State.CANCELLED)],
 )
 async def test_a_finished_job_with_a_waiter_stays_for_a_minute(
     storage: Storage, clock: Clock, ending: Any, state: State

@@ -22,7 +22,7 @@ from tests.support import (
     Clock,
     RedisBackend,
     SqliteBackend,
-    cancel_end,
+    cancel_run,
     claim1,
     claim_all,
     complete,
@@ -33,9 +33,9 @@ from tests.support import (
     put1,
     release,
     retried,
+    retry_until_available,
     settle1,
     stall,
-    stubborn,
     update,
 )
 
@@ -372,10 +372,10 @@ async def test_close_ends_a_wait_work(backend: Backend, clock: Clock) -> None:
 @pytest.mark.only("redis", "valkey", "cluster")
 async def test_a_job_is_claimed_after_its_notification_was_lost(backend: RedisBackend, storage: Storage) -> None:
     """A worker whose connection is cut while it waits claims the job afterwards (WQ-D12)."""
-    task = asyncio.create_task(stubborn(lambda: worker(storage)))
+    task = asyncio.create_task(retry_until_available(lambda: worker(storage)))
     await wait_for_idle_workers(backend, storage, 1)
     cut(backend)
-    await stubborn(lambda: put1(storage, "q", "a"))
+    await retry_until_available(lambda: put1(storage, "q", "a"))
     assert (await asyncio.wait_for(task, SOON)).id == "a"
 
 
@@ -390,7 +390,7 @@ def cut(backend: RedisBackend) -> None:
 # results --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ending", [complete, fail, cancel_end])
+@pytest.mark.parametrize("ending", [complete, fail, cancel_run])
 @pytest.mark.parametrize("ttl", [0, HOUR])
 async def test_wait_done_ends_when_the_job_is_finished(
     backend: Backend, storage: Storage, ending: Any, ttl: int
@@ -503,7 +503,7 @@ async def test_wait_done_survives_a_cut_connection(backend: RedisBackend, storag
     task = asyncio.create_task(storage.wait_done("q", "a", LONG))
     await wait_for_result_waiters(backend, storage, 1)
     cut(backend)
-    await stubborn(lambda: settle1(storage, complete(claim)))
+    await retry_until_available(lambda: settle1(storage, complete(claim)))
     assert await asyncio.wait_for(task, SOON + 6) is True
 
 
