@@ -332,6 +332,7 @@ async def test_why_changes_nothing(storage: Storage, queue: Queue, clock: Clock)
     assert ids(await claim_all(storage)) == ["b", "c", "a"]
 
 
+@pytest.mark.only("memory")  # no call reaches a storage
 async def test_why_of_a_bad_id_is_refused(queue: Queue) -> None:
     """A bad id raises an error that names the argument."""
     with pytest.raises(ValueError, match="id"):

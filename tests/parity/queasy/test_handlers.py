@@ -21,6 +21,7 @@ def options_of(app: Penstock, queue: str, *names: str) -> list[Any]:
     return [getattr(options, name) for name in names]
 
 
+@pytest.mark.only("memory")  # no call reaches a storage
 async def test_the_defaults_are_the_documented_ones(app: Penstock) -> None:
     """Without options a handler has Queasy's limits, backoff, size, timeout and priority (QE-16…19, QR-25, QR-S12)."""
     app.listen("q", ignore, on_failure=ignore)

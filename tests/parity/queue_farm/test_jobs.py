@@ -16,6 +16,7 @@ from tests.support import eventually
 pytestmark = pytest.mark.only(*FEW)
 
 
+@pytest.mark.only("memory")  # no call reaches a storage
 async def test_the_defaults_are_the_documented_ones(app: Penstock) -> None:
     """Three attempts, a timeout of 30 s, concurrency 1 and batches of 1, unless given (QF-T1, QF-6, QF-7)."""
     app.listen("q", lambda payload: None)
@@ -184,6 +185,7 @@ async def test_a_delete_emits_cancelled(app: Penstock) -> None:
     assert received == [("q", "a")]
 
 
+@pytest.mark.only("memory")  # no call reaches a storage
 def test_worker_ids_are_unique(app: Penstock) -> None:
     """A worker's id begins with its host and no other has it; one may also be given (QF-8, QF-D18)."""
     ids = {Worker(app).id for _ in range(1000)}

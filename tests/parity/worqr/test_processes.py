@@ -171,6 +171,7 @@ async def listed(app: Penstock) -> bool:
     return bool(await app.workers())
 
 
+@pytest.mark.only("memory")  # no call reaches a storage
 async def test_a_worker_of_a_queue_without_a_handler_is_refused(app: Penstock) -> None:
     """A worker for a queue without a handler is refused by name (WQ-S5, WQ-T3)."""
     app.listen("q", lambda payload: None)
