@@ -6,9 +6,11 @@ conformance tests are run against it and have to fail. The same tests pass on th
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -243,23 +245,47 @@ MUTANTS = [
 PLUGINS = ("pytest_timeout",)
 
 
-def run_tests(source: Path, storage: str, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
-    """Run conformance tests against the package in `source`, up to the first failure."""
-    command = [
-        sys.executable, "-m", "pytest", "-x", "-q", "--tb=line", "-p", "no:cacheprovider",
-        *(f"-p{plugin}" for plugin in PLUGINS), "-o", f"pythonpath={source}", "--storages", storage,
-        *(f"tests/conformance/{test}" for test in tests),
-    ]  # fmt: skip
-    env = {
-        **os.environ,
-        "PYTHONPATH": str(source),
-        "PYTHONDONTWRITEBYTECODE": "1",  # the overlay's caches are those of the package
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "PENSTOCK_EXPECTED_AT": str(source),
-    }
-    env.pop("PYTEST_ADDOPTS", None)
-    env.pop("PYTEST_XDIST_WORKER", None)
-    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False)
+class Runs:
+    """Runs of pytest against overlays of the package, each in a fork of one process (`preloaded`)."""
+
+    def __init__(self) -> None:
+        env = {
+            **os.environ,
+            "PYTHONDONTWRITEBYTECODE": "1",  # the overlay's caches are those of the package
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        }
+        for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_CURRENT_TEST"):
+            env.pop(name, None)
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("preloaded.py"))],
+            cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def run(self, source: Path, storage: str, tests: tuple[str, ...]) -> tuple[int, str]:
+        """Run conformance tests against the package in `source`, up to the first failure: exit code and output."""
+        assert self._process.stdin
+        assert self._process.stdout
+        arguments = [
+            "-x", "-q", "--tb=line", "-p", "no:cacheprovider", *(f"-p{plugin}" for plugin in PLUGINS),
+            "-o", f"pythonpath={source}", "--storages", storage, *(f"tests/conformance/{test}" for test in tests),
+        ]  # fmt: skip
+        output = source / "output"
+        request = {"arguments": arguments, "source": str(source), "output": str(output)}
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline()), output.read_text()
+
+    def close(self) -> None:
+        """End the process by closing its input."""
+        self._process.communicate()
+
+
+@pytest.fixture(scope="module")
+def runs() -> Iterator[Runs]:
+    """The process that runs pytest for this module."""
+    runs = Runs()
+    yield runs
+    runs.close()
 
 
 def make_overlay(source: Path, target: Path, changed: tuple[str, ...] = ()) -> None:
@@ -286,24 +312,24 @@ def make_overlay(source: Path, target: Path, changed: tuple[str, ...] = ()) -> N
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_broken_storage_is_noticed(mutant: Mutant, tmp_path: Path) -> None:
+def test_a_broken_storage_is_noticed(mutant: Mutant, runs: Runs, tmp_path: Path) -> None:
     """A storage with this defect fails the conformance suite."""
     path = ("storage", *mutant.file.split("/"))
     make_overlay(PACKAGE, tmp_path / "penstock", path)
     text = PACKAGE.joinpath(*path).read_text()
     assert text.count(mutant.old) == 1, f"{mutant.file} has the text {text.count(mutant.old)} times: {mutant.old!r}"
     tmp_path.joinpath("penstock", *path).write_text(text.replace(mutant.old, mutant.new))
-    outcome = run_tests(tmp_path, mutant.storage, mutant.tests)
-    assert outcome.returncode == 1, f"not noticed:\n{outcome.stdout[-3000:]}{outcome.stderr[-2000:]}"
-    assert "failed" in outcome.stdout or "FAILED" in outcome.stdout or "ERROR" in outcome.stdout
+    code, output = runs.run(tmp_path, mutant.storage, mutant.tests)
+    assert code == 1, f"not noticed (exit code {code}):\n{output[-5000:]}"
+    assert "failed" in output or "FAILED" in output or "ERROR" in output
 
 
 @pytest.mark.parametrize("storage", ["memory", "redis"])
-def test_a_whole_storage_passes(storage: str, tmp_path: Path) -> None:
+def test_a_whole_storage_passes(storage: str, runs: Runs, tmp_path: Path) -> None:
     """The tests that notice the mutants pass on an overlay without a defect, so they fail because of the defect."""
     path = next(("storage", *mutant.file.split("/")) for mutant in MUTANTS if mutant.storage == storage)
     make_overlay(PACKAGE, tmp_path / "penstock", path)
     tmp_path.joinpath("penstock", *path).write_text(PACKAGE.joinpath(*path).read_text())
     tests = {test for mutant in MUTANTS if mutant.storage == storage for test in mutant.tests}
-    outcome = run_tests(tmp_path, storage, tuple(sorted(tests)))
-    assert outcome.returncode == 0, f"{outcome.stdout[-3000:]}{outcome.stderr[-2000:]}"
+    code, output = runs.run(tmp_path, storage, tuple(sorted(tests)))
+    assert code == 0, f"exit code {code}:\n{output[-5000:]}"
