@@ -625,10 +625,7 @@ class Model:
         jobs = [j for j in queue.jobs.values() if j.state(self.now) is state]
         if state in FINISHED:
             jobs = [j for j in jobs if j.finish and not self._expired(j.finish)]
-            forever = 1 << 60
-            return sorted(
-                jobs, key=lambda j: (forever if j.finish.expires is None else j.finish.expires, j.finish.number)
-            )  # type: ignore[union-attr]
+            return sorted(jobs, key=expiry)
         if state is State.QUEUED:
             plain = sorted((j for j in jobs if j.group is None), key=lambda j: j.rank)
             grouped = (j for j in jobs if j.group is not None)

@@ -79,8 +79,11 @@ class ModelWalk(Walk):
         for queue in QUEUES:
             self.asked += 1
             asked.append((queue, IDS[self.asked % len(IDS)]))
-        names, *answers = await asyncio.gather(
-            self.storage.queues(), *(read for queue, id in asked for read in self.reads(self.storage, queue, id))
+        names, *answers = cast(
+            list[Any],
+            await asyncio.gather(
+                self.storage.queues(), *(read for queue, id in asked for read in self.reads(self.storage, queue, id))
+            ),
         )
         assert names == await self.reference.queues()
         each = iter(answers)

@@ -16,8 +16,11 @@ import time
 from typing import Any, NoReturn
 
 import pytest
-import redis.asyncio  # noqa: F401 - imported for the runs
-import redis.cluster  # noqa: F401
+import redis.asyncio
+import redis.cluster
+
+#: Modules that the runs find imported.
+PRELOADED = (pytest, redis.asyncio, redis.cluster)
 
 #: Seconds after which a run is killed.
 TIMEOUT = 60.0
