@@ -20,7 +20,7 @@ from penstock.storage.redis import RedisStorage
 from penstock.storage.redis.blocking import BlockingRedisStorage
 from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.pipeline import Pipeline, pack_command
-from tests.servers import Server, free_port, needed, redis_program
+from tests.servers import Server, free_port, redis_program, start_or_skip
 from tests.support import eventually, new, new_namespace
 
 pytestmark = pytest.mark.xdist_group("redis")
@@ -66,7 +66,7 @@ class Failover:
 
 @pytest.fixture
 def failover(tmp_path: Path) -> Iterator[Failover]:
-    made = needed(lambda: Failover(tmp_path))
+    made = start_or_skip(lambda: Failover(tmp_path))
     yield made
     made.remove()
 

@@ -24,7 +24,7 @@ from penstock import (
     StorageUnavailable,
     sync,
 )
-from tests.servers import Server, needed, redis_program, valkey_program
+from tests.servers import Server, redis_program, start_or_skip, valkey_program
 
 #: A replica that stands still is not waited for longer than this.
 BRIEF = Durability("replicas", timeout=0.2)
@@ -75,7 +75,7 @@ class Pair:
 @pytest.fixture(params=["redis", "valkey"])
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     """A primary and a replica of each kind of server."""
-    pair = needed(lambda: Pair(redis_program() if request.param == "redis" else valkey_program()))
+    pair = start_or_skip(lambda: Pair(redis_program() if request.param == "redis" else valkey_program()))
     yield pair
     pair.remove()
 
@@ -83,7 +83,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
 @pytest.fixture
 def valkey() -> Iterator[Server]:
     """A server with an append-only file that is synced every second, and with WAITAOF."""
-    server = needed(lambda: Server(valkey_program(), "--appendonly", "yes", "--appendfsync", "everysec").start())
+    server = start_or_skip(lambda: Server(valkey_program(), "--appendonly", "yes", "--appendfsync", "everysec").start())
     yield server
     server.remove()
 
@@ -199,7 +199,7 @@ async def test_on_a_cluster_the_primary_of_the_slot_is_asked() -> None:
     from chaos.failover_faults import wait_for_takeover
     from chaos.failover_servers import ClusterServers, family_slot
 
-    place = await asyncio.to_thread(needed, ClusterServers)
+    place = await asyncio.to_thread(start_or_skip, ClusterServers)
     names = [f"f{n}" for n in range(12)]
     try:
         with sync.Penstock(place.url, durability=PATIENT) as blocking:

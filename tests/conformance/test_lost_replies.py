@@ -25,7 +25,7 @@ from tests.support import (
     Clock,
     HasToken,
     RedisBackend,
-    cancel_end,
+    cancel_run,
     claim1,
     claim_all,
     complete,
@@ -39,11 +39,11 @@ from tests.support import (
     put1,
     release,
     retried,
+    retry_until_available,
     run_order,
     settle1,
     stall,
     state_of,
-    stubborn,
     tally,
     update,
 )
@@ -156,7 +156,7 @@ ENDS: dict[str, tuple[Callable[[HasToken], Settlement], State]] = {
     "retry_later": (lambda claim: retried(claim, delay=5000), State.RETRYING),
     "fail": (fail, State.FAILED),
     "fail_then": (lambda claim: fail(claim, then=(new("q/x", "told"),)), State.FAILED),
-    "cancel": (cancel_end, State.CANCELLED),
+    "cancel": (cancel_run, State.CANCELLED),
     "release": (release, State.QUEUED),
     "stall": (stall, State.QUEUED),
 }
@@ -264,7 +264,7 @@ MEANWHILE: dict[str, Callable[[HasToken], Settlement] | None] = {
     "running": None,
     "completed": complete,
     "failed": fail,
-    "cancelled": cancel_end,
+    "cancelled": cancel_run,
     "released": release,
     "unkept": lambda claim: complete(claim, ttl=0),
     "purged": lambda claim: complete(claim, ttl=1),
@@ -415,7 +415,7 @@ async def test_a_waiter_hears_of_the_end_behind_a_cut(
     """A waiter reads the job again when its connection breaks, so an end whose notice was lost is seen."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
-    waiting = asyncio.create_task(stubborn(lambda: far.wait_done("q", "a", 60), 60))
+    waiting = asyncio.create_task(retry_until_available(lambda: far.wait_done("q", "a", 60), 60))
     await subscribed(backend)
     proxy.refuse()
     proxy.cut()
@@ -449,7 +449,7 @@ async def listening(storage: Storage, kind: str) -> AsyncGenerator[Callable[[], 
 
     async def listen() -> None:
         if kind == "done":
-            await stubborn(lambda: storage.wait_done("q", "a", 300), 300)
+            await retry_until_available(lambda: storage.wait_done("q", "a", 300), 300)
         elif kind == "event":
             await anext(feed)
         else:
@@ -607,7 +607,7 @@ async def test_a_half_open_connection_is_given_up(
     await storage.put([new("q", id) for id in "abc"])
     a, b, c = await claim_all(brisk)
     waiting = asyncio.create_task(brisk.wait_work(["q"], 2))
-    ending = asyncio.create_task(stubborn(lambda: brisk.wait_done("q", "c", 60), 60))
+    ending = asyncio.create_task(retry_until_available(lambda: brisk.wait_done("q", "c", 60), 60))
     await blocked(backend)
     await subscribed(backend)
     assert proxy.silence() >= 2

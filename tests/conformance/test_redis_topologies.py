@@ -14,7 +14,7 @@ from penstock.model.ids import new_token
 from penstock.model.job import State
 from penstock.storage.base import Complete, PutStatus, Request, Settled, Settlement
 from penstock.storage.redis import RedisStorage
-from tests.servers import Server, Servers, free_port, needed, redis_program
+from tests.servers import Server, Servers, free_port, redis_program, start_or_skip
 from tests.support import eventually, new, new_namespace
 
 pytestmark = pytest.mark.xdist_group("redis")
@@ -69,7 +69,7 @@ def encrypted(tmp_path: Path) -> Iterator[Server]:
     )  # fmt: skip
     options = ["--tls-port", str(free_port()), "--tls-cert-file", str(certificate), "--tls-key-file", str(key)]
     options += ["--tls-ca-cert-file", str(certificate), "--tls-auth-clients", "no"]
-    server = needed(lambda: Server(redis_program(), *options).start())
+    server = start_or_skip(lambda: Server(redis_program(), *options).start())
     yield server
     server.remove()
 
@@ -137,7 +137,7 @@ class Watched:
 @pytest.fixture
 def watched(tmp_path: Path) -> Iterator[Watched]:
     """A primary under a sentinel."""
-    watched = needed(lambda: Watched(tmp_path))
+    watched = start_or_skip(lambda: Watched(tmp_path))
     yield watched
     watched.remove()
 

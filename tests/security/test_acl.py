@@ -11,7 +11,7 @@ import pytest
 
 from penstock import Entry, Job, Penstock, Update, Worker, sync
 from penstock.ops.doctor import examine
-from tests.servers import Server, needed, redis_program, valkey_program
+from tests.servers import Server, redis_program, start_or_skip, valkey_program
 
 ROOT = Path(__file__).parents[2]
 LUA = ROOT / "src/penstock/storage/redis/lua"
@@ -27,7 +27,7 @@ def rules() -> list[str]:
 @pytest.fixture(params=["redis", "valkey"])
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server with that user and no other but the administrator."""
-    server = needed(lambda: Server(redis_program() if request.param == "redis" else valkey_program()).start())
+    server = start_or_skip(lambda: Server(redis_program() if request.param == "redis" else valkey_program()).start())
     with server.client() as client:
         client.execute_command("ACL", "SETUSER", "penstock", "reset", *rules())
     yield server

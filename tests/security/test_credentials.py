@@ -19,7 +19,7 @@ import pytest
 
 import penstock
 from penstock import Penstock, Worker, sync
-from tests.servers import Server, free_port, needed, redis_program
+from tests.servers import Server, free_port, redis_program, start_or_skip
 
 #: As it is, and as it stands in a URL.
 SECRET, QUOTED = "s3cr/et pass", "s3cr%2Fet%20pass"
@@ -42,7 +42,7 @@ def run(payload):
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     """A server that wants a name and a password."""
-    server = needed(lambda: Server(redis_program()).start())
+    server = start_or_skip(lambda: Server(redis_program()).start())
     with server.client() as client:
         client.execute_command("ACL", "SETUSER", USER, "on", f">{SECRET}", "~*", "&*", "+@all")
         client.execute_command("ACL", "SETUSER", "default", "off")
