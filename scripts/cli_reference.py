@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from penstock.cli import COMMANDS, main
-from penstock.cli.base import Teaching
+from penstock.cli.base import CommandWithExamples
 from penstock.cli.workers import ls
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "cli.md"
@@ -71,7 +71,7 @@ def section(title: str, command: click.Command) -> Iterator[str]:
         yield "| option | |\n|---|---|"
         yield from map(row, options)
         yield ""
-    if isinstance(command, Teaching) and command.examples:
+    if isinstance(command, CommandWithExamples) and command.examples:
         yield "```sh\n" + "\n".join(command.examples) + "\n```"
 
 

@@ -14,7 +14,7 @@ import pytest
 from penstock import Penstock, State, WorkerInfo
 from penstock.model.ids import new_token
 from penstock.model.storage_info import FileInfo, NodeInfo, ServerInfo
-from penstock.ops.doctor import Finding, Level, Troubled, judge_file, judge_health, judge_server, warnings_at_start
+from penstock.ops.doctor import Finding, Level, QueueSymptoms, check_file, check_server, check_work, warnings_at_start
 from penstock.ops.overview import Overview, QueueView
 from penstock.storage.base import Request
 from penstock.storage.redis import RedisStorage
@@ -32,11 +32,11 @@ FILE = FileInfo(
 
 
 def judged(finds: list[Finding], level: Level) -> dict[str, str]:
-    return {find.about: f"{find.says} {find.fix}" for find in finds if find.level is level}
+    return {find.about: f"{find.message} {find.fix}" for find in finds if find.level is level}
 
 
 def server(**changes: Any) -> tuple[list[Finding], str]:
-    findings, lost = judge_server(ServerInfo(schema=1, cluster=False, nodes=[msgspec.structs.replace(GOOD, **changes)]))
+    findings, lost = check_server(ServerInfo(schema=1, cluster=False, nodes=[msgspec.structs.replace(GOOD, **changes)]))
     return findings, " ".join(lost)
 
 
@@ -93,7 +93,7 @@ def test_what_can_be_lost_is_said(changes: dict[str, Any], words: str) -> None:
 def test_each_node_of_a_cluster_is_named() -> None:
     """With several servers each finding says whose it is."""
     nodes = [msgspec.structs.replace(GOOD, where=f"host:{port}") for port in (1, 2)]
-    findings, _ = judge_server(ServerInfo(schema=1, cluster=True, nodes=nodes))
+    findings, _ = check_server(ServerInfo(schema=1, cluster=True, nodes=nodes))
     assert {"eviction of host:1", "eviction of host:2"} <= {find.about for find in findings}
 
 
@@ -112,7 +112,7 @@ def test_each_node_of_a_cluster_is_named() -> None:
 )
 def test_what_a_file_is_warned_of(changes: dict[str, Any], about: str, words: str) -> None:
     """Each way of keeping a file that can lose or show jobs is one warning."""
-    findings, _ = judge_file(msgspec.structs.replace(FILE, **changes))
+    findings, _ = check_file(msgspec.structs.replace(FILE, **changes))
     warnings = judged(findings, Level.WARNING)
     assert list(warnings) == [about]
     assert words in warnings[about]
@@ -120,16 +120,16 @@ def test_what_a_file_is_warned_of(changes: dict[str, Any], about: str, words: st
 
 def test_the_directory_beside_a_file_keeps_its_mode() -> None:
     """The advice names files only: the directory of wake-ups beside them needs its other bits."""
-    findings, _ = judge_file(msgspec.structs.replace(FILE, mode=0o644))
+    findings, _ = check_file(msgspec.structs.replace(FILE, mode=0o644))
     assert [find.fix for find in findings if find.fix] == ["chmod 600 /x/penstock.db, and its -wal and -shm"]
 
 
 def test_a_good_file_is_fine() -> None:
     """A private file on a real disk gives no warning, and says what a power cut can do."""
-    findings, lost = judge_file(FILE)
+    findings, lost = check_file(FILE)
     assert judged(findings, Level.WARNING) == {}
     assert "power cut" in lost[0]
-    assert "not when the power fails" in judge_file(msgspec.structs.replace(FILE, synchronous="FULL"))[1][0]
+    assert "not when the power fails" in check_file(msgspec.structs.replace(FILE, synchronous="FULL"))[1][0]
 
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -147,9 +147,9 @@ def worker() -> WorkerInfo:
     )  # fmt: skip
 
 
-def health(queue: QueueView, troubled: Troubled | None = None, workers: bool = True) -> list[Finding]:
+def health(queue: QueueView, troubled: QueueSymptoms | None = None, workers: bool = True) -> list[Finding]:
     seen = Overview(at=NOW, queues=[queue], workers=[worker()] if workers else [])
-    return judge_health(seen, {"mail": troubled or Troubled()})
+    return check_work(seen, {"mail": troubled or QueueSymptoms()})
 
 
 OLD = int((NOW - timedelta(minutes=20)).timestamp() * 1000)
@@ -159,16 +159,16 @@ OLD = int((NOW - timedelta(minutes=20)).timestamp() * 1000)
     ("queue", "troubled", "level", "words"),
     [
         (view(queued=3), None, Level.WARNING, "3 jobs due, and no worker serves it"),
-        (view(["w"], queued=3), Troubled(oldest=OLD), Level.WARNING, "one of them for 20 minutes"),
-        (view(["w"], since=NOW, queued=3), Troubled(oldest=OLD), Level.NOTE, "paused since"),
+        (view(["w"], queued=3), QueueSymptoms(oldest=OLD), Level.WARNING, "one of them for 20 minutes"),
+        (view(["w"], since=NOW, queued=3), QueueSymptoms(oldest=OLD), Level.NOTE, "paused since"),
         (view(["w"], overdue=2), None, Level.NOTE, "the next sweep takes their jobs back"),
         (view(overdue=2), None, Level.WARNING, "no worker is there to take their jobs back"),
         (view(["w"], failed=1), None, Level.NOTE, "1 failed job"),
-        (view(["w"], failed=9), Troubled(killers=2), Level.WARNING, "they kill it"),
-        (view(["w"], queued=1), Troubled(stalled=1), Level.NOTE, "have lost a worker before"),
+        (view(["w"], failed=9), QueueSymptoms(stall_failures=2), Level.WARNING, "they kill it"),
+        (view(["w"], queued=1), QueueSymptoms(stalled=1), Level.NOTE, "have lost a worker before"),
     ],
 )
-def test_what_the_work_is_warned_of(queue: QueueView, troubled: Troubled | None, level: Level, words: str) -> None:
+def test_what_the_work_is_warned_of(queue: QueueView, troubled: QueueSymptoms | None, level: Level, words: str) -> None:
     """Work that nobody does, that waits for long, or that kills its worker, is told."""
     assert words in judged(health(queue, troubled), level)["queue mail"]
 

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.cli import COMMANDS, main
-from penstock.cli.base import Teaching
+from penstock.cli.base import CommandWithExamples
 from scripts.cli_reference import PAGE, commands, page
 from tests.cli.conftest import Cli, on_sqlite
 from tests.e2e.conftest import ROOT
@@ -35,7 +35,12 @@ def test_every_command_has_help_with_examples(name: str) -> None:
 
 
 def examples() -> list[str]:
-    every = [line for command in (main, *LEAVES.values()) if isinstance(command, Teaching) for line in command.examples]
+    every = [
+        line
+        for command in (main, *LEAVES.values())
+        if isinstance(command, CommandWithExamples)
+        for line in command.examples
+    ]
     parts = [part.strip() for line in every for part in line.partition("  #")[0].split(" | ")]
     return sorted({part for part in parts if part.startswith("penstock ") and "COMMAND" not in part})
 

@@ -8,8 +8,19 @@ import pytest
 from rich.console import Console
 
 from penstock import State, WorkerInfo
-from penstock.cli.output import Column, Styled, age, aligned, bar, clean, count, drawn, size, when
-from penstock.cli.top_screen import Frame, plain_frame, render, share, spark
+from penstock.cli.output import (
+    Column,
+    Styled,
+    align_columns,
+    bar,
+    count,
+    escape_controls,
+    format_bytes,
+    format_duration,
+    format_time,
+    rich_table,
+)
+from penstock.cli.top_screen import Frame, divide_rows, plain_lines, render, sparkline
 from penstock.errors import JobError
 from penstock.ops.overview import FailedJob, Overview, QueueView, Rate, rates
 
@@ -25,15 +36,15 @@ NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 )  # fmt: skip
 def test_ages(seconds: float, text: str) -> None:
     """A span is told in its two largest units."""
-    assert age(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_moments_sizes_and_numbers() -> None:
     """A moment says how far away it is, sizes have a unit, and numbers agree with their nouns."""
-    assert when(NOW - timedelta(seconds=90), NOW) == "2030-01-02 03:02:35Z (1m30s ago)"
-    assert when(NOW + timedelta(hours=2), NOW).endswith("(in 2h00m)")
-    assert when(None) == "-"
-    assert [size(n) for n in (0, 999, 1000, 1_500_000, 2e9, 3e12)] == [
+    assert format_time(NOW - timedelta(seconds=90), NOW) == "2030-01-02 03:02:35Z (1m30s ago)"
+    assert format_time(NOW + timedelta(hours=2), NOW).endswith("(in 2h00m)")
+    assert format_time(None) == "-"
+    assert [format_bytes(n) for n in (0, 999, 1000, 1_500_000, 2e9, 3e12)] == [
         "0 B", "999 B", "1.0 kB", "1.5 MB", "2.0 GB", "3.0 TB",
     ]  # fmt: skip
     assert [count(n, "job") for n in (0, 1, 1200)] == ["0 jobs", "1 job", "1,200 jobs"]
@@ -43,22 +54,26 @@ def test_moments_sizes_and_numbers() -> None:
 
 def test_control_characters_are_shown() -> None:
     """What could command a terminal is escaped; lines stay where lines are meant."""
-    assert clean("a\x1b[31m\n\x07é") == r"a\x1b[31m\n\x07é"
-    assert clean("a\nb\r", lines=True) == "a\nb\\r"
-    assert clean("a‮b") == r"a\u202eb"
+    assert escape_controls("a\x1b[31m\n\x07é") == r"a\x1b[31m\n\x07é"
+    assert escape_controls("a\nb\r", lines=True) == "a\nb\\r"
+    assert escape_controls("a‮b") == r"a\u202eb"
 
 
 def test_tables_in_text_are_aligned_and_whole() -> None:
     """Columns stand under their headings, numbers at the right, and nothing is cut off."""
     columns = [Column("queue"), Column("jobs", True)]
-    assert aligned(columns, [["mail", "1"], [Styled("x" * 200, "bold"), "1,000"]])[0].split() == ["queue", "jobs"]
-    assert [line[-5:] for line in aligned(columns, [["mail", "1"], ["y", "1,000"]])] == [" jobs", "    1", "1,000"]
+    assert align_columns(columns, [["mail", "1"], [Styled("x" * 200, "bold"), "1,000"]])[0].split() == ["queue", "jobs"]
+    assert [line[-5:] for line in align_columns(columns, [["mail", "1"], ["y", "1,000"]])] == [
+        " jobs",
+        "    1",
+        "1,000",
+    ]
 
 
 def test_a_drawn_table_takes_nothing_for_markup() -> None:
     """A name that looks like markup of the drawing library is shown as it is."""
     console = Console(width=60, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(drawn([Column("queue")], [["[red]mail[/red]"]]))
+    console.print(rich_table([Column("queue")], [["[red]mail[/red]"]]))
     assert "[red]mail[/red]" in console.export_text()
     console.file.close()
 
@@ -110,7 +125,7 @@ def test_a_frame_shows_queues_workers_and_failures() -> None:
     assert "████▌"[:4] in text
     assert "45/50 of 100" in text
     assert "ValueError: no such address" in text
-    assert any("mail0" in line for line in plain_frame(frame))
+    assert any("mail0" in line for line in plain_lines(frame))
 
 
 def test_a_frame_fits_its_terminal() -> None:
@@ -120,7 +135,7 @@ def test_a_frame_fits_its_terminal() -> None:
         lines = drawn_frame(frame, height)
         assert len(lines) <= height
         assert any("more" in line for line in lines)
-    assert share(frame, 1000) == (50, 1, 20)
+    assert divide_rows(frame, 1000) == (50, 1, 20)
 
 
 def test_a_frame_says_what_is_wrong() -> None:
@@ -131,5 +146,5 @@ def test_a_frame_says_what_is_wrong() -> None:
 
 def test_sparks() -> None:
     """Past rates are drawn as blocks, the highest in full, nothing as a gap."""
-    assert spark([0, 1, 7]) == " ▂█"
-    assert spark([0, 0]) == ""
+    assert sparkline([0, 1, 7]) == " ▂█"
+    assert sparkline([0, 0]) == ""

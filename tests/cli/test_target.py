@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.secrets import hide, keep_secret
+from penstock.cli.secrets import redact_secrets, register_secrets
 from tests.cli.conftest import Cli, on_sqlite
 
 JOBS = """
@@ -172,9 +172,9 @@ def test_debug_shows_the_traceback(cli: Cli) -> None:
 )
 def test_what_is_secret_is_hidden(url: str) -> None:
     """A password is hidden in its URL, decoded, and by itself."""
-    keep_secret(url)
-    assert "sesame" not in hide(f"cannot use {url}: sesame is wrong")
-    assert "se@sa/me" not in hide(url)
+    register_secrets(url)
+    assert "sesame" not in redact_secrets(f"cannot use {url}: sesame is wrong")
+    assert "se@sa/me" not in redact_secrets(url)
 
 
 @on_sqlite

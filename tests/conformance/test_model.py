@@ -74,20 +74,20 @@ class WalkWithFormats(ModelWalk):
     def change_the_software(self, format: int) -> None:
         self.model.format = format
         setattr(self.storage, "format", format)  # noqa: B010 - not part of the protocol
-        if self.looks:
+        if self.compare_each_step:
             self.compare()
 
-    def known(self, settlement: Settlement) -> bool:
+    def can_settle(self, settlement: Settlement) -> bool:
         """Whether the software of now may have claimed this: nobody settles what he could not run."""
         queue = self.model.model.all.get(settlement.queue)
         job = queue.jobs.get(settlement.id) if queue else None
         return job is None or job.format <= self.model.format
 
-    def told(self, standing: JobPosition | None) -> JobPosition | None:
+    def comparable_position(self, standing: JobPosition | None) -> JobPosition | None:
         """Whether somebody has passed over what stands before it makes a difference to its place."""
-        return standing and replace(standing, ahead=None, head=self.told(standing.head))
+        return standing and replace(standing, ahead=None, head=self.comparable_position(standing.head))
 
-    def arranged(self, found: list[Snapshot]) -> list[Snapshot]:
+    def comparable_listing(self, found: list[Snapshot]) -> list[Snapshot]:
         """Queued jobs without a group that only newer software can run come last, whether passed over yet or not."""
         odd = [job for job in found if job.state is State.QUEUED and job.group is None and job.format is not None]
         rest = [job for job in found if job not in odd]

@@ -59,7 +59,7 @@ async def test_a_drain_of_all_passes_over_paused_queues(shop: Shop, clock: Clock
 
 async def test_a_drain_without_end_is_noticed(shop: Shop, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs that enqueue themselves for later, again and again, are an error and no endless loop."""
-    monkeypatch.setattr(sys.modules["penstock.testing.drain"], "MOVES", 10)
+    monkeypatch.setattr(sys.modules["penstock.testing.drain"], "MAX_CLOCK_MOVES", 10)
 
     async def tick(number: int, job: Job) -> None:
         job.then("ticks", number + 1, delay=60)

@@ -15,17 +15,17 @@ import msgspec
 
 from penstock import Penstock, Worker
 from penstock.cli.base import Command, debug_option, run
-from penstock.cli.output import Column, count, echo, echo_json, is_terminal, json_option, table
-from penstock.cli.secrets import hide, keep_secret
+from penstock.cli.output import Column, count, echo, echo_json, is_terminal, json_option, print_table
+from penstock.cli.secrets import redact_secrets, register_secrets
 from penstock.storage import redact
 
-__all__ = ["Measured", "bench", "measure"]
+__all__ = ["BenchResult", "bench", "measure"]
 
 #: Single calls are made so often, each waiting for its answer.
-CALLS = 200
+SINGLE_CALLS = 200
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class BenchResult(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured; rates are jobs a second, times milliseconds."""
 
     where: str
@@ -55,9 +55,9 @@ def bench(url: str | None, jobs: int, as_json: bool) -> None:
     They are in a namespace of their own, which is removed at the end; nothing else is touched. The
     figures are about this machine, this storage and the way between them, at this moment.
     """
-    with place(url) as where:
+    with measured_url(url) as where:
         if is_terminal() and not as_json:
-            echo(f"measuring {hide(redact(where))} with {count(jobs, 'job')} ...", err=True)
+            echo(f"measuring {redact_secrets(redact(where))} with {count(jobs, 'job')} ...", err=True)
         found = run(measure(where, jobs))
     if as_json:
         echo_json(found)
@@ -69,20 +69,20 @@ def bench(url: str | None, jobs: int, as_json: bool) -> None:
         ["call and answer, half of them within", f"{found.call_p50_ms:.2f}", "ms"],
         ["call and answer, 99 of 100 within", f"{found.call_p99_ms:.2f}", "ms"],
     ]
-    table([Column("what"), Column("measured", True), Column("")], rows, "")
+    print_table([Column("what"), Column("measured", True), Column("")], rows, "")
 
 
 @contextmanager
-def place(url: str | None) -> Generator[str, None, None]:
+def measured_url(url: str | None) -> Generator[str, None, None]:
     """What is measured: the URL, or a file that is gone afterwards."""
     if url:
-        yield keep_secret(url)
+        yield register_secrets(url)
         return
     with tempfile.TemporaryDirectory(prefix="penstock-bench-", ignore_cleanup_errors=True) as directory:
         yield f"sqlite:{os.path.join(directory, 'penstock.db')}"
 
 
-async def measure(url: str, jobs: int) -> Measured:
+async def measure(url: str, jobs: int) -> BenchResult:
     """Measure, and leave nothing behind whatever happens."""
     app = Penstock(url, namespace=f"penstock-bench-{secrets.token_hex(6)}")
 
@@ -104,21 +104,21 @@ async def measure(url: str, jobs: int) -> Measured:
             one_by_one = time.perf_counter()
             await Worker(app).drain()
             async with Worker(app):
-                for number in range(CALLS):
+                for number in range(SINGLE_CALLS):
                     asked = time.perf_counter()
                     await queue.call(number)
                     waits.append((time.perf_counter() - asked) * 1000)
         finally:
             await queue.delete()
-            await forget(app)
+            await remove_namespace(app)
     quantiles = statistics.quantiles(waits, n=100)
-    return Measured(
-        where=hide(redact(url)), jobs=jobs, enqueue_many=jobs / (put - began), drain=jobs / (drained - put),
+    return BenchResult(
+        where=redact_secrets(redact(url)), jobs=jobs, enqueue_many=jobs / (put - began), drain=jobs / (drained - put),
         enqueue_one=single / (one_by_one - drained), call_p50_ms=statistics.median(waits), call_p99_ms=quantiles[98],
     )  # fmt: skip
 
 
-async def forget(app: Penstock) -> None:
+async def remove_namespace(app: Penstock) -> None:
     """Take away what the namespace holds beside its queues."""
     for worker in await app.storage.workers():
         await app.storage.beat(worker.id, 0)

@@ -18,7 +18,7 @@ __all__ = ["completion", "queue_argument", "queue_names"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: Whoever presses a key waits for at most so long (seconds).
-PATIENCE = 1.0
+TIMEOUT = 1.0
 
 
 def queue_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -26,7 +26,7 @@ def queue_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> 
     target = Target(ctx.params.get("url"), ctx.params.get("namespace"), ctx.params.get("app"))
 
     async def ask() -> list[str]:
-        async with asyncio.timeout(PATIENCE), target.opened() as app:
+        async with asyncio.timeout(TIMEOUT), target.opened() as app:
             return await app.queues()
 
     with contextlib.suppress(Exception):  # a completion must never be in the way

@@ -16,9 +16,9 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from penstock import Entry, Job, Penstock, PermanentError, Queue, Worker
-from penstock.cli.base import Command, Stop, debug_option
-from penstock.cli.output import Column, console, echo, is_terminal, table
-from penstock.cli.secrets import hide, keep_secret
+from penstock.cli.base import Command, CommandError, debug_option
+from penstock.cli.output import Column, console, echo, is_terminal, print_table
+from penstock.cli.secrets import redact_secrets, register_secrets
 from penstock.storage import redact
 
 __all__ = ["demo"]
@@ -30,18 +30,18 @@ KINDS = (PLAIN, GROUPED, FAILING)
 PER_GROUP = 20
 
 #: Of the failing kind, every job whose number modulo 3 is this one can never succeed.
-HOPELESS = 2
+ALWAYS_FAILING = 2
 
 
 @dataclass
-class Seen:
+class RunRecorder:
     """What the handlers saw."""
 
     runs: Counter[str] = field(default_factory=Counter[str])
     retried: Counter[str] = field(default_factory=Counter[str])
     order: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict[str, list[int]](list))
 
-    def note(self, job: Job) -> None:
+    def record(self, job: Job) -> None:
         kind = job.queue.rpartition("/")[2]
         self.runs[kind] += 1
         if job.attempt > 1:
@@ -55,16 +55,16 @@ class Report:
     counts: dict[str, dict[str, int]]
     enqueueing: float
     working: float
-    seen: Seen
+    recorded: RunRecorder
     expected: dict[str, list[int]]
 
     @property
     def finished(self) -> int:
-        return sum(done(counts) for counts in self.counts.values())
+        return sum(count_finished(counts) for counts in self.counts.values())
 
     @property
     def out_of_order(self) -> list[str]:
-        return [group for group, numbers in self.expected.items() if self.seen.order[group] != numbers]
+        return [group for group, numbers in self.expected.items() if self.recorded.order[group] != numbers]
 
 
 @click.command(
@@ -83,19 +83,19 @@ def demo(url: str | None, jobs: int) -> None:
     A third are plain; a third come in groups that must keep their order although one job of each
     fails at first; a third fail once or for good.
     """
-    with place(url) as (where, shown):
+    with demo_url(url) as (where, shown):
         echo(f"storage: {shown}")
         report = asyncio.run(run(where, jobs))
     show(report)
     if report.finished != jobs or report.out_of_order:
-        raise Stop("the demo did not end as it must: see the table above")
+        raise CommandError("the demo did not end as it must: see the table above")
 
 
 @contextmanager
-def place(url: str | None) -> Generator[tuple[str, str], None, None]:
+def demo_url(url: str | None) -> Generator[tuple[str, str], None, None]:
     """Where the jobs are kept, and how to name that place without a password."""
     if url:
-        yield keep_secret(url), hide(redact(url))
+        yield register_secrets(url), redact_secrets(redact(url))
         return
     with tempfile.TemporaryDirectory(prefix="penstock-demo-", ignore_cleanup_errors=True) as directory:
         path = os.path.join(directory, "penstock.db")
@@ -104,13 +104,13 @@ def place(url: str | None) -> Generator[tuple[str, str], None, None]:
 
 async def run(url: str, jobs: int) -> Report:
     """Enqueue everything, drain it, count, and leave nothing behind."""
-    seen = Seen()
+    recorder = RunRecorder()
     entries = make_entries(jobs)
     async with Penstock(url, namespace="penstock-demo") as app:
         # Queues of its own, so that two demos on one server do not meet; one family, for a Cluster.
-        home = f"demo/{secrets.token_hex(4)}"
-        queues = {kind: app.queue(f"{home}/{kind}") for kind in KINDS}
-        add_handlers(app, home, seen)
+        prefix = f"demo/{secrets.token_hex(4)}"
+        queues = {kind: app.queue(f"{prefix}/{kind}") for kind in KINDS}
+        add_handlers(app, prefix, recorder)
         began = time.perf_counter()
         watcher: asyncio.Task[None] | None = None
         try:
@@ -122,37 +122,37 @@ async def run(url: str, jobs: int) -> Report:
             worked = time.perf_counter()
             with suppress(TimeoutError):  # it ends by itself, unless a job is missing
                 await asyncio.wait_for(watcher, 2)
-            counts = {kind: await count(queue) for kind, queue in queues.items()}
+            counts = {kind: await read_counts(queue) for kind, queue in queues.items()}
         finally:
             if watcher:
                 watcher.cancel()
             for queue in queues.values():
                 await queue.delete()
-    return Report(counts, enqueued - began, worked - enqueued, seen, expected_order(entries[GROUPED]))
+    return Report(counts, enqueued - began, worked - enqueued, recorder, expected_order(entries[GROUPED]))
 
 
-def add_handlers(app: Penstock, home: str, seen: Seen) -> None:
+def add_handlers(app: Penstock, prefix: str, recorder: RunRecorder) -> None:
     """One handler for each kind of job."""
 
-    @app.handler(f"{home}/{PLAIN}", concurrency=20)
+    @app.handler(f"{prefix}/{PLAIN}", concurrency=20)
     async def resize(payload: dict[str, int], job: Job) -> str:
-        seen.note(job)
+        recorder.record(job)
         await asyncio.sleep(0.001)
         return f"{payload['number']}.thumb"
 
-    @app.handler(f"{home}/{GROUPED}", concurrency=20, max_retries=3, min_backoff=0.05)
+    @app.handler(f"{prefix}/{GROUPED}", concurrency=20, max_retries=3, min_backoff=0.05)
     async def mail(payload: dict[str, int], job: Job) -> None:
-        seen.note(job)
+        recorder.record(job)
         if payload["number"] == 2 and job.attempt == 1:
             raise ConnectionError("the second mail of every group fails at first, and holds its group")
-        seen.order[job.group or ""].append(payload["number"])
+        recorder.order[job.group or ""].append(payload["number"])
 
-    @app.handler(f"{home}/{FAILING}", concurrency=20, max_retries=1, min_backoff=0.05)
+    @app.handler(f"{prefix}/{FAILING}", concurrency=20, max_retries=1, min_backoff=0.05)
     async def charge(payload: dict[str, int], job: Job) -> str:
-        seen.note(job)
-        if payload["number"] % 6 == HOPELESS:
+        recorder.record(job)
+        if payload["number"] % 6 == ALWAYS_FAILING:
             raise PermanentError("this one is refused at once")
-        if payload["number"] % 3 == HOPELESS:
+        if payload["number"] % 3 == ALWAYS_FAILING:
             raise RuntimeError("this one fails every time")
         if job.attempt == 1:
             raise RuntimeError("this one fails once")
@@ -180,11 +180,11 @@ def expected_order(entries: list[Entry]) -> dict[str, list[int]]:
     return dict(expected)
 
 
-async def count(queue: Queue) -> dict[str, int]:
+async def read_counts(queue: Queue) -> dict[str, int]:
     return {str(state): number for state, number in (await queue.counts()).items()}
 
 
-def done(counts: dict[str, int]) -> int:
+def count_finished(counts: dict[str, int]) -> int:
     return counts["completed"] + counts["failed"]
 
 
@@ -195,7 +195,7 @@ async def watch(queues: dict[str, Queue], jobs: int) -> None:
         task = bar.add_task("working", total=jobs)
         printed = time.monotonic()
         while True:
-            finished = sum([done(await count(queue)) for queue in queues.values()])
+            finished = sum([count_finished(await read_counts(queue)) for queue in queues.values()])
             bar.update(task, completed=finished)
             if not is_terminal() and (finished == jobs or time.monotonic() - printed > 1):
                 printed = time.monotonic()
@@ -213,13 +213,13 @@ def show(report: Report) -> None:
     rows: list[list[str]] = []
     for queue, counts in report.counts.items():
         numbers = (sum(counts.values()), counts["completed"], counts["failed"])
-        seen = (report.seen.runs[queue], report.seen.retried[queue])
+        seen = (report.recorded.runs[queue], report.recorded.retried[queue])
         rows.append([queue, kinds[queue], *(f"{number:,}" for number in numbers + seen)])
-    table(columns, rows, "")
+    print_table(columns, rows, "")
     if report.out_of_order:
         echo(f"group order: BROKEN in {', '.join(report.out_of_order)}")
     else:
         echo(f"group order: exact in every group ({len(report.expected)}), retries included")
-    runs = sum(report.seen.runs.values())
+    runs = sum(report.recorded.runs.values())
     echo(f"enqueued in {report.enqueueing:.2f} s, worked in {report.working:.2f} s")
     echo(f"throughput: {runs / report.working:,.0f} runs a second, one process, handlers and backoff included")

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from penstock.cli.base import USAGE, Command, Stop, run
+from penstock.cli.base import EXIT_USAGE, Command, CommandError, run
 from penstock.cli.output import (
     DIM,
     Cell,
@@ -14,13 +14,13 @@ from penstock.cli.output import (
     Styled,
     console,
     count,
-    drawn,
     echo,
     echo_json,
     is_terminal,
     json_option,
+    rich_table,
 )
-from penstock.cli.secrets import hide, keep_secret
+from penstock.cli.secrets import redact_secrets, register_secrets
 from penstock.cli.target import Target, target_options
 from penstock.errors import PenstockError
 from penstock.ops.doctor import Finding, Level, Report, examine
@@ -50,7 +50,7 @@ def doctor(target: Target, place: str | None, no_check: bool, as_json: bool) -> 
     if place is not None:
         if target.url is not None:
             raise click.UsageError("give the URL once")
-        target = target._replace(url=keep_secret(place))
+        target = target._replace(url=register_secrets(place))
 
     async def work() -> Report:
         async with target.opened() as app:
@@ -58,23 +58,23 @@ def doctor(target: Target, place: str | None, no_check: bool, as_json: bool) -> 
 
     try:
         report = run(work())
-    except Stop as error:
-        raise Stop(error.message, USAGE) from error
+    except CommandError as error:
+        raise CommandError(error.message, EXIT_USAGE) from error
     except (PenstockError, OSError) as error:
-        raise Stop(str(error), USAGE) from error
+        raise CommandError(str(error), EXIT_USAGE) from error
     if as_json:
-        echo_json(described(report))
+        echo_json(report_json(report))
     else:
         show(report)
     if report.warnings:
         raise click.exceptions.Exit(1)
 
 
-def described(report: Report) -> dict[str, Any]:
+def report_json(report: Report) -> dict[str, Any]:
     """The report for programs."""
-    found = [{"level": f.level, "about": f.about, "says": f.says, "fix": f.fix} for f in report.findings]
+    found = [{"level": f.level, "about": f.about, "says": f.message, "fix": f.fix} for f in report.findings]
     return {
-        "where": hide(report.where),
+        "where": redact_secrets(report.where),
         "warnings": len(report.warnings),
         "findings": found,
         "can_be_lost": report.lost,
@@ -86,15 +86,15 @@ def show(report: Report) -> None:
     if is_terminal():
         draw(report)
     else:
-        echo(f"storage: {hide(report.where)}")
+        echo(f"storage: {redact_secrets(report.where)}")
         for finding in report.findings:
-            echo(f"{finding.level:<7}  {finding.about}: {finding.says}")
+            echo(f"{finding.level:<7}  {finding.about}: {finding.message}")
             if finding.fix and finding.level is not Level.FINE:
                 echo(f"{'':7}  -> {finding.fix}")
         echo("what can be lost:")
         for line in report.lost:
             echo(f"  - {line}")
-    echo(verdict(report))
+    echo(summary_line(report))
 
 
 def draw(report: Report) -> None:
@@ -103,9 +103,13 @@ def draw(report: Report) -> None:
     from rich.text import Text
 
     out = console()
-    out.print(Text.assemble(("storage ", "bold"), hide(report.where)))
+    out.print(Text.assemble(("storage ", "bold"), redact_secrets(report.where)))
     out.print()
-    out.print(drawn([Column(""), Column("about"), Column("found", elastic=True)], [row(f) for f in report.findings]))
+    out.print(
+        rich_table(
+            [Column(""), Column("about"), Column("found", elastic=True)], [finding_row(f) for f in report.findings]
+        )
+    )
     out.print()
     out.print(Text("What can be lost", "bold"))
     for line in report.lost:
@@ -113,15 +117,15 @@ def draw(report: Report) -> None:
     out.print()
 
 
-def row(finding: Finding) -> list[Cell]:
+def finding_row(finding: Finding) -> list[Cell]:
     style = {Level.WARNING: "red", Level.NOTE: "", Level.FINE: DIM}[finding.level]
-    text = finding.says
+    text = finding.message
     if finding.fix and finding.level is not Level.FINE:
         text = f"{text} → {finding.fix}"
     return [MARKS[finding.level], Styled(finding.about, "bold"), Styled(text, style)]
 
 
-def verdict(report: Report) -> str:
+def summary_line(report: Report) -> str:
     """The last line."""
     if not report.warnings:
         return "all is fine"

@@ -11,11 +11,11 @@ from typing import Any
 import click
 
 from penstock import Enqueued, Entry, Penstock
-from penstock.cli.base import USAGE, Command, Stop, run
+from penstock.cli.base import EXIT_USAGE, Command, CommandError, run
 from penstock.cli.completion import queue_argument
 from penstock.cli.output import count, echo, echo_json, json_option
 from penstock.cli.target import Target, target_options
-from penstock.cli.values import parsed_headers, parsed_value, shown_value
+from penstock.cli.values import format_value, parse_headers, parse_value
 
 __all__ = ["call", "enqueue"]
 
@@ -30,9 +30,9 @@ def job_options(function: Callable[..., Any]) -> Any:
         header: tuple[str, ...], **others: Any,
     ) -> Any:  # fmt: skip
         given = {
-            "id": id, "delay": delay, "run_at": None if at is None else moment(at), "priority": priority,
+            "id": id, "delay": delay, "run_at": None if at is None else parse_time(at), "priority": priority,
             "group": group, "on_conflict": on_conflict, "max_attempts": max_attempts, "max_retries": max_retries,
-            "result_ttl": result_ttl, "headers": parsed_headers(header),
+            "result_ttl": result_ttl, "headers": parse_headers(header),
         }  # fmt: skip
         return function(job={name: value for name, value in given.items() if value is not None}, **others)
 
@@ -57,21 +57,21 @@ def job_options(function: Callable[..., Any]) -> Any:
     return decorated
 
 
-def moment(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
     """A time as typed; without a zone it is UTC."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise Stop(f"--at is a time such as 2030-01-31T09:00+01:00, not {text!r}", USAGE) from None
+        raise CommandError(f"--at is a time such as 2030-01-31T09:00+01:00, not {text!r}", EXIT_USAGE) from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def payload_of(target: Target, typed: str | None, as_text: bool) -> Any:
+def read_payload(target: Target, typed: str | None, as_text: bool) -> Any:
     """The payload: as an argument, or from stdin."""
     if typed is None and sys.stdin.isatty():
         raise click.UsageError("give a payload, or - to read it from stdin")
     given = sys.stdin.read() if typed in (None, "-") else typed
-    return parsed_value(given or "", as_text=as_text, raw=target.serde == "raw")
+    return parse_value(given or "", as_text=as_text, raw=target.serde == "raw")
 
 
 @click.command(
@@ -97,16 +97,16 @@ def enqueue(
         raise click.UsageError("--lines reads payloads from stdin; it goes with no payload and no --id")
     if lines:
         raw = target.serde == "raw"
-        values = [parsed_value(line.rstrip("\n"), as_text=text, raw=raw) for line in sys.stdin if line.strip()]
+        values = [parse_value(line.rstrip("\n"), as_text=text, raw=raw) for line in sys.stdin if line.strip()]
     else:
-        values = [payload_of(target, payload, text)]
+        values = [read_payload(target, payload, text)]
     answers = run(put(target, queue, [Entry(value, **job) for value in values]))
     if as_json:
         echo_json(answers if lines else answers[0])
     elif lines:
         echo(f"{queue}: {count(sum(map(bool, answers)), 'job')} enqueued")
     else:
-        say(queue, answers[0])
+        print_answer(queue, answers[0])
     if not all(answers):
         raise click.exceptions.Exit(1)
 
@@ -116,11 +116,11 @@ async def put(target: Target, queue: str, entries: list[Entry]) -> list[Enqueued
         return await app.queue(queue).enqueue_many(entries)
 
 
-def say(queue: str, answer: Enqueued) -> None:
+def print_answer(queue: str, answer: Enqueued) -> None:
     """What became of an enqueue, in words."""
     said = {
         "duplicate": f"is there already and {answer.state}; nothing was changed (see --on-conflict)",
-        "completed": f"was completed before: {shown_value(answer.result)}",
+        "completed": f"was completed before: {format_value(answer.result)}",
         "blocked": "runs; this one follows when it has ended",
     }
     echo(f"{queue}/{answer.id}: {said.get(answer.status, answer.status)}")
@@ -143,11 +143,11 @@ def call(target: Target, queue: str, payload: str | None, wait: float, text: boo
 
     The exit code is 1 when it fails or takes too long; the job itself goes on then.
     """
-    value = payload_of(target, payload, text)
+    value = read_payload(target, payload, text)
 
     async def work() -> Any:
         async with target.opened(create=True) as app:
-            await warn_if_alone(app, queue)
+            await warn_without_worker(app, queue)
             return await app.queue(queue).call(value, timeout=wait, **job)
 
     answer = run(work())
@@ -157,7 +157,7 @@ def call(target: Target, queue: str, payload: str | None, wait: float, text: boo
         echo_json(answer)
 
 
-async def warn_if_alone(app: Penstock, queue: str) -> None:
+async def warn_without_worker(app: Penstock, queue: str) -> None:
     """Say so when nobody will answer soon."""
     if not any(queue in worker.queues for worker in await app.workers()):
         echo(f"no worker serves {queue} yet; waiting", err=True)

@@ -10,7 +10,7 @@ import click
 from penstock.cli.base import Command
 from penstock.cli.output import echo, is_terminal, json_option
 from penstock.cli.tail import follow
-from penstock.cli.target import Target, target_options, where
+from penstock.cli.target import Target, describe_location, target_options
 from penstock.model.events import EVENTS
 
 __all__ = ["events"]
@@ -39,7 +39,7 @@ def events(target: Target, names: tuple[str, ...], queue: str | None, limit: int
     async def work() -> None:
         async with target.opened() as app, app.events(names or None, queue) as stream:
             if is_terminal() and not as_json:
-                echo(f"listening at {where(app)}; Ctrl-C ends it", err=True)
+                echo(f"listening at {describe_location(app)}; Ctrl-C ends it", err=True)
             await follow(stream, as_json=as_json, limit=limit)
 
     with contextlib.suppress(KeyboardInterrupt):

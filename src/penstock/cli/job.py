@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from penstock import JobStatus, Penstock, State
-from penstock.cli.base import Group, Stop, confirm, run, yes_option
+from penstock.cli.base import CommandError, Group, confirm, run, yes_option
 from penstock.cli.completion import queue_argument
 from penstock.cli.output import (
     DIM,
@@ -17,20 +17,20 @@ from penstock.cli.output import (
     Cell,
     Column,
     Styled,
-    age,
     bar,
     count,
     echo,
     echo_json,
+    format_duration,
+    format_time,
     is_terminal,
     json_option,
-    record,
-    table,
-    when,
+    print_record,
+    print_table,
 )
 from penstock.cli.tail import follow_job
 from penstock.cli.target import Target, target_options
-from penstock.cli.values import shown_value
+from penstock.cli.values import format_value
 from penstock.model.why import Why
 from penstock.storage.base import CANCEL_MODES, CancelMode
 
@@ -65,11 +65,13 @@ def ls(target: Target, queue: str, state: str | None, limit: int, after: str | N
     async def work() -> None:
         async with target.opened() as app:
             page = await app.queue(queue).find(state, after, limit)
-            now = now_of(await app.storage.time())
+            now = datetime_of(await app.storage.time())
         if as_json:
             echo_json({"jobs": list(page), "cursor": page.cursor})
             return
-        table(COLUMNS, [row(status, now) for status in page], f"no jobs in {queue}{f' are {state}' if state else ''}")
+        print_table(
+            COLUMNS, [row(status, now) for status in page], f"no jobs in {queue}{f' are {state}' if state else ''}"
+        )
         if page.cursor:
             echo(f"there are more: --after {page.cursor}", err=not is_terminal())
 
@@ -82,7 +84,7 @@ COLUMNS = [
 ]  # fmt: skip
 
 
-def now_of(ms: int) -> datetime.datetime:
+def datetime_of(ms: int) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC)
 
 
@@ -90,20 +92,20 @@ def row(status: JobStatus, now: datetime.datetime) -> list[Cell]:
     """A job in a list."""
     due = ""
     if status.state in (State.SCHEDULED, State.RETRYING):
-        due = f"in {age((status.run_at - now).total_seconds())}"
+        due = f"in {format_duration((status.run_at - now).total_seconds())}"
     return [
         status.id,
         Styled(str(status.state), STYLES[status.state]),
         status.group or Styled("-", DIM),
         str(status.priority) if status.priority else Styled("-", DIM),
-        age((now - status.created_at).total_seconds()),
+        format_duration((now - status.created_at).total_seconds()),
         due,
         str(status.attempts) if status.attempts else Styled("-", DIM),
-        about(status),
+        remarks(status),
     ]
 
 
-def about(status: JobStatus) -> Cell:
+def remarks(status: JobStatus) -> Cell:
     """What is most worth knowing of a job: how far it is, or what went wrong."""
     if status.progress is not None:
         said = f" {status.progress.message}" if status.progress.message else ""
@@ -127,7 +129,7 @@ def about(status: JobStatus) -> Cell:
 @target_options(serde=True)
 def show(target: Target, queue: str, id: str, as_json: bool) -> None:
     """Show everything that is known about one job: payload, counts, result or error."""
-    status, now = run(look(target, queue, id))
+    status, now = run(read_job(target, queue, id))
     if as_json:
         echo_json(status)
         return
@@ -135,26 +137,26 @@ def show(target: Target, queue: str, id: str, as_json: bool) -> None:
         ("job", Styled(status.id, "bold")),
         ("queue", status.queue),
         ("state", Styled(str(status.state), STYLES[status.state])),
-        ("enqueued", when(status.created_at, now)),
-        ("due", when(status.run_at, now)),
-        ("counts", ", ".join(tallies(status))),
+        ("enqueued", format_time(status.created_at, now)),
+        ("due", format_time(status.run_at, now)),
+        ("counts", ", ".join(count_texts(status))),
     ]
     pairs += [(name, str(value)) for name in ("group", "priority", "worker") if (value := getattr(status, name))]
     if status.headers:
         pairs.append(("headers", ", ".join(f"{key}={value}" for key, value in status.headers.items())))
     if status.progress is not None:
-        pairs.append(("progress", about(status)))
-    pairs.append(("payload", shown_value(status.payload)))
+        pairs.append(("progress", remarks(status)))
+    pairs.append(("payload", format_value(status.payload)))
     if status.state is State.COMPLETED:
-        pairs.append(("result", Styled(shown_value(status.result), "green")))
+        pairs.append(("result", Styled(format_value(status.result), "green")))
     if status.error is not None:
         pairs.append(("error", Styled(f"{status.error.type}: {status.error.message} ({status.error.kind})", "red")))
         if status.error.traceback:
             pairs.append(("traceback", Styled(status.error.traceback.rstrip(), DIM)))
-    record(pairs)
+    print_record(pairs)
 
 
-def tallies(status: JobStatus) -> list[str]:
+def count_texts(status: JobStatus) -> list[str]:
     """What was counted, in words."""
     words = [count(status.attempts, "run")]
     for number, one in ((status.retries, "retry"), (status.stalls, "stall"), (status.timeouts, "timeout")):
@@ -163,17 +165,17 @@ def tallies(status: JobStatus) -> list[str]:
     return words
 
 
-async def look(target: Target, queue: str, id: str) -> tuple[JobStatus, datetime.datetime]:
+async def read_job(target: Target, queue: str, id: str) -> tuple[JobStatus, datetime.datetime]:
     """A job and the storage's time, or the end of the command."""
     async with target.opened() as app:
-        return await found(app, queue, id), now_of(await app.storage.time())
+        return await require_job(app, queue, id), datetime_of(await app.storage.time())
 
 
-async def found(app: Penstock, queue: str, id: str) -> JobStatus:
+async def require_job(app: Penstock, queue: str, id: str) -> JobStatus:
     """The job, or one line that says that there is none."""
     status = await app.queue(queue).status(id)
     if status is None:
-        raise Stop(f"there is no job {id!r} in queue {queue!r}: never enqueued, deleted, or ended and not kept")
+        raise CommandError(f"there is no job {id!r} in queue {queue!r}: never enqueued, deleted, or ended and not kept")
     return status
 
 
@@ -193,10 +195,10 @@ def why(target: Target, queue: str, id: str, as_json: bool) -> None:
 
     async def work() -> Why:
         async with target.opened() as app:
-            await found(app, queue, id)
+            await require_job(app, queue, id)
             answer = await app.queue(queue).why(id)
         if answer is None:
-            raise Stop(f"there is no job {id!r} in queue {queue!r} any more")
+            raise CommandError(f"there is no job {id!r} in queue {queue!r} any more")
         return answer
 
     answer = run(work())
@@ -273,7 +275,7 @@ def retry(target: Target, queue: str, ids: tuple[str, ...], every: bool, yes: bo
             back = await app.queue(queue).retry(ids)
             echo(f"{queue}: {count(back, 'job')} back in line")
             if back < len(ids):
-                raise Stop(f"{count(len(ids) - back, 'job')} of these are neither failed nor cancelled")
+                raise CommandError(f"{count(len(ids) - back, 'job')} of these are neither failed nor cancelled")
 
     run(work())
 

@@ -26,21 +26,21 @@ __all__ = [
     "Cell",
     "Column",
     "Styled",
-    "age",
     "bar",
-    "clean",
     "console",
     "count",
-    "drawn",
     "echo",
     "echo_json",
+    "escape_controls",
+    "format_bytes",
+    "format_duration",
+    "format_time",
     "is_terminal",
     "json_option",
-    "record",
-    "size",
-    "table",
-    "text_of",
-    "when",
+    "print_record",
+    "print_table",
+    "rich_table",
+    "rich_text",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -59,7 +59,7 @@ STYLES: dict[str, str] = {
 DIM = "bright_black"
 
 #: A column that may be squeezed keeps at least so many characters.
-ELASTIC = 20
+MIN_ELASTIC_WIDTH = 20
 
 
 class Styled(NamedTuple):
@@ -102,7 +102,7 @@ def console(*, err: bool = False) -> Console:
 
 def echo(text: str = "", *, err: bool = False) -> None:
     """A line of text, or several; whatever stands in it commands no terminal."""
-    click.echo(clean(text, lines=True), err=err)
+    click.echo(escape_controls(text, lines=True), err=err)
 
 
 def echo_json(value: Any, *, line: bool = False) -> None:
@@ -116,40 +116,40 @@ def echo_json(value: Any, *, line: bool = False) -> None:
 # tables and records ------------------------------------------------------------------------------
 
 
-def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], empty: str) -> None:
+def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], empty: str) -> None:
     """Rows under headings; `empty` is said when there are none."""
     if not rows:
         echo(empty, err=not is_terminal())
     elif is_terminal():
-        console().print(drawn(columns, rows))
+        console().print(rich_table(columns, rows))
     else:
-        for line in aligned(columns, rows):
+        for line in align_columns(columns, rows):
             echo(line)
 
 
-def drawn(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> RichTable:
+def rich_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> RichTable:
     """A table for a terminal."""
     from rich import box
     from rich.table import Table
 
     made = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for i, column in enumerate(columns):
-        longest = max([len(column.name), *(len(plain(row[i])) for row in rows)])
+        longest = max([len(column.name), *(len(plain_text(row[i])) for row in rows)])
         made.add_column(
             column.name,
             justify="right" if column.right else "left",
             no_wrap=not column.elastic,
             overflow="fold" if column.elastic else "ellipsis",
-            min_width=min(longest, ELASTIC) if column.elastic else None,
+            min_width=min(longest, MIN_ELASTIC_WIDTH) if column.elastic else None,
         )
     for row in rows:
-        made.add_row(*map(text_of, row))
+        made.add_row(*map(rich_text, row))
     return made
 
 
-def aligned(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> list[str]:
+def align_columns(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> list[str]:
     """A table as plain lines, nothing cut off."""
-    lines = [[column.name for column in columns], *([plain(cell) for cell in row] for row in rows)]
+    lines = [[column.name for column in columns], *([plain_text(cell) for cell in row] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
     return [
         "  ".join(
@@ -160,7 +160,7 @@ def aligned(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> list[s
     ]
 
 
-def record(pairs: Sequence[tuple[str, Cell]]) -> None:
+def print_record(pairs: Sequence[tuple[str, Cell]]) -> None:
     """Names and values, one each line."""
     if is_terminal():
         from rich.table import Table
@@ -169,30 +169,30 @@ def record(pairs: Sequence[tuple[str, Cell]]) -> None:
         made.add_column(style="bold", no_wrap=True)
         made.add_column(overflow="fold")
         for name, value in pairs:
-            made.add_row(name, text_of(value, lines=True))
+            made.add_row(name, rich_text(value, lines=True))
         console().print(made)
         return
     width = max(len(name) for name, _ in pairs)
     for name, value in pairs:
-        first, *rest = plain(value, lines=True).splitlines() or [""]
+        first, *rest = plain_text(value, lines=True).splitlines() or [""]
         echo(f"{name:<{width}}  {first}".rstrip())
         for line in rest:
             echo(f"{'':{width}}  {line}".rstrip())
 
 
-def text_of(cell: Cell, *, lines: bool = False) -> Text:
+def rich_text(cell: Cell, *, lines: bool = False) -> Text:
     """A cell as rich shows it; nothing in it is taken for markup."""
     from rich.text import Text
 
     style = cell.style if isinstance(cell, Styled) else ""
-    return Text(plain(cell, lines=lines), style=style)
+    return Text(plain_text(cell, lines=lines), style=style)
 
 
-def plain(cell: Cell, *, lines: bool = False) -> str:
-    return clean(cell.text if isinstance(cell, Styled) else cell, lines=lines)
+def plain_text(cell: Cell, *, lines: bool = False) -> str:
+    return escape_controls(cell.text if isinstance(cell, Styled) else cell, lines=lines)
 
 
-def clean(text: str, *, lines: bool = False) -> str:
+def escape_controls(text: str, *, lines: bool = False) -> str:
     """A text without control characters: names are anybody's, and must not command the terminal."""
     if text.isprintable():
         return text
@@ -208,7 +208,7 @@ def count(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def age(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A span in its two largest units: "850ms", "12s", "3m20s", "2h05m", "4d3h"."""
     if seconds < 1:
         return f"{max(seconds, 0) * 1000:.0f}ms"
@@ -221,16 +221,16 @@ def age(seconds: float) -> str:
     return f"{minutes}m{whole % 60:02}s" if minutes else f"{whole}s"
 
 
-def when(moment: datetime | None, now: datetime | None = None) -> str:
+def format_time(moment: datetime | None, now: datetime | None = None) -> str:
     """A moment and how far it is away: "2026-03-01 12:00:00Z (3m20s ago)"."""
     if moment is None:
         return "-"
     away = ((now or datetime.now(UTC)) - moment).total_seconds()
-    near = f"{age(away)} ago" if away >= 0 else f"in {age(-away)}"
+    near = f"{format_duration(away)} ago" if away >= 0 else f"in {format_duration(-away)}"
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z ({near})"
 
 
-def size(number: float) -> str:
+def format_bytes(number: float) -> str:
     """Bytes in a unit that fits: "812 B", "1.4 MB"."""
     for unit in ("B", "kB", "MB", "GB"):
         if number < 1000:

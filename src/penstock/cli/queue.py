@@ -17,26 +17,26 @@ from penstock.cli.output import (
     Cell,
     Column,
     Styled,
-    age,
     count,
     echo,
     echo_json,
+    format_duration,
+    format_time,
     is_terminal,
     json_option,
-    record,
-    table,
-    when,
+    print_record,
+    print_table,
 )
 from penstock.cli.target import Target, target_options
 from penstock.ops.overview import QueueView, read_overview
 
 __all__ = ["queue"]
 
-SHOWN = (
+STATES = (
     State.QUEUED, State.RUNNING, State.SCHEDULED, State.RETRYING, State.BLOCKED, State.COMPLETED, State.FAILED,
     State.CANCELLED,
 )  # fmt: skip
-ALWAYS = (State.QUEUED, State.RUNNING, State.COMPLETED, State.FAILED)
+ALWAYS_SHOWN = (State.QUEUED, State.RUNNING, State.COMPLETED, State.FAILED)
 
 
 @click.group(cls=Group)
@@ -60,36 +60,36 @@ def ls(target: Target, as_json: bool) -> None:
         async with target.opened() as app:
             seen = await read_overview(app)
         if as_json:
-            echo_json([described(view, seen.at) for view in seen.queues])
+            echo_json([queue_json(view, seen.at) for view in seen.queues])
             return
         # A terminal is narrow: states that no queue has are left out there.
-        states = [s for s in SHOWN if s in ALWAYS or not is_terminal() or any(v.counts[s] for v in seen.queues)]
+        states = [s for s in STATES if s in ALWAYS_SHOWN or not is_terminal() or any(v.counts[s] for v in seen.queues)]
         columns = [Column("queue", elastic=True), *(Column(str(state), True) for state in states)]
-        rows = [[Styled(v.name, "bold"), *numbers(v, states), *more(v, seen.at)] for v in seen.queues]
-        table([*columns, Column("waits", True), Column("workers", True), Column("")], rows, "no queues here")
+        rows = [[Styled(v.name, "bold"), *count_cells(v, states), *status_cells(v, seen.at)] for v in seen.queues]
+        print_table([*columns, Column("waits", True), Column("workers", True), Column("")], rows, "no queues here")
 
     run(work())
 
 
-def numbers(view: QueueView, states: Sequence[State] = SHOWN) -> list[Cell]:
+def count_cells(view: QueueView, states: Sequence[State] = STATES) -> list[Cell]:
     """The counts; what is zero stands back."""
     return [Styled(f"{n:,}", STYLES[state] if n else DIM) for state in states for n in [view.counts[state]]]
 
 
-def more(view: QueueView, now: datetime) -> list[Cell]:
+def status_cells(view: QueueView, now: datetime) -> list[Cell]:
     """How long the first in line waits, who serves it, and whether it is paused."""
-    waits = Styled("-", DIM) if view.oldest is None else age((now - view.oldest).total_seconds())
+    waits = Styled("-", DIM) if view.oldest is None else format_duration((now - view.oldest).total_seconds())
     alone = not view.workers and bool(view.counts[State.QUEUED])
     workers = Styled(str(len(view.workers)), "bold red" if alone else "")
     return [waits, workers, Styled("paused", "yellow") if view.paused_since else ""]
 
 
-def described(view: QueueView, now: datetime) -> dict[str, Any]:
+def queue_json(view: QueueView, now: datetime) -> dict[str, Any]:
     """A queue for programs."""
     oldest = None if view.oldest is None else max(0.0, (now - view.oldest).total_seconds())
     return {
         "name": view.name,
-        "counts": {str(state): view.counts[state] for state in SHOWN},
+        "counts": {str(state): view.counts[state] for state in STATES},
         "oldest_seconds": oldest,
         "paused_since": view.paused_since,
         "workers": view.workers,
@@ -112,20 +112,20 @@ def show(target: Target, queue: str, as_json: bool) -> None:
 
     view, now, first = run(work())
     if as_json:
-        echo_json({**described(view, now), "next": first and {"id": first.id, "state": first.state}})
+        echo_json({**queue_json(view, now), "next": first and {"id": first.id, "state": first.state}})
         return
     pairs: list[tuple[str, Cell]] = [("queue", Styled(view.name, "bold"))]
-    pairs += [(str(state), cell) for state, cell in zip(SHOWN, numbers(view), strict=True)]
+    pairs += [(str(state), cell) for state, cell in zip(STATES, count_cells(view), strict=True)]
     if view.paused_since:
-        pairs.append(("paused", Styled(f"since {when(view.paused_since, now)}", "yellow")))
+        pairs.append(("paused", Styled(f"since {format_time(view.paused_since, now)}", "yellow")))
     if view.oldest:
-        pairs.append(("waiting", f"the first in line since {when(view.oldest, now)}"))
+        pairs.append(("waiting", f"the first in line since {format_time(view.oldest, now)}"))
     pairs.append(("next", first.id if first else Styled("none that may run now", DIM)))
     nobody = Styled("none: no worker serves this queue", "yellow" if view.open else DIM)
     pairs.append(("workers", ", ".join(view.workers) if view.workers else nobody))
     if view.overdue:
         pairs.append(("overdue", Styled(f"{count(view.overdue, 'lease')} to be taken back", "yellow")))
-    record(pairs)
+    print_record(pairs)
 
 
 queues_argument = click.argument("queues", metavar="QUEUE...", nargs=-1, required=True)
@@ -136,7 +136,7 @@ queues_argument = click.argument("queues", metavar="QUEUE...", nargs=-1, require
 @target_options
 def pause(target: Target, queues: tuple[str, ...]) -> None:
     """Hand out no more jobs of these queues, anywhere, until they are resumed. Runs go on."""
-    run(each(target, queues, Queue.pause, "paused", "was paused already"))
+    run(change_each(target, queues, Queue.pause, "paused", "was paused already"))
 
 
 @queue.command("resume", examples="penstock queue resume mail")
@@ -144,10 +144,10 @@ def pause(target: Target, queues: tuple[str, ...]) -> None:
 @target_options
 def resume(target: Target, queues: tuple[str, ...]) -> None:
     """Hand out jobs of these queues again."""
-    run(each(target, queues, Queue.resume, "resumed", "was not paused"))
+    run(change_each(target, queues, Queue.resume, "resumed", "was not paused"))
 
 
-async def each(
+async def change_each(
     target: Target, queues: tuple[str, ...], act: Callable[[Queue], Awaitable[bool]], done: str, otherwise: str
 ) -> None:
     """Do the same to several queues, a line each."""

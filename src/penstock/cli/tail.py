@@ -10,15 +10,15 @@ from datetime import datetime
 import click
 
 from penstock import Event, JobStatus, Penstock, Progress, State
-from penstock.cli.base import Stop
-from penstock.cli.output import clean, count, echo_json, is_terminal
-from penstock.cli.values import shown_value
+from penstock.cli.base import CommandError
+from penstock.cli.output import count, echo_json, escape_controls, is_terminal
+from penstock.cli.values import format_value
 from penstock.model.job import FINISHED
 
-__all__ = ["follow", "follow_job", "tell"]
+__all__ = ["follow", "follow_job", "print_event"]
 
 #: So often (seconds) a job is looked at for progress, which is no event, and for an end that was not heard.
-LOOK = 1.0
+POLL_INTERVAL = 1.0
 
 COLOURS: dict[str, str] = {
     "completed": "green",
@@ -29,20 +29,20 @@ COLOURS: dict[str, str] = {
 }
 
 #: The longest name of an event, so that what follows stands in a column.
-WIDTH = 16
+NAME_WIDTH = 16
 
 
 async def follow(stream: AsyncIterator[Event], *, as_json: bool, limit: int | None = None) -> None:
     """Tell events until there are no more, or so many were told."""
     told = 0
     async for event in stream:
-        tell(event, as_json=as_json)
+        print_event(event, as_json=as_json)
         told += 1
         if limit is not None and told >= limit:
             return
 
 
-def tell(event: Event, *, as_json: bool, with_job: bool = True) -> None:
+def print_event(event: Event, *, as_json: bool, with_job: bool = True) -> None:
     """One event as one line."""
     if as_json:
         echo_json(event, line=True)
@@ -56,15 +56,15 @@ def tell(event: Event, *, as_json: bool, with_job: bool = True) -> None:
         words.append(f"{event.error.type}: {' '.join(event.error.message.split())[:200]}")
     if event.worker:
         words.append(f"by {event.worker}")
-    say(event.at, event.name, "  ".join(words))
+    print_line(event.at, event.name, "  ".join(words))
 
 
-def say(at: datetime, name: str, rest: str) -> None:
+def print_line(at: datetime, name: str, rest: str) -> None:
     """A time, a name and the rest; in colour where somebody looks."""
-    stamp, title = f"{at.astimezone():%H:%M:%S.%f}"[:-3], f"{name:<{WIDTH}}"
+    stamp, title = f"{at.astimezone():%H:%M:%S.%f}"[:-3], f"{name:<{NAME_WIDTH}}"
     if is_terminal():
         stamp, title = click.style(stamp, dim=True), click.style(title, fg=COLOURS.get(name))
-    click.echo(f"{stamp}  {title}  {clean(rest)}".rstrip())
+    click.echo(f"{stamp}  {title}  {escape_controls(rest)}".rstrip())
 
 
 async def follow_job(app: Penstock, queue: str, id: str, *, forever: bool, as_json: bool) -> State | None:
@@ -73,17 +73,17 @@ async def follow_job(app: Penstock, queue: str, id: str, *, forever: bool, as_js
     async with app.events(queue=queue) as stream:
         status = await line.status(id)
         if status is None and not forever:
-            raise Stop(f"there is no job {id!r} in queue {queue!r}; --forever waits for it")
+            raise CommandError(f"there is no job {id!r} in queue {queue!r}; --forever waits for it")
         if status is not None:
-            say_status(status, as_json)
+            print_status(status, as_json)
         reporting = asyncio.create_task(report_progress(app, queue, id, as_json))
         try:
             while forever or (status is not None and status.state not in FINISHED):
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK):
+                    async with asyncio.timeout(POLL_INTERVAL):
                         while (event := await anext(stream)).id != id:
                             pass
-                        tell(event, as_json=as_json, with_job=False)
+                        print_event(event, as_json=as_json, with_job=False)
                         if event.name not in FINISHED:
                             continue
                 status = await line.status(id)
@@ -91,17 +91,17 @@ async def follow_job(app: Penstock, queue: str, id: str, *, forever: bool, as_js
             reporting.cancel()
             await asyncio.wait({reporting})
     if status is not None and status.state is State.COMPLETED and not as_json:
-        click.echo(f"result: {clean(shown_value(status.result))}")
+        click.echo(f"result: {escape_controls(format_value(status.result))}")
     return None if status is None else status.state
 
 
-def say_status(status: JobStatus, as_json: bool) -> None:
+def print_status(status: JobStatus, as_json: bool) -> None:
     """The first line: how the job stands when somebody begins to listen."""
     if as_json:
         told = {"name": "status", "state": status.state, "at": status.created_at, "attempts": status.attempts}
         echo_json(told, line=True)
         return
-    say(status.created_at, "enqueued", f"it is {status.state} now, {count(status.attempts, 'run')} so far")
+    print_line(status.created_at, "enqueued", f"it is {status.state} now, {count(status.attempts, 'run')} so far")
 
 
 async def report_progress(app: Penstock, queue: str, id: str, as_json: bool) -> None:
@@ -115,6 +115,8 @@ async def report_progress(app: Penstock, queue: str, id: str, as_json: bool) -> 
                 told = {"name": "progress", "fraction": progress.fraction, "message": progress.message}
                 echo_json(told, line=True)
             else:
-                click.echo(f"{'':14}{'progress':<{WIDTH}}  {progress.fraction:.0%} {clean(progress.message)}".rstrip())
+                click.echo(
+                    f"{'':14}{'progress':<{NAME_WIDTH}}  {progress.fraction:.0%} {escape_controls(progress.message)}".rstrip()
+                )
         last = progress
-        await asyncio.sleep(LOOK)
+        await asyncio.sleep(POLL_INTERVAL)

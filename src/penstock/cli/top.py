@@ -14,20 +14,20 @@ import click
 from penstock import Penstock, StorageUnavailable
 from penstock.cli.base import Command, run
 from penstock.cli.output import console, echo, echo_json, is_terminal, json_option
-from penstock.cli.target import Target, target_options, where
-from penstock.cli.top_screen import Frame, plain_frame, render
+from penstock.cli.target import Target, describe_location, target_options
+from penstock.cli.top_screen import Frame, plain_lines, render
 from penstock.ops.overview import Overview, Rate, rates, read_overview
 
 __all__ = ["top"]
 
 #: Rates are those of the last so many seconds.
-WINDOW = 5.0
+RATE_WINDOW = 5.0
 
 #: The failures that are asked for; the screen shows as many as it has room for.
-FAILURES = 10
+MAX_FAILURES = 10
 
 #: So many past rates are drawn behind each queue.
-HISTORY = 20
+HISTORY_LENGTH = 20
 
 
 @click.command(
@@ -49,63 +49,63 @@ def top(target: Target, interval: float, once: bool, as_json: bool) -> None:
     Piped, or with --once or --json, it looks for one interval and prints what it saw.
     """
     if once or as_json or not is_terminal():
-        frame = run(look_once(target, interval))
+        frame = run(sample_once(target, interval))
         if as_json:
-            echo_json(described(frame))
+            echo_json(frame_json(frame))
         else:
-            for line in plain_frame(frame):
+            for line in plain_lines(frame):
                 echo(line)
         return
     with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
-        asyncio.run(live(target, interval))
+        asyncio.run(run_screen(target, interval))
 
 
-class Watch:
+class OverviewSampler:
     """Looks again and again, and remembers enough to know how fast things go."""
 
     def __init__(self, app: Penstock) -> None:
         self._app = app
-        self._seen: deque[Overview] = deque()
-        self._past: dict[str, deque[float]] = {}
-        self._trouble = ""
+        self._overviews: deque[Overview] = deque()
+        self._history: dict[str, deque[float]] = {}
+        self._outage = ""
 
-    async def look(self) -> Frame:
+    async def sample(self) -> Frame:
         """What there is now; while the storage is away, what there was, and why nothing is new."""
         try:
-            seen = await read_overview(self._app, failures=FAILURES)
+            seen = await read_overview(self._app, failures=MAX_FAILURES)
         except StorageUnavailable as error:
-            self._trouble = str(error)
-            if not self._seen:
+            self._outage = str(error)
+            if not self._overviews:
                 raise
         else:
-            self._trouble = ""
-            self._seen.append(seen)
-            while len(self._seen) > 2 and (seen.at - self._seen[1].at).total_seconds() >= WINDOW:
-                self._seen.popleft()
+            self._outage = ""
+            self._overviews.append(seen)
+            while len(self._overviews) > 2 and (seen.at - self._overviews[1].at).total_seconds() >= RATE_WINDOW:
+                self._overviews.popleft()
         return self.frame()
 
     def frame(self) -> Frame:
         """The newest look with its rates."""
-        now = self._seen[-1]
-        found: Mapping[str, Rate] = rates(self._seen[0], now) if len(self._seen) > 1 else {}
-        if len(self._seen) > 1 and not self._trouble:
-            step = rates(self._seen[-2], now)
+        now = self._overviews[-1]
+        found: Mapping[str, Rate] = rates(self._overviews[0], now) if len(self._overviews) > 1 else {}
+        if len(self._overviews) > 1 and not self._outage:
+            step = rates(self._overviews[-2], now)
             for name, rate in step.items():
-                self._past.setdefault(name, deque(maxlen=HISTORY)).append(rate.ending)
-        past = {name: list(values) for name, values in self._past.items()}
-        return Frame(where(self._app), now, dict(found), past, self._trouble)
+                self._history.setdefault(name, deque(maxlen=HISTORY_LENGTH)).append(rate.ending)
+        past = {name: list(values) for name, values in self._history.items()}
+        return Frame(describe_location(self._app), now, dict(found), past, self._outage)
 
 
-async def look_once(target: Target, interval: float) -> Frame:
+async def sample_once(target: Target, interval: float) -> Frame:
     """Two looks, so that there are rates."""
     async with target.opened() as app:
-        watch = Watch(app)
-        await watch.look()
+        watch = OverviewSampler(app)
+        await watch.sample()
         await asyncio.sleep(interval)
-        return await watch.look()
+        return await watch.sample()
 
 
-async def live(target: Target, interval: float) -> None:
+async def run_screen(target: Target, interval: float) -> None:
     """The screen, until somebody ends it. Whatever ends it leaves the terminal as it was."""
     from rich.live import Live
 
@@ -114,19 +114,19 @@ async def live(target: Target, interval: float) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, task.cancel)
     async with target.opened() as app:
-        watch = Watch(app)
-        frame = await watch.look()
+        watch = OverviewSampler(app)
+        frame = await watch.sample()
         out = console()
         with Live(render(frame, out.size.height), console=out, screen=True, auto_refresh=False) as screen:
             while True:
                 screen.update(render(frame, out.size.height), refresh=True)
                 await asyncio.sleep(interval)
-                frame = await watch.look()
+                frame = await watch.sample()
 
 
-def described(frame: Frame) -> dict[str, Any]:
+def frame_json(frame: Frame) -> dict[str, Any]:
     """One look for programs."""
-    seen = frame.seen
+    seen = frame.overview
     queues = [
         {
             "name": queue.name,

@@ -12,10 +12,10 @@ from typing import IO, Any
 import click
 
 from penstock import Penstock, State
-from penstock.cli.base import USAGE, Command, Stop, run
+from penstock.cli.base import EXIT_USAGE, Command, CommandError, run
 from penstock.cli.completion import queue_names
 from penstock.cli.output import console, count, echo, echo_json, is_terminal, json_option
-from penstock.cli.target import Target, target_options, where
+from penstock.cli.target import Target, describe_location, target_options
 from penstock.ops.export import ImportReport, count_jobs, export_jobs, import_jobs
 from penstock.ops.overview import read_overview
 
@@ -58,47 +58,55 @@ def export(target: Target, queues: tuple[str, ...], output: str | None) -> None:
 
     async def work() -> None:
         async with target.opened() as app:
-            names = await chosen(app, queues)
+            names = await select_queues(app, queues)
             total, left = await count_jobs(app, names)
             newer: list[str] = []
-            with writing(output) as file, progress("exporting", total) as step:
+            with open_output(output) as file, progress("exporting", total) as step:
                 written = -1  # the first line is no job
                 async for line in export_jobs(app, names, newer):
                     file.write(line + b"\n")
                     written += 1
                     step(written)
-            echo(f"exported {count(written, 'job')} of {count(len(names), 'queue')} from {where(app)}", err=True)
+            echo(
+                f"exported {count(written, 'job')} of {count(len(names), 'queue')} from {describe_location(app)}",
+                err=True,
+            )
             if left.total():
-                echo(f"left out: {told(left)}; pause the queue, let its runs end, and export again for those", err=True)
+                echo(
+                    f"left out: {format_counts(left)}; pause the queue, let its runs end, and export again for those",
+                    err=True,
+                )
             if newer:
                 echo(f"left out: {count(len(newer), 'job')} in a newer format; export with newer software", err=True)
-            for name in await worked_on(app, names):
+            for name in await find_served_queues(app, names):
                 echo(f"{name} is being worked on: for an exact copy, `penstock queue pause {name}` first", err=True)
 
     run(work())
 
 
-def told(states: Counter[State]) -> str:
+def format_counts(states: Counter[State]) -> str:
     return " and ".join(f"{number:,} {state}" for state, number in states.items() if number)
 
 
-async def worked_on(app: Penstock, names: list[str]) -> list[str]:
+async def find_served_queues(app: Penstock, names: list[str]) -> list[str]:
     """The queues whose jobs may have changed while they were read."""
     seen = await read_overview(app, names)
     return [queue.name for queue in seen.queues if queue.workers and queue.paused_since is None]
 
 
-async def chosen(app: Penstock, queues: tuple[str, ...]) -> list[str]:
+async def select_queues(app: Penstock, queues: tuple[str, ...]) -> list[str]:
     """The queues that are named, or all; one that holds nothing is a mistake."""
     known = await app.queues()
     for name in queues:
         if name not in known:
-            raise Stop(f"there is no queue {name!r} at {where(app)}; there are: {', '.join(known) or 'none'}")
+            raise CommandError(
+                f"there is no queue {name!r} at {describe_location(app)}; there are: {', '.join(known) or 'none'}"
+            )
     return list(queues) or known
 
 
 @contextlib.contextmanager
-def writing(path: str | None) -> Generator[IO[bytes], None, None]:
+def open_output(path: str | None) -> Generator[IO[bytes], None, None]:
     """Where lines go. A file is complete or not there: it gets its name at the end, and is for its owner only."""
     if path is None:
         yield sys.stdout.buffer
@@ -139,24 +147,24 @@ def import_(target: Target, path: str | None, queue: str | None, as_json: bool) 
     async def work() -> tuple[ImportReport, str]:
         taken = ImportReport()
         async with target.opened(create=True) as app:
-            with reading(path) as (lines, total), progress("importing", total) as step:
+            with open_input(path) as (lines, total), progress("importing", total) as step:
                 async for taken in import_jobs(app, lines, queue):
-                    step(done(taken))
-            return taken, where(app)
+                    step(count_processed(taken))
+            return taken, describe_location(app)
 
     try:
         taken, place = run(work())
     except ValueError as error:
-        raise Stop(f"{path if path not in (None, '-') else 'stdin'}: {error}", USAGE) from error
+        raise CommandError(f"{path if path not in (None, '-') else 'stdin'}: {error}", EXIT_USAGE) from error
     if as_json:
-        echo_json(described(taken))
+        echo_json(report_json(taken))
     else:
-        for line in words(taken, place):
+        for line in report_lines(taken, place):
             echo(line)
 
 
 @contextlib.contextmanager
-def reading(path: str | None) -> Generator[tuple[Iterator[bytes], int | None], None, None]:
+def open_input(path: str | None) -> Generator[tuple[Iterator[bytes], int | None], None, None]:
     """The lines of a file and how many jobs they are; of a pipe nobody knows."""
     if path in (None, "-"):
         yield iter(sys.stdin.buffer), None
@@ -168,23 +176,23 @@ def reading(path: str | None) -> Generator[tuple[Iterator[bytes], int | None], N
         yield iter(file), total
 
 
-def done(taken: ImportReport) -> int:
-    return taken.stored.total() + taken.known + taken.expired + taken.refused
+def count_processed(report: ImportReport) -> int:
+    return report.stored.total() + report.known + report.expired + report.refused
 
 
-def described(taken: ImportReport) -> dict[str, Any]:
+def report_json(report: ImportReport) -> dict[str, Any]:
     """The outcome for programs."""
-    stored = {str(state): number for state, number in taken.stored.items()}
-    return {"stored": stored, "known": taken.known, "expired": taken.expired, "refused": taken.refused}
+    stored = {str(state): number for state, number in report.stored.items()}
+    return {"stored": stored, "known": report.known, "expired": report.expired, "refused": report.refused}
 
 
-def words(taken: ImportReport, place: str) -> Iterator[str]:
+def report_lines(report: ImportReport, place: str) -> Iterator[str]:
     """The outcome for people."""
-    states = ", ".join(f"{number:,} {state}" for state, number in taken.stored.items())
-    yield f"imported {count(taken.stored.total(), 'job')} into {place}{f': {states}' if states else ''}"
-    if taken.known:
-        yield f"left as they are: {count(taken.known, 'job')} whose id was there already"
-    if taken.expired:
-        yield f"left out: {count(taken.expired, 'ended job')} whose time was over"
-    if taken.refused:
-        yield f"left out: {count(taken.refused, 'ended job')}; this storage has no way to take them"
+    states = ", ".join(f"{number:,} {state}" for state, number in report.stored.items())
+    yield f"imported {count(report.stored.total(), 'job')} into {place}{f': {states}' if states else ''}"
+    if report.known:
+        yield f"left as they are: {count(report.known, 'job')} whose id was there already"
+    if report.expired:
+        yield f"left out: {count(report.expired, 'ended job')} whose time was over"
+    if report.refused:
+        yield f"left out: {count(report.refused, 'ended job')}; this storage has no way to take them"

@@ -6,19 +6,19 @@ from typing import Any
 
 import msgspec
 
-from penstock.cli.base import USAGE, Stop
+from penstock.cli.base import EXIT_USAGE, CommandError
 
-__all__ = ["parsed_headers", "parsed_value", "shown_value"]
+__all__ = ["format_value", "parse_headers", "parse_value"]
 
 
-def shown_value(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A payload or result as JSON; bytes that are no text are shown as Python spells them."""
     if isinstance(value, bytes):
         return repr(value)
     return msgspec.json.encode(value, enc_hook=repr).decode("utf-8", "replace")
 
 
-def parsed_value(text: str, *, as_text: bool = False, raw: bool = False) -> Any:
+def parse_value(text: str, *, as_text: bool = False, raw: bool = False) -> Any:
     """A payload as it was typed: JSON, or with `as_text` the text itself; raw queues take its bytes."""
     if raw:
         return text.encode()
@@ -28,19 +28,19 @@ def parsed_value(text: str, *, as_text: bool = False, raw: bool = False) -> Any:
         return msgspec.json.decode(text.encode())
     except msgspec.DecodeError as error:
         near = text if len(text) <= 40 else f"{text[:39]}…"
-        raise Stop(
+        raise CommandError(
             f'the payload {near!r} is no JSON ({error}); quote it for your shell, as in \'{{"name": "cat"}}\', '
             "or use --text for a plain text",
-            USAGE,
+            EXIT_USAGE,
         ) from None
 
 
-def parsed_headers(given: tuple[str, ...]) -> dict[str, str] | None:
+def parse_headers(given: tuple[str, ...]) -> dict[str, str] | None:
     """`name=value` pairs."""
     headers: dict[str, str] = {}
     for pair in given:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise Stop(f"--header is NAME=VALUE, not {pair!r}", USAGE)
+            raise CommandError(f"--header is NAME=VALUE, not {pair!r}", EXIT_USAGE)
         headers[name] = value
     return headers or None

@@ -15,10 +15,10 @@ import click
 from click.shell_completion import CompletionItem
 
 from penstock import Penstock, StorageError, StorageUnavailable, Worker
-from penstock.cli.base import Command, Stop, debug_option
-from penstock.cli.reload import Changes, restart
-from penstock.cli.secrets import hide
-from penstock.cli.target import app_named, load_app
+from penstock.cli.base import Command, CommandError, debug_option
+from penstock.cli.reload import ChangeDetector, restart
+from penstock.cli.secrets import redact_secrets
+from penstock.cli.target import find_app_source, load_app
 from penstock.cli.workers import ls
 from penstock.host import AppHost
 from penstock.log_config import configure
@@ -34,10 +34,10 @@ log = logging.getLogger("penstock.worker")
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 #: Between two tries to reach a server that is not there yet (seconds).
-FIRST_REST, LONGEST_REST = 0.2, 5.0
+FIRST_RETRY_DELAY, MAX_RETRY_DELAY = 0.2, 5.0
 
 
-def cores() -> int:
+def available_cores() -> int:
     """The processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -106,7 +106,7 @@ def worker(**options: Any) -> None:
 
     SIGTERM and Ctrl-C let runs end for the grace and give the rest back; a second one does so at once.
     """
-    work(**options)
+    run_worker(**options)
 
 
 @click.command(
@@ -126,10 +126,10 @@ def dev(**options: Any) -> None:
     Every run is told as it ends, and a failed one with its traceback. A file that cannot be imported is
     waited out.
     """
-    work(**options, drain=False, reload=True, tell=True)
+    run_worker(**options, drain=False, reload=True, show_failures=True)
 
 
-def work(
+def run_worker(
     app: str | None,
     wait: bool,
     drain: bool,
@@ -137,13 +137,13 @@ def work(
     reload: bool,
     verbose: bool,
     quiet: bool,
-    tell: bool = False,
+    show_failures: bool = False,
     **options: Any,
 ) -> None:
     """Load the app, work until the end, and begin again when the sources have changed."""
     level = logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO
     configure(level)
-    source = app_named(app)
+    source = find_app_source(app)
     if source is None:
         raise click.UsageError(
             "which app? Give it as MODULE:APP (jobs:app is the `app` in jobs.py), in PENSTOCK_APP, "
@@ -151,22 +151,22 @@ def work(
         )
     try:
         loaded = load_app(source)
-        made = build(loaded, source, options)
+        made = build_worker(loaded, source, options)
     except CannotImport as error:
         if not reload:
             raise
         if click.get_current_context().meta.get("debug"):
             traceback.print_exc()
-        click.echo(f"Error: {hide(str(error))} (waiting for a change)", err=True)
-        Changes(everything=True).wait()
+        click.echo(f"Error: {redact_secrets(str(error))} (waiting for a change)", err=True)
+        ChangeDetector(everything=True).wait()
         restart()
     made.log_level = level
-    life = Work(loaded, made, grace, wait, drain, reload, tell)
+    life = WorkerSession(loaded, made, grace, wait, drain, reload, show_failures)
     before = {number: signal.getsignal(number) for number in SIGNALS}
     try:
         again = run(life.run())
     except StorageUnavailable as error:
-        raise Stop(f"{str(error).rstrip('.')}; is it running there? --wait waits for it") from error
+        raise CommandError(f"{str(error).rstrip('.')}; is it running there? --wait waits for it") from error
     finally:
         for number in SIGNALS:  # whoever was told to end needs not be told again
             signal.signal(number, signal.SIG_IGN if life.signals else before[number] or signal.SIG_DFL)
@@ -174,10 +174,10 @@ def work(
         restart()
 
 
-def build(app: AppHost, source: str, options: dict[str, Any]) -> Worker:
+def build_worker(app: AppHost, source: str, options: dict[str, Any]) -> Worker:
     """The worker that the options describe."""
     queues = None if options["queues"] is None else [name for name in options["queues"].split(",") if name]
-    processes = cores() if options["processes"] is None else options["processes"]
+    processes = available_cores() if options["processes"] is None else options["processes"]
     megabytes = options["max_rss"]
     made = Worker(
         app,
@@ -196,7 +196,7 @@ def build(app: AppHost, source: str, options: dict[str, Any]) -> Worker:
     return made
 
 
-async def tell_failures(app: Penstock) -> None:
+async def log_failures(app: Penstock) -> None:
     """Log why runs failed, with their tracebacks: for whoever writes the handlers."""
     async for event in app.events(("retrying", "failed", "timed_out", "stalled", "invalid_data")):
         error = event.error
@@ -205,11 +205,11 @@ async def tell_failures(app: Penstock) -> None:
             log.warning("%s: job %s is %s after attempt %d\n%s", event.queue, event.id, event.name, event.attempt, why)
 
 
-class Work:
+class WorkerSession:
     """One life of the command, from start to the signal that ends it."""
 
     def __init__(
-        self, app: AppHost, worker: Worker, grace: float, wait: bool, drain: bool, reload: bool, tell: bool
+        self, app: AppHost, worker: Worker, grace: float, wait: bool, drain: bool, reload: bool, show_failures: bool
     ) -> None:
         self._app = app
         self._worker = worker
@@ -217,10 +217,10 @@ class Work:
         self._wait = wait
         self._drain = drain
         self._reload = reload
-        self._tell = tell
+        self._show_failures = show_failures
         #: How many signals came so far.
         self.signals = 0
-        self._over = self._again = False
+        self._finished = self._restart = False
         self._stopping: set[asyncio.Task[None]] = set()
         self._signalled = asyncio.Event()
 
@@ -230,7 +230,7 @@ class Work:
 
         def hear(number: int, frame: object) -> None:
             self.signals += 1
-            if not self._over:
+            if not self._finished:
                 loop.call_soon_threadsafe(self._signal, signal.Signals(number), self.signals)
 
         for number in SIGNALS:  # the loop's own handlers would be gone with it, while the process still has to end
@@ -238,15 +238,15 @@ class Work:
         try:
             return await self._work()
         finally:
-            self._over = True
+            self._finished = True
 
     async def _work(self) -> bool:
         if not await self._open():
             return False
         await self._warn()
         beside = [asyncio.create_task(self._watch())] if self._reload else []
-        if self._tell and isinstance(self._app, Penstock):
-            beside.append(asyncio.create_task(tell_failures(self._app)))
+        if self._show_failures and isinstance(self._app, Penstock):
+            beside.append(asyncio.create_task(log_failures(self._app)))
         try:
             log.info("worker %s begins, child processes: %d", self._worker.id, self._worker.processes)
             if not self.signals:
@@ -259,11 +259,11 @@ class Work:
             await asyncio.gather(*beside, return_exceptions=True)
             await self._app.close()
         log.info("worker %s: ended", self._worker.id)
-        return self._again
+        return self._restart
 
     async def _open(self) -> bool:
         """Open the storage; with --wait for as long as it takes."""
-        rest = FIRST_REST
+        rest = FIRST_RETRY_DELAY
         while not self.signals:
             try:
                 await self._app.open()
@@ -271,20 +271,20 @@ class Work:
             except StorageUnavailable as error:
                 if not self._wait:
                     raise
-                if rest == FIRST_REST:
+                if rest == FIRST_RETRY_DELAY:
                     log.warning("waiting for the storage: %s", error)
             try:
                 async with asyncio.timeout(rest):
                     await self._signalled.wait()
             except TimeoutError:
-                rest = min(rest * 2, LONGEST_REST)
+                rest = min(rest * 2, MAX_RETRY_DELAY)
         return False
 
     async def _warn(self) -> None:
         """Say loudly what may lose jobs, before any are taken."""
         with contextlib.suppress(StorageError):  # a storage that goes away now is told of by the work itself
             for line in await warnings_at_start(self._app.storage):
-                log.warning("JOBS MAY BE LOST: %s", hide(line))
+                log.warning("JOBS MAY BE LOST: %s", redact_secrets(line))
 
     def _signal(self, number: signal.Signals, count: int) -> None:
         self._signalled.set()
@@ -297,11 +297,11 @@ class Work:
 
     async def _watch(self) -> None:
         """Start again when a source file changes."""
-        changes = Changes()
-        changed = await asyncio.to_thread(changes.look)
+        changes = ChangeDetector()
+        changed = await asyncio.to_thread(changes.poll)
         while not changed:
             await asyncio.sleep(1.0)
-            changed = await asyncio.to_thread(changes.look)
+            changed = await asyncio.to_thread(changes.poll)
         log.info("%s changed: starting again", ", ".join(sorted(changed)))
-        self._again = True
+        self._restart = True
         self._stop(self._grace)

@@ -8,11 +8,23 @@ import click
 
 from penstock import WorkerInfo
 from penstock.cli.base import Command, run
-from penstock.cli.output import DIM, Cell, Column, Styled, age, bar, echo_json, is_terminal, json_option, size, table
+from penstock.cli.output import (
+    DIM,
+    Cell,
+    Column,
+    Styled,
+    bar,
+    echo_json,
+    format_bytes,
+    format_duration,
+    is_terminal,
+    json_option,
+    print_table,
+)
 from penstock.cli.target import Target, target_options
 from penstock.ops.overview import read_overview
 
-__all__ = ["COLUMNS", "busy", "ls", "row"]
+__all__ = ["COLUMNS", "load_cell", "ls", "worker_row"]
 
 COLUMNS = [
     Column("worker", elastic=True), Column("host"), Column("pid", True), Column("processes", True), Column("busy"),
@@ -43,28 +55,30 @@ def ls(target: Target, as_json: bool) -> None:
     if as_json:
         echo_json(workers)
     else:
-        table(
-            COLUMNS, [row(worker, now) for worker in workers], "no workers here; start one: penstock worker MODULE:APP"
+        print_table(
+            COLUMNS,
+            [worker_row(worker, now) for worker in workers],
+            "no workers here; start one: penstock worker MODULE:APP",
         )
 
 
-def row(worker: WorkerInfo, now: datetime) -> list[Cell]:
+def worker_row(worker: WorkerInfo, now: datetime) -> list[Cell]:
     """A worker in a list."""
     return [
         Styled(worker.id, "bold"),
         worker.host,
         str(worker.pid),
         str(len(worker.processes)),
-        busy(worker, bars=is_terminal()),
+        load_cell(worker, bars=is_terminal()),
         str(worker.running),
-        size(worker.memory) if worker.memory else Styled("-", DIM),
-        "-" if worker.started_at is None else age((now - worker.started_at).total_seconds()),
-        Styled(f"{age((now - worker.seen_at).total_seconds())} ago", DIM),
+        format_bytes(worker.memory) if worker.memory else Styled("-", DIM),
+        "-" if worker.started_at is None else format_duration((now - worker.started_at).total_seconds()),
+        Styled(f"{format_duration((now - worker.seen_at).total_seconds())} ago", DIM),
         ", ".join(worker.queues),
     ]
 
 
-def busy(worker: WorkerInfo, *, bars: bool) -> Styled:
+def load_cell(worker: WorkerInfo, *, bars: bool) -> Styled:
     """How much of a worker's capacity is in use."""
     share = worker.busy / worker.capacity if worker.capacity else 0.0
     style = "red" if share >= 0.95 else "yellow" if share >= 0.7 else "green"

@@ -20,7 +20,7 @@ __all__ = ["FailedJob", "Overview", "QueueView", "Rate", "rates", "read_overview
 
 
 #: So many queues are asked about at the same time.
-AT_ONCE = 50
+CONCURRENT_READS = 50
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,8 +79,8 @@ async def read_overview(app: Penstock, names: Iterable[str] | None = None, *, fa
     wanted = sorted(names)
     meters = {meter.queue: meter for meter in await _meters(storage, wanted)}
     queues: list[QueueView] = []
-    for start in range(0, len(wanted), AT_ONCE):
-        some = wanted[start : start + AT_ONCE]
+    for start in range(0, len(wanted), CONCURRENT_READS):
+        some = wanted[start : start + CONCURRENT_READS]
         queues += await asyncio.gather(*(_view(storage, name, workers, meters.get(name)) for name in some))
     return Overview(
         at=as_datetime(at),

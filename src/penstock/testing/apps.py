@@ -14,7 +14,16 @@ from penstock.storage.base import Storage
 from penstock.sync import Penstock as SyncPenstock
 from penstock.sync.portal import refuse_in_loop
 
-__all__ = ["AnyApp", "AppProxy", "answered", "async_app_of", "host_of", "in_own_loop", "replaced", "storages_of"]
+__all__ = [
+    "AnyApp",
+    "AppProxy",
+    "as_host",
+    "async_app_of",
+    "in_own_loop",
+    "patched_verbs",
+    "resolve_for",
+    "storages_of",
+]
 
 T = TypeVar("T")
 
@@ -26,7 +35,7 @@ def async_app_of(app: AnyApp) -> Penstock:
     return app.async_app if isinstance(app, SyncPenstock) else app
 
 
-def answered(app: AnyApp, coroutine: Coroutine[Any, Any, T]) -> Any:
+def resolve_for(app: AnyApp, coroutine: Coroutine[Any, Any, T]) -> Any:
     """What a function of the kit gives back: a coroutine to be awaited, or, for a sync app, its answer."""
     if not isinstance(app, SyncPenstock):
         return coroutine
@@ -35,10 +44,10 @@ def answered(app: AnyApp, coroutine: Coroutine[Any, Any, T]) -> Any:
     except RuntimeError:
         coroutine.close()
         raise
-    return app.backends.wait(_closing(app.async_app, coroutine))
+    return app.backends.wait(_close_after(app.async_app, coroutine))
 
 
-async def _closing(app: Penstock, coroutine: Coroutine[Any, Any, T]) -> T:
+async def _close_after(app: Penstock, coroutine: Coroutine[Any, Any, T]) -> T:
     """The async app behind a sync one is nobody's to close but ours, if we opened it."""
     was_open = app.is_open
     try:
@@ -63,7 +72,7 @@ def storages_of(app: AnyApp) -> list[Storage]:
 
 
 @contextlib.contextmanager
-def replaced(storage: Storage, verbs: Mapping[str, Any]) -> Generator[None]:
+def patched_verbs(storage: Storage, verbs: Mapping[str, Any]) -> Generator[None]:
     """Have verbs of one storage object answered by others for a while."""
     before = {verb: vars(storage)[verb] for verb in verbs if verb in vars(storage)}
     vars(storage).update(verbs)
@@ -85,6 +94,6 @@ class AppProxy:
         return getattr(self._app, name)
 
 
-def host_of(stand: AppProxy) -> AppHost:
+def as_host(proxy: AppProxy) -> AppHost:
     """What stands in for an app has all that a worker needs."""
-    return cast("AppHost", stand)
+    return cast("AppHost", proxy)

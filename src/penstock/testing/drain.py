@@ -10,17 +10,17 @@ from penstock.client.app import Penstock
 from penstock.model.events import Event
 from penstock.model.job import State
 from penstock.sync import Penstock as SyncPenstock
-from penstock.testing.apps import AnyApp, answered, async_app_of
+from penstock.testing.apps import AnyApp, async_app_of, resolve_for
 from penstock.testing.clock import Clock
 from penstock.worker import Worker
 
-__all__ = ["drain", "ends_of"]
+__all__ = ["drain", "record_outcomes"]
 
 #: Each run ends with one of these.
-ENDS = ("completed", "retrying", "failed", "cancelled")
+OUTCOME_EVENTS = ("completed", "retrying", "failed", "cancelled")
 
 #: A drain moves the clock so often, at most: jobs that enqueue themselves for later never come to an end.
-MOVES = 10_000
+MAX_CLOCK_MOVES = 10_000
 
 
 @overload
@@ -38,13 +38,13 @@ def drain(app: AnyApp, *, scheduled: bool = False) -> Coroutine[Any, Any, list[E
     `result` and `error`. With `scheduled` a `Clock` is moved from each due time to the next until nothing
     is left for later either; on any other clock they are waited for.
     """
-    return answered(app, _drain(async_app_of(app), scheduled))
+    return resolve_for(app, _drain(async_app_of(app), scheduled))
 
 
 async def _drain(app: Penstock, scheduled: bool) -> list[Event]:
     worker = Worker(app)
     clock = app.clock
-    with ends_of(app, worker) as ends:
+    with record_outcomes(app, worker) as ends:
         if not isinstance(clock, Clock):
             await worker.drain(scheduled)
             return ends
@@ -52,8 +52,10 @@ async def _drain(app: Penstock, scheduled: bool) -> list[Event]:
         moves = 0
         while scheduled and (due := await _next_due(app)) is not None:
             moves += 1
-            if moves > MOVES:
-                raise RuntimeError(f"something is still scheduled after {MOVES} moves of the clock: last {ends[-1]}")
+            if moves > MAX_CLOCK_MOVES:
+                raise RuntimeError(
+                    f"something is still scheduled after {MAX_CLOCK_MOVES} moves of the clock: last {ends[-1]}"
+                )
             clock.advance(milliseconds=max(due - clock.time() * 1000, 0))
             await worker.drain()
     return ends
@@ -71,7 +73,7 @@ async def _next_due(app: Penstock) -> int | None:
 
 
 @contextlib.contextmanager
-def ends_of(app: Penstock, worker: Worker) -> Generator[list[Event]]:
+def record_outcomes(app: Penstock, worker: Worker) -> Generator[list[Event]]:
     """How the runs of a worker end, while this lasts."""
     ends: list[Event] = []
 
@@ -79,10 +81,10 @@ def ends_of(app: Penstock, worker: Worker) -> Generator[list[Event]]:
         if event.worker == worker.id:
             ends.append(event)
 
-    for name in ENDS:
+    for name in OUTCOME_EVENTS:
         app.listeners.add(name, hear)
     try:
         yield ends
     finally:
-        for name in ENDS:
+        for name in OUTCOME_EVENTS:
             app.listeners.remove(name, hear)

@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.errors import StorageUnavailable
 from penstock.storage.base import Storage
-from penstock.testing.apps import AnyApp, replaced, storages_of
+from penstock.testing.apps import AnyApp, patched_verbs, storages_of
 
 __all__ = ["VERBS", "FaultyStorage", "trouble"]
 
@@ -50,9 +50,9 @@ class FaultyStorage:
 
     def __getattr__(self, verb: str) -> Any:
         real = getattr(self._storage, verb)
-        return self.troubled(verb, real) if inspect.iscoroutinefunction(real) else real
+        return self.failing_call(verb, real) if inspect.iscoroutinefunction(real) else real
 
-    def troubled(self, verb: str, real: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    def failing_call(self, verb: str, real: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         """A verb that fails when it is to."""
 
         async def call(*args: Any, **options: Any) -> Any:
@@ -78,6 +78,6 @@ def trouble(app: AnyApp) -> Generator[FaultyStorage]:
     front = FaultyStorage(storages[0])
     with contextlib.ExitStack() as stack:
         for storage in storages:
-            verbs: dict[str, Any] = {verb: front.troubled(verb, getattr(storage, verb)) for verb in VERBS}
-            stack.enter_context(replaced(storage, verbs | {"opens_claims": False}))
+            verbs: dict[str, Any] = {verb: front.failing_call(verb, getattr(storage, verb)) for verb in VERBS}
+            stack.enter_context(patched_verbs(storage, verbs | {"opens_claims": False}))
         yield front

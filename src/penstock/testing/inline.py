@@ -20,8 +20,8 @@ from penstock.model.handler import Handler
 from penstock.model.job import NewJob
 from penstock.storage.base import Put, Storage
 from penstock.sync import Penstock as SyncPenstock
-from penstock.testing.apps import AnyApp, AppProxy, async_app_of, host_of, replaced
-from penstock.testing.drain import ends_of
+from penstock.testing.apps import AnyApp, AppProxy, as_host, async_app_of, patched_verbs
+from penstock.testing.drain import record_outcomes
 from penstock.worker import Worker
 
 __all__ = ["inline"]
@@ -38,7 +38,7 @@ def inline(app: AnyApp) -> Generator[None]:
     the call; the job is then `retrying` or `failed`, as always. Plain handlers run in the thread of the
     enqueue. Jobs for later are left alone.
     """
-    running = Inline(async_app_of(app))
+    running = InlineApp(async_app_of(app))
     puts: list[tuple[Storage, SyncPenstock | None]] = [(async_app_of(app).storage, None)]
     if isinstance(app, SyncPenstock):
         puts = [(app.backends.loop_app.storage, None)]
@@ -46,22 +46,22 @@ def inline(app: AnyApp) -> Generator[None]:
             puts.append((app.backends.app.storage, app))
     with contextlib.ExitStack() as stack:
         for storage, blocked in puts:
-            stack.enter_context(replaced(storage, {"put": running.put_into(storage, blocked)}))
+            stack.enter_context(patched_verbs(storage, {"put": running.put_into(storage, blocked)}))
         yield
 
 
-class Inline(AppProxy):
+class InlineApp(AppProxy):
     """An app as the worker of an inline run sees it: its handlers are watched, and all of them async."""
 
     def __init__(self, app: Penstock) -> None:
         super().__init__(app)
         self._raised: list[Exception] = []
-        self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+        self._locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
         """Every handler as it is now, with somebody who looks what it raises."""
-        return {queue: self._watched(handler) for queue, handler in self._app.handlers.items()}
+        return {queue: self._record_errors_of(handler) for queue, handler in self._app.handlers.items()}
 
     def put_into(
         self, storage: Storage, app: SyncPenstock | None
@@ -76,7 +76,7 @@ class Inline(AppProxy):
             if app is None:
                 await self._run()
             else:
-                self._block(app)
+                self._run_blocking(app)
             return [await now(job, answer) for job, answer in zip(jobs, answers, strict=True)]
 
         async def now(job: NewJob, answer: Put) -> Put:
@@ -85,7 +85,7 @@ class Inline(AppProxy):
 
         return put
 
-    def _block(self, app: SyncPenstock) -> None:
+    def _run_blocking(self, app: SyncPenstock) -> None:
         """Run on this thread, so that plain handlers have its connections and transactions, if it has no loop."""
         try:
             asyncio.get_running_loop()
@@ -100,12 +100,12 @@ class Inline(AppProxy):
 
     async def _run(self) -> None:
         """Drain, one at a time but for calls inside of runs; raise what the runs raised."""
-        turn = self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+        turn = self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
         async with contextlib.nullcontext() if _inside.get() else turn:
-            worker = Worker(host_of(self))
+            worker = Worker(as_host(self))
             token = _inside.set(True)
             try:
-                with ends_of(self._app, worker) as ends:
+                with record_outcomes(self._app, worker) as ends:
                     await worker.drain()
             finally:
                 _inside.reset(token)
@@ -113,9 +113,9 @@ class Inline(AppProxy):
         if raised:
             raise raised[0]
         for end in ends:
-            _surface(end)
+            _raise_failure(end)
 
-    def _watched(self, handler: Handler) -> Handler:
+    def _record_errors_of(self, handler: Handler) -> Handler:
         function = handler.function
 
         @functools.wraps(function)
@@ -132,7 +132,7 @@ class Inline(AppProxy):
         return Handler(handler.queue, call, handler.options)
 
 
-def _surface(end: Event) -> None:
+def _raise_failure(outcome: Event) -> None:
     """A run that failed without raising: its payload was wrong, it took too long, or it said so."""
-    if end.error is not None and (end.name == "failed" or end.error.kind is ErrorKind.TIMEOUT):
-        raise JobFailed(f"job {end.id!r} in queue {end.queue!r} failed: {end.error.message}", end.error)
+    if outcome.error is not None and (outcome.name == "failed" or outcome.error.kind is ErrorKind.TIMEOUT):
+        raise JobFailed(f"job {outcome.id!r} in queue {outcome.queue!r} failed: {outcome.error.message}", outcome.error)

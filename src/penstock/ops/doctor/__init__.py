@@ -10,21 +10,21 @@ import msgspec
 from penstock.client.app import Penstock
 from penstock.model.storage_info import Inspectable, ServerInfo
 from penstock.ops.doctor.findings import Finding, Level, note
-from penstock.ops.doctor.redis_checks import judge_server, loud_lines
-from penstock.ops.doctor.sqlite_checks import judge_file
-from penstock.ops.doctor.work_checks import Troubled, judge_health, look_closer
+from penstock.ops.doctor.redis_checks import check_server, startup_warnings
+from penstock.ops.doctor.sqlite_checks import check_file
+from penstock.ops.doctor.work_checks import QueueSymptoms, check_work, read_symptoms
 from penstock.ops.overview import read_overview
 from penstock.storage.base import Storage
 
 __all__ = [
     "Finding",
     "Level",
+    "QueueSymptoms",
     "Report",
-    "Troubled",
+    "check_file",
+    "check_server",
+    "check_work",
     "examine",
-    "judge_file",
-    "judge_health",
-    "judge_server",
     "warnings_at_start",
 ]
 
@@ -49,17 +49,17 @@ async def examine(app: Penstock, *, check: bool = True) -> Report:
     lost: list[str] = []
     if isinstance(storage, Inspectable):
         where, vitals = storage.where, await storage.inspect(check)
-        judge = judge_server(vitals) if isinstance(vitals, ServerInfo) else judge_file(vitals)
+        judge = check_server(vitals) if isinstance(vitals, ServerInfo) else check_file(vitals)
         findings, lost = judge
     else:
         where = type(storage).__name__
         findings.append(note("settings", "this storage cannot be looked into; only the work in it is shown"))
     seen = await read_overview(app)
-    troubled = {queue.name: await look_closer(storage, queue) for queue in seen.queues}
-    return Report(where=where, findings=findings + judge_health(seen, troubled), lost=lost)
+    troubled = {queue.name: await read_symptoms(storage, queue) for queue in seen.queues}
+    return Report(where=where, findings=findings + check_work(seen, troubled), lost=lost)
 
 
 async def warnings_at_start(storage: Storage) -> list[str]:
     """What a worker should say loudly before it begins: that its server may drop jobs, or takes none."""
     vitals = await storage.inspect(check=False) if isinstance(storage, Inspectable) else None
-    return loud_lines(vitals) if isinstance(vitals, ServerInfo) else []
+    return startup_warnings(vitals) if isinstance(vitals, ServerInfo) else []

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-__all__ = ["MEGABYTE", "Finding", "Level", "fine", "jobs", "note", "warning"]
+__all__ = ["MEGABYTE", "Finding", "Level", "fine", "format_jobs", "note", "warning"]
 
 MEGABYTE = 1_000_000
 
@@ -24,22 +24,22 @@ class Finding(msgspec.Struct, frozen=True):
 
     level: Level
     about: str
-    says: str
+    message: str
     fix: str = ""
 
 
-def fine(about: str, says: str) -> Finding:
-    return Finding(Level.FINE, about, says)
+def fine(about: str, message: str) -> Finding:
+    return Finding(Level.FINE, about, message)
 
 
-def note(about: str, says: str, fix: str = "") -> Finding:
-    return Finding(Level.NOTE, about, says, fix)
+def note(about: str, message: str, fix: str = "") -> Finding:
+    return Finding(Level.NOTE, about, message, fix)
 
 
-def warning(about: str, says: str, fix: str = "") -> Finding:
-    return Finding(Level.WARNING, about, says, fix)
+def warning(about: str, message: str, fix: str = "") -> Finding:
+    return Finding(Level.WARNING, about, message, fix)
 
 
-def jobs(number: int, what: str = "") -> str:
+def format_jobs(number: int, what: str = "") -> str:
     """So many jobs: "1 failed job", "1,204 jobs"."""
     return f"{number:,} {what + ' ' if what else ''}job{'' if number == 1 else 's'}"

@@ -9,35 +9,40 @@ import msgspec
 from penstock.model.storage_info import NodeInfo, ServerInfo, describe_eviction
 from penstock.ops.doctor.findings import MEGABYTE, Finding, Level, fine, note, warning
 
-__all__ = ["judge_server", "loud_lines"]
+__all__ = ["check_server", "startup_warnings"]
 
 #: The oldest server that Penstock is meant for.
-OLDEST = (6, 2)
+MIN_VERSION = (6, 2)
 
 
-def judge_server(vitals: ServerInfo) -> tuple[list[Finding], list[str]]:
+def check_server(info: ServerInfo) -> tuple[list[Finding], list[str]]:
     """What a server's settings mean, and what can be lost with them."""
-    findings = [fine("schema", f"version {vitals.schema}")]
+    findings = [fine("schema", f"version {info.schema}")]
     lost: list[str] = []
-    for node in vitals.nodes:
-        name = f" of {node.where}" if len(vitals.nodes) > 1 else ""
-        for finding in (*judge_version(node), *judge_memory(node), *judge_clock(node), *judge_room(node)):
+    for node in info.nodes:
+        name = f" of {node.where}" if len(info.nodes) > 1 else ""
+        for finding in (
+            *check_version(node),
+            *check_memory(node),
+            *check_clock(node),
+            *check_connections_and_disk(node),
+        ):
             findings.append(msgspec.structs.replace(finding, about=finding.about + name))
-        kept, loses = judge_persistence(node)
+        kept, loses = check_persistence(node)
         findings.append(msgspec.structs.replace(kept, about=kept.about + name))
-        copied, also = judge_replicas(node, vitals.cluster)
+        copied, also = check_replicas(node, info.cluster)
         findings.append(msgspec.structs.replace(copied, about=copied.about + name))
         lost += [line for line in (loses, also) if line not in lost]
     return findings, lost
 
 
-def judge_version(node: NodeInfo) -> Iterable[Finding]:
+def check_version(node: NodeInfo) -> Iterable[Finding]:
     title = f"{'Valkey' if node.software == 'valkey' else 'Redis'} {node.version}"
     try:
         known = tuple(int(part) for part in node.version.split(".")[:2])
     except ValueError:
-        known = OLDEST
-    if known < OLDEST:
+        known = MIN_VERSION
+    if known < MIN_VERSION:
         yield warning("version", f"{title} is older than what Penstock is tested with", "use Redis 6.2 or newer")
     else:
         yield fine("version", title)
@@ -45,7 +50,7 @@ def judge_version(node: NodeInfo) -> Iterable[Finding]:
         yield warning("role", "this server is a replica: it refuses writes", "give the URL of the primary")
 
 
-def judge_memory(node: NodeInfo) -> Iterable[Finding]:
+def check_memory(node: NodeInfo) -> Iterable[Finding]:
     """What happens when the memory is full is the one setting that loses jobs without a word."""
     limit = f"{node.max_memory // MEGABYTE:,} MB" if node.max_memory else ""
     if node.policy is None:
@@ -69,7 +74,7 @@ def judge_memory(node: NodeInfo) -> Iterable[Finding]:
         yield fine("memory", says)
 
 
-def judge_clock(node: NodeInfo) -> Iterable[Finding]:
+def check_clock(node: NodeInfo) -> Iterable[Finding]:
     ahead = node.ahead_ms / 1000
     if abs(ahead) > 2:
         side = "ahead of" if ahead > 0 else "behind"
@@ -89,14 +94,14 @@ def judge_clock(node: NodeInfo) -> Iterable[Finding]:
         )
 
 
-def judge_room(node: NodeInfo) -> Iterable[Finding]:
+def check_connections_and_disk(node: NodeInfo) -> Iterable[Finding]:
     if node.max_clients and node.clients > 0.8 * node.max_clients:
         yield warning("connections", f"{node.clients:,} of {node.max_clients:,} are in use", "raise maxclients")
     if not node.writes_work:
         yield warning("disk", "the server's last write to its disk failed", "look at its log; it may refuse jobs")
 
 
-def judge_persistence(node: NodeInfo) -> tuple[Finding, str]:
+def check_persistence(node: NodeInfo) -> tuple[Finding, str]:
     """What survives when the server dies."""
     if node.aof:
         if node.appendfsync == "always":
@@ -126,7 +131,7 @@ def judge_persistence(node: NodeInfo) -> tuple[Finding, str]:
     )  # fmt: skip
 
 
-def judge_replicas(node: NodeInfo, cluster: bool) -> tuple[Finding, str]:
+def check_replicas(node: NodeInfo, cluster: bool) -> tuple[Finding, str]:
     if not node.replicas:
         text = "no replicas: while the server is down, nothing is enqueued or run"
         return (note if cluster else fine)("replicas", text), (
@@ -139,11 +144,11 @@ def judge_replicas(node: NodeInfo, cluster: bool) -> tuple[Finding, str]:
     )
 
 
-def loud_lines(vitals: ServerInfo) -> list[str]:
+def startup_warnings(info: ServerInfo) -> list[str]:
     """What is worth a loud line before any work is done: a server that may drop jobs, or takes none."""
     lines: list[str] = []
-    for node in vitals.nodes:
-        found = (*judge_version(node), *judge_memory(node), *judge_room(node))
+    for node in info.nodes:
+        found = (*check_version(node), *check_memory(node), *check_connections_and_disk(node))
         loud = [f for f in found if f.level is Level.WARNING and f.about in ("eviction", "role", "disk")]
-        lines += [f"{node.where}: {f.says}; {f.fix}" for f in loud]
+        lines += [f"{node.where}: {f.message}; {f.fix}" for f in loud]
     return lines

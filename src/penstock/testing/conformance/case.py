@@ -12,7 +12,7 @@ from penstock.model.job import Claim, NewJob, Snapshot, State
 from penstock.storage.base import ClaimRef, Complete, Put, Request, Resolution, Settled, Settlement, Storage
 from penstock.testing.clock import Clock
 
-__all__ = ["HOUR", "LEASE", "SECOND", "Case", "Maker", "find_all", "forget_all", "scenario"]
+__all__ = ["HOUR", "LEASE", "SECOND", "Case", "StorageMaker", "clear_storage", "find_all", "scenario"]
 
 SECOND = 1_000
 LEASE = 10_000
@@ -20,13 +20,13 @@ HOUR = 3_600_000
 QUEUES = ("q", "q/side", "q/failures", "other")
 
 
-class Maker(Protocol):
+class StorageMaker(Protocol):
     """What a class of tests must have."""
 
     def make(self, clock: AnyClock) -> Storage: ...
 
 
-M = TypeVar("M", bound=Maker)
+M = TypeVar("M", bound=StorageMaker)
 
 
 class Case:
@@ -66,9 +66,9 @@ class Case:
         assert len(claims) == 1, f"expected one claim from {queue!r}, got {claims}"
         return claims[0]
 
-    async def settle(self, claim: Claim, end: Resolution | None = None) -> Settled:
+    async def settle(self, claim: Claim, resolution: Resolution | None = None) -> Settled:
         """End a run; completed unless told otherwise."""
-        how = Complete(b"r", HOUR) if end is None else end
+        how = Complete(b"r", HOUR) if resolution is None else resolution
         [answer] = await self.storage.settle([Settlement(claim.queue, claim.id, claim.token, how)])
         return answer
 
@@ -92,7 +92,7 @@ class Case:
         return order
 
 
-def held(claim: Claim) -> ClaimRef:
+def claim_ref(claim: Claim) -> ClaimRef:
     """A claim as its holder names it."""
     return ClaimRef(claim.queue, claim.id, claim.token)
 
@@ -112,7 +112,7 @@ def scenario(test: Callable[[M, Case], Awaitable[None]]) -> Callable[[M], None]:
         try:
             await test(suite, Case(storage, clock, lambda: suite.make(clock)))
         finally:
-            await forget_all(storage)
+            await clear_storage(storage)
             await storage.close()
 
     @functools.wraps(test)
@@ -138,7 +138,7 @@ async def find_all(storage: Storage, queue: str = "q", state: State | None = Non
         cursor = page.cursor
 
 
-async def forget_all(storage: Storage, queues: Sequence[str] = QUEUES) -> None:
+async def clear_storage(storage: Storage, queues: Sequence[str] = QUEUES) -> None:
     """Delete every queue and take every worker off the list."""
     names = sorted({*await storage.queues(), *queues})
     for queue in names:

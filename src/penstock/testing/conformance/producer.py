@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.model.clock import Clock
 from penstock.model.job import NewJob, State, Update
 from penstock.storage.base import Cancel, CancelAnswer, ClaimRef, Complete, Fail, Put, PutStatus, Retried, Storage
-from penstock.testing.conformance.case import HOUR, LEASE, SECOND, Case, held, ids, scenario
+from penstock.testing.conformance.case import HOUR, LEASE, SECOND, Case, claim_ref, ids, scenario
 
 __all__ = ["ProducerTests"]
 
@@ -138,7 +138,7 @@ class ProducerTests:
         assert await case.storage.cancel("q", ["a"]) == [CancelAnswer("running", running=True)]
         answers = await case.storage.cancel("q", ["a"], "signal", HOUR)
         assert answers == [CancelAnswer("cancel_requested", running=True)]
-        [renewal] = await case.storage.renew("w", [held(run)], LEASE)
+        [renewal] = await case.storage.renew("w", [claim_ref(run)], LEASE)
         assert (renewal.kept, renewal.cancel) == (True, "signal")
         assert (await case.settle(run, Retried())).state is State.CANCELLED
 

@@ -14,7 +14,7 @@ from penstock.testing.conformance.case import HOUR, LEASE, SECOND, Case, find_al
 __all__ = ["ReadTests"]
 
 #: How long (s) something that should happen at once may take on a machine that is busy.
-PATIENCE = 20.0
+TIMEOUT = 20.0
 
 
 class ReadTests:
@@ -96,9 +96,9 @@ class ReadTests:
     async def test_whoever_waits_for_work_is_woken(self, case: Case) -> None:
         """When something comes into any of the queues, and when a run gives its job back."""
         wait = case.storage.wait_work
-        await woken(lambda: wait(["q", "other"], PATIENCE), lambda: case.put("a", queue="other"))
+        await assert_woken(lambda: wait(["q", "other"], TIMEOUT), lambda: case.put("a", queue="other"))
         run = await case.claim_one("other")
-        await woken(lambda: wait(["q", "other"], PATIENCE), lambda: case.settle(run, Release()))
+        await assert_woken(lambda: wait(["q", "other"], TIMEOUT), lambda: case.settle(run, Release()))
 
     @scenario
     async def test_whoever_waits_for_an_end_is_woken(self, case: Case) -> None:
@@ -106,8 +106,8 @@ class ReadTests:
         await case.put("a")
         run = await case.claim_one()
         wait = case.storage.wait_done
-        await woken(lambda: wait("q", "a", PATIENCE), lambda: case.settle(run))
-        assert await wait("q", "a", PATIENCE)
+        await assert_woken(lambda: wait("q", "a", TIMEOUT), lambda: case.settle(run))
+        assert await wait("q", "a", TIMEOUT)
 
     @scenario
     async def test_whoever_runs_hears_of_a_cancel(self, case: Case) -> None:
@@ -115,9 +115,9 @@ class ReadTests:
         await case.put("a")
         await case.claim_one()
         wait, cancel = case.storage.wait_cancel, case.storage.cancel
-        await woken(lambda: wait("w", PATIENCE), lambda: cancel("q", ["a"], "signal"))
+        await assert_woken(lambda: wait("w", TIMEOUT), lambda: cancel("q", ["a"], "signal"))
         await cancel("q", ["a"], "kill")
-        assert await wait("w", PATIENCE)
+        assert await wait("w", TIMEOUT)
 
     @scenario
     async def test_a_job_that_is_waited_for_can_be_read_once_it_ended(self, case: Case) -> None:
@@ -141,7 +141,7 @@ class ReadTests:
         await case.storage.put([NewJob(queue=queue, id="a", payload=b"") for queue in ("other", "q")])
         await case.settle(await case.claim_one())
         heard: list[EventRecord] = []
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while len(heard) < 3:
                 note = await anext(feed)
                 heard += [note] if note.id != mark.id else []
@@ -165,7 +165,7 @@ class ReadTests:
         assert ids(await case.claim(lease=LEASE)) == ["b"]
 
 
-async def woken(wait: Callable[[], Awaitable[object]], cause: Callable[[], Awaitable[object]]) -> None:
+async def assert_woken(wait: Callable[[], Awaitable[object]], cause: Callable[[], Awaitable[object]]) -> None:
     """Whoever waits is woken, long before the time is over, because of something that happens meanwhile."""
     waiting = asyncio.ensure_future(wait())
     for _ in range(10):  # a hint may be wrong; then one waits again
@@ -176,4 +176,4 @@ async def woken(wait: Callable[[], Awaitable[object]], cause: Callable[[], Await
     began = time.monotonic()
     await cause()
     assert await waiting, "nobody was woken"
-    assert time.monotonic() - began < PATIENCE / 2, "somebody was woken late"
+    assert time.monotonic() - began < TIMEOUT / 2, "somebody was woken late"

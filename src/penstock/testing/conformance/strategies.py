@@ -55,7 +55,7 @@ def new_jobs(draw: st.DrawFn, queue: st.SearchStrategy[str] = queues) -> dict[st
 
 
 @st.composite
-def ends(draw: st.DrawFn) -> dict[str, Any]:
+def resolutions(draw: st.DrawFn) -> dict[str, Any]:
     """A way to end a run; jobs that follow stay within the family of the run's queue."""
     kind = draw(st.sampled_from(["complete", "complete", "retried", "retried", "fail", "cancel", "release", "stall"]))
     then = st.lists(new_jobs(st.sampled_from(["", "/failures", "/side"])), max_size=2)

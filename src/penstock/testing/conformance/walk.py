@@ -30,7 +30,7 @@ from penstock.storage.base import (
     Stall,
     Storage,
 )
-from penstock.testing.conformance.case import find_all, forget_all
+from penstock.testing.conformance.case import clear_storage, find_all
 from penstock.testing.conformance.strategies import (
     GROUPS,
     HOUR,
@@ -39,20 +39,20 @@ from penstock.testing.conformance.strategies import (
     QUEUES,
     SECOND,
     WORKERS,
-    ends,
     ids,
     new_jobs,
     queues,
+    resolutions,
     small_bytes,
     ttls,
 )  # fmt: skip
 
-__all__ = ["Ticks", "Walk", "take_walks"]
+__all__ = ["MillisecondClock", "Walk", "take_walks"]
 
 STEPS = 30
 
 
-class Ticks:
+class MillisecondClock:
     """A clock that counts milliseconds, and can also be set back."""
 
     def __init__(self, ms: int = 1_800_000_000_000) -> None:
@@ -72,7 +72,7 @@ class Walk(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)  # which leaves this thread's own alone
-        self.clock = Ticks()
+        self.clock = MillisecondClock()
         self.storage: Storage = type(self).make(self.clock)
         self.reference: Storage = self.make_reference()
         for storage in (self.storage, self.reference):
@@ -80,8 +80,8 @@ class Walk(RuleBasedStateMachine):
         self.tokens: list[ClaimRef] = []
         self.settled: list[Settlement] = []
         self.made = 0
-        self.looks = True
-        self.asked = 0
+        self.compare_each_step = True
+        self.comparisons = 0
 
     def make_reference(self) -> Storage:
         """What is always right: the storage in memory."""
@@ -91,21 +91,21 @@ class Walk(RuleBasedStateMachine):
         """Look once more, and leave nothing."""
         try:
             self.compare()
-            self.runner.run(forget_all(self.storage, QUEUES))
+            self.runner.run(clear_storage(self.storage, QUEUES))
         finally:
             for storage in (self.storage, self.reference):
                 self.runner.run(storage.close())
             self.runner.close()
 
-    def known(self, settlement: Settlement) -> bool:
+    def can_settle(self, settlement: Settlement) -> bool:
         """Whether this software can have run that job."""
         return True
 
-    def told(self, standing: JobPosition | None) -> JobPosition | None:
+    def comparable_position(self, standing: JobPosition | None) -> JobPosition | None:
         """What of a standing is the same on both sides: all of it."""
         return standing
 
-    def arranged(self, found: list[Snapshot]) -> list[Snapshot]:
+    def comparable_listing(self, found: list[Snapshot]) -> list[Snapshot]:
         """A listing in the order that is the same on both sides: as it is."""
         return found
 
@@ -114,7 +114,7 @@ class Walk(RuleBasedStateMachine):
     def both(self, verb: str, *args: Any, unordered: bool = False) -> Any:
         """Make one call on both sides and compare the answers, then everything that can be read."""
         if verb == "settle":
-            args = ([s for s in args[0] if self.known(s)],)
+            args = ([s for s in args[0] if self.can_settle(s)],)
         expected = self.runner.run(getattr(self.reference, verb)(*args))
         answer = self.runner.run(getattr(self.storage, verb)(*args))
         if verb == "claim":
@@ -124,7 +124,7 @@ class Walk(RuleBasedStateMachine):
             assert sorted(map(repr, answer)) == sorted(map(repr, expected)), f"{verb}{args}"
         else:
             assert answer == expected, f"{verb}{args}:\n got {answer}\nwant {expected}"
-        if self.looks:
+        if self.compare_each_step:
             self.compare()
         return expected
 
@@ -134,7 +134,7 @@ class Walk(RuleBasedStateMachine):
         run_at = None if at is None else self.clock.ms + at
         return NewJob(queue=queue or spec["queue"], run_at=run_at, **fields)
 
-    def ended(self, spec: dict[str, Any], queue: str) -> Resolution:
+    def resolution(self, spec: dict[str, Any], queue: str) -> Resolution:
         family = queue.partition("/")[0]
         then = tuple(self.job(s, family + s["queue"]) for s in spec.get("then", ()))
         match spec["kind"]:
@@ -158,7 +158,7 @@ class Walk(RuleBasedStateMachine):
     @initialize(specs=st.lists(new_jobs(), max_size=6), looks=st.booleans())
     def begin(self, specs: list[dict[str, Any]], looks: bool) -> None:
         """Some walks are looked at after every step, others at their end only: that must make no difference."""
-        self.looks = looks
+        self.compare_each_step = looks
         self.both("put", [self.job(spec) for spec in specs])
 
     @rule(spec=new_jobs())
@@ -192,24 +192,24 @@ class Walk(RuleBasedStateMachine):
         self.tokens += [ClaimRef(claim.queue, claim.id, claim.token) for claim in claimed.claims]
 
     @precondition(lambda self: self.tokens)
-    @rule(data=st.data(), spec=ends())
+    @rule(data=st.data(), spec=resolutions())
     def settle_one(self, data: st.DataObject, spec: dict[str, Any]) -> None:
         """The newest runs most of the time; an old one has a stale token."""
         recent = self.tokens[-4:]
         held = data.draw(st.sampled_from(recent) | st.sampled_from(self.tokens), "held")
-        settlement = Settlement(held.queue, held.id, held.token, self.ended(spec, held.queue))
+        settlement = Settlement(held.queue, held.id, held.token, self.resolution(spec, held.queue))
         self.settled.append(settlement)
         self.both("settle", [settlement])
 
     @precondition(lambda self: self.tokens)
-    @rule(data=st.data(), specs=st.lists(ends(), min_size=2, max_size=4))
+    @rule(data=st.data(), specs=st.lists(resolutions(), min_size=2, max_size=4))
     def settle_many(self, data: st.DataObject, specs: list[dict[str, Any]]) -> None:
         """Few runs and many outcomes, so that one run is often settled twice in one call."""
         settlements: list[Settlement] = []
         recent = st.sampled_from(self.tokens[-2:]) | st.sampled_from(self.tokens[-8:])
         for spec in specs:
             held = data.draw(recent, "held")
-            settlements.append(Settlement(held.queue, held.id, held.token, self.ended(spec, held.queue)))
+            settlements.append(Settlement(held.queue, held.id, held.token, self.resolution(spec, held.queue)))
         self.settled += settlements
         self.both("settle", settlements)
 
@@ -219,10 +219,10 @@ class Walk(RuleBasedStateMachine):
         self.both("settle", [data.draw(st.sampled_from(self.settled[-6:]), "settlement")])
 
     @precondition(lambda self: self.tokens)
-    @rule(data=st.data(), spec=ends())
+    @rule(data=st.data(), spec=resolutions())
     def settle_with_a_forged_token(self, data: st.DataObject, spec: dict[str, Any]) -> None:
         held = data.draw(st.sampled_from(self.tokens[-8:]), "held")
-        self.both("settle", [Settlement(held.queue, held.id, "forged", self.ended(spec, held.queue))])
+        self.both("settle", [Settlement(held.queue, held.id, "forged", self.resolution(spec, held.queue))])
 
     @precondition(lambda self: self.tokens)
     @rule(data=st.data(), lease=st.sampled_from([LEASE, LEASE, SECOND, HOUR]))
@@ -271,7 +271,7 @@ class Walk(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([0, 1, SECOND, LEASE, HOUR]))
     def move_the_clock(self, ms: int) -> None:
         self.clock.ms += ms
-        if self.looks:
+        if self.compare_each_step:
             self.compare()
 
     # reads ---------------------------------------------------------------------------------------
@@ -283,17 +283,17 @@ class Walk(RuleBasedStateMachine):
     async def _compare(self, seen: Storage) -> None:
         assert await self.storage.queues() == await seen.queues()
         for queue in QUEUES:
-            self.asked += 1
-            id = IDS[self.asked % len(IDS)]
-            found = self.arranged(await find_all(self.storage, queue))
+            self.comparisons += 1
+            id = IDS[self.comparisons % len(IDS)]
+            found = self.comparable_listing(await find_all(self.storage, queue))
             counted = await self.storage.counts(queue)
             pairs: dict[str, tuple[Any, Any]] = {
-                f"find({queue!r})": (found, self.arranged(await find_all(seen, queue))),
+                f"find({queue!r})": (found, self.comparable_listing(await find_all(seen, queue))),
                 f"counts({queue!r})": (counted, await seen.counts(queue)),
                 f"peek({queue!r})": (await self.storage.peek(queue), await seen.peek(queue)),
                 f"get({queue!r}, {IDS})": (await self.storage.get(queue, IDS), await seen.get(queue, IDS)),
                 f"why({queue!r}, {id!r})": (
-                    self.told(await self.storage.why(queue, id)), self.told(await seen.why(queue, id)),
+                    self.comparable_position(await self.storage.why(queue, id)), self.comparable_position(await seen.why(queue, id)),
                 ),
             }  # fmt: skip
             for call, (got, want) in pairs.items():

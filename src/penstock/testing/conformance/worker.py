@@ -7,7 +7,7 @@ import asyncio
 from penstock.model.clock import Clock
 from penstock.model.job import NewJob, State
 from penstock.storage.base import ClaimRef, Complete, Fail, Reaped, Release, Request, Retried, Settled, Stall, Storage
-from penstock.testing.conformance.case import HOUR, LEASE, SECOND, Case, held, ids, scenario
+from penstock.testing.conformance.case import HOUR, LEASE, SECOND, Case, claim_ref, ids, scenario
 
 __all__ = ["WorkerTests"]
 
@@ -108,7 +108,7 @@ class WorkerTests:
         run = await case.claim_one()
         forged = type(run)(run.queue, run.id, "forged", run.payload)
         assert await case.settle(forged, Fail(b"e", HOUR)) == Settled(None, lost=True)
-        [renewal] = await case.storage.renew("w", [held(forged)], LEASE)
+        [renewal] = await case.storage.renew("w", [claim_ref(forged)], LEASE)
         assert not renewal.kept
         assert not await case.storage.report(ClaimRef("q", "a", "forged"), b"p")
         assert (await case.settle(run)).state is State.COMPLETED
@@ -178,7 +178,7 @@ class WorkerTests:
         kept, lost = await case.claim(2)
         case.pass_ms(LEASE - 1)
         assert await case.storage.reap(["q"]) == []
-        await case.storage.renew("w", [held(kept)], LEASE)
+        await case.storage.renew("w", [claim_ref(kept)], LEASE)
         case.pass_ms(1)
         assert await case.storage.reap(["q"]) == [Reaped("q", "lost", State.QUEUED, "w", 1)]
         again = await case.claim_one(worker="v")
@@ -192,7 +192,7 @@ class WorkerTests:
         """What a run reports is shown until it ends, and not in the next one."""
         await case.put("a")
         run = await case.claim_one()
-        assert await case.storage.report(held(run), b"half")
+        assert await case.storage.report(claim_ref(run), b"half")
         assert (await case.job("a")).progress == b"half"
         await case.settle(run, Release())
         await case.claim_one()
