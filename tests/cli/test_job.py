@@ -95,7 +95,7 @@ def test_what_ends_a_run_for_good_asks(cli: Cli) -> None:
 def test_retry_by_id(cli: Cli) -> None:
     """A failed job goes back in line; one that neither failed nor was cancelled is said."""
     cli.do(work)
-    assert cli.ok("job", "retry", "mail", "bad") == "mail: 1 job back in line\n"
+    assert cli.ok("job", "retry", "mail", "bad") == "mail: 1 job queued again\n"
     assert cli.json("job", "show", "mail", "bad")["state"] == "queued"
     assert "neither failed nor cancelled" in cli.fails("job", "retry", "mail", "done")
 
@@ -104,8 +104,8 @@ def test_retry_all(cli: Cli) -> None:
     """--all repeats every failed job after asking, and says how many there are."""
     cli.do(work)
     assert "1 failed job of mail" in cli.fails("job", "retry", "mail", "--all", code=2)
-    assert cli.ok("job", "retry", "mail", "--all", "--yes") == "mail: 1 job back in line\n"
-    assert cli.ok("job", "retry", "mail", "--all", "--yes") == "mail: 0 jobs back in line\n"
+    assert cli.ok("job", "retry", "mail", "--all", "--yes") == "mail: 1 job queued again\n"
+    assert cli.ok("job", "retry", "mail", "--all", "--yes") == "mail: 0 jobs queued again\n"
     assert "give the ids of jobs, or --all" in cli.fails("job", "retry", "mail", code=2)
 
 

@@ -165,7 +165,7 @@ def test_results_that_are_over_stay_away(cli: Cli) -> None:
         "run_at": "2020-01-01T00:00:00Z", "payload": "1", "result": "2", "expires_at": "2020-01-02T00:00:00Z",
     }  # fmt: skip
     text = '{"penstock_export": 1}\n' + json.dumps(job) + "\n"
-    assert "1 ended job whose time was over" in cli.ok("import", stdin=text)
+    assert "1 finished job whose result has expired" in cli.ok("import", stdin=text)
     assert cli.json("queue", "ls") == []
 
 

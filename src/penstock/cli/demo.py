@@ -1,4 +1,4 @@
-"""`penstock demo`: three kinds of jobs, worked in this process, and what became of them."""
+"""`penstock demo`: enqueue three kinds of jobs, run them in this process, and print the counts."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ __all__ = ["demo"]
 PLAIN, GROUPED, FAILING = "resize", "mail", "charge"
 KINDS = (PLAIN, GROUPED, FAILING)
 
-#: Jobs of each group, so that an order is there to be kept.
+#: Jobs in each group: enough that a wrong order would show.
 PER_GROUP = 20
 
-#: Of the failing kind, every job whose number modulo 3 is this one can never succeed.
+#: In the failing queue, a job whose number modulo 3 is this one fails at every attempt.
 ALWAYS_FAILING = 2
 
 
 @dataclass
 class RunRecorder:
-    """What the handlers saw."""
+    """Runs and retries per queue, and the order of runs per group, as the handlers saw them."""
 
     runs: Counter[str] = field(default_factory=Counter[str])
     retried: Counter[str] = field(default_factory=Counter[str])
@@ -50,7 +50,7 @@ class RunRecorder:
 
 @dataclass
 class Report:
-    """What became of the jobs: how many of each queue, how long it took, what the handlers saw."""
+    """Result of the demo: jobs by queue and state, seconds taken, and the record of the handlers."""
 
     counts: dict[str, dict[str, int]]
     enqueueing: float
@@ -75,25 +75,25 @@ class Report:
     """,
 )
 @click.option("--url", help="Where to keep the jobs, e.g. redis://localhost:6379.  [default: a temporary SQLite file]")
-@click.option("--jobs", type=click.IntRange(3, 1_000_000), default=600, show_default=True, help="How many, in all.")
+@click.option("--jobs", type=click.IntRange(3, 1_000_000), default=600, show_default=True, help="How many jobs in all.")
 @debug_option
 def demo(url: str | None, jobs: int) -> None:
-    """Enqueue jobs of three kinds, work them here, and show what happened.
+    """Enqueue and run three kinds of example jobs, and show how they ended.
 
-    A third are plain; a third come in groups that must keep their order although one job of each
-    fails at first; a third fail once or for good.
+    A third are plain. A third are in groups, which keep their order although one job of each group fails
+    at first. A third fail once, or at every attempt.
     """
     with demo_url(url) as (where, shown):
         echo(f"storage: {shown}")
         report = asyncio.run(run(where, jobs))
     show(report)
     if report.finished != jobs or report.out_of_order:
-        raise CommandError("the demo did not end as it must: see the table above")
+        raise CommandError("jobs are missing or ran out of order: see the table above")
 
 
 @contextmanager
 def demo_url(url: str | None) -> Generator[tuple[str, str], None, None]:
-    """Where the jobs are kept, and how to name that place without a password."""
+    """Yield the URL of the storage, and the same as it may be printed, without a password."""
     if url:
         yield register_secrets(url), redact_secrets(redact(url))
         return
@@ -103,11 +103,11 @@ def demo_url(url: str | None) -> Generator[tuple[str, str], None, None]:
 
 
 async def run(url: str, jobs: int) -> Report:
-    """Enqueue everything, drain it, count, and leave nothing behind."""
+    """Enqueue all jobs, run them, count them, and delete the queues."""
     recorder = RunRecorder()
     entries = make_entries(jobs)
     async with Penstock(url, namespace="penstock-demo") as app:
-        # Queues of its own, so that two demos on one server do not meet; one family, for a Cluster.
+        # Random names keep two demos on one server apart; one family keeps them on one node of a Cluster.
         prefix = f"demo/{secrets.token_hex(4)}"
         queues = {kind: app.queue(f"{prefix}/{kind}") for kind in KINDS}
         add_handlers(app, prefix, recorder)
@@ -120,7 +120,7 @@ async def run(url: str, jobs: int) -> Report:
             watcher = asyncio.create_task(watch(queues, jobs))
             await Worker(app).drain(scheduled=True)
             worked = time.perf_counter()
-            with suppress(TimeoutError):  # it ends by itself, unless a job is missing
+            with suppress(TimeoutError):  # it returns when all jobs are finished, which it never does if one is lost
                 await asyncio.wait_for(watcher, 2)
             counts = {kind: await read_counts(queue) for kind, queue in queues.items()}
         finally:
@@ -132,7 +132,7 @@ async def run(url: str, jobs: int) -> Report:
 
 
 def add_handlers(app: Penstock, prefix: str, recorder: RunRecorder) -> None:
-    """One handler for each kind of job."""
+    """Register one handler for each kind of job."""
 
     @app.handler(f"{prefix}/{PLAIN}", concurrency=20)
     async def resize(payload: dict[str, int], job: Job) -> str:
@@ -158,11 +158,11 @@ def add_handlers(app: Penstock, prefix: str, recorder: RunRecorder) -> None:
             raise RuntimeError("this one fails once")
         return "paid"
 
-    del resize, mail, charge  # the app holds them
+    del resize, mail, charge  # the app keeps them
 
 
 def make_entries(jobs: int) -> dict[str, list[Entry]]:
-    """As many jobs as asked for, in three parts; the groups take turns."""
+    """Return `jobs` entries in three parts; those of the groups alternate."""
     third = jobs // 3
     groups = max(1, third // PER_GROUP)
     return {
@@ -173,7 +173,7 @@ def make_entries(jobs: int) -> dict[str, list[Entry]]:
 
 
 def expected_order(entries: list[Entry]) -> dict[str, list[int]]:
-    """The numbers of each group as they were enqueued."""
+    """Return the numbers of each group in the order in which they were enqueued."""
     expected: defaultdict[str, list[int]] = defaultdict(list)
     for entry in entries:
         expected[str(entry.group)].append(entry.payload["number"])
@@ -189,7 +189,7 @@ def count_finished(counts: dict[str, int]) -> int:
 
 
 async def watch(queues: dict[str, Queue], jobs: int) -> None:
-    """Show how many jobs are finished until all are: a bar on a terminal, else a line a second."""
+    """Show the number of finished jobs until all are: as a bar on a terminal, else one line a second."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console(), disable=not is_terminal()) as bar:
         task = bar.add_task("working", total=jobs)
@@ -206,7 +206,7 @@ async def watch(queues: dict[str, Queue], jobs: int) -> None:
 
 
 def show(report: Report) -> None:
-    """The table, and three lines below it."""
+    """Print the table of queues, and below it order and speed."""
     columns = [Column("queue"), Column("kind")]
     columns += [Column(heading, True) for heading in ("jobs", "completed", "failed", "runs", "retries")]
     kinds = {PLAIN: "plain", GROUPED: "in groups", FAILING: "failing"}

@@ -1,4 +1,4 @@
-"""`penstock doctor`: what can be lost, what goes wrong, and what to change."""
+"""`penstock doctor`: check a storage and the jobs in it, and print findings with their remedies."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ MARKS = {Level.FINE: Styled("✔", "green"), Level.NOTE: Styled("•", "cyan"), 
         penstock doctor --json | jq '.findings[] | select(.level == "warning")'
     """,
 )
-@click.argument("place", metavar="[URL]", required=False)
-@click.option("--no-check", is_flag=True, help="Do not read a whole file to look for damage.")
+@click.argument("location", metavar="[URL]", required=False)
+@click.option("--no-check", is_flag=True, help="Skip the search for damage, which reads the whole SQLite file.")
 @json_option
 @target_options
-def doctor(target: Target, place: str | None, no_check: bool, as_json: bool) -> None:
-    """Look at a storage and at the work in it: what can be lost, what goes wrong, what to change.
+def doctor(target: Target, location: str | None, no_check: bool, as_json: bool) -> None:
+    """Check a storage: what can be lost, what goes wrong, what to change.
 
     The exit code is 0 when all is fine, 1 when there are warnings, 2 when the storage cannot be reached.
     """
-    if place is not None:
+    if location is not None:
         if target.url is not None:
-            raise click.UsageError("give the URL once")
-        target = target._replace(url=register_secrets(place))
+            raise click.UsageError("give the URL as an argument or as --url, not both")
+        target = target._replace(url=register_secrets(location))
 
     async def work() -> Report:
         async with target.opened() as app:
@@ -71,7 +71,7 @@ def doctor(target: Target, place: str | None, no_check: bool, as_json: bool) -> 
 
 
 def report_json(report: Report) -> dict[str, Any]:
-    """The report for programs."""
+    """Return the report as it is printed with --json."""
     found = [{"level": f.level, "about": f.about, "says": f.message, "fix": f.fix} for f in report.findings]
     return {
         "where": redact_secrets(report.where),
@@ -82,7 +82,7 @@ def report_json(report: Report) -> dict[str, Any]:
 
 
 def show(report: Report) -> None:
-    """The report for people."""
+    """Print the report: as tables on a terminal, else as lines."""
     if is_terminal():
         draw(report)
     else:
@@ -98,7 +98,7 @@ def show(report: Report) -> None:
 
 
 def draw(report: Report) -> None:
-    """The report on a terminal."""
+    """Print the report on a terminal."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -126,7 +126,7 @@ def finding_row(finding: Finding) -> list[Cell]:
 
 
 def summary_line(report: Report) -> str:
-    """The last line."""
+    """Return the last line: the number of warnings."""
     if not report.warnings:
         return "all is fine"
     return f"{count(len(report.warnings), 'warning')}: each says what to change"

@@ -1,6 +1,6 @@
-"""How answers look: drawn on a terminal, aligned text when piped, JSON when asked for.
+"""Output of commands: tables on a terminal, aligned text when piped, JSON with --json.
 
-rich is imported only when something is drawn, so that workers and scripts do without it.
+rich is imported only when something is drawn, so that workers and scripts start without it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: How each state looks; the same everywhere.
+#: The colour of each state, in every command.
 STYLES: dict[str, str] = {
     State.SCHEDULED: "blue",
     State.QUEUED: "cyan",
@@ -58,7 +58,7 @@ STYLES: dict[str, str] = {
 }
 DIM = "bright_black"
 
-#: A column that may be squeezed keeps at least so many characters.
+#: The width to which an elastic column may be narrowed.
 MIN_ELASTIC_WIDTH = 20
 
 
@@ -69,44 +69,44 @@ class Styled(NamedTuple):
     style: str = ""
 
 
-#: What stands in a table: a text, or one with a style.
+#: A cell of a table: plain text, or text with a style.
 Cell = str | Styled
 
 
 class Column(NamedTuple):
-    """A column of a table; numbers stand at the right."""
+    """A column of a table; `right` aligns numbers."""
 
     name: str
     right: bool = False
-    #: May be cut off on a narrow terminal; never when piped.
+    #: Whether it is wrapped on a narrow terminal; piped output is never shortened.
     elastic: bool = False
 
 
 def json_option(function: F) -> F:
-    """The option that asks for JSON; the command gets it as `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for programs.")(function)
+    """Add --json; the command gets it as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(function)
 
 
 def is_terminal(stream: Any = None) -> bool:
-    """Whether somebody looks at the output, at a terminal that can draw."""
+    """Return whether the output goes to a terminal that can draw."""
     stream = sys.stdout if stream is None else stream
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def console(*, err: bool = False) -> Console:
-    """A rich console; only for terminals."""
+    """Return a rich console, for output to a terminal."""
     from rich.console import Console
 
     return Console(stderr=err, highlight=False)
 
 
 def echo(text: str = "", *, err: bool = False) -> None:
-    """A line of text, or several; whatever stands in it commands no terminal."""
+    """Print text of one or several lines, with its control characters escaped."""
     click.echo(escape_controls(text, lines=True), err=err)
 
 
 def echo_json(value: Any, *, line: bool = False) -> None:
-    """A value as JSON: indented for people, one line for programs and streams."""
+    """Print a value as JSON: indented on a terminal, on one line if piped or with `line`."""
     data = msgspec.json.encode(value, enc_hook=repr)
     if not line and is_terminal():
         data = msgspec.json.format(data, indent=2)
@@ -117,7 +117,7 @@ def echo_json(value: Any, *, line: bool = False) -> None:
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], empty: str) -> None:
-    """Rows under headings; `empty` is said when there are none."""
+    """Print rows under headings, or the text `empty` if there are none."""
     if not rows:
         echo(empty, err=not is_terminal())
     elif is_terminal():
@@ -128,7 +128,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], empty
 
 
 def rich_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> RichTable:
-    """A table for a terminal."""
+    """Return a table for a terminal."""
     from rich import box
     from rich.table import Table
 
@@ -148,7 +148,7 @@ def rich_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Ric
 
 
 def align_columns(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> list[str]:
-    """A table as plain lines, nothing cut off."""
+    """Return a table as lines of plain text, with no cell shortened."""
     lines = [[column.name for column in columns], *([plain_text(cell) for cell in row] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
     return [
@@ -161,7 +161,7 @@ def align_columns(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> 
 
 
 def print_record(pairs: Sequence[tuple[str, Cell]]) -> None:
-    """Names and values, one each line."""
+    """Print pairs of name and value, one per line."""
     if is_terminal():
         from rich.table import Table
 
@@ -181,7 +181,7 @@ def print_record(pairs: Sequence[tuple[str, Cell]]) -> None:
 
 
 def rich_text(cell: Cell, *, lines: bool = False) -> Text:
-    """A cell as rich shows it; nothing in it is taken for markup."""
+    """Return a cell as rich text; markup in it is printed, not interpreted."""
     from rich.text import Text
 
     style = cell.style if isinstance(cell, Styled) else ""
@@ -193,23 +193,23 @@ def plain_text(cell: Cell, *, lines: bool = False) -> str:
 
 
 def escape_controls(text: str, *, lines: bool = False) -> str:
-    """A text without control characters: names are anybody's, and must not command the terminal."""
+    """Return the text with control characters escaped: names of jobs are user data and must not drive the terminal."""
     if text.isprintable():
         return text
     keep = "\n" if lines else ""
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
-# words -------------------------------------------------------------------------------------------
+# formatting --------------------------------------------------------------------------------------
 
 
 def count(number: int, one: str, many: str | None = None) -> str:
-    """A number of things: "1 job", "1,204 jobs"."""
+    """Return a number with its noun: "1 job", "1,204 jobs"."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def format_duration(seconds: float) -> str:
-    """A span in its two largest units: "850ms", "12s", "3m20s", "2h05m", "4d3h"."""
+    """Return a duration in its two largest units: "850ms", "12s", "3m20s", "2h05m", "4d3h"."""
     if seconds < 1:
         return f"{max(seconds, 0) * 1000:.0f}ms"
     whole = int(seconds)
@@ -222,7 +222,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_time(moment: datetime | None, now: datetime | None = None) -> str:
-    """A moment and how far it is away: "2026-03-01 12:00:00Z (3m20s ago)"."""
+    """Return a time and its distance from now, as in `2026-03-01 12:00:00Z (3m20s ago)`."""
     if moment is None:
         return "-"
     away = ((now or datetime.now(UTC)) - moment).total_seconds()
@@ -231,7 +231,7 @@ def format_time(moment: datetime | None, now: datetime | None = None) -> str:
 
 
 def format_bytes(number: float) -> str:
-    """Bytes in a unit that fits: "812 B", "1.4 MB"."""
+    """Return a number of bytes in a fitting unit: "812 B", "1.4 MB"."""
     for unit in ("B", "kB", "MB", "GB"):
         if number < 1000:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
@@ -240,7 +240,7 @@ def format_bytes(number: float) -> str:
 
 
 def bar(part: float, whole: float, width: int = 10) -> str:
-    """How full something is, as blocks."""
+    """Return a bar of block characters, filled by the share `part / whole`."""
     share = min(max(part / whole, 0.0), 1.0) if whole else 0.0
     full = round(share * width)
     return "█" * full + "░" * (width - full)

@@ -1,4 +1,4 @@
-"""`penstock top`: queues with their rates, workers with their load, and what failed last, as it changes."""
+"""`penstock top`: a live screen of queues with rates, workers with load, and the latest failures."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from penstock.ops.overview import Overview, Rate, rates, read_overview
 
 __all__ = ["top"]
 
-#: Rates are those of the last so many seconds.
+#: Rates are averages over this many seconds.
 RATE_WINDOW = 5.0
 
-#: The failures that are asked for; the screen shows as many as it has room for.
+#: How many failures are read; the screen shows as many as fit.
 MAX_FAILURES = 10
 
-#: So many past rates are drawn behind each queue.
+#: How many past rates are drawn as the sparkline of a queue.
 HISTORY_LENGTH = 20
 
 
@@ -35,18 +35,18 @@ HISTORY_LENGTH = 20
     examples="""
         penstock top
         penstock top --interval 0.5
-        penstock top --once            # one look, as text
+        penstock top --once            # print once, as text
         penstock top --json | jq '.queues[] | {name, ending}'
     """,
 )
-@click.option("--interval", type=click.FloatRange(0.1), default=1.0, show_default=True, help="Seconds between looks.")
-@click.option("--once", is_flag=True, help="Look once, for one interval, and print it.")
+@click.option("--interval", type=click.FloatRange(0.1), default=1.0, show_default=True, help="Seconds between updates.")
+@click.option("--once", is_flag=True, help="Measure for one interval, print that, and exit.")
 @json_option
 @target_options
 def top(target: Target, interval: float, once: bool, as_json: bool) -> None:
     """Watch queues, workers and failures, live, until Ctrl-C.
 
-    Piped, or with --once or --json, it looks for one interval and prints what it saw.
+    Piped, or with --once or --json, it measures for one interval, prints that, and exits.
     """
     if once or as_json or not is_terminal():
         frame = run(sample_once(target, interval))
@@ -61,7 +61,7 @@ def top(target: Target, interval: float, once: bool, as_json: bool) -> None:
 
 
 class OverviewSampler:
-    """Looks again and again, and remembers enough to know how fast things go."""
+    """Repeated overviews of an app, kept for as long as rates need them."""
 
     def __init__(self, app: Penstock) -> None:
         self._app = app
@@ -70,22 +70,22 @@ class OverviewSampler:
         self._outage = ""
 
     async def sample(self) -> Frame:
-        """What there is now; while the storage is away, what there was, and why nothing is new."""
+        """Read a new overview; while the storage is unavailable, the last one is shown with the error."""
         try:
-            seen = await read_overview(self._app, failures=MAX_FAILURES)
+            overview = await read_overview(self._app, failures=MAX_FAILURES)
         except StorageUnavailable as error:
             self._outage = str(error)
             if not self._overviews:
                 raise
         else:
             self._outage = ""
-            self._overviews.append(seen)
-            while len(self._overviews) > 2 and (seen.at - self._overviews[1].at).total_seconds() >= RATE_WINDOW:
+            self._overviews.append(overview)
+            while len(self._overviews) > 2 and (overview.at - self._overviews[1].at).total_seconds() >= RATE_WINDOW:
                 self._overviews.popleft()
         return self.frame()
 
     def frame(self) -> Frame:
-        """The newest look with its rates."""
+        """Return the newest overview with its rates."""
         now = self._overviews[-1]
         found: Mapping[str, Rate] = rates(self._overviews[0], now) if len(self._overviews) > 1 else {}
         if len(self._overviews) > 1 and not self._outage:
@@ -97,16 +97,16 @@ class OverviewSampler:
 
 
 async def sample_once(target: Target, interval: float) -> Frame:
-    """Two looks, so that there are rates."""
+    """Return a frame with rates, which need two overviews."""
     async with target.opened() as app:
-        watch = OverviewSampler(app)
-        await watch.sample()
+        sampler = OverviewSampler(app)
+        await sampler.sample()
         await asyncio.sleep(interval)
-        return await watch.sample()
+        return await sampler.sample()
 
 
 async def run_screen(target: Target, interval: float) -> None:
-    """The screen, until somebody ends it. Whatever ends it leaves the terminal as it was."""
+    """Draw the screen until Ctrl-C or a signal; the terminal is restored in every case."""
     from rich.live import Live
 
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -114,30 +114,30 @@ async def run_screen(target: Target, interval: float) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, task.cancel)
     async with target.opened() as app:
-        watch = OverviewSampler(app)
-        frame = await watch.sample()
+        sampler = OverviewSampler(app)
+        frame = await sampler.sample()
         out = console()
         with Live(render(frame, out.size.height), console=out, screen=True, auto_refresh=False) as screen:
             while True:
                 screen.update(render(frame, out.size.height), refresh=True)
                 await asyncio.sleep(interval)
-                frame = await watch.sample()
+                frame = await sampler.sample()
 
 
 def frame_json(frame: Frame) -> dict[str, Any]:
-    """One look for programs."""
-    seen = frame.overview
+    """Return a frame as it is printed with --json."""
+    overview = frame.overview
     queues = [
         {
             "name": queue.name,
             "counts": {str(state): number for state, number in queue.counts.items()},
             "arriving": frame.rates[queue.name].arriving if queue.name in frame.rates else None,
             "ending": frame.rates[queue.name].ending if queue.name in frame.rates else None,
-            "oldest_seconds": None if queue.oldest is None else max(0.0, (seen.at - queue.oldest).total_seconds()),
+            "oldest_seconds": None if queue.oldest is None else max(0.0, (overview.at - queue.oldest).total_seconds()),
             "paused_since": queue.paused_since,
             "workers": queue.workers,
         }
-        for queue in seen.queues
+        for queue in overview.queues
     ]
     failures = [
         {
@@ -148,6 +148,12 @@ def frame_json(frame: Frame) -> dict[str, Any]:
             "type": f.error.type,
             "message": f.error.message,
         }
-        for f in seen.failures
+        for f in overview.failures
     ]
-    return {"where": frame.where, "at": seen.at, "queues": queues, "workers": seen.workers, "failures": failures}
+    return {
+        "where": frame.where,
+        "at": overview.at,
+        "queues": queues,
+        "workers": overview.workers,
+        "failures": failures,
+    }

@@ -1,4 +1,4 @@
-"""What `penstock top` draws: one frame from one look."""
+"""Drawing of `penstock top`: one frame, as a screen or as plain lines."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Frame", "plain_lines", "render"]
 
-#: What everything but the rows takes: title, headings, rules and blank lines.
+#: Lines of the screen that are not rows: title, headings, rules and blank lines.
 FIXED_LINES = 14
 
 SPARK_BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 class Frame(NamedTuple):
-    """One look: where, what there is, how fast things went and go, and what keeps us from seeing more."""
+    """One state of the screen: storage, overview, rates now and before, and the error of an outage."""
 
     where: str
     overview: Overview
@@ -49,7 +49,7 @@ QUEUE_COLUMNS = [
 ]  # fmt: skip
 WORKER_COLUMNS = [
     Column("worker", elastic=True), Column("load"), Column("units", True), Column("runs", True),
-    Column("memory", True), Column("heard", True), Column("queues", elastic=True),
+    Column("memory", True), Column("seen", True), Column("queues", elastic=True),
 ]  # fmt: skip
 FAILURE_COLUMNS = [
     Column("failed", True),
@@ -61,24 +61,28 @@ FAILURE_COLUMNS = [
 
 
 def render(frame: Frame, height: int = 50) -> RenderableType:
-    """A frame for a terminal of so many lines."""
+    """Return a frame for a terminal of `height` lines."""
     from rich.console import Group
     from rich.text import Text
 
     queues, workers, failures = divide_rows(frame, max(height - FIXED_LINES, 6))
     parts: list[RenderableType] = [title(frame), Text()]
-    seen = frame.overview
+    overview = frame.overview
     parts += section(
         QUEUE_COLUMNS, [queue_row(queue, frame) for queue in sort_by_open_jobs(frame)], queues, "no queues yet"
     )
-    parts += section(WORKER_COLUMNS, [worker_row(w, seen) for w in seen.workers], workers, "no workers are there")
-    parts += section(FAILURE_COLUMNS, [failed_row(f, seen) for f in seen.failures], failures, "nothing has failed")
-    parts.append(Text("Ctrl-C leaves", style=DIM))
+    parts += section(
+        WORKER_COLUMNS, [worker_row(w, overview) for w in overview.workers], workers, "no workers are there"
+    )
+    parts += section(
+        FAILURE_COLUMNS, [failed_row(f, overview) for f in overview.failures], failures, "nothing has failed"
+    )
+    parts.append(Text("Ctrl-C to quit", style=DIM))
     return Group(*parts)
 
 
 def title(frame: Frame) -> RenderableType:
-    """The first line: where, when, and the sums; or what is wrong."""
+    """Return the first line: storage, time and sums, or the error of an outage."""
     from rich.text import Text
 
     if frame.outage:
@@ -91,7 +95,7 @@ def title(frame: Frame) -> RenderableType:
 
 
 def section(columns: list[Column], rows: list[list[Cell]], room: int, empty: str) -> list[RenderableType]:
-    """A table with as many rows as there is room for, and a blank line."""
+    """Return a table of the first `room` rows, the number of the others, and a blank line."""
     from rich.text import Text
 
     if not rows:
@@ -103,7 +107,7 @@ def section(columns: list[Column], rows: list[list[Cell]], room: int, empty: str
 
 
 def divide_rows(frame: Frame, room: int) -> tuple[int, int, int]:
-    """How many rows each part gets: all it wants, or a fair part of the screen."""
+    """Return the rows of queues, workers and failures to show: all, or a fair share of `room`."""
     wants = (len(frame.overview.queues), len(frame.overview.workers), len(frame.overview.failures))
     if sum(wants) <= room:
         return wants
@@ -116,14 +120,14 @@ def divide_rows(frame: Frame, room: int) -> tuple[int, int, int]:
 
 
 def sort_by_open_jobs(frame: Frame) -> list[QueueView]:
-    """The queues, those with the most to do first."""
+    """Return the queues, those with the most open jobs first."""
     return sorted(frame.overview.queues, key=lambda queue: (-queue.open, queue.name))
 
 
 def queue_row(queue: QueueView, frame: Frame) -> list[Cell]:
     later = queue.counts[State.SCHEDULED] + queue.counts[State.RETRYING] + queue.counts[State.BLOCKED]
     rate = frame.rates.get(queue.name)
-    alone = not queue.workers and bool(queue.counts[State.QUEUED])
+    unserved = not queue.workers and bool(queue.counts[State.QUEUED])
     waits: Cell = Styled("-", DIM)
     if queue.paused_since:
         waits = Styled("paused", "yellow")
@@ -138,12 +142,12 @@ def queue_row(queue: QueueView, frame: Frame) -> list[Cell]:
         Styled("-", DIM) if rate is None else rate_cell(rate.arriving),
         Styled("-", DIM) if rate is None else rate_cell(rate.ending),
         waits,
-        Styled(str(len(queue.workers)), "bold red" if alone else ""),
+        Styled(str(len(queue.workers)), "bold red" if unserved else ""),
         Styled(sparkline(frame.history.get(queue.name, [])), "green"),
     ]
 
 
-def worker_row(worker: WorkerInfo, seen: Overview) -> list[Cell]:
+def worker_row(worker: WorkerInfo, overview: Overview) -> list[Cell]:
     load = load_cell(worker, bars=False)
     return [
         Styled(worker.id, "bold"),
@@ -151,13 +155,13 @@ def worker_row(worker: WorkerInfo, seen: Overview) -> list[Cell]:
         load.text,
         str(worker.running),
         format_bytes(worker.memory) if worker.memory else Styled("-", DIM),
-        Styled(f"{format_duration((seen.at - worker.seen_at).total_seconds())} ago", DIM),
+        Styled(f"{format_duration((overview.at - worker.seen_at).total_seconds())} ago", DIM),
         Styled(", ".join(worker.queues), DIM),
     ]
 
 
-def failed_row(failed: FailedJob, seen: Overview) -> list[Cell]:
-    ago = "-" if failed.at is None else f"{format_duration((seen.at - failed.at).total_seconds())} ago"
+def failed_row(failed: FailedJob, overview: Overview) -> list[Cell]:
+    ago = "-" if failed.at is None else f"{format_duration((overview.at - failed.at).total_seconds())} ago"
     message = " ".join(failed.error.message.split())
     return [
         Styled(ago, DIM),
@@ -178,7 +182,7 @@ def rate_cell(value: float) -> Cell:
 
 
 def sparkline(values: list[float]) -> str:
-    """Past rates as a line of blocks, the highest filling its cell."""
+    """Return rates as a line of block characters, scaled to the highest."""
     most = max(values, default=0.0)
     if not most:
         return ""
@@ -188,19 +192,19 @@ def sparkline(values: list[float]) -> str:
 
 
 def plain_lines(frame: Frame) -> list[str]:
-    """A frame as text."""
-    seen = frame.overview
-    lines = [f"{frame.where}  {seen.at:%Y-%m-%d %H:%M:%S}Z", ""]
+    """Return a frame as lines of plain text."""
+    overview = frame.overview
+    lines = [f"{frame.where}  {overview.at:%Y-%m-%d %H:%M:%S}Z", ""]
     columns = QUEUE_COLUMNS[:-1]
     lines += (
         align_columns(columns, [queue_row(queue, frame)[:-1] for queue in sort_by_open_jobs(frame)])
-        if seen.queues
+        if overview.queues
         else ["no queues"]
     )
     lines.append("")
     shown = [WORKER_COLUMNS[0], *WORKER_COLUMNS[2:]]
-    rows = [[row[0], *row[2:]] for row in (worker_row(w, seen) for w in seen.workers)]
+    rows = [[row[0], *row[2:]] for row in (worker_row(w, overview) for w in overview.workers)]
     lines += align_columns(shown, rows) if rows else ["no workers"]
-    if seen.failures:
-        lines += ["", *align_columns(FAILURE_COLUMNS, [failed_row(f, seen) for f in seen.failures])]
+    if overview.failures:
+        lines += ["", *align_columns(FAILURE_COLUMNS, [failed_row(f, overview) for f in overview.failures])]
     return lines

@@ -1,4 +1,4 @@
-"""Payloads and results on the command line: text in, values out, and back."""
+"""Conversion of payloads, results and headers between typed text and values."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["format_value", "parse_headers", "parse_value"]
 
 
 def format_value(value: Any) -> str:
-    """A payload or result as JSON; bytes that are no text are shown as Python spells them."""
+    """Return a payload or result as JSON; bytes as their Python literal."""
     if isinstance(value, bytes):
         return repr(value)
     return msgspec.json.encode(value, enc_hook=repr).decode("utf-8", "replace")
 
 
 def parse_value(text: str, *, as_text: bool = False, raw: bool = False) -> Any:
-    """A payload as it was typed: JSON, or with `as_text` the text itself; raw queues take its bytes."""
+    """Return the payload that was typed: decoded JSON, with `as_text` the text, with `raw` its bytes."""
     if raw:
         return text.encode()
     if as_text:
@@ -30,13 +30,13 @@ def parse_value(text: str, *, as_text: bool = False, raw: bool = False) -> Any:
         near = text if len(text) <= 40 else f"{text[:39]}…"
         raise CommandError(
             f'the payload {near!r} is no JSON ({error}); quote it for your shell, as in \'{{"name": "cat"}}\', '
-            "or use --text for a plain text",
+            "or use --text for plain text",
             EXIT_USAGE,
         ) from None
 
 
 def parse_headers(given: tuple[str, ...]) -> dict[str, str] | None:
-    """`name=value` pairs."""
+    """Return the headers from `name=value` pairs, None if there are none."""
     headers: dict[str, str] = {}
     for pair in given:
         name, equals, value = pair.partition("=")

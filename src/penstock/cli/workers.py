@@ -1,4 +1,4 @@
-"""`penstock worker ls`: who works."""
+"""`penstock worker ls`: the list of workers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["COLUMNS", "load_cell", "ls", "worker_row"]
 
 COLUMNS = [
     Column("worker", elastic=True), Column("host"), Column("pid", True), Column("processes", True), Column("busy"),
-    Column("runs", True), Column("memory", True), Column("since", True), Column("heard", True),
+    Column("runs", True), Column("memory", True), Column("up", True), Column("seen", True),
     Column("queues", elastic=True),
 ]  # fmt: skip
 
@@ -44,12 +44,12 @@ COLUMNS = [
 @json_option
 @target_options
 def ls(target: Target, as_json: bool) -> None:
-    """List the workers that are there: where, how busy, and which queues they serve."""
+    """List the workers: their host, load and queues."""
 
     async def work() -> tuple[list[WorkerInfo], datetime]:
         async with target.opened() as app:
-            seen = await read_overview(app, [])
-            return seen.workers, seen.at
+            overview = await read_overview(app, [])
+            return overview.workers, overview.at
 
     workers, now = run(work())
     if as_json:
@@ -63,7 +63,7 @@ def ls(target: Target, as_json: bool) -> None:
 
 
 def worker_row(worker: WorkerInfo, now: datetime) -> list[Cell]:
-    """A worker in a list."""
+    """Return the row of a worker."""
     return [
         Styled(worker.id, "bold"),
         worker.host,
@@ -79,7 +79,7 @@ def worker_row(worker: WorkerInfo, now: datetime) -> list[Cell]:
 
 
 def load_cell(worker: WorkerInfo, *, bars: bool) -> Styled:
-    """How much of a worker's capacity is in use."""
+    """Return the units in use of a worker's capacity, with a bar if `bars`."""
     share = worker.busy / worker.capacity if worker.capacity else 0.0
     style = "red" if share >= 0.95 else "yellow" if share >= 0.7 else "green"
     numbers = f"{worker.busy}/{worker.capacity}"
