@@ -161,8 +161,8 @@ OLD = int((NOW - timedelta(minutes=20)).timestamp() * 1000)
         (view(queued=3), None, Level.WARNING, "3 jobs due, and no worker serves it"),
         (view(["w"], queued=3), QueueSymptoms(oldest=OLD), Level.WARNING, "one of them for 20 minutes"),
         (view(["w"], since=NOW, queued=3), QueueSymptoms(oldest=OLD), Level.NOTE, "paused since"),
-        (view(["w"], overdue=2), None, Level.NOTE, "the next sweep takes their jobs back"),
-        (view(overdue=2), None, Level.WARNING, "no worker is there to take their jobs back"),
+        (view(["w"], overdue=2), None, Level.NOTE, "workers reap their jobs shortly"),
+        (view(overdue=2), None, Level.WARNING, "no worker serves the queue to reap their jobs"),
         (view(["w"], failed=1), None, Level.NOTE, "1 failed job"),
         (view(["w"], failed=9), QueueSymptoms(stall_failures=2), Level.WARNING, "they kill it"),
         (view(["w"], queued=1), QueueSymptoms(stalled=1), Level.NOTE, "have lost a worker before"),
@@ -231,7 +231,7 @@ def test_leases_that_are_over_are_found(cli: Cli) -> None:
         await app.storage.claim([Request("mail", 1)], "gone", 1, new_token())
 
     cli.do(leave)
-    assert "leases that are over: 1" in cli.run("doctor").stdout
+    assert "expired leases: 1" in cli.run("doctor").stdout
 
 
 @pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "sqlite:nowhere.db", "bogus:", "redis://127.0.0.1:x"])

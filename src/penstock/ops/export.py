@@ -1,7 +1,7 @@
-"""Jobs from one storage to another, as lines of JSON: SQLite today, Redis tomorrow.
+"""Export and import of jobs as lines of JSON, to move them between storages.
 
-The first line says what the rest is; each other line is one job, whole: payload, counts, times, and
-how it ended. Runs belong to their workers and are not carried, nor are jobs blocked behind them.
+The first line is a header; each other line is one whole job: payload, counts, times, and result or
+error. Running jobs belong to their workers and are left out, as are jobs blocked behind them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ __all__ = ["ExportHeader", "ExportedJob", "ImportReport", "count_jobs", "export_
 
 FORMAT = 1
 
-#: Jobs that are read or written in one round trip.
+#: Most jobs that are read or written in one round trip.
 BATCH_SIZE = 200
 
-#: And so many bytes at most, about.
+#: A batch ends when its payloads and results exceed this many bytes.
 MAX_BYTES = 4_000_000
 
-#: In this order a group whose head waits out a backoff is held before the jobs behind it arrive.
+#: Retrying jobs come first: a group whose head waits for its retry is then blocked before its other jobs are stored.
 EXPORTED_STATES = (State.RETRYING, State.QUEUED, State.SCHEDULED, State.COMPLETED, State.FAILED, State.CANCELLED)
 SKIPPED_STATES = (State.RUNNING, State.BLOCKED)
 
@@ -45,7 +45,7 @@ class ExportHeader(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class ExportedError(msgspec.Struct, kw_only=True):
-    """An error as it is written."""
+    """The error of a job, in an export."""
 
     type: str
     message: str
@@ -54,7 +54,7 @@ class ExportedError(msgspec.Struct, kw_only=True):
 
 
 class ExportedJob(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One job as it is written. Payload and result are text where they are UTF-8, else base64."""
+    """One job, in an export. Payload and result are text if they are UTF-8, else base64."""
 
     queue: str
     id: str
@@ -80,7 +80,7 @@ class ExportedJob(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @classmethod
     def of(cls, job: Snapshot) -> ExportedJob:
-        """A job as a storage knows it."""
+        """Return the exported form of a job of a storage."""
         payload, payload_bytes = _text_or_bytes(job.payload)
         result, result_bytes = (None, None) if job.result is None else _text_or_bytes(job.result)
         error = None if job.error is None else JobError.decode(job.error)
@@ -98,7 +98,7 @@ class ExportedJob(msgspec.Struct, kw_only=True, omit_defaults=True):
         )  # fmt: skip
 
     def snapshot(self) -> Snapshot:
-        """The job as a storage takes it."""
+        """Return the job in the form in which a storage restores it."""
         completed = self.state is State.COMPLETED
         result = _as_bytes(self.result, self.result_base64)
         e = self.error
@@ -115,19 +115,20 @@ class ExportedJob(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class ImportReport(msgspec.Struct):
-    """What became of the jobs of an import."""
+    """Counts of the jobs of an import: stored, or why not."""
 
-    #: How many of each state are now there.
+    #: Stored jobs, by state.
     stored: Counter[State] = msgspec.field(default_factory=Counter[State])
-    #: Those whose id was taken already, and those whose time was over.
+    #: Jobs whose id existed already.
     known: int = 0
+    #: Finished jobs whose TTL was over.
     expired: int = 0
-    #: Ended jobs that this storage has no way to take.
+    #: Finished jobs that this storage cannot restore.
     refused: int = 0
 
 
 async def count_jobs(app: Penstock, queues: Iterable[str]) -> tuple[int, Counter[State]]:
-    """How many jobs an export will write, and how many it must leave, by their state."""
+    """Return the number of jobs that an export will write, and those that it will skip by state."""
     exported, skipped = 0, Counter[State]()
     for name in queues:
         counts = await app.queue(name).counts()
@@ -137,9 +138,9 @@ async def count_jobs(app: Penstock, queues: Iterable[str]) -> tuple[int, Counter
 
 
 async def export_jobs(app: Penstock, queues: Sequence[str], newer: list[str] | None = None) -> AsyncIterator[bytes]:
-    """The lines of an export, without their ends.
+    """Yield the lines of an export, without line ends.
 
-    Jobs that only newer software can read are left out; their ids are added to `newer`.
+    Jobs that only a newer Penstock can read are left out; their ids are added to `newer`.
     """
     storage = await app.opened()
     at = as_datetime(await storage.time())
@@ -160,9 +161,9 @@ async def export_jobs(app: Penstock, queues: Sequence[str], newer: list[str] | N
 
 
 async def import_jobs(app: Penstock, lines: Iterable[bytes], queue: str | None = None) -> AsyncIterator[ImportReport]:
-    """Store the jobs of an export, under their own queue's name or another; gives what was done so far.
+    """Store the jobs of an export, in their own queue or in `queue`; yields the report after each batch.
 
-    A job whose id is taken is left as it is, so that an import that broke off can be repeated.
+    A job whose id exists already is left as it is, so that an interrupted import can be repeated.
     """
     report = ImportReport()
     storage = await app.opened()
@@ -178,7 +179,7 @@ async def import_jobs(app: Penstock, lines: Iterable[bytes], queue: str | None =
 
 
 def read_jobs(lines: Iterable[bytes]) -> Iterator[Snapshot]:
-    """The jobs of an export; a line that makes no sense is a `ValueError` that names it."""
+    """Yield the jobs of an export; an invalid line raises a `ValueError` with its number."""
     number = 0
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -205,7 +206,7 @@ async def _store(storage: Storage, jobs: list[Snapshot], report: ImportReport) -
             else:
                 report.known += 1
         return
-    # A storage of somebody's own: jobs that wait begin anew, and there is no way to bring in others.
+    # A third-party storage may have no `restore`: waiting jobs are put as new ones, finished ones cannot be stored.
     waiting = [job for job in jobs if job.state in WAITING]
     report.refused += len(jobs) - len(waiting)
     for job, put in zip(waiting, await storage.put([_new_job(job) for job in waiting]), strict=True):
@@ -248,7 +249,7 @@ def _as_bytes(text: str | None, data: bytes | None) -> bytes | None:
 
 def _to_ms(moment: datetime) -> int:
     if moment.tzinfo is None:
-        raise ValueError("times have a zone")
+        raise ValueError("a time has no zone")
     return round(moment.timestamp() * 1000)
 
 

@@ -1,4 +1,4 @@
-"""What a doctor says: one finding each, with what to change."""
+"""Findings of the doctor: a level, a subject, a message and a remedy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MEGABYTE = 1_000_000
 
 
 class Level(StrEnum):
-    """How much a finding matters: nothing to do, good to know, or something to change."""
+    """Weight of a finding: nothing to do, good to know, or something to change."""
 
     FINE = "fine"
     NOTE = "note"
@@ -20,7 +20,7 @@ class Level(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at: what it is, what was found, and what to change."""
+    """One checked thing: what it is about, the message, and what to change."""
 
     level: Level
     about: str
@@ -41,5 +41,5 @@ def warning(about: str, message: str, fix: str = "") -> Finding:
 
 
 def format_jobs(number: int, what: str = "") -> str:
-    """So many jobs: "1 failed job", "1,204 jobs"."""
+    """Return a number of jobs as text: "1 failed job", "1,204 jobs"."""
     return f"{number:,} {what + ' ' if what else ''}job{'' if number == 1 else 's'}"

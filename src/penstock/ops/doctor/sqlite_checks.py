@@ -1,4 +1,4 @@
-"""What the way an SQLite file is kept means for the jobs in it."""
+"""Checks of an SQLite file: journal, permissions, file system, disk space and damage."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from penstock.ops.doctor.findings import MEGABYTE, Finding, fine, note, warning
 
 __all__ = ["check_file"]
 
-#: File systems on which SQLite's shared memory does not work between machines, and those that forget.
+#: File systems on which SQLite's locks and shared memory fail between machines.
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "ceph", "glusterfs", "fuse.glusterfs", "afs"}
+#: File systems that lose their content with the machine.
 VOLATILE = {"tmpfs", "ramfs"}
 
 
 def check_file(info: FileInfo) -> tuple[list[Finding], list[str]]:
-    """What the way a file is kept means, and what can be lost with it."""
+    """Return the findings about a file, and sentences about what can be lost."""
     findings = [fine("schema", f"version {info.schema}, SQLite {info.version}")]
     if not info.path:
         return [*findings, warning("place", "the jobs are in this process's memory", "use sqlite:PATH")], [
@@ -27,7 +28,7 @@ def check_file(info: FileInfo) -> tuple[list[Finding], list[str]]:
     else:
         lost = (
             "The last moments before a power cut; nothing when a process is killed. "
-            "`?synchronous=FULL` in the URL closes that, and makes each commit slower."
+            "`?synchronous=FULL` in the URL closes that gap, and makes each commit slower."
         )
     return findings, [lost, "Everything, when the disk is lost: there is no copy. `penstock export` makes one."]
 
@@ -45,7 +46,7 @@ def check_journal(info: FileInfo) -> Iterable[Finding]:
 
 def check_access(info: FileInfo) -> Iterable[Finding]:
     if info.mode & 0o077:
-        yield warning("permissions", f"{info.mode:o}: others on this machine can reach payloads and results",
+        yield warning("permissions", f"{info.mode:o}: other users of this machine can read payloads and results",
                       f"chmod 600 {info.path}, and its -wal and -shm")  # fmt: skip
     else:
         yield fine("permissions", f"{info.mode:o}, for its owner only")
@@ -55,19 +56,21 @@ def check_access(info: FileInfo) -> Iterable[Finding]:
         yield warning("file system", f"{info.filesystem}: SQLite's locks and shared memory fail over a network",
                       "use a local disk, or a Redis server")  # fmt: skip
     elif info.filesystem in VOLATILE:
-        yield warning("file system", f"{info.filesystem}: it is gone when the machine restarts", "use a real disk")
+        yield warning(
+            "file system", f"{info.filesystem}: the file is lost when the machine restarts", "use a real disk"
+        )
     elif info.filesystem == "overlay":
-        yield note("file system", "overlay: it is gone when its container is removed", "put the file on a volume")
+        yield note("file system", "overlay: the file is lost when its container is removed", "put the file on a volume")
     else:
         yield fine("file system", info.filesystem or "unknown")
 
 
 def check_disk(info: FileInfo) -> Iterable[Finding]:
-    says = f"the file has {info.size / MEGABYTE:,.1f} MB, and {info.free // MEGABYTE:,} MB are free"
+    usage = f"the file has {info.size / MEGABYTE:,.1f} MB, and {info.free // MEGABYTE:,} MB are free"
     if info.free < max(200 * MEGABYTE, info.size // 2):
-        yield warning("disk", says, "make room: without it jobs are refused")
+        yield warning("disk", usage, "make room: on a full disk, jobs are refused")
     else:
-        yield fine("disk", says)
+        yield fine("disk", usage)
 
 
 def check_integrity(info: FileInfo) -> Iterable[Finding]:
@@ -76,4 +79,4 @@ def check_integrity(info: FileInfo) -> Iterable[Finding]:
         yield warning("integrity", f"the file is damaged: {info.faults[0]}{more}",
                       "stop the workers, `penstock export` what can be read, import it into a new file")  # fmt: skip
     elif info.faults is not None:
-        yield fine("integrity", "whole")
+        yield fine("integrity", "no damage found")
