@@ -83,9 +83,9 @@ class WalkWithFormats(ModelWalk):
         job = queue.jobs.get(settlement.id) if queue else None
         return job is None or job.format <= self.model.format
 
-    def comparable_position(self, standing: JobPosition | None) -> JobPosition | None:
+    def comparable_position(self, position: JobPosition | None) -> JobPosition | None:
         """Whether somebody has passed over what stands before it makes a difference to its place."""
-        return standing and replace(standing, ahead=None, head=self.comparable_position(standing.head))
+        return position and replace(position, ahead=None, head=self.comparable_position(position.head))
 
     def comparable_listing(self, found: list[Snapshot]) -> list[Snapshot]:
         """Queued jobs without a group that only newer software can run come last, whether passed over yet or not."""

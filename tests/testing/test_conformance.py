@@ -120,5 +120,5 @@ def test_the_walk_finds_what_no_example_shows() -> None:
 
 def test_a_suite_must_say_what_it_tests() -> None:
     """Without `make` the error says what is missing."""
-    with pytest.raises(NotImplementedError, match="must have a method make"):
+    with pytest.raises(NotImplementedError, match="must define make"):
         StorageSuite().test_names_are_opaque()

@@ -82,7 +82,7 @@ async def test_whatever_else_runs_is_cut_short(shop: Shop, clock: Clock) -> None
 async def test_a_death_that_does_not_come_is_an_error(shop: Shop, clock: Clock) -> None:
     """A test that means to crash must not pass because nothing was due."""
     async with shop.app as app:
-        with pytest.raises(AssertionError, match="never came to settle"):
+        with pytest.raises(AssertionError, match="never called settle"):
             await crash(app)
 
 

@@ -1,4 +1,4 @@
-"""Saying what should be in a queue, and being told what is."""
+"""`assert_enqueued`: an assertion about the jobs of a queue, whose failure lists them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from penstock.testing.apps import AnyApp, async_app_of, resolve_for
 
 __all__ = ["JobCriteria", "assert_enqueued"]
 
-#: So many jobs are shown when the wanted one is not there.
+#: How many jobs a failure lists.
 MAX_LISTED = 20
 
 
 class JobCriteria(TypedDict, total=False):
-    """What a job can be asked for."""
+    """The properties by which a job can be looked for."""
 
     payload: Any
     id: str
@@ -50,10 +50,10 @@ def assert_enqueued(
 def assert_enqueued(
     app: AnyApp, queue: str, *, count: int | None = None, **wanted: Unpack[JobCriteria]
 ) -> Coroutine[Any, Any, list[JobStatus]] | list[JobStatus]:
-    """Assert that a queue has a job like this, or exactly `count` of them (0: none), and give them.
+    """Assert that a queue has a job like this, or exactly `count` of them (0 for none), and return them.
 
-    A job is looked for by any of `payload`, `id`, `state`, `group`, `priority`, `run_at`, `delay` (from its
-    acceptance) and `headers`, in every state that is kept. The failure lists what there is instead.
+    A job is looked for by any of `payload`, `id`, `state`, `group`, `priority`, `run_at`, `delay` (since it was
+    enqueued) and `headers`, in every state that is kept. The failure lists the jobs that were found instead.
     """
     for name in wanted:
         if name not in JobCriteria.__annotations__:
@@ -83,7 +83,7 @@ async def _jobs(app: Penstock, queue: str) -> list[JobStatus]:
 
 
 def _mismatches(job: JobStatus, wanted: JobCriteria, serde: Serde) -> list[str]:
-    """Where a job is not as it is wanted."""
+    """Return the names of the criteria that a job does not meet."""
     return [name for name, value in wanted.items() if not _matches(job, name, value, serde)]
 
 
@@ -100,21 +100,21 @@ def _matches(job: JobStatus, name: str, value: Any, serde: Serde) -> bool:
 
 
 def _round_trip(payload: Any, serde: Serde) -> Any:
-    """A payload as it comes out of the storage: a dataclass is an object there, and a tuple a list."""
+    """Return a payload as the storage would return it: a dataclass becomes an object, a tuple a list."""
     try:
         return decode(serde, encode(serde, payload, "payload"))
-    except InvalidPayload:  # such as unittest.mock.ANY: it compares by itself
+    except InvalidPayload:  # for example unittest.mock.ANY, which has no encoding but can be compared
         return payload
 
 
-# what there is ------------------------------------------------------------------------------------
+# the message of a failure -------------------------------------------------------------------------
 
 
 async def _failure_message(
     app: Penstock, queue: str, count: int | None, wanted: JobCriteria, jobs: list[JobStatus], found: list[JobStatus]
 ) -> str:
-    asked = ", ".join(f"{name}={value!r}" for name, value in wanted.items())
-    like = f" with {asked}" if asked else ""
+    criteria = ", ".join(f"{name}={value!r}" for name, value in wanted.items())
+    like = f" with {criteria}" if criteria else ""
     lines = [
         f"no job in {queue!r}{like}" if count is None else f"{len(found)} jobs in {queue!r}{like}, not {count}",
     ]
@@ -131,15 +131,15 @@ async def _failure_message(
 
 
 def _closest(jobs: list[JobStatus], wanted: JobCriteria, serde: Serde) -> list[str]:
-    """How the job that differs in the fewest things differs."""
+    """Return lines with the differences of the job that meets the most criteria."""
     job = min(jobs, key=lambda job: len(_mismatches(job, wanted, serde)))
     lines = [f"closest is {job.id!r} (- wanted, + found):"]
     for name in _mismatches(job, wanted, serde):
         value: Any = dict[str, Any](wanted)[name]
-        there = _round_trip(value, serde) if name == "payload" else value
-        here = (job.run_at - job.created_at).total_seconds() if name == "delay" else getattr(job, name)
+        expected = _round_trip(value, serde) if name == "payload" else value
+        actual = (job.run_at - job.created_at).total_seconds() if name == "delay" else getattr(job, name)
         lines.append(f"  {name}:")
-        differing = difflib.ndiff(_pretty(there), _pretty(here))
+        differing = difflib.ndiff(_pretty(expected), _pretty(actual))
         lines += [f"    {line}" for line in differing if not line.startswith("?")]
     return lines
 

@@ -1,4 +1,4 @@
-"""A storage that fails where it is told to."""
+"""`trouble`: make chosen calls of an app's storage fail."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ VERBS = tuple(
 
 
 class FaultyStorage:
-    """A storage in front of another: it counts calls, and fails chosen ones before or after the fact."""
+    """A storage wrapper that counts calls and lets chosen ones fail, before or after they are carried out."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._plans: dict[str, list[tuple[Exception, bool] | None]] = {}
-        #: How often each verb was called.
+        #: Number of calls by verb.
         self.calls: Counter[str] = Counter()
         #: While this is True, every call fails.
         self.down = False
-        #: Every claim is a call of `claim`.
+        #: Workers must call `claim` for each claim, so that all of them are counted.
         self.opens_claims = False
 
     def fail(
         self, verb: str, times: int = 1, error: Exception | None = None, after: bool = False, skip: int = 0
     ) -> None:
-        """The next calls of a verb (`put`, `claim`, `settle`, …) fail, but for the first `skip` of them.
+        """Let the next `times` calls of a verb (`put`, `claim`, `settle`, …) fail, after `skip` that succeed.
 
-        With `after` they are carried out and their answer is lost. The error is a `StorageUnavailable`
+        With `after` they are carried out, and only their answer is lost. The error is a `StorageUnavailable`
         unless another is given.
         """
         if verb not in VERBS:
@@ -53,7 +53,7 @@ class FaultyStorage:
         return self.failing_call(verb, real) if inspect.iscoroutinefunction(real) else real
 
     def failing_call(self, verb: str, real: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """A verb that fails when it is to."""
+        """Return a function that calls the verb, and fails as planned by `fail` and `down`."""
 
         async def call(*args: Any, **options: Any) -> Any:
             self.calls[verb] += 1
