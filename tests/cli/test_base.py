@@ -1,4 +1,4 @@
-"""Help that teaches, completion, the generated reference, and what a worker does not import."""
+"""Behaviour of all commands: help with examples, errors, the generated reference, and lazy imports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEAVES = {name: command for name, command in ALL.items() if not isinstance(comma
 
 @pytest.mark.parametrize("name", ALL)
 def test_every_command_has_help_with_examples(name: str) -> None:
-    """--help works everywhere, says what the command does, and shows how it is used."""
+    """--help of every command has its usage, its first sentence and examples."""
     result = CliRunner().invoke(main, [*name.split()[1:], "--help"], prog_name="penstock")
     assert result.exit_code == 0
     assert f"Usage: {name}" in result.stdout
@@ -46,22 +46,22 @@ def examples() -> list[str]:
 
 
 @pytest.mark.parametrize("line", examples())
-def test_every_example_is_understood(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each example names commands, options and values that exist."""
+def test_every_example_in_the_help_can_be_parsed(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each example in the help names commands, options and values that exist."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mail.jsonl").touch()
-    words = shlex.split(line.partition(" < ")[0].partition(" > ")[0].partition(" >> ")[0])[1:]
+    arguments = shlex.split(line.partition(" < ")[0].partition(" > ")[0].partition(" >> ")[0])[1:]
     context = click.Context(main, info_name="penstock")
     command: click.Command = main
     while isinstance(command, click.Group):
-        found = command.get_command(context, words.pop(0))
+        found = command.get_command(context, arguments.pop(0))
         assert found is not None, line
         command = found
-    command.make_context("x", words, parent=context)
+    command.make_context("x", arguments, parent=context)
 
 
-def test_the_list_of_commands(tmp_path: Path) -> None:
-    """`penstock --help` shows every command under its heading, without importing any of them."""
+def test_help_lists_every_command_in_its_section(tmp_path: Path) -> None:
+    """`penstock --help` lists every command under its heading."""
     result = CliRunner().invoke(main, ["--help"], prog_name="penstock")
     for name, lazy in COMMANDS.items():
         assert f"  {name} " in result.stdout
@@ -69,39 +69,11 @@ def test_the_list_of_commands(tmp_path: Path) -> None:
 
 
 def test_the_reference_is_up_to_date() -> None:
-    """docs/reference/cli.md is what `python scripts/cli_reference.py` writes now."""
+    """docs/reference/cli.md equals what `python scripts/cli_reference.py` writes."""
     assert PAGE.read_text("utf-8") == page(), "run: python scripts/cli_reference.py"
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_a_completion_script_is_printed(shell: str) -> None:
-    """Each shell gets its script."""
-    result = CliRunner().invoke(main, ["completion", shell], prog_name="penstock")
-    assert result.exit_code == 0
-    assert "_PENSTOCK_COMPLETE" in result.stdout
-
-
-def complete(cli: Cli, *words: str) -> list[str]:
-    """What the shell offers for the last word."""
-    environment = {"_PENSTOCK_COMPLETE": "fish_complete", "COMP_WORDS": " ".join(["penstock", *words[:-1]])}
-    environment["COMP_CWORD"] = words[-1]
-    result = CliRunner().invoke(main, [], prog_name="penstock", env={**cli.environment, **environment})
-    return [line.split(",", 1)[1].split("\t")[0] for line in result.stdout.splitlines() if line.startswith("plain,")]
-
-
-@on_sqlite
-def test_commands_options_and_queues_are_completed(cli: Cli) -> None:
-    """The shell is offered commands, subcommands, `worker ls`, options, and the queues that are there."""
-    cli.do(lambda app: app.queue("mail").enqueue(1))
-    assert complete(cli, "que") == ["queue"]
-    assert complete(cli, "queue", "sh") == ["show"]
-    assert "ls" in complete(cli, "worker", "l")
-    assert complete(cli, "job", "ls", "--sta") == ["--state"]
-    assert complete(cli, "queue", "show", "m") == ["mail"]
-    assert complete(Cli("redis://127.0.0.1:1", cli.directory), "queue", "show", "m") == []
-
-
-LOOK = """
+LIST_IMPORTS = """
 import sys
 from click.testing import CliRunner
 from penstock.cli import main
@@ -112,11 +84,11 @@ print(json.dumps(sorted(name for name in sys.modules if name.split(".")[0] in ("
 
 
 @pytest.mark.parametrize("arguments", [["worker", "--help"], ["worker", "nowhere:app"], ["--help"], ["queue", "ls"]])
-def test_nothing_is_imported_for_nothing(arguments: list[str], tmp_path: Path) -> None:
-    """A worker, and whatever is piped, imports neither rich nor a client that it does not use."""
+def test_workers_and_piped_commands_do_not_import_rich_or_redis(arguments: list[str], tmp_path: Path) -> None:
+    """A worker and a piped command import neither rich nor a client that they do not use."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(
-        [sys.executable, "-c", LOOK, *arguments],
+        [sys.executable, "-c", LIST_IMPORTS, *arguments],
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -124,3 +96,22 @@ def test_nothing_is_imported_for_nothing(arguments: list[str], tmp_path: Path) -
         check=True,
     )
     assert json.loads(done.stdout) == []
+
+
+@on_sqlite
+def test_debug_shows_the_traceback(cli: Cli) -> None:
+    """With --debug the traceback of an error is printed."""
+    from click.testing import CliRunner
+
+    from penstock.cli import main
+
+    result = CliRunner().invoke(main, ["queue", "ls", "--url", "redis://127.0.0.1:1", "--debug"])
+    assert result.exit_code == 1
+    assert "Traceback" in result.stderr
+
+
+@on_sqlite
+def test_an_unknown_command_is_answered_with_the_near_one(cli: Cli) -> None:
+    """A mistyped command is answered with the closest name and exit code 2."""
+    assert "did you mean queue?" in cli.fails("queu", code=2)
+    assert "did you mean show?" in cli.fails("queue", "shwo", code=2)
