@@ -98,10 +98,10 @@ class ModelWalk(Walk):
         """Return the reads of one queue, in the order of `READS`."""
 
         async def find() -> list[Snapshot]:
-            return self.arranged(await find_all(storage, queue))
+            return self.comparable_listing(await find_all(storage, queue))
 
         async def why() -> JobPosition | None:
-            return self.told(await storage.why(queue, id))
+            return self.comparable_position(await storage.why(queue, id))
 
         return [find(), storage.counts(queue), storage.peek(queue), storage.get(queue, IDS), why()]
 
@@ -121,20 +121,20 @@ class WalkWithFormats(ModelWalk):
     def change_the_software(self, format: int) -> None:
         self.model.format = format
         setattr(self.storage, "format", format)  # noqa: B010 - not part of the protocol
-        if self.looks:
+        if self.compare_each_step:
             self.compare()
 
-    def known(self, settlement: Settlement) -> bool:
+    def can_settle(self, settlement: Settlement) -> bool:
         """Return whether the current software can have claimed the job: it settles only runs that it could claim."""
         queue = self.model.model.all.get(settlement.queue)
         job = queue.jobs.get(settlement.id) if queue else None
         return job is None or job.format <= self.model.format
 
-    def told(self, standing: JobPosition | None) -> JobPosition | None:
+    def comparable_position(self, position: JobPosition | None) -> JobPosition | None:
         """Return a position without `ahead`, which depends on the records that claims have passed over."""
-        return standing and replace(standing, ahead=None, head=self.told(standing.head))
+        return position and replace(position, ahead=None, head=self.comparable_position(position.head))
 
-    def arranged(self, found: list[Snapshot]) -> list[Snapshot]:
+    def comparable_listing(self, found: list[Snapshot]) -> list[Snapshot]:
         """Move queued jobs without a group that only newer software can run to the end, passed over or not."""
         odd = [job for job in found if job.state is State.QUEUED and job.group is None and job.format is not None]
         rest = [job for job in found if job not in odd]

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from penstock import HandlerOptions, Penstock, Worker
-from penstock.client.presets import PLAIN, PRESETS
+from penstock.model.presets import PLAIN, PRESETS
 from penstock.client.reservations import SLOW_POLL as RESERVE_POLL
 from penstock.model.ids import fail_queue_of, new_id
 from penstock.worker.claimer import SLOW_POLL
