@@ -14,7 +14,7 @@ from typing import Any
 from chaos.log import Log, now
 from penstock import Penstock
 from penstock.model.job import Claim
-from penstock.storage.base import (
+from penstock.storage.base import BlockingStorage, (
     Cancel,
     Claimed,
     Complete,
@@ -46,7 +46,7 @@ def record(app: Penstock, log: Log) -> None:
     _record(app.storage, log)
     build = app.blocking_storage
 
-    def recorded() -> Storage | None:
+    def recorded() -> BlockingStorage | None:
         storage = build()
         if storage is not None and storage is not app.storage:
             _record(storage, log)

@@ -25,7 +25,7 @@ GRACE = 15.0
 
 
 class Part:
-    """One process of an example, in a process group of its own, its output passed on line by line."""
+    """One process of an example, in a process group of its own, with its output printed line by line."""
 
     def __init__(self, name: str, command: list[str], folder: Path, environment: Mapping[str, str]) -> None:
         self.name = name
@@ -39,51 +39,51 @@ class Part:
             self._command, cwd=self._folder, env=self._environment, process_group=0, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
-        self.say(f"started, pid {self._process.pid}")
-        self._reader = threading.Thread(target=self._pass_on, args=(self._process,), daemon=True)
+        self.log(f"started, pid {self._process.pid}")
+        self._reader = threading.Thread(target=self._copy_output, args=(self._process,), daemon=True)
         self._reader.start()
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         print(f"{self.name:<8} | {line}\n", end="", flush=True)
 
-    def look(self) -> int | None:
-        """The exit code, once it has ended by itself; one that was killed starts again."""
+    def poll(self) -> int | None:
+        """Return the exit code if the process has ended; if it was killed, restart it and return None."""
         code = self._process.poll()
         if code is None or code >= 0:
             return code
-        self.say(f"killed by {signal.Signals(-code).name}")
-        self.start_again()
+        self.log(f"killed by {signal.Signals(-code).name}")
+        self.restart()
         return None
 
-    def start_again(self) -> None:
+    def restart(self) -> None:
         self._clear()
         self.start()
 
-    def ask_to_end(self) -> None:
+    def terminate(self) -> None:
         self._process.send_signal(signal.SIGTERM)
 
-    def end(self, by: float) -> None:
-        """Wait for its end until then, and no longer."""
+    def wait(self, deadline: float) -> None:
+        """Wait for the end of the process until the deadline, then kill it."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(max(0.0, by - time.monotonic()))
+            self._process.wait(max(0.0, deadline - time.monotonic()))
         self._clear()
 
     def _clear(self) -> None:
-        """Nothing of its process group stays behind, and nothing that it said is lost."""
+        """Kill the rest of its process group, and print the rest of its output."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._reader.join(timeout=5)
 
-    def _pass_on(self, process: subprocess.Popen[str]) -> None:
+    def _copy_output(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         with process.stdout as lines:
             for line in lines:
-                self.say(line.rstrip())
+                self.log(line.rstrip())
 
 
 def commands(folder: Path, environment: Mapping[str, str]) -> dict[str, list[str]]:
-    """The processes of a Procfile, `name: command` in each line."""
+    """Return the commands of a Procfile by name, from its lines `name: command`."""
     parts: dict[str, list[str]] = {}
     for line in (folder / "Procfile").read_text().splitlines():
         name, colon, command = line.partition(":")
@@ -93,28 +93,28 @@ def commands(folder: Path, environment: Mapping[str, str]) -> dict[str, list[str
 
 
 def run(folder: Path, environment: Mapping[str, str]) -> int:
-    """Run the parts of an example; gives the exit code of the one that ended it."""
+    """Run the processes of an example; returns the exit code of the one that ended it."""
     parts: list[Part] = []
     try:
         for name, command in commands(folder, environment).items():
             parts.append(Part(name, command, folder, environment))
         while True:
             for part in parts:
-                code = part.look()
+                code = part.poll()
                 if code == 0 and part is not parts[-1]:
-                    part.start_again()
+                    part.restart()
                 elif code is not None:
                     return code
             time.sleep(0.05)
     except KeyboardInterrupt:
         return 0
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is asked to end, ends
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not end the cleanup
         for part in parts:
-            part.ask_to_end()
-        by = time.monotonic() + GRACE
+            part.terminate()
+        deadline = time.monotonic() + GRACE
         for part in parts:
-            part.end(by)
+            part.wait(deadline)
 
 
 def interrupt(number: int, frame: object) -> None:
@@ -129,13 +129,13 @@ def main() -> int:
     signal.signal(signal.SIGTERM, interrupt)
     with tempfile.TemporaryDirectory(prefix=f"{sys.argv[1]}-", ignore_cleanup_errors=True) as data:
         given = {
-            "DATA": data,  # where an example keeps what it makes
+            "DATA": data,  # the directory for files of the example
             "PENSTOCK_URL": f"sqlite:{data}/penstock.db",
             "PORT": "8000",
             **os.environ,
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
             "PYTHONUNBUFFERED": "1",
-            "TMPDIR": data,  # what is killed cannot clear up behind itself
+            "TMPDIR": data,  # temporary files of killed processes are removed with it
         }
         return run(HERE / sys.argv[1], given)
 

@@ -1,1 +1,1 @@
-"""Fuzzing of what reads bytes that somebody else may have written."""
+"""Fuzzing of the decoders, which read bytes that other programs may have written."""

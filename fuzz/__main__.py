@@ -23,7 +23,7 @@ NEEDS = ("atheris", "msgspec", "redis>=8.0", "hiredis>=3", "cryptography>=43", "
 
 
 def environment() -> str:
-    """The interpreter of an environment with atheris, made if it is not there."""
+    """Return the interpreter of an environment with atheris; make that if it is missing."""
     python = ENVIRONMENT / "bin" / "python"
     stamp = ENVIRONMENT / "installed"
     if not stamp.exists() or stamp.read_text() != " ".join(NEEDS):
@@ -38,7 +38,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m fuzz", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}")
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"one of {', '.join(TARGETS)}")
     parser.add_argument("--seconds", type=int, default=30, help="for each target")
     parser.add_argument("--repeat", type=Path, help="run one target on the bytes of a file")
     args = parser.parse_args()
@@ -50,7 +50,7 @@ def main() -> int:
         return 0
     HOME.mkdir(parents=True, exist_ok=True)
     python = environment()
-    surroundings = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    variables = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     failed: list[str] = []
     for name in args.targets or TARGETS:
         print(f"fuzz: {name}, {args.seconds} s", flush=True)
@@ -58,7 +58,7 @@ def main() -> int:
         corpus.mkdir(parents=True, exist_ok=True)
         command = [python, "-m", "fuzz.run", name, f"-max_total_time={args.seconds}", "-max_len=512", "-verbosity=0",
                    "-print_final_stats=1", f"-artifact_prefix={HOME}/{name}-", str(corpus)]  # fmt: skip
-        if subprocess.run(command, env=surroundings, check=False).returncode:
+        if subprocess.run(command, env=variables, check=False).returncode:
             failed.append(name)
     print(f"fuzz: {'crashes in ' + ', '.join(failed) if failed else 'no crash'}")
     return 1 if failed else 0

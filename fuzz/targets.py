@@ -1,4 +1,4 @@
-"""What is fuzzed: each target takes bytes and must end in a value or in the error that it promises."""
+"""Fuzz targets: each takes bytes, and must return a value or raise only its documented error."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from penstock.model.worker_info import worker_info
 from penstock.storage import connect, redact
 from penstock.storage.redis.cursors import read_cursor
 from penstock.storage.redis.encoding import read_claims, read_snapshot, read_worker
-from penstock.storage.redis.event_codec import read_note, read_told
+from penstock.storage.redis.event_codec import read_end_notice, read_event
 
 __all__ = ["TARGETS"]
 
 _CODEC = codec_for(JsonSerde(), None)
-_SEALS = (Signed("raw", "a secret of sixteen"), Encrypted("raw", bytes(range(32))))
+_SERDES = (Signed("raw", "a secret of sixteen"), Encrypted("raw", bytes(range(32))))
 
 
-def words(data: bytes) -> None:
-    """What is stored beside a payload: errors, progress, headers, limits, presence."""
+def stored_metadata(data: bytes) -> None:
+    """Decode the bytes stored next to a payload: errors, progress, headers, limits, worker info."""
     assert isinstance(JobError.decode(data), JobError)
     Progress.decode(data)
     decode_headers(data)
@@ -38,7 +38,7 @@ def words(data: bytes) -> None:
 
 
 def payloads(data: bytes) -> None:
-    """Serdes, typed and not, and fail jobs."""
+    """Decode payloads with typed and untyped serdes, and payloads of fail jobs."""
     for serde, type in (
         (JsonSerde(), Any),
         (JsonSerde(), dict[str, list[int]]),
@@ -50,25 +50,25 @@ def payloads(data: bytes) -> None:
             decode(serde, data, type)
 
 
-def seals(data: bytes) -> None:
-    """Nothing is a sealed payload that was not sealed."""
-    for seal in _SEALS:
+def encryption(data: bytes) -> None:
+    """Check that no bytes are accepted as a signed or encrypted payload without the key."""
+    for serde in _SERDES:
         try:
-            seal.loads(data, bytes)
+            serde.loads(data, bytes)
         except InvalidPayload:
             continue
-        raise AssertionError("a seal was forged")
+        raise AssertionError("bytes without the key were accepted")
 
 
 def records(data: bytes) -> None:
-    """The records of a job, cut out of the bytes: job, run, worker, end."""
+    """Decode the records of a job, cut out of the bytes: job, run, worker, finish."""
     at = data[:4].ljust(4, b"\0")
     rest, parts = data[4:], list[bytes]()
     for size in at[:3]:
         parts.append(rest[:size])
         rest = rest[size:]
-    run, worker, end = (part or None for part in parts)
-    snapshot = read_snapshot("q", "id", 0, rest, run, worker, end, None)
+    run, worker, finish = (part or None for part in parts)
+    snapshot = read_snapshot("q", "id", 0, rest, run, worker, finish, None)
     if snapshot is not None:
         status_of(snapshot, _CODEC)
     claims: list[Claim] = []
@@ -76,11 +76,11 @@ def records(data: bytes) -> None:
 
 
 def feeds(data: bytes) -> None:
-    """Lines of the event feed, presence and cursors."""
+    """Decode lines of the event feed, worker records and cursors."""
     with contextlib.suppress(ValueError):
-        read_note(data)
+        read_event(data)
     with contextlib.suppress(ValueError):
-        read_told(data)
+        read_end_notice(data)
     found = read_worker(data[:8], data[8:])
     if found is not None:
         worker_info(found.id, found.seen, found.until, found.info)
@@ -89,7 +89,7 @@ def feeds(data: bytes) -> None:
 
 
 def urls(data: bytes) -> None:
-    """URLs of servers."""
+    """Parse and redact URLs of servers."""
     for scheme in ("", "redis://", "rediss://", "redis+sentinel://", "redis+cluster://", "unix://", "memory:"):
         url = scheme + data.decode("utf-8", "replace")
         redact(url)
@@ -99,5 +99,5 @@ def urls(data: bytes) -> None:
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    each.__name__: each for each in (words, payloads, seals, records, feeds, urls)
+    each.__name__: each for each in (stored_metadata, payloads, encryption, records, feeds, urls)
 }

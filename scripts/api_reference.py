@@ -1,4 +1,4 @@
-"""Write docs/reference/api.md from the docstrings of every public name; `--check` says whether it is up to date."""
+"""Write docs/reference/api.md from the docstrings of public names; with --check, only test whether it is up to date."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ TOP = """\
 <!-- This page is written by scripts/api_reference.py from the docstrings. -->
 
 Every public name. Durations are seconds (`float`) or `timedelta`; times are aware `datetime`s or Unix timestamps.
-`Span` and `Moment` in the signatures mean just that. `UNSET` is *not given*. [All options](options.md) says what each
-option of a handler, a job and a worker means.
+`Span` and `Moment` in the signatures mean just that. `UNSET` is *not given*. [All options](options.md) explains each
+option of a handler, a job and a worker.
 """
 
-#: In this order, and whatever is public beside it under the last heading.
+#: Headings and their names, in this order; all other public classes are under the last heading.
 SECTIONS = {
     "The app": ["Penstock"],
-    "Asking": ["Queue", "Task", "Entry", "Update", "Enqueued", "Cancelled", "Reservation"],
-    "Looking": ["JobStatus", "Page", "State", "Why", "Reason", "WorkerInfo", "RunInfo", "Event"],
+    "Queues and tasks": ["Queue", "Task", "Entry", "Update", "Enqueued", "Cancelled", "Reservation"],
+    "Jobs, workers and events": ["JobStatus", "Page", "State", "Why", "Reason", "WorkerInfo", "RunInfo", "Event"],
     "Inside a handler": ["Job", "Progress", "Failure", "Outcome", "Retry", "PermanentError", "HandlerOptions"],
-    "Working": ["Worker"],
+    "Workers": ["Worker"],
     "Serdes": ["Serde", "Signed", "Encrypted"],
     "Errors and the rest": [],
 }
-#: What nobody makes by hand: it is given.
-GIVEN = {"Queue", "Task", "Reservation", "Job", "Page", "EventStream", "TaskCall"}
-#: What an app and a queue have for workers and not for users.
-INNER = {
+#: Classes that users do not construct.
+NOT_CONSTRUCTED = {"Queue", "Task", "Reservation", "Job", "Page", "EventStream", "TaskCall"}
+#: Methods of an app and a queue that are for workers, not for users.
+FOR_WORKERS = {
     "blocking_storage",
+    "build_job",
     "codec",
     "emit",
     "new_job",
@@ -49,13 +50,12 @@ INNER = {
     "options",
     "payload_type",
     "using_storage",
-    "build_job",
 }
 MODULES = {
-    "penstock.sync": "The same names and errors without `await`. What differs is said here; methods are those above.",
+    "penstock.sync": "The same names and errors without `await`. Only differences are listed; methods are those above.",
     "penstock.testing": (
         "For your own tests: [how to use it](../how-to/testing.md). `AnyApp` is an app of either kind: with a\n"
-        "`penstock.Penstock` coroutines are awaited, with a `penstock.sync.Penstock` the answer comes at once."
+        "`penstock.Penstock` coroutines are awaited, with a `penstock.sync.Penstock` the result is returned at once."
     ),
     "penstock.testing.conformance": "For storages of your own.",
 }
@@ -66,21 +66,21 @@ MEMBERS = (property, cached_property, staticmethod, classmethod)
 
 
 def members(kind: type[Any]) -> Iterator[tuple[str, Any]]:
-    """The public methods and properties of a class, those of its bases in Penstock included, in their order."""
+    """Yield the public methods and properties of a class and its bases in Penstock, in their order."""
     seen: set[str] = set()
     for base in kind.__mro__:
         if base.__module__.partition(".")[0] != "penstock":
             continue
         for name, value in vars(base).items():
             plain = inspect.isfunction(value) or isinstance(value, MEMBERS)
-            inner = name in INNER and kind.__name__ in ("Penstock", "Queue")
+            inner = name in FOR_WORKERS and kind.__name__ in ("Penstock", "Queue")
             if plain and not name.startswith("_") and name not in seen and not inner:
                 seen.add(name)
                 yield name, value
 
 
 def signature(name: str, function: Any, *, bound: bool = True) -> str:
-    """How it is called, over several lines where one would be long."""
+    """Return the call signature, on several lines if it is long."""
     given = list(inspect.signature(function).parameters.values())
     pieces: list[str] = []
     star = False
@@ -90,11 +90,11 @@ def signature(name: str, function: Any, *, bound: bool = True) -> str:
             star = True
         star = star or parameter.kind is parameter.VAR_POSITIONAL
         mark = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
-        kind = "" if parameter.annotation is parameter.empty else f": {spelled(parameter.annotation)}"
+        kind = "" if parameter.annotation is parameter.empty else f": {annotation_text(parameter.annotation)}"
         default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
         pieces.append(f"{mark}{parameter.name}{kind}{default if kind else default.replace(' ', '')}")
     gives = inspect.signature(function).return_annotation
-    tail = "" if gives is inspect.Signature.empty or name[0].isupper() else f" -> {spelled(gives)}"
+    tail = "" if gives is inspect.Signature.empty or name[0].isupper() else f" -> {annotation_text(gives)}"
     asynchronous = "await " if inspect.iscoroutinefunction(function) else ""
     line = f"{asynchronous}{name}({', '.join(pieces)}){tail}"
     if len(line) <= 100:
@@ -102,18 +102,18 @@ def signature(name: str, function: Any, *, bound: bool = True) -> str:
     return f"{asynchronous}{name}(\n" + "".join(f"    {piece},\n" for piece in pieces) + f"){tail}"
 
 
-def spelled(annotation: Any) -> str:
-    """An annotation as it is written."""
+def annotation_text(annotation: Any) -> str:
+    """Return an annotation as it is written in the source."""
     return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
 
 
 def prose(thing: Any) -> str:
-    """A docstring, its paragraphs as they are."""
+    """Return a docstring with its paragraphs unchanged."""
     return inspect.getdoc(thing) or ""
 
 
 def fields(kind: type[msgspec.Struct]) -> Iterator[str]:
-    """The fields of a value, as a table."""
+    """Yield the fields of a struct as a table."""
     yield "| field | type | default |\n|---|---|---|"
     for field in msgspec.structs.fields(kind):
         annotation = next(
@@ -124,12 +124,12 @@ def fields(kind: type[msgspec.Struct]) -> Iterator[str]:
             default = f"`{field.default!r}`"
         else:
             default = "" if field.default_factory is msgspec.NODEFAULT else f"`{field.default_factory()!r}`"
-        yield f"| `{field.name}` | `{spelled(annotation).replace('|', chr(92) + '|')}` | {default} |"
+        yield f"| `{field.name}` | `{annotation_text(annotation).replace('|', chr(92) + '|')}` | {default} |"
     yield ""
 
 
-def described(name: str, kind: Any, level: str = "###", *, whole: bool = True) -> Iterator[str]:
-    """One class: what it is for, how it is made, its fields and methods."""
+def class_lines(name: str, kind: Any, level: str = "###", *, whole: bool = True) -> Iterator[str]:
+    """Yield the lines about one class or function: docstring, signature, fields and methods."""
     yield f"\n{level} {name}\n"
     if inspect.isfunction(kind):
         yield f"```text\n{signature(name, kind)}\n```\n\n{prose(kind)}\n"
@@ -140,19 +140,19 @@ def described(name: str, kind: Any, level: str = "###", *, whole: bool = True) -
         return
     if issubclass(kind, msgspec.Struct):
         yield from fields(kind)
-    elif "__init__" in vars(kind) and not (getattr(kind, "_is_protocol", False) or kind.__name__ in GIVEN):
+    elif "__init__" in vars(kind) and not (getattr(kind, "_is_protocol", False) or kind.__name__ in NOT_CONSTRUCTED):
         yield f"```text\n{signature(kind.__name__, kind.__init__)}\n```\n"
     for member, value in members(kind) if whole else ():
-        yield from method(name, member, value, f"{level}#")
+        yield from member_lines(name, member, value, f"{level}#")
 
 
-def method(owner: str, name: str, value: Any, level: str) -> Iterator[str]:
-    """One method or property."""
+def member_lines(owner: str, name: str, value: Any, level: str) -> Iterator[str]:
+    """Yield the lines about one method or property."""
     yield f"{level} {owner}.{name}\n"
     get: Any = value.fget if isinstance(value, property) else value.func if isinstance(value, cached_property) else None
     if get is not None:
         gives = inspect.signature(get).return_annotation
-        yield f"```text\n{name}: {spelled(gives)}\n```\n"
+        yield f"```text\n{name}: {annotation_text(gives)}\n```\n"
     else:
         function = value.__func__ if isinstance(value, staticmethod | classmethod) else value
         yield f"```text\n{signature(name, function)}\n```\n"
@@ -160,24 +160,24 @@ def method(owner: str, name: str, value: Any, level: str) -> Iterator[str]:
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     lines = [TOP]
     named = {name for names in SECTIONS.values() for name in names}
     rest = [name for name in penstock.__all__ if name not in named and inspect.isclass(getattr(penstock, name))]
     for title, names in SECTIONS.items():
         lines.append(f"\n## {title}")
         for name in names or rest:
-            lines += described(name, getattr(penstock, name))
+            lines += class_lines(name, getattr(penstock, name))
     for module, text in MODULES.items():
         found = importlib.import_module(module)
         lines.append(f"\n## {module}\n\n{text}")
         for name in found.__all__:
-            lines += described(f"{module}.{name}", getattr(found, name), whole=module not in BRIEF)
+            lines += class_lines(f"{module}.{name}", getattr(found, name), whole=module not in BRIEF)
     return "\n".join(lines).rstrip() + "\n"
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page, or with --check answer 1 if that would change it."""
+    """Write the page; with --check, return 1 if that would change it."""
     text = page()
     if "--check" in arguments:
         same = PAGE.exists() and PAGE.read_text("utf-8") == text

@@ -1,6 +1,6 @@
-"""What can be checked about dependencies without a network: bounds, what is installed, and what is imported.
+"""Checks of the dependencies that need no network: version bounds, installed versions, and imports.
 
-It knows nothing of vulnerabilities that were found since: that takes a database, which `pip-audit` fetches.
+It does not look for known vulnerabilities: that needs a database, which `pip-audit` fetches.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Extras for whoever works on Penstock; the others are for users.
-OURS = {"test", "bench", "docs", "dev"}
+#: Extras for the development of Penstock; the others are for users.
+DEVELOPMENT = {"test", "bench", "docs", "dev"}
 
 
 def declared() -> dict[str, list[Requirement]]:
-    """The requirements of the package ("") and of each extra."""
+    """Return the requirements of the package ("") and of each extra."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     groups = {"": project["dependencies"], **project["optional-dependencies"]}
     return {name: [Requirement(line) for line in lines] for name, lines in groups.items()}
 
 
 def without_bound(groups: dict[str, list[Requirement]]) -> Iterator[str]:
-    """Every requirement says the oldest version that is good enough; none is pinned for users.
+    """Yield requirements without a lower bound, and those that pin a version for users.
 
-    There are no upper bounds: a library that sets them keeps its users from mended versions.
+    There are no upper bounds: a library that sets them keeps its users from fixed versions.
     """
     for group, requirements in groups.items():
         for each in requirements:
@@ -42,12 +42,12 @@ def without_bound(groups: dict[str, list[Requirement]]) -> Iterator[str]:
                 yield f"{where} has no lower bound"
             if each.url:
                 yield f"{where} comes from a URL"
-            if group not in OURS and operators & {"==", "<", "<=", "~="}:
+            if group not in DEVELOPMENT and operators & {"==", "<", "<=", "~="}:
                 yield f"{where} keeps users from newer versions"
 
 
 def not_as_declared(groups: dict[str, list[Requirement]]) -> Iterator[str]:
-    """What is installed satisfies what is declared, and what those declare in turn."""
+    """Yield requirements that the installed packages do not satisfy, indirect ones included."""
     seen: set[str] = set()
     todo = [(each, "pyproject.toml") for requirements in groups.values() for each in requirements]
     while todo:
@@ -70,7 +70,7 @@ def not_as_declared(groups: dict[str, list[Requirement]]) -> Iterator[str]:
 
 
 def not_released(groups: dict[str, list[Requirement]]) -> Iterator[str]:
-    """What was installed from a file or a checkout instead of a release."""
+    """Yield packages that were installed from a file or a checkout instead of a release."""
     for each in {canonicalize_name(each.name) for requirements in groups.values() for each in requirements}:
         try:
             origin = metadata.distribution(each).read_text("direct_url.json")
@@ -81,7 +81,7 @@ def not_released(groups: dict[str, list[Requirement]]) -> Iterator[str]:
 
 
 def undeclared(groups: dict[str, list[Requirement]]) -> Iterator[str]:
-    """What the package imports that nothing declares."""
+    """Yield imports of the package that no requirement declares."""
     known = {canonicalize_name(each.name) for requirements in groups.values() for each in requirements}
     for path in sorted((ROOT / "src").rglob("*.py")):
         for name in imported(path):
@@ -90,7 +90,7 @@ def undeclared(groups: dict[str, list[Requirement]]) -> Iterator[str]:
 
 
 def imported(path: Path) -> Iterator[str]:
-    """The first names of all that a file imports."""
+    """Yield the top-level names that a file imports."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
@@ -99,7 +99,7 @@ def imported(path: Path) -> Iterator[str]:
 
 
 def unsafe() -> Iterator[str]:
-    """Ways to run what was only read: none is in the package, but where it says why."""
+    """Yield imports and calls in the package that could execute data: pickle and its like, eval, exec."""
     for path in sorted((ROOT / "src").rglob("*.py")):
         for name in imported(path):
             if name in ("pickle", "marshal", "shelve", "dill", "cloudpickle"):

@@ -10,19 +10,19 @@ from zipfile import ZipFile
 
 ROOT = Path(__file__).resolve().parent.parent
 SUFFIXES = {".lua", ".py", ".sql", ".typed"}
-#: What a source distribution is for: to build, test and read.
+#: Directories and files that a source distribution must have, to build, test and read.
 PARTS = ("src/", "tests/", "docs/", "scripts/", "bench/", "chaos/", "examples/", ".ci/")
 FILES = {"Makefile", "LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "pyproject.toml", "mkdocs.yml"}
 
 
 def package() -> set[str]:
-    """The files of the package, as a wheel names them."""
+    """Return the files of the package, as a wheel names them."""
     source = ROOT / "src"
     return {path.relative_to(source).as_posix() for path in source.rglob("*") if path.suffix in SUFFIXES}
 
 
 def repository() -> set[str]:
-    """The files that git knows and a source distribution should have; without git, those of the package."""
+    """Return the files under git that a source distribution should have; without git, those of the package."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode:
         return {f"src/{name}" for name in package()}
@@ -31,7 +31,7 @@ def repository() -> set[str]:
 
 
 def report(archive: Path, wanted: set[str], found: set[str]) -> bool:
-    """Print what is missing; whether nothing is."""
+    """Print missing files; returns whether there are none."""
     for name in sorted(wanted - found):
         print(f"check_dist: not in {archive.name}: {name}", file=sys.stderr)
     data = sorted({Path(name).suffix for name in wanted if Path(name).suffix in SUFFIXES} - {".py"})
@@ -40,7 +40,7 @@ def report(archive: Path, wanted: set[str], found: set[str]) -> bool:
 
 
 def main(directory: Path) -> int:
-    """Check the one wheel and the one sdist of a directory; answer 1 if something is missing."""
+    """Check the one wheel and the one sdist of a directory; returns 1 if a file is missing."""
     [wheel], [sdist] = list(directory.glob("*.whl")), list(directory.glob("*.tar.gz"))
     good = report(wheel, package(), set(ZipFile(wheel).namelist()))
     with tarfile.open(sdist) as archive:

@@ -17,19 +17,19 @@ ELSEWHERE = re.compile(r"^[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
 
 def pages() -> list[Path]:
-    """The pages to check: those at the top, and everything under docs and examples."""
+    """Return the pages to check: those at the top, and all of docs and examples."""
     return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 
 
 def prose(page: Path) -> str:
-    """The text of a page without its code, blanked so that lines keep their numbers."""
+    """Return the text of a page with its code blanked, so that lines keep their numbers."""
     text = page.read_text(encoding="utf-8")
     text = FENCE.sub(lambda found: "\n" * found.group().count("\n"), text)
     return CODE.sub(lambda found: " " * len(found.group()), text)
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that a page's headings give, in the usual spelling."""
+    """Return the anchors of a page's headings, as GitHub writes them."""
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     found: set[str] = set()
     for heading in HEADING.findall(text):
@@ -44,7 +44,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def fault(page: Path, link: str) -> str | None:
-    """What is wrong with a link, or None."""
+    """Return the fault of a link, or None."""
     if ELSEWHERE.match(link):
         return None
     path, _, anchor = link.partition("#")
@@ -59,7 +59,7 @@ def fault(page: Path, link: str) -> str | None:
 
 
 def main() -> int:
-    """Print every broken link and answer 1 if there is one."""
+    """Print every broken link; returns 1 if there is one."""
     checked = broken = 0
     for page in pages():
         text = prose(page)

@@ -1,4 +1,4 @@
-"""Check that the pages of the built site load nothing from elsewhere, and that every page is there."""
+"""Check that the built site loads nothing from other hosts, and that every page is in it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-#: What a browser fetches by itself, without a click.
+#: Attributes whose addresses a browser fetches without a click.
 LOADING = {
     "audio": ("src",),
     "embed": ("src",),
@@ -29,11 +29,11 @@ LOADING = {
 }
 FOREIGN = re.compile(r"(?:^|[\s,])(?:[a-z][a-z0-9+.-]*:)?//[^\s,]+", re.IGNORECASE)
 IN_STYLE = re.compile(r"(?:url\(\s*['\"]?|@import\s+['\"])((?:https?:)?//[^'\")\s]+)", re.IGNORECASE)
-CANONICAL = "canonical"  # says where a page lives; nothing is loaded from there
+CANONICAL = "canonical"  # names the public address of a page; nothing is loaded from there
 
 
 class Loads(HTMLParser):
-    """Collects what a page loads from elsewhere."""
+    """Collects the addresses on other hosts that a page loads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Loads(HTMLParser):
 
 
 def loads(path: Path) -> list[str]:
-    """What a page, a picture or a style sheet loads from elsewhere."""
+    """Return the addresses on other hosts that a page, picture or style sheet loads."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".css":
         return IN_STYLE.findall(text)
@@ -69,7 +69,7 @@ def loads(path: Path) -> list[str]:
 
 
 def faults(site: Path) -> Iterator[str]:
-    """Every foreign address that the site loads by itself."""
+    """Yield every address on another host that the site loads without a click."""
     for path in sorted(site.rglob("*")):
         if path.suffix in {".css", ".html", ".svg"}:
             for address in loads(path):
@@ -77,7 +77,7 @@ def faults(site: Path) -> Iterator[str]:
 
 
 def missing(site: Path, docs: Path) -> Iterator[str]:
-    """Every page of the documentation that the site has not."""
+    """Yield every page of the documentation that is not in the site."""
     for page in sorted(docs.rglob("*.md")):
         built = page.relative_to(docs).with_suffix(".html")
         if not (site / built).exists():
@@ -85,7 +85,7 @@ def missing(site: Path, docs: Path) -> Iterator[str]:
 
 
 def main(site: Path) -> int:
-    """Print every fault and answer 1 if there is one."""
+    """Print every fault; returns 1 if there is one."""
     pages = sorted(site.rglob("*.html"))
     found = [*faults(site), *missing(site, ROOT / "docs")]
     for fault in found:

@@ -1,4 +1,4 @@
-"""Write docs/reference/cli.md from the command line itself; `--check` only says whether it is up to date."""
+"""Write docs/reference/cli.md from the commands; with --check, only test whether it is up to date."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from penstock.cli import COMMANDS, main
-from penstock.cli.base import Teaching
+from penstock.cli.base import CommandWithExamples
 from penstock.cli.workers import ls
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "cli.md"
@@ -19,30 +19,30 @@ TOP = """\
 
 <!-- This page is written by scripts/cli_reference.py from the commands themselves. -->
 
-`penstock` and `python -m penstock` are the same. `penstock COMMAND --help` says what this page says.
+`penstock` and `python -m penstock` are the same. `penstock COMMAND --help` prints the same text as this page.
 
-**Where a command looks.** Commands that work on jobs find the storage in this order: `--url`; the app, given as
+**Choice of the storage.** Commands that work on jobs find the storage in this order: `--url`; the app, given as
 `--app MODULE:APP`, in `PENSTOCK_APP`, or as `app` in `[tool.penstock]` of the nearest `pyproject.toml`; `PENSTOCK_URL`;
-`url` in `[tool.penstock]`; the file `penstock.db` here. With a URL the namespace is `--namespace`,
-`PENSTOCK_NAMESPACE`, `namespace` in `[tool.penstock]`, or `penstock`; an app has its own. A password belongs into
-`PENSTOCK_URL` rather than `--url`, which the machine's list of processes shows to everybody; no output shows it.
+`url` in `[tool.penstock]`; the file `penstock.db` in this directory. With a URL the namespace is `--namespace`,
+`PENSTOCK_NAMESPACE`, `namespace` in `[tool.penstock]`, or `penstock`; an app has its own. Give a password in
+`PENSTOCK_URL` rather than `--url`, which all users of the machine see in its list of processes; no output shows it.
 
 ```toml
 [tool.penstock]
 app = "jobs:app"
 ```
 
-**What they print.** Tables and colours on a terminal, aligned text without them when piped, and with `--json` one JSON
-document (live commands: one in each line). `NO_COLOR` is honoured. Control characters in names are shown escaped.
+**Output.** Tables and colours on a terminal, aligned text without them when piped, and with `--json` one JSON
+document (live commands: one per line). `NO_COLOR` is honoured. Control characters in names are printed escaped.
 
 **Exit codes.** 0: done. 1: it could not be done, or the answer is no. 2: a mistake in the command, or an app that
-cannot be imported. An error is one line that says what to do; `--debug` adds the traceback.
-[`penstock doctor`](#penstock-doctor) has its own. What cannot be taken back asks first; `--yes` answers.
+cannot be imported. An error is one line with its remedy; `--debug` adds the traceback.
+[`penstock doctor`](#penstock-doctor) has its own. A command that cannot be undone asks first; `--yes` answers.
 """
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
-    """Every command with its full name, in the order of the list."""
+    """Yield every command with its full name, in the order of the list."""
     context = click.Context(main, info_name="penstock")
     for name in COMMANDS:
         command = main.get_command(context, name)
@@ -58,7 +58,7 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 
 
 def section(title: str, command: click.Command) -> Iterator[str]:
-    """One command: what it does, how it is called, its options, examples."""
+    """Yield the lines about one command: help, usage, options, examples."""
     yield f"\n## {title}\n"
     yield f"{prose(command)}\n"
     if isinstance(command, click.Group):
@@ -71,19 +71,19 @@ def section(title: str, command: click.Command) -> Iterator[str]:
         yield "| option | |\n|---|---|"
         yield from map(row, options)
         yield ""
-    if isinstance(command, Teaching) and command.examples:
+    if isinstance(command, CommandWithExamples) and command.examples:
         yield "```sh\n" + "\n".join(command.examples) + "\n```"
 
 
 def prose(command: click.Command) -> str:
-    """The help of a command, each paragraph in one line."""
+    """Return the help of a command, each paragraph on one line."""
     paragraphs = (command.help or "").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def row(option: click.Option) -> str:
-    """One option; spelled here, so that another release of click does not change the page."""
-    kind = "" if option.is_flag else " " + (option.metavar or spelled(option.type))
+    """Return the table row of an option; not formatted by click, whose output differs between releases."""
+    kind = "" if option.is_flag else " " + (option.metavar or type_text(option.type))
     text = " ".join((option.help or "").split())
     if option.show_default:
         text += (
@@ -92,8 +92,8 @@ def row(option: click.Option) -> str:
     return f"| `{', '.join(sorted(option.opts, key=len, reverse=True))}{kind}` | {text.replace('|', chr(92) + '|')} |"
 
 
-def spelled(kind: click.ParamType) -> str:
-    """What is to be given, in a word; a choice as its choices."""
+def type_text(kind: click.ParamType) -> str:
+    """Return the type of an option's value; for a choice, its choices."""
     if isinstance(kind, click.Choice):
         return ", ".join(map(str, kind.choices))
     if isinstance(kind, (click.types.IntParamType, click.types.FloatParamType)):
@@ -102,7 +102,7 @@ def spelled(kind: click.ParamType) -> str:
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     lines = [TOP]
     for title, command in commands():
         lines += section(title, command)
@@ -110,7 +110,7 @@ def page() -> str:
 
 
 def write() -> int:
-    """Write the page, or with --check answer 1 if that would change it."""
+    """Write the page; with --check, return 1 if that would change it."""
     text = page()
     if "--check" in sys.argv[1:]:
         same = PAGE.exists() and PAGE.read_text("utf-8") == text

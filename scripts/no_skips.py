@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 
 def main(report: Path) -> int:
-    """Print every skip of a JUnit report and answer 1 if there is one, or if nothing ran at all."""
+    """Print every skip of a JUnit report; returns 1 if there is one, or if no test ran."""
     if not report.exists():
         print(f"no_skips: there is no report at {report}", file=sys.stderr)
         return 1

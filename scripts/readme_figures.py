@@ -11,7 +11,7 @@ README = ROOT / "README.md"
 FIGURES = ROOT / "docs" / "explanation" / "performance" / "figures.md"
 BEGIN, END = "<!-- figures: begin, written by scripts/readme_figures.py -->", "<!-- figures: end -->"
 
-#: The charts that the table has, and what its columns are called.
+#: The charts from which figures are taken, and the columns of the table.
 COLUMNS = {
     "Draining a full queue, one worker process": "drained a second",
     "Enqueueing one job at a time": "enqueued a second, one by one",
@@ -22,7 +22,7 @@ NONE_YET = "No figures have been recorded yet: `make bench-peers` measures all o
 
 
 def tables(text: str) -> dict[str, list[list[str]]]:
-    """The rows of the table under each heading."""
+    """Return the rows of the table under each heading."""
     found: dict[str, list[list[str]]] = {}
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         title, _, body = section.partition("\n")
@@ -32,7 +32,7 @@ def tables(text: str) -> dict[str, list[list[str]]]:
 
 
 def best(rows: list[list[str]], systems: dict[str, str]) -> dict[str, str]:
-    """The first, and so best, figure of each system; `systems` learns their names and promises."""
+    """Return the first, and so best, figure of each system; adds names and promises to `systems`."""
     figures: dict[str, str] = {}
     for label, median, _, unit, promise, *_ in rows:
         name = label.split()[0]
@@ -42,7 +42,7 @@ def best(rows: list[list[str]], systems: dict[str, str]) -> dict[str, str]:
 
 
 def block(text: str | None) -> str:
-    """What stands between the two marks."""
+    """Return the text between the two marks."""
     if text is None:
         return f"{BEGIN}\n{NONE_YET}\n{END}"
     found = tables(text)
@@ -59,14 +59,14 @@ def block(text: str | None) -> str:
 
 
 def written() -> str:
-    """README.md as it should be."""
+    """Return README.md with the current figures."""
     text = README.read_text("utf-8")
     figures = FIGURES.read_text("utf-8") if FIGURES.exists() else None
     return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: block(figures), text, flags=re.DOTALL)
 
 
 def main(arguments: list[str]) -> int:
-    """Write README.md, or with --check answer 1 if that would change it."""
+    """Write README.md; with --check, return 1 if that would change it."""
     if "--check" in arguments:
         same = README.read_text("utf-8") == written()
         print("the figures in README.md are up to date" if same else "run: python scripts/readme_figures.py")

@@ -1,4 +1,4 @@
-"""Draw docs/explanation/lifecycle.svg, the eight states and what leads from one to another; `--check` compares."""
+"""Draw docs/explanation/lifecycle.svg: the eight states and their transitions; with --check, only compare."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INK, SOFT, PAPER = "#263238", "#78909c", "#ffffff"
 WAITING, RUNNING, FINISHED = "#e0f2f1", "#fff3e0", "#eceff1"
 
 #: The middle of each state's box, and its colour.
-PLACES = {
+BOXES = {
     State.RETRYING: (230, 100, WAITING),
     State.QUEUED: (230, 220, WAITING),
     State.SCHEDULED: (230, 340, WAITING),
@@ -25,7 +25,7 @@ PLACES = {
     State.COMPLETED: (800, 220, FINISHED),
     State.FAILED: (800, 340, FINISHED),
 }
-#: Where an arrow goes (a path), and words with the place of their middle.
+#: The path of an arrow, and its labels with the position of their middle.
 ARROWS = [
     ("M 52 220 L 154 220", [("put", 98, 212)]),
     ("M 46 229 C 60 300 100 340 154 340", [("put,", 92, 280), ("later", 94, 295)]),
@@ -49,16 +49,16 @@ ARROWS = [
 FRAMES = [(140, 56, 180, 324, "waiting"), (712, 56, 176, 324, "finished")]
 
 
-def text(words: str, x: float, y: float, size: int = 13, colour: str = INK, weight: str = "normal") -> str:
-    """Words, with their middle at a place."""
+def text(label: str, x: float, y: float, size: int = 13, colour: str = INK, weight: str = "normal") -> str:
+    """Return a text element, centered at a point."""
     return (
         f'<text x="{x:g}" y="{y:g}" font-size="{size}" fill="{colour}" font-weight="{weight}" '
-        f'text-anchor="middle">{escape(words)}</text>'
+        f'text-anchor="middle">{escape(label)}</text>'
     )
 
 
 def box(state: State, x: int, y: int, colour: str) -> str:
-    """One state."""
+    """Return the box of a state."""
     return (
         f'<rect x="{x - BOX / 2:g}" y="{y - TALL / 2:g}" width="{BOX}" height="{TALL}" rx="10" fill="{colour}" '
         f'stroke="{INK}" stroke-width="1.5"/>' + text(state.value, x, y + 5, 16, weight="bold")
@@ -66,8 +66,8 @@ def box(state: State, x: int, y: int, colour: str) -> str:
 
 
 def picture() -> str:
-    """The whole drawing."""
-    assert set(PLACES) == set(State), "a state is not drawn"
+    """Return the whole drawing."""
+    assert set(BOXES) == set(State), "a state is not drawn"
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         'aria-label="The eight states of a job and the transitions between them" '
@@ -85,17 +85,17 @@ def picture() -> str:
     for path, _ in ARROWS:
         lines.append(f'<path d="{path}" fill="none" stroke="{INK}" stroke-width="1.4" marker-end="url(#tip)"/>')
     for _, labels in ARROWS:
-        for words, x, y in labels:
-            lines.append(text(words, x, y))
+        for label, x, y in labels:
+            lines.append(text(label, x, y))
     lines.append(f'<circle cx="40" cy="220" r="9" fill="{INK}"/>')
     lines.append(f'<circle cx="960" cy="220" r="9" fill="{PAPER}" stroke="{INK}" stroke-width="1.5"/>')
     lines.append(f'<circle cx="960" cy="220" r="5" fill="{INK}"/>')
-    lines += [box(state, *place) for state, place in PLACES.items()]
+    lines += [box(state, *position) for state, position in BOXES.items()]
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 
 def main(arguments: list[str]) -> int:
-    """Write the drawing, or compare it."""
+    """Write the drawing; with --check, return 1 if that would change it."""
     wanted = picture()
     if "--check" in arguments:
         same = PICTURE.exists() and PICTURE.read_text("utf-8") == wanted

@@ -1,4 +1,4 @@
-"""Record `penstock demo` and `penstock top` at a terminal and draw docs/pictures/terminal.svg from what was printed."""
+"""Record `penstock demo` and `penstock top` on a terminal and draw docs/pictures/terminal.svg from that."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs" / "pictures" / "terminal.svg"
 COLUMNS, LINES = 96, 24
 
-#: Drawn with the reader's own font: a picture must not load one from elsewhere.
+#: Drawn with the reader's own font: a picture must not load one from another host.
 FONT = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace"
 APP = """
 import asyncio
@@ -65,8 +65,8 @@ if __name__ == "__main__":
 """
 
 
-def recorded(command: list[str], directory: Path, environment: dict[str, str], seconds: float = 0) -> str:
-    """What a command prints at a terminal until it ends, or until Ctrl-C after so many seconds."""
+def record(command: list[str], directory: Path, environment: dict[str, str], seconds: float = 0) -> str:
+    """Return the output of a command on a terminal until it ends, or until Ctrl-C after `seconds`."""
     parent, child = pty.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
     process = subprocess.Popen(
@@ -91,15 +91,15 @@ def recorded(command: list[str], directory: Path, environment: dict[str, str], s
     return printed.decode()
 
 
-def settled(printed: str) -> Text:
-    """What is on the screen in the end: a line that was rewritten is there once, as it was last."""
+def final_screen(printed: str) -> Text:
+    """Return the final screen: a line that was rewritten appears once, in its last form."""
     kept = [re.split(r"\r|\x1b\[2K", line)[-1] for line in printed.replace("\r\n", "\n").split("\n")]
     text = re.sub(r"\x1b\[\?\d+[hl]|\x1b\[\d*[AJKG]", "", "\n".join(kept)).rstrip()
     return Text.from_ansi(text)
 
 
 def session() -> list[tuple[str, Text]]:
-    """The commands of the picture, with what they print."""
+    """Return the commands of the picture with their output."""
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")},
         "PYTHONPATH": str(ROOT / "src"), "COLUMNS": str(COLUMNS), "LINES": str(LINES), "TERM": "xterm-256color",
@@ -109,15 +109,15 @@ def session() -> list[tuple[str, Text]]:
     with tempfile.TemporaryDirectory(prefix="penstock-picture-") as name:
         directory = Path(name)
         (directory / "jobs.py").write_text(textwrap.dedent(APP))
-        demo = settled(recorded([*penstock, "demo"], directory, environment))
-        recorded([sys.executable, "jobs.py"], directory, environment)
+        demo = final_screen(record([*penstock, "demo"], directory, environment))
+        record([sys.executable, "jobs.py"], directory, environment)
         worker = subprocess.Popen(
             [*penstock, "worker", "jobs:app", "--id", "worker-1", "--processes", "2"], cwd=directory,
             env=environment, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         try:
-            frames = recorded([*penstock, "top", "--interval", "2"], directory, environment, seconds=9).split("\x1b[H")
-            top = settled(frames[-1].split("\x1b[?1049l")[0])
+            frames = record([*penstock, "top", "--interval", "2"], directory, environment, seconds=9).split("\x1b[H")
+            top = final_screen(frames[-1].split("\x1b[?1049l")[0])
         finally:
             worker.send_signal(signal.SIGTERM)
             worker.send_signal(signal.SIGTERM)
@@ -126,7 +126,7 @@ def session() -> list[tuple[str, Text]]:
 
 
 def picture() -> str:
-    """The recording as SVG, without anything that a reader's browser would have to fetch."""
+    """Return the recording as SVG that loads nothing from other hosts."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     for number, (command, printed) in enumerate(session()):
         if number:

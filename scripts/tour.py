@@ -1,4 +1,4 @@
-"""Write docs/tour.md from the tests in tests/tour; with --check, only say whether it is up to date."""
+"""Write docs/tour.md from the tests in tests/tour; with --check, only test whether it is up to date."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ until there is an answer.
 
 
 def title(name: str) -> str:
-    """`test_one_job_per_id` as a heading."""
+    """Return the heading for a test name such as `test_one_job_per_id`."""
     words = name.removeprefix("test_").replace("_", " ")
     return words[0].upper() + words[1:]
 
 
 def block(*texts: str) -> str:
-    """Code as the page shows it."""
+    """Return code as a fenced block."""
     return "```python\n" + "\n\n".join(texts) + "\n```"
 
 
 def code(lines: list[str], node: ast.stmt, last: ast.stmt | None = None) -> str:
-    """The text of a statement with its decorators, up to the end of another one if that is given."""
+    """Return the text of a statement with its decorators, up to the end of `last` if that is given."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     first = min([node.lineno, *(each.lineno for each in decorators)])
     return textwrap.dedent("\n".join(lines[first - 1 : (last or node).end_lineno])).strip("\n")
@@ -53,7 +53,7 @@ def of_penstock(node: ast.stmt) -> bool:
 
 
 def section(number: int, path: Path) -> tuple[str, list[str]]:
-    """A file of tests as a heading and parts; what stands before a test is shown with it."""
+    """Return a file of tests as a heading and parts; helpers are shown with the test that follows them."""
     source = path.read_text(encoding="utf-8")
     module, lines = ast.parse(source), source.splitlines()
     heading, _, text = (ast.get_docstring(module) or path.stem).partition("\n")
@@ -73,12 +73,12 @@ def section(number: int, path: Path) -> tuple[str, list[str]]:
 
 
 def anchor(heading: str) -> str:
-    """Where a link to a heading leads."""
+    """Return the anchor of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     sections = [section(number, path) for number, path in enumerate(sorted(TESTS.glob("test_*.py")), 1)]
     contents = "\n".join(f"- [{heading}](#{anchor(heading)})" for heading, _ in sections)
     parts = [INTRODUCTION.strip(), contents]
@@ -88,7 +88,7 @@ def page() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page, or compare it."""
+    """Write the page; with --check, return 1 if that would change it."""
     wanted = page()
     if "--check" in arguments:
         if PAGE.exists() and PAGE.read_text(encoding="utf-8") == wanted:

@@ -1,7 +1,7 @@
-"""The pytest plugin: fixtures of an app in memory and its clock.
+"""pytest plugin with fixtures for an app in memory and its clock.
 
-It is loaded in every run of pytest where Penstock is installed, so it stands outside of the package and
-imports nothing of it before a test asks for a fixture.
+pytest loads it in every run where Penstock is installed. It is outside of the package and imports nothing of it
+until a test uses a fixture, so that other projects' test runs do not load Penstock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def penstock_clock() -> Clock:
-    """The clock of `penstock_app`: it stands still at the present until it is moved."""
+    """The clock of `penstock_app`: it stands still at the present time until the test moves it."""
     from penstock.testing import Clock
 
     return Clock(time.time())

@@ -48,14 +48,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What exists now is not garbage: the collection after each test need not look at it."""
+    """Freeze all objects that exist now, so the collection after each test does not visit them."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def a_place_for_leftovers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Processes that are killed cannot clear away what they have in the temporary directory: we do it for them."""
+def private_temporary_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A temporary directory of this session, removed at its end, also for processes that were killed."""
     tmp_path_factory.getbasetemp()  # stays where it is
     before = os.environ.get("TMPDIR"), tempfile.tempdir
     directory = tempfile.mkdtemp(prefix="p")  # a short name: there will be sockets in it
@@ -71,7 +71,7 @@ def a_place_for_leftovers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture
 def runner() -> Iterator[asyncio.Runner]:
-    """An event loop for one test; a task that is left over fails it."""
+    """An event loop for one test; a task that is left over fails the test."""
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
         yield runner
@@ -116,8 +116,8 @@ def pytest_configure(config: pytest.Config) -> None:
         assert Path(penstock.__file__).is_relative_to(expected), f"testing {penstock.__file__}, not {expected}"
 
 
-def chosen(config: pytest.Config) -> list[str]:
-    """The storages that `--storages` names."""
+def chosen_storages(config: pytest.Config) -> list[str]:
+    """Return the storages that `--storages` names."""
     names = [name for name in str(config.getoption("--storages")).split(",") if name]
     unknown = set(names) - {*STORAGES, "model"}
     if unknown:
@@ -137,7 +137,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "backend" not in metafunc.fixturenames:
         return
     only = metafunc.definition.get_closest_marker("only")
-    names = [name for name in chosen(metafunc.config) if only is None or name in only.args]
+    names = [name for name in chosen_storages(metafunc.config) if only is None or name in only.args]
     if only is None:
         names = [name for name in names if name in wanted_for(metafunc)] or names[:1]
     if metafunc.definition.get_closest_marker("beyond_model"):
@@ -149,29 +149,31 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Servers]:
-    """This process's own servers; nothing is started before it is asked for."""
+    """The servers of this process; each is started at its first use."""
     servers = Servers()
     yield servers
     servers.remove()
 
 
 @pytest.fixture
-def backend(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> Iterator[Backend]:
+def backend(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Backend]:
     """A fresh namespace of the storage under test, empty again after the test."""
-    backend = make_backend(request.param, servers, tmp_path, new_namespace())
+    # Only a file needs a directory; to make and to remove one for each of some thousand tests takes seconds.
+    directory = request.getfixturevalue("tmp_path") if request.param == "sqlite" else Path()
+    backend = make_backend(request.param, servers, directory, new_namespace())
     yield backend
     backend.clear()
 
 
 @pytest.fixture
 def clock() -> Clock:
-    """The storage's clock, which moves only by hand."""
+    """The storage's clock, which only the test moves."""
     return Clock()
 
 
 @pytest.fixture
 def no_leaks(backend: Backend) -> Iterator[None]:
-    """No thread, no child process and no open file more than before."""
+    """A check that the test leaves no thread, no child process and no open file."""
     threads, children, files = set(threading.enumerate()), _children(), _files()
     yield
     gc.collect()
@@ -185,7 +187,7 @@ def no_leaks(backend: Backend) -> Iterator[None]:
 def storage(
     request: pytest.FixtureRequest, backend: Backend, clock: Clock, no_leaks: None, runner: asyncio.Runner
 ) -> Iterator[Storage]:
-    """An open storage. Afterwards its queues are deleted, and nothing may be left behind."""
+    """An open storage. After the test its queues are deleted, and no record may be left."""
     storage = backend.build(clock)
     runner.run(storage.open())
     yield storage
@@ -201,7 +203,7 @@ def storage(
 
 @pytest.fixture
 def peer(backend: Backend, clock: Clock, storage: Storage, runner: asyncio.Runner) -> Iterator[Storage]:
-    """A second storage object at the same place, as another process would have."""
+    """A second storage object at the same location, as another process would have."""
     peer = backend.build(clock)
     runner.run(peer.open())
     yield peer
@@ -217,7 +219,7 @@ def _children() -> set[int]:
 
 
 def _files() -> set[str]:
-    """Open files and sockets, each named by where it leads."""
+    """Return the targets of all open files and sockets."""
     found: set[str] = set()
     for entry in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):  # the one that lists this directory

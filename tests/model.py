@@ -1,4 +1,4 @@
-"""The state machine in plain Python: dicts, sorting, no cleverness. Every storage must agree with it."""
+"""The state machine in plain Python, with dicts and sorting: every storage must agree with it."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from penstock.storage.base import (
     Stall,
 )
 
-#: How long the storage remembers that a token has settled a job it did not keep.
+#: How long the storage remembers the settlement of a job with a TTL of 0.
 GONE_MS = 60_000
-#: How long a job that is not kept stays for those who wait for it.
+#: How long a job with a TTL of 0 stays for its waiters.
 WAITED_MS = 60_000
 
-#: What each kind of end may have led to when it is reported a second time.
-POSSIBLE_ENDS: dict[type, tuple[State, ...]] = {
+#: The states to which each resolution may have led when it is settled a second time.
+POSSIBLE_STATES: dict[type, tuple[State, ...]] = {
     Complete: (State.COMPLETED,),
     Fail: (State.FAILED, State.CANCELLED),
 }
@@ -47,6 +47,8 @@ POSSIBLE_ENDS: dict[type, tuple[State, ...]] = {
 
 @dataclass
 class Run:
+    """The live claim of a running job."""
+
     token: str
     worker: str
     until: int
@@ -56,7 +58,9 @@ class Run:
 
 
 @dataclass
-class End:
+class Finish:
+    """How and when a job finished, and until when that is kept."""
+
     state: State
     token: str
     at: int
@@ -65,11 +69,13 @@ class End:
     worker: str | None
     result: bytes | None = None
     error: bytes | None = None
-    free: bool = False  # kept for its waiters only: the id is not taken
+    free: bool = False  # kept for its waiters only: the id is free
 
 
 @dataclass
 class Job:
+    """A job, or the successor of a running one."""
+
     id: str
     payload: bytes
     headers: bytes
@@ -87,23 +93,23 @@ class Job:
     retried: bool = False
     solo: bool = False
     error: bytes | None = None
-    settled: tuple[str, type] | None = None  # the last run's token and end, for answering it twice
+    settled: tuple[str, type] | None = None  # the last run's token and resolution, for a repeated settlement
     flags: Update | None = None  # of a blocked successor
-    format: int = 1  # how its content is to be read: software may be too old for it
-    entered: bool = False  # promoted: in the ready order or in its lane
+    format: int = 1  # of its record: software may be too old to read it
+    entered: bool = False  # promoted: in the ready order or in its group
     run: Run | None = None
-    end: End | None = None
+    finish: Finish | None = None
 
     @property
     def rank(self) -> tuple[int, int, int]:
         return (-self.priority, self.time, self.seq)
 
     def waiting(self) -> bool:
-        return self.run is None and self.end is None
+        return self.run is None and self.finish is None
 
     def state(self, now: int) -> State:
-        if self.end:
-            return self.end.state
+        if self.finish:
+            return self.finish.state
         if self.run:
             return State.RUNNING
         if self.entered or self.due <= now:
@@ -113,15 +119,19 @@ class Job:
 
 @dataclass
 class Queue:
+    """The jobs of a queue, and what is remembered beside them."""
+
     seq: int = 0
     time: int = 0
     finished: int = 0
     paused: int | None = None
     jobs: dict[str, Job] = field(default_factory=dict)
     blocked: dict[str, Job] = field(default_factory=dict)
-    turns: dict[str, tuple[int, int, int]] = field(default_factory=dict)  # free group with work → rank
+    turns: dict[str, tuple[int, int, int]] = field(
+        default_factory=dict
+    )  # rank of each group that has jobs and is not held
     gone: dict[tuple[str, str], tuple[State, int]] = field(default_factory=dict)
-    waits: set[str] = field(default_factory=set)  # the ids whose end somebody wants to hear of
+    waits: set[str] = field(default_factory=set)  # the ids with a waiter
 
     def next_seq(self) -> int:
         self.seq += 1
@@ -129,13 +139,13 @@ class Queue:
 
 
 class Model:
-    """One storage's worth of queues. `now` is set by whoever drives it."""
+    """The queues of one storage. The caller sets `now`."""
 
     def __init__(self, now: int) -> None:
         self.now = now
         self.format = 1
         self.all: dict[str, Queue] = {}
-        self.notes: list[EventRecord] = []
+        self.events: list[EventRecord] = []
 
     # put -----------------------------------------------------------------------------------------
 
@@ -151,32 +161,32 @@ class Model:
         queue = self.all.setdefault(new.queue, Queue())
         self._promote(queue)
         old = queue.jobs.get(new.id)
-        if old and old.end and self._expired(old.end):
+        if old and old.finish and self._expired(old.finish):
             del queue.jobs[new.id]
             old = None
-        if old is None or (old.end and (new.update or old.end.free or old.end.state is not State.COMPLETED)):
+        if old is None or (old.finish and (new.update or old.finish.free or old.finish.state is not State.COMPLETED)):
             job = self._accept(queue, new)
             queue.jobs[new.id] = job
             self._enter_if_due(queue, job)
             state = job.state(self.now)
-            self._note("enqueued", new.queue, job)
+            self._emit("enqueued", new.queue, job)
             return Put(PutStatus(state.value), state)
         state = old.state(self.now)
         if new.update is None or (old.waiting() and self._newer(old)):
-            if old.end:
-                return Put(PutStatus.COMPLETED, state, old.end.result)
+            if old.finish:
+                return Put(PutStatus.COMPLETED, state, old.finish.result)
             return Put(PutStatus.DUPLICATE, state)
         if old.run is None:
             old.entered = False
             self._apply(old, new, new.update)
             self._enter_if_due(queue, old)
-            self._note("updated", new.queue, old)
+            self._emit("updated", new.queue, old)
             return Put(PutStatus.UPDATED, old.state(self.now))
         successor = queue.blocked.get(new.id)
         if successor is None:
             queue.blocked[new.id] = job = self._accept(queue, new)
             job.flags = new.update
-            self._note("enqueued", new.queue, job)
+            self._emit("enqueued", new.queue, job)
             return Put(PutStatus.BLOCKED, State.BLOCKED)
         if self._newer(successor):
             return Put(PutStatus.DUPLICATE, State.RUNNING)
@@ -184,11 +194,14 @@ class Model:
         self._apply(successor, new, new.update)
         successor.format = self.format
         successor.flags = merge_flags(successor.flags, new.update)
-        self._note("updated", new.queue, successor)
+        self._emit("updated", new.queue, successor)
         return Put(PutStatus.UPDATED, State.BLOCKED)
 
     def _accept(self, queue: Queue, new: NewJob) -> Job:
-        """A new record: ordered by its run-at, else by its acceptance; a lane never lets run-at lie back."""
+        """Return a new record, ordered by its run-at or its acceptance.
+
+        In a group, run_at never sorts a job before ones accepted earlier.
+        """
         queue.time = max(queue.time, self.now)
         asked = self._asked(new)
         due = self.now if asked is None else asked
@@ -205,7 +218,7 @@ class Model:
         return new.run_at if new.delay is None else self.now + new.delay
 
     def _apply(self, job: Job, new: NewJob | Job, flags: Update) -> None:
-        """Change a waiting (or blocked) job in place, by the flags of the one that asks."""
+        """Change a waiting or blocked job in place, by the flags of the update."""
         if flags.payload:
             job.payload, job.headers = new.payload, new.headers
         if flags.limits:
@@ -222,47 +235,47 @@ class Model:
             job.attempts = job.retries = job.stalls = job.timeouts = 0
             job.solo, job.error = False, None
 
-    # ready order and lanes -----------------------------------------------------------------------
+    # ready order and groups ----------------------------------------------------------------------
 
-    def _lane(self, queue: Queue, group: str) -> list[Job]:
+    def _jobs_of_group(self, queue: Queue, group: str) -> list[Job]:
         lane = [j for j in queue.jobs.values() if j.waiting() and j.entered and j.group == group]
         return sorted(lane, key=lambda j: (j.time, j.seq))
 
     def _held(self, queue: Queue, group: str) -> bool:
-        """A group is held by its runs, and by a failing head through its whole backoff."""
+        """Return whether a group is held: by a run, or by a retrying head through its backoff."""
         for j in queue.jobs.values():
             if j.group == group and (j.run or (j.waiting() and j.retried and not j.entered)):
                 return True
         return False
 
     def _enter_if_due(self, queue: Queue, job: Job) -> None:
-        """Into the ready order or its lane, if its time has come; a group it wakes gets its turn now."""
+        """Enter a due job into the ready order or its group; a group that becomes free gets its turn now."""
         job.format = max(job.format, self.format)
         if job.due <= self.now:
             job.entered, job.retried = True, False
-        self._regroup(queue, job.group, (0, self.now, job.seq))
+        self._update_turn(queue, job.group, (0, self.now, job.seq))
 
-    def _regroup(self, queue: Queue, group: str | None, turn: tuple[int, int, int] | None = None) -> None:
-        """A group is in the rotation if, and only if, it has work and nothing holds it.
+    def _update_turn(self, queue: Queue, group: str | None, turn: tuple[int, int, int] | None = None) -> None:
+        """Keep a turn for a group if, and only if, it has jobs and is not held.
 
-        One that comes in anew takes the turn given, or else the end of the rotation.
+        A group without one gets the given turn, or else the last.
         """
         if group is None:
             return
-        if self._held(queue, group) or not self._lane(queue, group):
+        if self._held(queue, group) or not self._jobs_of_group(queue, group):
             queue.turns.pop(group, None)
         elif group not in queue.turns:
             queue.turns[group] = turn or (0, self.now, queue.next_seq())
 
     def _promote(self, queue: Queue) -> None:
-        """Jobs whose time has come enter the order; fresh ones before retried ones, each by due time.
+        """Enter all due jobs into the order: scheduled ones before retrying ones, each by due time.
 
-        Every verb begins with it, so that nobody's looking makes a difference to the order.
+        Every verb begins with it, so the order never depends on which call came first.
         """
         due = [j for j in queue.jobs.values() if j.waiting() and not j.entered and j.due <= self.now]
         for job in sorted(due, key=lambda j: (j.retried, j.due, j.seq)):
             job.entered, job.retried = True, False
-            self._regroup(queue, job.group, (0, job.due, job.seq))
+            self._update_turn(queue, job.group, (0, job.due, job.seq))
 
     # claim ---------------------------------------------------------------------------------------
 
@@ -279,18 +292,18 @@ class Model:
                     job.attempts += 1
                     job.entered = False
                     claims.append(claim_of(request.queue, job, number))
-                    self._note("started", request.queue, job, worker=worker)
+                    self._emit("started", request.queue, job, worker=worker)
         return Claimed(claims)
 
     def _batches(self, queue: Queue, limit: int, size: int) -> list[list[Job]]:
-        """Up to `limit` batches: neighbours without a group together, a lane's head by itself."""
+        """Return up to `limit` batches: neighbours without a group together, the first jobs of each group apart."""
         batches: list[list[Job]] = []
         open_batch = False
         for kind, name in self._order(queue):
             if kind == "job":
                 job = queue.jobs[name]
                 if self._newer(job):
-                    continue  # for those who know it
+                    continue  # left for newer software
                 if open_batch and not job.solo and not batches[-1][0].solo and len(batches[-1]) < size:
                     batches[-1].append(job)
                     continue
@@ -301,7 +314,7 @@ class Model:
             else:
                 if len(batches) == limit:
                     break
-                head = self._lane(queue, name)[:size]
+                head = self._jobs_of_group(queue, name)[:size]
                 if self._newer(head[0]):
                     continue
                 cut = next((i for i, job in enumerate(head) if job.solo or self._newer(job)), None)
@@ -329,7 +342,7 @@ class Model:
         self._promote(queue)
         job = queue.jobs.get(s.id)
         if job is None or job.run is None or job.run.token != s.token:
-            return self._settled_before(queue, job, s)
+            return self._settle_again(queue, job, s)
         worker = job.run.worker
         if job.run.cancel is not None and not isinstance(s.resolution, Complete):
             self._finish(s.queue, job, State.CANCELLED, s.token, job.run.cancel_ttl)
@@ -342,7 +355,7 @@ class Model:
             case Fail(error, ttl, count, then):
                 if count:
                     job.timeouts += 1
-                    self._note("timed_out", s.queue, job, worker=worker)
+                    self._emit("timed_out", s.queue, job, worker=worker)
                 self._finish(s.queue, job, State.FAILED, s.token, ttl, error=error)
                 self.put(then)
                 return Settled(State.FAILED)
@@ -361,71 +374,71 @@ class Model:
             job.settled = (s.token, type(s.resolution))
         return Settled(job.state(self.now))
 
-    def _settled_before(self, queue: Queue, job: Job | None, s: Settlement) -> Settled:
-        """The same settlement again is answered as before; anything else has lost its claim."""
-        ended: State | None = None
+    def _settle_again(self, queue: Queue, job: Job | None, s: Settlement) -> Settled:
+        """Answer a repeated settlement as the first time; any other is lost."""
+        state: State | None = None
         gone = queue.gone.get((s.id, s.token))
         if gone and gone[1] > self.now:
-            ended = gone[0]
-        elif job and job.end and job.end.token == s.token and not self._expired(job.end):
-            ended = job.end.state
-        if ended in POSSIBLE_ENDS.get(type(s.resolution), (State.CANCELLED,)):
-            return Settled(ended)
+            state = gone[0]
+        elif job and job.finish and job.finish.token == s.token and not self._expired(job.finish):
+            state = job.finish.state
+        if state in POSSIBLE_STATES.get(type(s.resolution), (State.CANCELLED,)):
+            return Settled(state)
         if job and job.waiting() and job.settled == (s.token, type(s.resolution)):
             return Settled(job.state(self.now))
         return Settled(None, lost=True)
 
-    def _retry(self, name: str, job: Job, end: Retried, worker: str) -> Job:
+    def _retry(self, name: str, job: Job, resolution: Retried, worker: str) -> Job:
         queue = self.all[name]
-        if end.count == "timeouts":
+        if resolution.count == "timeouts":
             job.timeouts += 1
-            self._note("timed_out", name, job, worker=worker)
-        elif end.count == "retries":
+            self._emit("timed_out", name, job, worker=worker)
+        elif resolution.count == "retries":
             job.retries += 1
-        due = self.now + end.delay if end.at is None else end.at
-        if end.position == "due" and job.group is None:
+        due = self.now + resolution.delay if resolution.at is None else resolution.at
+        if resolution.position == "due" and job.group is None:
             job.time, job.seq = max(due, self.now), queue.next_seq()
-        job.error = end.error or None
-        job.solo = end.solo
+        job.error = resolution.error or None
+        job.solo = resolution.solo
         return self._return(name, job, "retrying", due)
 
-    def _return(self, name: str, job: Job, note: str, due: int) -> Job:
-        """running → waiting; a blocked successor is folded in by its own flags. Gives the job that waits now."""
+    def _return(self, name: str, job: Job, event: str, due: int) -> Job:
+        """Return a running job to waiting and fold its successor in by its flags; return the waiting job."""
         queue = self.all[name]
         worker = job.run.worker if job.run else None
         job.run, job.due = None, due
         job.retried = job.due > self.now
-        self._note(note, name, job, worker=worker, error=job.error if note == "retrying" else None)
+        self._emit(event, name, job, worker=worker, error=job.error if event == "retrying" else None)
         successor = queue.blocked.pop(job.id, None)
         if successor and (self._newer(successor) or self._newer(job)):
             return self._replace(name, job, successor)
         if successor:
             assert successor.flags
             self._apply(job, successor, successor.flags)
-            self._note("updated", name, job)
-        return self._come_back(queue, job)
+            self._emit("updated", name, job)
+        return self._requeue(queue, job)
 
-    def _come_back(self, queue: Queue, job: Job) -> Job:
+    def _requeue(self, queue: Queue, job: Job) -> Job:
         job.format = max(job.format, self.format)
         if job.due <= self.now:
             job.entered, job.retried = True, False
-        self._regroup(queue, job.group)
+        self._update_turn(queue, job.group)
         return job
 
     def _replace(self, name: str, job: Job, successor: Job) -> Job:
-        """What cannot be read cannot be folded: the successor stands in for the whole job."""
+        """Replace a job by its successor, which cannot be folded in because one of the two cannot be read."""
         queue = self.all[name]
         queue.jobs[job.id] = successor
-        self._regroup(queue, job.group)
+        self._update_turn(queue, job.group)
         successor.flags = None
-        self._note("updated", name, successor)
-        return self._come_back(queue, successor)
+        self._emit("updated", name, successor)
+        return self._requeue(queue, successor)
 
     def _finish(
         self, name: str, job: Job, state: State, token: str, ttl: int | None,
         result: bytes | None = None, error: bytes | None = None,
     ) -> None:  # fmt: skip
-        """→ completed / failed / cancelled, in one step with the release of the successor."""
+        """Finish a job as completed, failed or cancelled, and release its successor in the same step."""
         queue = self.all[name]
         worker = job.run.worker if job.run else None
         queue.finished += 1
@@ -433,8 +446,8 @@ class Model:
         free = ttl == 0 and job.id in queue.waits
         queue.waits.discard(job.id)
         expires = None if ttl is None else self.now + (WAITED_MS if free else ttl)
-        job.end = End(state, token, self.now, queue.finished, expires, worker, result, error, free)
-        self._note(state.value, name, job, worker=worker, result=result, error=error)
+        job.finish = Finish(state, token, self.now, queue.finished, expires, worker, result, error, free)
+        self._emit(state.value, name, job, worker=worker, result=result, error=error)
         successor = queue.blocked.pop(job.id, None)
         if token and (ttl == 0 or successor):
             queue.gone[job.id, token] = (state, self.now + GONE_MS)
@@ -444,7 +457,7 @@ class Model:
             queue.jobs[job.id] = successor
             successor.flags = None
             self._enter_if_due(queue, successor)
-        self._regroup(queue, job.group)
+        self._update_turn(queue, job.group)
 
     # leases --------------------------------------------------------------------------------------
 
@@ -460,7 +473,7 @@ class Model:
         return answers
 
     def reap(self, queues: Sequence[str], limit: int = MAX_BATCH) -> list[Reaped]:
-        """The order of the answer is the storage's own."""
+        """Reap expired runs; the order of the answer is the storage's own."""
         reaped: list[Reaped] = []
         for name in queues:
             queue = self.all.get(name)
@@ -472,7 +485,7 @@ class Model:
                 run, attempt = job.run, job.attempts
                 job.stalls += 1
                 if run.cancel is not None:
-                    self._note("stalled", name, job, worker=run.worker)
+                    self._emit("stalled", name, job, worker=run.worker)
                     self._finish(name, job, State.CANCELLED, "", run.cancel_ttl)
                     reaped.append(Reaped(name, job.id, State.CANCELLED, run.worker, attempt))
                 else:
@@ -493,10 +506,10 @@ class Model:
         if queue:
             self._promote(queue)
         job = queue.jobs.get(id) if queue else None
-        if queue is None or job is None or (job.end and self._expired(job.end)):
+        if queue is None or job is None or (job.finish and self._expired(job.finish)):
             return CancelAnswer("not_found")
-        if job.end:
-            return CancelAnswer(job.end.state.value)  # type: ignore[arg-type]
+        if job.finish:
+            return CancelAnswer(job.finish.state.value)  # type: ignore[arg-type]
         if job.run is None:
             self._finish(name, job, State.CANCELLED, "", ttl)
             return CancelAnswer("cancelled")
@@ -504,10 +517,10 @@ class Model:
             asked: tuple[CancelMode, CancelMode] = (running, job.run.cancel or "refuse")
             job.run.cancel, job.run.cancel_ttl = max(asked, key=CANCEL_MODES.index), ttl
             if running != "forget":
-                self._note("cancel_requested", name, job, worker=job.run.worker)
+                self._emit("cancel_requested", name, job, worker=job.run.worker)
         successor = queue.blocked.pop(id, None)
         if successor:
-            self._note("cancelled", name, successor)
+            self._emit("cancelled", name, successor)
             return CancelAnswer("cancelled", running=True)
         return CancelAnswer("running" if running in ("refuse", "forget") else "cancel_requested", running=True)
 
@@ -519,18 +532,18 @@ class Model:
         if queue:
             self._promote(queue)
         job = queue.jobs.get(id) if queue else None
-        if queue is None or job is None or job.end is None or self._expired(job.end):
+        if queue is None or job is None or job.finish is None or self._expired(job.finish):
             return False
-        if job.end.state is State.COMPLETED:
+        if job.finish.state is State.COMPLETED:
             return False
         queue.time = max(queue.time, self.now)
         new = replace(
-            job, end=None, run=None, time=queue.time, seq=queue.next_seq(), due=self.now, error=None, settled=None,
+            job, finish=None, run=None, time=queue.time, seq=queue.next_seq(), due=self.now, error=None, settled=None,
             attempts=0, retries=0, stalls=0, timeouts=0, retried=False, solo=False,
         )  # fmt: skip
         queue.jobs[id] = new
         self._enter_if_due(queue, new)
-        self._note("enqueued", name, new)
+        self._emit("enqueued", name, new)
         return True
 
     def purge(self, queues: Sequence[str], limit: int = MAX_BATCH) -> int:
@@ -539,7 +552,7 @@ class Model:
             queue = self.all.get(name)
             if queue is None:
                 continue
-            for id in [j.id for j in queue.jobs.values() if j.end and self._expired(j.end)]:
+            for id in [j.id for j in queue.jobs.values() if j.finish and self._expired(j.finish)]:
                 del queue.jobs[id]
                 count += 1
             for key in [key for key, (_, until) in queue.gone.items() if until <= self.now]:
@@ -560,15 +573,15 @@ class Model:
         queue = self.all.pop(name, None)
         if queue is None:
             return 0
-        gone = [j for j in queue.jobs.values() if not (j.end and self._expired(j.end))]
+        gone = [j for j in queue.jobs.values() if not (j.finish and self._expired(j.finish))]
         return len(gone) + len(queue.blocked)
 
     def set_ttl(self, name: str, id: str, ttl: int | None) -> bool:
         queue = self.all.get(name)
         job = queue.jobs.get(id) if queue else None
-        if queue is None or job is None or job.end is None or self._expired(job.end):
+        if queue is None or job is None or job.finish is None or self._expired(job.finish):
             return False
-        job.end.expires = None if ttl is None else self.now + ttl
+        job.finish.expires = None if ttl is None else self.now + ttl
         if ttl == 0:
             del queue.jobs[id]
         return True
@@ -588,7 +601,7 @@ class Model:
         return [self._snapshot(name, queue.jobs.get(id)) for id in ids]
 
     def _snapshot(self, name: str, job: Job | None, blocked: bool = False) -> Snapshot | None:
-        if job is None or (job.end and self._expired(job.end)):
+        if job is None or (job.finish and self._expired(job.finish)):
             return None
         newer = self._newer(job)
         return Snapshot(
@@ -598,12 +611,12 @@ class Model:
             group=job.group, priority=job.priority, created=job.created,
             run_at=job.due, attempts=job.attempts, retries=job.retries, stalls=job.stalls, timeouts=job.timeouts,
             progress=job.run.progress if job.run else None,
-            worker=job.run.worker if job.run else job.end.worker if job.end else None,
-            result=job.end.result if job.end else None,
-            error=job.end.error if job.end else None if newer else job.error,
+            worker=job.run.worker if job.run else job.finish.worker if job.finish else None,
+            result=job.finish.result if job.finish else None,
+            error=job.finish.error if job.finish else None if newer else job.error,
             cancel=job.run.cancel if job.run else None,
-            finished=job.end.at if job.end else None,
-            expires=job.end.expires if job.end else None,
+            finished=job.finish.at if job.finish else None,
+            expires=job.finish.expires if job.finish else None,
         )  # fmt: skip
 
     def _in_state(self, queue: Queue, state: State) -> list[Job]:
@@ -611,9 +624,8 @@ class Model:
             return sorted(queue.blocked.values(), key=lambda j: j.seq)
         jobs = [j for j in queue.jobs.values() if j.state(self.now) is state]
         if state in FINISHED:
-            jobs = [j for j in jobs if j.end and not self._expired(j.end)]
-            forever = 1 << 60
-            return sorted(jobs, key=lambda j: (forever if j.end.expires is None else j.end.expires, j.end.number))  # type: ignore[union-attr]
+            jobs = [j for j in jobs if j.finish and not self._expired(j.finish)]
+            return sorted(jobs, key=expiry)
         if state is State.QUEUED:
             plain = sorted((j for j in jobs if j.group is None), key=lambda j: j.rank)
             grouped = (j for j in jobs if j.group is not None)
@@ -623,7 +635,7 @@ class Model:
         return sorted(jobs, key=lambda j: (j.due, j.seq))
 
     def find(self, name: str, state: State | None = None) -> list[Snapshot]:
-        """All of it at once: pages are the storages' business."""
+        """Return all jobs at once; only storages have pages."""
         queue = self.all.get(name, Queue())
         self._promote(queue)
         states = FIND_ORDER if state is None else (state,)
@@ -639,7 +651,7 @@ class Model:
             return None
         self._promote(queue)
         for kind, entry in self._order(queue):
-            job = queue.jobs[entry] if kind == "job" else self._lane(queue, entry)[0]
+            job = queue.jobs[entry] if kind == "job" else self._jobs_of_group(queue, entry)[0]
             if not self._newer(job):
                 return self._snapshot(name, job)
         return None
@@ -649,22 +661,22 @@ class Model:
         if queue:
             self._promote(queue)
         job = queue.jobs.get(id) if queue else None
-        if queue is None or job is None or (job.end and self._expired(job.end)):
+        if queue is None or job is None or (job.finish and self._expired(job.finish)):
             return None
         head = self._head(queue, job)
-        return self._standing(queue, job, None if head is None else self._standing(queue, head, None))
+        return self._position(queue, job, None if head is None else self._position(queue, head, None))
 
     def _head(self, queue: Queue, job: Job) -> Job | None:
-        """The job of a group that must end before this one: it runs, is in backoff, or is before it in the lane."""
+        """Return the job that holds a job's group: a running one, one in backoff, or the first of the group."""
         if job.group is None or job.state(self.now) is not State.QUEUED:
             return None
         mine = [j for j in queue.jobs.values() if j.group == job.group]
         running = sorted((j for j in mine if j.run), key=lambda j: j.seq)
         backoff = sorted((j for j in mine if j.waiting() and j.retried and not j.entered), key=lambda j: (j.due, j.seq))
-        first = (running + backoff + self._lane(queue, job.group))[0]
+        first = (running + backoff + self._jobs_of_group(queue, job.group))[0]
         return None if first is job else first
 
-    def _standing(self, queue: Queue, job: Job, head: JobPosition | None) -> JobPosition:
+    def _position(self, queue: Queue, job: Job, head: JobPosition | None) -> JobPosition:
         state, newer = job.state(self.now), self._newer(job)
         ahead: int | None = None
         if state is State.QUEUED and not newer and head is None:
@@ -673,8 +685,8 @@ class Model:
             ahead = min(order.index(entry), MAX_AHEAD) if entry in order else None
         return JobPosition(
             id=job.id, state=state, at=self.now, run_at=job.due, group=job.group, paused=queue.paused,
-            worker=job.run.worker if job.run else job.end.worker if job.end else None,
-            lease=job.run.until if job.run else None, finished=job.end.at if job.end else None,
+            worker=job.run.worker if job.run else job.finish.worker if job.finish else None,
+            lease=job.run.until if job.run else None, finished=job.finish.at if job.finish else None,
             successor=job.run is not None and job.id in queue.blocked, ahead=ahead, head=head,
             format=job.format if newer else None, known=self.format if newer else None,
         )  # fmt: skip
@@ -688,26 +700,26 @@ class Model:
         return sorted(held)
 
     def _live(self, queue: Queue) -> bool:
-        return any(not (j.end and self._expired(j.end)) for j in queue.jobs.values())
+        return any(not (j.finish and self._expired(j.finish)) for j in queue.jobs.values())
 
     # helpers -------------------------------------------------------------------------------------
 
     def _newer(self, job: Job) -> bool:
-        """Whether only newer software can read this."""
+        """Return whether only newer software can read the job."""
         return job.format > self.format
 
-    def _expired(self, end: End) -> bool:
-        return end.expires is not None and end.expires <= self.now
+    def _expired(self, finish: Finish) -> bool:
+        return finish.expires is not None and finish.expires <= self.now
 
-    def _note(
+    def _emit(
         self, name: str, queue: str, job: Job, *, worker: str | None = None,
         result: bytes | None = None, error: bytes | None = None,
     ) -> None:  # fmt: skip
-        self.notes.append(EventRecord(name, queue, job.id, self.now, job.attempts, worker, result, error))
+        self.events.append(EventRecord(name, queue, job.id, self.now, job.attempts, worker, result, error))
 
 
 def moved(flag: MoveWhen, asked: int | None, now: int, due: int) -> int | None:
-    """The new due time that an update gives, or None for no move. No run-at means: as soon as possible."""
+    """Return the due time that an update sets, or None for no move; no run-at means as soon as possible."""
     if flag is False:
         return None
     if asked is None:
@@ -720,7 +732,7 @@ def moved(flag: MoveWhen, asked: int | None, now: int, due: int) -> int | None:
 
 
 def merge_flags(first: Update, later: Update) -> Update:
-    """The flags of a successor that was asked for twice: whatever either of them wanted changed."""
+    """Return the flags of a successor that was put twice: the changes of both."""
     run_at: MoveWhen = first.run_at
     if later.run_at is not False and first.run_at is not True:
         run_at = later.run_at
@@ -730,6 +742,12 @@ def merge_flags(first: Update, later: Update) -> Update:
         reset_counts=first.resets or later.resets,
         limits=first.limits or later.limits,
     )
+
+
+def expiry(job: Job) -> tuple[int, int]:
+    """Return the key by which finished jobs are listed: the expiry, those kept for ever last, then the number."""
+    assert job.finish
+    return (1 << 60 if job.finish.expires is None else job.finish.expires, job.finish.number)
 
 
 def claim_of(queue: str, job: Job, batch: int) -> Claim:

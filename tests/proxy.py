@@ -1,32 +1,32 @@
-"""A TCP proxy in front of a Redis or Valkey server that does to its clients what a network may do.
+"""A TCP proxy in front of a Redis or Valkey server that causes the faults of a network.
 
     with Proxy(server.port) as proxy:
         app = Penstock(f"redis://{proxy.address}/0")
-        lost = proxy.lose_reply("EVALSHA")        # the server does it, nobody hears of it
+        lost = proxy.lose_reply("EVALSHA")        # the server runs it, the client gets no answer
         ...
         assert lost.happened
 
-It listens on a free loopback port, runs on an event loop in a thread of its own (so a test may block, and
-clients may live in other processes), and understands just enough of the protocol to know which reply belongs
-to which command. Every method may be called from any thread and has taken effect when it returns.
+It listens on a free loopback port and runs on an event loop in its own thread, so a test may block, and clients
+may be in other processes. It understands just enough of the protocol to match replies with commands. Every
+method may be called from any thread and has taken effect when it returns.
 
-What can be done to one command, the first, the nth, or the next few that contain a text:
+Faults of one command, the first, the nth, or the next few that contain a text:
 
-- `lose_reply`: the server runs it, its reply is swallowed;
-- `lose_request`: the server never sees it.
+- `lose_reply`: the server runs it, its reply is dropped;
+- `lose_request`: the server never gets it.
 
-After either the connection is `"cut"`, or stays open in `"silence"`: nothing passes any more, in neither
-direction, and nobody is told (half-open). A reply can also be made to arrive late: `hold_reply`, then `release`.
-A reply that is merely left out does not exist in TCP, so what comes behind a lost one is lost as well.
+After either the connection is `"cut"`, or stays half-open (`"silence"`): no bytes pass in either direction, and
+neither side is notified. A reply can also arrive late: `hold_reply`, then `release`. TCP cannot drop a reply
+and deliver the next one, so the replies behind a lost one are lost as well.
 
-What can be done to everybody: `delay`, `cut`, `silence` (half-open), `refuse` (no new connections), and `heal`,
-which ends all of it, also the faults that still wait for their command. Connections in silence stay silent: their
-bytes are gone. `close` ends everything.
+Faults of all connections: `delay`, `cut`, `silence` (half-open), `refuse` (no new connections), and `heal`, which
+ends all of them and the faults that still wait for their command. Half-open connections stay so: their bytes
+are lost. `close` ends everything.
 
-Two things it cannot do. The kernel behind a silent connection still acknowledges bytes and keep-alive probes, so
-only time limits and questions of the client itself notice the silence. And a Cluster's or Sentinel's clients follow
-the addresses that the servers announce: give each node a proxy with a port of your choice (`Proxy(…, port=…)`) and
-start the node with `cluster-announce-port` (or `replica-announce-port`) set to it.
+Two limits. The kernel behind a half-open connection still acknowledges bytes and keep-alive probes, so only
+timeouts and probes of the client itself notice it. And clients of a Cluster or Sentinel follow the addresses
+that the servers announce: give each node a proxy with a chosen port (`Proxy(…, port=…)`) and start the node
+with `cluster-announce-port` (or `replica-announce-port`) set to it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _SUBSCRIBES = (b"SUBSCRIBE", b"PSUBSCRIBE", b"SSUBSCRIBE")
 
 
 class Fault:
-    """What is to happen to the commands that contain a text; it says how often it did."""
+    """A fault of the commands that contain a text, with the number of times it happened."""
 
     def __init__(self, kind: str, contains: str | bytes, nth: int, times: int, then: After) -> None:
         self.kind = kind
@@ -70,11 +70,11 @@ class Fault:
 
     @property
     def happened(self) -> bool:
-        """Whether it has happened: the reply came and was swallowed or held, the request was kept back."""
+        """Whether it has happened: a reply was dropped or held, or a request was dropped."""
         return self.count > 0
 
     def wait(self, seconds: float = 30) -> None:
-        """Block this thread until it has happened; async tests await `happened` instead."""
+        """Block this thread until it has happened; async tests poll `happened` instead."""
         if not self._begun.wait(seconds):
             raise TimeoutError(f"no such command within {seconds} s: {self!r}")
 
@@ -84,7 +84,7 @@ class Fault:
         return not self._left
 
     def takes(self, command: bytes) -> bool:
-        """Whether this command is one of those; counts down."""
+        """Return whether this command meets the fault, and count it."""
         if not self._left or self.contains not in command:
             return False
         if self._skip:
@@ -94,13 +94,13 @@ class Fault:
         self.commands.append(command)
         return True
 
-    def note(self) -> None:
+    def record(self) -> None:
         self.count += 1
         self._begun.set()
 
 
 class Proxy:
-    """Passes everything on to the server at `target_port` until it is told otherwise."""
+    """A proxy that passes all bytes to the server at `target_port` until a fault is set."""
 
     def __init__(self, target_port: int, *, port: int = 0, target_host: str = HOST) -> None:
         self.target = (target_host, target_port)
@@ -110,7 +110,7 @@ class Proxy:
         self._delay = 0.0
         self._silent = False
         self._over = False
-        self._links: set[_Link] = set()
+        self._links: set[_Connection] = set()
         self._server: asyncio.Server | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
@@ -127,7 +127,7 @@ class Proxy:
 
     @property
     def connections(self) -> int:
-        """How many clients are connected, those in silence included."""
+        """The number of connected clients, half-open ones included."""
         return len(self._links)
 
     def start(self) -> Proxy:
@@ -136,59 +136,59 @@ class Proxy:
         return self
 
     def close(self) -> None:
-        """Cut everything and end the thread; a second call does nothing."""
+        """Cut all connections and end the thread; a second call does nothing."""
         if self._loop.is_closed():
             return
-        self._call(self._end())
+        self._call(self._shut_down())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    # to one command --------------------------------------------------------------------------------
+    # faults of one command -------------------------------------------------------------------------
 
     def lose_reply(self, contains: str | bytes = b"", *, nth: int = 1, times: int = 1, then: After = "cut") -> Fault:
-        """The next command with this text (the nth from now on, over all connections) is run and not answered."""
+        """Drop the reply to the next command with this text (the nth from now on, over all connections)."""
         return self._add(Fault("lose_reply", contains, nth, times, then))
 
     def lose_request(self, contains: str | bytes = b"", *, nth: int = 1, times: int = 1, then: After = "cut") -> Fault:
-        """The next command with this text never reaches the server."""
+        """Drop the next command with this text before it reaches the server."""
         return self._add(Fault("lose_request", contains, nth, times, then))
 
     def hold_reply(self, contains: str | bytes = b"", *, nth: int = 1) -> Fault:
-        """The reply to the next command with this text, and what comes behind it, waits until `release`."""
+        """Hold the reply to the next command with this text, and those behind it, until `release`."""
         return self._add(Fault("hold_reply", contains, nth, 1, "cut"))
 
     def release(self, fault: Fault) -> None:
-        """Let a held reply go, now or when it comes."""
+        """Deliver a held reply, now or when it comes."""
         self._now(lambda: _event_of(fault).set())
 
     def forget(self, fault: Fault) -> None:
-        """Take back a fault that still waits for its command."""
+        """Remove a fault that still waits for its command."""
         self._now(lambda: self._faults.remove(fault) if fault in self._faults else None)
 
-    # to everybody ----------------------------------------------------------------------------------
+    # faults of all connections ----------------------------------------------------------------------
 
     def delay(self, seconds: float) -> None:
-        """Every reply (what is read of a connection at once) comes this much later, from now on."""
+        """Delay every reply (the bytes of one read) by this time, from now on."""
         self._now(lambda: setattr(self, "_delay", seconds))
 
     def cut(self, *, reset: bool = False) -> int:
-        """End every connection, politely or with a reset; tells how many. New ones are welcome."""
+        """End every connection, with FIN or with a reset, and return their number; new ones are accepted."""
         return self._now(lambda: self._cut(reset))
 
     def silence(self, *, new: bool = False) -> int:
-        """Half-open: nothing passes on today's connections, and nobody is told; tells how many.
+        """Make all current connections half-open, and return their number.
 
-        With `new` also the connections made from now on are taken and left in silence, until `heal`.
+        With `new`, connections made from now on are accepted and half-open as well, until `heal`.
         """
-        return self._now(lambda: self._hush(new))
+        return self._now(lambda: self._make_half_open(new))
 
     def refuse(self) -> None:
-        """Take no new connections until `heal`; those that there are go on."""
+        """Accept no new connections until `heal`; current ones go on."""
         self._call(self._stop_listening())
 
     def heal(self) -> None:
-        """End all faults: no delay, new connections are taken and pass. Cut those in silence yourself (`cut`)."""
+        """End all faults: no delay, and new connections pass. Half-open ones stay so until `cut`."""
         self._call(self._heal())
 
     # on the proxy's own loop -----------------------------------------------------------------------
@@ -223,7 +223,7 @@ class Proxy:
         self._faults.clear()
         await self._listen()
 
-    async def _end(self) -> None:
+    async def _shut_down(self) -> None:
         self._over = True
         await self._stop_listening()
         self._cut(False)  # which ends every task by itself
@@ -236,7 +236,7 @@ class Proxy:
             link.cut(reset)
         return len(links)
 
-    def _hush(self, new: bool) -> int:
+    def _make_half_open(self, new: bool) -> int:
         self._silent = new
         for link in self._links:
             link.silent = True
@@ -246,7 +246,7 @@ class Proxy:
         if self._over:
             writer.transport.abort()
             return await _closed(writer)
-        link = _Link(self, reader, writer)
+        link = _Connection(self, reader, writer)
         link.silent = self._silent
         self._links.add(link)
         try:
@@ -255,7 +255,7 @@ class Proxy:
             self._links.discard(link)
 
     def fault_of(self, command: bytes) -> Fault | None:
-        """The fault that this command meets, if any; a spent one is forgotten."""
+        """Return the fault that this command meets, or None; a spent one is removed."""
         self.commands += 1
         fault = next((fault for fault in self._faults if fault.takes(command)), None)
         if fault is not None and fault.spent and fault.kind != "hold_reply":  # a held one is there to be released
@@ -278,8 +278,8 @@ async def _closed(writer: asyncio.StreamWriter) -> None:
         await writer.wait_closed()
 
 
-class _Link:
-    """One client's connection and its twin to the server."""
+class _Connection:
+    """One client's connection and the matching one to the server."""
 
     def __init__(self, proxy: Proxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.proxy = proxy
@@ -302,7 +302,7 @@ class _Link:
             pumps.append(asyncio.create_task(self._replies(server[0], self._client[1])))
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         except OSError:
-            pass  # the server is away: the client is told by the end of its connection
+            pass  # the server is not reachable: the client notices that its connection ends
         finally:
             for pump in pumps:
                 pump.cancel()
@@ -328,15 +328,15 @@ class _Link:
                 self._subscribed = self._subscribed or _name(command) in _SUBSCRIBES
                 self._sent += 1
                 if fault is not None and fault.kind == "lose_request":
-                    fault.note()
-                    if not await self._give_up(fault):
+                    fault.record()
+                    if not await self._lose(fault):
                         return
                 elif fault is not None:
                     self._waiting.append((self._sent, fault))
                 if not self.silent:
                     writer.write(command)
             await writer.drain()
-        if self.silent:  # nobody is told that the client is gone
+        if self.silent:  # the server must not notice that the client is gone
             await self._over.wait()
 
     async def _replies(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -344,15 +344,15 @@ class _Link:
         while data := await reader.read(_CHUNK):
             await self.proxy.lag()
             for reply in frames.feed(data):
-                if reply[0] != _PUSH or _name(reply) in _SUBSCRIBES:  # others are words that nobody asked for
+                if reply[0] != _PUSH or _name(reply) in _SUBSCRIBES:  # other pushes answer no command
                     self._answered += 1
                 if self._waiting and self._waiting[0][0] == self._answered and not self.silent:
                     _, fault = self._waiting.popleft()
-                    fault.note()
+                    fault.record()
                     if fault.kind == "hold_reply":
                         await writer.drain()
                         await _event_of(fault).wait()
-                    elif not await self._give_up(fault):
+                    elif not await self._lose(fault):
                         return
                 if not self.silent:
                     writer.write(reply)
@@ -360,10 +360,10 @@ class _Link:
         if self.silent:
             await self._over.wait()
 
-    async def _give_up(self, fault: Fault) -> bool:
-        """Go silent, or say that the connection is to be cut."""
+    async def _lose(self, fault: Fault) -> bool:
+        """Make the connection half-open; False if it is to be cut instead."""
         if fault.then == "cut":
-            self._client[1].close()  # what was answered before is still sent
+            self._client[1].close()  # earlier replies are still sent
             with contextlib.suppress(OSError):
                 await self._client[1].wait_closed()
             return False
@@ -372,7 +372,7 @@ class _Link:
 
 
 class _Frames:
-    """Splits a stream of the protocol into whole commands or whole replies."""
+    """A splitter of a protocol stream into whole commands or whole replies."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -388,7 +388,7 @@ class _Frames:
 
 
 def _end_of(buffer: bytearray, at: int) -> int | None:
-    """Where the value that begins at `at` ends, or None if it is not all there."""
+    """Return the end of the value that begins at `at`, or None if it is incomplete."""
     line = buffer.find(b"\r\n", at)
     if line < 0:
         return None

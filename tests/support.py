@@ -1,4 +1,4 @@
-"""What the tests share: a clock that moves by hand, the storages under test, and builders of calls."""
+"""Helpers of the tests: a clock that tests move, the storages under test, and builders of calls."""
 
 from __future__ import annotations
 
@@ -32,9 +32,8 @@ from penstock.storage.base import (
     Stall,
     Storage,
 )
-from penstock.testing.conformance.case import find_all as find_all  # the same pages, for our own tests
 from tests.model import Model
-from tests.servers import Cluster, Server, Servers, refuse
+from tests.servers import Cluster, Server, Servers, skip_or_fail
 
 #: The moment at which every test begins, in milliseconds.
 T0 = 1_800_000_000_000
@@ -50,7 +49,7 @@ STORAGES = ("memory", "sqlite", "redis", "valkey", "cluster")
 
 
 class Clock:
-    """A clock that stands still until it is moved."""
+    """A clock that only the test moves."""
 
     def __init__(self, ms: int = T0) -> None:
         self.ms = ms
@@ -66,7 +65,7 @@ class Clock:
 
 
 class Backend:
-    """One kind of storage at one place: builds storage objects there and looks behind their back."""
+    """One kind of storage at one location: it builds storage objects and inspects their records directly."""
 
     name: str
     namespace: str
@@ -77,7 +76,7 @@ class Backend:
         raise NotImplementedError
 
     def leftovers(self) -> list[str]:
-        """What is stored in the namespace beside the schema's own marks."""
+        """Return the records of the namespace except those of the schema."""
         raise NotImplementedError
 
     def clear(self) -> None:
@@ -88,12 +87,12 @@ def _storage_class(module: str, name: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        refuse(f"{name} is not there: {error}")
+        skip_or_fail(f"{name} is not there: {error}")
 
 
 class SqliteBackend(Backend):
-    #: What outlives the jobs: the schema's version, and the newest lines of the feed, which is trimmed.
-    STANDING_TABLES = frozenset({"meta", "events", "sqlite_sequence", "sqlite_stat1", "sqlite_stat4"})
+    #: Tables that outlive the jobs: the schema's version, and the newest lines of the event feed.
+    PERMANENT_TABLES = frozenset({"meta", "events", "sqlite_sequence", "sqlite_stat1", "sqlite_stat4"})
 
     def __init__(self, name: str, path: str, namespace: str) -> None:
         self.name = name
@@ -108,7 +107,7 @@ class SqliteBackend(Backend):
         )
 
     def connect(self) -> sqlite3.Connection:
-        assert self.shared, "a private database cannot be looked into"
+        assert self.shared, "a private database has no second connection"
         return sqlite3.connect(self.path, timeout=10, isolation_level=None)
 
     def leftovers(self) -> list[str]:
@@ -118,7 +117,7 @@ class SqliteBackend(Backend):
         with self.connect() as db:
             tables = [name for (name,) in db.execute("select name from sqlite_master where type = 'table'")]
             for table in tables:
-                if table not in self.STANDING_TABLES:
+                if table not in self.PERMANENT_TABLES:
                     rows += [f"{table}: {row!r}"[:300] for row in db.execute(f'select * from "{table}"')]
         db.close()
         return rows
@@ -135,12 +134,12 @@ class RedisBackend(Backend):
         return _storage_class("penstock.storage.redis", "RedisStorage")(self.url, clock=clock, namespace=self.namespace)
 
     def clients(self) -> list[redis.Redis]:
-        """A plain client of each node."""
+        """Return a plain client of each node."""
         nodes = self.server.nodes if isinstance(self.server, Cluster) else [self.server]
         return [node.client() for node in nodes]
 
     def client(self) -> redis.Redis | RedisCluster:
-        """One client that finds every key."""
+        """Return one client that finds every key."""
         if isinstance(self.server, Cluster):
             return RedisCluster(startup_nodes=[ClusterNode("127.0.0.1", n.port) for n in self.server.nodes])
         return self.server.client()
@@ -153,7 +152,7 @@ class RedisBackend(Backend):
         return sorted(found)
 
     def leftovers(self) -> list[str]:
-        """Keys that will not go away by themselves soon; the schema's mark is to stay."""
+        """Return the keys without a TTL of at most two minutes, except those of the schema."""
         left: list[str] = []
         for client in self.clients():
             with client:
@@ -176,9 +175,9 @@ class RedisBackend(Backend):
 
 
 class ModelStorage:
-    """The executable specification behind the storage's verbs: it proves the tests, not a storage.
+    """The model with the verbs of a storage: it checks the tests, not a storage.
 
-    Asked for by `--storages model`; what it does not know (waiting, feeds, presence) it does not have.
+    It is used by `--storages model` and lacks waits, event feeds and heartbeats of workers.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -223,7 +222,7 @@ class ModelBackend(Backend):
 
 
 def make_backend(name: str, servers: Servers, directory: Path, namespace: str) -> Backend:
-    """The backend called `name`, its server started if it needs one."""
+    """Return the backend called `name`, its server started if it needs one."""
     if name == "model":
         return ModelBackend()
     if name == "memory":
@@ -247,14 +246,14 @@ _counter = iter(range(1, 1 << 62))
 
 
 def new(queue: str = "q", id: str | None = None, payload: bytes = b"x", **options: Any) -> NewJob:
-    """A job to put; without an id it gets the next of `j1`, `j2`, …"""
+    """Return a job to put; without an id it gets the next of `j1`, `j2`, …"""
     return NewJob(queue=queue, id=f"j{next(_counter)}" if id is None else id, payload=payload, **options)
 
 
 def update(
     queue: str = "q", id: str = "a", payload: bytes = b"new", flags: Update | None = None, **options: Any
 ) -> NewJob:
-    """A job to put over one that may exist already."""
+    """Return a job to put over one that may exist already."""
     return new(queue, id, payload, update=flags or Update(), **options)
 
 
@@ -267,32 +266,32 @@ class HasToken(Protocol):
     def token(self) -> str: ...
 
 
-def end(claim: HasToken, how: Resolution) -> Settlement:
-    return Settlement(claim.queue, claim.id, claim.token, how)
+def settlement(claim: HasToken, resolution: Resolution) -> Settlement:
+    return Settlement(claim.queue, claim.id, claim.token, resolution)
 
 
 def complete(claim: HasToken, result: bytes = b"r", ttl: int | None = TTL, then: Sequence[NewJob] = ()) -> Settlement:
-    return end(claim, Complete(result, ttl, tuple(then)))
+    return settlement(claim, Complete(result, ttl, tuple(then)))
 
 
 def retried(claim: HasToken, **options: Any) -> Settlement:
-    return end(claim, Retried(**options))
+    return settlement(claim, Retried(**options))
 
 
 def fail(claim: HasToken, error: bytes = b"e", ttl: int | None = TTL, **options: Any) -> Settlement:
-    return end(claim, Fail(error, ttl, **options))
+    return settlement(claim, Fail(error, ttl, **options))
 
 
-def cancel_end(claim: HasToken, ttl: int | None = TTL) -> Settlement:
-    return end(claim, Cancel(ttl))
+def cancel_run(claim: HasToken, ttl: int | None = TTL) -> Settlement:
+    return settlement(claim, Cancel(ttl))
 
 
 def release(claim: HasToken) -> Settlement:
-    return end(claim, Release())
+    return settlement(claim, Release())
 
 
 def stall(claim: HasToken) -> Settlement:
-    return end(claim, Stall())
+    return settlement(claim, Stall())
 
 
 def held(claim: HasToken, token: str | None = None) -> ClaimRef:
@@ -306,7 +305,7 @@ LOST = Settled(None, lost=True)
 
 
 async def put1(storage: Storage, *args: Any, **options: Any) -> Any:
-    """Put one job (built as by `new`) and give its answer."""
+    """Put one job (built as by `new`) and return its answer."""
     [answer] = await storage.put([new(*args, **options)])
     return answer
 
@@ -315,7 +314,7 @@ async def claim_all(
     storage: Storage, queue: str = "q", limit: int = 100, batch: int = 1,
     worker: str = "w", lease: int = LEASE, token: str | None = None,
 ) -> list[Claim]:  # fmt: skip
-    """Everything a worker gets of one queue."""
+    """Claim up to `limit` jobs of one queue and return the claims."""
     answer = await claim_answer(storage, queue, limit, batch, worker, lease, token)
     return answer.claims
 
@@ -329,7 +328,7 @@ async def claim_answer(
 
 
 async def claim1(storage: Storage, queue: str = "q", **options: Any) -> Claim:
-    """The one job that a claim of one gives; an error if there is none."""
+    """Claim one job and return its claim; an error if there is none."""
     claims = await claim_all(storage, queue, limit=1, **options)
     assert len(claims) == 1, f"expected one claim from {queue!r}, got {claims!r}"
     return claims[0]
@@ -341,10 +340,27 @@ async def settle1(storage: Storage, settlement: Settlement) -> Settled:
 
 
 async def get1(storage: Storage, id: str = "a", queue: str = "q") -> Snapshot:
-    """The job of this id; an error if there is none."""
+    """Return the job of this id; an error if there is none."""
     [found] = await storage.get(queue, [id])
     assert found is not None, f"no job {id!r} in {queue!r}"
     return found
+
+
+async def find_all(storage: Storage, queue: str = "q", state: State | None = None, limit: int = 3) -> list[Snapshot]:
+    """Return every job of a queue, read page by page.
+
+    The same as `penstock.testing.conformance.case.find_all`, whose import would load Hypothesis in every test process.
+    """
+    jobs: list[Snapshot] = []
+    cursor: str | None = None
+    while True:
+        page = await storage.find(queue, state, cursor, limit)
+        assert len(page.jobs) <= limit
+        jobs += page.jobs
+        if page.cursor is None:
+            return jobs
+        assert page.jobs, "an empty page must be the last one"
+        cursor = page.cursor
 
 
 async def state_of(storage: Storage, id: str = "a", queue: str = "q") -> State | None:
@@ -353,7 +369,7 @@ async def state_of(storage: Storage, id: str = "a", queue: str = "q") -> State |
 
 
 async def run_order(storage: Storage, queue: str = "q") -> list[str]:
-    """Ids in the order in which one worker, taking one at a time, runs them to completion."""
+    """Claim and complete one job after the other, and return their ids in that order."""
     order: list[str] = []
     while claims := await claim_all(storage, queue, limit=1):
         order.append(claims[0].id)
@@ -366,12 +382,12 @@ def ids(jobs: Sequence[Any]) -> list[str]:
 
 
 def tally(**states: int) -> dict[State, int]:
-    """A full answer of `counts`, the states not named being empty."""
+    """Return a full answer of `counts`, with 0 for the states that are not named."""
     return {state: states.get(state.value, 0) for state in State}
 
 
 async def eventually(condition: Callable[[], Any], within: float = 5.0) -> Any:
-    """Wait until a condition (plain or async) is true, and give what it gave."""
+    """Wait until a condition (plain or async) is true, and return its value."""
     until = time.monotonic() + within
     while True:
         value = condition()
@@ -383,23 +399,23 @@ async def eventually(condition: Callable[[], Any], within: float = 5.0) -> Any:
         await asyncio.sleep(0.005)
 
 
-#: The names that tests use for queues: one that is empty is not listed, but may be known.
+#: The names that tests use for queues: an empty one is not listed, but may have records.
 QUEUE_NAMES = ("q", "q/x", "q/y", "q/side", "q/failures", "q/marker", "r", "s", "other")
 
 
 async def forget_all(storage: Storage) -> None:
-    """Delete every queue and take every worker off the list, on whatever connections a test left."""
-    names = sorted({*await stubborn(storage.queues), *QUEUE_NAMES})
+    """Delete every queue and every worker's heartbeat, also after a test has cut the connections."""
+    names = sorted({*await retry_until_available(storage.queues), *QUEUE_NAMES})
     for queue in names:
-        await stubborn(lambda queue=queue: storage.delete_queue(queue))
-    while await stubborn(lambda: storage.purge(names)):
+        await retry_until_available(lambda queue=queue: storage.delete_queue(queue))
+    while await retry_until_available(lambda: storage.purge(names)):
         pass
-    for worker in await stubborn(storage.workers):
-        await stubborn(lambda worker=worker: storage.beat(worker.id, 0))
+    for worker in await retry_until_available(storage.workers):
+        await retry_until_available(lambda worker=worker: storage.beat(worker.id, 0))
 
 
-async def stubborn(call: Callable[[], Awaitable[Any]], within: float = 10) -> Any:
-    """Make a call again until the server is there."""
+async def retry_until_available(call: Callable[[], Awaitable[Any]], within: float = 10) -> Any:
+    """Repeat a call until the server is available, and return its answer."""
 
     async def once() -> list[Any] | None:
         try:

@@ -1,4 +1,4 @@
-"""Tests of the proxy that other tests use: each of its faults does what its name claims."""
+"""The proxy of the tests causes exactly the faults that it documents."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def proxy(server: Server) -> Iterator[Proxy]:
 
 
 def connect(proxy: Proxy, timeout: float = 30) -> redis.Redis:
-    """Return a client with one connection that retries nothing by itself."""
+    """Return a client with one connection that retries nothing."""
     return redis.Redis(
         port=proxy.port, socket_timeout=timeout, single_connection_client=True, retry=Retry(NoBackoff(), 0)
     )
@@ -43,8 +43,8 @@ def client(proxy: Proxy) -> Iterator[redis.Redis]:
         client.delete("proxied")
 
 
-def test_it_passes_everything(client: redis.Redis) -> None:
-    """Without a fault, a client gets the server's answers of any length."""
+def test_without_faults_every_byte_passes(client: redis.Redis) -> None:
+    """Without a fault, a client gets the server's replies of any length."""
     long = b"\r\n$3\r\n" * 100_000
     client.set("proxied", long)
     assert client.get("proxied") == long
@@ -54,7 +54,7 @@ def test_it_passes_everything(client: redis.Redis) -> None:
     assert pipe.execute() == [long, True]
 
 
-def test_a_lost_reply_was_run(proxy: Proxy, client: redis.Redis, server: Server) -> None:
+def test_lose_reply_drops_the_reply_of_a_command_that_ran(proxy: Proxy, client: redis.Redis, server: Server) -> None:
     """The server has run the command whose reply is lost; the connection is cut, and the next one works."""
     lost = proxy.lose_reply("INCR")
     with pytest.raises(redis.ConnectionError):
@@ -65,8 +65,8 @@ def test_a_lost_reply_was_run(proxy: Proxy, client: redis.Redis, server: Server)
     assert client.incr("proxied") == 2
 
 
-def test_a_lost_request_was_not_run(proxy: Proxy, client: redis.Redis) -> None:
-    """The server never gets the command whose request is lost."""
+def test_lose_request_drops_a_command_before_the_server(proxy: Proxy, client: redis.Redis) -> None:
+    """The server has never got the command whose request is lost."""
     lost = proxy.lose_request("INCR")
     with pytest.raises(redis.ConnectionError):
         client.incr("proxied")
@@ -74,7 +74,7 @@ def test_a_lost_request_was_not_run(proxy: Proxy, client: redis.Redis) -> None:
     assert client.incr("proxied") == 1
 
 
-def test_only_the_nth_is_lost(proxy: Proxy, client: redis.Redis, server: Server) -> None:
+def test_lose_reply_drops_the_nth_reply(proxy: Proxy, client: redis.Redis, server: Server) -> None:
     """In a pipeline the replies before the lost one arrive, and those behind it are lost with it."""
     proxy.lose_reply("INCR", nth=3)
     assert client.incr("proxied") == 1
@@ -87,8 +87,8 @@ def test_only_the_nth_is_lost(proxy: Proxy, client: redis.Redis, server: Server)
         assert direct.get("proxied") == b"4"
 
 
-def test_a_silenced_connection_stays_open(proxy: Proxy) -> None:
-    """A silenced connection stays open and carries no bytes; new ones pass, unless they are to be silent too."""
+def test_silence_makes_connections_half_open(proxy: Proxy) -> None:
+    """A half-open connection stays open and gives no reply; new ones pass, unless `new` is set."""
     with connect(proxy, timeout=2) as old:
         assert old.ping()
         assert proxy.silence() == 1
@@ -104,8 +104,8 @@ def test_a_silenced_connection_stays_open(proxy: Proxy) -> None:
         assert healed.ping()
 
 
-def test_a_silent_connection_can_be_cut(proxy: Proxy, server: Server) -> None:
-    """The server keeps its end of a silent connection until that is cut."""
+def test_a_half_open_connection_can_be_cut(proxy: Proxy, server: Server) -> None:
+    """The server keeps its side of a half-open connection until that is cut."""
     with server.client() as direct, connect(proxy) as client:
         client.client_setname("silent")
         proxy.silence()
@@ -119,7 +119,7 @@ def test_a_silent_connection_can_be_cut(proxy: Proxy, server: Server) -> None:
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_a_lost_subscription(proxy: Proxy, server: Server, protocol: int) -> None:
+def test_lose_reply_of_a_subscription(proxy: Proxy, server: Server, protocol: int) -> None:
     """The confirmation of a subscription can be lost like any reply, in both versions of the protocol."""
     lost = proxy.lose_reply("SUBSCRIBE")
     with redis.Redis(port=proxy.port, protocol=protocol, retry=Retry(NoBackoff(), 0)) as client:
@@ -131,7 +131,7 @@ def test_a_lost_subscription(proxy: Proxy, server: Server, protocol: int) -> Non
     assert lost.happened
 
 
-def test_a_reply_can_be_late(proxy: Proxy, client: redis.Redis) -> None:
+def test_hold_reply_delivers_at_release(proxy: Proxy, client: redis.Redis) -> None:
     """A held reply arrives when it is released."""
     held = proxy.hold_reply("INCR")
     answers: list[object] = []
@@ -144,8 +144,8 @@ def test_a_reply_can_be_late(proxy: Proxy, client: redis.Redis) -> None:
     assert answers == [1]
 
 
-def test_cutting_and_refusing(proxy: Proxy, client: redis.Redis) -> None:
-    """Connections can be cut, with or without a reset, and new ones refused for a while."""
+def test_cut_ends_connections_and_refuse_rejects_new_ones(proxy: Proxy, client: redis.Redis) -> None:
+    """Connections can be cut, with or without a reset, and new ones refused until `heal`."""
     for reset in (False, True):
         assert client.ping()
         assert proxy.cut(reset=reset) == 1
@@ -158,7 +158,7 @@ def test_cutting_and_refusing(proxy: Proxy, client: redis.Redis) -> None:
     assert client.ping()
 
 
-def test_a_server_that_is_away_ends_the_connection(proxy: Proxy) -> None:
+def test_a_missing_server_ends_the_connection(proxy: Proxy) -> None:
     """Behind a proxy whose server does not listen, a client is cut at once."""
     proxy.target = ("127.0.0.1", 1)
     with pytest.raises(redis.ConnectionError):
@@ -172,24 +172,24 @@ def test_a_server_that_is_away_ends_the_connection(proxy: Proxy) -> None:
         b"*2\r\n*1\r\n:1\r\n$1\r\nx\r\n", b"%1\r\n+a\r\n:1\r\n", b"_\r\n", b"#t\r\n", b"PING\r\n",
     ],
 )  # fmt: skip
-def test_frames_are_found_wherever_the_bytes_break(frame: bytes) -> None:
-    """A value is passed on when it is whole, wherever the network has cut it."""
+def test_frames_are_found_at_any_split_of_the_bytes(frame: bytes) -> None:
+    """A value is passed on when it is whole, at any split of the stream."""
     for size in range(1, len(frame) + 1):
         frames = _Frames()
         data = frame * 2
         assert [f for at in range(0, len(data), size) for f in frames.feed(data[at : at + size])] == [frame, frame]
 
 
-def test_it_closes_in_the_middle_of_everything(server: Server) -> None:
-    """Closing ends clients that wait, hold and are silent alike, and leaves no thread."""
+def test_close_ends_waiting_held_and_half_open_clients(server: Server) -> None:
+    """Closing ends clients that wait, are held or half-open, and leaves no thread."""
     outcomes: list[object] = []
     with Proxy(server.port) as proxy:
         held = proxy.hold_reply("ECHO")
-        waiting = threading.Thread(target=lambda: outcomes.append(fate(lambda: connect(proxy).echo("x"))))
+        waiting = threading.Thread(target=lambda: outcomes.append(outcome_of(lambda: connect(proxy).echo("x"))))
         waiting.start()
         held.wait()
         proxy.delay(60)
-        slow = threading.Thread(target=lambda: outcomes.append(fate(lambda: connect(proxy))))
+        slow = threading.Thread(target=lambda: outcomes.append(outcome_of(lambda: connect(proxy))))
         slow.start()
         while proxy.connections < 2:
             pass
@@ -200,8 +200,8 @@ def test_it_closes_in_the_middle_of_everything(server: Server) -> None:
     assert proxy.connections == 0
 
 
-def fate(call: Callable[[], object]) -> object:
-    """Return the answer of a call, or the kind of its error."""
+def outcome_of(call: Callable[[], object]) -> object:
+    """Return the value of a call, or the class of its error."""
     try:
         return call()
     except redis.RedisError as error:

@@ -1,4 +1,4 @@
-"""The life of a device: offline, a power cut, a link at last, the move, and online from then on."""
+"""The history of a device: offline, a power cut, a link at last, the move to the server, and online from then on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEVICE = f"sqlite:{ARCHIVE.parent}/device.db"
 
 
 def take_readings(count: int, url: str, cut_after: int | None = None) -> set[str]:
-    """Run the sensors; gives what was accepted. A power cut gives them no chance to say goodbye."""
+    """Run the sensors and return the ids of accepted readings; a power cut kills them after `cut_after`."""
     command = [sys.executable, "sensor.py", str(count)]
     there = {**os.environ, "PENSTOCK_URL": url}
     with subprocess.Popen(command, env=there, text=True, stdout=subprocess.PIPE) as taking:
@@ -26,19 +26,19 @@ def take_readings(count: int, url: str, cut_after: int | None = None) -> set[str
         accepted = {line.strip() for line in islice(taking.stdout, cut_after)}
         if cut_after is not None:
             taking.kill()
-            accepted |= {line.strip() for line in taking.stdout}  # said before it was dark
+            accepted |= {line.strip() for line in taking.stdout}  # printed before the cut
     return accepted
 
 
 def shell(command: str, **values: str) -> None:
-    """Do what somebody would type."""
+    """Print a shell command and run it."""
     print(f"$ {command}")
-    words = "set -o pipefail; penstock() { " + shlex.quote(sys.executable) + ' -m penstock "$@"; }; ' + command
-    subprocess.run(["bash", "-c", words], env={**os.environ, **values}, check=True)
+    script = "set -o pipefail; penstock() { " + shlex.quote(sys.executable) + ' -m penstock "$@"; }; ' + command
+    subprocess.run(["bash", "-c", script], env={**os.environ, **values}, check=True)
 
 
 def archived() -> dict[str, list[str]]:
-    """The readings that the central has, by sensor, in the order in which it got them."""
+    """Return the ids of readings in the archive by sensor, in the order of their arrival."""
     found: dict[str, list[str]] = {}
     if ARCHIVE.exists():
         with closing(sqlite3.connect(ARCHIVE)) as archive:
@@ -52,7 +52,7 @@ def main() -> None:
     accepted = take_readings(1000, DEVICE, cut_after=12)
     print(f"power cut after {len(accepted)} readings")
     accepted |= take_readings(8, DEVICE)
-    print(f"{len(accepted)} readings, and nobody heard of them yet: the archive has {len(archived())}")
+    print(f"{len(accepted)} readings on the device, none sent yet: the archive has {len(archived())}")
 
     print("a link!")
     shell("penstock export readings --url $DEVICE | penstock import --url $CENTRAL", **urls)

@@ -1,4 +1,4 @@
-"""What the device and the central share: where readings are queued, and what becomes of them."""
+"""The app that device and server share: the queue of readings and its handler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.sync import Penstock
 URL = os.environ.get("PENSTOCK_URL", "sqlite:penstock.db")
 ARCHIVE = Path(os.environ.get("DATA", ".")) / "archive.db"
 
-# A power cut takes along what the disk does not have yet, so the device waits for its disk. A server has settings.
+# A power cut loses what is not on disk yet, so the device waits for its disk. For a server, its settings decide.
 app = Penstock(URL, durability="fsync" if URL.startswith("sqlite:") else None)
 
 

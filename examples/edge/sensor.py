@@ -1,4 +1,4 @@
-"""Take readings from two sensors, so many in all, and queue them: `python sensor.py 20`.
+"""Take a number of readings from two sensors and enqueue them: `python sensor.py 20`.
 
 It is the same program offline, on a file, and later, on a server: only PENSTOCK_URL differs.
 """
@@ -23,7 +23,7 @@ def main(count: int) -> None:
             reading = Reading(sensor, datetime.now(UTC), round(random.uniform(15, 25), 1))
             id = f"{sensor}@{reading.taken_at.isoformat(timespec='microseconds')}"
             job = readings.enqueue(reading, id=id, group=sensor)
-            print(job.id)  # from here on it outlives us
+            print(job.id)  # from here on it survives a crash of this process
             time.sleep(0.05)
 
 

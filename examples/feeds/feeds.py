@@ -1,4 +1,4 @@
-"""Feeds that count for whoever listens, and notice when somebody listens twice."""
+"""A server of feeds that send numbers, and report a second connection to the same feed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 
 PORT = int(os.environ.get("PORT", "8000"))
 
-#: The last number of each feed. A feed that starts again goes on, and does not begin at 1.
+#: The last number of each feed. After a restart a feed continues with higher numbers instead of 1.
 last: defaultdict[str, int] = defaultdict(lambda: int(time.time() * 10))
 listeners: Counter[str] = Counter()
 
@@ -24,7 +24,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.write(f"{last[name]}\n".encode())
         await asyncio.wait({gone}, timeout=0.2)
         if name == "cat" and last[name] % 10 == 0:
-            break  # this one is moody
+            break  # this feed closes the connection now and then
     gone.cancel()
     writer.close()
     listeners[name] -= 1

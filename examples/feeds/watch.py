@@ -1,4 +1,4 @@
-"""Have three feeds listened to, end the workers that do it, one gently and one not, and see who takes over."""
+"""Start jobs for three feeds, stop one of their workers with SIGTERM and one with SIGKILL, and print who takes over."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ connections = app.queue("connections")
 
 
 async def holder(name: str, but: str = "") -> JobStatus:
-    """The job of a feed, as soon as a worker has it; one other than `but`, if that is given."""
+    """Wait until a worker runs the job of a feed and return that; with `but`, another worker."""
     while True:
         job = await connections.status(name)
         if job is not None and job.state is State.RUNNING and job.worker != but:
@@ -34,8 +34,8 @@ async def pid_of(worker: str) -> int:
         await asyncio.sleep(0.1)
 
 
-async def heard(names: Iterable[str]) -> None:
-    """Wait until something new has come from each of the feeds."""
+async def wait_for_ticks(names: Iterable[str]) -> None:
+    """Wait until a new line has come from each of the feeds."""
     missing = set(names)
     async with app.events("completed", queue="ticks") as ticks:
         async for event in ticks:
@@ -45,21 +45,21 @@ async def heard(names: Iterable[str]) -> None:
 
 
 async def hand_over(how: signal.Signals) -> None:
-    """End the worker that has the first feed."""
+    """Stop the worker that has the first feed, and wait for its successor."""
     before = await holder(NAMES[0])
     assert before.worker is not None
     print(f"{how.name} to worker {before.worker}, which has {NAMES[0]}")
     os.kill(await pid_of(before.worker), how)
     after = await holder(NAMES[0], but=before.worker)
-    await heard(NAMES)
-    print(f"{after.worker} has {NAMES[0]}, all three are heard; workers lost so far: {after.stalls}")
+    await wait_for_ticks(NAMES)
+    print(f"{after.worker} has {NAMES[0]}, all three feeds arrive; workers lost so far: {after.stalls}")
 
 
 async def main() -> None:
     async with app:
         for name in NAMES:
             await connections.enqueue(Feed(name, "127.0.0.1", PORT), id=name)
-        await heard(NAMES)
+        await wait_for_ticks(NAMES)
         await hand_over(signal.SIGTERM)
         await hand_over(signal.SIGKILL)
         for name in NAMES:

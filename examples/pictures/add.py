@@ -1,4 +1,4 @@
-"""Draw an album, two of its pictures bad, have it worked, and see what came of it."""
+"""Draw an album with two bad pictures, enqueue its jobs, and print the result."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ async def main() -> None:
         for job in jobs:
             try:
                 await shrinking.wait(job.id)
-                await signing.wait(job.id)  # it exists since the step before is done
+                await signing.wait(job.id)  # enqueued in the same transition that completed the step before
             except JobFailed as error:
                 failed.append(f"{job.id.rpartition('/')[2]} ({error.error.kind})")
         shown = 0
-        while shown < len(jobs) - len(failed):  # it may have been made before the last was ready: another follows
+        while shown < len(jobs) - len(failed):  # a sheet made before the last picture is followed by another
             await asyncio.sleep(0.1)
             shown = await sheets.wait(album)
     with Image.open(DATA / album / "sheet.png") as sheet:

@@ -33,30 +33,30 @@ class Picture:
     name: str
 
     def path(self, step: str) -> Path:
-        """Where it is after a step."""
+        """Return the path of the picture after a step."""
         return DATA / self.album / step / f"{self.name}.png"
 
 
 @contextmanager
 def written(path: Path) -> Generator[Path]:
-    """A file that is there as a whole or not at all: a step may be killed, and run again, at any moment."""
+    """Write a file under a draft name, so that a step killed halfway leaves no partial file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{os.getpid()}-{path.name}")
     yield draft
     draft.replace(path)
 
 
-def say(line: str) -> None:
-    """In one piece: several processes say something at once."""
+def log(line: str) -> None:
+    """Print a line in one piece, since several processes print at once."""
     print(f"{line}\n", end="", flush=True)
 
 
 def report(failure: Failure) -> None:
-    say(f"{failure.payload.name}: given up ({failure.error.type}: {failure.error.message})")
+    log(f"{failure.payload.name}: given up ({failure.error.type}: {failure.error.message})")
 
 
 # Plain functions that need a core each. A picture that makes its decoder hang or crash costs a process, which is
-# replaced; and because a run has its process for itself, it takes nobody else along.
+# replaced. Because a run has its process for itself, no other run is lost with it.
 @app.handler("pictures/shrink", size=WHOLE_PROCESS, timeout=4, max_timeouts=1, max_stalls=2, on_failure=report)
 def shrink(picture: Picture, job: Job) -> None:
     source = picture.path("original")
@@ -72,27 +72,27 @@ def sign(picture: Picture, job: Job) -> None:
     with Image.open(picture.path("small")) as image, written(picture.path("signed")) as draft:
         ImageDraw.Draw(image).text((6, 6), f"© {picture.album}/{picture.name}", fill="white")
         image.save(draft)
-    say(f"{picture.name}: signed")
-    # One sheet for the album: a request that finds one waiting changes nothing but its time, and one that finds one
-    # being made is followed up when that is done. So the last sheet always shows all, and few are made in between.
+    log(f"{picture.name}: signed")
+    # One sheet per album: if its job is waiting, this only changes its time; if it is running, one more runs after it.
+    # So the last sheet always has all pictures, and few are made in between.
     job.then("pictures/sheet", picture.album, id=picture.album, on_conflict="update", delay=0.3)
 
 
 @app.handler("pictures/sheet", size=WHOLE_PROCESS, timeout=30)
 def sheet(album: str) -> int:
-    """Put all pictures that are ready side by side; gives how many there are."""
+    """Put all finished pictures side by side; returns their number."""
     paths = sorted(path for path in (DATA / album / "signed").iterdir() if not path.name.startswith("."))
     with Image.new("RGB", (SIZE * len(paths), SIZE)) as result, written(DATA / album / "sheet.png") as draft:
         for at, path in enumerate(paths):
             with Image.open(path) as image:
                 result.paste(image, (at * SIZE, 0))
         result.save(draft)
-    say(f"sheet with {len(paths)} pictures")
+    log(f"sheet with {len(paths)} pictures")
     return len(paths)
 
 
 def misbehave(source: Path) -> None:
-    """What some pictures do to a decoder, for show."""
+    """Crash or hang for certain pictures, as a decoder might."""
     match source.stem:
         case "crash":
             os.kill(os.getpid(), signal.SIGSEGV)

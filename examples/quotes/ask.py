@@ -1,4 +1,4 @@
-"""Ask the service from another process: answers, kept answers, errors, and patience."""
+"""Call the service from another process: results, kept results, errors, and timeouts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def show(country: str, answer: Quote) -> None:
 
 
 async def main() -> None:
-    today = f"ask-{os.getpid()}-{time.time_ns()}"  # so that each demonstration asks anew
+    today = f"ask-{os.getpid()}-{time.time_ns()}"  # a new id for each run of this example
     async with app:
-        # A call looks like a call: typed arguments, a typed answer, in another process.
+        # A call of a task in another process looks like a function call: typed arguments, a typed result.
         answer = await quote.call(Parcel("AT", 900), speed="express")
         show("Austria", answer)
         assert answer.answered_by != os.getpid()
@@ -33,7 +33,7 @@ async def main() -> None:
         except JobFailed as failed:
             print(f"Nowhere: {failed.error.type}, {failed.error.message}")
 
-        # The caller's patience is not the run's: the job goes on, and its answer can be fetched later.
+        # The timeout of the caller does not end the run: the job goes on, and its result can be fetched later.
         japan = quote.options(id=f"{today}/japan")
         try:
             await japan.options(timeout=0.5).call(Parcel("JP", 400))
@@ -42,7 +42,7 @@ async def main() -> None:
         answer = await quote.wait(f"{today}/japan")
         show("Japan", answer)
 
-        # The same id again: the answer is kept, nobody works twice.
+        # The same id again: the kept result is returned, and the job is not run again.
         assert await japan.call(Parcel("JP", 400)) == answer
         print("Japan again: the answer that was kept")
 

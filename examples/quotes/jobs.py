@@ -1,4 +1,4 @@
-"""A service that answers: what does it cost to send a parcel?"""
+"""A service that answers calls: the price of sending a parcel."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Quote:
 
 @app.task(queue="quotes", timeout=60, max_retries=3, min_backoff=0.2, result_ttl=600)
 async def quote(parcel: Parcel, speed: Speed = "normal") -> Quote:
-    """A carrier's price. Japan's takes its time to answer."""
+    """Return a carrier's price; the one for Japan takes a few seconds."""
     if parcel.country not in RATES:
-        raise PermanentError(f"nobody carries to {parcel.country}")
+        raise PermanentError(f"no carrier for {parcel.country}")
     if parcel.country == "JP":
         await asyncio.sleep(3)
     price = RATES[parcel.country] * (1 + parcel.grams // 1000) * (2 if speed == "express" else 1)

@@ -16,14 +16,14 @@ app = Penstock()
 
 
 class Order(BaseModel):
-    """A report that somebody wants."""
+    """A report to make."""
 
     customer: str = Field(min_length=1)
     months: int = Field(default=12, ge=1, le=120)
 
 
 class Report(BaseModel):
-    """What comes of it."""
+    """The finished report."""
 
     customer: str
     revenue: list[int]
@@ -32,7 +32,7 @@ class Report(BaseModel):
 
 @app.handler("reports", timeout=600, result_ttl=86_400)
 async def report(order: Order, job: Job) -> Report:
-    """Add up month by month, and say how far it is."""
+    """Add up month by month, and report the progress."""
     revenue: list[int] = []
     for month in range(1, order.months + 1):
         await job.progress((month - 1) / order.months, f"month {month} of {order.months}")

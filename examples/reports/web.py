@@ -1,4 +1,4 @@
-"""The web app: takes orders, and tells how far they are."""
+"""The web app: takes orders for reports, and shows their progress."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ web = FastAPI(lifespan=lifespan)
 
 
 class View(BaseModel):
-    """What the outside may know of a job."""
+    """The part of a job that clients see."""
 
     id: str
     state: State
@@ -61,9 +61,9 @@ async def find(id: str) -> JobStatus:
 
 @web.post("/reports", status_code=202)
 async def order(order: Order, response: Response, idempotency_key: Annotated[str | None, Header()] = None) -> View:
-    """Ask for a report. With an `Idempotency-Key`, asking again gives the same one."""
-    asked = await reports.enqueue(order, id=idempotency_key)
-    job = await find(asked.id)
+    """Enqueue a report; the same `Idempotency-Key` again gives the same one."""
+    enqueued = await reports.enqueue(order, id=idempotency_key)
+    job = await find(enqueued.id)
     if job.payload != order.model_dump(mode="json"):
         raise HTTPException(409, "this Idempotency-Key was used for another order")
     response.headers["Location"] = f"/reports/{job.id}"
@@ -77,7 +77,7 @@ async def look(id: str) -> View:
 
 @web.get("/reports/{id}/events")
 async def follow(id: str) -> StreamingResponse:
-    """The same, as server-sent events: one for each change, until it has ended."""
+    """Send the view as server-sent events: one for each change, until the job has ended."""
     await find(id)
 
     async def changes() -> AsyncIterator[str]:
@@ -93,7 +93,7 @@ async def follow(id: str) -> StreamingResponse:
 
 @web.delete("/reports/{id}")
 async def cancel(id: str) -> View:
-    """Nobody wants it any more: take it back, or end its run."""
+    """Cancel a report, running or not."""
     await find(id)
     await reports.cancel(id, running="kill")
     return view(await find(id))

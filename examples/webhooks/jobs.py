@@ -1,4 +1,4 @@
-"""Send webhooks: each customer's in their order, whatever happens to one of them."""
+"""Send webhooks: each customer's in order, with retries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock import Failure, Job, Penstock, PermanentError, Retry
 SECRET = os.environ.get("WEBHOOK_SECRET", "only for this example").encode()
 DEAD_LETTERS = Path(os.environ.get("DATA", ".")) / "dead-letters.jsonl"
 
-#: What may be right the next time, of the answers that say "your fault".
+#: Client errors (4xx) that may succeed at the next attempt.
 TRANSIENT = {408, 425, 429}
 
 app = Penstock()
@@ -25,7 +25,7 @@ app = Penstock()
 
 @dataclass
 class Event:
-    """What happened to a customer, and who wants to hear of it."""
+    """Something that happened to a customer, and the URL to send it to."""
 
     url: str
     customer: str
@@ -34,7 +34,7 @@ class Event:
 
 
 def keep(failure: Failure) -> None:
-    """Somebody has to look at what could not be delivered. The customer's next events have gone on meanwhile."""
+    """Write an undeliverable event to a file; the customer's next events are sent meanwhile."""
     letter = {"id": failure.job.id, "customer": failure.job.group, "error": failure.error.message}
     with DEAD_LETTERS.open("a") as letters:
         letters.write(json.dumps(letter) + "\n")
@@ -43,11 +43,11 @@ def keep(failure: Failure) -> None:
 
 @app.handler("webhooks", timeout=10, max_retries=12, min_backoff=0.2, max_backoff=3600, on_failure=keep)
 def deliver(event: Event, job: Job) -> int:
-    """POST one event. A plain function: it runs in a thread, and may block."""
+    """POST one event. A plain function runs in a thread, so it may block."""
     body = json.dumps({"number": event.number, "kind": event.kind}).encode()
     request = Request(event.url, body, method="POST")
     request.add_header("Content-Type", "application/json")
-    request.add_header("Webhook-Id", job.id)  # the same in each attempt, so that the receiver can tell
+    request.add_header("Webhook-Id", job.id)  # the same in each attempt, so that the receiver can drop duplicates
     request.add_header("Webhook-Signature", "sha256=" + hmac.new(SECRET, body, hashlib.sha256).hexdigest())
     try:
         with urlopen(request, timeout=5) as answer:

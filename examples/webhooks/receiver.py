@@ -1,4 +1,4 @@
-"""The customers' side: a web server that is busy now and then, and refuses one event for good."""
+"""The customers' side: a web server that is sometimes busy, and refuses one event for good."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Receiver(BaseHTTPRequestHandler):
         signature = "sha256=" + hmac.new(SECRET, body, hashlib.sha256).hexdigest()
         if not hmac.compare_digest(signature, self.headers["Webhook-Signature"]):
             return self._answer(401)
-        time.sleep(0.1)  # it does something with it
+        time.sleep(0.1)  # process the event
         with one_at_a_time:
             status = self._receive(self.headers["Webhook-Id"], self.path.strip("/"), json.loads(body)["number"])
         return self._answer(status)
@@ -41,7 +41,7 @@ class Receiver(BaseHTTPRequestHandler):
             print(f"{customer} #{number}: not wanted")
             return 422
         if id in known:
-            print(f"{customer} #{number}: had it already")  # its sender died before it heard of our answer
+            print(f"{customer} #{number}: had it already")  # the sender died before it got the answer
         else:
             known.add(id)
             accepted[customer].append(number)
@@ -49,7 +49,7 @@ class Receiver(BaseHTTPRequestHandler):
         return 200
 
     def do_GET(self) -> None:
-        """What was accepted, in order."""
+        """Answer with the accepted numbers by customer, in order."""
         self._answer(200, json.dumps(accepted).encode())
 
     def _answer(self, status: int, body: bytes = b"") -> None:
@@ -59,7 +59,7 @@ class Receiver(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """No line for each request."""
+        """Print no line for each request."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Send eight events to each of three customers, and see in which order they were accepted."""
+"""Send eight events to each of three customers, and print the order in which they were accepted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CUSTOMERS = ("ann", "bob", "eve")
 
 
 def entry(customer: str, number: int) -> Entry:
-    """The job has the event's id: whoever enqueues an event again, because it died in the middle, sends it once."""
+    """Return an entry with the event's id, so that enqueueing it again after a crash sends it once."""
     event = Event(f"{RECEIVER}/{customer}", customer, number, "order.paid")
     return Entry(event, id=f"evt_{uuid.uuid4().hex}", group=customer)
 

@@ -36,9 +36,10 @@ async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
 
 
 class RequestCoalescer(Generic[T]):
-    """Collects the reads of one turn of the event loop, or of the time that a call takes, for the next call.
+    """Batches requests for single jobs into one call per queue.
 
-    A read never joins a call that was already sent, so that it sees everything that happened before.
+    Requests made in one turn of the event loop, or while a call is in progress, go into the next call. A
+    request never joins a call that was already sent, so its answer reflects everything done before it.
     """
 
     def __init__(self, fetch: Callable[[str, list[str]], Awaitable[list[T]]], max_batch: int) -> None:
@@ -48,7 +49,7 @@ class RequestCoalescer(Generic[T]):
         self._senders: dict[str, asyncio.Task[None]] = {}
 
     def get(self, queue: str, id: str) -> asyncio.Future[T]:
-        """Read one job of a queue; returns a future with the answer."""
+        """Return a future of the answer for one job of a queue."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._waiting.setdefault(queue, {}).setdefault(id, []).append(future)
@@ -57,7 +58,7 @@ class RequestCoalescer(Generic[T]):
         return future
 
     async def close(self) -> None:
-        """Cancel the calls under way; reads that wait raise `StorageError`."""
+        """Cancel the calls in progress; requests without an answer fail with `StorageError`."""
         senders = list(self._senders.values())
         for sender in senders:
             sender.cancel()
@@ -102,4 +103,4 @@ def _fail(asked: dict[str, list[asyncio.Future[T]]], error: Exception) -> None:
         for future in futures:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # retrieved, so that asyncio logs nothing if the caller is gone
+                future.exception()  # marks it as retrieved: the waiter may be gone, and asyncio would log it

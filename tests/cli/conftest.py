@@ -1,4 +1,4 @@
-"""The command line, called in this process: on a file and on a server, in an empty directory."""
+"""Fixtures of the command-line tests: commands run in this process, on SQLite and Redis, in an empty directory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Cli:
-    """`penstock` with a storage in its environment; `do` is what somebody else does there."""
+    """`penstock` with a storage in its environment; `do` uses the same storage directly."""
 
     def __init__(self, url: str, directory: Path) -> None:
         self.url = url
@@ -32,7 +32,7 @@ class Cli:
         return {"PENSTOCK_URL": self.url, "PENSTOCK_NAMESPACE": self.namespace}
 
     def run(self, *arguments: str, stdin: str | bytes | None = None, **environment: str | None) -> Result:
-        """Call it; nothing but a clean end or a line is an answer."""
+        """Run a command; fails on an exception or a traceback."""
         result = CliRunner().invoke(
             main, list(arguments), input=stdin, env={**self.environment, **environment}, prog_name="penstock"
         )
@@ -41,24 +41,24 @@ class Cli:
         return result
 
     def ok(self, *arguments: str, **options: Any) -> str:
-        """What it prints when all goes well."""
+        """Run a command that must exit with 0; returns its stdout."""
         result = self.run(*arguments, **options)
         assert result.exit_code == 0, result.output
         return result.stdout
 
     def json(self, *arguments: str, **options: Any) -> Any:
-        """What it answers to programs."""
+        """Run a command with --json; returns the decoded output."""
         return json.loads(self.ok(*arguments, "--json", **options))
 
     def fails(self, *arguments: str, code: int = 1, **options: Any) -> str:
-        """The one line that it says when it cannot do what it is asked."""
+        """Run a command that must exit with `code`; returns its one line of error."""
         result = self.run(*arguments, **options)
         assert result.exit_code == code, result.output
         [line] = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
         return line
 
     def do(self, act: Callable[[Penstock], Awaitable[T]]) -> T:
-        """Do something at the same place."""
+        """Run a function with an app on the same storage."""
 
         async def work() -> T:
             async with Penstock(self.url, namespace=self.namespace) as app:
@@ -69,7 +69,7 @@ class Cli:
 
 @pytest.fixture(params=["sqlite", "redis"])
 def url(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> str:
-    """Where the jobs are."""
+    """The URL of the storage: an SQLite file or a Redis server."""
     if request.param == "sqlite":
         return f"sqlite:{tmp_path / 'jobs.db'}"
     server = servers.get("redis")
@@ -79,7 +79,7 @@ def url(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> str
 
 @pytest.fixture
 def cli(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
-    """A storage of its own for the test, empty again after it."""
+    """A storage of its own for the test, cleared after it."""
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
@@ -90,13 +90,13 @@ def cli(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
     cli.do(delete_all)
 
 
-async def workers_there(app: Penstock) -> None:
-    """Wait until a worker is on the list."""
+async def wait_for_worker(app: Penstock) -> None:
+    """Wait until a worker is listed."""
     await eventually(app.workers, within=20)
 
 
 async def delete_all(app: Penstock) -> None:
-    """Leave nothing behind."""
+    """Delete all queues."""
     for name in await app.queues():
         await app.queue(name).delete()
 

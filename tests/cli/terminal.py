@@ -1,4 +1,4 @@
-"""A command at a terminal: a pseudo-terminal whose screen a test can read and type at."""
+"""A command on a pseudo-terminal whose screen a test can read and type at."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.e2e.conftest import ROOT, die_with_parent
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
-#: How long a screen may take to show something, on a machine that has other work.
-PATIENCE = 30.0
+#: Seconds that a text may take to appear on a busy machine.
+TIMEOUT = 30.0
 
 
 class Terminal:
-    """`penstock …` at a terminal of 120 by 40."""
+    """`penstock …` on a terminal of 120 columns and 40 lines."""
 
     def __init__(self, *arguments: str, environment: dict[str, str], cwd: Path) -> None:
         main, side = pty.openpty()
@@ -61,21 +61,21 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """Everything that was shown, without colours and moves."""
+        """Everything that was printed, without escape sequences."""
         return ESCAPES.sub("", self.raw)
 
     def read(self, seconds: float = 0.1) -> None:
-        """Take in what has come."""
+        """Read available output."""
         if select.select([self.main], [], [], seconds)[0]:
             with contextlib.suppress(OSError):  # the other side is closed
                 self.raw += os.read(self.main, 65536).decode("utf-8", "replace")
 
-    def until(self, *words: str) -> None:
-        """Wait until all of these were shown, from here on."""
+    def until(self, *texts: str) -> None:
+        """Wait until all of these texts are printed, from here on."""
         start = len(self.text)
-        end = time.monotonic() + PATIENCE
-        while not all(word in self.text[start:] for word in words):
-            assert time.monotonic() < end, f"not shown: {words} in {self.text[start:]!r}"
+        end = time.monotonic() + TIMEOUT
+        while not all(text in self.text[start:] for text in texts):
+            assert time.monotonic() < end, f"not shown: {texts} in {self.text[start:]!r}"
             assert self.process.poll() is None or self.read(0) is None
             self.read()
 
@@ -85,9 +85,9 @@ class Terminal:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def ended(self) -> int:
-        """Wait for its end; gives its exit code."""
-        end = time.monotonic() + PATIENCE
+    def wait_for_exit(self) -> int:
+        """Wait for the process to exit; returns its exit code."""
+        end = time.monotonic() + TIMEOUT
         while self.process.poll() is None:
             assert time.monotonic() < end, f"it did not end: {self.text!r}"
             self.read()

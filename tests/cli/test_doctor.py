@@ -1,4 +1,4 @@
-"""`penstock doctor`: what settings and states mean, and what it says of real storages."""
+"""`penstock doctor`: findings from settings and jobs, and the command on real storages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from penstock import Penstock, State, WorkerInfo
 from penstock.model.ids import new_token
 from penstock.model.storage_info import FileInfo, NodeInfo, ServerInfo
-from penstock.ops.doctor import Finding, Level, Troubled, judge_file, judge_health, judge_server, warnings_at_start
+from penstock.ops.doctor import Finding, Level, QueueSymptoms, check_file, check_server, check_work, warnings_at_start
 from penstock.ops.overview import Overview, QueueView
 from penstock.storage.base import Request
 from penstock.storage.redis import RedisStorage
@@ -31,24 +31,24 @@ FILE = FileInfo(
 )  # fmt: skip
 
 
-def judged(finds: list[Finding], level: Level) -> dict[str, str]:
-    return {find.about: f"{find.says} {find.fix}" for find in finds if find.level is level}
+def findings_of(finds: list[Finding], level: Level) -> dict[str, str]:
+    return {find.about: f"{find.message} {find.fix}" for find in finds if find.level is level}
 
 
 def server(**changes: Any) -> tuple[list[Finding], str]:
-    findings, lost = judge_server(ServerInfo(schema=1, cluster=False, nodes=[msgspec.structs.replace(GOOD, **changes)]))
+    findings, lost = check_server(ServerInfo(schema=1, cluster=False, nodes=[msgspec.structs.replace(GOOD, **changes)]))
     return findings, " ".join(lost)
 
 
 def test_good_settings_are_fine() -> None:
-    """A server with an append-only file, room and noeviction gives no warning, and says what a second may lose."""
+    """A server with an append-only file, free memory and noeviction gives no warning."""
     findings, lost = server()
-    assert judged(findings, Level.WARNING) == {}
+    assert findings_of(findings, Level.WARNING) == {}
     assert "one second" in lost
 
 
 @pytest.mark.parametrize(
-    ("changes", "about", "words"),
+    ("changes", "about", "expected"),
     [
         ({"policy": "allkeys-lru"}, "eviction", "jobs among them"),
         ({"policy": "volatile-ttl"}, "eviction", "time to live"),
@@ -67,16 +67,16 @@ def test_good_settings_are_fine() -> None:
         ({"appendfsync": "no"}, "persistence", "appendfsync everysec"),
     ],
 )
-def test_what_a_server_is_warned_of(changes: dict[str, Any], about: str, words: str) -> None:
-    """Each setting that can lose jobs or stop work is one warning that says what to change."""
+def test_a_bad_setting_of_a_server_gives_one_warning(changes: dict[str, Any], about: str, expected: str) -> None:
+    """Each setting that can lose jobs or stop work gives one warning with its remedy."""
     findings, _ = server(**changes)
-    warnings = judged(findings, Level.WARNING)
+    warnings = findings_of(findings, Level.WARNING)
     assert list(warnings) == [about]
-    assert words in warnings[about]
+    assert expected in warnings[about]
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "expected"),
     [
         ({"aof": False}, "Every job, when the server is restarted"),
         ({"aof": False, "save": "60 1", "changes": 12}, "12 changes are unsaved"),
@@ -85,20 +85,20 @@ def test_what_a_server_is_warned_of(changes: dict[str, Any], about: str, words: 
         ({}, "there is no copy"),
     ],
 )
-def test_what_can_be_lost_is_said(changes: dict[str, Any], words: str) -> None:
-    """What a server's settings can lose is a sentence."""
-    assert words in server(**changes)[1]
+def test_possible_losses_follow_from_the_settings_of_a_server(changes: dict[str, Any], expected: str) -> None:
+    """The report has a sentence about what a server's settings can lose."""
+    assert expected in server(**changes)[1]
 
 
 def test_each_node_of_a_cluster_is_named() -> None:
-    """With several servers each finding says whose it is."""
+    """With several servers each finding names its server."""
     nodes = [msgspec.structs.replace(GOOD, where=f"host:{port}") for port in (1, 2)]
-    findings, _ = judge_server(ServerInfo(schema=1, cluster=True, nodes=nodes))
+    findings, _ = check_server(ServerInfo(schema=1, cluster=True, nodes=nodes))
     assert {"eviction of host:1", "eviction of host:2"} <= {find.about for find in findings}
 
 
 @pytest.mark.parametrize(
-    ("changes", "about", "words"),
+    ("changes", "about", "expected"),
     [
         ({"mode": 0o644}, "permissions", "chmod 600"),
         ({"free": 10**7}, "disk", "make room"),
@@ -110,26 +110,26 @@ def test_each_node_of_a_cluster_is_named() -> None:
         ({"path": ""}, "place", "memory"),
     ],
 )
-def test_what_a_file_is_warned_of(changes: dict[str, Any], about: str, words: str) -> None:
-    """Each way of keeping a file that can lose or show jobs is one warning."""
-    findings, _ = judge_file(msgspec.structs.replace(FILE, **changes))
-    warnings = judged(findings, Level.WARNING)
+def test_a_bad_state_of_a_file_gives_one_warning(changes: dict[str, Any], about: str, expected: str) -> None:
+    """Each state of a file that can lose or reveal jobs gives one warning."""
+    findings, _ = check_file(msgspec.structs.replace(FILE, **changes))
+    warnings = findings_of(findings, Level.WARNING)
     assert list(warnings) == [about]
-    assert words in warnings[about]
+    assert expected in warnings[about]
 
 
-def test_the_directory_beside_a_file_keeps_its_mode() -> None:
-    """The advice names files only: the directory of wake-ups beside them needs its other bits."""
-    findings, _ = judge_file(msgspec.structs.replace(FILE, mode=0o644))
+def test_the_advice_on_permissions_names_files_only() -> None:
+    """The advice names files only: the directory of wake-up sockets next to them needs its other mode bits."""
+    findings, _ = check_file(msgspec.structs.replace(FILE, mode=0o644))
     assert [find.fix for find in findings if find.fix] == ["chmod 600 /x/penstock.db, and its -wal and -shm"]
 
 
 def test_a_good_file_is_fine() -> None:
-    """A private file on a real disk gives no warning, and says what a power cut can do."""
-    findings, lost = judge_file(FILE)
-    assert judged(findings, Level.WARNING) == {}
+    """A private file on a real disk gives no warning; the report names the loss in a power cut."""
+    findings, lost = check_file(FILE)
+    assert findings_of(findings, Level.WARNING) == {}
     assert "power cut" in lost[0]
-    assert "not when the power fails" in judge_file(msgspec.structs.replace(FILE, synchronous="FULL"))[1][0]
+    assert "not when the power fails" in check_file(msgspec.structs.replace(FILE, synchronous="FULL"))[1][0]
 
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -147,43 +147,45 @@ def worker() -> WorkerInfo:
     )  # fmt: skip
 
 
-def health(queue: QueueView, troubled: Troubled | None = None, workers: bool = True) -> list[Finding]:
-    seen = Overview(at=NOW, queues=[queue], workers=[worker()] if workers else [])
-    return judge_health(seen, {"mail": troubled or Troubled()})
+def health(queue: QueueView, symptoms: QueueSymptoms | None = None, workers: bool = True) -> list[Finding]:
+    overview = Overview(at=NOW, queues=[queue], workers=[worker()] if workers else [])
+    return check_work(overview, {"mail": symptoms or QueueSymptoms()})
 
 
 OLD = int((NOW - timedelta(minutes=20)).timestamp() * 1000)
 
 
 @pytest.mark.parametrize(
-    ("queue", "troubled", "level", "words"),
+    ("queue", "symptoms", "level", "expected"),
     [
         (view(queued=3), None, Level.WARNING, "3 jobs due, and no worker serves it"),
-        (view(["w"], queued=3), Troubled(oldest=OLD), Level.WARNING, "one of them for 20 minutes"),
-        (view(["w"], since=NOW, queued=3), Troubled(oldest=OLD), Level.NOTE, "paused since"),
-        (view(["w"], overdue=2), None, Level.NOTE, "the next sweep takes their jobs back"),
-        (view(overdue=2), None, Level.WARNING, "no worker is there to take their jobs back"),
+        (view(["w"], queued=3), QueueSymptoms(oldest=OLD), Level.WARNING, "one of them for 20 minutes"),
+        (view(["w"], since=NOW, queued=3), QueueSymptoms(oldest=OLD), Level.NOTE, "paused since"),
+        (view(["w"], overdue=2), None, Level.NOTE, "workers reap their jobs shortly"),
+        (view(overdue=2), None, Level.WARNING, "no worker serves the queue to reap their jobs"),
         (view(["w"], failed=1), None, Level.NOTE, "1 failed job"),
-        (view(["w"], failed=9), Troubled(killers=2), Level.WARNING, "they kill it"),
-        (view(["w"], queued=1), Troubled(stalled=1), Level.NOTE, "have lost a worker before"),
+        (view(["w"], failed=9), QueueSymptoms(stall_failures=2), Level.WARNING, "they kill it"),
+        (view(["w"], queued=1), QueueSymptoms(stalled=1), Level.NOTE, "have lost a worker before"),
     ],
 )
-def test_what_the_work_is_warned_of(queue: QueueView, troubled: Troubled | None, level: Level, words: str) -> None:
-    """Work that nobody does, that waits for long, or that kills its worker, is told."""
-    assert words in judged(health(queue, troubled), level)["queue mail"]
+def test_trouble_in_a_queue_gives_a_finding(
+    queue: QueueView, symptoms: QueueSymptoms | None, level: Level, expected: str
+) -> None:
+    """A queue without workers, with late jobs, expired leases or jobs that kill their worker gives a finding."""
+    assert expected in findings_of(health(queue, symptoms), level)["queue mail"]
 
 
-def test_nobody_works() -> None:
-    """No workers are a warning when there is something to do, and a note when there is not."""
-    assert "workers" in judged(health(view(scheduled=1), workers=False), Level.WARNING)
-    assert "workers" in judged(health(view(completed=1), workers=False), Level.NOTE)
+def test_no_workers_is_a_warning_only_with_open_jobs() -> None:
+    """No workers are a warning if there are open jobs, else a note."""
+    assert "workers" in findings_of(health(view(scheduled=1), workers=False), Level.WARNING)
+    assert "workers" in findings_of(health(view(completed=1), workers=False), Level.NOTE)
 
 
 # real storages -----------------------------------------------------------------------------------
 
 
 def test_the_command_examines_a_storage(cli: Cli) -> None:
-    """It names the storage and what can be lost; warnings give exit code 1."""
+    """`doctor` names the storage and what can be lost, and exits with 1 on warnings."""
     cli.do(lambda app: app.queue("mail").enqueue(1))
     result = cli.run("doctor", cli.url, PENSTOCK_URL=None)
     assert result.exit_code == 1
@@ -199,7 +201,7 @@ def test_the_command_examines_a_storage(cli: Cli) -> None:
 
 @on_sqlite
 def test_all_is_fine(cli: Cli) -> None:
-    """A good file without work gives exit code 0."""
+    """For a good file without jobs `doctor` exits with 0."""
     cli.do(Penstock.queues)
     assert cli.ok("doctor").splitlines()[-1] == "all is fine"
     assert "integrity" not in cli.ok("doctor", "--no-check")
@@ -207,7 +209,7 @@ def test_all_is_fine(cli: Cli) -> None:
 
 @on_sqlite
 def test_a_damaged_file_is_found(cli: Cli, tmp_path: Path) -> None:
-    """A file that others can read, or that is no longer whole, is a warning."""
+    """A file that others can read, or that is damaged, gives a warning."""
     cli.do(lambda app: app.queue("mail").enqueue_many([{"text": "x" * 500}] * 500))
     path = tmp_path / "jobs.db"
     path.chmod(0o644)
@@ -223,27 +225,27 @@ def test_a_damaged_file_is_found(cli: Cli, tmp_path: Path) -> None:
 
 
 @on_redis
-def test_leases_that_are_over_are_found(cli: Cli) -> None:
-    """A run whose worker is gone is told."""
+def test_expired_leases_are_found(cli: Cli) -> None:
+    """A job whose lease expired gives a finding."""
 
     async def leave(app: Penstock) -> None:
         await app.queue("mail").enqueue(1)
         await app.storage.claim([Request("mail", 1)], "gone", 1, new_token())
 
     cli.do(leave)
-    assert "leases that are over: 1" in cli.run("doctor").stdout
+    assert "expired leases: 1" in cli.run("doctor").stdout
 
 
 @pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "sqlite:nowhere.db", "bogus:", "redis://127.0.0.1:x"])
-def test_what_cannot_be_reached_is_exit_code_2(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A storage that is not there is one line and exit code 2."""
+def test_an_unreachable_storage_is_exit_code_2(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A storage that cannot be opened is an error of one line with exit code 2."""
     monkeypatch.chdir(tmp_path)
     Cli("sqlite:x", tmp_path).fails("doctor", url, code=2, PENSTOCK_URL=None)
 
 
 @pytest.fixture
-def forgetful() -> Iterator[Server]:
-    """A server that drops keys when its memory is full."""
+def evicting_server() -> Iterator[Server]:
+    """A server that evicts keys when its memory is full."""
     server = Server(redis_program()).start()
     try:
         with server.client() as client:
@@ -254,9 +256,9 @@ def forgetful() -> Iterator[Server]:
         server.remove()
 
 
-async def test_a_worker_warns_of_a_server_that_drops_jobs(forgetful: Server) -> None:
-    """A policy other than noeviction is a line at the start of a worker."""
-    storage = RedisStorage(f"redis://{forgetful.address}/0")
+async def test_a_worker_warns_of_a_server_that_drops_jobs(evicting_server: Server) -> None:
+    """A policy other than noeviction gives a warning at the start of a worker."""
+    storage = RedisStorage(f"redis://{evicting_server.address}/0")
     await storage.open()
     try:
         [line] = await warnings_at_start(storage)

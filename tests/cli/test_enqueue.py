@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from penstock import JobStatus, Penstock, PermanentError, Worker
-from tests.cli.conftest import Cli, on_sqlite, workers_there
+from tests.cli.conftest import Cli, on_sqlite, wait_for_worker
 
 
 def status(cli: Cli, id: str, queue: str = "mail") -> JobStatus:
@@ -19,7 +19,7 @@ def status(cli: Cli, id: str, queue: str = "mail") -> JobStatus:
 
 
 def test_a_job_is_enqueued(cli: Cli) -> None:
-    """The payload is JSON, the options are those of a job, and the answer says what happened."""
+    """`enqueue` takes a JSON payload and the options of a job, and prints the new state."""
     options = ["--id", "a", "--priority", "3", "--header", "who=me", "--header", "x=y=z", "--max-retries", "2"]
     assert cli.ok("enqueue", "mail", '{"to": "ann"}', *options) == "mail/a: queued\n"
     job = status(cli, "a")
@@ -29,8 +29,8 @@ def test_a_job_is_enqueued(cli: Cli) -> None:
     assert (status(cli, answer["id"]).payload, status(cli, answer["id"]).group) == ([1, 2], "g")
 
 
-def test_a_time_may_be_given(cli: Cli) -> None:
-    """--at is a moment, UTC unless it says otherwise; what is no time is refused."""
+def test_at_takes_a_time_in_utc_or_with_a_zone(cli: Cli) -> None:
+    """--at is a time, in UTC unless it has a zone; other text is a usage error."""
     moment = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=3)
     cli.ok("enqueue", "mail", "1", "--id", "a", "--at", moment.replace(tzinfo=None).isoformat())
     cli.ok("enqueue", "mail", "1", "--id", "b", "--at", moment.astimezone().isoformat())
@@ -57,7 +57,7 @@ def test_a_payload_from_stdin(cli: Cli, given: list[str]) -> None:
 
 
 def test_many_payloads_from_stdin(cli: Cli) -> None:
-    """--lines makes a job of each line; empty ones do not count."""
+    """--lines makes a job of each line that is not empty."""
     assert cli.ok("enqueue", "mail", "--lines", stdin="1\n\n[2]\n") == "mail: 2 jobs enqueued\n"
     assert cli.json("queue", "show", "mail")["counts"]["queued"] == 2
     assert "no --id" in cli.fails("enqueue", "mail", "--lines", "--id", "a", stdin="1\n", code=2)
@@ -65,7 +65,7 @@ def test_many_payloads_from_stdin(cli: Cli) -> None:
 
 @on_sqlite
 def test_plain_texts_and_bytes(cli: Cli) -> None:
-    """--text takes the payload as it is; a raw queue gets its bytes."""
+    """--text takes the payload as text; a raw queue gets its bytes."""
     cli.ok("enqueue", "mail", "hello {", "--text", "--id", "a")
     assert status(cli, "a").payload == "hello {"
     cli.ok("enqueue", "mail", "hello", "--serde", "raw", "--id", "b")
@@ -73,7 +73,7 @@ def test_plain_texts_and_bytes(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "expected"),
     [
         (["mail", "{to: ann}"], "is no JSON"),
         (["mail", ""], "is no JSON"),
@@ -85,9 +85,9 @@ def test_plain_texts_and_bytes(cli: Cli) -> None:
     ],
 )
 @on_sqlite
-def test_bad_values_are_named(cli: Cli, arguments: list[str], words: str) -> None:
-    """What cannot be a job is refused with the reason, and exit code 2."""
-    assert words in cli.fails("enqueue", *arguments, code=2)
+def test_invalid_values_are_usage_errors(cli: Cli, arguments: list[str], expected: str) -> None:
+    """A value that cannot be used is an error with the reason and exit code 2."""
+    assert expected in cli.fails("enqueue", *arguments, code=2)
 
 
 async def serve(app: Penstock) -> None:
@@ -99,12 +99,12 @@ async def serve(app: Penstock) -> None:
 
 
 def test_a_call_prints_the_result(cli: Cli) -> None:
-    """A task is called with its arguments by name; a failure is one line and exit code 1."""
+    """`call` prints the result of a task; a failed job is an error of one line with exit code 1."""
 
     async def work(app: Penstock) -> None:
         await serve(app)
         async with Worker(app):
-            await workers_there(app)
+            await wait_for_worker(app)
             answer = await asyncio.to_thread(cli.run, "call", "add", '{"a": 1, "b": 2}')
             assert (answer.exit_code, json.loads(answer.stdout), answer.stderr) == (0, 3, "")
             line = await asyncio.to_thread(cli.fails, "call", "add", '{"a": -1, "b": 2}')
@@ -113,8 +113,8 @@ def test_a_call_prints_the_result(cli: Cli) -> None:
     cli.do(work)
 
 
-def test_a_call_that_nobody_answers(cli: Cli) -> None:
-    """It says that no worker is there, waits as long as it is told, and the job goes on."""
+def test_a_call_without_a_worker_times_out(cli: Cli) -> None:
+    """Without a worker, `call` warns, exits with 1 after --wait, and the job stays queued."""
     result = cli.run("call", "add", '{"a": 1, "b": 2}', "--wait", "0.1", "--id", "a")
     assert result.exit_code == 1
     assert "no worker serves add yet" in result.stderr

@@ -1,4 +1,4 @@
-"""Whatever is typed: an answer, or one line; never a traceback, never a crash."""
+"""Arbitrary arguments: every command answers, or fails with one line and no traceback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.e2e.conftest import ROOT
 
 #: Any text, lone surrogates included: that is what arguments with stray bytes become.
 TEXT = st.text(st.characters(exclude_categories=()), max_size=20)
-WORDS = st.one_of(
+ARGUMENTS = st.one_of(
     TEXT, st.sampled_from(["q", "a", "--json", "--limit", "-1", "--state", "failed", "{}", "--yes", "--", ""])
 )
 
@@ -29,21 +29,23 @@ COMMANDS = [
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(command=st.sampled_from(COMMANDS), words=st.lists(WORDS, max_size=4), stdin=st.binary(max_size=40))
-def test_any_arguments(tmp_path: Path, command: list[str], words: list[str], stdin: bytes) -> None:
-    """The exit code is 0, 1 or 2, and what goes wrong is told without a traceback."""
+@given(command=st.sampled_from(COMMANDS), arguments=st.lists(ARGUMENTS, max_size=4), stdin=st.binary(max_size=40))
+def test_arbitrary_arguments_never_give_a_traceback(
+    tmp_path: Path, command: list[str], arguments: list[str], stdin: bytes
+) -> None:
+    """For arbitrary arguments the exit code is 0, 1 or 2, and no error is unexpected."""
     where = ["--url", f"sqlite:{tmp_path / 'jobs.db'}"] if command else []
     environment = {"PENSTOCK_URL": f"sqlite:{tmp_path / 'jobs.db'}"}
-    given_words = [*command, *where, *words] if command else words
+    all_arguments = [*command, *where, *arguments] if command else arguments
     with contextlib.chdir(tmp_path):
-        result = CliRunner().invoke(main, given_words, input=stdin, env=environment, prog_name="penstock")
-    assert result.exception is None or isinstance(result.exception, SystemExit), (given_words, result.exception)
+        result = CliRunner().invoke(main, all_arguments, input=stdin, env=environment, prog_name="penstock")
+    assert result.exception is None or isinstance(result.exception, SystemExit), (all_arguments, result.exception)
     assert result.exit_code in (0, 1, 2)
-    assert "Error: unexpected " not in result.stderr, (given_words, result.stderr)
+    assert "Error: unexpected " not in result.stderr, (all_arguments, result.stderr)
 
 
 def test_stray_bytes_in_arguments(tmp_path: Path) -> None:
-    """A real process bears arguments that are no text."""
+    """Arguments that are not UTF-8 are usage errors of one line."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-m", "penstock", "enqueue", "--url", f"sqlite:{tmp_path}/jobs.db"]
     for stray in ([b"\xff", b"1"], [b"q", b"\xfe"], [b"q", b'"\xfe"'], [b"q", b"1", b"--id", b"\xff"]):

@@ -1,4 +1,4 @@
-"""`penstock job`: lists, one job whole, cancelling, repeating."""
+"""`penstock job`: ls, show, why, cancel, retry."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.cli.conftest import Cli, on_sqlite
 
 
 async def work(app: Penstock) -> None:
-    """A job in each of a few states."""
+    """Put jobs into a few different states."""
 
     @app.handler("mail")
     async def mail(payload: dict[str, str], job: Job) -> str:
@@ -26,7 +26,7 @@ async def work(app: Penstock) -> None:
 
 
 def test_the_jobs_of_a_queue_are_listed(cli: Cli) -> None:
-    """Jobs come in queue order, with their state and what went wrong."""
+    """`job ls` lists jobs in queue order, with state and error."""
     cli.do(work)
     heading, *lines = cli.ok("job", "ls", "mail").splitlines()
     assert heading.split()[:2] == ["id", "state"]
@@ -37,7 +37,7 @@ def test_the_jobs_of_a_queue_are_listed(cli: Cli) -> None:
 
 
 def test_a_list_goes_on_after_its_cursor(cli: Cli) -> None:
-    """A page that is not the last gives a cursor, and the next page begins there."""
+    """A page that is not the last prints a cursor, and --after lists the next page."""
     cli.do(work)
     first = cli.json("job", "ls", "mail", "--limit", "3")
     second = cli.json("job", "ls", "mail", "--limit", "3", "--after", first["cursor"])
@@ -48,7 +48,7 @@ def test_a_list_goes_on_after_its_cursor(cli: Cli) -> None:
 
 
 def test_a_list_of_one_state(cli: Cli) -> None:
-    """With --state only those are listed; none is said on stderr."""
+    """With --state only jobs in that state are listed; if there are none, a note is on stderr."""
     cli.do(work)
     assert [job["id"] for job in cli.json("job", "ls", "mail", "--state", "failed")["jobs"]] == ["bad"]
     result = cli.run("job", "ls", "mail", "--state", "running")
@@ -57,7 +57,7 @@ def test_a_list_of_one_state(cli: Cli) -> None:
 
 
 def test_one_job_is_shown_whole(cli: Cli) -> None:
-    """A job is shown with its payload, headers, counts, and its result or error."""
+    """`job show` has payload, headers, counts, and result or error."""
     cli.do(work)
     bad = cli.ok("job", "show", "mail", "bad")
     assert '{"to":"nobody"}' in bad
@@ -70,14 +70,14 @@ def test_one_job_is_shown_whole(cli: Cli) -> None:
 
 
 def test_a_job_that_is_not_there(cli: Cli) -> None:
-    """A job that is not there is one line, exit code 1."""
+    """An unknown job is an error of one line with exit code 1."""
     cli.do(work)
     assert "there is no job 'none' in queue 'mail'" in cli.fails("job", "show", "mail", "none")
     assert "--forever" in cli.fails("job", "logs", "mail", "none")
 
 
-def test_cancel(cli: Cli) -> None:
-    """A waiting job is cancelled; one that cannot be is said, and the exit code is 1."""
+def test_cancel_exits_with_1_for_jobs_that_cannot_be_cancelled(cli: Cli) -> None:
+    """`job cancel` cancels waiting jobs, and exits with 1 if one is finished or unknown."""
     cli.do(work)
     assert cli.ok("job", "cancel", "mail", "next") == "next: cancelled\n"
     result = cli.run("job", "cancel", "mail", "later", "done", "none")
@@ -85,33 +85,33 @@ def test_cancel(cli: Cli) -> None:
     assert json.loads(cli.run("job", "cancel", "mail", "none", "--json").stdout)[0]["status"] == "not_found"
 
 
-def test_what_ends_a_run_for_good_asks(cli: Cli) -> None:
-    """--running kill and forget want an answer or --yes."""
+def test_cancel_with_kill_needs_yes(cli: Cli) -> None:
+    """--running kill needs an answer or --yes."""
     cli.do(work)
     assert "--yes" in cli.fails("job", "cancel", "mail", "next", "--running", "kill", code=2)
     assert cli.ok("job", "cancel", "mail", "next", "--running", "kill", "--yes") == "next: cancelled\n"
 
 
 def test_retry_by_id(cli: Cli) -> None:
-    """A failed job goes back in line; one that neither failed nor was cancelled is said."""
+    """`job retry` queues a failed job again; a completed one is an error."""
     cli.do(work)
-    assert cli.ok("job", "retry", "mail", "bad") == "mail: 1 job back in line\n"
+    assert cli.ok("job", "retry", "mail", "bad") == "mail: 1 job queued again\n"
     assert cli.json("job", "show", "mail", "bad")["state"] == "queued"
     assert "neither failed nor cancelled" in cli.fails("job", "retry", "mail", "done")
 
 
 def test_retry_all(cli: Cli) -> None:
-    """--all repeats every failed job after asking, and says how many there are."""
+    """`job retry --all` queues every failed job again after asking with their number."""
     cli.do(work)
     assert "1 failed job of mail" in cli.fails("job", "retry", "mail", "--all", code=2)
-    assert cli.ok("job", "retry", "mail", "--all", "--yes") == "mail: 1 job back in line\n"
-    assert cli.ok("job", "retry", "mail", "--all", "--yes") == "mail: 0 jobs back in line\n"
+    assert cli.ok("job", "retry", "mail", "--all", "--yes") == "mail: 1 job queued again\n"
+    assert cli.ok("job", "retry", "mail", "--all", "--yes") == "mail: 0 jobs queued again\n"
     assert "give the ids of jobs, or --all" in cli.fails("job", "retry", "mail", code=2)
 
 
 @on_sqlite
 def test_a_payload_that_is_no_json_is_shown_as_bytes(cli: Cli) -> None:
-    """What the serde cannot read is shown all the same; the right serde reads it."""
+    """A payload that the serde cannot decode is shown as bytes; --serde decodes it."""
 
     async def put(app: Penstock) -> None:
         await app.queue("raw", serde="msgpack").enqueue({"a": 1}, id="a")
@@ -122,7 +122,7 @@ def test_a_payload_that_is_no_json_is_shown_as_bytes(cli: Cli) -> None:
 
 
 def test_why_a_job_is_not_running(cli: Cli) -> None:
-    """The reason is a sentence for people and a name for programs."""
+    """`job why` prints the reason as a sentence, and its name with --json."""
     cli.do(work)
     assert "It is scheduled: it may run from" in cli.ok("job", "why", "mail", "later")
     assert "none that is alive serves queue 'mail'" in cli.ok("job", "why", "mail", "next")

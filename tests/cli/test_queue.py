@@ -1,22 +1,21 @@
-"""`penstock queue`: looking, pausing, deleting."""
+"""`penstock queue`: list, show, pause, resume, delete."""
 
 from __future__ import annotations
 
-import asyncio
-
-from penstock import Penstock, Worker
-from tests.cli.conftest import Cli, on_sqlite, workers_there
+from penstock import Penstock
+from tests.cli.conftest import Cli, on_sqlite
+from tests.cli.terminal import Terminal
 
 
 async def fill(app: Penstock) -> None:
-    """Two queues; one has jobs in several states."""
+    """Put jobs into two queues, in several states."""
     await app.queue("mail").enqueue_many([{"n": n} for n in range(3)])
     await app.queue("mail").enqueue({"n": 3}, delay=60)
     await app.queue("other/queue").enqueue(1)
 
 
 def test_the_queues_are_listed(cli: Cli) -> None:
-    """Each queue has a line with its counts, and the heading names them."""
+    """`queue ls` has a heading, and a line per queue with its counts."""
     cli.do(fill)
     heading, mail, other = cli.ok("queue", "ls").splitlines()
     assert heading.split()[:4] == ["queue", "queued", "running", "scheduled"]
@@ -24,8 +23,8 @@ def test_the_queues_are_listed(cli: Cli) -> None:
     assert other.split()[:2] == ["other/queue", "1"]
 
 
-def test_the_list_for_programs(cli: Cli) -> None:
-    """As JSON each queue has its counts by state, how long its first job waits, and its workers."""
+def test_queue_ls_as_json(cli: Cli) -> None:
+    """`queue ls --json` has counts by state, the age of the oldest job, and workers."""
     cli.do(fill)
     mail, other = cli.json("queue", "ls")
     assert (mail["name"], mail["counts"]["queued"], mail["counts"]["scheduled"]) == ("mail", 3, 1)
@@ -34,8 +33,8 @@ def test_the_list_for_programs(cli: Cli) -> None:
     assert other["name"] == "other/queue"
 
 
-def test_no_queues(cli: Cli) -> None:
-    """An empty storage is said to be so on stderr, and programs get an empty list."""
+def test_queue_ls_of_an_empty_storage(cli: Cli) -> None:
+    """Without queues, `queue ls` prints a note on stderr, and --json an empty list."""
     cli.do(Penstock.queues)
     result = cli.run("queue", "ls")
     assert (result.exit_code, result.stdout) == (0, "")
@@ -44,7 +43,7 @@ def test_no_queues(cli: Cli) -> None:
 
 
 def test_one_queue_is_shown(cli: Cli) -> None:
-    """A queue is shown with the job that comes next and that nobody serves it."""
+    """`queue show` has the next job, and the note that no worker serves the queue."""
     cli.do(fill)
     cli.do(lambda app: app.queue("mail").enqueue("first", id="urgent", priority=5))
     text = cli.ok("queue", "show", "mail")
@@ -53,35 +52,8 @@ def test_one_queue_is_shown(cli: Cli) -> None:
     assert cli.json("queue", "show", "mail")["next"] == {"id": "urgent", "state": "queued"}
 
 
-def test_a_worker_is_seen_in_the_list(cli: Cli) -> None:
-    """A queue that a worker serves is listed with it, jobs or not."""
-
-    async def look(app: Penstock) -> None:
-        @app.handler("served")
-        async def served(payload: int) -> None: ...
-
-        async with Worker(app, id="w1"):
-            await workers_there(app)
-            [view] = await asyncio.to_thread(cli.json, "queue", "ls")
-            assert (view["name"], view["workers"]) == ("served", ["w1"])
-            [worker] = await asyncio.to_thread(cli.json, "worker", "ls")
-            assert (worker["id"], worker["queues"], worker["capacity"]) == ("w1", ["served"], 100)
-            line = (await asyncio.to_thread(cli.ok, "worker", "ls")).splitlines()[1]
-            assert line.split()[0] == "w1"
-            assert "0/100" in line
-
-    cli.do(look)
-
-
-def test_no_workers(cli: Cli) -> None:
-    """Without workers the list says how to start one."""
-    cli.do(Penstock.queues)
-    assert "penstock worker MODULE:APP" in cli.run("worker", "ls").stderr
-    assert cli.json("worker", "ls") == []
-
-
 def test_pause_and_resume(cli: Cli) -> None:
-    """Several queues are paused and resumed in one call, and what changed nothing is said."""
+    """`queue pause` and `resume` take several queues, and report those that did not change."""
     cli.do(fill)
     assert cli.ok("queue", "pause", "mail", "other/queue") == "mail: paused\nother/queue: paused\n"
     assert cli.ok("queue", "pause", "mail") == "mail: was paused already\n"
@@ -91,8 +63,8 @@ def test_pause_and_resume(cli: Cli) -> None:
     assert cli.ok("queue", "resume", "mail") == "mail: was not paused\n"
 
 
-def test_deleting_asks_first(cli: Cli) -> None:
-    """Where nobody can answer, a queue is deleted only with --yes, and the question says how many jobs go."""
+def test_delete_without_a_terminal_needs_yes(cli: Cli) -> None:
+    """Without a terminal a queue is deleted only with --yes; the error has the number of jobs."""
     cli.do(fill)
     line = cli.fails("queue", "delete", "mail", code=2)
     assert "4 jobs" in line
@@ -103,10 +75,22 @@ def test_deleting_asks_first(cli: Cli) -> None:
 
 
 @on_sqlite
-def test_names_do_not_command_the_terminal(cli: Cli) -> None:
-    """Control characters in a queue's name are shown, not obeyed."""
+def test_control_characters_in_names_are_escaped(cli: Cli) -> None:
+    """Control characters in a queue's name are printed escaped."""
     cli.do(lambda app: app.queue("evil\x1b[2J\nqueue").enqueue(1))
     heading, line = cli.ok("queue", "ls").splitlines()
     assert line.startswith(r"evil\x1b[2J\nqueue")
     assert cli.json("queue", "ls")[0]["name"] == "evil\x1b[2J\nqueue"
     assert heading
+
+
+@on_sqlite
+def test_delete_asks_at_a_terminal(cli: Cli) -> None:
+    """At a terminal `queue delete` asks; any answer but yes leaves the queue."""
+    cli.do(lambda app: app.queue("mail").enqueue(1))
+    for answer, code, left in (("n\r", 1, ["mail"]), ("y\r", 0, [])):
+        with Terminal("queue", "delete", "mail", environment=cli.environment, cwd=cli.directory) as terminal:
+            terminal.until("Delete mail with 1 job?")
+            terminal.type(answer)
+            assert terminal.wait_for_exit() == code
+        assert cli.do(Penstock.queues) == left

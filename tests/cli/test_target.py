@@ -1,4 +1,4 @@
-"""Where commands look, what they say when nothing is there, and what they never say."""
+"""Choice of the app and storage of a command, and errors about them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.secrets import hide, keep_secret
 from tests.cli.conftest import Cli, on_sqlite
 
 JOBS = """
@@ -27,7 +26,7 @@ async def mail(payload): ...
 
 @pytest.fixture
 def project(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
-    """A directory with an app in it, and a storage that only the app knows."""
+    """A directory with an app in it, whose storage only the app knows."""
     (cli.directory / "some_jobs.py").write_text(JOBS)
     monkeypatch.setenv("JOBS_URL", cli.url)
     monkeypatch.setenv("JOBS_NAMESPACE", cli.namespace)
@@ -42,7 +41,7 @@ NOWHERE: dict[str, Any] = {"PENSTOCK_URL": None, "PENSTOCK_NAMESPACE": None}
 
 @on_sqlite
 def test_the_app_is_found_by_option_environment_and_project(project: Cli) -> None:
-    """--app, PENSTOCK_APP and [tool.penstock] all lead to the app, with its namespace and serdes."""
+    """--app, PENSTOCK_APP and [tool.penstock] all choose the app, with its namespace and serdes."""
     project.ok("enqueue", "mail", '{"a": 1}', "--id", "a", "--app", "some_jobs:app", **NOWHERE)
     shown = project.json("job", "show", "mail", "a", PENSTOCK_APP="some_jobs:app", **NOWHERE)
     assert shown["payload"] == {"a": 1}
@@ -51,15 +50,15 @@ def test_the_app_is_found_by_option_environment_and_project(project: Cli) -> Non
 
 
 @on_sqlite
-def test_an_app_without_await_is_an_app(project: Cli) -> None:
-    """The app of `penstock.sync` leads to the same place."""
+def test_a_sync_app_can_be_named(project: Cli) -> None:
+    """--app takes a `penstock.sync` app, on the same storage."""
     project.ok("enqueue", "mail", "1", "--app", "some_jobs:plain", **NOWHERE)
     assert project.json("queue", "ls", "--app", "some_jobs:app", **NOWHERE)[0]["name"] == "mail"
 
 
 @on_sqlite
-def test_a_project_is_found_from_below(project: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pyproject.toml is looked for upwards, and its directory is importable."""
+def test_pyproject_is_found_in_a_parent_directory(project: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyproject.toml is searched for in parent directories, and its directory is importable."""
     (project.directory / "pyproject.toml").write_text('[tool.penstock]\napp = "some_jobs:app"\n')
     below = project.directory / "deep" / "er"
     below.mkdir(parents=True)
@@ -77,7 +76,7 @@ def test_a_project_may_name_a_url(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "expected"),
     [
         ('[tool.penstock]\nqueue = "mail"\n', "knows app, url, namespace"),
         ("[tool.penstock]\napp = 1\n", "each a text"),
@@ -85,17 +84,17 @@ def test_a_project_may_name_a_url(cli: Cli) -> None:
     ],
 )
 @on_sqlite
-def test_a_wrong_project_is_one_line(cli: Cli, text: str, words: str) -> None:
-    """A mistake in pyproject.toml names the file and what is wrong."""
+def test_a_wrong_project_is_one_line(cli: Cli, text: str, expected: str) -> None:
+    """A mistake in pyproject.toml is an error of one line that names the file."""
     (cli.directory / "pyproject.toml").write_text(text)
     line = cli.fails("queue", "ls", code=2)
     assert "pyproject.toml" in line
-    assert words in line
+    assert expected in line
 
 
 @on_sqlite
 def test_a_url_wins_over_the_app(project: Cli) -> None:
-    """With --url the app is not even imported."""
+    """With --url the app of PENSTOCK_APP is not imported; --url and --app together are refused."""
     project.ok("enqueue", "mail", "1", "--url", project.url, PENSTOCK_APP="nowhere:app")
     assert "not both" in project.fails("queue", "ls", "--url", project.url, "--app", "some_jobs:app", code=2)
     assert "has its own" in project.fails("queue", "ls", "--namespace", "x", "--app", "some_jobs:app", code=2)
@@ -103,7 +102,7 @@ def test_a_url_wins_over_the_app(project: Cli) -> None:
 
 @on_sqlite
 def test_a_missing_module_is_one_line(cli: Cli) -> None:
-    """An app that cannot be imported is named, with the way to do without it; exit code 2."""
+    """An app that cannot be imported is an error of one line that suggests --url; exit code 2."""
     line = cli.fails("queue", "ls", PENSTOCK_APP="nowhere:app", code=2)
     assert "there is no module 'nowhere'" in line
     assert "--url" in line
@@ -111,7 +110,7 @@ def test_a_missing_module_is_one_line(cli: Cli) -> None:
 
 @on_sqlite
 def test_a_file_that_is_not_there_is_not_made(cli: Cli) -> None:
-    """Looking into a storage that does not exist makes none; enqueueing does."""
+    """Reading a missing SQLite file does not create it; enqueueing does."""
     here = cli.directory / "penstock.db"
     assert "there is no penstock.db here" in cli.fails("queue", "ls", **NOWHERE)
     assert not here.exists()
@@ -121,7 +120,7 @@ def test_a_file_that_is_not_there_is_not_made(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "code", "words"),
+    ("url", "code", "expected"),
     [
         ("redis://127.0.0.1:1/0", 1, "cannot reach redis://127.0.0.1:1"),
         ("redis://:sesame@127.0.0.1:1/0", 1, "is it running there?"),
@@ -134,51 +133,15 @@ def test_a_file_that_is_not_there_is_not_made(cli: Cli) -> None:
     ],
 )
 def test_a_wrong_url_is_one_line_without_its_password(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, code: int, words: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, code: int, expected: str
 ) -> None:
-    """Whatever is wrong with a URL is said in one line, and its password is not, whatever way it came."""
+    """A wrong URL is an error of one line without its password, from --url and from the environment."""
     monkeypatch.chdir(tmp_path)
     cli = Cli(url, tmp_path)
     for given in ([], ["--url", url]):
         result = cli.run("queue", "ls", *given)
         assert result.exit_code == code
         [line] = result.stderr.splitlines()
-        assert words in line
+        assert expected in line
         assert "sesame" not in line
         assert "se/same" not in line
-
-
-@on_sqlite
-def test_debug_shows_the_traceback(cli: Cli) -> None:
-    """With --debug the traceback comes before the line."""
-    from click.testing import CliRunner
-
-    from penstock.cli import main
-
-    result = CliRunner().invoke(main, ["queue", "ls", "--url", "redis://127.0.0.1:1", "--debug"])
-    assert result.exit_code == 1
-    assert "Traceback" in result.stderr
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "redis://user:sesame@host/0",
-        "rediss://:sesame@host",
-        "redis+sentinel://host/main?sentinel_password=sesame",
-        "redis://:%73esame@host",
-        "redis://:se@sa/me@host",
-    ],
-)
-def test_what_is_secret_is_hidden(url: str) -> None:
-    """A password is hidden in its URL, decoded, and by itself."""
-    keep_secret(url)
-    assert "sesame" not in hide(f"cannot use {url}: sesame is wrong")
-    assert "se@sa/me" not in hide(url)
-
-
-@on_sqlite
-def test_an_unknown_command_is_answered_with_the_near_one(cli: Cli) -> None:
-    """A mistyped command names the one that was meant; exit code 2."""
-    assert "did you mean queue?" in cli.fails("queu", code=2)
-    assert "did you mean show?" in cli.fails("queue", "shwo", code=2)

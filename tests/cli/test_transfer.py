@@ -1,4 +1,4 @@
-"""`penstock export` and `penstock import`: jobs from one storage to another."""
+"""`penstock export` and `penstock import`: copies of jobs between storages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.servers import Server, Servers
 
 
 async def fill(app: Penstock) -> None:
-    """Jobs that ended, wait, will wait, and wait for their next try; one with bytes that are no text."""
+    """Put finished, queued, scheduled and retrying jobs; one has a payload that is not UTF-8."""
 
     @app.handler("mail", min_backoff=3600, max_backoff=3600)
     async def mail(payload: Any, job: Job) -> Any:
@@ -46,34 +46,34 @@ async def everything(app: Penstock) -> dict[str, list[JobStatus]]:
 
 
 @pytest.fixture
-def elsewhere(cli: Cli, servers: Servers, tmp_path: Path) -> Iterator[Cli]:
-    """A storage of the other kind: a server for a file, a file for a server."""
-    url = f"sqlite:{tmp_path / 'elsewhere.db'}"
+def other_storage(cli: Cli, servers: Servers, tmp_path: Path) -> Iterator[Cli]:
+    """A storage of the other kind: Redis for SQLite, SQLite for Redis."""
+    url = f"sqlite:{tmp_path / 'other_storage.db'}"
     if cli.url.startswith("sqlite"):
         server = servers.get("redis")
         assert isinstance(server, Server)
         url = f"redis://{server.address}/0"
-    elsewhere = Cli(url, cli.directory)
-    yield elsewhere
-    elsewhere.do(delete_all)
+    other_storage = Cli(url, cli.directory)
+    yield other_storage
+    other_storage.do(delete_all)
 
 
-def test_jobs_move_from_one_storage_to_another(cli: Cli, elsewhere: Cli, tmp_path: Path) -> None:
-    """Everything that can be carried arrives as it was, in the order in which it was, however often it is sent."""
+def test_exported_jobs_are_equal_after_import(cli: Cli, other_storage: Cli, tmp_path: Path) -> None:
+    """Imported jobs equal the exported ones in content and order, and a second import changes nothing."""
     cli.do(fill)
     path = str(tmp_path / "all.jsonl")
     result = cli.run("export", "-o", path)
     assert result.exit_code == 0
     assert "exported 7 jobs of 2 queues" in result.stderr
     before = cli.do(everything)
-    assert "imported 7 jobs" in elsewhere.ok("import", path)
-    assert elsewhere.do(everything) == before
-    assert "left as they are: 7 jobs" in elsewhere.ok("import", path)
-    assert elsewhere.do(everything) == before
+    assert "imported 7 jobs" in other_storage.ok("import", path)
+    assert other_storage.do(everything) == before
+    assert "left as they are: 7 jobs" in other_storage.ok("import", path)
+    assert other_storage.do(everything) == before
 
 
 def test_an_export_is_readable(cli: Cli) -> None:
-    """Each line is a job in JSON: text payloads as text, others in base64; the first line says what it is."""
+    """Each line is a job in JSON, with UTF-8 payloads as text, others in base64; the first line is a header."""
     cli.do(fill)
     header, *lines = [json.loads(line) for line in cli.ok("export").splitlines()]
     assert header["penstock_export"] == 1
@@ -90,8 +90,8 @@ def test_an_export_is_readable(cli: Cli) -> None:
     assert (jobs["again"]["state"], jobs["again"]["retries"]) == ("retrying", 1)
 
 
-def test_a_pipe_and_another_name(cli: Cli) -> None:
-    """An export goes through a pipe, and into a queue of another name."""
+def test_import_from_a_pipe_into_another_queue(cli: Cli) -> None:
+    """An export can be piped, and imported into a queue of another name."""
     cli.do(fill)
     data = cli.run("export", "mail").stdout_bytes
     assert cli.json("import", "--queue", "mail2", stdin=data)["stored"] == {
@@ -100,8 +100,8 @@ def test_a_pipe_and_another_name(cli: Cli) -> None:
     assert cli.do(lambda app: app.queue("mail2").counts()) == cli.do(lambda app: app.queue("mail").counts())
 
 
-def test_runs_are_left_to_their_workers(cli: Cli) -> None:
-    """A running job and the one blocked behind it are not exported, and that is said."""
+def test_running_and_blocked_jobs_are_not_exported(cli: Cli) -> None:
+    """A running job and the one blocked behind it are left out, and counted on stderr."""
 
     async def hold(app: Penstock) -> None:
         await app.queue("q").enqueue(1, id="a")
@@ -116,8 +116,8 @@ def test_runs_are_left_to_their_workers(cli: Cli) -> None:
 
 
 @on_sqlite
-def test_an_export_is_for_its_owner_and_whole(cli: Cli, tmp_path: Path) -> None:
-    """The file can be read by its owner only, and one that was not finished leaves nothing behind."""
+def test_an_export_file_is_private_and_complete(cli: Cli, tmp_path: Path) -> None:
+    """Only the owner can read the file, and an export that fails leaves no file."""
     cli.do(fill)
     path = tmp_path / "all.jsonl"
     cli.ok("export", "-o", str(path))
@@ -129,13 +129,13 @@ def test_an_export_is_for_its_owner_and_whole(cli: Cli, tmp_path: Path) -> None:
 
 @on_sqlite
 def test_a_queue_that_is_not_there(cli: Cli) -> None:
-    """A queue without jobs cannot be exported; the line names those that are there."""
+    """An export of an unknown queue is an error that lists the existing ones."""
     cli.do(fill)
     assert "there are: bytes, mail" in cli.fails("export", "mial")
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "expected"),
     [
         ("", "the input is empty"),
         ('{"some": "json"}\n', "line 1: this is no export"),
@@ -148,30 +148,30 @@ def test_a_queue_that_is_not_there(cli: Cli) -> None:
     ],
 )
 @on_sqlite
-def test_what_is_no_export_is_one_line(cli: Cli, text: str, words: str) -> None:
-    """A file that cannot be imported is named with the line and the reason; exit code 2."""
+def test_an_invalid_import_is_one_line(cli: Cli, text: str, expected: str) -> None:
+    """A file that cannot be imported is an error with line and reason, and exit code 2."""
     job = '"queue": "q", "id": "a", "created_at": "2026-01-01T00:00:00Z", "run_at": "2026-01-01T00:00:00Z"'
     line = cli.fails("import", stdin=text.replace("JOB", job), code=2)
     assert "stdin: " in line
-    assert words in line
+    assert expected in line
     assert cli.json("queue", "ls") == []
 
 
 @on_redis
-def test_results_that_are_over_stay_away(cli: Cli) -> None:
-    """An ended job whose time was over when it arrives is not brought back."""
+def test_expired_jobs_are_not_imported(cli: Cli) -> None:
+    """A finished job whose TTL is over is not imported."""
     job = {
         "queue": "q", "id": "a", "state": "completed", "created_at": "2020-01-01T00:00:00Z",
         "run_at": "2020-01-01T00:00:00Z", "payload": "1", "result": "2", "expires_at": "2020-01-02T00:00:00Z",
     }  # fmt: skip
     text = '{"penstock_export": 1}\n' + json.dumps(job) + "\n"
-    assert "1 ended job whose time was over" in cli.ok("import", stdin=text)
+    assert "1 finished job whose result has expired" in cli.ok("import", stdin=text)
     assert cli.json("queue", "ls") == []
 
 
 @on_sqlite
-def test_a_storage_without_restore_takes_what_waits(cli: Cli) -> None:
-    """Somebody's own storage may only know `put`: waiting jobs begin anew there, and the others are counted."""
+def test_a_storage_without_restore_gets_waiting_jobs_only(cli: Cli) -> None:
+    """A storage without `restore` gets waiting jobs as new ones; finished ones are counted as refused."""
     cli.do(fill)
     lines = cli.run("export", "mail").stdout_bytes.splitlines()
 

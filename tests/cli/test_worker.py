@@ -1,4 +1,4 @@
-"""`penstock worker` and `penstock dev` as processes: where the app is found, what is warned of, the live log."""
+"""`penstock worker` and `penstock dev` as processes: choice of the app, warnings, reload."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def answers(payload: dict) -> str:
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 async def test_a_worker_finds_its_app(stage: Stage) -> None:
-    """Without an argument the app is the project's; an option still says how to work."""
+    """Without an argument the worker runs the app named in pyproject.toml."""
     (stage.directory / "pyproject.toml").write_text(f'[tool.penstock]\napp = "{APP}"\n')
     await stage.enqueue("quick", "a")
     worker = stage.run("-m", "penstock", "worker", "--drain", "--processes", "0")
@@ -35,8 +35,8 @@ async def test_a_worker_finds_its_app(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
-async def test_a_worker_without_an_app_says_how_to_name_it(stage: Stage) -> None:
-    """Three ways to name the app are told; exit code 2."""
+async def test_a_worker_without_an_app_is_a_usage_error(stage: Stage) -> None:
+    """Without an app the error lists the three ways to name it; exit code 2."""
     worker = stage.run("-m", "penstock", "worker")
     assert await worker.ended(30) == 2
     for way in ("MODULE:APP", "PENSTOCK_APP", "[tool.penstock]"):
@@ -44,8 +44,8 @@ async def test_a_worker_without_an_app_says_how_to_name_it(stage: Stage) -> None
 
 
 @pytest.fixture
-def forgetful() -> Iterator[Server]:
-    """A server that drops keys when its memory is full."""
+def evicting_server() -> Iterator[Server]:
+    """A server that evicts keys when its memory is full."""
     server = Server(redis_program()).start()
     try:
         with server.client() as client:
@@ -56,9 +56,9 @@ def forgetful() -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("url", ["redis"], indirect=True)
-async def test_a_server_that_drops_jobs_is_a_loud_warning(stage: Stage, forgetful: Server) -> None:
-    """The worker says before anything else that jobs may be lost, and what to change."""
-    stage.url = f"redis://:@{forgetful.address}/0"
+async def test_an_evicting_server_is_logged_as_the_first_warning(stage: Stage, evicting_server: Server) -> None:
+    """The first log line of the worker warns that jobs may be lost, and has the remedy."""
+    stage.url = f"redis://:@{evicting_server.address}/0"
     worker = stage.worker("--drain", processes=0)
     assert await worker.ended(30) == 0
     first = worker.said.splitlines()[0]
@@ -68,8 +68,8 @@ async def test_a_server_that_drops_jobs_is_a_loud_warning(stage: Stage, forgetfu
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
-async def test_dev_tells_why_and_begins_again(stage: Stage, tmp_path: Path) -> None:
-    """A failed run is told with its traceback, and a changed file is used for the next."""
+async def test_dev_logs_tracebacks_and_restarts_on_a_change(stage: Stage, tmp_path: Path) -> None:
+    """`dev` logs a failed run with its traceback, and restarts when a file changes."""
     source = tmp_path / "changing.py"
     source.write_text(JOBS.replace("{line}", 'raise ValueError("not yet written")'))
     program = stage.run("-m", "penstock", "dev", "changing:app")

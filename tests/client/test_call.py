@@ -24,7 +24,7 @@ from penstock import (
 )
 from penstock.client.reservation import Reservation
 from tests.servers import Server, redis_program
-from tests.support import Backend, RedisBackend, eventually, forget_all, stubborn
+from tests.support import Backend, RedisBackend, eventually, forget_all, retry_until_available
 
 #: How soon an answer must come; the net below the hints is coarser than that.
 SOON = 4.0
@@ -361,7 +361,7 @@ async def test_a_cancelled_caller_leaves_no_task_behind(app: Penstock) -> None:
     assert all(task.cancelled() for task in tasks)
     assert not app.results._reads._waiting
     assert not app.results._reads._senders
-    waiters = getattr(getattr(app.storage, "_feeds", None), "_waiters", {})
+    waiters = getattr(getattr(app.storage, "_notifier", None), "_waiters", {})
     assert not waiters
     gc.collect()
     await echo(app, 20)
@@ -376,7 +376,7 @@ async def test_a_cut_connection_costs_no_result(app: Penstock, backend: RedisBac
         with client:
             for kind in ("normal", "pubsub"):
                 client.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
-    await stubborn(lambda: taken.complete("value"))
+    await retry_until_available(lambda: taken.complete("value"))
     assert await asyncio.wait_for(task, SOON + 6) == "value"
 
 
@@ -394,7 +394,7 @@ async def test_a_restarted_server_costs_no_result(backend: RedisBackend, no_leak
                 await app.queue("q").status("a")
             assert not task.done()
             server.restart()
-            await stubborn(lambda: taken.complete("value"))
+            await retry_until_available(lambda: taken.complete("value"))
             assert await asyncio.wait_for(task, SOON + 6) == "value"
             await forget_all(app.storage)
     finally:

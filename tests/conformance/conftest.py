@@ -1,4 +1,4 @@
-"""What several files of this folder share."""
+"""Fixtures of the conformance tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support import RedisBackend
 
 @pytest.fixture
 def proxy(backend: RedisBackend, no_leaks: None) -> Iterator[Proxy]:
-    """A way to the server on which replies, requests and connections can be lost."""
+    """A proxy in front of the server, on which replies, requests and connections can be lost."""
     assert isinstance(backend.server, Server)
     with Proxy(backend.server.port) as proxy:
         yield proxy

@@ -1,6 +1,7 @@
-"""What the verbs cost in commands and statements, against a recorded budget: a guard against slowness without a clock.
+"""Costs of the storage's verbs in commands and statements, against a recorded budget.
 
-The budgets are in budget.toml. A change that needs more says so there; one that needs less lowers them.
+They are counted, so a slower verb is noticed without a clock. The budgets are in budget.toml: a change that
+needs more raises them there, and one that needs less lowers them.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ BUDGETS: dict[str, dict[str, dict[str, int]]] = tomllib.loads(Path(__file__).wit
 WORK = list(BUDGETS["redis"])
 
 
-async def measured(work: str, storage: Storage, begin: Callable[[], object]) -> None:
-    """Prepare, say that counting begins, and do the work."""
+async def do_work(work: str, storage: Storage, begin: Callable[[], object]) -> None:
+    """Prepare, call `begin` to start the counting, and do the work."""
     await put1(storage, "q", "first")  # every script is known to the server, and every statement prepared
     first = await claim_all(storage)
     await storage.renew("w", [held(claim) for claim in first], LEASE)
@@ -58,10 +59,10 @@ async def measured(work: str, storage: Storage, begin: Callable[[], object]) -> 
 @pytest.mark.only("redis", "valkey")
 @pytest.mark.parametrize("work", WORK)
 async def test_a_verb_sends_no_more_than_its_budget(work: str, storage: Storage, backend: Backend) -> None:
-    """Calls to the server, and the commands that its scripts run, stay within what is recorded."""
+    """On Redis, the calls of a verb and the commands of its scripts stay within the recorded budget."""
     assert isinstance(backend, RedisBackend)
     with backend.clients()[0] as client:
-        await measured(work, storage, client.config_resetstat)
+        await do_work(work, storage, client.config_resetstat)
         stats: dict[str, dict[str, int]] = client.info("commandstats")  # type: ignore[assignment]
     counts = {name.removeprefix("cmdstat_"): stat["calls"] for name, stat in stats.items()}
     calls = counts.pop("evalsha", 0) + counts.pop("eval", 0)
@@ -74,7 +75,7 @@ async def test_a_verb_sends_no_more_than_its_budget(work: str, storage: Storage,
 @pytest.mark.only("sqlite")
 @pytest.mark.parametrize("work", WORK)
 async def test_a_verb_runs_no_more_than_its_budget(work: str, storage: Storage, backend: Backend) -> None:
-    """Statements and commits stay within what is recorded."""
+    """On SQLite, the statements and commits of a verb stay within the recorded budget."""
     assert isinstance(backend, SqliteBackend)
     ran: list[str] = []
     engine: Any = storage.engine  # type: ignore[attr-defined]
@@ -83,7 +84,7 @@ async def test_a_verb_runs_no_more_than_its_budget(work: str, storage: Storage, 
     def begin() -> None:
         connection.set_trace_callback(ran.append)
 
-    await measured(work, storage, begin)
+    await do_work(work, storage, begin)
     connection.set_trace_callback(None)
     budget = BUDGETS["sqlite"][work]
     commits = sum(1 for statement in ran if statement == "COMMIT")

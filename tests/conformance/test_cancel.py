@@ -1,4 +1,4 @@
-"""cancel: waiting or blocked → cancelled; a running job is treated as asked."""
+"""cancel: waiting or blocked → cancelled; a running job is treated by the mode of the call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support import (
     SECOND,
     T0,
     Clock,
-    cancel_end,
+    cancel_run,
     claim1,
     claim_all,
     complete,
@@ -37,16 +37,16 @@ MODES = ("refuse", "forget", "signal", "kill")
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("delay", [None, HOUR])
-async def test_a_waiting_job_is_cancelled(storage: Storage, mode: CancelMode, delay: int | None) -> None:
-    """A queued or scheduled job is cancelled at once, whatever the mode, and never runs (PJ-D11)."""
+async def test_cancel_of_a_queued_or_scheduled_job(storage: Storage, mode: CancelMode, delay: int | None) -> None:
+    """A cancel of a queued or scheduled job cancels it at once in every mode, and it never runs (PJ-D11)."""
     await put1(storage, "q", "a", delay=delay)
     assert await storage.cancel("q", ["a"], mode) == [CancelAnswer("cancelled")]
     assert await claim_all(storage) == []
     assert await state_of(storage) is None
 
 
-async def test_a_retrying_job_is_cancelled(storage: Storage) -> None:
-    """A job in its backoff is cancelled at once (QF-D6)."""
+async def test_cancel_of_a_retrying_job(storage: Storage) -> None:
+    """A cancel of a job in its backoff cancels it at once (QF-D6)."""
     await put1(storage, "q", "a")
     await settle1(storage, retried(await claim1(storage), delay=SECOND))
     assert await storage.cancel("q", ["a"]) == [CancelAnswer("cancelled")]
@@ -54,7 +54,7 @@ async def test_a_retrying_job_is_cancelled(storage: Storage) -> None:
 
 
 async def test_a_cancelled_job_is_kept_for_its_ttl(storage: Storage) -> None:
-    """A cancel with a TTL leaves a record of it."""
+    """A cancel with a TTL keeps the job as cancelled, with its payload."""
     await put1(storage, "q", "a", b"p")
     await storage.cancel("q", ["a"], ttl=SECOND)
     job = await get1(storage)
@@ -63,40 +63,40 @@ async def test_a_cancelled_job_is_kept_for_its_ttl(storage: Storage) -> None:
 
 
 async def test_a_cancelled_job_may_be_kept_for_ever(storage: Storage, clock: Clock) -> None:
-    """A cancel with a TTL of None leaves a record that stays."""
+    """A cancel with a TTL of None keeps the job as cancelled for ever."""
     await put1(storage, "q", "a")
     await storage.cancel("q", ["a"], ttl=None)
     clock.advance(ms=1000 * HOUR)
     assert (await get1(storage)).expires is None
 
 
-async def test_an_unknown_job_is_not_found(storage: Storage) -> None:
-    """A cancel of what is not there says so and creates nothing."""
+async def test_cancel_of_an_unknown_job_answers_not_found(storage: Storage) -> None:
+    """A cancel of an unknown id answers not_found and creates no queue."""
     assert await storage.cancel("q", ["a", "b"]) == [CancelAnswer("not_found"), CancelAnswer("not_found")]
     assert await storage.queues() == []
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_finished_job_stays_as_it_ended(storage: Storage, mode: CancelMode) -> None:
-    """A cancel of a finished job answers with its end and changes nothing."""
+async def test_cancel_of_a_finished_job_changes_nothing(storage: Storage, mode: CancelMode) -> None:
+    """A cancel of a completed, failed or cancelled job answers its state and changes nothing."""
     await storage.put([new("q", id) for id in "abc"])
     a, b, c = await claim_all(storage)
-    await storage.settle([complete(a), fail(b), cancel_end(c)])
+    await storage.settle([complete(a), fail(b), cancel_run(c)])
     answers = await storage.cancel("q", ["a", "b", "c"], mode)
     assert answers == [CancelAnswer("completed"), CancelAnswer("failed"), CancelAnswer("cancelled")]
     assert await storage.counts("q") == tally(completed=1, failed=1, cancelled=1)
 
 
-async def test_a_forgotten_job_is_not_found(storage: Storage, clock: Clock) -> None:
-    """A finished job whose TTL is over is not found, though nothing has swept it yet."""
+async def test_cancel_of_an_expired_job_answers_not_found(storage: Storage, clock: Clock) -> None:
+    """A cancel of a finished job after its TTL answers not_found, though it was not purged yet."""
     await put1(storage, "q", "a")
     await settle1(storage, complete(await claim1(storage), ttl=SECOND))
     clock.advance(seconds=1)
     assert await storage.cancel("q", ["a"]) == [CancelAnswer("not_found")]
 
 
-async def test_refuse_leaves_a_run_alone(storage: Storage) -> None:
-    """By default a running job is not touched."""
+async def test_cancel_refuse_leaves_a_running_job_alone(storage: Storage) -> None:
+    """By default (mode refuse) a cancel of a running job changes nothing."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     assert await storage.cancel("q", ["a"]) == [CancelAnswer("running", running=True)]
@@ -105,8 +105,8 @@ async def test_refuse_leaves_a_run_alone(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("mode", ["signal", "kill"])
-async def test_a_run_is_asked_to_end(storage: Storage, mode: CancelMode) -> None:
-    """Signal and kill mark the run, which goes on until it ends itself."""
+async def test_cancel_of_a_running_job_by_signal_or_kill_requests_it(storage: Storage, mode: CancelMode) -> None:
+    """Signal and kill mark the running job, which stays running until its run is settled."""
     await put1(storage, "q", "a")
     await claim1(storage)
     assert await storage.cancel("q", ["a"], mode) == [CancelAnswer("cancel_requested", running=True)]
@@ -114,8 +114,8 @@ async def test_a_run_is_asked_to_end(storage: Storage, mode: CancelMode) -> None
     assert (job.state, job.cancel) == (State.RUNNING, mode)
 
 
-async def test_forget_makes_a_run_its_last(storage: Storage) -> None:
-    """Forget lets a run go on and answers running."""
+async def test_cancel_forget_makes_a_run_the_last_one(storage: Storage) -> None:
+    """Forget answers running, and the job is cancelled when its run would be retried."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     assert await storage.cancel("q", ["a"], "forget", HOUR) == [CancelAnswer("running", running=True)]
@@ -124,9 +124,11 @@ async def test_forget_makes_a_run_its_last(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("mode", ["forget", "signal", "kill"])
-@pytest.mark.parametrize("ending", [retried, fail, cancel_end, release, stall])
-async def test_a_run_that_was_asked_to_end_does_not_come_back(storage: Storage, mode: CancelMode, ending: Any) -> None:
-    """However such a run ends, short of completing, it is cancelled for good (WQ-D10)."""
+@pytest.mark.parametrize("ending", [retried, fail, cancel_run, release, stall])
+async def test_settle_of_a_run_with_a_cancel_request_cancels_it(
+    storage: Storage, mode: CancelMode, ending: Any
+) -> None:
+    """A run with a cancel request is settled as cancelled by every resolution but complete (WQ-D10)."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     await storage.cancel("q", ["a"], mode, ttl=SECOND)
@@ -137,8 +139,10 @@ async def test_a_run_that_was_asked_to_end_does_not_come_back(storage: Storage, 
 
 
 @pytest.mark.parametrize("mode", ["forget", "signal", "kill"])
-async def test_a_run_that_completes_after_all_is_completed(storage: Storage, mode: CancelMode) -> None:
-    """A result that came in spite of the request is kept."""
+async def test_settle_complete_of_a_run_with_a_cancel_request_keeps_the_result(
+    storage: Storage, mode: CancelMode
+) -> None:
+    """A run that completes in spite of a cancel request is completed, and its result is kept."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     await storage.cancel("q", ["a"], mode)
@@ -147,7 +151,7 @@ async def test_a_run_that_completes_after_all_is_completed(storage: Storage, mod
 
 
 async def test_a_cancelled_run_puts_no_fail_job(storage: Storage) -> None:
-    """A failure that ends as cancelled has no fail job."""
+    """A failure that is recorded as cancelled puts no fail job."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     await storage.cancel("q", ["a"], "kill")
@@ -156,7 +160,7 @@ async def test_a_cancelled_run_puts_no_fail_job(storage: Storage) -> None:
 
 
 async def test_a_repeated_settlement_of_a_cancelled_run_is_answered_as_before(storage: Storage) -> None:
-    """A retry that ended as cancelled is answered so the second time too."""
+    """A repeated settlement of a run that was cancelled is answered as cancelled again."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     await storage.cancel("q", ["a"], "signal", ttl=HOUR)
@@ -172,10 +176,10 @@ async def test_a_repeated_settlement_of_a_cancelled_run_is_answered_as_before(st
         ("kill", "refuse", "kill"),
     ],
 )
-async def test_a_weaker_request_does_not_undo_a_stronger(
+async def test_a_weaker_cancel_request_does_not_replace_a_stronger_one(
     storage: Storage, first: CancelMode, then: CancelMode, shown: str
 ) -> None:
-    """Of two requests the stronger one stands."""
+    """Of two cancel requests to one run the stronger mode stays."""
     await put1(storage, "q", "a")
     await claim1(storage)
     await storage.cancel("q", ["a"], first)
@@ -183,8 +187,8 @@ async def test_a_weaker_request_does_not_undo_a_stronger(
     assert (await get1(storage)).cancel == shown
 
 
-async def test_the_last_request_decides_how_long_it_is_kept(storage: Storage) -> None:
-    """A second request replaces the TTL of the first."""
+async def test_the_last_cancel_request_sets_the_ttl(storage: Storage) -> None:
+    """A second cancel request replaces the TTL of the first."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     await storage.cancel("q", ["a"], "kill", ttl=HOUR)
@@ -194,8 +198,10 @@ async def test_the_last_request_decides_how_long_it_is_kept(storage: Storage) ->
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_successor_goes_and_the_run_goes_on(storage: Storage, mode: CancelMode) -> None:
-    """With a successor behind a run, the successor is cancelled and the answer says that a run goes on."""
+async def test_cancel_of_a_running_job_with_a_successor_cancels_the_successor(
+    storage: Storage, mode: CancelMode
+) -> None:
+    """With a successor behind a running job, cancel takes the successor, and the answer shows that the run goes on."""
     await put1(storage, "q", "a", b"old")
     claim = await claim1(storage)
     await storage.put([update("q", "a", b"new")])
@@ -206,7 +212,7 @@ async def test_the_successor_goes_and_the_run_goes_on(storage: Storage, mode: Ca
     assert await claim_all(storage) == []
 
 
-async def test_many_are_cancelled_in_one_call(storage: Storage) -> None:
+async def test_cancel_of_many_ids_answers_in_their_order(storage: Storage) -> None:
     """One cancel answers for each of its ids, in their order."""
     await storage.put([new("q", "a"), new("q", "b"), new("q", "c")])
     await claim1(storage)
@@ -215,15 +221,15 @@ async def test_many_are_cancelled_in_one_call(storage: Storage) -> None:
     assert await run_order(storage) == ["b"]
 
 
-async def test_cancelling_an_id_spares_its_namesakes(storage: Storage) -> None:
+async def test_cancel_leaves_the_same_id_in_other_queues_alone(storage: Storage) -> None:
     """A cancel in one queue leaves the same id in another alone (QF-D12)."""
     await storage.put([new("q", "a"), new("q/x", "a"), new("r", "a")])
     await storage.cancel("q", ["a"])
     assert [await state_of(storage, "a", queue) for queue in ("q/x", "r")] == [State.QUEUED] * 2
 
 
-async def test_a_cancelled_head_frees_its_place(storage: Storage) -> None:
-    """The job behind a cancelled one is the next."""
+async def test_the_job_behind_a_cancelled_one_is_claimed_next(storage: Storage) -> None:
+    """After a cancel of the first job the one behind it is the next."""
     await storage.put([new("q", id) for id in "abc"])
     await storage.cancel("q", ["a"])
     assert await run_order(storage) == ["b", "c"]

@@ -31,13 +31,13 @@ from tests.support import (
 
 
 def batches(claims: list[Claim]) -> list[list[str]]:
-    """Ids by the number of their batch."""
+    """Return the ids of each batch, by the number of the batch."""
     numbers = sorted({claim.batch for claim in claims})
     return [[claim.id for claim in claims if claim.batch == number] for number in numbers]
 
 
 async def test_a_claim_of_an_empty_storage_gives_nothing(storage: Storage) -> None:
-    """A claim on a queue that was never used gives no jobs, no alarm and creates nothing (WQ-D14)."""
+    """A claim of an unused queue returns no jobs and no time to look again, and creates nothing (WQ-D14)."""
     assert await storage.claim([Request("q", 5)], "w", LEASE, "t") == Claimed([])
     assert await storage.queues() == []
 
@@ -60,7 +60,7 @@ async def test_a_claimed_job_is_running_under_its_worker(storage: Storage) -> No
     assert (job.state, job.worker, job.attempts) == (State.RUNNING, "alice", 1)
 
 
-async def test_a_job_is_handed_out_once(storage: Storage) -> None:
+async def test_a_running_job_is_not_claimed_again(storage: Storage) -> None:
     """A running job is not given to a second worker."""
     await put1(storage, "q", "a")
     await claim1(storage, worker="alice")
@@ -120,31 +120,31 @@ async def test_a_retrying_job_is_not_given_early(storage: Storage, clock: Clock)
 
 
 @pytest.mark.beyond_model
-async def test_the_claimer_of_nothing_is_told_when_to_look_again(storage: Storage) -> None:
-    """A claim that leaves only later jobs answers with the time of the first of them."""
+async def test_a_claim_answers_when_the_next_scheduled_job_is_due(storage: Storage) -> None:
+    """A claim that leaves only scheduled jobs answers with the due time of the first of them."""
     await storage.put([new("q", "a", delay=5 * SECOND), new("q", "b", delay=3 * SECOND)])
     answer = await claim_answer(storage)
     assert (answer.claims, answer.look_at) == ([], T0 + 3 * SECOND)
 
 
 @pytest.mark.beyond_model
-async def test_the_claimer_is_told_of_a_backoff_too(storage: Storage) -> None:
-    """The end of a backoff is a time to look again."""
+async def test_a_claim_answers_when_the_next_backoff_ends(storage: Storage) -> None:
+    """A claim that leaves only retrying jobs answers with the end of the first backoff."""
     await put1(storage, "q", "a")
     await settle1(storage, retried(await claim1(storage), delay=2 * SECOND))
     assert (await claim_answer(storage)).look_at == T0 + 2 * SECOND
 
 
 @pytest.mark.beyond_model
-async def test_the_earliest_time_of_all_queues_is_told(storage: Storage) -> None:
-    """A claim of several queues, of one family or more, asks for the earliest of their times."""
+async def test_a_claim_of_several_queues_answers_the_earliest_due_time(storage: Storage) -> None:
+    """A claim of several queues, of one family or more, answers with the earliest of their due times."""
     await storage.put([new("q", "a", delay=9 * SECOND), new("r", "b", delay=4 * SECOND), new("q/x", "c", delay=HOUR)])
     answer = await storage.claim([Request("q", 1), Request("r", 1), Request("q/x", 1)], "w", LEASE, "t")
     assert answer.look_at == T0 + 4 * SECOND
 
 
 async def test_every_due_job_is_promoted(storage: Storage, clock: Clock) -> None:
-    """Many jobs that fell due together are all handed out, in order, however many claims it takes."""
+    """Many jobs that fell due together are all claimed, in order, however many claims it takes."""
     names = [f"j{n:04}" for n in range(2500)]
     for start in range(0, 2500, 500):
         await storage.put([new("q", name, delay=SECOND) for name in names[start : start + 500]])
@@ -193,7 +193,7 @@ async def test_a_batch_holds_neighbours_in_order(storage: Storage) -> None:
 
 
 async def test_a_batch_may_be_short(storage: Storage) -> None:
-    """A batch takes what there is and waits for nothing."""
+    """A batch takes the jobs there are and waits for no others."""
     await storage.put([new("q", id) for id in "ab"])
     assert batches(await claim_all(storage, limit=5, batch=10)) == [["a", "b"]]
 
@@ -234,7 +234,7 @@ async def test_a_batch_keeps_its_order_when_it_comes_back(storage: Storage, cloc
 
 
 async def test_a_batch_that_was_lost_twice_comes_back_one_by_one(storage: Storage, clock: Clock) -> None:
-    """Jobs whose worker died twice run alone and in order, so that a poison one is found; others are as before."""
+    """Jobs whose worker died twice run alone and in order, so that the one to blame is found; others are as before."""
     await storage.put([new("q", id) for id in "zma"])
     for _ in range(2):
         assert batches(await claim_all(storage, batch=3)) == [["z", "m", "a"]]
@@ -245,7 +245,7 @@ async def test_a_batch_that_was_lost_twice_comes_back_one_by_one(storage: Storag
 
 
 async def test_a_batch_whose_process_died_comes_back_one_by_one(storage: Storage) -> None:
-    """Stalls that are settled, because the process is known to be dead, are isolated at once, and for one run."""
+    """Jobs settled as stalled, because their process is known to be dead, run alone at once, for one run."""
     await storage.put([new("q", id) for id in "zma"])
     claims = await claim_all(storage, batch=3)
     await storage.settle([stall(claim) for claim in claims])

@@ -1,4 +1,4 @@
-"""Time is the storage's clock, in whole milliseconds, and may be set back."""
+"""Time of a storage: its clock counts whole milliseconds and may be set back."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_order_survives_a_clock_that_is_set_back(storage: Storage, clock: 
     assert await run_order(storage) == ["a", "b", "c"]
 
 
-async def test_a_lane_survives_a_clock_that_is_set_back(storage: Storage, clock: Clock) -> None:
+async def test_a_group_keeps_its_order_when_the_clock_is_set_back(storage: Storage, clock: Clock) -> None:
     """A group keeps its order when the clock goes back."""
     await put1(storage, "q", "a", group="g")
     clock.advance(ms=-5 * SECOND)
@@ -47,15 +47,15 @@ async def test_a_lane_survives_a_clock_that_is_set_back(storage: Storage, clock:
     assert await run_order(storage) == ["a", "b"]
 
 
-async def test_a_job_that_was_due_is_still_given(storage: Storage, clock: Clock) -> None:
-    """A job accepted as due is not taken out of the line by a clock that is set back."""
+async def test_a_queued_job_stays_queued_when_the_clock_is_set_back(storage: Storage, clock: Clock) -> None:
+    """A job accepted as queued is still claimed after the clock was set back."""
     await put1(storage, "q", "a")
     clock.advance(ms=-SECOND)
     assert ids(await claim_all(storage)) == ["a"]
 
 
 async def test_all_reads_agree_after_the_clock_was_set_back(storage: Storage, clock: Clock) -> None:
-    """Whatever a waiting job's state is now, get, find and counts say the same."""
+    """After the clock was set back, get, find and counts show the same state of a waiting job."""
     await put1(storage, "q", "a")
     clock.advance(ms=-SECOND)
     state = await state_of(storage)
@@ -65,7 +65,7 @@ async def test_all_reads_agree_after_the_clock_was_set_back(storage: Storage, cl
 
 
 async def test_a_lease_is_not_ended_by_a_clock_that_is_set_back(storage: Storage, clock: Clock) -> None:
-    """A clock that goes back delays the sweep and ends nothing early."""
+    """A clock that goes back delays the reap and ends no lease early."""
     await put1(storage, "q", "a")
     await claim1(storage)
     clock.advance(ms=-HOUR)
@@ -75,7 +75,7 @@ async def test_a_lease_is_not_ended_by_a_clock_that_is_set_back(storage: Storage
 
 
 async def test_a_result_survives_a_clock_that_is_set_back(storage: Storage, clock: Clock) -> None:
-    """A clock that goes back forgets nothing early."""
+    """A clock that goes back purges no result early."""
     await put1(storage, "q", "a")
     await settle1(storage, complete(await claim1(storage), ttl=SECOND))
     clock.advance(ms=-HOUR)
@@ -102,7 +102,7 @@ async def test_every_millisecond_is_exact(storage: Storage, clock: Clock) -> Non
 
 
 async def test_every_due_time_is_exact(storage: Storage, clock: Clock) -> None:
-    """A job is due in the very millisecond it was asked for."""
+    """A scheduled job becomes queued in the very millisecond of its due time."""
     for ms in range(1, 1000, 13):
         clock.ms = T0
         await put1(storage, "q", "a", delay=ms)
@@ -114,8 +114,8 @@ async def test_every_due_time_is_exact(storage: Storage, clock: Clock) -> None:
 
 
 @pytest.mark.beyond_model
-async def test_two_users_of_one_storage_have_one_time(storage: Storage, peer: Storage, clock: Clock) -> None:
-    """What one accepts, another finds due at the same moment."""
+async def test_two_storage_objects_share_one_clock(storage: Storage, peer: Storage, clock: Clock) -> None:
+    """A job that one storage object accepts is due for another at the same moment."""
     await put1(storage, "q", "a", delay=SECOND)
     assert await claim_all(peer) == []
     clock.advance(seconds=1)
@@ -124,7 +124,7 @@ async def test_two_users_of_one_storage_have_one_time(storage: Storage, peer: St
 
 @pytest.mark.beyond_model
 async def test_without_a_clock_the_storages_own_time_counts(backend: Backend) -> None:
-    """A storage that was given no clock tells the real time in milliseconds and works by it (QZ-D15)."""
+    """A storage without a given clock uses the real time in milliseconds (QZ-D15)."""
     storage = backend.build(None)
     await storage.open()
     try:

@@ -35,7 +35,7 @@ FAMILIES = [f"family {n}" for n in range(40)]
 
 
 def slots(backend: RedisBackend, *, but: tuple[bytes, ...] = ()) -> set[int]:
-    """The slots of the stored keys."""
+    """Return the slots of the stored keys."""
     return {key_slot(key) for key in backend.keys() if not key.endswith(but)}  # noqa: SIM118
 
 
@@ -90,7 +90,7 @@ async def test_follow_ups_stay_in_the_family(storage: Storage) -> None:
 
 
 async def test_a_follow_up_in_another_family_changes_nothing(storage: Storage) -> None:
-    """What cannot be one step on a Cluster is refused before anything is written, naming the queue."""
+    """A follow-up job in another family is refused on a Cluster before anything is written, naming the queue."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     with pytest.raises(ValueError, match="elsewhere"):
@@ -121,7 +121,7 @@ async def test_families_that_are_gone_are_forgotten(backend: RedisBackend, stora
 async def test_a_queue_that_appears_while_its_family_is_dropped_is_listed(
     storage: RedisStorage, peer: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A purge that finds a family empty does not hide the queue that somebody creates in that moment."""
+    """A purge that finds a family empty does not hide a queue that is created in that moment."""
     command = storage._connection.command
 
     async def slow(*args: Any) -> Any:

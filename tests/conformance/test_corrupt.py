@@ -1,4 +1,4 @@
-"""A record that cannot be read is set aside as failed; its queue goes on."""
+"""Records that cannot be read: a claim sets them aside as failed, and their queue goes on."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tests.support import (
 
 pytestmark = [pytest.mark.beyond_model, pytest.mark.only("sqlite", "redis", "valkey", "cluster")]
 
-#: Damage that a disk, a bug or a hand may do to a stored record: what to write over it.
+#: Damage that a disk, a bug or a person may do to a stored record.
 DAMAGE = ["garbage", "empty", "truncated"]
 
 
 def damage(backend: Backend, id: str, how: str, queue: str = "q") -> None:
-    """Write nonsense over the stored record of a job."""
+    """Overwrite the stored record of a job."""
     if isinstance(backend, SqliteBackend):
         column = {"garbage": "attempts = 'x'", "empty": "payload = null", "truncated": "headers = 'text'"}[how]
         db = backend.connect()
@@ -49,7 +49,7 @@ def damage(backend: Backend, id: str, how: str, queue: str = "q") -> None:
 
 @pytest.mark.parametrize("how", DAMAGE)
 async def test_a_corrupt_record_is_set_aside(backend: Backend, storage: Storage, how: str) -> None:
-    """The claim names it, it is failed and kept, and its neighbours run (QZ-D5, QZ-D6, PJ-D25)."""
+    """A claim names a corrupt record and marks its job failed, and the neighbours run (QZ-D5, QZ-D6, PJ-D25)."""
     await storage.put([new("q", id, b"payload", headers=b"headers") for id in "abc"])
     damage(backend, "b", how)
     answer = await claim_answer(storage)
@@ -64,7 +64,7 @@ async def test_a_corrupt_record_is_set_aside(backend: Backend, storage: Storage,
 
 @pytest.mark.parametrize("how", DAMAGE)
 async def test_a_corrupt_record_is_named_once(backend: Backend, storage: Storage, how: str) -> None:
-    """The next claim knows nothing of it any more."""
+    """The claim after the one that named a corrupt record does not name it again."""
     await put1(storage, "q", "a", headers=b"headers")
     damage(backend, "a", how)
     assert (await claim_answer(storage)).corrupt == [("q", "a")]
@@ -74,7 +74,7 @@ async def test_a_corrupt_record_is_named_once(backend: Backend, storage: Storage
 
 @pytest.mark.parametrize("how", DAMAGE)
 async def test_a_corrupt_head_frees_its_group(backend: Backend, storage: Storage, how: str) -> None:
-    """A lane goes on behind a record that cannot be read."""
+    """A group goes on behind a record that cannot be read."""
     await storage.put([new("q", id, headers=b"headers", group="g") for id in "abc"])
     damage(backend, "a", how)
     seen: list[str] = []
@@ -88,7 +88,7 @@ async def test_a_corrupt_head_frees_its_group(backend: Backend, storage: Storage
 
 @pytest.mark.parametrize("how", DAMAGE)
 async def test_a_corrupt_record_does_not_stop_the_reads(backend: Backend, storage: Storage, how: str) -> None:
-    """Its queue is listed, counted and peeked at, before and after it was set aside."""
+    """A queue with a corrupt record is listed, counted and peeked at, before and after a claim set it aside."""
     await storage.put([new("q", id, headers=b"headers") for id in "abc"])
     damage(backend, "b", how)
     for _ in range(2):
@@ -100,7 +100,7 @@ async def test_a_corrupt_record_does_not_stop_the_reads(backend: Backend, storag
 
 
 async def test_a_corrupt_id_can_be_used_again(backend: Backend, storage: Storage) -> None:
-    """A put of the same id takes the place of what was set aside."""
+    """A put of the id of a corrupt job that was set aside starts a new job."""
     await put1(storage, "q", "a", b"old", headers=b"headers")
     damage(backend, "a", "garbage")
     await claim_answer(storage)
@@ -109,7 +109,7 @@ async def test_a_corrupt_id_can_be_used_again(backend: Backend, storage: Storage
 
 
 async def test_many_corrupt_records_are_all_set_aside(backend: Backend, storage: Storage) -> None:
-    """However many there are, the whole ones run and none is lost."""
+    """Among many corrupt records every readable job runs, and none is lost."""
     await storage.put([new("q", f"j{n:02}") for n in range(30)])
     for n in range(0, 30, 2):
         damage(backend, f"j{n:02}", "garbage")
@@ -125,7 +125,7 @@ async def test_many_corrupt_records_are_all_set_aside(backend: Backend, storage:
 
 
 async def test_a_corrupt_record_keeps_its_id_until_it_is_set_aside(backend: Backend, storage: Storage) -> None:
-    """A put of its id changes nothing before a claim has met it, so that no job is handed out twice."""
+    """Before a claim set a corrupt record aside, a put of its id is a duplicate, so no job is handed out twice."""
     await put1(storage, "q", "a", b"old", headers=b"headers")
     damage(backend, "a", "truncated")
     assert (await put1(storage, "q", "a", b"new")).status == "duplicate"
@@ -139,7 +139,7 @@ async def test_a_corrupt_record_keeps_its_id_until_it_is_set_aside(backend: Back
 async def test_a_corrupt_record_that_falls_due_is_set_aside(
     backend: Backend, storage: Storage, clock: Clock, how: str
 ) -> None:
-    """One that was damaged while its time had not come does not vanish from its queue."""
+    """A scheduled job whose record was damaged is set aside by the claim at its due time."""
     await put1(storage, "q", "a", headers=b"headers", delay=SECOND)
     damage(backend, "a", how)
     clock.advance(ms=SECOND)

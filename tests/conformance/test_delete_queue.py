@@ -10,7 +10,7 @@ from tests.support import (
     SECOND,
     Backend,
     Clock,
-    cancel_end,
+    cancel_run,
     claim1,
     claim_all,
     complete,
@@ -29,17 +29,17 @@ from tests.support import (
 
 
 async def fill(storage: Storage, queue: str = "q") -> int:
-    """One job of every state, and a few in groups; answers how many."""
+    """Put jobs into every state, some of them in groups, and return their number."""
     await storage.put([new(queue, id) for id in "abcdef"])
     done, failed, gone, again, running, _ = await claim_all(storage, queue)
-    await storage.settle([complete(done), fail(failed), cancel_end(gone), retried(again, delay=SECOND)])
+    await storage.settle([complete(done), fail(failed), cancel_run(gone), retried(again, delay=SECOND)])
     await storage.put([update(queue, running.id), new(queue, "g", delay=SECOND), new(queue, "h")])
     await storage.put([new(queue, "i", group="g"), new(queue, "j", group="g")])
     return 11
 
 
-async def test_every_job_is_gone(storage: Storage) -> None:
-    """A deleted queue holds nothing, and the answer counts what it held."""
+async def test_delete_queue_removes_every_job(storage: Storage) -> None:
+    """A deleted queue is empty, and the answer is the number of its jobs."""
     assert await storage.delete_queue("q") == 0
     expected = await fill(storage)
     assert sum((await storage.counts("q")).values()) == expected
@@ -52,8 +52,8 @@ async def test_every_job_is_gone(storage: Storage) -> None:
     assert await storage.delete_queue("q") == 0
 
 
-async def test_nothing_is_left_in_the_storage(backend: Backend, storage: Storage) -> None:
-    """All keys and rows of a queue die together (QF-D17)."""
+async def test_delete_queue_leaves_nothing_in_the_storage(backend: Backend, storage: Storage) -> None:
+    """A delete and the purges after it remove all keys and rows of a queue (QF-D17)."""
     await fill(storage)
     await storage.delete_queue("q")
     while await storage.purge(["q"]):
@@ -61,16 +61,16 @@ async def test_nothing_is_left_in_the_storage(backend: Backend, storage: Storage
     assert backend.leftovers() == []
 
 
-async def test_expired_jobs_are_not_counted(storage: Storage, clock: Clock) -> None:
-    """What is forgotten already is not part of the answer."""
+async def test_delete_queue_does_not_count_expired_jobs(storage: Storage, clock: Clock) -> None:
+    """Finished jobs whose TTL is over are not part of the answer."""
     await storage.put([new("q", "a"), new("q", "b")])
     await settle1(storage, complete(await claim1(storage), ttl=SECOND))
     clock.advance(seconds=1)
     assert await storage.delete_queue("q") == 1
 
 
-async def test_nothing_reappears(storage: Storage, clock: Clock) -> None:
-    """After a delete, neither outcomes nor renewals nor sweeps bring a job back (WQ-D10)."""
+async def test_no_verb_brings_a_job_of_a_deleted_queue_back(storage: Storage, clock: Clock) -> None:
+    """After a delete, neither settle nor renew nor reap brings a job back (WQ-D10)."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     await storage.delete_queue("q")
@@ -82,8 +82,8 @@ async def test_nothing_reappears(storage: Storage, clock: Clock) -> None:
     assert await storage.queues() == []
 
 
-async def test_a_queue_of_that_name_starts_anew(storage: Storage) -> None:
-    """Jobs put after a delete know nothing of the ones before, and stale runs cannot touch them."""
+async def test_a_deleted_queue_starts_anew(storage: Storage) -> None:
+    """Jobs put after a delete are new, and settlements of the old runs are lost."""
     await fill(storage)
     await put1(storage, "q", "z")
     claims = await claim_all(storage, token="old")
@@ -93,8 +93,8 @@ async def test_a_queue_of_that_name_starts_anew(storage: Storage) -> None:
     assert ids(await claim_all(storage)) == ["z", "a", "b"]
 
 
-async def test_a_pause_ends_with_its_queue(storage: Storage) -> None:
-    """A queue that was deleted while paused is not paused when it comes back."""
+async def test_delete_queue_ends_a_pause(storage: Storage) -> None:
+    """A queue that was deleted while paused is not paused when it is used again."""
     await storage.set_paused("q", True)
     await storage.delete_queue("q")
     assert await storage.paused("q") is None
@@ -102,7 +102,7 @@ async def test_a_pause_ends_with_its_queue(storage: Storage) -> None:
     assert ids(await claim_all(storage)) == ["a"]
 
 
-async def test_siblings_are_untouched(storage: Storage) -> None:
+async def test_delete_queue_leaves_other_queues_of_the_family_alone(storage: Storage) -> None:
     """Deleting a queue leaves the others of its family alone."""
     await storage.put([new("q", "a"), new("q/x", "a"), new("r", "a")])
     await storage.delete_queue("q")
@@ -111,7 +111,7 @@ async def test_siblings_are_untouched(storage: Storage) -> None:
 
 
 async def test_a_held_group_is_free_after_a_delete(storage: Storage) -> None:
-    """A group that was running when its queue was deleted is free in the new one."""
+    """A group that was running when its queue was deleted is free in the new queue."""
     await put1(storage, "q", "a", group="g")
     await claim1(storage)
     await storage.delete_queue("q")
@@ -120,7 +120,7 @@ async def test_a_held_group_is_free_after_a_delete(storage: Storage) -> None:
 
 
 async def test_a_large_queue_is_deleted_whole(backend: Backend, storage: Storage) -> None:
-    """However many jobs there were, none is left to see, and purging takes the rest away."""
+    """Of a deleted queue of 5000 jobs no read shows one, and purges remove the rest."""
     for start in range(0, 5000, 500):
         await storage.put([new("q", f"j{start + n}") for n in range(500)])
     assert await storage.delete_queue("q") == 5000

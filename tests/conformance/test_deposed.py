@@ -1,4 +1,4 @@
-"""A server that says that it is no primary, or has nobody behind it: the next call asks anew who is."""
+"""A server that refuses writes because it is no primary, or has too few replicas: the next call finds the primary."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from penstock.storage.base import PutStatus, Request
 from penstock.storage.redis import RedisStorage
 from penstock.storage.redis.blocking import BlockingRedisStorage
 from penstock.storage.redis.connection import Connection
-from penstock.storage.redis.pipeline import Wire, pack_command
-from tests.servers import Server, free_port, needed, redis_program
+from penstock.storage.redis.pipeline import Pipeline, pack_command
+from tests.servers import Server, free_port, redis_program, start_or_skip
 from tests.support import eventually, new, new_namespace
 
 pytestmark = pytest.mark.xdist_group("redis")
 
-#: Ways in which a server that was a primary refuses what only a primary may do.
+#: How a former primary is made to refuse commands of a primary.
 REFUSALS: dict[str, Callable[[redis.Redis], object]] = {
     "NOREPLICAS": lambda client: client.config_set("min-replicas-to-write", 1),
     "READONLY": lambda client: client.replicaof("127.0.0.1", 1),
@@ -33,7 +33,7 @@ REFUSALS: dict[str, Callable[[redis.Redis], object]] = {
 }
 
 
-class Realm:
+class Failover:
     """Two servers, and a sentinel that calls one of them the primary."""
 
     def __init__(self, directory: Path) -> None:
@@ -51,8 +51,8 @@ class Realm:
     def url(self) -> str:
         return f"redis+sentinel://127.0.0.1:{self._port}/mymaster"
 
-    def succeed(self) -> None:
-        """From now on the other server is the primary; nobody has told the old one."""
+    def switch(self) -> None:
+        """Make the other server the primary, without a word to the old one."""
         with redis.Redis(port=self._port) as sentinel:
             sentinel.execute_command("SENTINEL", "REMOVE", "mymaster")
             sentinel.execute_command("SENTINEL", "MONITOR", "mymaster", "127.0.0.1", str(self.new.port), "1")
@@ -65,8 +65,8 @@ class Realm:
 
 
 @pytest.fixture
-def realm(tmp_path: Path) -> Iterator[Realm]:
-    made = needed(lambda: Realm(tmp_path))
+def failover(tmp_path: Path) -> Iterator[Failover]:
+    made = start_or_skip(lambda: Failover(tmp_path))
     yield made
     made.remove()
 
@@ -83,8 +83,8 @@ async def until_open(storage: RedisStorage) -> None:
     await eventually(opens, within=20)
 
 
-async def said_or_done(call: Any) -> None:
-    """A call that may be refused."""
+async def may_be_refused(call: Any) -> None:
+    """Await a call, and ignore a refusal."""
     with contextlib.suppress(StorageUnavailable):
         await call
 
@@ -92,17 +92,17 @@ async def said_or_done(call: Any) -> None:
 @pytest.mark.parametrize("kind", [RedisStorage, BlockingRedisStorage])
 @pytest.mark.parametrize("name", REFUSALS)
 async def test_a_refused_call_is_followed_by_one_to_the_new_primary(
-    realm: Realm, name: str, kind: type[RedisStorage]
+    failover: Failover, name: str, kind: type[RedisStorage]
 ) -> None:
     """Of several connections to the old primary each is refused once at most, and then the new one is found."""
-    storage = kind(realm.url, namespace=new_namespace())
+    storage = kind(failover.url, namespace=new_namespace())
     await until_open(storage)
     try:
         assert [put.status for put in await storage.put([new("q", "a")])] == [PutStatus.QUEUED]
-        realm.succeed()
-        with realm.old.client() as client:
+        failover.switch()
+        with failover.old.client() as client:
             REFUSALS[name](client)
-        await said_or_done(storage.claim([Request("q", 1)], "w", 10_000, new_token()))
+        await may_be_refused(storage.claim([Request("q", 1)], "w", 10_000, new_token()))
         assert [put.status for put in await storage.put([new("q", "b")])] == [PutStatus.QUEUED]
         claimed = await storage.claim([Request("q", 9)], "w", 10_000, new_token())
         assert [claim.id for claim in claimed.claims] == ["b"]
@@ -111,17 +111,17 @@ async def test_a_refused_call_is_followed_by_one_to_the_new_primary(
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-async def test_who_waits_for_work_looks_for_the_new_primary(realm: Realm, name: str) -> None:
-    """A wait that the old primary refuses is followed by one that hears of the new primary's jobs."""
-    storage = RedisStorage(realm.url, namespace=new_namespace())
+async def test_who_waits_for_work_looks_for_the_new_primary(failover: Failover, name: str) -> None:
+    """A wait that the old primary refuses is followed by one that is woken by a job on the new primary."""
+    storage = RedisStorage(failover.url, namespace=new_namespace())
     await until_open(storage)
     try:
         assert not await storage.wait_work(["q"], 0.01)
-        realm.succeed()
-        with realm.old.client() as client:
+        failover.switch()
+        with failover.old.client() as client:
             REFUSALS[name](client)
-        await said_or_done(storage.wait_work(["q"], 0.01))
-        await said_or_done(storage.put([new("q", "a")]))
+        await may_be_refused(storage.wait_work(["q"], 0.01))
+        await may_be_refused(storage.put([new("q", "a")]))
         await storage.put([new("q", "b")])
         assert await storage.wait_work(["q"], 20)
     finally:
@@ -130,7 +130,7 @@ async def test_who_waits_for_work_looks_for_the_new_primary(realm: Realm, name: 
 
 @pytest.fixture
 def refusing(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A server without a sentinel that refuses what only a primary may do."""
+    """A server without a sentinel that refuses commands of a primary."""
     server = Server(redis_program()).start()
     with server.client() as client:
         REFUSALS[request.param](client)
@@ -140,18 +140,18 @@ def refusing(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 @pytest.mark.parametrize("refusing", ["NOREPLICAS", "READONLY"], indirect=True)
 async def test_a_refusal_fails_nobody_else(refusing: Server) -> None:
-    """Callers who wait on the same connection as a refused one get their answers."""
+    """Other commands on the connection of a refused one are answered before it is closed."""
     connection = Connection(f"redis://{refusing.address}")
     await connection.open()
     try:
-        wire = await Wire.open(connection.client.connection_pool, 15)
-        refused = wire.send(pack_command("SET", "a", "b"))
-        slow = wire.send(pack_command("XREAD", "BLOCK", 300, "STREAMS", "s", "$"))
+        pipeline = await Pipeline.open(connection.client.connection_pool, 15)
+        refused = pipeline.send(pack_command("SET", "a", "b"))
+        slow = pipeline.send(pack_command("XREAD", "BLOCK", 300, "STREAMS", "s", "$"))
         with pytest.raises(ResponseError):
             await refused
-        assert (wire.alive, wire.answers) == (False, True)
+        assert (pipeline.alive, pipeline.answers) == (False, True)
         assert await slow is None
-        assert not wire.answers
+        assert not pipeline.answers
     finally:
         await connection.close()
 

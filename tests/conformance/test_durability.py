@@ -1,4 +1,4 @@
-"""An enqueue that is acknowledged with `durability` outlives its server; one that would not says so."""
+"""Enqueues with `durability`: an acknowledged job outlives its server, else the enqueue raises."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock import (
     StorageUnavailable,
     sync,
 )
-from tests.servers import Server, needed, redis_program, valkey_program
+from tests.servers import Server, redis_program, start_or_skip, valkey_program
 
 #: A replica that stands still is not waited for longer than this.
 BRIEF = Durability("replicas", timeout=0.2)
@@ -62,7 +62,7 @@ class Pair:
         self.replica.process.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
 
     def promote(self) -> str:
-        """The URL of the replica, a primary from now on."""
+        """Make the replica a primary and return its URL."""
         with contextlib.closing(self.replica.client()) as client:
             client.execute_command("REPLICAOF", "NO", "ONE")
         return f"redis://{self.replica.address}"
@@ -75,7 +75,7 @@ class Pair:
 @pytest.fixture(params=["redis", "valkey"])
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     """A primary and a replica of each kind of server."""
-    pair = needed(lambda: Pair(redis_program() if request.param == "redis" else valkey_program()))
+    pair = start_or_skip(lambda: Pair(redis_program() if request.param == "redis" else valkey_program()))
     yield pair
     pair.remove()
 
@@ -83,7 +83,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
 @pytest.fixture
 def valkey() -> Iterator[Server]:
     """A server with an append-only file that is synced every second, and with WAITAOF."""
-    server = needed(lambda: Server(valkey_program(), "--appendonly", "yes", "--appendfsync", "everysec").start())
+    server = start_or_skip(lambda: Server(valkey_program(), "--appendonly", "yes", "--appendfsync", "everysec").start())
     yield server
     server.remove()
 
@@ -166,7 +166,7 @@ def test_without_await(pair: Pair) -> None:
 
 
 async def test_more_replicas_than_there_are(pair: Pair) -> None:
-    """The answer says how many have it."""
+    """The error has the number of replicas that have the job."""
     async with Penstock(pair.url, durability=Durability("replicas", 2, timeout=2)) as app:
         with pytest.raises(NotDurable, match="1 of 2 replicas") as told:
             await app.queue("q").enqueue_many([1, 2, 3])
@@ -199,7 +199,7 @@ async def test_on_a_cluster_the_primary_of_the_slot_is_asked() -> None:
     from chaos.failover_faults import wait_for_takeover
     from chaos.failover_servers import ClusterServers, family_slot
 
-    place = await asyncio.to_thread(needed, ClusterServers)
+    place = await asyncio.to_thread(start_or_skip, ClusterServers)
     names = [f"f{n}" for n in range(12)]
     try:
         with sync.Penstock(place.url, durability=PATIENT) as blocking:
@@ -228,7 +228,7 @@ async def _after_failover(app: Penstock, name: str) -> dict[str, int]:
 
 
 async def test_on_a_cluster_without_replicas(servers) -> None:
-    """Nobody confirms, and that is told, on either kind of app."""
+    """Without replicas nothing is confirmed, and the enqueue raises, on either kind of app."""
     node = servers.get("cluster").nodes[0]
     url = f"redis+cluster://{node.address}"
     async with Penstock(url, namespace="durable", durability=BRIEF) as app:
@@ -274,7 +274,7 @@ async def test_a_disk_that_is_slow_is_told(valkey: Server) -> None:
 
 
 async def test_a_file(tmp_path: Path) -> None:
-    """On SQLite "fsync" makes every commit wait for the disk, and says so in every answer."""
+    """On SQLite "fsync" makes every commit wait for the disk, and every answer has that level."""
     url = f"sqlite:{tmp_path / 'jobs.db'}"
     async with Penstock(url, durability="fsync") as app:
         answer = await app.queue("q").enqueue(1, id="a")
@@ -320,7 +320,7 @@ def test_a_durability_is_checked() -> None:
 
 
 def test_what_was_reached_in_words() -> None:
-    """What was reached is true when it is enough, and says what is missing."""
+    """A report is true when the level was reached, and its text names what is missing."""
     both = Durability("fsync", 2)
     assert str(DurabilityReport(asked=both, replicas=1, fsynced=True)) == "on disk and on 1 of 2 replicas"
     assert not DurabilityReport(asked=both, replicas=1, fsynced=True)
@@ -336,7 +336,7 @@ def test_the_error_travels() -> None:
 
 
 async def test_nobody_asks_by_default(backend) -> None:
-    """Without `durability` nothing is confirmed, and nothing said."""
+    """Without `durability` nothing is confirmed, and the answer has no report."""
     storage = backend.build(None)
     async with Penstock(storage=storage) as app:
         assert (await app.queue("q").enqueue(1)).durability is None

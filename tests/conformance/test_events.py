@@ -1,4 +1,4 @@
-"""events: what happens, as it happens, the same on every storage."""
+"""events: the feed of what happens in a storage, the same on every storage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support import (
     LEASE,
     SECOND,
     Clock,
-    cancel_end,
+    cancel_run,
     complete,
     eventually,
     fail,
@@ -32,14 +32,14 @@ from tests.support import (
 pytestmark = pytest.mark.beyond_model
 
 
-class Scene:
-    """The storage and the model, given the same calls, with the storage's feed being read."""
+class EventScenario:
+    """A storage and the model that get the same calls, and the events that the storage's feed delivered."""
 
-    def __init__(self, storage: Storage, clock: Clock, heard: list[EventRecord]) -> None:
+    def __init__(self, storage: Storage, clock: Clock, delivered: list[EventRecord]) -> None:
         self.storage = storage
         self.clock = clock
         self.model = Model(clock.ms)
-        self.heard = heard
+        self.delivered = delivered
         self.tokens = 0
 
     async def do(self, verb: str, *args: Any) -> Any:
@@ -53,28 +53,28 @@ class Scene:
         return answer.claims[0]
 
     async def expect(self, *names: str) -> None:
-        """Exactly these notes were heard since the last time, equal to the model's in every field."""
-        expected, self.model.notes = self.model.notes, []
-        assert [note.name for note in expected] == list(names)
-        await eventually(lambda: len(self.heard) >= len(expected) or None)
+        """Assert that exactly these events were delivered since the last call, equal to the model's in every field."""
+        expected, self.model.events = self.model.events, []
+        assert [record.name for record in expected] == list(names)
+        await eventually(lambda: len(self.delivered) >= len(expected) or None)
         await self.storage.counts("q")
-        got, self.heard[:] = list(self.heard), []
-        assert [nameless(note) for note in got] == [nameless(note) for note in expected]
+        got, self.delivered[:] = list(self.delivered), []
+        assert [without_start_worker(record) for record in got] == [without_start_worker(record) for record in expected]
 
 
-def nameless(note: EventRecord) -> EventRecord:
-    """A note but for the worker of a start, which has a test of its own."""
-    return msgspec.structs.replace(note, worker=None) if note.name == "started" else note
+def without_start_worker(record: EventRecord) -> EventRecord:
+    """Return a record without the worker of a start, which has its own test."""
+    return msgspec.structs.replace(record, worker=None) if record.name == "started" else record
 
 
 @asynccontextmanager
 async def listening(storage: Storage, queue: str | None = None) -> AsyncGenerator[list[EventRecord]]:
-    """The notes as they are heard; begins when the first one came through."""
-    heard: list[EventRecord] = []
+    """Yield the list of delivered events; it is complete from the moment at which the body begins."""
+    delivered: list[EventRecord] = []
 
     async def listen() -> None:
-        async for note in storage.events(queue):
-            heard.append(note)
+        async for record in storage.events(queue):
+            delivered.append(record)
 
     task = asyncio.create_task(listen())
     marker = queue or "q/marker"
@@ -82,27 +82,27 @@ async def listening(storage: Storage, queue: str | None = None) -> AsyncGenerato
     async def probe() -> bool:
         await storage.put([new(marker, "probe")])
         await storage.cancel(marker, ["probe"])
-        return bool(heard)
+        return bool(delivered)
 
     await eventually(probe, within=10)
     await storage.put([new(marker, "last probe")])
     await storage.cancel(marker, ["last probe"])
-    await eventually(lambda: heard and (heard[-1].name, heard[-1].id) == ("cancelled", "last probe"))
-    heard.clear()
+    await eventually(lambda: delivered and (delivered[-1].name, delivered[-1].id) == ("cancelled", "last probe"))
+    delivered.clear()
     try:
-        yield heard
+        yield delivered
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
 @asynccontextmanager
-async def scene(storage: Storage, clock: Clock) -> AsyncGenerator[Scene]:
-    async with listening(storage) as heard:
-        yield Scene(storage, clock, heard)
+async def scene(storage: Storage, clock: Clock) -> AsyncGenerator[EventScenario]:
+    async with listening(storage) as delivered:
+        yield EventScenario(storage, clock, delivered)
 
 
-async def test_a_job_that_completes(storage: Storage, clock: Clock) -> None:
+async def test_events_of_a_job_that_completes(storage: Storage, clock: Clock) -> None:
     """A completed job was enqueued, started and completed, with its result."""
     async with scene(storage, clock) as s:
         await s.do("put", [new("q", "a")])
@@ -112,27 +112,27 @@ async def test_a_job_that_completes(storage: Storage, clock: Clock) -> None:
         await s.expect("enqueued", "started", "completed")
 
 
-async def test_a_note_says_everything(storage: Storage, clock: Clock) -> None:
-    """A note names its queue, its job, its time, the attempt, the worker and the result."""
+async def test_a_completed_event_has_every_field(storage: Storage, clock: Clock) -> None:
+    """An event names its queue, its job, its time, the attempt, the worker and the result."""
     async with scene(storage, clock) as s:
         await s.do("put", [new("q", "a")])
         claim = await s.claim()
         clock.advance(seconds=1)
         await s.do("settle", [complete(claim, b"result")])
-        await eventually(lambda: len(s.heard) >= 3)
-        assert s.heard[-1] == EventRecord("completed", "q", "a", clock.ms, 1, "w", b"result", None)
+        await eventually(lambda: len(s.delivered) >= 3)
+        assert s.delivered[-1] == EventRecord("completed", "q", "a", clock.ms, 1, "w", b"result", None)
 
 
-async def test_a_start_is_told_as_the_model_tells_it(storage: Storage, clock: Clock) -> None:
-    """The note of a start is the same on every storage."""
+async def test_a_started_event_is_that_of_the_model(storage: Storage, clock: Clock) -> None:
+    """The started event is the same on every storage."""
     async with scene(storage, clock) as s:
         await s.do("put", [new("q", "a")])
         await s.claim()
-        await eventually(lambda: len(s.heard) >= 2)
-        assert s.heard == s.model.notes
+        await eventually(lambda: len(s.delivered) >= 2)
+        assert s.delivered == s.model.events
 
 
-async def test_a_job_that_fails_at_last(storage: Storage, clock: Clock) -> None:
+async def test_events_of_a_job_that_fails_for_good(storage: Storage, clock: Clock) -> None:
     """n failures give n - 1 retrying and one failed, each with its error."""
     async with scene(storage, clock) as s:
         await s.do("put", [new("q", "a")])
@@ -142,8 +142,8 @@ async def test_a_job_that_fails_at_last(storage: Storage, clock: Clock) -> None:
         await s.expect("enqueued", "started", "retrying", "started", "retrying", "started", "failed", "enqueued")
 
 
-async def test_a_job_that_times_out(storage: Storage, clock: Clock) -> None:
-    """A timeout is told before what became of the job."""
+async def test_events_of_a_job_that_times_out(storage: Storage, clock: Clock) -> None:
+    """timed_out comes before the retrying or failed event of the same run."""
     async with scene(storage, clock) as s:
         await s.do("put", [new("q", "a")])
         await s.do("settle", [retried(await s.claim(), count="timeouts", delay=SECOND)])
@@ -152,8 +152,8 @@ async def test_a_job_that_times_out(storage: Storage, clock: Clock) -> None:
         await s.expect("enqueued", "started", "timed_out", "retrying", "started", "timed_out", "failed")
 
 
-async def test_runs_that_come_back(storage: Storage, clock: Clock) -> None:
-    """A release and a stall are told with their worker, a reap as a stall."""
+async def test_events_of_release_stall_and_reap(storage: Storage, clock: Clock) -> None:
+    """A release is released, a stall and a reap are stalled, each with the worker."""
     async with scene(storage, clock) as s:
         await s.do("put", [new("q", "a")])
         await s.do("settle", [release(await s.claim())])
@@ -164,8 +164,8 @@ async def test_runs_that_come_back(storage: Storage, clock: Clock) -> None:
         await s.expect("enqueued", "started", "released", "started", "stalled", "started", "stalled")
 
 
-async def test_updates_and_successors(storage: Storage, clock: Clock) -> None:
-    """An update in place is told, a successor as enqueued, and a fold as updated."""
+async def test_events_of_updates_and_successors(storage: Storage, clock: Clock) -> None:
+    """An update in place is updated, a successor is enqueued, and one folded into a returning run is updated."""
     async with scene(storage, clock) as s:
         await s.do("put", [new("q", "a"), update("q", "a", b"2")])
         claim = await s.claim()
@@ -180,23 +180,23 @@ async def test_updates_and_successors(storage: Storage, clock: Clock) -> None:
         )  # fmt: skip
 
 
-async def test_cancels(storage: Storage, clock: Clock) -> None:
-    """A cancel is told when it happens, a request when it is made (PJ-D23)."""
+async def test_events_of_cancels(storage: Storage, clock: Clock) -> None:
+    """cancelled is emitted when a job is cancelled, cancel_requested when a run is asked to end (PJ-D23)."""
     async with scene(storage, clock) as s:
         await s.do("put", [new("q", "a"), new("q", "b"), new("q", "c")])
         await s.do("cancel", "q", ["a"], "refuse", HOUR)
         claim = await s.claim()
         await s.do("cancel", "q", ["b"], "signal", 0)
         await s.do("settle", [retried(claim)])
-        await s.do("settle", [cancel_end(await s.claim())])
+        await s.do("settle", [cancel_run(await s.claim())])
         await s.expect(
             "enqueued", "enqueued", "enqueued", "cancelled", "started", "cancel_requested", "cancelled", "started",
             "cancelled",
         )  # fmt: skip
 
 
-async def test_a_forgotten_run_is_not_told_of_the_request(storage: Storage, clock: Clock) -> None:
-    """Forget asks nothing of the run, so there is no request to tell."""
+async def test_cancel_forget_emits_no_cancel_requested(storage: Storage, clock: Clock) -> None:
+    """Forget does not ask the run to end, so there is no cancel_requested."""
     async with scene(storage, clock) as s:
         await s.do("put", [new("q", "a")])
         claim = await s.claim()
@@ -205,8 +205,8 @@ async def test_a_forgotten_run_is_not_told_of_the_request(storage: Storage, cloc
         await s.expect("enqueued", "started", "cancelled")
 
 
-async def test_a_cancelled_successor(storage: Storage, clock: Clock) -> None:
-    """A successor that goes is told as cancelled while the run goes on."""
+async def test_events_of_a_cancelled_successor(storage: Storage, clock: Clock) -> None:
+    """A successor that is cancelled is one cancelled event while the run goes on."""
     async with scene(storage, clock) as s:
         await s.do("put", [new("q", "a")])
         claim = await s.claim()
@@ -216,8 +216,8 @@ async def test_a_cancelled_successor(storage: Storage, clock: Clock) -> None:
         await s.expect("enqueued", "started", "enqueued", "cancelled", "completed")
 
 
-async def test_a_reaped_cancel(storage: Storage, clock: Clock) -> None:
-    """A run that was to end and stalled is told as both."""
+async def test_events_of_a_reaped_run_with_a_cancel_request(storage: Storage, clock: Clock) -> None:
+    """A reaped run with a cancel request is stalled and then cancelled."""
     async with scene(storage, clock) as s:
         await s.do("put", [new("q", "a")])
         await s.claim()
@@ -227,7 +227,7 @@ async def test_a_reaped_cancel(storage: Storage, clock: Clock) -> None:
         await s.expect("enqueued", "started", "cancel_requested", "stalled", "cancelled")
 
 
-async def test_a_revived_job(storage: Storage, clock: Clock) -> None:
+async def test_events_of_a_revived_job(storage: Storage, clock: Clock) -> None:
     """A revived job is enqueued again."""
     async with scene(storage, clock) as s:
         await s.do("put", [new("q", "a")])
@@ -236,16 +236,16 @@ async def test_a_revived_job(storage: Storage, clock: Clock) -> None:
         await s.expect("enqueued", "started", "failed", "enqueued")
 
 
-async def test_follow_ups_are_told_after_their_cause(storage: Storage, clock: Clock) -> None:
-    """A follow-up is enqueued after its run completed."""
+async def test_a_follow_up_is_enqueued_after_its_run_completed(storage: Storage, clock: Clock) -> None:
+    """The enqueued event of a follow-up job comes after the completed event of its run."""
     async with scene(storage, clock) as s:
         await s.do("put", [new("q", "a")])
         await s.do("settle", [complete(await s.claim(), then=(new("q/x", "b"), new("q", "c", delay=HOUR)))])
         await s.expect("enqueued", "started", "completed", "enqueued", "enqueued")
 
 
-async def test_grouped_jobs_tell_the_same(storage: Storage, clock: Clock) -> None:
-    """A group changes nothing about what is told."""
+async def test_events_of_grouped_jobs(storage: Storage, clock: Clock) -> None:
+    """Jobs in a group emit the same events as jobs without one."""
     async with scene(storage, clock) as s:
         await s.do("put", [new("q", "a", group="g"), new("q", "b", group="g")])
         await s.do("settle", [complete(await s.claim())])
@@ -253,8 +253,8 @@ async def test_grouped_jobs_tell_the_same(storage: Storage, clock: Clock) -> Non
         await s.expect("enqueued", "enqueued", "started", "completed", "started", "completed")
 
 
-async def test_what_changes_nothing_is_not_told(storage: Storage, clock: Clock) -> None:
-    """Duplicates, lost and repeated settlements, renewals, reports and reads are no events (PJ-D8)."""
+async def test_calls_that_change_nothing_emit_no_event(storage: Storage, clock: Clock) -> None:
+    """Duplicates, lost and repeated settlements, renewals, reports and reads emit no events (PJ-D8)."""
     async with scene(storage, clock) as s:
         await s.do("put", [new("q", "a"), new("q", "a")])
         claim = await s.claim()
@@ -268,66 +268,68 @@ async def test_what_changes_nothing_is_not_told(storage: Storage, clock: Clock) 
         await s.expect("enqueued", "started", "completed")
 
 
-async def test_a_deleted_queue_is_told(storage: Storage) -> None:
-    """Deleting a queue is one note with its name."""
-    async with listening(storage) as heard:
+async def test_delete_queue_emits_one_event(storage: Storage) -> None:
+    """Deleting a queue is one queue_deleted event with its name."""
+    async with listening(storage) as delivered:
         await storage.put([new("q", "a")])
         await storage.delete_queue("q")
-        await eventually(lambda: [note.name for note in heard] == ["enqueued", "queue_deleted"])
-        assert heard[-1].queue == "q"
+        await eventually(lambda: [record.name for record in delivered] == ["enqueued", "queue_deleted"])
+        assert delivered[-1].queue == "q"
 
 
-async def test_one_queue_alone(storage: Storage) -> None:
-    """A feed of one queue tells nothing of the others."""
-    async with listening(storage, "q") as heard:
+async def test_a_feed_of_one_queue_has_no_events_of_others(storage: Storage) -> None:
+    """A feed of one queue delivers no event of the others."""
+    async with listening(storage, "q") as delivered:
         await storage.put([new("q/x", "a"), new("r", "b"), new("q", "c")])
-        await eventually(lambda: [note.id for note in heard] == ["c"])
+        await eventually(lambda: [record.id for record in delivered] == ["c"])
 
 
-async def test_everybody_is_heard(storage: Storage, peer: Storage) -> None:
-    """A feed tells what others do, too."""
-    async with listening(storage) as heard:
+async def test_a_feed_delivers_events_of_other_processes(storage: Storage, peer: Storage) -> None:
+    """A feed delivers the events of another storage object, too."""
+    async with listening(storage) as delivered:
         await peer.put([new("q", "a")])
-        await eventually(lambda: [note.id for note in heard] == ["a"])
+        await eventually(lambda: [record.id for record in delivered] == ["a"])
 
 
-async def test_two_listeners_hear_the_same(storage: Storage, clock: Clock) -> None:
-    """One listener takes nothing away from another (PJ-D29)."""
+async def test_two_listeners_get_the_same_events(storage: Storage, clock: Clock) -> None:
+    """Each of two listeners gets every event (PJ-D29)."""
     async with listening(storage) as one, listening(storage) as other:
         await storage.put([new("q", "a"), new("q", "b")])
-        for heard in (one, other):  # the first also hears, early or late, what the second one began with
-            await eventually(lambda heard=heard: [note.id for note in heard if note.queue == "q"] == ["a", "b"])
+        for delivered in (one, other):  # the first one also gets the events with which the second began
+            await eventually(
+                lambda delivered=delivered: [record.id for record in delivered if record.queue == "q"] == ["a", "b"]
+            )
 
 
-async def test_a_feed_that_nobody_reads_any_more_leaves_nothing(storage: Storage) -> None:
-    """After a listener has gone, the storage works on as before."""
+async def test_a_closed_feed_leaves_nothing(storage: Storage) -> None:
+    """After its last listener has gone, the storage works on as before."""
     async with listening(storage):
         pass
     await storage.put([new("q", "a")])
     assert await storage.delete_queue("q") == 1
 
 
-async def test_an_announcement_is_heard_by_everybody(storage: Storage, clock: Clock) -> None:
-    """What is announced comes through the feed with every field, at the storage's own time."""
-    notes = [
+async def test_announce_delivers_records_with_every_field(storage: Storage, clock: Clock) -> None:
+    """An announced record is delivered with every field, at the storage's own time."""
+    records = [
         EventRecord("idle", "", "", 0, 0, "w\x00é"),
         EventRecord("lease_lost", "q", "a:\n", 7, 3, "w"),
         EventRecord("error", "", "", 0, 70_000, None, b"", b"\x00\xff"),
     ]
-    async with listening(storage) as heard:
-        await storage.announce(notes)
+    async with listening(storage) as delivered:
+        await storage.announce(records)
         await storage.announce([])
-        await eventually(lambda: len(heard) >= 3)
-        assert [msgspec.structs.replace(note, attempt=0) for note in heard] == [
-            msgspec.structs.replace(note, at=clock.ms, attempt=0) for note in notes
+        await eventually(lambda: len(delivered) >= 3)
+        assert [msgspec.structs.replace(record, attempt=0) for record in delivered] == [
+            msgspec.structs.replace(record, at=clock.ms, attempt=0) for record in records
         ]
-        assert [note.attempt for note in heard[:2]] == [0, 3]
-        assert heard[2].attempt >= 65_535
+        assert [record.attempt for record in delivered[:2]] == [0, 3]
+        assert delivered[2].attempt >= 65_535
 
 
-async def test_an_announcement_of_a_queue_is_its_own(storage: Storage) -> None:
-    """A feed of one queue hears only what is announced of that queue."""
-    async with listening(storage, "q") as heard:
+async def test_a_feed_of_one_queue_has_its_announcements_only(storage: Storage) -> None:
+    """A feed of one queue delivers only the records announced for that queue."""
+    async with listening(storage, "q") as delivered:
         await storage.announce(
             [
                 EventRecord("idle", "", "", 0),
@@ -335,20 +337,20 @@ async def test_an_announcement_of_a_queue_is_its_own(storage: Storage) -> None:
                 EventRecord("lease_lost", "q", "b", 0),
             ]
         )
-        await eventually(lambda: [note.id for note in heard] == ["b"])
+        await eventually(lambda: [record.id for record in delivered] == ["b"])
 
 
 async def test_an_announcement_reaches_other_processes(storage: Storage, peer: Storage) -> None:
-    """What one announces is heard by another."""
-    async with listening(storage) as heard:
+    """A record that one storage object announces is delivered by another."""
+    async with listening(storage) as delivered:
         await peer.announce([EventRecord("idle", "", "", 0, 0, "w")])
-        await eventually(lambda: [note.name for note in heard] == ["idle"])
+        await eventually(lambda: [record.name for record in delivered] == ["idle"])
 
 
-async def test_an_announcement_that_nobody_reads_leaves_nothing(storage: Storage) -> None:
-    """Without a listener an announcement is lost, and nothing is stored."""
+async def test_an_announcement_without_a_listener_leaves_nothing(storage: Storage) -> None:
+    """Without a listener an announcement is dropped, and nothing is stored."""
     await storage.announce([EventRecord("idle", "", "", 0, 0, "w")])
     assert await storage.queues() == []
-    async with listening(storage) as heard:
+    async with listening(storage) as delivered:
         await storage.put([new("q", "a")])
-        await eventually(lambda: [note.name for note in heard] == ["enqueued"])
+        await eventually(lambda: [record.name for record in delivered] == ["enqueued"])

@@ -1,6 +1,6 @@
-"""Records of a newer format are no damage: software that does not know them leaves them for software that does.
+"""Records of a newer format: software that cannot read them leaves them for software that can.
 
-One storage object plays both parts: `format` says how new its software is.
+One storage object is used for both: its attribute `format` is the newest format that it can read.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.beyond_model
 
 @contextmanager
 def newer(storage: Storage, format: int = 2) -> Generator[None]:
-    """What happens inside is done by newer software."""
+    """Make the calls inside as newer software."""
     known: int = getattr(storage, "format")  # noqa: B009 - not part of the protocol
     setattr(storage, "format", format)  # noqa: B010
     try:
@@ -68,8 +68,8 @@ async def run_newer(storage: Storage) -> list[str]:
         return await run_order(storage)
 
 
-async def test_a_newer_record_is_left_for_those_who_know_it(storage: Storage) -> None:
-    """A claim passes it over without a word, the jobs around it run, and newer software gets it as it was."""
+async def test_a_claim_passes_over_a_newer_record(storage: Storage) -> None:
+    """A claim passes over a newer record, the jobs around it run, and newer software gets it unchanged."""
     await put1(storage, "q", "a")
     await put_newer(storage, "b", headers=b"h", limits=b"l")
     await put1(storage, "q", "c")
@@ -84,8 +84,8 @@ async def test_a_newer_record_is_left_for_those_who_know_it(storage: Storage) ->
     assert await storage.counts("q") == tally()
 
 
-async def test_it_keeps_its_place_in_the_order(storage: Storage) -> None:
-    """For newer software it is as if nobody had passed it over."""
+async def test_a_newer_record_keeps_its_position(storage: Storage) -> None:
+    """For newer software a record has the same position whether a claim passed over it or not."""
     await put_newer(storage, "a", "b", priority=1)
     await put_newer(storage, "c")
     assert await claim_all(storage) == []
@@ -94,8 +94,8 @@ async def test_it_keeps_its_place_in_the_order(storage: Storage) -> None:
     assert await run_newer(storage) == ["a", "b", "d", "c", "e"]
 
 
-async def test_it_is_shown_as_queued(storage: Storage) -> None:
-    """Its id, its state and its counts are there for everybody; its payload for those who can read it."""
+async def test_a_newer_record_is_shown_as_queued(storage: Storage) -> None:
+    """Reads show the id, state and counts of a newer record to all, its payload only to newer software."""
     await put_newer(storage, "a", priority=3, headers=b"h")
     for _ in range(2):
         assert await storage.counts("q") == tally(queued=1)
@@ -115,7 +115,7 @@ async def test_it_is_shown_as_queued(storage: Storage) -> None:
 
 
 async def test_passed_over_jobs_are_listed_page_by_page(storage: Storage) -> None:
-    """Jobs that wait for newer software come after the others, none twice and none missing."""
+    """find lists jobs that wait for newer software after the others, none twice and none missing."""
     for name in "abcde":
         await put_newer(storage, name)
         await put1(storage, "q", name.upper())
@@ -130,8 +130,8 @@ async def test_passed_over_jobs_are_listed_page_by_page(storage: Storage) -> Non
         assert ids(await find_all(storage, state=State.QUEUED, limit=2)) == ["a", "b", "c", "d", "e", "g1", "g2"]
 
 
-async def test_its_group_waits(storage: Storage) -> None:
-    """Order in a group holds: what stands behind it waits too, and other groups do not."""
+async def test_a_group_waits_behind_a_newer_record(storage: Storage) -> None:
+    """Jobs behind a newer record in its group wait too, and other groups do not."""
     await put1(storage, "q", "g1", group="g")
     await put_newer(storage, "g2", group="g")
     await storage.put([new("q", "g3", group="g"), new("q", "h1", group="h")])
@@ -143,8 +143,8 @@ async def test_its_group_waits(storage: Storage) -> None:
     assert await run_newer(storage) == ["g2", "g3", "g4"]
 
 
-async def test_a_batch_of_a_group_ends_before_it(storage: Storage) -> None:
-    """What stands before it in its group is handed out without it."""
+async def test_a_batch_of_a_group_ends_before_a_newer_record(storage: Storage) -> None:
+    """A batch of a group holds the jobs before a newer record and none behind it."""
     await storage.put([new("q", id, group="g") for id in "ab"])
     await put_newer(storage, "c", group="g")
     await put1(storage, "q", "d", group="g")
@@ -156,8 +156,8 @@ async def test_a_batch_of_a_group_ends_before_it(storage: Storage) -> None:
         assert ids(await claim_all(storage, batch=10)) == ["c", "d"]
 
 
-async def test_a_batch_closes_up_over_it(storage: Storage) -> None:
-    """Without a group it leaves no gap in a batch."""
+async def test_a_batch_without_a_group_leaves_newer_records_out(storage: Storage) -> None:
+    """A batch without a group is filled up with the jobs behind newer records."""
     for name in "abc":
         await put1(storage, "q", name)
         await put_newer(storage, name.upper())
@@ -165,8 +165,8 @@ async def test_a_batch_closes_up_over_it(storage: Storage) -> None:
     assert [(claim.id, claim.batch) for claim in claims] == [("a", 0), ("b", 0), ("c", 0)]
 
 
-async def test_a_group_goes_on_when_it_is_cancelled(storage: Storage) -> None:
-    """A head that nobody here could run may be taken back by anybody; then its group runs."""
+async def test_cancel_of_a_newer_head_frees_its_group(storage: Storage) -> None:
+    """Older software may cancel the newer head of a group; then the group runs."""
     await put_newer(storage, "g1", "g2", group="g")
     await put1(storage, "q", "g3", group="g")
     assert await claim_all(storage) == []
@@ -177,8 +177,8 @@ async def test_a_group_goes_on_when_it_is_cancelled(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("seen", [False, True])
-async def test_anybody_may_cancel_it(storage: Storage, seen: bool) -> None:
-    """Passed over or not, it ends as cancelled, is kept for as long as asked, and its id is free again."""
+async def test_cancel_of_a_newer_record_by_older_software(storage: Storage, seen: bool) -> None:
+    """Older software may cancel a newer record, passed over or not; it is kept for the TTL and its id is free."""
     await put_newer(storage, "a", "b")
     if seen:
         await claim_all(storage)
@@ -190,8 +190,8 @@ async def test_anybody_may_cancel_it(storage: Storage, seen: bool) -> None:
     assert await run_newer(storage) == []
 
 
-async def test_anybody_may_retry_it(storage: Storage) -> None:
-    """One that failed goes back in line with its content untouched, for those who know it."""
+async def test_revive_of_a_newer_record_by_older_software(storage: Storage) -> None:
+    """A failed newer record that older software revives is queued for newer software, its content unchanged."""
     with newer(storage):
         await put1(storage, "q", "a", b"payload", headers=b"h")
         await settle1(storage, fail(await claim1(storage), b"e"))
@@ -205,8 +205,8 @@ async def test_anybody_may_retry_it(storage: Storage) -> None:
         assert (claim.payload, claim.headers, claim.attempts) == (b"payload", b"h", 1)
 
 
-async def test_nobody_changes_what_he_cannot_read(storage: Storage) -> None:
-    """An enqueue of its id answers duplicate, an update too: nothing is lost of it."""
+async def test_put_over_a_newer_record_is_a_duplicate(storage: Storage) -> None:
+    """A put or update by older software of the id of a newer record answers duplicate and changes nothing."""
     await put_newer(storage, "a", limits=b"l")
     duplicate = Put(PutStatus.DUPLICATE, State.QUEUED)
     for _ in range(2):
@@ -218,8 +218,8 @@ async def test_nobody_changes_what_he_cannot_read(storage: Storage) -> None:
         assert (claim.payload, claim.limits) == (b"ours", b"l")
 
 
-async def test_one_whose_time_has_come_is_passed_over_too(storage: Storage, clock: Clock) -> None:
-    """Scheduled or in backoff, it falls due as any other job, in its place."""
+async def test_a_newer_record_that_falls_due_is_passed_over(storage: Storage, clock: Clock) -> None:
+    """A scheduled or retrying newer record falls due as any other job, and older software passes over it."""
     await put_newer(storage, "a", delay=SECOND)
     with newer(storage):
         await put1(storage, "q", "b", group="g")
@@ -234,8 +234,8 @@ async def test_one_whose_time_has_come_is_passed_over_too(storage: Storage, cloc
     assert await run_newer(storage) == ["a", "b", "c"]
 
 
-async def test_a_lost_run_of_it_is_taken_back_by_anybody(storage: Storage, clock: Clock) -> None:
-    """Its lease is over, it waits again with a stall more, and it is not failed."""
+async def test_reap_of_a_newer_record_by_older_software(storage: Storage, clock: Clock) -> None:
+    """Older software reaps an expired run of a newer record: it is queued with one more stall, and not failed."""
     await put_newer(storage, "a", group="g")
     with newer(storage):
         claim = await claim1(storage, lease=LEASE)
@@ -250,8 +250,8 @@ async def test_a_lost_run_of_it_is_taken_back_by_anybody(storage: Storage, clock
         assert (again.payload, again.attempts, again.stalls) == (b"a", 2, 1)
 
 
-async def test_a_successor_of_it_is_released(storage: Storage) -> None:
-    """A newer update behind a run of older software becomes a job of its own when that run ends."""
+async def test_a_newer_successor_is_released(storage: Storage) -> None:
+    """A newer successor behind a run of older software is queued when that run ends."""
     await put1(storage, "q", "a", b"old")
     claim = await claim1(storage)
     with newer(storage):
@@ -266,8 +266,8 @@ async def test_a_successor_of_it_is_released(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("delay", [None, HOUR])
-async def test_a_successor_of_it_takes_the_place_of_a_returning_run(storage: Storage, delay: int | None) -> None:
-    """It cannot be folded into a job by those who cannot read it, so it stands in for the whole job."""
+async def test_a_newer_successor_replaces_a_returning_run(storage: Storage, delay: int | None) -> None:
+    """Older software cannot fold a newer successor into a returning run, so the successor replaces the job."""
     await put1(storage, "q", "a", b"old", group="g")
     claim = await claim1(storage)
     with newer(storage):
@@ -282,8 +282,8 @@ async def test_a_successor_of_it_takes_the_place_of_a_returning_run(storage: Sto
             assert (await claim1(storage)).payload == b"new"
 
 
-async def test_an_older_successor_takes_the_place_of_a_lost_newer_run(storage: Storage, clock: Clock) -> None:
-    """The update was accepted, so it is not dropped with the run that cannot be read."""
+async def test_an_older_successor_replaces_a_reaped_newer_run(storage: Storage, clock: Clock) -> None:
+    """An accepted successor is not dropped with the newer run that cannot be read."""
     await put_newer(storage, "a", group="g")
     with newer(storage):
         await claim1(storage, lease=LEASE)
@@ -294,8 +294,8 @@ async def test_an_older_successor_takes_the_place_of_a_lost_newer_run(storage: S
     assert (claim.payload, claim.group) == (b"mine", "h")
 
 
-async def test_formats_are_known_one_by_one(storage: Storage) -> None:
-    """Each software gets what it knows and leaves the rest, whoever passed it over first."""
+async def test_each_software_claims_the_formats_it_knows(storage: Storage) -> None:
+    """Software of each format claims the records it knows, whichever software passed over them first."""
     await put_newer(storage, "c", format=3)
     await put_newer(storage, "b", format=2)
     await put1(storage, "q", "a")
@@ -308,7 +308,7 @@ async def test_formats_are_known_one_by_one(storage: Storage) -> None:
 
 
 async def test_older_formats_are_read_by_newer_software(storage: Storage) -> None:
-    """What older software has put is worked by newer software, and what comes back is in its own format."""
+    """Newer software claims, releases and completes records of older software."""
     await put1(storage, "q", "a", b"payload", headers=b"h")
     with newer(storage):
         claim = await claim1(storage)
@@ -317,8 +317,8 @@ async def test_older_formats_are_read_by_newer_software(storage: Storage) -> Non
         assert await run_order(storage) == ["a"]
 
 
-async def test_many_of_them_do_not_hide_the_jobs_behind(storage: Storage) -> None:
-    """However many stand in front, a claim finds what can be run, and the next one does not meet them again."""
+async def test_many_newer_records_do_not_hide_the_jobs_behind(storage: Storage) -> None:
+    """A claim finds the job behind 900 newer records, and the next claim does not meet them again."""
     await put_newer(storage, *(f"n{n:04}" for n in range(700)))
     with newer(storage):
         await storage.put([new("q", f"g{n:04}", group=f"g{n}") for n in range(200)])
@@ -330,8 +330,8 @@ async def test_many_of_them_do_not_hide_the_jobs_behind(storage: Storage) -> Non
     assert ids(first) == [f"n{n:04}" for n in range(700)] + [f"g{n:04}" for n in range(200)]
 
 
-async def test_a_great_many_are_passed_over_in_bounded_steps(storage: Storage) -> None:
-    """A claim that has passed over its share stops; the next ones go on, and newer software gets all of them."""
+async def test_2500_newer_records_are_passed_over_in_bounded_steps(storage: Storage) -> None:
+    """A claim passes over a bounded number of newer records; the next ones go on, and newer software gets all."""
     for at in range(0, 2500, 500):
         await put_newer(storage, *(f"n{n:04}" for n in range(at, at + 500)))
     await put1(storage, "q", "a")
@@ -346,8 +346,8 @@ async def test_a_great_many_are_passed_over_in_bounded_steps(storage: Storage) -
     assert got == [f"n{n:04}" for n in range(2500)]
 
 
-async def test_purge_leaves_them_alone(storage: Storage, clock: Clock) -> None:
-    """They wait for as long as it takes; a queue with nothing else in it is not forgotten."""
+async def test_purge_leaves_newer_records_alone(storage: Storage, clock: Clock) -> None:
+    """Newer records are never purged, and a queue with nothing else in it stays listed."""
     await put_newer(storage, "a")
     await put_newer(storage, "b", group="g")
     await claim_all(storage)
@@ -357,8 +357,8 @@ async def test_purge_leaves_them_alone(storage: Storage, clock: Clock) -> None:
     assert await run_newer(storage) == ["a", "b"]
 
 
-async def test_delete_takes_them_too(storage: Storage) -> None:
-    """A deleted queue leaves nothing of them, and they are counted."""
+async def test_delete_queue_removes_newer_records(storage: Storage) -> None:
+    """A deleted queue leaves no newer records, and the answer counts them."""
     await put_newer(storage, "a", "b")
     await put_newer(storage, "c", group="g")
     await claim_all(storage)
@@ -366,8 +366,8 @@ async def test_delete_takes_them_too(storage: Storage) -> None:
     assert await run_newer(storage) == []
 
 
-async def test_a_paused_queue_hands_them_out_to_nobody(storage: Storage) -> None:
-    """Paused is paused, for newer software as well."""
+async def test_a_paused_queue_hands_out_no_newer_records(storage: Storage) -> None:
+    """A paused queue gives newer records to no software."""
     await put_newer(storage, "a")
     await claim_all(storage)
     await storage.set_paused("q", True)
@@ -379,14 +379,14 @@ async def test_a_paused_queue_hands_them_out_to_nobody(storage: Storage) -> None
 
 
 @pytest.mark.only("sqlite", "redis", "valkey", "cluster")
-async def test_whoever_passes_one_over_wakes_another(storage: Storage, peer: Storage) -> None:
-    """An idle worker hears of a job that the one who was woken for it does not know."""
+async def test_a_claim_that_passes_over_a_newer_record_wakes_another_worker(storage: Storage, peer: Storage) -> None:
+    """An idle worker is notified of a job that the worker notified first cannot read."""
     setattr(peer, "format", 2)  # noqa: B010
     await put_newer(storage, "a")
     woken = False
 
     async def look() -> bool:
-        """As a worker does: wait for a hint, then claim."""
+        """Wait for a notification, then claim, as a worker does."""
         nonlocal woken
         woken = await peer.wait_work(["q"], 0.2) or woken
         answer = await peer.claim([Request("q", 1)], "new", LEASE, "token-new")
@@ -398,7 +398,7 @@ async def test_whoever_passes_one_over_wakes_another(storage: Storage, peer: Sto
 
 
 async def test_a_follow_up_of_newer_software_is_passed_over(storage: Storage) -> None:
-    """However it came into the queue, it waits for those who know it."""
+    """A claim passes over follow-up jobs of newer software, with a group and without."""
     with newer(storage):
         await put1(storage, "q", "a")
         claim = await claim1(storage)
@@ -418,12 +418,12 @@ def recorder(name: str, ran: list[tuple[str, str]]) -> Callable[[str], None]:
 
 @pytest.mark.only("sqlite", "redis", "valkey", "cluster")
 async def test_old_and_new_workers_share_a_queue(storage: Storage, peer: Storage) -> None:
-    """An old worker runs what it knows and is done; a new one runs the rest."""
+    """An old worker runs the jobs it knows and returns; a new one runs the rest."""
     setattr(peer, "format", 2)  # noqa: B010
     ran: list[tuple[str, str]] = []
     apps: dict[str, Penstock] = {}
-    for name, place in (("old", storage), ("new", peer)):
-        apps[name] = Penstock(storage=place)
+    for name, each in (("old", storage), ("new", peer)):
+        apps[name] = Penstock(storage=each)
         apps[name].handler("q")(recorder(name, ran))
     for name in ("new", "old", "new", "old"):
         await apps[name].queue("q").enqueue(f"of {name}")
@@ -439,8 +439,8 @@ async def test_old_and_new_workers_share_a_queue(storage: Storage, peer: Storage
 
 
 @pytest.mark.only("redis", "valkey", "cluster")
-async def test_an_empty_queue_costs_nothing_for_it(storage: Storage, backend: Backend) -> None:
-    """When the last of them is gone, nothing reminds of them."""
+async def test_the_last_newer_record_leaves_no_key(storage: Storage, backend: Backend) -> None:
+    """When the last newer record is gone, the key of passed-over jobs is gone, too."""
     await put_newer(storage, "a")
     await put1(storage, "q", "b")
     await claim_all(storage)

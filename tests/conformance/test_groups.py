@@ -1,4 +1,4 @@
-"""Groups: lanes inside a queue; one run or batch at a time each, in order, served in turns."""
+"""Groups: the jobs of one run one at a time or in one batch, in order; groups take turns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support import (
     SECOND,
     T0,
     Clock,
-    cancel_end,
+    cancel_run,
     claim1,
     claim_all,
     complete,
@@ -47,13 +47,13 @@ async def test_different_groups_run_side_by_side(storage: Storage) -> None:
     assert ids(await claim_all(storage)) == ["g1", "h1", "i1"]
 
 
-async def test_a_lane_keeps_the_order_of_acceptance(storage: Storage) -> None:
+async def test_a_group_keeps_the_order_of_acceptance(storage: Storage) -> None:
     """Jobs of a group run in the order in which they were accepted, never by the alphabet (invariant 3)."""
     await storage.put([new("q", id, group="g") for id in "zmab"])
     assert await run_order(storage) == ["z", "m", "a", "b"]
 
 
-async def test_a_group_is_a_lane_of_its_queue(storage: Storage) -> None:
+async def test_the_same_group_name_in_two_queues_is_two_groups(storage: Storage) -> None:
     """The same group name in two queues is two groups."""
     await storage.put([new("q", "a", group="g"), new("q/x", "b", group="g")])
     await claim1(storage, "q")
@@ -79,17 +79,17 @@ async def test_three_groups_are_served_round_robin(storage: Storage) -> None:
     assert await run_order(storage) == ["g1", "h1", "i1", "g2", "h2", "i2", "g3", "h3", "i3"]
 
 
-async def test_plain_jobs_and_groups_share_the_line(storage: Storage, clock: Clock) -> None:
-    """A group's turn stands among the plain jobs at the time it became free."""
+async def test_jobs_without_a_group_and_groups_share_one_order(storage: Storage, clock: Clock) -> None:
+    """A group's turn stands among the jobs without a group at the time at which the group became free."""
     await storage.put([new("q", "a1", group="a"), new("q", "p1"), new("q", "a2", group="a")])
     clock.advance(ms=1)
     await storage.put([new("q", "p2")])
     assert await run_order(storage) == ["a1", "p1", "p2", "a2"]
 
 
-@pytest.mark.parametrize("ending", [complete, fail, cancel_end])
+@pytest.mark.parametrize("ending", [complete, fail, cancel_run])
 async def test_the_next_runs_when_the_head_is_done(storage: Storage, ending) -> None:
-    """However a head ends for good, its group goes on."""
+    """When the head of a group is completed, failed or cancelled, the next job is claimed."""
     await storage.put([new("q", "a", group="g"), new("q", "b", group="g")])
     await settle1(storage, ending(await claim1(storage)))
     assert ids(await claim_all(storage)) == ["b"]
@@ -97,14 +97,14 @@ async def test_the_next_runs_when_the_head_is_done(storage: Storage, ending) -> 
 
 @pytest.mark.parametrize("ttl", [0, HOUR])
 async def test_the_next_runs_when_the_head_is_cancelled(storage: Storage, ttl: int) -> None:
-    """A head that is cancelled before it runs leaves the lane to the next."""
+    """When the waiting head of a group is cancelled, the next job is claimed."""
     await storage.put([new("q", "a", group="g"), new("q", "b", group="g")])
     await storage.cancel("q", ["a"], ttl=ttl)
     assert ids(await claim_all(storage)) == ["b"]
 
 
 async def test_a_group_whose_last_job_is_cancelled_is_idle(storage: Storage) -> None:
-    """A group without jobs gives nothing, and works again when it gets one."""
+    """A claim of a group without jobs returns nothing, and the group works again when it gets one."""
     await put1(storage, "q", "a", group="g")
     await storage.cancel("q", ["a"])
     assert await claim_all(storage) == []
@@ -113,7 +113,7 @@ async def test_a_group_whose_last_job_is_cancelled_is_idle(storage: Storage) -> 
 
 
 async def test_a_failing_head_holds_its_group_through_its_backoff(storage: Storage, clock: Clock) -> None:
-    """A head that is to be retried holds its group until it is done for good."""
+    """A retrying head holds its group until it is finished."""
     await storage.put([new("q", "a", group="g"), new("q", "b", group="g")])
     await settle1(storage, retried(await claim1(storage), delay=SECOND))
     assert await claim_all(storage) == []
@@ -123,8 +123,8 @@ async def test_a_failing_head_holds_its_group_through_its_backoff(storage: Stora
     assert await run_order(storage) == ["a", "b"]
 
 
-async def test_a_retry_of_a_head_keeps_its_place_whatever_it_asks(storage: Storage, clock: Clock) -> None:
-    """In a lane, place=due does not let others pass."""
+async def test_a_retried_head_keeps_its_position_for_position_due(storage: Storage, clock: Clock) -> None:
+    """In a group, a retry with position=due does not let other jobs pass."""
     await storage.put([new("q", "a", group="g"), new("q", "b", group="g")])
     await settle1(storage, retried(await claim1(storage), delay=SECOND, position="due"))
     clock.advance(seconds=1)
@@ -147,8 +147,8 @@ async def test_an_update_that_ends_a_backoff_puts_the_head_first(storage: Storag
     assert await run_order(storage) == ["a", "b"]
 
 
-async def test_an_update_that_puts_a_head_off_frees_the_group(storage: Storage) -> None:
-    """A job moved to a later time is a scheduled one and holds nobody."""
+async def test_an_update_that_schedules_a_head_frees_the_group(storage: Storage) -> None:
+    """A head that an update moves to a later time is scheduled and does not hold its group."""
     await storage.put([new("q", "a", group="g"), new("q", "b", group="g")])
     await storage.put([update("q", "a", delay=HOUR)])
     assert await run_order(storage) == ["b"]
@@ -156,14 +156,14 @@ async def test_an_update_that_puts_a_head_off_frees_the_group(storage: Storage) 
 
 @pytest.mark.parametrize("ending", [release, stall, retried])
 async def test_a_returned_head_stays_the_head(storage: Storage, ending) -> None:
-    """Release, stall and an immediate retry keep the order of the lane (invariant 3)."""
+    """Release, stall and an immediate retry keep the order of the group (invariant 3)."""
     await storage.put([new("q", id, group="g") for id in "zma"])
     await settle1(storage, ending(await claim1(storage)))
     assert await run_order(storage) == ["z", "m", "a"]
 
 
-async def test_a_lost_head_stays_the_head(storage: Storage, clock: Clock) -> None:
-    """A head whose worker died runs first again, and nothing of its group runs meanwhile (QF-D2)."""
+async def test_a_reaped_head_stays_the_head(storage: Storage, clock: Clock) -> None:
+    """A reaped head runs first again, and no other job of its group runs meanwhile (QF-D2)."""
     await storage.put([new("q", id, group="g") for id in "zma"])
     await claim1(storage)
     clock.advance(ms=LEASE)
@@ -173,7 +173,7 @@ async def test_a_lost_head_stays_the_head(storage: Storage, clock: Clock) -> Non
 
 
 async def test_a_stale_worker_does_not_free_the_group(storage: Storage, clock: Clock) -> None:
-    """Only the holder of the run lets its group go on (QF-D2)."""
+    """A settlement with a stale token does not free the group (QF-D2)."""
     await storage.put([new("q", "a", group="g"), new("q", "b", group="g")])
     stale = await claim1(storage)
     clock.advance(ms=LEASE)
@@ -193,8 +193,8 @@ async def test_a_repeated_settlement_does_not_free_the_group_twice(storage: Stor
     assert await claim_all(storage) == []
 
 
-async def test_a_scheduled_job_joins_its_lane_when_due(storage: Storage, clock: Clock) -> None:
-    """A later job of a group holds nobody until its time, and then stands in line."""
+async def test_a_scheduled_job_joins_its_group_when_due(storage: Storage, clock: Clock) -> None:
+    """A scheduled job does not hold its group, and joins it behind the waiting ones when it is due."""
     await storage.put([new("q", "later", group="g", delay=SECOND), new("q", "now", group="g")])
     assert await run_order(storage) == ["now"]
     await storage.put([new("q", "more", group="g")])
@@ -202,14 +202,14 @@ async def test_a_scheduled_job_joins_its_lane_when_due(storage: Storage, clock: 
     assert await run_order(storage) == ["more", "later"]
 
 
-async def test_a_run_at_in_the_past_does_not_jump_the_lane(storage: Storage) -> None:
-    """In a lane, a past time gives no place before those accepted already."""
+async def test_a_run_at_in_the_past_does_not_jump_the_group(storage: Storage) -> None:
+    """In a group, a run-at in the past does not sort a job before those accepted earlier."""
     await storage.put([new("q", "a", group="g"), new("q", "b", group="g", run_at=0), new("q", "c", group="g")])
     assert await run_order(storage) == ["a", "b", "c"]
 
 
-async def test_a_group_that_wakes_gets_its_turn(storage: Storage) -> None:
-    """A group that was idle comes in at the time of its new job."""
+async def test_an_idle_group_gets_its_turn_with_its_next_job(storage: Storage) -> None:
+    """The turn of a group that was idle is at the time of its new job."""
     await storage.put([new("q", f"big{n}", group="big") for n in range(5)])
     await settle1(storage, complete(await claim1(storage)))
     await storage.put([new("q", "woken", group="idle")])
@@ -234,7 +234,7 @@ async def test_a_group_is_held_until_its_whole_batch_is_done(storage: Storage) -
 
 
 async def test_a_returned_member_of_a_batch_runs_first(storage: Storage, clock: Clock) -> None:
-    """A member of a batch that is to be retried holds the group and comes before the rest."""
+    """A retrying job of a batch holds the group and runs before the rest."""
     await storage.put([new("q", id, group="g") for id in "abcd"])
     claims = await claim_all(storage, batch=3)
     await storage.settle([complete(claims[0]), retried(claims[1], delay=SECOND), complete(claims[2])])
@@ -244,7 +244,7 @@ async def test_a_returned_member_of_a_batch_runs_first(storage: Storage, clock: 
 
 
 async def test_a_solo_member_is_cut_out_of_the_batch(storage: Storage) -> None:
-    """In a lane, a job that must run alone ends the batch before it and is a batch by itself (QF-D5)."""
+    """In a group, a job that must run alone ends the batch before it and is a batch by itself (QF-D5)."""
     await storage.put([new("q", id, group="g") for id in "abcd"])
     claims = await claim_all(storage, batch=4)
     await storage.settle([retried(claim, solo=claim.id == "b") for claim in claims])
@@ -255,8 +255,8 @@ async def test_a_solo_member_is_cut_out_of_the_batch(storage: Storage) -> None:
     assert seen == [["a"], ["b"], ["c", "d"]]
 
 
-async def test_a_lost_batch_comes_back_in_order(storage: Storage, clock: Clock) -> None:
-    """A batch of a group whose worker died is given again as it was (QF-D1)."""
+async def test_a_reaped_batch_comes_back_in_order(storage: Storage, clock: Clock) -> None:
+    """A reaped batch of a group is claimed again as it was (QF-D1)."""
     await storage.put([new("q", id, group="g") for id in "zma"])
     await claim_all(storage, batch=2)
     clock.advance(ms=LEASE)
@@ -264,15 +264,15 @@ async def test_a_lost_batch_comes_back_in_order(storage: Storage, clock: Clock) 
     assert ids(await claim_all(storage, batch=2)) == ["z", "m"]
 
 
-async def test_no_plain_job_joins_a_groups_batch(storage: Storage) -> None:
-    """A batch is of one group or of none."""
+async def test_a_job_without_a_group_joins_no_batch_of_a_group(storage: Storage) -> None:
+    """The jobs of a batch are all of one group or all without one."""
     await storage.put([new("q", "p1"), new("q", "g1", group="g"), new("q", "g2", group="g"), new("q", "p2")])
     claims = await claim_all(storage, batch=10)
     assert [(claim.id, claim.batch) for claim in claims] == [("p1", 0), ("g1", 1), ("g2", 1), ("p2", 2)]
 
 
 async def test_many_groups_all_finish(storage: Storage) -> None:
-    """A thousand groups of three jobs each run completely and in order."""
+    """300 groups of three jobs each run completely and in order."""
     jobs = [new("q", f"{group}-{n}", group=f"g{group}") for n in range(3) for group in range(300)]
     for start in range(0, len(jobs), 300):
         await storage.put(jobs[start : start + 300])
@@ -286,7 +286,7 @@ async def test_many_groups_all_finish(storage: Storage) -> None:
 
 
 async def test_a_grouped_successor_waits_its_turn(storage: Storage) -> None:
-    """A successor in a group is released into its lane at its own place."""
+    """A successor in a group is released behind the jobs that were accepted before it."""
     await storage.put([new("q", "a", b"1", group="g")])
     claim = await claim1(storage)
     await storage.put([new("q", "b", group="g"), update("q", "a", b"2", group="g")])
@@ -294,8 +294,8 @@ async def test_a_grouped_successor_waits_its_turn(storage: Storage) -> None:
     assert await run_order(storage) == ["b", "a"]
 
 
-async def test_the_group_names_are_listed_with_their_jobs(storage: Storage) -> None:
-    """A queued job of a held group reads as queued."""
+async def test_find_shows_a_queued_job_of_a_held_group(storage: Storage) -> None:
+    """find shows a waiting job of a held group as queued, with its group."""
     await storage.put([new("q", "a", group="g"), new("q", "b", group="g")])
     await claim1(storage)
     [waiting] = await find_all(storage, state=State.QUEUED)

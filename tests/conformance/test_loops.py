@@ -1,4 +1,4 @@
-"""An app that was left open in one event loop goes on in the next."""
+"""Apps that stay open across event loops."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ async def again(payload):
     await queue.enqueue(payload)
     return sum((await queue.counts()).values())
 
-async def end():
+async def delete():
     await app.queue("q").delete()
     await app.close()
 
 print([asyncio.run(again(i)) for i in range(3)])
-asyncio.run(end())
+asyncio.run(delete())
 """
 
 
-def test_the_next_event_loop_finds_a_way(backend: Backend) -> None:
-    """Scripts and notebooks call `asyncio.run` again and again with one app that nobody closes between."""
+def test_an_open_app_works_in_the_next_event_loop(backend: Backend) -> None:
+    """Scripts and notebooks call `asyncio.run` repeatedly with one app that stays open between the calls."""
     url = backend.url if isinstance(backend, RedisBackend) else ""
     if isinstance(backend, SqliteBackend):
         url = f"sqlite:{backend.path}"

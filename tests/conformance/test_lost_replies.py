@@ -25,7 +25,7 @@ from tests.support import (
     Clock,
     HasToken,
     RedisBackend,
-    cancel_end,
+    cancel_run,
     claim1,
     claim_all,
     complete,
@@ -39,11 +39,11 @@ from tests.support import (
     put1,
     release,
     retried,
+    retry_until_available,
     run_order,
     settle1,
     stall,
     state_of,
-    stubborn,
     tally,
     update,
 )
@@ -106,7 +106,7 @@ async def test_a_lost_claim_runs_elsewhere_after_one_lease(
 
 
 async def test_a_lost_claim_is_not_kept_alive(proxy: Proxy, far: Storage, storage: Storage, clock: Clock) -> None:
-    """The worker's renewals name what it has, so that what it never heard of expires all the same."""
+    """A renewal names the claims of the worker, so a claim whose answer was lost expires all the same."""
     await storage.put([new("q", "a"), new("q", "b")])
     mine = await claim1(far)
     proxy.lose_reply(sha("claim"))
@@ -120,7 +120,7 @@ async def test_a_lost_claim_is_not_kept_alive(proxy: Proxy, far: Storage, storag
 
 
 async def test_a_group_waits_for_its_lost_claim(proxy: Proxy, far: Storage, storage: Storage, clock: Clock) -> None:
-    """Nobody overtakes a job whose claim was lost: its group goes on with it, in order."""
+    """A group whose claim was lost goes on with the same job, in order."""
     await storage.put([new("q", id, group="g") for id in "abc"])
     proxy.lose_reply(sha("claim"))
     with pytest.raises(StorageUnavailable):
@@ -156,7 +156,7 @@ ENDS: dict[str, tuple[Callable[[HasToken], Settlement], State]] = {
     "retry_later": (lambda claim: retried(claim, delay=5000), State.RETRYING),
     "fail": (fail, State.FAILED),
     "fail_then": (lambda claim: fail(claim, then=(new("q/x", "told"),)), State.FAILED),
-    "cancel": (cancel_end, State.CANCELLED),
+    "cancel": (cancel_run, State.CANCELLED),
     "release": (release, State.QUEUED),
     "stall": (stall, State.QUEUED),
 }
@@ -220,7 +220,7 @@ async def test_many_settlements_survive_many_losses(proxy: Proxy, far: Storage, 
 
 @pytest.mark.parametrize("loss", ["reply", "request"])
 async def test_a_lost_put_is_told_and_can_be_repeated(proxy: Proxy, far: Storage, storage: Storage, loss: str) -> None:
-    """Whoever puts a job by its id is told that the answer is unknown; put again, there is one job."""
+    """A put by id whose answer is lost raises; put again, there is one job."""
     lost = proxy.lose_reply(sha("put")) if loss == "reply" else proxy.lose_request(sha("put"))
     with pytest.raises(StorageUnavailable):
         await put1(far, "q", "a", group="g")
@@ -252,7 +252,7 @@ async def test_a_lost_update_can_be_repeated(proxy: Proxy, far: Storage, storage
 async def test_a_lost_put_without_an_id_is_repeated_by_itself(
     proxy: Proxy, far: Storage, storage: Storage, loss: str
 ) -> None:
-    """Ids that were just made up are safe to send again: nobody notices, and there is one job each."""
+    """A put of made-up ids whose answer is lost is sent again without an error, and there is one job each."""
     lost = proxy.lose_reply(sha("put")) if loss == "reply" else proxy.lose_request(sha("put"))
     answers = await far.put([new("q", f"fresh{n}", fresh=True, delay=n // 10 * 1000) for n in range(20)])
     assert lost.happened
@@ -264,7 +264,7 @@ MEANWHILE: dict[str, Callable[[HasToken], Settlement] | None] = {
     "running": None,
     "completed": complete,
     "failed": fail,
-    "cancelled": cancel_end,
+    "cancelled": cancel_run,
     "released": release,
     "unkept": lambda claim: complete(claim, ttl=0),
     "purged": lambda claim: complete(claim, ttl=1),
@@ -309,7 +309,7 @@ async def test_a_job_without_an_id_that_was_cancelled_stays_so(proxy: Proxy, far
 async def test_a_put_that_arrives_behind_its_own_repetition_does_nothing(
     backend: RedisBackend, proxy: Proxy, far: Storage, storage: Storage
 ) -> None:
-    """What the network kept back and delivers late, when it was sent again long ago, is not stored again."""
+    """A put that the network delivers late, after it was sent again, is not stored a second time."""
     for _ in range(3):
         late = proxy.lose_request(sha("put"))
         await far.put([new("q", f"fresh{n}", fresh=True) for n in range(3)])
@@ -340,7 +340,7 @@ async def test_everybody_whose_put_was_in_the_lost_call_is_told(proxy: Proxy, fa
 async def test_a_lost_renewal_is_repeated(
     proxy: Proxy, far: Storage, storage: Storage, clock: Clock, loss: str
 ) -> None:
-    """The lease is renewed all the same, and the answer tells what was kept, lost and asked to end."""
+    """The renewal is sent again: the lease is renewed, and the answer has kept, lost and cancelled claims."""
     await storage.put([new("q", id) for id in "abc"])
     a, b, c = await claim_all(far)
     await settle1(storage, release(b))
@@ -385,7 +385,7 @@ def clients_of(backend: RedisBackend) -> list[dict[str, str]]:
 
 
 async def test_a_cut_wait_for_work_is_told(backend: RedisBackend, proxy: Proxy, far: Storage, storage: Storage) -> None:
-    """Whoever waits for work on a connection that is cut hears of it at once, and the next wait works."""
+    """A wait for work on a connection that is cut ends at once, and the next wait works."""
     waiting = asyncio.create_task(far.wait_work(["q"], 60))
     await blocked(backend)
     proxy.cut()
@@ -412,10 +412,10 @@ async def test_a_lost_hint_costs_no_job(backend: RedisBackend, proxy: Proxy, far
 async def test_a_waiter_hears_of_the_end_behind_a_cut(
     backend: RedisBackend, proxy: Proxy, far: Storage, storage: Storage
 ) -> None:
-    """Whoever waits for an end looks again when the connection breaks, so an end that was told to nobody is seen."""
+    """A waiter reads the job again when its connection breaks, so an end whose notice was lost is seen."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
-    waiting = asyncio.create_task(stubborn(lambda: far.wait_done("q", "a", 60), 60))
+    waiting = asyncio.create_task(retry_until_available(lambda: far.wait_done("q", "a", 60), 60))
     await subscribed(backend)
     proxy.refuse()
     proxy.cut()
@@ -444,12 +444,12 @@ async def test_a_feed_goes_on_behind_a_cut(backend: RedisBackend, proxy: Proxy, 
 
 @contextlib.asynccontextmanager
 async def listening(storage: Storage, kind: str) -> AsyncGenerator[Callable[[], bool]]:
-    """Wait for an end, a request to cancel or an event; gives whether it was heard of."""
+    """Wait for an end, a request to cancel or an event; return whether there was a notice."""
     feed = storage.events("q")
 
     async def listen() -> None:
         if kind == "done":
-            await stubborn(lambda: storage.wait_done("q", "a", 300), 300)
+            await retry_until_available(lambda: storage.wait_done("q", "a", 300), 300)
         elif kind == "event":
             await anext(feed)
         else:
@@ -468,11 +468,11 @@ async def listening(storage: Storage, kind: str) -> AsyncGenerator[Callable[[], 
 
 
 def subscribers(backend: RedisBackend) -> dict[str, str]:
-    """Those who listen to a channel, the newest last, and what they sent last."""
+    """Return the subscribers of a channel, the newest last, and the last command of each."""
     return {each["id"]: each["cmd"] for each in clients_of(backend) if int(each["sub"])}
 
 
-@pytest.mark.only("redis")  # seconds of patience are spent once
+@pytest.mark.only("redis")  # the read timeout is waited for once
 @pytest.mark.parametrize("kind", ["done", "cancel", "event"])
 @pytest.mark.parametrize("silence", ["later", "from the start"])
 async def test_a_silent_subscription_is_noticed(
@@ -502,7 +502,7 @@ async def test_nobody_listens_for_a_worker_that_is_gone(
     backend: RedisBackend, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process in which workers come and go does not keep their subscriptions."""
-    monkeypatch.setattr("penstock.storage.redis.notifier._EAR_REST", 0)
+    monkeypatch.setattr("penstock.storage.redis.notifier._UNUSED_AFTER", 0)
     waiting = asyncio.create_task(storage.wait_cancel("busy", 0.01))
     for number in range(5):
         await storage.wait_cancel(f"w{number}", 0.01)
@@ -513,7 +513,7 @@ async def test_nobody_listens_for_a_worker_that_is_gone(
 
 
 async def test_a_quiet_subscription_is_kept(backend: RedisBackend, brisk: Storage, storage: Storage) -> None:
-    """One on which nothing is said is asked whether it is there, now and then, and goes on when it is."""
+    """A quiet subscription gets a PING now and then, and goes on when the server answers."""
     async with listening(brisk, "event") as heard:
         await subscribed(backend)
         [mine] = subscribers(backend)
@@ -528,7 +528,7 @@ async def test_a_quiet_subscription_is_kept(backend: RedisBackend, brisk: Storag
 
 @pytest.mark.parametrize("given", ["0", "-1", "soon", "nan", "inf"])
 def test_a_socket_timeout_is_a_number_of_seconds(given: str, backend: RedisBackend) -> None:
-    """A URL with a patience that makes no sense is refused at once, naming it."""
+    """A URL with an impossible `socket_timeout` raises a `ValueError` that names it."""
     with pytest.raises(ValueError, match=f"socket_timeout in a storage URL .* not '{given}'"):
         RedisStorage(f"{backend.url}?socket_timeout={given}")
 
@@ -546,13 +546,13 @@ def test_a_socket_timeout_is_a_number_of_seconds(given: str, backend: RedisBacke
     ],
 )
 @pytest.mark.parametrize("connection", [Connection, BlockingConnection])
-def test_the_patience_with_a_silent_server(connection: type[Connection], url: str, seconds: float) -> None:
-    """The URL says how long an answer is waited for, with or without an event loop, however the server is found."""
-    assert connection(url).silence == seconds
+def test_the_read_timeout_of_a_url(connection: type[Connection], url: str, seconds: float) -> None:
+    """`socket_timeout` in a URL sets the read timeout, with or without an event loop, for all kinds of URLs."""
+    assert connection(url).read_timeout == seconds
 
 
 async def test_callers_share_an_attempt_to_connect(proxy: Proxy, brisk: Storage) -> None:
-    """When new connections are taken and never answered, one that fails tells everybody who waits for it."""
+    """Callers that wait for the same new connection, which is never answered, get its error together."""
     proxy.silence(new=True)
     with pytest.raises(StorageUnavailable, match="no answer for 2 s"):
         await put1(brisk, "q", "first")  # gives up the connection that there was
@@ -567,14 +567,14 @@ async def test_callers_share_an_attempt_to_connect(proxy: Proxy, brisk: Storage)
 
 
 async def cut_off(proxy: Proxy) -> None:
-    """End every connection; new ones are taken and left in silence."""
+    """End every connection; new ones are accepted and never answered."""
     proxy.silence(new=True)
     proxy.cut()
     await eventually(lambda: not proxy.connections, 30)
 
 
 async def test_a_caller_that_gives_up_leaves_the_attempt_to_others(proxy: Proxy, far: Storage) -> None:
-    """Whoever waits with others for a new connection and is cancelled does not take it from them."""
+    """A caller that is cancelled while it waits for a new connection does not take it from other callers."""
     await cut_off(proxy)
     first, *others = [asyncio.create_task(far.counts(f"q/{n}")) for n in range(3)]
     await eventually(lambda: proxy.connections, 30)
@@ -587,7 +587,7 @@ async def test_a_caller_that_gives_up_leaves_the_attempt_to_others(proxy: Proxy,
 
 
 async def test_closing_ends_an_attempt_to_connect(backend: RedisBackend, proxy: Proxy, clock: Clock) -> None:
-    """A storage that is closed while it connects tells those who wait for the connection."""
+    """A storage that is closed while it connects raises in the callers that wait for the connection."""
     storage = RedisBackend(backend.name, f"redis://{proxy.address}/0", backend.namespace, backend.server).build(clock)
     await storage.open()
     await cut_off(proxy)
@@ -603,11 +603,11 @@ async def test_closing_ends_an_attempt_to_connect(backend: RedisBackend, proxy: 
 async def test_a_half_open_connection_is_given_up(
     backend: RedisBackend, proxy: Proxy, brisk: Storage, storage: Storage
 ) -> None:
-    """Nobody waits for ever for a server that is gone without a word: calls are made again, or their callers told."""
+    """A server that stops answering is noticed by the read timeout: calls are sent again, or raise."""
     await storage.put([new("q", id) for id in "abc"])
     a, b, c = await claim_all(brisk)
     waiting = asyncio.create_task(brisk.wait_work(["q"], 2))
-    ending = asyncio.create_task(stubborn(lambda: brisk.wait_done("q", "c", 60), 60))
+    ending = asyncio.create_task(retry_until_available(lambda: brisk.wait_done("q", "c", 60), 60))
     await blocked(backend)
     await subscribed(backend)
     assert proxy.silence() >= 2

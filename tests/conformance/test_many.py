@@ -1,4 +1,4 @@
-"""Many runs at once, in lanes and out of them: they are stored together, and behave as few do."""
+"""Many runs at once, with groups and without: storages keep them together, and they behave as few do."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ def group_of(n: int, grouped: bool) -> str | None:
 
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("at", [0, 1, MANY - 1])
-async def test_each_of_many_runs_is_a_run(storage: Storage, at: int, grouped: bool) -> None:
-    """Whichever of many runs it is, it can say how far it is, be asked to end, and have a successor."""
+async def test_each_of_many_runs_reports_is_cancelled_and_has_a_successor(
+    storage: Storage, at: int, grouped: bool
+) -> None:
+    """Each of many runs can report progress, get a cancel request and have a successor."""
     await storage.put([new("q", f"j{n}", group=group_of(n, grouped)) for n in range(MANY)])
     claims = await claim_all(storage)
     claim = claims[at]
@@ -54,7 +56,7 @@ async def test_each_of_many_runs_is_a_run(storage: Storage, at: int, grouped: bo
 
 @pytest.mark.parametrize("ending", [complete, release, retried])
 async def test_many_groups_are_held_and_freed(storage: Storage, clock: Clock, ending) -> None:
-    """Each of many groups has one run at a time; those whose run is over have the next, the others none."""
+    """Each of many groups has one run at a time; a group whose run is settled has the next, the others none."""
     await storage.put([new("q", f"{n}-{k}", group=f"g{n}") for k in (1, 2) for n in range(MANY)])
     first = await claim_all(storage)
     assert ids(first) == [f"{n}-1" for n in range(MANY)]
@@ -75,26 +77,26 @@ async def cancelled_and_kept(storage: Storage) -> None:
     await storage.cancel("q", ["b"], ttl=None)
 
 
-async def put_off(storage: Storage) -> None:
+async def scheduled(storage: Storage) -> None:
     await storage.put([update("q", "b", delay=1000, group="g")])
 
 
-async def moved_to_another_lane(storage: Storage) -> None:
+async def moved_to_another_group(storage: Storage) -> None:
     await storage.cancel("q", ["b"])
     await storage.put([new("q", "b", group="other", delay=1000)])
 
 
-@pytest.mark.parametrize("leave", [cancelled, cancelled_and_kept, put_off, moved_to_another_lane])
-async def test_the_next_of_a_lane_may_leave_before_its_turn(storage: Storage, leave) -> None:
-    """Whatever becomes of the job that would have been next, the turn is that of the one behind it."""
+@pytest.mark.parametrize("leave", [cancelled, cancelled_and_kept, scheduled, moved_to_another_group])
+async def test_a_group_gives_the_following_job_when_its_next_one_leaves(storage: Storage, leave) -> None:
+    """If a group's next job is cancelled or moved, its turn goes to the following job."""
     await storage.put([new("q", id, group="g") for id in "abc"])
     await storage.settle([complete(claim) for claim in await claim_all(storage)])
     await leave(storage)
     assert ids(await claim_all(storage)) == ["c"]
 
 
-async def test_whoever_comes_in_front_of_the_next_of_a_lane_is_given_first(storage: Storage, clock: Clock) -> None:
-    """A job that is moved to now when the clock was set back stands before those that were accepted before that."""
+async def test_a_job_moved_before_the_next_of_its_group_is_claimed_first(storage: Storage, clock: Clock) -> None:
+    """A job moved to now, after the clock was set back, is claimed before those accepted earlier."""
     clock.advance(seconds=60)
     await storage.put([new("q", id, group="g") for id in "abc"])
     await storage.put([new("q", "later", group="g", delay=HOUR)])
@@ -104,8 +106,8 @@ async def test_whoever_comes_in_front_of_the_next_of_a_lane_is_given_first(stora
     assert ids(await claim_all(storage)) == ["later"]
 
 
-async def test_a_lane_that_empties_before_its_turn_has_none(storage: Storage) -> None:
-    """The last job of a lane is cancelled while it waits for its turn; one that comes later is given."""
+async def test_a_group_that_empties_before_its_turn_has_none(storage: Storage) -> None:
+    """When the last job of a group is cancelled, its turn is gone; a job that comes later is claimed."""
     await storage.put([new("q", id, group="g") for id in "ab"])
     [claim] = await claim_all(storage)
     await settle1(storage, complete(claim))
@@ -115,8 +117,8 @@ async def test_a_lane_that_empties_before_its_turn_has_none(storage: Storage) ->
     assert ids(await claim_all(storage)) == ["c"]
 
 
-async def test_who_comes_back_in_front_of_the_next_is_given_first(storage: Storage) -> None:
-    """A job that is given back stands where it stood, in front of the one that would have been next."""
+async def test_a_released_job_is_claimed_before_the_next_of_its_group(storage: Storage) -> None:
+    """A released job keeps its position, before the one that would have been next."""
     await storage.put([new("q", id, group="g") for id in "abc"])
     [a] = await claim_all(storage)
     await settle1(storage, complete(a))

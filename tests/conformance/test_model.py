@@ -6,10 +6,12 @@ the time is over. A failure prints the calls that lead to it, shortened, and a b
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -23,12 +25,16 @@ from penstock.model.job import NewJob, Snapshot, State
 from penstock.storage.base import JobPosition, Put, Settlement, Storage
 from penstock.storage.sqlite import SqliteStorage, blocking
 from penstock.storage.sqlite.blocking import BlockingSqliteStorage
-from penstock.testing.conformance.walk import QUEUES, Walk, take_walks
+from penstock.testing.conformance.strategies import IDS
+from penstock.testing.conformance.walk import QUEUES, Walk, check_invariants, take_walks
 from tests.servers import Servers
-from tests.support import SECOND, Backend, ModelStorage, SqliteBackend, make_backend, new_namespace
+from tests.support import SECOND, Backend, ModelStorage, SqliteBackend, find_all, make_backend, new_namespace
 
 #: Examples of each storage in an ordinary run; the whole must stay within two minutes on two cores.
 EXAMPLES = {"model": 50, "memory": 150, "sqlite": 60, "redis": 80, "valkey": 30, "cluster": 20}
+
+#: The reads that are compared after each step, in the order in which they are made.
+READS = ("find", "counts", "peek", "get", "why")
 
 SOAK = float(os.environ.get("PENSTOCK_SOAK_SECONDS", 0))
 
@@ -37,9 +43,14 @@ patient = pytest.mark.timeout(600 + SOAK)
 
 
 class ModelWalk(Walk):
-    """The walk that is shipped, beside the model; each walk is in a namespace of its own."""
+    """The shipped walk, compared with the model.
+
+    After each step the storage's reads are sent together, which takes a fraction of the round trips: they are
+    answered in the order in which they were sent. At the end of a walk they are made one by one.
+    """
 
     backend: ClassVar[Backend]
+    together = True
 
     @staticmethod
     def make(clock: Any) -> Storage:
@@ -53,14 +64,50 @@ class ModelWalk(Walk):
         return cast(ModelStorage, self.reference)
 
     def teardown(self) -> None:
-        try:
-            super().teardown()
-        finally:
-            self.backend.clear()
+        self.together = False
+        super().teardown()
+
+    def compare(self) -> None:
+        if self.together:
+            self.runner.run(self.compare_together())
+        else:
+            super().compare()
+
+    async def compare_together(self) -> None:
+        """Compare the same reads as `Walk.compare`, those of the storage sent at once."""
+        asked: list[tuple[str, str]] = []
+        for queue in QUEUES:
+            self.asked += 1
+            asked.append((queue, IDS[self.asked % len(IDS)]))
+        names, *answers = cast(
+            list[Any],
+            await asyncio.gather(
+                self.storage.queues(), *(read for queue, id in asked for read in self.reads(self.storage, queue, id))
+            ),
+        )
+        assert names == await self.reference.queues()
+        each = iter(answers)
+        for queue, id in asked:
+            found, counted, *_ = got = [next(each) for _ in READS]
+            want = [await read for read in self.reads(self.reference, queue, id)]
+            for name, one, other in zip(READS, got, want, strict=True):
+                assert one == other, f"{name}({queue!r}, {id!r}):\n got {one}\nwant {other}"
+            check_invariants(found, counted)
+
+    def reads(self, storage: Storage, queue: str, id: str) -> list[Awaitable[Any]]:
+        """Return the reads of one queue, in the order of `READS`."""
+
+        async def find() -> list[Snapshot]:
+            return self.comparable_listing(await find_all(storage, queue))
+
+        async def why() -> JobPosition | None:
+            return self.comparable_position(await storage.why(queue, id))
+
+        return [find(), storage.counts(queue), storage.peek(queue), storage.get(queue, IDS), why()]
 
 
 class WalkWithSetbacks(ModelWalk):
-    """The same walk, on a clock that is now and then set back a little."""
+    """The same walk, on a clock that is set back at times."""
 
     @rule(ms=st.sampled_from([1, 5, SECOND]))
     def set_the_clock_back(self, ms: int) -> None:
@@ -68,27 +115,27 @@ class WalkWithSetbacks(ModelWalk):
 
 
 class WalkWithFormats(ModelWalk):
-    """The same walk, by old and new software in turn: what one writes the other need not know."""
+    """The same walk, by old and new software in turn."""
 
     @rule(format=st.sampled_from([1, 2, 3]))
     def change_the_software(self, format: int) -> None:
         self.model.format = format
         setattr(self.storage, "format", format)  # noqa: B010 - not part of the protocol
-        if self.looks:
+        if self.compare_each_step:
             self.compare()
 
-    def known(self, settlement: Settlement) -> bool:
-        """Whether the software of now may have claimed this: nobody settles what he could not run."""
+    def can_settle(self, settlement: Settlement) -> bool:
+        """Return whether the current software can have claimed the job: it settles only runs that it could claim."""
         queue = self.model.model.all.get(settlement.queue)
         job = queue.jobs.get(settlement.id) if queue else None
         return job is None or job.format <= self.model.format
 
-    def told(self, standing: JobPosition | None) -> JobPosition | None:
-        """Whether somebody has passed over what stands before it makes a difference to its place."""
-        return standing and replace(standing, ahead=None, head=self.told(standing.head))
+    def comparable_position(self, position: JobPosition | None) -> JobPosition | None:
+        """Return a position without `ahead`, which depends on the records that claims have passed over."""
+        return position and replace(position, ahead=None, head=self.comparable_position(position.head))
 
-    def arranged(self, found: list[Snapshot]) -> list[Snapshot]:
-        """Queued jobs without a group that only newer software can run come last, whether passed over yet or not."""
+    def comparable_listing(self, found: list[Snapshot]) -> list[Snapshot]:
+        """Move queued jobs without a group that only newer software can run to the end, passed over or not."""
         odd = [job for job in found if job.state is State.QUEUED and job.group is None and job.format is not None]
         rest = [job for job in found if job not in odd]
         after = sum(job.state in (State.RUNNING, State.QUEUED) for job in rest)
@@ -96,7 +143,7 @@ class WalkWithFormats(ModelWalk):
 
 
 class WalkAlone(ModelWalk):
-    """The same walk, with more jobs that are put one by one, as they come from `enqueue`."""
+    """The same walk, with more jobs that are put one by one, as `enqueue` puts them."""
 
     @rule(queue=st.sampled_from(QUEUES), count=st.integers(1, 3))
     def put_alone(self, queue: str, count: int) -> None:
@@ -106,7 +153,7 @@ class WalkAlone(ModelWalk):
 
 
 class PutsDirectly(SqliteStorage):
-    """The SQLite storage, but jobs are put as the sync client puts them."""
+    """The SQLite storage with the put of the sync client."""
 
     async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
         return await BlockingSqliteStorage(self.engine).put(jobs)
@@ -118,16 +165,24 @@ class DirectBackend(SqliteBackend):
 
 
 def walk(kind: type[ModelWalk], backend: Backend, examples: int, *, derandomize: bool) -> None:
+    """Take walks on a backend, each in its own namespace; all of them are cleared at the end."""
+    prefix = new_namespace()
+    numbers = count()
+
     def make(clock: Any) -> Storage:
-        backend.namespace = new_namespace()
+        backend.namespace = f"{prefix}-{next(numbers)}"
         return backend.build(clock)
 
     made = {"backend": backend, "make": staticmethod(make)}
-    take_walks(type(f"{kind.__name__}_{backend.name}", (kind,), made), examples, derandomize=derandomize)
+    try:
+        take_walks(type(f"{kind.__name__}_{backend.name}", (kind,), made), examples, derandomize=derandomize)
+    finally:
+        backend.namespace = prefix
+        backend.clear()
 
 
 def walk_on(kind: type[ModelWalk], backend: Backend, examples: int) -> None:
-    """A fixed number of fixed examples, or random ones until the soak is over."""
+    """Walk a fixed number of fixed examples, or random ones until the soak is over."""
     if not SOAK:
         walk(kind, backend, examples, derandomize=True)
         return
@@ -138,19 +193,19 @@ def walk_on(kind: type[ModelWalk], backend: Backend, examples: int) -> None:
 
 @patient
 def test_a_random_walk_agrees_with_the_model(backend: Backend) -> None:
-    """Whatever is called in whatever order, the storage answers as the model does."""
+    """Any verbs in any order: the storage answers as the model does."""
     walk_on(ModelWalk, backend, EXAMPLES[backend.name])
 
 
 @patient
 def test_a_random_walk_on_a_clock_that_is_set_back_agrees_with_the_model(backend: Backend) -> None:
-    """A clock that goes back a little changes none of that."""
+    """On a clock that is set back at times the storage answers as the model does."""
     walk_on(WalkWithSetbacks, backend, EXAMPLES[backend.name] // 3)
 
 
 @patient
 def test_a_random_walk_of_old_and_new_software_agrees_with_the_model(backend: Backend) -> None:
-    """Whoever does not know a format passes it over, and nothing else changes."""
+    """Software that cannot read a format passes over its records, and all other answers are those of the model."""
     walk_on(WalkWithFormats, backend, EXAMPLES[backend.name] // 3)
 
 
@@ -159,7 +214,7 @@ def test_a_random_walk_of_old_and_new_software_agrees_with_the_model(backend: Ba
 def test_a_random_walk_of_jobs_put_alone_agrees_with_the_model(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A job that one statement accepts is like any other, and so is all that follows."""
+    """After the fast path of a single put the storage answers as after the general path, and as the model does."""
     assert isinstance(backend, SqliteBackend)
     done: list[bool] = []
     put_fast = blocking.put_fast
@@ -169,7 +224,7 @@ def test_a_random_walk_of_jobs_put_alone_agrees_with_the_model(
 
 
 def main() -> None:
-    """`python -m tests.conformance.test_model redis`: one storage, random seeds, until interrupted."""
+    """Walk on the storage named by the first argument with random seeds, until interrupted."""
     import sys
 
     servers = Servers()

@@ -1,16 +1,20 @@
-"""Claims that are left open until there is work: the jobs come with the hint, and none is lost on the way."""
+"""Claims that are left open until there is work: the jobs arrive with the hint, and none is lost."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
 
 from penstock.errors import StorageUnavailable
 from penstock.model.ids import new_token
 from penstock.storage.base import Claimed, OpenClaim, Request, Storage
+from penstock.testing.conformance.strategies import QUEUES, WORKERS
+from tests.conformance.test_model import ModelWalk, walk
 from tests.servers import Server
 from tests.support import LEASE, Clock, RedisBackend, eventually, held, ids, new
 
@@ -19,7 +23,7 @@ pytestmark = [pytest.mark.beyond_model, pytest.mark.only("redis", "valkey")]
 
 @pytest.fixture
 def clock() -> None:
-    """The server's own: with another no claim is left open."""
+    """No clock but the server's own: with a test clock no claim is left open."""
 
 
 def opened(storage: Any, *requests: Request, seconds: float = 60.0) -> OpenClaim:
@@ -29,14 +33,14 @@ def opened(storage: Any, *requests: Request, seconds: float = 60.0) -> OpenClaim
 
 
 async def answer_of(claim: OpenClaim) -> tuple[bool, Claimed]:
-    heard: list[tuple[bool, Claimed]] = []
-    await claim.answer(lambda hinted, claimed: heard.append((hinted, claimed)))
-    [answer] = heard
+    answers: list[tuple[bool, Claimed]] = []
+    await claim.answer(lambda hinted, claimed: answers.append((hinted, claimed)))
+    [answer] = answers
     return answer
 
 
 async def blocked(backend: RedisBackend, count: int = 1) -> None:
-    """Wait until so many connections wait for work."""
+    """Wait until this many connections wait for work."""
 
     def waiting() -> bool:
         [client] = backend.clients()
@@ -52,7 +56,7 @@ async def ended(task: asyncio.Task[tuple[bool, Claimed]]) -> tuple[bool, list[st
 
 
 async def test_jobs_come_with_the_hint(backend: RedisBackend, storage: Storage, peer: Storage) -> None:
-    """What another process puts is claimed by the claim that is open, and held under its token."""
+    """A job that another process puts is claimed by the open claim, under its token."""
     task = asyncio.create_task(answer_of(opened(storage)))
     await blocked(backend)
     await peer.put([new("q", "a"), new("q", "b")])
@@ -62,7 +66,7 @@ async def test_jobs_come_with_the_hint(backend: RedisBackend, storage: Storage, 
 
 
 async def test_a_hint_from_before_counts(storage: Storage) -> None:
-    """What was put when nobody waited is found at once."""
+    """An open claim returns at once with a job that was put before it."""
     await storage.put([new("q", "a")])
     assert await ended(asyncio.create_task(answer_of(opened(storage)))) == (True, ["a"])
 
@@ -153,7 +157,7 @@ async def test_a_server_that_forgot_the_script_is_given_it(
 
 
 async def test_a_cut_connection_is_an_outage(backend: RedisBackend, storage: Storage) -> None:
-    """Whoever waits hears that the storage is away, and the next claim finds a new connection."""
+    """An open claim on a connection that is cut raises `StorageUnavailable`; the next claim works on a new one."""
     task = asyncio.create_task(answer_of(opened(storage)))
     await blocked(backend)
     [client] = backend.clients()
@@ -196,13 +200,36 @@ async def test_a_server_that_hangs_is_hung_up_on(storage: Storage, backend: Redi
 
 
 async def test_what_goes_wrong_where_it_is_heard_is_raised(storage: Storage) -> None:
-    """An error of whoever hears the answer reaches who waits for it, and the connection goes on."""
+    """An error of the callback is raised by `answer`, and the connection can still be used."""
     await storage.put([new("q", "a")])
 
-    def hear(hinted: bool, claimed: Claimed) -> None:
+    def fail(hinted: bool, claimed: Claimed) -> None:
         raise LookupError(ids(claimed.claims))
 
     with pytest.raises(LookupError, match="a"):
-        await asyncio.wait_for(opened(storage).answer(hear), 30)
+        await asyncio.wait_for(opened(storage).answer(fail), 30)
     await storage.put([new("q", "b")])
     assert await ended(asyncio.create_task(answer_of(opened(storage)))) == (True, ["b"])
+
+
+class WalkWithOpenClaims(ModelWalk):
+    """The walk beside the model, with claims that are left open though the clock is that of the test.
+
+    The clock stands still while a claim is open, so the time that its call carries is right.
+    """
+
+    @rule(queue=st.sampled_from(QUEUES), limit=st.integers(1, 4), worker=st.sampled_from(WORKERS))
+    def claim_later(self, queue: str, limit: int, worker: str) -> None:
+        self.made += 1
+        requests, token = [Request(queue, limit)], f"token{self.made:011}"
+        expected = self.runner.run(self.reference.claim(requests, worker, LEASE, token))
+        opened: OpenClaim = cast(Any, self.storage).open_claim([queue], requests, worker, LEASE, token, 0.001)
+        _, claimed = self.runner.run(answer_of(opened))
+        assert claimed.claims == expected.claims
+        self.tokens += [held(claim) for claim in claimed.claims]
+
+
+@pytest.mark.timeout(600)
+def test_a_random_walk_with_open_claims_agrees_with_the_model(backend: RedisBackend) -> None:
+    """An open claim gets the jobs that the model gives to a claim, whatever was called before."""
+    walk(WalkWithOpenClaims, backend, 25, derandomize=True)

@@ -1,4 +1,4 @@
-"""The order of jobs without a group: priority, then time, then sequence; never the alphabet."""
+"""Order of jobs without a group: priority, then time, then sequence."""
 
 from __future__ import annotations
 
@@ -46,31 +46,31 @@ async def test_extreme_priorities_are_kept_apart(storage: Storage, extreme: int)
     assert await run_order(storage) == ["most", "less", "zero", "low"]
 
 
-async def test_due_jobs_by_their_time(storage: Storage, clock: Clock) -> None:
-    """Scheduled jobs run in the order of their times, whatever the order of the puts."""
+async def test_scheduled_jobs_run_by_due_time(storage: Storage, clock: Clock) -> None:
+    """Scheduled jobs run in the order of their due times, not in that of the puts."""
     for id, delay in (("a", 3), ("b", 1), ("c", 2), ("d", 1)):
         await storage.put([new("q", id, delay=delay * SECOND)])
     clock.advance(seconds=5)
     assert await run_order(storage) == ["b", "d", "c", "a"]
 
 
-async def test_a_due_job_is_as_old_as_its_time(storage: Storage, clock: Clock) -> None:
-    """A scheduled job stands among the others by its run-at, not by when it was noticed."""
+async def test_a_scheduled_job_is_ordered_by_its_run_at(storage: Storage, clock: Clock) -> None:
+    """A scheduled job stands among the others by its run-at, not by the moment of its promotion."""
     await put1(storage, "q", "scheduled", delay=SECOND)
     clock.advance(seconds=2)
     await put1(storage, "q", "late")
     assert await run_order(storage) == ["scheduled", "late"]
 
 
-async def test_a_run_at_in_the_past_goes_before(storage: Storage) -> None:
-    """A job asked for at a past time goes before those accepted since (QZ-D1)."""
+async def test_a_run_at_in_the_past_goes_first(storage: Storage) -> None:
+    """A job with a run-at in the past runs before those accepted since (QZ-D1)."""
     await put1(storage, "q", "now")
     await put1(storage, "q", "past", run_at=T0 - HOUR)
     await put1(storage, "q", "zero", run_at=0)
     assert await run_order(storage) == ["zero", "past", "now"]
 
 
-async def test_priority_before_time(storage: Storage, clock: Clock) -> None:
+async def test_priority_counts_before_time(storage: Storage, clock: Clock) -> None:
     """Among due jobs, priority counts before age."""
     await put1(storage, "q", "old")
     clock.advance(seconds=10)
@@ -78,24 +78,24 @@ async def test_priority_before_time(storage: Storage, clock: Clock) -> None:
     assert await run_order(storage) == ["urgent", "old"]
 
 
-async def test_a_scheduled_priority_waits_for_its_time(storage: Storage, clock: Clock) -> None:
-    """The highest priority does not run before its time."""
+async def test_a_scheduled_job_of_high_priority_waits_for_its_time(storage: Storage, clock: Clock) -> None:
+    """A scheduled job of the highest priority does not run before its time."""
     await storage.put([new("q", "urgent", priority=1000, delay=SECOND), new("q", "plain")])
     assert await run_order(storage) == ["plain"]
     clock.advance(seconds=1)
     assert await run_order(storage) == ["urgent"]
 
 
-async def test_a_retry_keeps_its_place(storage: Storage, clock: Clock) -> None:
-    """A retried job that is due again stands where it stood."""
+async def test_a_retry_keeps_its_position(storage: Storage, clock: Clock) -> None:
+    """A retried job that is due again keeps its position."""
     await storage.put([new("q", id) for id in "abc"])
     await settle1(storage, retried(await claim1(storage), delay=SECOND))
     clock.advance(seconds=1)
     assert await run_order(storage) == ["a", "b", "c"]
 
 
-async def test_a_retry_may_go_where_it_is_due(storage: Storage, clock: Clock) -> None:
-    """With place=due a retried job stands behind those accepted before it is due."""
+async def test_a_retry_with_position_due_stands_by_its_due_time(storage: Storage, clock: Clock) -> None:
+    """With position=due a retried job stands behind those accepted before it is due."""
     await storage.put([new("q", id) for id in "abc"])
     await settle1(storage, retried(await claim1(storage), delay=SECOND, position="due"))
     clock.advance(seconds=1)
@@ -103,15 +103,15 @@ async def test_a_retry_may_go_where_it_is_due(storage: Storage, clock: Clock) ->
     assert await run_order(storage) == ["b", "c", "a", "d"]
 
 
-async def test_an_immediate_retry_may_go_to_the_end(storage: Storage) -> None:
-    """With place=due and no delay a retried job stands behind those accepted in the same millisecond."""
+async def test_an_immediate_retry_with_position_due_goes_to_the_end(storage: Storage) -> None:
+    """With position=due and no delay a retried job stands behind those accepted in the same millisecond."""
     await storage.put([new("q", id) for id in "abc"])
     await settle1(storage, retried(await claim1(storage), position="due"))
     assert await run_order(storage) == ["b", "c", "a"]
 
 
 async def test_order_survives_release_and_stall(storage: Storage) -> None:
-    """Whatever order runs are returned in, the jobs stand as they stood (QF-D1)."""
+    """Released and stalled jobs keep their positions, whatever the order of the settlements (QF-D1)."""
     await storage.put([new("q", id) for id in "zmab"])
     claims = await claim_all(storage)
     await storage.settle([stall(claims[3]), release(claims[1]), release(claims[0]), stall(claims[2])])
@@ -138,7 +138,7 @@ async def test_a_thousand_in_one_millisecond_keep_their_order(storage: Storage) 
 
 
 async def test_queues_are_ordered_apart(storage: Storage) -> None:
-    """The order of one queue has nothing to do with another's."""
+    """The order of one queue does not depend on another's."""
     await storage.put([new("q", "a"), new("r", "b"), new("q", "c"), new("r", "d", priority=1)])
     assert await run_order(storage, "r") == ["d", "b"]
     assert await run_order(storage, "q") == ["a", "c"]

@@ -1,4 +1,4 @@
-"""set_paused: stop or go on handing out jobs of a queue."""
+"""set_paused: stop or resume handing out the jobs of a queue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support import (
 
 
 async def test_a_paused_queue_hands_out_nothing(storage: Storage) -> None:
-    """No job of a paused queue is given (invariant 4)."""
+    """A claim of a paused queue returns no job (invariant 4)."""
     await put1(storage, "q", "a")
     assert await storage.set_paused("q", True) is True
     assert await claim_all(storage) == []
@@ -38,13 +38,13 @@ async def test_a_resumed_queue_goes_on(storage: Storage) -> None:
     assert ids(await claim_all(storage)) == ["z", "m", "a"]
 
 
-async def test_pausing_says_whether_it_changed_anything(storage: Storage) -> None:
-    """A second pause and a second resume change nothing and say so."""
+async def test_set_paused_answers_whether_it_changed_anything(storage: Storage) -> None:
+    """A second pause and a second resume answer False and change nothing."""
     answers = [await storage.set_paused("q", paused) for paused in (False, True, True, False, False)]
     assert answers == [False, True, False, True, False]
 
 
-async def test_since_when_a_queue_is_paused(storage: Storage, clock: Clock) -> None:
+async def test_paused_answers_the_time_of_the_first_pause(storage: Storage, clock: Clock) -> None:
     """The time of the first pause is kept until the resume."""
     assert await storage.paused("q") is None
     await storage.set_paused("q", True)
@@ -55,15 +55,15 @@ async def test_since_when_a_queue_is_paused(storage: Storage, clock: Clock) -> N
     assert await storage.paused("q") is None
 
 
-async def test_a_paused_queue_takes_jobs(storage: Storage) -> None:
-    """Pausing stops the handing out, not the accepting."""
+async def test_a_paused_queue_accepts_jobs(storage: Storage) -> None:
+    """A paused queue accepts jobs."""
     await storage.set_paused("q", True)
     assert await put1(storage, "q", "a") == Put(PutStatus.QUEUED, State.QUEUED)
     assert await storage.counts("q") == tally(queued=1)
 
 
 async def test_runs_of_a_paused_queue_go_on(storage: Storage) -> None:
-    """What runs when a queue is paused is renewed and settled as ever."""
+    """Runs of a paused queue are renewed and settled as usual."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     await storage.set_paused("q", True)
@@ -90,8 +90,8 @@ async def test_a_job_falls_due_in_a_paused_queue(storage: Storage, clock: Clock)
     assert ids(await claim_all(storage)) == ["a"]
 
 
-async def test_a_paused_queue_sets_no_alarm(storage: Storage) -> None:
-    """A claim of a paused queue does not ask to look again for its later jobs."""
+async def test_a_claim_of_a_paused_queue_answers_no_time_to_look_again(storage: Storage) -> None:
+    """A claim of a paused queue does not ask to look again for its scheduled jobs."""
     await put1(storage, "q", "a", delay=SECOND)
     await storage.set_paused("q", True)
     assert (await claim_answer(storage)).look_at is None
@@ -106,7 +106,7 @@ async def test_a_paused_empty_queue_is_listed(storage: Storage) -> None:
 
 
 async def test_groups_of_a_paused_queue_wait(storage: Storage) -> None:
-    """Jobs in groups are held by a pause like any other."""
+    """Jobs in groups of a paused queue are not handed out until the resume."""
     await storage.put([new("q", "a", group="g"), new("q", "b", group="h")])
     await storage.set_paused("q", True)
     assert await claim_all(storage) == []

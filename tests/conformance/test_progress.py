@@ -9,7 +9,7 @@ from tests.support import (
     LEASE,
     SECOND,
     Clock,
-    cancel_end,
+    cancel_run,
     claim1,
     complete,
     fail,
@@ -26,7 +26,7 @@ from tests.support import (
 
 
 async def test_progress_is_shown_while_a_job_runs(storage: Storage) -> None:
-    """The last report of a run is read with its job, by id and in a list."""
+    """The last report of a run is shown with its job, by get and by find."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     assert (await get1(storage)).progress is None
@@ -43,9 +43,9 @@ async def test_empty_progress_is_progress(storage: Storage) -> None:
     assert (await get1(storage)).progress == b""
 
 
-@pytest.mark.parametrize("ending", [complete, fail, cancel_end, release, stall, retried])
+@pytest.mark.parametrize("ending", [complete, fail, cancel_run, release, stall, retried])
 async def test_progress_ends_with_its_run(storage: Storage, ending) -> None:
-    """However a run ends, its progress is not shown any more."""
+    """After a run was settled, by any resolution, its progress is not shown any more."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     await storage.report(held(claim), b"half")
@@ -54,7 +54,7 @@ async def test_progress_ends_with_its_run(storage: Storage, ending) -> None:
 
 
 async def test_a_lost_claim_cannot_report(storage: Storage, clock: Clock) -> None:
-    """A stale worker's report is refused and the new run's stands (invariant 8)."""
+    """A report with a stale token is refused, and that of the new run stays (invariant 8)."""
     await put1(storage, "q", "a")
     stale = await claim1(storage)
     clock.advance(ms=LEASE)
@@ -66,8 +66,8 @@ async def test_a_lost_claim_cannot_report(storage: Storage, clock: Clock) -> Non
     assert (await get1(storage)).progress == b"fresh"
 
 
-async def test_nothing_to_report_on(storage: Storage) -> None:
-    """A report on a waiting, finished or unknown job is refused and creates nothing."""
+async def test_a_report_on_a_job_that_is_not_running_is_refused(storage: Storage) -> None:
+    """A report on a waiting, finished or unknown job answers False and creates nothing."""
     assert await storage.report(ClaimRef("q", "a", "t"), b"x") is False
     await storage.put([new("q", "a")])
     assert await storage.report(ClaimRef("q", "a", ""), b"x") is False
@@ -76,8 +76,8 @@ async def test_nothing_to_report_on(storage: Storage) -> None:
     assert await storage.report(held(claim), b"x") is False
 
 
-async def test_progress_does_not_renew(storage: Storage, clock: Clock) -> None:
-    """Reporting is no heartbeat: the lease ends when it ends."""
+async def test_a_report_does_not_renew_the_lease(storage: Storage, clock: Clock) -> None:
+    """A report is no heartbeat: the lease ends at its deadline."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     clock.advance(ms=LEASE - SECOND)

@@ -32,7 +32,7 @@ async def finish(storage: Storage, queue: str, count: int, ttl: int | None) -> N
 
 
 async def test_a_finished_job_is_purged_after_its_ttl(storage: Storage, clock: Clock) -> None:
-    """A job is there until the last millisecond of its TTL, and then purge counts it."""
+    """A job is kept until the last millisecond of its TTL, and then purge counts it."""
     await finish(storage, "q", 1, SECOND)
     clock.advance(ms=SECOND - 1)
     assert await storage.purge(["q"]) == 0
@@ -42,7 +42,7 @@ async def test_a_finished_job_is_purged_after_its_ttl(storage: Storage, clock: C
 
 
 async def test_an_expired_job_is_invisible_before_the_purge(storage: Storage, clock: Clock) -> None:
-    """Reads never show a job whose TTL is over, whether or not somebody swept."""
+    """Reads never show a job whose TTL is over, purged or not."""
     await finish(storage, "q", 1, SECOND)
     clock.advance(seconds=1)
     assert await find_all(storage) == []
@@ -72,8 +72,8 @@ async def test_every_finished_state_is_purged(storage: Storage, clock: Clock) ->
     assert await storage.counts("q") == tally(running=1)
 
 
-async def test_what_waits_or_runs_is_never_purged(storage: Storage, clock: Clock) -> None:
-    """However much time passes, only finished jobs are purged (invariant 1)."""
+async def test_waiting_and_running_jobs_are_never_purged(storage: Storage, clock: Clock) -> None:
+    """After any time, only finished jobs are purged (invariant 1)."""
     await storage.put([new("q", id) for id in "abcd"])
     a, b, _ = await claim_all(storage, limit=3)
     await storage.settle([retried(a, delay=SECOND), release(b)])
@@ -92,7 +92,7 @@ async def test_a_purge_is_bounded(storage: Storage, clock: Clock) -> None:
 
 
 async def test_only_the_named_queues_are_purged(storage: Storage, clock: Clock) -> None:
-    """A purge of one queue leaves the expired jobs of another to its own."""
+    """A purge of one queue leaves the expired jobs of another."""
     await finish(storage, "q", 2, SECOND)
     await finish(storage, "r", 3, SECOND)
     clock.advance(seconds=1)
@@ -100,15 +100,15 @@ async def test_only_the_named_queues_are_purged(storage: Storage, clock: Clock) 
     assert await storage.purge(["r"]) == 3
 
 
-async def test_purging_nothing_creates_nothing(storage: Storage) -> None:
-    """A purge of unknown queues answers 0."""
+async def test_purge_of_an_unknown_queue_creates_nothing(storage: Storage) -> None:
+    """A purge of unknown queues answers 0 and creates nothing."""
     assert await storage.purge(["q"]) == 0
     assert await storage.purge([]) == 0
     assert await storage.queues() == []
 
 
 async def test_nothing_is_left_of_a_thousand_jobs(backend: Backend, storage: Storage, clock: Clock) -> None:
-    """When all is done and the TTLs have passed, the storage holds what it held before (invariant 9, PJ-D13)."""
+    """When all jobs are finished and expired, the storage holds what it held before (invariant 9, PJ-D13)."""
     await put1(storage, "q", "first")
     await settle1(storage, complete(await claim1(storage), ttl=0))
     clock.advance(ms=2 * MINUTE)
@@ -119,8 +119,8 @@ async def test_nothing_is_left_of_a_thousand_jobs(backend: Backend, storage: Sto
     await storage.put([new("q", f"grouped{n}", group=f"g{n % 50}") for n in range(500)])
     count = 0
     while claims := await claim_all(storage, limit=200):
-        ends = [complete(c, ttl=SECOND) if i % 2 else fail(c, ttl=0) for i, c in enumerate(claims)]
-        await storage.settle(ends)
+        settlements = [complete(c, ttl=SECOND) if i % 2 else fail(c, ttl=0) for i, c in enumerate(claims)]
+        await storage.settle(settlements)
         count += len(claims)
     assert count == 1000
     clock.advance(ms=2 * MINUTE)
@@ -131,7 +131,7 @@ async def test_nothing_is_left_of_a_thousand_jobs(backend: Backend, storage: Sto
 
 @pytest.mark.beyond_model
 async def test_a_queue_that_was_used_up_leaves_nothing(backend: Backend, storage: Storage, clock: Clock) -> None:
-    """A queue whose jobs are all done and forgotten takes no room after a purge (invariant 9, QF-D17)."""
+    """A queue whose jobs have all expired leaves nothing after a purge (invariant 9, QF-D17)."""
     names = [f"q{n}" for n in range(20)]
     await storage.put([new(name, "a", group="g") for name in names])
     for name in names:

@@ -71,8 +71,8 @@ async def test_a_delay_counts_from_the_storages_clock(storage: Storage, clock: C
 
 
 @pytest.mark.parametrize("option", [{"run_at": T0}, {"run_at": T0 - HOUR}, {"run_at": 0}, {"delay": 0}])
-async def test_a_time_that_has_come_means_queued(storage: Storage, option: dict[str, int]) -> None:
-    """A run-at of now, of the past or of zero is a job that is due (QZ-D1)."""
+async def test_a_run_at_that_is_not_in_the_future_means_queued(storage: Storage, option: dict[str, int]) -> None:
+    """A job with a run-at of now, of the past or of zero is queued (QZ-D1)."""
     assert await put1(storage, "q", "a", **option) == QUEUED
 
 
@@ -86,8 +86,8 @@ async def test_many_jobs_are_answered_in_their_order(storage: Storage) -> None:
     assert answers == [QUEUED, duplicate, SCHEDULED, QUEUED, duplicate, QUEUED]
 
 
-async def test_a_put_of_nothing_is_answered_with_nothing(storage: Storage) -> None:
-    """An empty put changes nothing."""
+async def test_an_empty_put_changes_nothing(storage: Storage) -> None:
+    """A put of no jobs answers an empty list and changes nothing."""
     assert await storage.put([]) == []
     assert await storage.queues() == []
 
@@ -100,15 +100,15 @@ async def test_a_thousand_jobs_in_one_put_are_all_there(storage: Storage) -> Non
     assert ids(await claim_all(storage, limit=1000)) == names
 
 
-async def test_a_fresh_id_is_queued_without_a_question(storage: Storage) -> None:
-    """A job whose id was just made up is stored like any other."""
+async def test_a_fresh_id_is_stored_like_any_other(storage: Storage) -> None:
+    """A job with `fresh` (an id that was just generated) is stored like any other."""
     assert await storage.put([new("q", "a", fresh=True), new("q", "b", fresh=True)]) == [QUEUED, QUEUED]
     assert await run_order(storage) == ["a", "b"]
 
 
 @pytest.mark.parametrize("delay", [None, 0, HOUR])
 async def test_a_waiting_duplicate_is_refused(storage: Storage, delay: int | None) -> None:
-    """A put of an id that waits answers duplicate with its state and changes nothing."""
+    """A put of the id of a queued or scheduled job answers duplicate with its state and changes nothing."""
     await put1(storage, "q", "a", b"first", delay=delay)
     before = await get1(storage)
     assert await put1(storage, "q", "a", b"second", priority=5) == Put(PutStatus.DUPLICATE, before.state)
@@ -116,7 +116,7 @@ async def test_a_waiting_duplicate_is_refused(storage: Storage, delay: int | Non
 
 
 async def test_a_running_duplicate_is_refused(storage: Storage) -> None:
-    """A put of an id that runs answers duplicate, running, and starts no second run (QZ-D1)."""
+    """A put of the id of a running job answers duplicate, running, and starts no second run (QZ-D1)."""
     await put1(storage, "q", "a", b"first")
     await claim1(storage)
     assert await put1(storage, "q", "a", b"second", run_at=0) == Put(PutStatus.DUPLICATE, State.RUNNING)
@@ -124,7 +124,7 @@ async def test_a_running_duplicate_is_refused(storage: Storage) -> None:
 
 
 async def test_a_retrying_duplicate_is_refused(storage: Storage) -> None:
-    """A put of an id in its backoff answers duplicate, retrying."""
+    """A put of the id of a retrying job answers duplicate, retrying."""
     await put1(storage, "q", "a")
     await settle1(storage, retried(await claim1(storage), delay=SECOND))
     assert await put1(storage, "q", "a") == Put(PutStatus.DUPLICATE, State.RETRYING)
@@ -139,14 +139,14 @@ async def test_a_completed_duplicate_gives_the_cached_result(storage: Storage) -
 
 
 async def test_an_empty_result_is_a_result(storage: Storage) -> None:
-    """A cached result of no bytes is given as such, not as none (PJ-D15)."""
+    """A cached result of no bytes is returned as such, not as None (PJ-D15)."""
     await put1(storage, "q", "a")
     await settle1(storage, complete(await claim1(storage), b""))
     assert await put1(storage, "q", "a") == Put(PutStatus.COMPLETED, State.COMPLETED, b"")
 
 
 async def test_a_completed_id_is_free_when_its_ttl_is_over(storage: Storage, clock: Clock) -> None:
-    """The result and the claim on the id end together, at the end of the TTL (PJ-D12)."""
+    """At the end of the TTL the result is gone and the id is free (PJ-D12)."""
     await put1(storage, "q", "a", b"first")
     await settle1(storage, complete(await claim1(storage), ttl=SECOND))
     clock.advance(ms=SECOND - 1)
@@ -191,7 +191,7 @@ async def test_the_same_id_in_two_queues_is_two_jobs(storage: Storage) -> None:
 
 
 async def test_an_update_changes_a_waiting_job_in_place(storage: Storage) -> None:
-    """An update replaces payload and headers and keeps the place, the priority and the limits."""
+    """An update replaces payload and headers and keeps the position, the priority and the limits."""
     await storage.put([new("q", "a", b"old", headers=b"h1", limits=b"l1", priority=2), new("q", "b", priority=2)])
     [answer] = await storage.put([update("q", "a", b"new", headers=b"h2", limits=b"l2", priority=9)])
     assert answer == Put(PutStatus.UPDATED, State.QUEUED)
@@ -216,7 +216,7 @@ async def test_an_update_with_limits_replaces_them(storage: Storage) -> None:
 
 
 async def test_an_update_of_a_new_id_is_a_put(storage: Storage) -> None:
-    """An update of an id that is not there stores a new job."""
+    """An update of an unknown id stores a new job."""
     assert await storage.put([update("q", "a", b"p")]) == [QUEUED]
     assert (await get1(storage)).payload == b"p"
 
@@ -237,7 +237,7 @@ async def test_an_update_of_a_new_id_is_a_put(storage: Storage) -> None:
         ("if_earlier", None, 0),
     ],
 )
-async def test_an_update_moves_a_scheduled_job_as_its_flag_says(
+async def test_an_update_moves_a_scheduled_job_by_its_run_at_flag(
     storage: Storage, flag: bool | str, asked: int | None, expected: int
 ) -> None:
     """A job due in ten seconds is moved always, never, only later or only earlier; no time means now."""
@@ -248,8 +248,8 @@ async def test_an_update_moves_a_scheduled_job_as_its_flag_says(
     assert job.state == (State.QUEUED if expected == 0 else State.SCHEDULED)
 
 
-async def test_a_queued_job_can_be_put_off(storage: Storage, clock: Clock) -> None:
-    """An update with a later run-at takes a due job out of the line until then."""
+async def test_an_update_with_a_later_run_at_schedules_a_queued_job(storage: Storage, clock: Clock) -> None:
+    """An update with a later run-at makes a queued job scheduled until then."""
     await put1(storage, "q", "a")
     assert await storage.put([update("q", "a", delay=SECOND)]) == [Put(PutStatus.UPDATED, State.SCHEDULED)]
     assert await claim_all(storage) == []
@@ -258,7 +258,7 @@ async def test_a_queued_job_can_be_put_off(storage: Storage, clock: Clock) -> No
 
 
 async def test_an_update_resets_the_counts_with_the_payload(storage: Storage, clock: Clock) -> None:
-    """A new payload forgets the attempts and the error of the old one."""
+    """An update with a new payload clears the attempts and the error."""
     await put1(storage, "q", "a")
     await settle1(storage, retried(await claim1(storage), error=b"boom"))
     assert (await get1(storage)).retries == 1
@@ -267,8 +267,8 @@ async def test_an_update_resets_the_counts_with_the_payload(storage: Storage, cl
     assert (job.attempts, job.retries, job.error) == (0, 0, None)
 
 
-async def test_an_update_may_keep_the_counts(storage: Storage) -> None:
-    """With reset_counts=False a new payload inherits the attempts and the error."""
+async def test_an_update_without_reset_counts_keeps_the_counts(storage: Storage) -> None:
+    """With reset_counts=False an update with a new payload keeps the attempts and the error."""
     await put1(storage, "q", "a")
     await settle1(storage, retried(await claim1(storage), error=b"boom"))
     await storage.put([update("q", "a", flags=Update(reset_counts=False))])
@@ -276,8 +276,8 @@ async def test_an_update_may_keep_the_counts(storage: Storage) -> None:
     assert (job.payload, job.attempts, job.retries, job.error) == (b"new", 1, 1, b"boom")
 
 
-async def test_an_update_of_a_retrying_job_can_make_it_due(storage: Storage) -> None:
-    """An update without a time ends a backoff at once."""
+async def test_an_update_without_a_time_ends_a_backoff(storage: Storage) -> None:
+    """An update without a time makes a retrying job queued."""
     await put1(storage, "q", "a")
     await settle1(storage, retried(await claim1(storage), delay=HOUR))
     assert await storage.put([update("q", "a", b"now")]) == [Put(PutStatus.UPDATED, State.QUEUED)]
@@ -293,7 +293,7 @@ async def test_an_update_that_keeps_the_time_keeps_the_backoff(storage: Storage)
 
 
 async def test_an_update_that_moves_a_retrying_job_makes_it_scheduled(storage: Storage) -> None:
-    """A job that is moved to a time of its own waits for that, not for its backoff."""
+    """A retrying job that an update moves to a time is scheduled for it, not for its backoff."""
     await put1(storage, "q", "a")
     await settle1(storage, retried(await claim1(storage), delay=HOUR))
     assert await storage.put([update("q", "a", delay=SECOND)]) == [Put(PutStatus.UPDATED, State.SCHEDULED)]
@@ -315,7 +315,7 @@ async def test_an_update_replaces_a_finished_job(storage: Storage, how: str) -> 
 
 
 async def test_an_update_of_a_running_job_waits_behind_it(storage: Storage) -> None:
-    """The first update of a running job answers blocked and is not handed out."""
+    """The first update of a running job answers blocked and is not claimed."""
     await put1(storage, "q", "a", b"old")
     await claim1(storage)
     assert await storage.put([update("q", "a", b"new", run_at=0)]) == [BLOCKED]

@@ -1,4 +1,4 @@
-"""get, find, counts, peek, queues: reads that show one truth and change nothing."""
+"""get, find, counts, peek, queues: reads that agree with each other and change nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support import (
     SECOND,
     T0,
     Clock,
-    cancel_end,
+    cancel_run,
     claim1,
     claim_all,
     complete,
@@ -34,10 +34,10 @@ from tests.support import (
 
 
 async def fill(storage: Storage) -> None:
-    """Two jobs or so in each state."""
+    """Put about two jobs into each state."""
     await storage.put([new("q", f"{name}{n}") for name in ("done", "failed", "gone", "again", "runs") for n in (1, 2)])
     d1, d2, f1, f2, g1, g2, a1, a2, *_ = await claim_all(storage, limit=10)
-    await storage.settle([complete(d1), complete(d2), fail(f1), fail(f2), cancel_end(g1), cancel_end(g2)])
+    await storage.settle([complete(d1), complete(d2), fail(f1), fail(f2), cancel_run(g1), cancel_run(g2)])
     await storage.settle([retried(a1, delay=2 * SECOND), retried(a2, delay=SECOND)])
     await storage.put([update("q", "runs2"), update("q", "runs1")])
     await storage.put([new("q", "later1", delay=HOUR), new("q", "later2", delay=SECOND)])
@@ -54,21 +54,21 @@ LISTED = [
 
 
 async def test_get_answers_in_the_order_of_the_ids(storage: Storage) -> None:
-    """Each id is answered at its place, unknown ones with None, repeated ones again."""
+    """Each id is answered at its index, unknown ones with None, repeated ones again."""
     await storage.put([new("q", "a"), new("q", "b")])
     found = await storage.get("q", ["b", "none", "a", "b"])
     assert [job and job.id for job in found] == ["b", None, "a", "b"]
 
 
-async def test_get_of_nothing(storage: Storage) -> None:
-    """No ids, no answers; an unknown queue holds no job and is not created."""
+async def test_get_of_no_ids_and_of_an_unknown_queue(storage: Storage) -> None:
+    """No ids give no answers; an unknown queue gives None and is not created."""
     assert await storage.get("q", []) == []
     assert await storage.get("q", ["a"]) == [None]
     assert await storage.queues() == []
 
 
 async def test_a_running_job_hides_its_successor(storage: Storage) -> None:
-    """The id of a running job shows the run, not what waits behind it."""
+    """get of the id of a running job shows the run, not its successor."""
     await put1(storage, "q", "a", b"old")
     await claim1(storage)
     await storage.put([update("q", "a", b"new")])
@@ -76,8 +76,8 @@ async def test_a_running_job_hides_its_successor(storage: Storage) -> None:
     assert (job.state, job.payload) == (State.RUNNING, b"old")
 
 
-async def test_the_state_is_a_matter_of_the_clock(storage: Storage, clock: Clock) -> None:
-    """A job becomes queued at its time without anybody having looked."""
+async def test_a_scheduled_job_becomes_queued_at_its_time(storage: Storage, clock: Clock) -> None:
+    """A scheduled job becomes queued at its time without any claim."""
     await put1(storage, "q", "a", delay=SECOND)
     assert (await get1(storage)).state == State.SCHEDULED
     clock.advance(seconds=1)
@@ -88,7 +88,7 @@ async def test_the_state_is_a_matter_of_the_clock(storage: Storage, clock: Clock
 
 
 async def test_a_retrying_job_becomes_queued_at_its_time(storage: Storage, clock: Clock) -> None:
-    """A backoff ends by the clock alone."""
+    """A retrying job becomes queued at the end of its backoff without any claim."""
     await put1(storage, "q", "a")
     await settle1(storage, retried(await claim1(storage), delay=SECOND))
     assert await storage.counts("q") == tally(retrying=1)
@@ -100,8 +100,8 @@ async def test_a_retrying_job_becomes_queued_at_its_time(storage: Storage, clock
 # find --------------------------------------------------------------------------------------------
 
 
-async def test_find_walks_the_states_in_their_order(storage: Storage) -> None:
-    """Without a state, find gives every job, state by state, each in its own order."""
+async def test_find_lists_the_states_in_their_order(storage: Storage) -> None:
+    """Without a state, find lists every job, state by state, each in its own order."""
     await fill(storage)
     found = (await storage.find("q")).jobs
     assert ids(found) == LISTED
@@ -110,15 +110,15 @@ async def test_find_walks_the_states_in_their_order(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 16, 17, 18])
-async def test_pages_add_up_to_the_whole(storage: Storage, limit: int) -> None:
-    """However small the pages are, following the cursor gives every job once."""
+async def test_find_pages_of_any_size_list_every_job_once(storage: Storage, limit: int) -> None:
+    """With any page size, following the cursor lists every job once."""
     await fill(storage)
     assert ids(await find_all(storage, limit=limit)) == LISTED
 
 
 @pytest.mark.parametrize("state", list(State))
-async def test_find_gives_one_state_alone(storage: Storage, state: State) -> None:
-    """With a state, find gives the jobs in it and no others, in pages too."""
+async def test_find_of_one_state(storage: Storage, state: State) -> None:
+    """With a state, find lists the jobs in it and no others, in pages too."""
     await fill(storage)
     whole = (await storage.find("q")).jobs
     expected = [job for job in whole if job.state is state]
@@ -126,8 +126,8 @@ async def test_find_gives_one_state_alone(storage: Storage, state: State) -> Non
     assert await find_all(storage, "q", state, limit=1) == expected
 
 
-async def test_the_last_page_has_no_cursor(storage: Storage) -> None:
-    """A page that holds the last job says that there is no other."""
+async def test_the_last_page_of_find_has_no_cursor(storage: Storage) -> None:
+    """The page that holds the last job has no cursor."""
     await storage.put([new("q", id) for id in "abc"])
     page = await storage.find("q", limit=3)
     assert (ids(page.jobs), page.cursor) == (["a", "b", "c"], None)
@@ -135,15 +135,15 @@ async def test_the_last_page_has_no_cursor(storage: Storage) -> None:
 
 
 async def test_find_in_an_unknown_queue(storage: Storage) -> None:
-    """A queue that is not there has one empty page."""
+    """An unknown queue has one empty page."""
     assert await storage.find("q") == Page([])
     assert await storage.find("q", State.QUEUED) == Page([])
     assert await storage.queues() == []
 
 
 @pytest.mark.beyond_model
-async def test_a_cursor_survives_changes(storage: Storage) -> None:
-    """Jobs that stay where they are are listed once, whatever happens to others between the pages."""
+async def test_a_cursor_of_find_survives_changes(storage: Storage) -> None:
+    """Jobs that stay where they are are listed once, also when others change between the pages."""
     await storage.put([new("q", f"j{n}") for n in range(10)])
     first = await storage.find("q", limit=4)
     await storage.cancel("q", ["j1", "j3", "j5"])
@@ -165,8 +165,8 @@ async def test_many_jobs_with_the_same_time_are_paged(storage: Storage) -> None:
     assert ids(await find_all(storage, limit=7)) == names
 
 
-async def test_lanes_are_listed_group_by_group(storage: Storage) -> None:
-    """Queued jobs in groups follow those without, by the bytes of their group, each lane in order."""
+async def test_find_lists_queued_jobs_group_by_group(storage: Storage) -> None:
+    """Queued jobs in groups follow those without, by the bytes of their group, each group in order."""
     await storage.put(
         [new("q", "z1", group="z"), new("q", "a1", group="a"), new("q", "z2", group="z"), new("q", "é1", group="é")]
     )
@@ -175,8 +175,8 @@ async def test_lanes_are_listed_group_by_group(storage: Storage) -> None:
     assert ids(await find_all(storage, state=State.QUEUED, limit=2)) == expected
 
 
-async def test_finished_jobs_are_listed_as_they_will_be_forgotten(storage: Storage) -> None:
-    """The next to be forgotten comes first, then the first to finish, and those kept for ever last."""
+async def test_find_lists_finished_jobs_by_expiry(storage: Storage) -> None:
+    """The job that expires first comes first, then the first to finish, and those kept for ever last."""
     await storage.put([new("q", id) for id in "abcde"])
     a, b, c, d, e = await claim_all(storage)
     await storage.settle([complete(a, ttl=None), complete(b, ttl=HOUR), complete(c, ttl=SECOND)])
@@ -184,8 +184,8 @@ async def test_finished_jobs_are_listed_as_they_will_be_forgotten(storage: Stora
     assert ids(await find_all(storage, state=State.COMPLETED, limit=1)) == ["c", "b", "e", "a", "d"]
 
 
-async def test_running_jobs_are_listed_by_acceptance(storage: Storage) -> None:
-    """Running jobs are in the order in which they were accepted, not claimed."""
+async def test_find_lists_running_jobs_by_acceptance(storage: Storage) -> None:
+    """Running jobs are listed in the order in which they were accepted, not claimed."""
     await storage.put([new("q", "a"), new("q", "b", priority=5), new("q", "c")])
     assert ids(await claim_all(storage)) == ["b", "a", "c"]
     assert ids(await find_all(storage, state=State.RUNNING)) == ["a", "b", "c"]
@@ -195,7 +195,7 @@ async def test_running_jobs_are_listed_by_acceptance(storage: Storage) -> None:
 
 
 async def test_counts_name_all_states(storage: Storage) -> None:
-    """Every state is counted, in a queue that is there and in one that is not."""
+    """counts has every state, for a known queue and for an unknown one."""
     assert await storage.counts("q") == tally()
     await fill(storage)
     assert await storage.counts("q") == tally(
@@ -203,8 +203,8 @@ async def test_counts_name_all_states(storage: Storage) -> None:
     )
 
 
-async def test_a_job_is_counted_once_whoever_has_looked(storage: Storage, clock: Clock) -> None:
-    """Falling due, being looked at, running and coming back change the state in which a job is counted, and no more."""
+async def test_a_job_is_counted_once_in_each_state(storage: Storage, clock: Clock) -> None:
+    """A job that falls due, is read, runs and comes back is counted once, in its current state."""
     await storage.put([new("q", "a", delay=SECOND), new("q", "b", delay=SECOND, group="g")])
     assert await storage.counts("q") == tally(scheduled=2)
     clock.advance(ms=SECOND)
@@ -228,8 +228,8 @@ async def test_a_job_is_counted_once_whoever_has_looked(storage: Storage, clock:
 
 
 @pytest.mark.only("memory", "sqlite")
-async def test_counting_does_not_walk_the_queue(storage: Storage) -> None:
-    """The work that a count takes does not grow with the jobs that wait, run, or have ended and are kept."""
+async def test_counts_does_not_read_every_job(storage: Storage) -> None:
+    """The work of a count does not grow with the number of waiting, running and finished jobs."""
     steps: list[int] = []
     for n in range(2):
         await storage.put([new("q", f"{n}-{i}", group=f"g{i}" if i % 3 else None) for i in range(300)])
@@ -241,7 +241,7 @@ async def test_counting_does_not_walk_the_queue(storage: Storage) -> None:
 
 
 def steps_of(storage: Storage, verb: Callable[[Transaction], object]) -> int:
-    """How many instructions SQLite runs for a verb."""
+    """Return the number of instructions that SQLite runs for a verb."""
     assert isinstance(storage, SqliteStorage)
     steps = 0
 
@@ -258,8 +258,8 @@ def steps_of(storage: Storage, verb: Callable[[Transaction], object]) -> int:
     return steps
 
 
-async def test_peek_shows_what_a_claim_would_give(storage: Storage, clock: Clock) -> None:
-    """Peek and the next claim agree, by priority, by time and by turn."""
+async def test_peek_shows_the_next_claim(storage: Storage, clock: Clock) -> None:
+    """Peek and the next claim agree, by priority, by time and by the turns of groups."""
     await storage.put([new("q", "a", delay=SECOND, priority=9), new("q", "b", group="g"), new("q", "c", priority=1)])
     for expected in ("c", "b"):
         seen = await storage.peek("q")
@@ -273,8 +273,8 @@ async def test_peek_shows_what_a_claim_would_give(storage: Storage, clock: Clock
     assert seen.id == "a"
 
 
-async def test_peek_takes_nothing(storage: Storage) -> None:
-    """A peek changes neither the job nor its place."""
+async def test_peek_changes_nothing(storage: Storage) -> None:
+    """A peek changes neither the job nor its position."""
     await storage.put([new("q", "a"), new("q", "b")])
     before = await find_all(storage)
     assert await storage.peek("q") == await storage.peek("q")
@@ -292,7 +292,7 @@ async def test_queues_are_those_that_hold_something(storage: Storage) -> None:
 
 
 async def test_a_queue_whose_jobs_run_is_listed(storage: Storage) -> None:
-    """A queue whose only job is running holds something."""
+    """A queue whose only job is running is listed."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     assert await storage.queues() == ["q"]
@@ -302,7 +302,7 @@ async def test_a_queue_whose_jobs_run_is_listed(storage: Storage) -> None:
 
 @pytest.mark.beyond_model
 async def test_reading_changes_no_order(storage: Storage, clock: Clock) -> None:
-    """Whether somebody looked when a job fell due makes no difference to the order."""
+    """Reads at the moment when a job falls due make no difference to the order."""
     for queue in ("q", "r"):
         await storage.put([new(queue, "g1", group="g", delay=SECOND), new(queue, "h1", group="h", delay=2 * SECOND)])
     clock.advance(seconds=3)
@@ -316,7 +316,7 @@ async def test_reading_changes_no_order(storage: Storage, clock: Clock) -> None:
 
 @pytest.mark.beyond_model
 async def test_the_time_is_the_storages_clock(storage: Storage, clock: Clock) -> None:
-    """The storage tells the time that it goes by."""
+    """time answers the storage's clock."""
     assert await storage.time() == T0
     clock.advance(ms=1)
     assert await storage.time() == T0 + 1

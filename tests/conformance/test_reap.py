@@ -40,7 +40,7 @@ async def test_a_live_lease_is_left_alone(storage: Storage, clock: Clock) -> Non
 
 
 async def test_an_expired_run_is_queued_again(storage: Storage, clock: Clock) -> None:
-    """A run whose lease is over goes back, and the answer names it, its worker and the attempt (PJ-D4, PJ-D5)."""
+    """A run whose lease expired is queued, and the answer names it, its worker and the attempt (PJ-D4, PJ-D5)."""
     await put1(storage, "q", "a")
     await claim1(storage, worker="dead")
     clock.advance(ms=LEASE)
@@ -50,7 +50,7 @@ async def test_an_expired_run_is_queued_again(storage: Storage, clock: Clock) ->
 
 
 async def test_a_stall_is_counted_every_time(storage: Storage, clock: Clock) -> None:
-    """A job that kills its worker again and again shows how often (PJ-D6, WQ-D13)."""
+    """Each reap of a job counts one more stall (PJ-D6, WQ-D13)."""
     await put1(storage, "q", "a")
     for stalls in range(4):
         claim = await claim1(storage)
@@ -59,8 +59,8 @@ async def test_a_stall_is_counted_every_time(storage: Storage, clock: Clock) -> 
         assert len(await storage.reap(["q"])) == 1
 
 
-async def test_a_reaped_job_keeps_its_place(storage: Storage, clock: Clock) -> None:
-    """A job taken back from a dead worker is the next one again (WQ-D3, QF-D1)."""
+async def test_a_reaped_job_keeps_its_position(storage: Storage, clock: Clock) -> None:
+    """A reaped job is claimed next again (WQ-D3, QF-D1)."""
     await storage.put([new("q", id) for id in "zma"])
     await claim1(storage)
     clock.advance(ms=LEASE)
@@ -68,8 +68,8 @@ async def test_a_reaped_job_keeps_its_place(storage: Storage, clock: Clock) -> N
     assert await run_order(storage) == ["z", "m", "a"]
 
 
-async def test_one_workers_death_is_nobody_elses(storage: Storage, clock: Clock) -> None:
-    """Only the expired runs are taken; the others go on untouched (WQ-D1)."""
+async def test_reap_takes_the_runs_of_the_dead_worker_only(storage: Storage, clock: Clock) -> None:
+    """Only the expired runs are reaped; those of another worker go on (WQ-D1)."""
     await storage.put([new("q", "a"), new("q", "b")])
     await claim1(storage, worker="dead")
     alive = await claim1(storage, worker="alive", lease=2 * LEASE)
@@ -80,7 +80,7 @@ async def test_one_workers_death_is_nobody_elses(storage: Storage, clock: Clock)
 
 
 @pytest.mark.beyond_model
-async def test_a_worker_needs_no_presence_to_be_reaped(storage: Storage, clock: Clock) -> None:
+async def test_reap_does_not_depend_on_worker_heartbeats(storage: Storage, clock: Clock) -> None:
     """Recovery reads the leases and not the list of workers (PJ-D4, WQ-D15)."""
     await storage.beat("w", HOUR)
     await put1(storage, "q", "a")
@@ -101,7 +101,7 @@ async def test_a_reap_is_bounded(storage: Storage, clock: Clock) -> None:
 
 
 async def test_two_reapers_take_a_job_once(storage: Storage, clock: Clock) -> None:
-    """Reapers at the same moment share the expired runs and count each stall once (PJ-D9)."""
+    """Two reaps at the same moment share the expired runs and count each stall once (PJ-D9)."""
     await storage.put([new("q", f"j{n}") for n in range(20)])
     await claim_all(storage)
     clock.advance(ms=LEASE)
@@ -111,7 +111,7 @@ async def test_two_reapers_take_a_job_once(storage: Storage, clock: Clock) -> No
 
 
 async def test_several_queues_are_reaped_at_once(storage: Storage, clock: Clock) -> None:
-    """One reap sweeps queues of any family and no queue that is not named."""
+    """One reap takes queues of any family and no queue that is not named."""
     await storage.put([new("q", "a"), new("r", "b"), new("q/x", "c"), new("s", "d")])
     for queue in ("q", "r", "q/x", "s"):
         await claim1(storage, queue)
@@ -122,7 +122,7 @@ async def test_several_queues_are_reaped_at_once(storage: Storage, clock: Clock)
 
 
 async def test_a_reaped_run_that_was_asked_to_cancel_is_cancelled(storage: Storage, clock: Clock) -> None:
-    """A run that was to end is not started again after its worker died (WQ-D10)."""
+    """A reaped run with a cancel request is cancelled instead of queued (WQ-D10)."""
     await put1(storage, "q", "a")
     await claim1(storage, worker="dead")
     await storage.cancel("q", ["a"], running="signal", ttl=HOUR)
@@ -132,8 +132,8 @@ async def test_a_reaped_run_that_was_asked_to_cancel_is_cancelled(storage: Stora
     assert (job.state, job.stalls) == (State.CANCELLED, 1)
 
 
-async def test_a_reaped_forgotten_run_leaves_nothing(storage: Storage, clock: Clock) -> None:
-    """A run that was cancelled with a TTL of 0 is gone when its lease is over."""
+async def test_a_reaped_run_cancelled_with_a_ttl_of_zero_leaves_nothing(storage: Storage, clock: Clock) -> None:
+    """A run with a cancel request and a TTL of 0 is gone when it is reaped."""
     await put1(storage, "q", "a")
     await claim1(storage)
     await storage.cancel("q", ["a"], running="forget")
@@ -143,14 +143,14 @@ async def test_a_reaped_forgotten_run_leaves_nothing(storage: Storage, clock: Cl
 
 
 async def test_reaping_an_unknown_queue_gives_nothing(storage: Storage) -> None:
-    """A reap of queues that are not there takes nothing and creates nothing."""
+    """A reap of unknown queues answers an empty list and creates nothing."""
     assert await storage.reap(["q", "r"]) == []
     assert await storage.reap([]) == []
     assert await storage.queues() == []
 
 
 async def test_a_paused_queue_is_reaped(storage: Storage, clock: Clock) -> None:
-    """Pausing stops the handing out, not the recovery."""
+    """Expired runs of a paused queue are reaped."""
     await put1(storage, "q", "a")
     await claim1(storage)
     await storage.set_paused("q", True)
@@ -158,8 +158,8 @@ async def test_a_paused_queue_is_reaped(storage: Storage, clock: Clock) -> None:
     assert ids(await storage.reap(["q"])) == ["a"]
 
 
-async def test_progress_ends_with_the_run(storage: Storage, clock: Clock) -> None:
-    """A job taken back shows no progress."""
+async def test_a_reaped_job_shows_no_progress(storage: Storage, clock: Clock) -> None:
+    """A reaped job shows no progress."""
     await put1(storage, "q", "a")
     await storage.report(held(await claim1(storage)), b"half")
     clock.advance(ms=LEASE)
@@ -167,8 +167,8 @@ async def test_progress_ends_with_the_run(storage: Storage, clock: Clock) -> Non
     assert (await get1(storage)).progress is None
 
 
-async def test_a_reap_after_a_new_owner_does_nothing(storage: Storage, clock: Clock) -> None:
-    """The deadline that counts is that of the run there is now."""
+async def test_a_reap_leaves_a_newer_run_alone(storage: Storage, clock: Clock) -> None:
+    """After a job was claimed again, only the deadline of the new run counts."""
     await put1(storage, "q", "a")
     await claim1(storage)
     clock.advance(ms=LEASE)
@@ -178,8 +178,8 @@ async def test_a_reap_after_a_new_owner_does_nothing(storage: Storage, clock: Cl
     assert await storage.reap(["q"]) == []
 
 
-async def test_a_stalled_job_then_failing_is_lost_nowhere(storage: Storage, clock: Clock) -> None:
-    """After a takeover, the stale worker's end and the new worker's retry leave one waiting job (QZ-D4, QZ-D5)."""
+async def test_a_stale_settle_and_a_retry_leave_one_waiting_job(storage: Storage, clock: Clock) -> None:
+    """After a reap, the stale settlement and the new run's retry leave one waiting job (QZ-D4, QZ-D5)."""
     await put1(storage, "q", "a")
     stale = await claim1(storage)
     clock.advance(ms=LEASE)
@@ -193,7 +193,7 @@ async def test_a_stalled_job_then_failing_is_lost_nowhere(storage: Storage, cloc
 
 
 async def test_a_reap_folds_the_successor_in(storage: Storage, clock: Clock) -> None:
-    """A lost run with a successor comes back once, as the successor asked."""
+    """A reaped run with a successor is queued once, changed by the successor's flags."""
     await put1(storage, "q", "a", b"old")
     await claim1(storage)
     await storage.put([update("q", "a", b"new")])

@@ -1,4 +1,4 @@
-"""A Redis that forgets its scripts, cuts its connections or is started again: work goes on."""
+"""A Redis server that loses its scripts, cuts connections or is restarted: work goes on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from penstock.errors import StorageUnavailable
 from penstock.model.job import State
 from penstock.storage.base import Settled, Storage
-from tests.servers import Server, needed, redis_program
+from tests.servers import Server, redis_program, start_or_skip
 from tests.support import (
     LEASE,
     Clock,
@@ -26,9 +26,9 @@ from tests.support import (
     new_namespace,
     put1,
     retried,
+    retry_until_available,
     run_order,
     settle1,
-    stubborn,
     tally,
 )
 
@@ -130,7 +130,7 @@ async def test_a_settlement_survives_a_cut_connection(backend: RedisBackend, sto
 async def test_a_put_on_a_cut_connection_stores_once_or_says_so(backend: RedisBackend, storage: Storage) -> None:
     """A put is answered or raises; made again, there is still one job."""
     cut(backend)
-    await stubborn(lambda: put1(storage, "q", "a"))
+    await retry_until_available(lambda: put1(storage, "q", "a"))
     assert await run_order(storage) == ["a"]
 
 
@@ -150,18 +150,18 @@ async def test_nothing_is_lost_when_connections_are_cut_all_the_time(
     names = [f"j{n}" for n in range(60)]
     for name in names:
         cut(backend)
-        await stubborn(lambda name=name: put1(storage, "q", name))
+        await retry_until_available(lambda name=name: put1(storage, "q", name))
     done: list[str] = []
     while len(done) < len(names):
         cut(backend)
-        claims = await stubborn(lambda: claim_all(storage, limit=7))
+        claims = await retry_until_available(lambda: claim_all(storage, limit=7))
         if not claims:  # an answer that was lost with its connection: the lease runs out
             clock.advance(ms=LEASE)
-            await stubborn(lambda: storage.reap(["q"]))
+            await retry_until_available(lambda: storage.reap(["q"]))
             continue
         cut(backend)
         settlements = [complete(claim) for claim in claims]
-        answers = await stubborn(lambda settlements=settlements: storage.settle(settlements))
+        answers = await retry_until_available(lambda settlements=settlements: storage.settle(settlements))
         done += [claim.id for claim, answer in zip(claims, answers, strict=True) if not answer.lost]
     assert sorted(done) == sorted(names)
     assert await storage.counts("q") == tally(completed=60)
@@ -173,7 +173,7 @@ async def test_nothing_is_lost_when_connections_are_cut_all_the_time(
 @pytest.fixture
 def durable() -> Iterator[RedisBackend]:
     """A server of our own that writes every change to its append-only file."""
-    server = needed(lambda: Server(redis_program(), "--appendonly", "yes", "--appendfsync", "always").start())
+    server = start_or_skip(lambda: Server(redis_program(), "--appendonly", "yes", "--appendfsync", "always").start())
     yield RedisBackend("redis", f"redis://{server.address}/0", new_namespace(), server)
     server.remove()
 
@@ -187,7 +187,7 @@ async def test_jobs_survive_a_crash_of_the_server(durable: RedisBackend, clock: 
     claim = await claim1(storage)
     assert isinstance(durable.server, Server)
     await asyncio.to_thread(durable.server.restart)
-    assert await stubborn(lambda: storage.counts("q")) == tally(running=1, queued=3, scheduled=1)
+    assert await retry_until_available(lambda: storage.counts("q")) == tally(running=1, queued=3, scheduled=1)
     assert await settle1(storage, complete(claim)) == Settled(State.COMPLETED)
     assert await run_order(storage) == ["b", "c", "d"]
     await forget_all(storage)
@@ -206,19 +206,19 @@ async def test_a_server_that_is_away_is_unavailable(durable: RedisBackend, clock
     with pytest.raises(StorageUnavailable):
         await storage.counts("q")
     await asyncio.to_thread(durable.server.restart)
-    assert await stubborn(lambda: storage.counts("q")) == tally(queued=1)
+    assert await retry_until_available(lambda: storage.counts("q")) == tally(queued=1)
     await storage.close()
 
 
 async def test_a_waiter_outlives_a_restart(durable: RedisBackend, clock: Clock) -> None:
-    """Whoever waits for an end hears of it though the server was started again meanwhile."""
+    """A waiter is notified of the end of its job though the server was restarted meanwhile."""
     storage = durable.build(clock)
     await storage.open()
     await put1(storage, "q", "a")
     claim = await claim1(storage)
-    task = asyncio.create_task(stubborn(lambda: storage.wait_done("q", "a", 60), within=30))
+    task = asyncio.create_task(retry_until_available(lambda: storage.wait_done("q", "a", 60), within=30))
     assert isinstance(durable.server, Server)
     await asyncio.to_thread(durable.server.restart)
-    await stubborn(lambda: settle1(storage, complete(claim)))
+    await retry_until_available(lambda: settle1(storage, complete(claim)))
     assert await asyncio.wait_for(task, 30) is True
     await storage.close()

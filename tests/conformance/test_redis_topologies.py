@@ -1,4 +1,4 @@
-"""The ways to a server: plain, by unix socket, under Valkey's name, encrypted, and through Sentinel."""
+"""URLs of servers: plain, unix socket, valkey://, TLS, and Sentinel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.model.ids import new_token
 from penstock.model.job import State
 from penstock.storage.base import Complete, PutStatus, Request, Settled, Settlement
 from penstock.storage.redis import RedisStorage
-from tests.servers import Server, Servers, free_port, needed, redis_program
+from tests.servers import Server, Servers, free_port, redis_program, start_or_skip
 from tests.support import eventually, new, new_namespace
 
 pytestmark = pytest.mark.xdist_group("redis")
@@ -69,7 +69,7 @@ def encrypted(tmp_path: Path) -> Iterator[Server]:
     )  # fmt: skip
     options = ["--tls-port", str(free_port()), "--tls-cert-file", str(certificate), "--tls-key-file", str(key)]
     options += ["--tls-ca-cert-file", str(certificate), "--tls-auth-clients", "no"]
-    server = needed(lambda: Server(redis_program(), *options).start())
+    server = start_or_skip(lambda: Server(redis_program(), *options).start())
     yield server
     server.remove()
 
@@ -81,13 +81,13 @@ async def test_an_encrypted_connection_works(encrypted: Server) -> None:
 
 
 async def test_an_unknown_certificate_is_refused(encrypted: Server) -> None:
-    """A certificate that nobody vouches for is not accepted."""
+    """A certificate of an unknown authority is refused."""
     with pytest.raises(StorageUnavailable, match="rediss://localhost"):
         await RedisStorage(f"rediss://localhost:{encrypted.options[1]}").open()
 
 
 async def test_a_dead_server_is_named() -> None:
-    """When nobody answers, the error says where, and never shows the password (StorageUnavailable)."""
+    """Opening a URL without a server raises `StorageUnavailable` with the address and without the password."""
     port = free_port()
     storage = RedisStorage(f"redis://user:s3cret@127.0.0.1:{port}/0")
     with pytest.raises(StorageUnavailable, match=f"127.0.0.1:{port}") as caught:
@@ -137,7 +137,7 @@ class Watched:
 @pytest.fixture
 def watched(tmp_path: Path) -> Iterator[Watched]:
     """A primary under a sentinel."""
-    watched = needed(lambda: Watched(tmp_path))
+    watched = start_or_skip(lambda: Watched(tmp_path))
     yield watched
     watched.remove()
 

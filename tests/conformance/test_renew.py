@@ -1,4 +1,4 @@
-"""renew: running → running, for the claims that are named and for no others."""
+"""renew: running → running, for the named claims only."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ async def test_a_renewed_claim_outlives_its_first_lease(storage: Storage, clock:
     assert ids(await storage.reap(["q"])) == ["a"]
 
 
-async def test_a_claim_that_is_not_named_runs_out(storage: Storage, clock: Clock) -> None:
-    """A worker that renews its other claims does not keep one it never heard of (QZ-D8)."""
+async def test_a_claim_that_no_renewal_names_expires(storage: Storage, clock: Clock) -> None:
+    """A worker that renews its other claims does not extend one whose answer it never got (QZ-D8)."""
     await storage.put([new("q", "known"), new("q", "undelivered")])
     known, _ = await claim_all(storage)
     clock.advance(ms=LEASE - 1)
@@ -33,8 +33,8 @@ async def test_a_claim_that_is_not_named_runs_out(storage: Storage, clock: Clock
     assert await storage.counts("q") == tally(running=1, queued=1)
 
 
-async def test_claiming_more_does_not_renew(storage: Storage, clock: Clock) -> None:
-    """A worker's further claims do not extend what it holds already (QZ-D7)."""
+async def test_a_claim_does_not_renew_earlier_claims(storage: Storage, clock: Clock) -> None:
+    """A worker's further claims do not extend its earlier ones (QZ-D7)."""
     await put1(storage, "q", "a")
     await claim1(storage)
     clock.advance(ms=LEASE - 1)
@@ -44,8 +44,8 @@ async def test_claiming_more_does_not_renew(storage: Storage, clock: Clock) -> N
     assert ids(await storage.reap(["q"])) == ["a"]
 
 
-async def test_a_taken_claim_is_lost(storage: Storage, clock: Clock) -> None:
-    """The worker whose job was taken away is told so, and the new run is not extended by it (QZ-D7, WQ-D8)."""
+async def test_renew_of_a_reaped_claim_answers_lost(storage: Storage, clock: Clock) -> None:
+    """A renewal of a claim that was reaped answers lost and does not extend the new run (QZ-D7, WQ-D8)."""
     await put1(storage, "q", "a")
     stale = await claim1(storage, worker="stale")
     clock.advance(ms=LEASE)
@@ -56,8 +56,8 @@ async def test_a_taken_claim_is_lost(storage: Storage, clock: Clock) -> None:
     assert ids(await storage.reap(["q"])) == ["a"]
 
 
-async def test_a_finished_claim_is_lost(storage: Storage) -> None:
-    """A claim that was settled is held no more."""
+async def test_renew_of_a_settled_claim_answers_lost(storage: Storage) -> None:
+    """A renewal of a settled claim answers lost."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     await settle1(storage, complete(claim))
@@ -65,7 +65,7 @@ async def test_a_finished_claim_is_lost(storage: Storage) -> None:
 
 
 async def test_a_forged_token_renews_nothing(storage: Storage, clock: Clock) -> None:
-    """A wrong token is lost and extends nothing."""
+    """A renewal with a wrong token answers lost and extends nothing."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     assert await storage.renew("w", [held(claim, "forged")], 100 * LEASE) == [Renewal(False)]
@@ -73,22 +73,22 @@ async def test_a_forged_token_renews_nothing(storage: Storage, clock: Clock) -> 
     assert ids(await storage.reap(["q"])) == ["a"]
 
 
-async def test_an_unknown_claim_is_lost(storage: Storage) -> None:
-    """A claim on a job or a queue that is not there is lost and creates nothing."""
+async def test_renew_of_an_unknown_claim_answers_lost(storage: Storage) -> None:
+    """A renewal for an unknown job or queue answers lost and creates nothing."""
     assert await storage.renew("w", [ClaimRef("q", "a", "t")], LEASE) == [Renewal(False)]
     assert await storage.queues() == []
 
 
-async def test_a_claim_in_a_deleted_queue_is_lost(storage: Storage) -> None:
-    """Deleting a queue takes the claims of its runs (WQ-D10)."""
+async def test_renew_in_a_deleted_queue_answers_lost(storage: Storage) -> None:
+    """A renewal of a claim in a deleted queue answers lost (WQ-D10)."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     await storage.delete_queue("q")
     assert await storage.renew("w", [held(claim)], LEASE) == [Renewal(False)]
 
 
-async def test_an_expired_claim_that_nobody_took_is_kept(storage: Storage, clock: Clock) -> None:
-    """A claim renewed after its lease but before the sweep is held again."""
+async def test_renew_of_an_expired_claim_before_the_reap_keeps_it(storage: Storage, clock: Clock) -> None:
+    """A claim renewed after its deadline but before a reap is kept."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     clock.advance(ms=2 * LEASE)
@@ -96,8 +96,8 @@ async def test_an_expired_claim_that_nobody_took_is_kept(storage: Storage, clock
     assert await storage.reap(["q"]) == []
 
 
-async def test_the_answers_come_in_the_order_of_the_claims(storage: Storage) -> None:
-    """One renewal names claims of any queues, and each is answered at its place."""
+async def test_renew_answers_in_the_order_of_the_claims(storage: Storage) -> None:
+    """One renewal names claims of any queues, and each is answered at its index."""
     await storage.put([new("q", "a"), new("r", "b"), new("q/x", "c")])
     [a], [b], [c] = [await claim_all(storage, queue) for queue in ("q", "r", "q/x")]
     await storage.cancel("q/x", ["c"], running="kill")
@@ -106,8 +106,8 @@ async def test_the_answers_come_in_the_order_of_the_claims(storage: Storage) -> 
 
 
 @pytest.mark.parametrize("mode", ["forget", "signal", "kill"])
-async def test_a_cancel_request_comes_with_the_renewal(storage: Storage, mode: CancelMode) -> None:
-    """The holder of a run learns what was asked of it at its next renewal, and again at each."""
+async def test_renew_answers_a_cancel_request(storage: Storage, mode: CancelMode) -> None:
+    """Each renewal of a run with a cancel request answers its mode."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     await storage.cancel("q", ["a"], running=mode)
@@ -115,13 +115,13 @@ async def test_a_cancel_request_comes_with_the_renewal(storage: Storage, mode: C
         assert await storage.renew("w", [held(claim)], LEASE) == [Renewal(True, mode)]
 
 
-async def test_renewing_nothing_is_answered_with_nothing(storage: Storage) -> None:
+async def test_an_empty_renew_changes_nothing(storage: Storage) -> None:
     """A renewal that names no claim extends none."""
     assert await storage.renew("w", [], LEASE) == []
 
 
-async def test_a_shorter_lease_brings_the_end_nearer(storage: Storage, clock: Clock) -> None:
-    """The newest renewal decides, also when it is shorter."""
+async def test_renew_with_a_shorter_lease_shortens_it(storage: Storage, clock: Clock) -> None:
+    """The newest renewal decides, also when its lease is shorter."""
     await put1(storage, "q", "a")
     claim = await claim1(storage, lease=100 * LEASE)
     await storage.renew("w", [held(claim)], LEASE)
@@ -130,7 +130,7 @@ async def test_a_shorter_lease_brings_the_end_nearer(storage: Storage, clock: Cl
 
 
 async def test_a_claim_that_was_left_out_once_is_kept_when_it_is_named(storage: Storage, clock: Clock) -> None:
-    """Each renewal counts by itself: who names a claim again before its end holds it for the whole lease."""
+    """A claim that one renewal left out and a later one names in time has the whole lease."""
     await storage.put([new("q", id) for id in "abc"])
     a, b, c = await claim_all(storage)
     clock.advance(ms=LEASE // 2)
@@ -142,23 +142,23 @@ async def test_a_claim_that_was_left_out_once_is_kept_when_it_is_named(storage: 
     assert sorted(each.id for each in await storage.reap(["q"])) == ["a", "b", "c"]
 
 
-async def test_claims_of_one_token_may_have_leases_of_their_own(storage: Storage, clock: Clock) -> None:
-    """However they are named, together or apart and for how long, each runs out when its last renewal does."""
+async def test_claims_of_one_token_have_their_own_deadlines(storage: Storage, clock: Clock) -> None:
+    """Claims of one token, renewed together or apart, expire each at the deadline of its last renewal."""
     await storage.put([new("q", id) for id in "abcde"])
     claims = {claim.id: claim for claim in await claim_all(storage)}
     for step, names, lease in ((1, "ab", 20), (2, "a", 50), (3, "c", 30), (4, "bd", 40), (5, "c", 10), (6, "da", 33)):
         clock.ms = T0 + step
         assert await storage.renew("w", [held(claims[id]) for id in names], lease) == [KEPT] * len(names)
-    ends = {"a": 6 + 33, "b": 4 + 40, "c": 5 + 10, "d": 6 + 33, "e": LEASE}
-    for at in sorted(set(ends.values())):
+    deadlines = {"a": 6 + 33, "b": 4 + 40, "c": 5 + 10, "d": 6 + 33, "e": LEASE}
+    for at in sorted(set(deadlines.values())):
         clock.ms = T0 + at - 1
         assert await storage.reap(["q"]) == []
         clock.ms = T0 + at
-        assert sorted(each.id for each in await storage.reap(["q"])) == [id for id in ends if ends[id] == at]
+        assert sorted(each.id for each in await storage.reap(["q"])) == [id for id in deadlines if deadlines[id] == at]
 
 
 async def test_the_rest_of_a_token_can_be_renewed_when_some_are_lost(storage: Storage, clock: Clock) -> None:
-    """A claim that outlives others of its token is renewed as before, and runs out as before."""
+    """A claim that outlives others of its token is renewed as before, and expires as before."""
     await storage.put([new("q", id) for id in "ab"])
     a, b = await claim_all(storage)
     await storage.renew("w", [held(a)], LEASE // 2)
@@ -171,8 +171,8 @@ async def test_the_rest_of_a_token_can_be_renewed_when_some_are_lost(storage: St
     assert [each.id for each in await storage.reap(["q"])] == ["b"]
 
 
-async def test_leases_of_their_own_go_with_their_runs(storage: Storage, clock: Clock) -> None:
-    """Runs of one token that were renewed apart settle as any others, and nothing of them is left."""
+async def test_settle_removes_the_deadlines_of_claims_renewed_apart(storage: Storage, clock: Clock) -> None:
+    """Runs of one token that were renewed apart are settled as usual, and nothing of them is left."""
     await storage.put([new("q", id) for id in "abc"])
     a, b, c = await claim_all(storage)
     clock.advance(ms=1)

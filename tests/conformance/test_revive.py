@@ -8,7 +8,7 @@ from tests.support import (
     SECOND,
     T0,
     Clock,
-    cancel_end,
+    cancel_run,
     claim1,
     claim_all,
     complete,
@@ -27,8 +27,8 @@ from tests.support import (
 )
 
 
-async def test_a_failed_job_is_queued_with_all_counts_zero(storage: Storage, clock: Clock) -> None:
-    """A revived job is as good as new, and knows when it was created."""
+async def test_revive_of_a_failed_job_resets_all_counts(storage: Storage, clock: Clock) -> None:
+    """A revived job is queued with all counts zero and keeps its time of creation."""
     await put1(storage, "q", "a", b"p", priority=3, headers=b"h", limits=b"l")
     await settle1(storage, retried(await claim1(storage)))
     await settle1(storage, stall(await claim1(storage)))
@@ -41,17 +41,17 @@ async def test_a_failed_job_is_queued_with_all_counts_zero(storage: Storage, clo
     )  # fmt: skip
 
 
-async def test_a_cancelled_job_is_revived(storage: Storage) -> None:
-    """A cancelled job that was kept can be queued again."""
+async def test_revive_of_a_cancelled_job(storage: Storage) -> None:
+    """A cancelled job that was kept is queued again."""
     await storage.put([new("q", "a"), new("q", "b")])
     await storage.cancel("q", ["a"], ttl=None)
-    await settle1(storage, cancel_end(await claim1(storage)))
+    await settle1(storage, cancel_run(await claim1(storage)))
     assert await storage.revive("q", ["a", "b"]) == [True, True]
     assert await run_order(storage) == ["a", "b"]
 
 
 async def test_a_revived_job_goes_to_the_end(storage: Storage) -> None:
-    """Jobs that waited meanwhile run first."""
+    """Jobs that waited meanwhile run before a revived one."""
     await storage.put([new("q", "a"), new("q", "b")])
     await settle1(storage, fail(await claim1(storage)))
     await storage.revive("q", ["a"])
@@ -67,8 +67,8 @@ async def test_only_failed_and_cancelled_jobs_are_revived(storage: Storage) -> N
     assert await storage.counts("q") == tally(completed=1, running=1, queued=1)
 
 
-async def test_a_forgotten_failure_is_not_revived(storage: Storage, clock: Clock) -> None:
-    """After its TTL a failed job cannot come back, though nothing has swept it yet."""
+async def test_revive_of_an_expired_job_answers_false(storage: Storage, clock: Clock) -> None:
+    """A failed job whose TTL is over is not revived, though it was not purged yet."""
     await put1(storage, "q", "a")
     await settle1(storage, fail(await claim1(storage), ttl=SECOND))
     clock.advance(seconds=1)
@@ -76,8 +76,8 @@ async def test_a_forgotten_failure_is_not_revived(storage: Storage, clock: Clock
     assert await state_of(storage) is None
 
 
-async def test_reviving_in_an_unknown_queue_gives_false(storage: Storage) -> None:
-    """A revive of what is not there creates nothing."""
+async def test_revive_in_an_unknown_queue_answers_false(storage: Storage) -> None:
+    """A revive of an unknown job answers False and creates nothing."""
     assert await storage.revive("q", ["a"]) == [False]
     assert await storage.queues() == []
 
@@ -93,7 +93,7 @@ async def test_a_revived_job_outlives_its_old_ttl(storage: Storage, clock: Clock
 
 
 async def test_a_revived_job_is_fenced_from_its_old_run(storage: Storage) -> None:
-    """The run that failed cannot say anything about the revived job."""
+    """A settlement of the run that failed does not change the revived job."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     await settle1(storage, fail(claim))
@@ -103,7 +103,7 @@ async def test_a_revived_job_is_fenced_from_its_old_run(storage: Storage) -> Non
 
 
 async def test_a_revived_job_joins_its_group_at_the_end(storage: Storage) -> None:
-    """A revived job waits in its lane behind those accepted before."""
+    """A revived job waits in its group behind those accepted before."""
     await storage.put([new("q", id, group="g") for id in "abc"])
     await settle1(storage, fail(await claim1(storage)))
     await storage.revive("q", ["a"])

@@ -17,7 +17,7 @@ from tests.support import (
     SECOND,
     T0,
     Clock,
-    cancel_end,
+    cancel_run,
     claim1,
     claim_all,
     complete,
@@ -44,18 +44,18 @@ ENDS: dict[str, Ending] = {
     "retried": lambda claim: retried(claim, delay=SECOND),
     "retried now": retried,
     "fail": fail,
-    "cancel": cancel_end,
+    "cancel": cancel_run,
     "release": release,
     "stall": stall,
 }
 
 
-def every_end(function: Callable[..., object]) -> object:
+def every_resolution(function: Callable[..., object]) -> object:
     return pytest.mark.parametrize("ending", ENDS.values(), ids=ENDS.keys())(function)
 
 
 async def test_complete_keeps_the_result(storage: Storage, clock: Clock) -> None:
-    """running → completed keeps the result, the worker, the time and the end of the TTL."""
+    """running → completed keeps the result, the worker, the time and the expiry."""
     await put1(storage, "q", "a", b"p")
     claim = await claim1(storage, worker="alice")
     clock.advance(seconds=2)
@@ -66,7 +66,7 @@ async def test_complete_keeps_the_result(storage: Storage, clock: Clock) -> None
     )  # fmt: skip
 
 
-async def test_complete_for_ever(storage: Storage, clock: Clock) -> None:
+async def test_complete_with_a_ttl_of_none_keeps_the_result_for_ever(storage: Storage, clock: Clock) -> None:
     """A TTL of None keeps a result until it is deleted."""
     await put1(storage, "q", "a")
     await settle1(storage, complete(await claim1(storage), ttl=None))
@@ -76,8 +76,8 @@ async def test_complete_for_ever(storage: Storage, clock: Clock) -> None:
     assert (job.result, job.expires) == (b"r", None)
 
 
-async def test_complete_without_keeping(storage: Storage) -> None:
-    """A TTL of 0 leaves no trace of a completed job."""
+async def test_complete_with_a_ttl_of_zero_keeps_nothing(storage: Storage) -> None:
+    """A TTL of 0 leaves no record of a completed job."""
     await put1(storage, "q", "a")
     assert await settle1(storage, complete(await claim1(storage), ttl=0)) == Settled(State.COMPLETED)
     assert await state_of(storage) is None
@@ -86,7 +86,7 @@ async def test_complete_without_keeping(storage: Storage) -> None:
 
 
 async def test_retried_waits_for_its_delay(storage: Storage) -> None:
-    """running → retrying counts the retry, keeps the error and sets the time."""
+    """running → retrying counts the retry, keeps the error and sets the due time."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     assert await settle1(storage, retried(claim, delay=5 * SECOND, error=b"boom")) == Settled(State.RETRYING)
@@ -96,7 +96,7 @@ async def test_retried_waits_for_its_delay(storage: Storage) -> None:
     )  # fmt: skip
 
 
-async def test_retried_at_a_time(storage: Storage) -> None:
+async def test_retried_at_a_given_time(storage: Storage) -> None:
     """A retry may name its time."""
     await put1(storage, "q", "a")
     await settle1(storage, retried(await claim1(storage), at=T0 + DAY))
@@ -104,16 +104,18 @@ async def test_retried_at_a_time(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("at", [T0, T0 - HOUR, 0])
-async def test_retried_at_a_time_that_has_come(storage: Storage, at: int) -> None:
-    """A retry at a time that has come is queued again at once."""
+async def test_retried_at_a_past_time_is_queued(storage: Storage, at: int) -> None:
+    """A retry at a time in the past is queued at once."""
     await put1(storage, "q", "a")
     assert await settle1(storage, retried(await claim1(storage), at=at)) == Settled(State.QUEUED)
     assert ids(await claim_all(storage)) == ["a"]
 
 
 @pytest.mark.parametrize(("count", "retries", "timeouts"), [("retries", 1, 0), ("timeouts", 0, 1), (None, 0, 0)])
-async def test_retried_counts_what_it_names(storage: Storage, count: str | None, retries: int, timeouts: int) -> None:
-    """A retry grows the counter it names and no other."""
+async def test_retried_increments_the_named_counter(
+    storage: Storage, count: str | None, retries: int, timeouts: int
+) -> None:
+    """A retry increments the counter it names and no other."""
     await put1(storage, "q", "a")
     await settle1(storage, retried(await claim1(storage), count=count))
     job = await get1(storage)
@@ -121,7 +123,7 @@ async def test_retried_counts_what_it_names(storage: Storage, count: str | None,
 
 
 async def test_fail_keeps_the_error(storage: Storage) -> None:
-    """running → failed keeps the error, the worker and the end of the TTL (QZ-D16)."""
+    """running → failed keeps the error, the worker and the expiry (QZ-D16)."""
     await put1(storage, "q", "a")
     claim = await claim1(storage, worker="alice")
     assert await settle1(storage, fail(claim, b"boom", ttl=7 * DAY)) == Settled(State.FAILED)
@@ -138,10 +140,10 @@ async def test_fail_counts_a_timeout(storage: Storage) -> None:
     assert (await get1(storage)).timeouts == 1
 
 
-async def test_cancel_ends_a_run(storage: Storage) -> None:
-    """running → cancelled is kept for its TTL."""
+async def test_settle_cancel_keeps_the_job_for_its_ttl(storage: Storage) -> None:
+    """running → cancelled keeps the job for its TTL."""
     await put1(storage, "q", "a")
-    assert await settle1(storage, cancel_end(await claim1(storage), ttl=SECOND)) == Settled(State.CANCELLED)
+    assert await settle1(storage, cancel_run(await claim1(storage), ttl=SECOND)) == Settled(State.CANCELLED)
     job = await get1(storage)
     assert (job.state, job.expires) == (State.CANCELLED, T0 + SECOND)
 
@@ -155,15 +157,15 @@ async def test_release_refunds_the_attempt(storage: Storage) -> None:
     assert (await claim1(storage)).attempts == 1
 
 
-async def test_release_keeps_the_place(storage: Storage) -> None:
-    """A released job is the next one again (WQ-D3)."""
+async def test_release_keeps_the_position(storage: Storage) -> None:
+    """A released job is claimed next again (WQ-D3)."""
     await storage.put([new("q", id) for id in "zma"])
     await settle1(storage, release(await claim1(storage)))
     assert await run_order(storage) == ["z", "m", "a"]
 
 
-async def test_stall_counts_and_keeps_the_place(storage: Storage) -> None:
-    """running → queued by a stall counts it and keeps the place (PJ-D6)."""
+async def test_stall_counts_and_keeps_the_position(storage: Storage) -> None:
+    """running → queued by a stall counts it and keeps the position (PJ-D6)."""
     await storage.put([new("q", id) for id in "zma"])
     assert await settle1(storage, stall(await claim1(storage))) == Settled(State.QUEUED)
     job = await get1(storage, "z")
@@ -171,13 +173,13 @@ async def test_stall_counts_and_keeps_the_place(storage: Storage) -> None:
     assert await run_order(storage) == ["z", "m", "a"]
 
 
-async def test_many_settlements_are_answered_in_their_order(storage: Storage) -> None:
+async def test_settle_answers_in_the_order_of_the_settlements(storage: Storage) -> None:
     """The answers of a settle come in the order of its settlements, over queues and families."""
     await storage.put([new("q", "a"), new("r", "b"), new("q/x", "c"), new("q", "d"), new("r", "e")])
     a, d = await claim_all(storage, "q")
     b, e = await claim_all(storage, "r")
     [c] = await claim_all(storage, "q/x")
-    answers = await storage.settle([fail(b), complete(a), release(c), retried(e, delay=1), cancel_end(d), complete(a)])
+    answers = await storage.settle([fail(b), complete(a), release(c), retried(e, delay=1), cancel_run(d), complete(a)])
     assert answers == [
         Settled(State.FAILED),
         Settled(State.COMPLETED),
@@ -188,16 +190,16 @@ async def test_many_settlements_are_answered_in_their_order(storage: Storage) ->
     ]
 
 
-async def test_settling_nothing_is_answered_with_nothing(storage: Storage) -> None:
-    """An empty settle changes nothing."""
+async def test_an_empty_settle_changes_nothing(storage: Storage) -> None:
+    """A settle without settlements answers an empty list and changes nothing."""
     assert await storage.settle([]) == []
 
 
 # the fence ---------------------------------------------------------------------------------------
 
 
-@every_end
-async def test_a_wrong_token_changes_nothing(storage: Storage, ending: Ending) -> None:
+@every_resolution
+async def test_settle_with_a_wrong_token_changes_nothing(storage: Storage, ending: Ending) -> None:
     """A settlement with a token that is not the run's answers lost and changes nothing (QZ-D3)."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
@@ -209,7 +211,7 @@ async def test_a_wrong_token_changes_nothing(storage: Storage, ending: Ending) -
 
 
 async def test_completions_beside_a_lost_one_are_counted_once_and_in_order(storage: Storage) -> None:
-    """A lost settlement, and one that came twice, among completions change neither their counts nor their order."""
+    """A lost and a repeated settlement among completions change neither their counts nor their order."""
     for id in "abcd":
         await put1(storage, "q", id)
     a, b, c, d = await claim_all(storage)
@@ -223,9 +225,11 @@ async def test_completions_beside_a_lost_one_are_counted_once_and_in_order(stora
     assert ids(await find_all(storage, "q", State.COMPLETED)) == ["d", "a", "c", "b"]
 
 
-@every_end
-async def test_a_stale_worker_cannot_touch_the_new_run(storage: Storage, clock: Clock, ending: Ending) -> None:
-    """The worker that lost a job cannot end the run of the next one (QZ-D3, QF-D2, PJ-D8, WQ-D8)."""
+@every_resolution
+async def test_settle_with_a_stale_token_does_not_end_the_new_run(
+    storage: Storage, clock: Clock, ending: Ending
+) -> None:
+    """A settlement of a reaped run answers lost, and the new run goes on (QZ-D3, QF-D2, PJ-D8, WQ-D8)."""
     await put1(storage, "q", "a")
     stale = await claim1(storage, worker="stale")
     clock.advance(ms=LEASE)
@@ -237,8 +241,10 @@ async def test_a_stale_worker_cannot_touch_the_new_run(storage: Storage, clock: 
     assert await settle1(storage, complete(fresh, b"fresh")) == Settled(State.COMPLETED)
 
 
-@every_end
-async def test_a_stale_worker_cannot_touch_the_result(storage: Storage, clock: Clock, ending: Ending) -> None:
+@every_resolution
+async def test_settle_with_a_stale_token_does_not_change_the_result(
+    storage: Storage, clock: Clock, ending: Ending
+) -> None:
     """The stored result is that of the run that held the job (PJ-D8)."""
     await put1(storage, "q", "a")
     stale = await claim1(storage)
@@ -250,9 +256,11 @@ async def test_a_stale_worker_cannot_touch_the_result(storage: Storage, clock: C
     assert await get1(storage) == before
 
 
-@every_end
-async def test_a_stale_worker_cannot_touch_the_waiting_job(storage: Storage, clock: Clock, ending: Ending) -> None:
-    """A reaped job that waits again is not ended by the run it was taken from."""
+@every_resolution
+async def test_settle_with_a_stale_token_does_not_end_the_queued_job(
+    storage: Storage, clock: Clock, ending: Ending
+) -> None:
+    """A reaped job that is queued again is not changed by a settlement of its old run."""
     await put1(storage, "q", "a")
     stale = await claim1(storage)
     clock.advance(ms=LEASE)
@@ -261,8 +269,8 @@ async def test_a_stale_worker_cannot_touch_the_waiting_job(storage: Storage, clo
     assert await storage.counts("q") == tally(queued=1)
 
 
-@every_end
-async def test_settling_a_job_that_is_not_there_is_lost(storage: Storage, ending: Ending) -> None:
+@every_resolution
+async def test_settle_of_an_unknown_job_answers_lost(storage: Storage, ending: Ending) -> None:
     """A settlement of an unknown job or queue answers lost and creates nothing."""
     assert await settle1(storage, ending(Claim(queue="q", id="a", token="t", payload=b""))) == LOST
     await put1(storage, "q", "b")
@@ -270,9 +278,9 @@ async def test_settling_a_job_that_is_not_there_is_lost(storage: Storage, ending
     assert await storage.counts("q") == tally(queued=1)
 
 
-@every_end
-async def test_settling_a_deleted_queue_is_lost(storage: Storage, ending: Ending) -> None:
-    """The outcome of a run whose queue was deleted is refused, and nothing reappears (WQ-D10)."""
+@every_resolution
+async def test_settle_in_a_deleted_queue_answers_lost(storage: Storage, ending: Ending) -> None:
+    """A settlement in a deleted queue answers lost and creates nothing (WQ-D10)."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     await storage.delete_queue("q")
@@ -280,8 +288,8 @@ async def test_settling_a_deleted_queue_is_lost(storage: Storage, ending: Ending
     assert await storage.queues() == []
 
 
-async def test_an_expired_lease_that_nobody_took_still_settles(storage: Storage, clock: Clock) -> None:
-    """A run that ends after its lease but before anybody took its job is accepted."""
+async def test_settle_after_the_lease_and_before_the_reap_is_accepted(storage: Storage, clock: Clock) -> None:
+    """A run that is settled after its lease but before a reap is accepted."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     clock.advance(ms=LEASE + HOUR)
@@ -292,8 +300,8 @@ async def test_an_expired_lease_that_nobody_took_still_settles(storage: Storage,
 # twice -------------------------------------------------------------------------------------------
 
 
-@every_end
-async def test_the_same_settlement_twice_is_one(storage: Storage, ending: Ending) -> None:
+@every_resolution
+async def test_a_repeated_settlement_is_applied_once(storage: Storage, ending: Ending) -> None:
     """A settlement sent twice gives the same answer twice and is applied once (PJ-D16)."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
@@ -303,8 +311,8 @@ async def test_the_same_settlement_twice_is_one(storage: Storage, ending: Ending
     assert await get1(storage) == after
 
 
-@every_end
-async def test_the_same_settlement_twice_in_one_call_is_one(storage: Storage, ending: Ending) -> None:
+@every_resolution
+async def test_a_settlement_repeated_in_one_call_is_applied_once(storage: Storage, ending: Ending) -> None:
     """A settlement repeated within one call is applied once."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
@@ -313,18 +321,18 @@ async def test_the_same_settlement_twice_in_one_call_is_one(storage: Storage, en
     assert sum((await storage.counts("q")).values()) == 1
 
 
-async def test_another_outcome_after_the_first_is_lost(storage: Storage) -> None:
-    """A run that has ended cannot end otherwise."""
+async def test_a_second_resolution_of_a_finished_run_answers_lost(storage: Storage) -> None:
+    """After a run was settled, a different resolution answers lost."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     await settle1(storage, complete(claim))
-    for other in (retried(claim), fail(claim), cancel_end(claim), release(claim), stall(claim)):
+    for other in (retried(claim), fail(claim), cancel_run(claim), release(claim), stall(claim)):
         assert await settle1(storage, other) == LOST
     assert await state_of(storage) == State.COMPLETED
 
 
-async def test_another_outcome_after_a_retry_is_lost(storage: Storage) -> None:
-    """A run that was retried cannot be completed or released afterwards."""
+async def test_a_second_resolution_of_a_retried_run_answers_lost(storage: Storage) -> None:
+    """After a run was retried, complete and release answer lost."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     await settle1(storage, retried(claim, delay=SECOND))
@@ -333,8 +341,8 @@ async def test_another_outcome_after_a_retry_is_lost(storage: Storage) -> None:
     assert (await get1(storage)).retries == 1
 
 
-@pytest.mark.parametrize("ending", [complete, fail, cancel_end])
-async def test_an_end_that_was_not_kept_is_remembered_for_a_while(
+@pytest.mark.parametrize("ending", [complete, fail, cancel_run])
+async def test_a_settlement_with_a_ttl_of_zero_is_remembered_for_a_minute(
     storage: Storage, clock: Clock, ending: Callable[..., Settlement]
 ) -> None:
     """A settlement whose job was not kept is answered the same for a minute, and then as lost."""
@@ -347,8 +355,8 @@ async def test_an_end_that_was_not_kept_is_remembered_for_a_while(
     assert await settle1(storage, ending(claim, ttl=0)) == LOST
 
 
-async def test_a_repeated_settlement_of_a_forgotten_result_is_lost(storage: Storage, clock: Clock) -> None:
-    """A settlement repeated after its job's TTL finds nothing to confirm."""
+async def test_a_repeated_settlement_of_an_expired_result_answers_lost(storage: Storage, clock: Clock) -> None:
+    """A settlement repeated after its job's TTL answers lost."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     await settle1(storage, complete(claim, ttl=SECOND))
@@ -356,8 +364,8 @@ async def test_a_repeated_settlement_of_a_forgotten_result_is_lost(storage: Stor
     assert await settle1(storage, complete(claim, ttl=SECOND)) == LOST
 
 
-async def test_an_unkept_end_does_not_block_its_id(storage: Storage) -> None:
-    """The memory of a settlement does not stand in the way of a new job of that id."""
+async def test_a_remembered_settlement_does_not_take_the_id(storage: Storage) -> None:
+    """While a settlement with a TTL of 0 is remembered, a put of the id starts a new job."""
     await put1(storage, "q", "a", b"1")
     first = await claim1(storage)
     await settle1(storage, complete(first, ttl=0))
@@ -375,8 +383,8 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)
-async def test_of_two_outcomes_in_one_call_the_first_counts(storage: Storage, first: Ending, second: Ending) -> None:
-    """A run that is settled twice in one call, in different ways, ends as the first says and the second is lost."""
+async def test_of_two_resolutions_in_one_call_the_first_counts(storage: Storage, first: Ending, second: Ending) -> None:
+    """Of two different resolutions of one run in one call the first is recorded and the second is lost."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     answers = await storage.settle([first(claim), second(claim)])
@@ -389,8 +397,8 @@ async def test_of_two_outcomes_in_one_call_the_first_counts(storage: Storage, fi
 # follow-ups --------------------------------------------------------------------------------------
 
 
-async def test_follow_ups_exist_when_the_run_completes(storage: Storage) -> None:
-    """Jobs given with a completion are put in the same step."""
+async def test_complete_puts_its_follow_ups(storage: Storage) -> None:
+    """Follow-up jobs given with a completion are put in the same step."""
     await put1(storage, "q", "a")
     then = [new("q", "b", b"next"), new("q/x", "c", delay=SECOND)]
     await settle1(storage, complete(await claim1(storage), then=then))
@@ -399,7 +407,7 @@ async def test_follow_ups_exist_when_the_run_completes(storage: Storage) -> None
 
 
 async def test_follow_ups_are_put_once(storage: Storage) -> None:
-    """A completion sent twice puts its follow-ups once."""
+    """A completion sent twice puts its follow-up jobs once."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     done = complete(claim, ttl=0, then=[new("q", "b")])
@@ -409,8 +417,8 @@ async def test_follow_ups_are_put_once(storage: Storage) -> None:
     assert await claim_all(storage) == []
 
 
-async def test_follow_ups_of_a_lost_run_do_not_exist(storage: Storage) -> None:
-    """A completion that is refused puts nothing."""
+async def test_a_lost_completion_puts_no_follow_ups(storage: Storage) -> None:
+    """A completion that is answered as lost puts no follow-up jobs."""
     await put1(storage, "q", "a")
     await claim1(storage)
     forged = Claim(queue="q", id="a", token="forged", payload=b"")
@@ -429,7 +437,7 @@ async def test_the_fail_job_is_put_with_the_failure(storage: Storage) -> None:
 
 
 async def test_a_follow_up_of_its_own_id_replaces_the_job(storage: Storage) -> None:
-    """A job may enqueue itself again with an update: it ends first, so the new one takes its place."""
+    """A follow-up update with the id of its own run replaces the completed job."""
 
     await put1(storage, "q", "a", b"1")
     await settle1(storage, complete(await claim1(storage), then=[update("q", "a", b"2")]))
@@ -457,7 +465,7 @@ async def test_settled_jobs_are_listed_in_their_state(storage: Storage) -> None:
 
 
 async def test_a_follow_up_behind_a_run_that_ends_in_the_same_call(storage: Storage) -> None:
-    """A follow-up that blocks behind a run is released when that run is settled later in the same call."""
+    """A follow-up that is blocked by a run is released when that run is settled later in the same call."""
     await storage.put([new("q", "a"), new("q", "b", b"old")])
     first, second = await claim_all(storage)
     await storage.settle([complete(first, then=[update("q", "b", b"new")]), complete(second)])

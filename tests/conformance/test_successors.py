@@ -1,4 +1,4 @@
-"""A put over a running job: one blocked successor, released when the run is done, folded in when it returns."""
+"""Successors: a put over a running job is blocked, released when the run is finished and folded in when it returns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support import (
     SECOND,
     T0,
     Clock,
-    cancel_end,
+    cancel_run,
     claim1,
     claim_all,
     complete,
@@ -44,7 +44,7 @@ ALL_FLAGS = [
 
 
 async def run_with_successor(storage: Storage, flags: Update, **options: Any) -> Any:
-    """A running job `a` (payload old, limits l1, one retry so far) with a successor behind it."""
+    """Put and claim a job `a` (payload old, limits l1, one retry) and put a successor behind it."""
     await put1(storage, "q", "a", b"old", headers=b"h1", limits=b"l1")
     await settle1(storage, retried(await claim1(storage), error=b"boom"))
     claim = await claim1(storage)
@@ -53,9 +53,9 @@ async def run_with_successor(storage: Storage, flags: Update, **options: Any) ->
     return claim
 
 
-@pytest.mark.parametrize("ending", [complete, fail, cancel_end])
-async def test_the_successor_is_released_whatever_its_flags(storage: Storage, ending: Any) -> None:
-    """When the run ends for good, its successor is queued as it was asked for, unconditionally (QZ-D2)."""
+@pytest.mark.parametrize("ending", [complete, fail, cancel_run])
+async def test_the_successor_is_released_with_any_flags(storage: Storage, ending: Any) -> None:
+    """When the run is finished, its successor is queued, whatever its update flags are (QZ-D2)."""
     for flags in ALL_FLAGS:
         claim = await run_with_successor(storage, flags)
         await settle1(storage, ending(claim))
@@ -68,8 +68,8 @@ async def test_the_successor_is_released_whatever_its_flags(storage: Storage, en
 
 @pytest.mark.parametrize("run_at", RUN_AT)
 @pytest.mark.parametrize("asked", [0, -HOUR, HOUR])
-async def test_the_successor_is_released_whatever_its_time(storage: Storage, run_at: Any, asked: int) -> None:
-    """A successor with a run-at of now, the past or the future waits for that time and for nothing else (QZ-D1)."""
+async def test_the_successor_is_released_with_any_run_at(storage: Storage, run_at: Any, asked: int) -> None:
+    """A released successor waits for its own run-at and for nothing else (QZ-D1)."""
     claim = await run_with_successor(storage, Update(run_at=run_at), run_at=T0 + asked)
     assert await claim_all(storage) == []
     await settle1(storage, complete(claim))
@@ -78,8 +78,8 @@ async def test_the_successor_is_released_whatever_its_time(storage: Storage, run
 
 
 @pytest.mark.parametrize("ttl", [0, HOUR, None])
-async def test_the_successor_takes_the_place_of_the_result(storage: Storage, ttl: int | None) -> None:
-    """A job with a successor leaves no finished record under its id, however long it was to be kept."""
+async def test_the_successor_replaces_the_finished_job(storage: Storage, ttl: int | None) -> None:
+    """A job with a successor leaves no finished record under its id, whatever its TTL."""
     claim = await run_with_successor(storage, Update())
     await settle1(storage, complete(claim, ttl=ttl))
     assert await storage.counts("q") == tally(queued=1)
@@ -87,7 +87,7 @@ async def test_the_successor_takes_the_place_of_the_result(storage: Storage, ttl
 
 @pytest.mark.parametrize("how", ["retried", "released", "stalled", "reaped"])
 async def test_the_successor_is_folded_into_a_returning_run(storage: Storage, clock: Clock, how: str) -> None:
-    """When the run comes back, the successor changes it by its own flags, and there is one job."""
+    """When the run is retried, released or stalled, the successor changes it by its flags, and there is one job."""
     for flags in ALL_FLAGS:
         start = clock.ms
         claim = await run_with_successor(storage, flags)
@@ -96,8 +96,8 @@ async def test_the_successor_is_folded_into_a_returning_run(storage: Storage, cl
             await storage.reap(["q"])
         else:
             again = retried(claim, delay=HOUR, error=b"bang")
-            ends = {"retried": again, "released": release(claim), "stalled": stall(claim)}
-            await settle1(storage, ends[how])
+            settlements = {"retried": again, "released": release(claim), "stalled": stall(claim)}
+            await settle1(storage, settlements[how])
         resets = flags.payload if flags.reset_counts is None else flags.reset_counts
         due = start + HOUR if how == "retried" and flags.run_at in (False, "if_later") else clock.ms
         expected = Snapshot(
@@ -131,7 +131,7 @@ async def test_a_folded_time_obeys_its_flag(storage: Storage, run_at: Any, asked
     assert (await get1(storage)).run_at == T0 + expected
 
 
-async def test_merged_successors_keep_what_either_wanted(storage: Storage) -> None:
+async def test_merged_successors_apply_the_flags_of_both(storage: Storage) -> None:
     """Two updates behind one run change together what each of them would have changed."""
     await put1(storage, "q", "a", b"old", limits=b"l1")
     claim = await claim1(storage)
@@ -154,7 +154,7 @@ async def test_a_merge_that_moves_stays_a_move(storage: Storage) -> None:
 
 
 async def test_a_merged_successor_is_released_with_the_last_payload(storage: Storage) -> None:
-    """A successor updated again and again runs once, as last asked."""
+    """A successor updated several times runs once, with the last payload."""
     await put1(storage, "q", "a", b"0")
     claim = await claim1(storage)
     for n in range(1, 5):
@@ -164,8 +164,8 @@ async def test_a_merged_successor_is_released_with_the_last_payload(storage: Sto
     assert [c.payload for c in claims] == [b"4"]
 
 
-async def test_a_successor_keeps_its_place_among_others(storage: Storage) -> None:
-    """A released successor stands where it was accepted."""
+async def test_a_released_successor_keeps_its_position(storage: Storage) -> None:
+    """A released successor stands at the position at which it was accepted."""
     await put1(storage, "q", "a", b"1")
     claim = await claim1(storage)
     await put1(storage, "q", "b")
@@ -176,7 +176,7 @@ async def test_a_successor_keeps_its_place_among_others(storage: Storage) -> Non
 
 
 async def test_a_successor_has_its_own_priority_and_group(storage: Storage) -> None:
-    """A released successor is the job that was asked for, priority and group included."""
+    """A released successor has its own priority and group."""
     await put1(storage, "q", "a", b"1")
     first = await claim1(storage)
     await storage.put([update("q", "a", b"2", priority=5), new("q", "b", priority=1)])
@@ -189,7 +189,7 @@ async def test_a_successor_has_its_own_priority_and_group(storage: Storage) -> N
 
 
 async def test_a_folded_job_keeps_its_own_priority_and_group(storage: Storage) -> None:
-    """Folding changes what the flags name and nothing else."""
+    """A fold changes the fields that the flags name and no others."""
     await put1(storage, "q", "a", b"1", group="g")
     claim = await claim1(storage)
     await storage.put([update("q", "a", b"2", priority=5)])
@@ -217,12 +217,12 @@ async def test_blocked_jobs_are_listed_by_acceptance(storage: Storage) -> None:
 
 
 async def test_no_job_is_blocked_without_a_run(storage: Storage, clock: Clock) -> None:
-    """However runs end, nothing stays blocked behind them (QZ-D2, invariant 6)."""
+    """After any resolution of a run nothing stays blocked behind it (QZ-D2, invariant 6)."""
     await storage.put([new("q", id) for id in "abcdef"])
     claims = await claim_all(storage)
     await storage.put([update("q", id, flags=Update(run_at=False)) for id in "abcdef"])
-    ends = [complete, fail, cancel_end, release, stall]
-    await storage.settle([end(claim) for end, claim in zip(ends, claims, strict=False)])
+    resolutions = [complete, fail, cancel_run, release, stall]
+    await storage.settle([settlement(claim) for settlement, claim in zip(resolutions, claims, strict=False)])
     clock.advance(ms=LEASE)
     await storage.reap(["q"])
     assert await storage.counts("q") == tally(queued=6)
@@ -240,7 +240,7 @@ async def test_a_progress_report_goes_to_the_run(storage: Storage) -> None:
 
 
 async def test_each_successor_runs_after_the_one_before(storage: Storage) -> None:
-    """A chain of updates, each while the last one runs, runs link by link."""
+    """A chain of updates, each put while the last one runs, runs one after the other."""
     await put1(storage, "q", "a", b"0")
     seen: list[bytes] = []
     for n in range(1, 5):

@@ -1,4 +1,4 @@
-"""Whatever another hand has written into the storage, every verb answers or raises an error of ours."""
+"""Records that other software has overwritten: every verb answers or raises an error of Penstock's."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COLUMN_JUNK: list[Any] = [None, "x", b"\xff", -1, 0, 2**62, 99, 3.5, "", b"", "Ã
 
 
 def tamper(backend: Backend, draw: random.Random) -> None:
-    """Write something over something."""
+    """Overwrite a random column or key with random data."""
     if isinstance(backend, SqliteBackend):
         _tamper_with_row(backend.connect(), draw)
     elif isinstance(backend, RedisBackend):
@@ -81,8 +81,8 @@ def _tamper_with_key(client: Any, key: bytes, draw: random.Random) -> None:
         client.set(key, b"of another type")
 
 
-async def ours(call: Awaitable[Any]) -> Any:
-    """An answer in time, or None for an error that callers are told to expect."""
+async def answer_or_storage_error(call: Awaitable[Any]) -> Any:
+    """Return the answer, or None for a `StorageError`; fail after 30 s."""
     try:
         async with asyncio.timeout(30):
             return await call
@@ -90,31 +90,31 @@ async def ours(call: Awaitable[Any]) -> Any:
         return None
 
 
-async def everything(storage: Storage, earlier: list[Any]) -> None:
-    """Every verb once."""
-    await ours(storage.get("q", IDS))
-    await ours(storage.find("q"))
-    await ours(storage.peek("q"))
-    await ours(storage.counts("q"))
-    await ours(storage.why("q", "a1"))
-    await ours(storage.queues())
-    await ours(storage.workers())
-    claimed = await ours(storage.claim([Request("q", 9)], "w", LEASE, "t2"))
+async def call_every_verb(storage: Storage, earlier: list[Any]) -> None:
+    """Call every verb once."""
+    await answer_or_storage_error(storage.get("q", IDS))
+    await answer_or_storage_error(storage.find("q"))
+    await answer_or_storage_error(storage.peek("q"))
+    await answer_or_storage_error(storage.counts("q"))
+    await answer_or_storage_error(storage.why("q", "a1"))
+    await answer_or_storage_error(storage.queues())
+    await answer_or_storage_error(storage.workers())
+    claimed = await answer_or_storage_error(storage.claim([Request("q", 9)], "w", LEASE, "t2"))
     if claimed:
-        await ours(storage.renew("w", [held(claim) for claim in claimed.claims], LEASE))
-        await ours(storage.settle([complete(claim) for claim in claimed.claims]))
-    await ours(storage.settle([complete(claim) for claim in earlier]))
-    await ours(storage.reap(["q"]))
-    await ours(storage.cancel("q", IDS))
-    await ours(storage.revive("q", IDS))
-    await ours(storage.purge(["q"]))
-    await ours(storage.put([update("q", id, b"1") for id in IDS]))
-    await ours(storage.delete_queue("q"))
+        await answer_or_storage_error(storage.renew("w", [held(claim) for claim in claimed.claims], LEASE))
+        await answer_or_storage_error(storage.settle([complete(claim) for claim in claimed.claims]))
+    await answer_or_storage_error(storage.settle([complete(claim) for claim in earlier]))
+    await answer_or_storage_error(storage.reap(["q"]))
+    await answer_or_storage_error(storage.cancel("q", IDS))
+    await answer_or_storage_error(storage.revive("q", IDS))
+    await answer_or_storage_error(storage.purge(["q"]))
+    await answer_or_storage_error(storage.put([update("q", id, b"1") for id in IDS]))
+    await answer_or_storage_error(storage.delete_queue("q"))
 
 
 @pytest.mark.parametrize("seed", range(25))
-async def test_no_verb_crashes(backend: Backend, storage: Storage, seed: int) -> None:
-    """With a few things overwritten in a queue with jobs of all kinds, each verb answers or raises a `StorageError`."""
+async def test_every_verb_answers_or_raises_a_storage_error(backend: Backend, storage: Storage, seed: int) -> None:
+    """After random records were overwritten, each verb answers or raises a `StorageError`."""
     draw = random.Random(seed)
     await storage.put([new("q", id, b"{}", group="g" if n % 3 == 0 else None) for n, id in enumerate(IDS)])
     await storage.beat("w", HOUR, b"x")
@@ -123,12 +123,12 @@ async def test_no_verb_crashes(backend: Backend, storage: Storage, seed: int) ->
     await storage.settle([complete(claims[1])])
     for _ in range(draw.randint(1, 3)):
         tamper(backend, draw)
-    await everything(storage, claims)
+    await call_every_verb(storage, claims)
 
 
 @pytest.mark.only("redis", "valkey")
-async def test_a_job_whose_end_cannot_be_read(backend: RedisBackend, storage: Storage) -> None:
-    """It has ended all the same, and is shown with an error that says so."""
+async def test_a_finished_job_with_an_unreadable_end_record_is_failed(backend: RedisBackend, storage: Storage) -> None:
+    """A finished job whose end record cannot be read is shown as failed, with an error."""
     await put1(storage, "q", "a")
     [claim] = (await storage.claim([Request("q", 1)], "w", LEASE, "t")).claims
     await storage.settle([complete(claim)])
@@ -143,25 +143,25 @@ async def test_a_job_whose_end_cannot_be_read(backend: RedisBackend, storage: St
 
 
 @pytest.mark.only("redis", "valkey")
-async def test_a_worker_that_cannot_be_read_is_not_listed(backend: RedisBackend, storage: Storage) -> None:
-    """The others are."""
-    await storage.beat("w", HOUR, b"words")
+async def test_a_worker_with_an_unreadable_record_is_not_listed(backend: RedisBackend, storage: Storage) -> None:
+    """A worker whose record cannot be read is left out; the others are listed."""
+    await storage.beat("w", HOUR, b"info")
     client = backend.client()
     [key] = [key for key in backend.keys() if key.endswith(b":present")]  # noqa: SIM118
     client.hset(key, "bad", b"\xff")
     client.close()
-    assert [worker.id for worker in await ours(storage.workers()) or []] in (["w"], [])
+    assert [worker.id for worker in await answer_or_storage_error(storage.workers()) or []] in (["w"], [])
 
 
 @pytest.mark.only("redis", "valkey")
-async def test_nonsense_in_the_feed_is_passed_over(backend: RedisBackend, storage: Storage) -> None:
-    """A listener hears what follows it."""
-    heard: list[EventRecord] = []
+async def test_an_unreadable_message_in_the_feed_is_skipped(backend: RedisBackend, storage: Storage) -> None:
+    """A listener gets the events that follow an unreadable message."""
+    delivered: list[EventRecord] = []
 
     async def listen() -> None:
-        async for note in storage.events():
-            heard.append(note)
-            if note.id == "last":
+        async for record in storage.events():
+            delivered.append(record)
+            if record.id == "last":
                 return
 
     listening = asyncio.create_task(listen())
@@ -174,11 +174,11 @@ async def test_nonsense_in_the_feed_is_passed_over(backend: RedisBackend, storag
         await asyncio.sleep(0.01)
     client.close()
     await listening
-    assert heard[-1].id == "last"
+    assert delivered[-1].id == "last"
 
 
-async def test_an_id_that_is_no_text_is_never_run(backend: Backend, storage: Storage) -> None:
-    """Its neighbours are, and reads show it somehow."""
+async def test_a_job_with_an_id_that_is_no_text_is_never_claimed(backend: Backend, storage: Storage) -> None:
+    """A job whose id is not UTF-8 is never claimed; its neighbours are, and reads show it."""
     await storage.put([new("q", id) for id in "ac"])
     if isinstance(backend, RedisBackend):
         client: Any = backend.client()

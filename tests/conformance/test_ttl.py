@@ -1,4 +1,4 @@
-"""set_ttl: keep a finished job for so long from now."""
+"""set_ttl: keep a finished job for a time from now."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support import (
     SECOND,
     T0,
     Clock,
-    cancel_end,
+    cancel_run,
     claim1,
     claim_all,
     complete,
@@ -27,9 +27,9 @@ from tests.support import (
 )
 
 
-@pytest.mark.parametrize("ending", [complete, fail, cancel_end])
+@pytest.mark.parametrize("ending", [complete, fail, cancel_run])
 async def test_a_finished_job_is_kept_longer(storage: Storage, clock: Clock, ending) -> None:
-    """The new TTL counts from the call, not from the end of the job."""
+    """A longer TTL counts from the call, not from the end of the run."""
     await put1(storage, "q", "a")
     await settle1(storage, ending(await claim1(storage), ttl=2 * SECOND))
     clock.advance(seconds=1)
@@ -43,7 +43,7 @@ async def test_a_finished_job_is_kept_longer(storage: Storage, clock: Clock, end
 
 
 async def test_a_finished_job_is_kept_shorter(storage: Storage, clock: Clock) -> None:
-    """A shorter TTL brings the end nearer."""
+    """A shorter TTL moves the expiry of a finished job forward."""
     await put1(storage, "q", "a")
     await settle1(storage, complete(await claim1(storage), ttl=HOUR))
     await storage.set_ttl("q", "a", SECOND)
@@ -53,7 +53,7 @@ async def test_a_finished_job_is_kept_shorter(storage: Storage, clock: Clock) ->
 
 
 async def test_a_finished_job_is_kept_for_ever(storage: Storage, clock: Clock) -> None:
-    """A TTL of None takes the end away, and another gives it back."""
+    """A TTL of None removes the expiry, and another TTL sets it again."""
     await put1(storage, "q", "a")
     await settle1(storage, complete(await claim1(storage), ttl=SECOND))
     assert await storage.set_ttl("q", "a", None)
@@ -75,7 +75,7 @@ async def test_a_ttl_of_zero_forgets_at_once(storage: Storage) -> None:
 
 
 async def test_only_finished_jobs_have_a_ttl(storage: Storage) -> None:
-    """A waiting, running or unknown job has no TTL to set."""
+    """set_ttl of a waiting, running or unknown job answers False."""
     await storage.put([new("q", "a"), new("q", "b"), new("q", "c", delay=HOUR)])
     await claim1(storage)
     answers = [await storage.set_ttl("q", id, 0) for id in ("a", "b", "c", "none")]
@@ -84,7 +84,7 @@ async def test_only_finished_jobs_have_a_ttl(storage: Storage) -> None:
     assert await storage.counts("q") == tally(running=1, queued=1, scheduled=1)
 
 
-async def test_a_forgotten_job_cannot_be_brought_back(storage: Storage, clock: Clock) -> None:
+async def test_set_ttl_of_an_expired_job_answers_false(storage: Storage, clock: Clock) -> None:
     """A job whose TTL is over cannot be kept any longer."""
     await put1(storage, "q", "a")
     await settle1(storage, complete(await claim1(storage), ttl=SECOND))
@@ -92,8 +92,8 @@ async def test_a_forgotten_job_cannot_be_brought_back(storage: Storage, clock: C
     assert await storage.set_ttl("q", "a", HOUR) is False
 
 
-async def test_the_new_ttl_moves_the_job_in_the_list(storage: Storage) -> None:
-    """Finished jobs are listed by their new ends."""
+async def test_set_ttl_moves_the_job_in_the_order_of_find(storage: Storage) -> None:
+    """Finished jobs are listed by their new expiry."""
     await storage.put([new("q", id) for id in "abc"])
     await storage.settle([complete(claim, ttl=HOUR) for claim in await claim_all(storage)])
     await storage.set_ttl("q", "a", None)

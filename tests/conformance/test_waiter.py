@@ -1,4 +1,4 @@
-"""A job that somebody waits for can be read when it ends, even if it is not to be kept."""
+"""Jobs with a waiter: they can be read for a minute after they are finished, even with a TTL of 0."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.storage.base import Storage
 from tests.support import (
     MINUTE,
     Clock,
-    cancel_end,
+    cancel_run,
     claim1,
     complete,
     eventually,
@@ -27,10 +27,12 @@ from tests.support import (
 
 @pytest.mark.parametrize(
     ("ending", "state"),
-    [(complete, State.COMPLETED), (fail, State.FAILED), (cancel_end, State.CANCELLED)],
+    [(complete, State.COMPLETED), (fail, State.FAILED), (cancel_run, State.CANCELLED)],
 )
-async def test_an_end_stays_for_its_waiter(storage: Storage, clock: Clock, ending: Any, state: State) -> None:
-    """A job put with a waiter is readable for a minute after it ended, though its TTL is 0."""
+async def test_a_finished_job_with_a_waiter_stays_for_a_minute(
+    storage: Storage, clock: Clock, ending: Any, state: State
+) -> None:
+    """A job put with a waiter can be read for a minute after it is finished, though its TTL is 0."""
     await put1(storage, "q", "a", waiter="somebody")
     claim = await claim1(storage)
     assert (await settle1(storage, ending(claim, ttl=0))).state is state
@@ -43,8 +45,8 @@ async def test_an_end_stays_for_its_waiter(storage: Storage, clock: Clock, endin
     assert await storage.queues() == []
 
 
-async def test_nobody_waits_and_nothing_stays(storage: Storage) -> None:
-    """Without a waiter a TTL of 0 keeps nothing; the waiter of the run before does not count."""
+async def test_a_finished_job_without_a_waiter_is_gone(storage: Storage) -> None:
+    """Without a waiter a TTL of 0 keeps nothing; a waiter of an earlier job of the id does not count."""
     await put1(storage, "q", "a", waiter="somebody")
     await settle1(storage, complete(await claim1(storage), ttl=0))
     await put1(storage, "q", "a")
@@ -52,8 +54,8 @@ async def test_nobody_waits_and_nothing_stays(storage: Storage) -> None:
     assert await state_of(storage) is None
 
 
-async def test_the_id_of_one_that_stays_is_free(storage: Storage) -> None:
-    """A result that only its waiters can see is no cached result: the id starts a new job."""
+async def test_the_id_of_a_job_kept_for_its_waiter_is_free(storage: Storage) -> None:
+    """A result that is kept for its waiters only is no cached result: a put of the id starts a new job."""
     await put1(storage, "q", "a", b"one", waiter="somebody")
     claim = await claim1(storage)
     await settle1(storage, complete(claim, b"first", ttl=0))
@@ -66,16 +68,16 @@ async def test_the_id_of_one_that_stays_is_free(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("flags", [None, Update()])
-async def test_whoever_joins_is_a_waiter_too(storage: Storage, flags: Update | None) -> None:
-    """Putting a waiting job again, with or without an update, makes one a waiter for it."""
+async def test_a_put_with_a_waiter_over_a_waiting_job_adds_the_waiter(storage: Storage, flags: Update | None) -> None:
+    """A duplicate or an update of a waiting job, put with a waiter, adds that waiter."""
     await put1(storage, "q", "a")
     await put1(storage, "q", "a", waiter="somebody", update=flags)
     await settle1(storage, complete(await claim1(storage), ttl=0))
     assert await state_of(storage) is State.COMPLETED
 
 
-async def test_whoever_joins_a_run_is_a_waiter_too(storage: Storage) -> None:
-    """A duplicate of a running job waits for that run."""
+async def test_a_put_with_a_waiter_over_a_running_job_adds_the_waiter(storage: Storage) -> None:
+    """A duplicate of a running job, put with a waiter, adds that waiter."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     assert (await put1(storage, "q", "a", waiter="somebody")).status == "duplicate"
@@ -83,23 +85,23 @@ async def test_whoever_joins_a_run_is_a_waiter_too(storage: Storage) -> None:
     assert await state_of(storage) is State.COMPLETED
 
 
-async def test_a_ttl_of_ones_own_is_kept(storage: Storage) -> None:
-    """A job that is kept anyway is kept as long as it was to be, and its id is taken."""
+async def test_a_waiter_does_not_shorten_a_ttl(storage: Storage) -> None:
+    """A job with a TTL is kept for that TTL, and its id is taken."""
     await put1(storage, "q", "a", waiter="somebody")
     await settle1(storage, complete(await claim1(storage), ttl=5))
     assert (await put1(storage, "q", "a")).status == "completed"
 
 
-async def test_a_cancelled_one_stays_too(storage: Storage) -> None:
-    """Who waits for a job that is cancelled while it waits can see it."""
+async def test_a_cancelled_job_with_a_waiter_stays(storage: Storage) -> None:
+    """A waiting job with a waiter can be read after it was cancelled."""
     await put1(storage, "q", "a", waiter="somebody")
     await storage.cancel("q", ["a"])
     assert await state_of(storage) is State.CANCELLED
 
 
 @pytest.mark.beyond_model
-async def test_waiting_for_an_end_makes_it_stay(storage: Storage) -> None:
-    """A job that `wait_done` waits for can be read when it ends."""
+async def test_wait_done_makes_a_finished_job_stay(storage: Storage) -> None:
+    """A job that `wait_done` waits for can be read after it is finished."""
     await put1(storage, "q", "a")
     task = asyncio.create_task(storage.wait_done("q", "a", 30))
     claim = await claim1(storage)

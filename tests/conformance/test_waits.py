@@ -1,7 +1,6 @@
-"""wait_work and wait_done: hints that arrive at once, wake one, and whose loss costs time only.
+"""wait_work, wait_done and wait_cancel: notifications that arrive at once, wake one waiter, and may be lost.
 
-The storages look for themselves now and then; here they are told not to, so that a hint that is
-missing is a test that fails.
+Storages also poll at long intervals, which is switched off here, so that a missing notification fails a test.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tests.support import (
     Clock,
     RedisBackend,
     SqliteBackend,
-    cancel_end,
+    cancel_run,
     claim1,
     claim_all,
     complete,
@@ -34,15 +33,15 @@ from tests.support import (
     put1,
     release,
     retried,
+    retry_until_available,
     settle1,
     stall,
-    stubborn,
     update,
 )
 
 pytestmark = pytest.mark.beyond_model
 
-#: How long a waiter waits, and how soon it must be woken; between the two no hint was needed.
+#: Timeout of a wait, and the time within which it must be notified.
 LONG = 60.0
 SOON = 4.0
 
@@ -51,7 +50,7 @@ SOON = 4.0
 def storage(
     request: pytest.FixtureRequest, backend: Backend, clock: Clock, no_leaks: None, runner: asyncio.Runner
 ) -> Iterator[Storage]:
-    """An open storage that does not look for itself."""
+    """An open storage that does not poll."""
     if isinstance(backend, SqliteBackend):
         backend.options["poll"] = LONG
     storage = backend.build(clock)
@@ -62,8 +61,8 @@ def storage(
     assert backend.leftovers() == []
 
 
-async def waiters(backend: Backend, storage: Storage, count: int) -> None:
-    """Wait until so many waiters are seen by the storage."""
+async def wait_for_idle_workers(backend: Backend, storage: Storage, count: int) -> None:
+    """Wait until the storage has this number of wait_for_idle_workers for work."""
 
     def seen() -> bool:
         if isinstance(backend, RedisBackend):
@@ -82,8 +81,8 @@ async def waiters(backend: Backend, storage: Storage, count: int) -> None:
     await eventually(seen)
 
 
-async def watchers(backend: Backend, storage: Storage, count: int) -> None:
-    """Wait until so many who wait for an end are known to the storage."""
+async def wait_for_result_waiters(backend: Backend, storage: Storage, count: int) -> None:
+    """Wait until the storage has this number of wait_for_idle_workers for finished jobs."""
 
     def seen() -> bool:
         if isinstance(backend, RedisBackend):
@@ -103,7 +102,7 @@ async def watchers(backend: Backend, storage: Storage, count: int) -> None:
 
 
 async def worker(storage: Storage, queues: tuple[str, ...] = ("q",), name: str = "idle") -> Claim:
-    """An idle worker: looks, waits for a hint, looks again, until it gets one job."""
+    """Claim, wait for a notification and claim again, until there is one job."""
     while True:
         answer = await storage.claim([Request(queue, 1) for queue in queues], name, LEASE, f"token of {name}")
         if answer.claims:
@@ -114,35 +113,35 @@ async def worker(storage: Storage, queues: tuple[str, ...] = ("q",), name: str =
 # work --------------------------------------------------------------------------------------------
 
 
-async def test_an_enqueue_wakes_a_waiter(backend: Backend, storage: Storage) -> None:
-    """A job that is put wakes an idle worker at once."""
+async def test_put_wakes_a_waiter(backend: Backend, storage: Storage) -> None:
+    """A put wakes an idle worker at once."""
     task = asyncio.create_task(storage.wait_work(["q"], LONG))
-    await waiters(backend, storage, 1)
+    await wait_for_idle_workers(backend, storage, 1)
     await put1(storage, "q", "a")
     assert await asyncio.wait_for(task, SOON) is True
 
 
-async def test_nothing_wakes_nobody(storage: Storage) -> None:
-    """A wait without a job ends by its timeout and says so."""
+async def test_wait_work_without_a_job_ends_by_its_timeout(storage: Storage) -> None:
+    """A wait without a job ends by its timeout and answers False."""
     assert await storage.wait_work(["q", "r"], 0.02) is False
 
 
-async def test_a_wait_for_no_queue_ends_by_its_timeout(storage: Storage) -> None:
-    """There is nothing to be woken by when no queue is named."""
+async def test_wait_work_of_no_queue_ends_by_its_timeout(storage: Storage) -> None:
+    """A wait that names no queue ends by its timeout."""
     assert await storage.wait_work([], 0.02) is False
 
 
-async def test_a_job_that_is_there_is_not_waited_for(storage: Storage) -> None:
+async def test_wait_work_with_a_ready_job_ends_at_once(storage: Storage) -> None:
     """A job put before the wait began ends it at once (QF-D10)."""
     await put1(storage, "q", "a")
     assert await asyncio.wait_for(storage.wait_work(["q"], LONG), SOON) is True
 
 
-async def test_one_wait_covers_all_queues(backend: Backend, storage: Storage) -> None:
+async def test_one_wait_work_covers_all_queues(backend: Backend, storage: Storage) -> None:
     """A job in any of the queues, of any family, wakes the waiter (PJ-D22)."""
     for queue in ("r", "q/x", "q"):
         task = asyncio.create_task(worker(storage, ("q", "r", "q/x")))
-        await waiters(backend, storage, 1)
+        await wait_for_idle_workers(backend, storage, 1)
         await put1(storage, queue, "a")
         claim = await asyncio.wait_for(task, SOON)
         assert claim.queue == queue
@@ -150,14 +149,14 @@ async def test_one_wait_covers_all_queues(backend: Backend, storage: Storage) ->
 
 
 @pytest.mark.only("redis", "valkey", "cluster")
-async def test_a_wait_may_outlast_the_patience_with_a_server(backend: RedisBackend, clock: Clock) -> None:
-    """How long a silent server is borne with (`socket_timeout`) says nothing about how long work is waited for."""
+async def test_wait_work_may_outlast_the_read_timeout(backend: RedisBackend, clock: Clock) -> None:
+    """A wait for work may last longer than the read timeout of the server (`socket_timeout`)."""
     backend.url += "?socket_timeout=1"
     storage = backend.build(clock)
     await storage.open()
     assert await storage.wait_work(["q", "r"], 2.5) is False
     waiting = asyncio.create_task(storage.wait_work(["q", "r"], LONG))
-    await waiters(backend, storage, 1)
+    await wait_for_idle_workers(backend, storage, 1)
     await put1(storage, "r", "a")
     assert await asyncio.wait_for(waiting, SOON) is True
     await forget_all(storage)
@@ -234,7 +233,7 @@ async def by_an_update(storage: Storage, clock: Clock) -> Callable[[], Awaitable
     return lambda: storage.put([update("q", "a")])
 
 
-WAYS: dict[str, Setup] = {
+TRANSITIONS: dict[str, Setup] = {
     "retry": by_retry,
     "release": by_release,
     "stall": by_stall,
@@ -249,23 +248,23 @@ WAYS: dict[str, Setup] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
-async def test_every_way_to_become_ready_wakes_a_waiter(
-    backend: Backend, storage: Storage, clock: Clock, way: Setup
+@pytest.mark.parametrize("setup", TRANSITIONS.values(), ids=TRANSITIONS.keys())
+async def test_every_transition_to_ready_wakes_a_waiter(
+    backend: Backend, storage: Storage, clock: Clock, setup: Setup
 ) -> None:
-    """Whatever makes a job ready, an idle worker gets it at once (WQ-D7, rule 13)."""
-    transition = await way(storage, clock)
+    """Every transition that makes a job ready wakes an idle worker at once (WQ-D7, rule 13)."""
+    transition = await setup(storage, clock)
     task = asyncio.create_task(worker(storage))
-    await waiters(backend, storage, 1)
+    await wait_for_idle_workers(backend, storage, 1)
     await transition()
     claim = await asyncio.wait_for(task, SOON)
     assert claim.queue == "q"
 
 
-async def test_a_job_wakes_one_of_many(backend: Backend, storage: Storage) -> None:
+async def test_each_put_wakes_one_waiter(backend: Backend, storage: Storage) -> None:
     """One job wakes one waiter, the next job another (WQ-D12)."""
     tasks = [asyncio.create_task(storage.wait_work(["q"], LONG)) for _ in range(3)]
-    await waiters(backend, storage, 3)
+    await wait_for_idle_workers(backend, storage, 3)
     for count in (1, 2, 3):
         await put1(storage, "q", f"j{count}")
         await eventually(lambda count=count: sum(task.done() for task in tasks) >= count)
@@ -274,17 +273,17 @@ async def test_a_job_wakes_one_of_many(backend: Backend, storage: Storage) -> No
     assert await asyncio.gather(*tasks) == [True] * 3
 
 
-async def test_a_worker_that_leaves_work_behind_wakes_another(backend: Backend, storage: Storage) -> None:
-    """Many jobs in one put reach many workers, each taking one."""
+async def test_a_claim_that_leaves_jobs_wakes_another_worker(backend: Backend, storage: Storage) -> None:
+    """Four jobs of one put reach four workers that claim one each."""
     tasks = [asyncio.create_task(worker(storage, name=f"w{n}")) for n in range(4)]
-    await waiters(backend, storage, 4)
+    await wait_for_idle_workers(backend, storage, 4)
     await storage.put([new("q", f"j{n}") for n in range(4)])
     claims = await asyncio.wait_for(asyncio.gather(*tasks), SOON)
     assert sorted(claim.id for claim in claims) == ["j0", "j1", "j2", "j3"]
 
 
-async def test_the_holder_of_the_alarm_is_told_of_an_earlier_job(backend: Backend, storage: Storage) -> None:
-    """A job due before the time at which a worker was to look again makes somebody look earlier."""
+async def test_a_job_due_earlier_wakes_the_worker_with_the_next_due_time(backend: Backend, storage: Storage) -> None:
+    """A job due before the time at which a worker is to look again wakes a worker."""
     alarms: list[int] = []
 
     async def look() -> None:
@@ -295,28 +294,28 @@ async def test_the_holder_of_the_alarm_is_told_of_an_earlier_job(backend: Backen
             await storage.wait_work(["q"], LONG)
 
     task = asyncio.create_task(look())
-    await waiters(backend, storage, 1)
+    await wait_for_idle_workers(backend, storage, 1)
     await put1(storage, "q", "later", delay=HOUR)
     await eventually(lambda: alarms == [T0 + HOUR])
-    await waiters(backend, storage, 1)
+    await wait_for_idle_workers(backend, storage, 1)
     await put1(storage, "q", "sooner", delay=SECOND)
     await eventually(lambda: alarms == [T0 + HOUR, T0 + SECOND])
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_another_process_is_woken(backend: Backend, storage: Storage, peer: Storage) -> None:
+async def test_put_wakes_a_waiter_of_another_process(backend: Backend, storage: Storage, peer: Storage) -> None:
     """A waiter in one process is woken by a put in another, without polling (QF-D10)."""
     task = asyncio.create_task(peer.wait_work(["q"], LONG))
-    await waiters(backend, peer, 1)
+    await wait_for_idle_workers(backend, peer, 1)
     await put1(storage, "q", "a")
     assert await asyncio.wait_for(task, SOON) is True
 
 
-async def test_a_cancelled_wait_leaves_the_hint_to_others(backend: Backend, storage: Storage) -> None:
-    """A waiter that gives up takes no job's hint with it."""
+async def test_a_cancelled_wait_work_takes_no_notification(backend: Backend, storage: Storage) -> None:
+    """A wait that is cancelled does not take the notification of a job from another worker."""
     quitter = asyncio.create_task(storage.wait_work(["q"], LONG))
-    await waiters(backend, storage, 1)
+    await wait_for_idle_workers(backend, storage, 1)
     quitter.cancel()
     await asyncio.gather(quitter, return_exceptions=True)
     task = asyncio.create_task(worker(storage))
@@ -325,8 +324,8 @@ async def test_a_cancelled_wait_leaves_the_hint_to_others(backend: Backend, stor
 
 
 @pytest.mark.parametrize("loops", range(0, 60, 4))
-async def test_a_wait_ends_whenever_it_is_cancelled(storage: Storage, loops: int) -> None:
-    """Also in the middle of making its connection, a wait for work that is cancelled is over at once."""
+async def test_wait_work_can_be_cancelled_at_any_moment(storage: Storage, loops: int) -> None:
+    """A wait for work ends when it is cancelled, also while it connects."""
     for turns in range(loops, loops + 4):
         waiting = asyncio.create_task(storage.wait_work(["q"], LONG))
         for _ in range(turns):
@@ -339,8 +338,8 @@ async def test_a_wait_ends_whenever_it_is_cancelled(storage: Storage, loops: int
 
 
 @pytest.mark.parametrize("wait", ["wait_cancel", "wait_done"])
-async def test_a_storage_can_be_closed_whenever_somebody_waits(backend: Backend, clock: Clock, wait: str) -> None:
-    """Closing does not hang on a connection that is just being made for a wait."""
+async def test_close_during_a_wait_does_not_hang(backend: Backend, clock: Clock, wait: str) -> None:
+    """Closing a storage does not hang on a connection that is being made for a wait."""
     for turns in range(0, 60, 3):
         storage = backend.build(clock)
         await storage.open()
@@ -360,54 +359,56 @@ async def test_a_storage_can_be_closed_whenever_somebody_waits(backend: Backend,
     await storage.close()
 
 
-async def test_closing_ends_a_wait(backend: Backend, clock: Clock) -> None:
-    """A storage that is closed lets its waiters go, one way or the other."""
+async def test_close_ends_a_wait_work(backend: Backend, clock: Clock) -> None:
+    """Closing a storage ends its waits, with an answer or an error."""
     storage = backend.build(clock)
     await storage.open()
     task = asyncio.create_task(storage.wait_work(["q"], LONG))
-    await waiters(backend, storage, 1)
+    await wait_for_idle_workers(backend, storage, 1)
     await storage.close()
     await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), SOON)
 
 
 @pytest.mark.only("redis", "valkey", "cluster")
-async def test_a_job_is_found_though_its_hint_was_lost(backend: RedisBackend, storage: Storage) -> None:
-    """A worker whose connection is cut while it waits gets the job when it looks again (WQ-D12)."""
-    task = asyncio.create_task(stubborn(lambda: worker(storage)))
-    await waiters(backend, storage, 1)
+async def test_a_job_is_claimed_after_its_notification_was_lost(backend: RedisBackend, storage: Storage) -> None:
+    """A worker whose connection is cut while it waits claims the job afterwards (WQ-D12)."""
+    task = asyncio.create_task(retry_until_available(lambda: worker(storage)))
+    await wait_for_idle_workers(backend, storage, 1)
     cut(backend)
-    await stubborn(lambda: put1(storage, "q", "a"))
+    await retry_until_available(lambda: put1(storage, "q", "a"))
     assert (await asyncio.wait_for(task, SOON)).id == "a"
 
 
 def cut(backend: RedisBackend) -> None:
-    """Kill every connection to the servers but our own."""
+    """Kill every other connection to the servers."""
     for client in backend.clients():
         with client:
             for kind in ("normal", "pubsub"):
                 client.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
 
 
-# ends --------------------------------------------------------------------------------------------
+# results --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ending", [complete, fail, cancel_end])
+@pytest.mark.parametrize("ending", [complete, fail, cancel_run])
 @pytest.mark.parametrize("ttl", [0, HOUR])
-async def test_an_end_is_told_at_once(backend: Backend, storage: Storage, ending: Any, ttl: int) -> None:
-    """Whoever waits for a job hears of its end, however it ended and whether or not it was kept (PJ-D15)."""
+async def test_wait_done_ends_when_the_job_is_finished(
+    backend: Backend, storage: Storage, ending: Any, ttl: int
+) -> None:
+    """wait_done ends at once when the job is completed, failed or cancelled, kept or not (PJ-D15)."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     task = asyncio.create_task(storage.wait_done("q", "a", LONG))
-    await watchers(backend, storage, 1)
+    await wait_for_result_waiters(backend, storage, 1)
     await settle1(storage, ending(claim, ttl=ttl))
     assert await asyncio.wait_for(task, SOON) is True
 
 
-async def test_a_wait_that_began_before_the_run(backend: Backend, storage: Storage) -> None:
-    """Waiting may begin while the job waits, and lasts over a retry."""
+async def test_wait_done_of_a_queued_job_lasts_over_a_retry(backend: Backend, storage: Storage) -> None:
+    """wait_done may begin while the job is queued, and lasts over a retry."""
     await put1(storage, "q", "a")
     task = asyncio.create_task(storage.wait_done("q", "a", LONG))
-    await watchers(backend, storage, 1)
+    await wait_for_result_waiters(backend, storage, 1)
     await settle1(storage, retried(await claim1(storage)))
     await storage.counts("q")
     assert not task.done()
@@ -415,8 +416,8 @@ async def test_a_wait_that_began_before_the_run(backend: Backend, storage: Stora
     assert await asyncio.wait_for(task, SOON) is True
 
 
-async def test_a_finished_job_is_not_waited_for(storage: Storage) -> None:
-    """A job that has ended, or is not there, ends the wait at once."""
+async def test_wait_done_of_a_finished_job_ends_at_once(storage: Storage) -> None:
+    """wait_done of a finished or unknown job ends at once."""
     await put1(storage, "q", "a")
     await settle1(storage, complete(await claim1(storage)))
     assert await asyncio.wait_for(storage.wait_done("q", "a", LONG), SOON) is True
@@ -424,66 +425,68 @@ async def test_a_finished_job_is_not_waited_for(storage: Storage) -> None:
     assert await asyncio.wait_for(storage.wait_done("none", "a", LONG), SOON) is True
 
 
-async def test_a_wait_for_an_end_ends_by_its_timeout(storage: Storage) -> None:
-    """A job that goes on ends the wait with False."""
+async def test_wait_done_of_a_running_job_ends_by_its_timeout(storage: Storage) -> None:
+    """wait_done of a job that stays running answers False after its timeout."""
     await put1(storage, "q", "a")
     assert await storage.wait_done("q", "a", 0.02) is False
 
 
-async def test_a_cancel_is_told(backend: Backend, storage: Storage) -> None:
-    """A waiting job that is cancelled has ended."""
+async def test_cancel_ends_wait_done(backend: Backend, storage: Storage) -> None:
+    """A cancel of a waiting job ends wait_done."""
     await put1(storage, "q", "a")
     task = asyncio.create_task(storage.wait_done("q", "a", LONG))
-    await watchers(backend, storage, 1)
+    await wait_for_result_waiters(backend, storage, 1)
     await storage.cancel("q", ["a"])
     assert await asyncio.wait_for(task, SOON) is True
 
 
-async def test_a_reaped_cancel_is_told(backend: Backend, storage: Storage, clock: Clock) -> None:
-    """A run that was asked to cancel and whose worker died has ended."""
+async def test_reap_of_a_run_with_a_cancel_request_ends_wait_done(
+    backend: Backend, storage: Storage, clock: Clock
+) -> None:
+    """A reaped run with a cancel request is cancelled and ends wait_done."""
     await put1(storage, "q", "a")
     await claim1(storage)
     await storage.cancel("q", ["a"], "kill")
     task = asyncio.create_task(storage.wait_done("q", "a", LONG))
-    await watchers(backend, storage, 1)
+    await wait_for_result_waiters(backend, storage, 1)
     clock.advance(ms=LEASE)
     await storage.reap(["q"])
     assert await asyncio.wait_for(task, SOON) is True
 
 
-async def test_a_deleted_queue_is_told(backend: Backend, storage: Storage) -> None:
-    """Nobody goes on waiting for a job whose queue was deleted."""
+async def test_delete_queue_ends_wait_done(backend: Backend, storage: Storage) -> None:
+    """Deleting a queue ends wait_done of its jobs."""
     await put1(storage, "q", "a")
     task = asyncio.create_task(storage.wait_done("q", "a", LONG))
-    await watchers(backend, storage, 1)
+    await wait_for_result_waiters(backend, storage, 1)
     await storage.delete_queue("q")
     assert await asyncio.wait_for(task, SOON + 4) is True
 
 
-async def test_two_waiters_with_different_patience(backend: Backend, storage: Storage) -> None:
-    """A waiter that gives up does not silence the other (PJ-D17)."""
+async def test_wait_done_with_two_timeouts(backend: Backend, storage: Storage) -> None:
+    """A wait_done that times out does not end another one (PJ-D17)."""
     await put1(storage, "q", "a")
     patient = asyncio.create_task(storage.wait_done("q", "a", LONG))
-    await watchers(backend, storage, 1)
+    await wait_for_result_waiters(backend, storage, 1)
     assert await storage.wait_done("q", "a", 0.05) is False
     await settle1(storage, complete(await claim1(storage)))
     assert await asyncio.wait_for(patient, SOON) is True
 
 
-async def test_an_end_is_told_to_all_who_wait(backend: Backend, storage: Storage, peer: Storage) -> None:
-    """Everybody who waits for a job hears of its end, in every process."""
+async def test_a_finished_job_ends_every_wait_done(backend: Backend, storage: Storage, peer: Storage) -> None:
+    """A finished job ends every wait_done of it, in every process."""
     await put1(storage, "q", "a")
     tasks = [asyncio.create_task(s.wait_done("q", "a", LONG)) for s in (storage, storage, peer)]
-    await watchers(backend, storage, 1)
+    await wait_for_result_waiters(backend, storage, 1)
     await settle1(storage, complete(await claim1(storage)))
     assert await asyncio.wait_for(asyncio.gather(*tasks), SOON) == [True] * 3
 
 
-async def test_waiting_for_one_is_not_waiting_for_its_namesake(backend: Backend, storage: Storage) -> None:
-    """The end of the same id in another queue, or of another id, ends no wait."""
+async def test_wait_done_is_not_ended_by_another_job(backend: Backend, storage: Storage) -> None:
+    """The same id in another queue, or another id, does not end wait_done."""
     await storage.put([new("q", "a"), new("q/x", "a"), new("q", "b")])
     task = asyncio.create_task(storage.wait_done("q", "a", LONG))
-    await watchers(backend, storage, 1)
+    await wait_for_result_waiters(backend, storage, 1)
     await storage.cancel("q/x", ["a"])
     await storage.cancel("q", ["b"])
     await storage.counts("q")
@@ -493,24 +496,24 @@ async def test_waiting_for_one_is_not_waiting_for_its_namesake(backend: Backend,
 
 
 @pytest.mark.only("redis", "valkey", "cluster")
-async def test_an_end_is_heard_though_the_connection_was_cut(backend: RedisBackend, storage: Storage) -> None:
-    """A waiter whose connection is cut hears of the end all the same (PJ-D18)."""
+async def test_wait_done_survives_a_cut_connection(backend: RedisBackend, storage: Storage) -> None:
+    """wait_done whose connection is cut ends when the job is finished (PJ-D18)."""
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     task = asyncio.create_task(storage.wait_done("q", "a", LONG))
-    await watchers(backend, storage, 1)
+    await wait_for_result_waiters(backend, storage, 1)
     cut(backend)
-    await stubborn(lambda: settle1(storage, complete(claim)))
+    await retry_until_available(lambda: settle1(storage, complete(claim)))
     assert await asyncio.wait_for(task, SOON + 6) is True
 
 
-async def silent(storage: Storage, worker: str) -> bool:
-    """Whether nothing was said to a worker just now; the first waits may be cut short by the connecting."""
+async def no_cancel_request(storage: Storage, worker: str) -> bool:
+    """Return whether no cancel request is pending for a worker; connecting may end the first waits early."""
     return not await storage.wait_cancel(worker, 0.3)
 
 
-async def test_a_request_before_the_first_wait_is_heard(storage: Storage) -> None:
-    """A request to cancel that came before the worker began to wait for any ends its first wait at once."""
+async def test_wait_cancel_gets_a_request_made_before_it(storage: Storage) -> None:
+    """A cancel request made before the worker's first wait_cancel ends that wait at once."""
     await put1(storage, id="a")
     await claim1(storage, worker="w")
     await storage.cancel("q", ["a"], "signal")
@@ -518,24 +521,24 @@ async def test_a_request_before_the_first_wait_is_heard(storage: Storage) -> Non
         assert await storage.wait_cancel("w", LONG)
 
 
-async def test_a_request_between_two_waits_is_heard_by_the_second(storage: Storage) -> None:
-    """A request to cancel that came while nobody waited is heard as soon as somebody does, and once."""
+async def test_wait_cancel_gets_a_request_made_between_two_waits(storage: Storage) -> None:
+    """A cancel request made between two waits ends the next one at once, and only that one."""
     await storage.put([new("q", id) for id in "abc"])
     await claim_all(storage, worker="w")
-    await eventually(lambda: silent(storage, "w"))
+    await eventually(lambda: no_cancel_request(storage, "w"))
     for id in "abc":
         await storage.cancel("q", [id], "signal")
         async with asyncio.timeout(SOON):
             assert await storage.wait_cancel("w", LONG)
-        assert await silent(storage, "w")
+        assert await no_cancel_request(storage, "w")
 
 
-async def test_a_request_is_heard_by_all_who_wait(storage: Storage, peer: Storage) -> None:
-    """Whoever waits for requests to a worker hears of one, also in another process and when a wait was given up."""
+async def test_a_cancel_request_ends_every_wait_cancel(storage: Storage, peer: Storage) -> None:
+    """A cancel request ends every wait_cancel of the worker, in another process too and after one was cancelled."""
     await put1(storage, id="a")
     await claim1(storage, worker="w")
     for each in (storage, peer):
-        await eventually(lambda each=each: silent(each, "w"))
+        await eventually(lambda each=each: no_cancel_request(each, "w"))
     given_up, *waiting = [asyncio.ensure_future(each.wait_cancel("w", LONG)) for each in (storage, storage, peer)]
     await asyncio.sleep(0)
     given_up.cancel()
@@ -545,12 +548,12 @@ async def test_a_request_is_heard_by_all_who_wait(storage: Storage, peer: Storag
     assert given_up.cancelled()
 
 
-async def test_a_worker_hears_that_a_run_of_its_should_end(storage: Storage) -> None:
-    """A request to cancel wakes the worker that runs the job, at once; to forget a result wakes nobody."""
+async def test_wait_cancel_is_ended_by_signal_and_not_by_forget(storage: Storage) -> None:
+    """A cancel by signal ends the wait_cancel of the worker that runs the job; a cancel by forget ends none."""
     await put1(storage, id="a")
     await claim1(storage, worker="me:{1}")
     for worker in ("me:{1}", "you"):
-        await eventually(lambda worker=worker: silent(storage, worker))
+        await eventually(lambda worker=worker: no_cancel_request(storage, worker))
     other = asyncio.ensure_future(storage.wait_cancel("you", 1.0))
     waiting = asyncio.ensure_future(storage.wait_cancel("me:{1}", LONG))
     await asyncio.sleep(0.1)

@@ -1,4 +1,4 @@
-"""why: the one reason why a job is not running is right, and removing it brings the job to run."""
+"""why: it names the reason why a job is not running, and the job runs when that is removed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ pytestmark = pytest.mark.beyond_model
 
 @pytest.fixture
 def queue(storage: Storage, runner: asyncio.Runner) -> Iterator[Queue]:
-    """The queue `q` of an app on the storage, whose handler holds ten units."""
+    """The queue `q` of an app on the storage, whose handler has a size of ten units."""
     app = app_on(storage)
     yield app.queue("q")
     runner.run(app.reservations.close())
@@ -60,8 +60,8 @@ def app_on(storage: Storage) -> Penstock:
     return app
 
 
-async def beat(storage: Storage, worker: str = "w", queue: str = "q", **words: Any) -> None:
-    presence = Heartbeat(queues=[queue], capacity=100, **words)
+async def beat(storage: Storage, worker: str = "w", queue: str = "q", **fields: Any) -> None:
+    presence = Heartbeat(queues=[queue], capacity=100, **fields)
     await storage.beat(worker, DAY, presence.encode())
 
 
@@ -80,8 +80,8 @@ def moment(ms: int) -> datetime:
 # each reason --------------------------------------------------------------------------------------
 
 
-async def test_no_such_job(storage: Storage, queue: Queue) -> None:
-    """There is no reason for a job that is not there, in a queue that is or is not."""
+async def test_why_of_an_unknown_job(storage: Storage, queue: Queue) -> None:
+    """An unknown job has no reason, in a known or an unknown queue."""
     assert await queue.why("a") is None
     await put1(storage, "q", "a")
     assert await queue.why("b") is None
@@ -89,16 +89,16 @@ async def test_no_such_job(storage: Storage, queue: Queue) -> None:
     assert await queue.why("a") is None
 
 
-async def test_a_forgotten_job_is_not_there(storage: Storage, queue: Queue, clock: Clock) -> None:
-    """One that has been kept for long enough is gone, though nobody has purged it."""
+async def test_why_of_an_expired_job(storage: Storage, queue: Queue, clock: Clock) -> None:
+    """A finished job whose TTL is over has no reason, though it was not purged."""
     await put1(storage, "q", "a")
     await storage.settle([complete(await claim1(storage), ttl=SECOND)])
     clock.advance(ms=SECOND)
     assert await queue.why("a") is None
 
 
-async def test_finished(storage: Storage, queue: Queue, clock: Clock) -> None:
-    """A job that has ended says how and when, and who ran it."""
+async def test_why_finished(storage: Storage, queue: Queue, clock: Clock) -> None:
+    """A finished job shows its state, when it finished and which worker ran it."""
     await put1(storage, "q", "a")
     clock.advance(ms=SECOND)
     await storage.settle([fail(await claim1(storage))])
@@ -109,8 +109,8 @@ async def test_finished(storage: Storage, queue: Queue, clock: Clock) -> None:
     assert str(why) == "It has ended: it is failed since 2027-01-15 08:00:01 UTC."
 
 
-async def test_running(storage: Storage, queue: Queue, clock: Clock) -> None:
-    """A job that runs names its worker, until when it is held, and since when if the worker has said so."""
+async def test_why_running(storage: Storage, queue: Queue, clock: Clock) -> None:
+    """A running job shows its worker, its deadline, and its start if the worker has reported it."""
     await put1(storage, "q", "a")
     await claim1(storage)
     why = await asked(queue)
@@ -123,8 +123,8 @@ async def test_running(storage: Storage, queue: Queue, clock: Clock) -> None:
     assert str(why) == "It is running: worker 'w' holds it since 2027-01-15 08:00:02 UTC (3.0 s)."
 
 
-async def test_running_with_its_lease_over(storage: Storage, queue: Queue, clock: Clock) -> None:
-    """A run that was lost and not taken back yet says so."""
+async def test_why_running_with_an_expired_lease(storage: Storage, queue: Queue, clock: Clock) -> None:
+    """A run whose lease expired and that was not reaped yet is shown as such."""
     await put1(storage, "q", "a")
     await claim1(storage)
     clock.advance(ms=LEASE + 4 * SECOND)
@@ -133,8 +133,8 @@ async def test_running_with_its_lease_over(storage: Storage, queue: Queue, clock
     )
 
 
-async def test_blocked(storage: Storage, queue: Queue) -> None:
-    """A job that waits for the run of its own id names that run's worker."""
+async def test_why_blocked(storage: Storage, queue: Queue) -> None:
+    """A blocked job names the worker that runs its id."""
     await put1(storage, "q", "a")
     await claim1(storage)
     await storage.put([update("q", "a")])
@@ -143,8 +143,8 @@ async def test_blocked(storage: Storage, queue: Queue) -> None:
     assert str(why) == "It waits for the run of the same id to end: worker 'w' holds it."
 
 
-async def test_scheduled(storage: Storage, queue: Queue) -> None:
-    """A job whose time is to come says when."""
+async def test_why_scheduled(storage: Storage, queue: Queue) -> None:
+    """A scheduled job shows its due time."""
     await put1(storage, "q", "a", delay=3 * HOUR)
     await storage.set_paused("q", True)
     why = await asked(queue)
@@ -152,8 +152,8 @@ async def test_scheduled(storage: Storage, queue: Queue) -> None:
     assert str(why) == "It is scheduled: it may run from 2027-01-15 11:00:00 UTC on, in 3 h."
 
 
-async def test_retrying(storage: Storage, queue: Queue) -> None:
-    """A job in backoff says until when."""
+async def test_why_retrying(storage: Storage, queue: Queue) -> None:
+    """A retrying job shows the end of its backoff."""
     await put1(storage, "q", "a")
     await storage.settle([retried(await claim1(storage), delay=30 * SECOND)])
     why = await asked(queue)
@@ -161,8 +161,8 @@ async def test_retrying(storage: Storage, queue: Queue) -> None:
     assert str(why) == "It failed and waits for its next try: it may run from 2027-01-15 08:00:30 UTC on, in 30 s."
 
 
-async def test_paused(storage: Storage, queue: Queue, clock: Clock) -> None:
-    """A queue that is paused holds all its waiting jobs, whatever else does, and says since when."""
+async def test_why_paused(storage: Storage, queue: Queue, clock: Clock) -> None:
+    """A paused queue is the reason of all its waiting jobs, before any other, with the time of the pause."""
     await storage.put([new("q", "a", group="g"), new("q", "b", group="g")])
     await storage.set_paused("q", True)
     clock.advance(ms=5 * MINUTE)
@@ -173,8 +173,8 @@ async def test_paused(storage: Storage, queue: Queue, clock: Clock) -> None:
     )
 
 
-async def test_behind_a_run_of_its_group(storage: Storage, queue: Queue) -> None:
-    """A job names the one of its group that runs, and who holds it."""
+async def test_why_behind_a_run_of_its_group(storage: Storage, queue: Queue) -> None:
+    """A job names the running job of its group and its worker."""
     await storage.put([new("q", "x"), *(new("q", id, group="g") for id in "abc")])
     await claim_all(storage, limit=2)
     await beat(storage)
@@ -187,8 +187,8 @@ async def test_behind_a_run_of_its_group(storage: Storage, queue: Queue) -> None
     )
 
 
-async def test_behind_a_run_with_a_successor(storage: Storage, queue: Queue) -> None:
-    """What is blocked behind the head does not hold those behind it in the group: its run does."""
+async def test_why_behind_a_run_with_a_successor(storage: Storage, queue: Queue) -> None:
+    """Jobs behind a running head with a successor are held by the run, not by the successor."""
     await storage.put([new("q", id, group="g") for id in "ab"])
     await claim1(storage)
     await storage.put([update("q", "a", group="g")])
@@ -197,8 +197,8 @@ async def test_behind_a_run_with_a_successor(storage: Storage, queue: Queue) -> 
     assert (why.head.reason, why.head.state, why.worker) == (Reason.RUNNING, State.RUNNING, "w")
 
 
-async def test_behind_a_backoff_of_its_group(storage: Storage, queue: Queue, clock: Clock) -> None:
-    """A head that waits for its next try holds its group, and is found among many."""
+async def test_why_behind_a_backoff_of_its_group(storage: Storage, queue: Queue, clock: Clock) -> None:
+    """A retrying head holds its group, and is found among many jobs."""
     for n in range(30):
         await storage.put([new("q", f"g{n}-{i}", group=f"g{n}") for i in "ab"])
     await storage.settle([retried(claim, delay=MINUTE) for claim in await claim_all(storage)])
@@ -216,8 +216,8 @@ async def test_behind_a_backoff_of_its_group(storage: Storage, queue: Queue, clo
     assert (why.behind, why.head and why.head.reason) == ("g17-b", Reason.RETRYING)
 
 
-async def test_behind_the_head_of_its_group(storage: Storage, queue: Queue) -> None:
-    """A head that could run is named with what it waits for itself."""
+async def test_why_behind_the_head_of_its_group(storage: Storage, queue: Queue) -> None:
+    """A head that is ready is named with its own reason."""
     await storage.put([new("q", id, group="g") for id in "abc"])
     assert (await asked(queue, "a")).reason is Reason.NO_WORKER
     why = await asked(queue, "c")
@@ -229,8 +229,8 @@ async def test_behind_the_head_of_its_group(storage: Storage, queue: Queue) -> N
 
 
 @pytest.mark.parametrize("met", [False, True])
-async def test_unknown_format(storage: Storage, queue: Queue, met: bool) -> None:
-    """A job of newer software says which format it has and which is known, and so does one behind it."""
+async def test_why_unknown_format(storage: Storage, queue: Queue, met: bool) -> None:
+    """A job of newer software shows its format and the known one, and so does one behind it."""
     setattr(storage, "format", 2)  # noqa: B010 - not part of the protocol
     await storage.put([new("q", "a"), new("q", "b", group="g")])
     setattr(storage, "format", 1)  # noqa: B010
@@ -249,8 +249,8 @@ async def test_unknown_format(storage: Storage, queue: Queue, met: bool) -> None
     assert (status.state, status.format, status.payload) == (State.QUEUED, 2, None)
 
 
-async def test_no_worker(storage: Storage, queue: Queue, clock: Clock) -> None:
-    """Workers that serve other queues, or were not heard of for long, do not count."""
+async def test_why_no_worker(storage: Storage, queue: Queue, clock: Clock) -> None:
+    """Workers of other queues, and those whose heartbeat has expired, do not count."""
     await put1(storage, "q", "a")
     await beat(storage, "other", "elsewhere")
     assert (await asked(queue)).reason is Reason.NO_WORKER
@@ -264,8 +264,8 @@ async def test_no_worker(storage: Storage, queue: Queue, clock: Clock) -> None:
     )
 
 
-async def test_workers_full(storage: Storage, queue: Queue) -> None:
-    """Units needed and free are told, of the worker with the most room."""
+async def test_why_workers_full(storage: Storage, queue: Queue) -> None:
+    """The units needed are shown, and those free on the worker with the most room."""
     await put1(storage, "q", "a")
     await beat(storage, "v", busy=100)
     await beat(storage, "w", busy=95)
@@ -277,7 +277,7 @@ async def test_workers_full(storage: Storage, queue: Queue) -> None:
     assert (await asked(queue)).reason is Reason.READY
 
 
-async def test_a_handler_with_slots_of_its_own(storage: Storage) -> None:
+async def test_why_workers_full_with_concurrency(storage: Storage) -> None:
     """With `concurrency` the runs of the queue count, not the units."""
     app = Penstock(storage=storage)
     app.listen("q", "tests.e2e.jobs:quick", concurrency=2)
@@ -290,8 +290,8 @@ async def test_a_handler_with_slots_of_its_own(storage: Storage) -> None:
     assert (why.reason, why.needed, why.free) == (Reason.WORKERS_FULL, 1, 0)
 
 
-async def test_a_handler_that_is_not_known_here(storage: Storage) -> None:
-    """Who has not registered the handler cannot know what it needs; no free unit is full all the same."""
+async def test_why_workers_full_without_the_handler(storage: Storage) -> None:
+    """An app without the handler cannot know its size; a worker without a free unit is full all the same."""
     queue = Penstock(storage=storage).queue("q")
     await put1(storage, "q", "a")
     await beat(storage, busy=99)
@@ -302,8 +302,8 @@ async def test_a_handler_that_is_not_known_here(storage: Storage) -> None:
     assert (why.reason, why.needed, why.free) == (Reason.WORKERS_FULL, None, 0)
 
 
-async def test_ready(storage: Storage, queue: Queue) -> None:
-    """A job that nothing holds says how many stand before it."""
+async def test_why_ready(storage: Storage, queue: Queue) -> None:
+    """A ready job shows the number of jobs before it."""
     await beat(storage)
     await storage.put([new("q", "a"), new("q", "b", group="g"), new("q", "c"), new("q", "d", priority=1)])
     await storage.put([new("q", "e", group="g"), new("q", "f", priority=-1)])
@@ -313,8 +313,8 @@ async def test_ready(storage: Storage, queue: Queue) -> None:
     assert str(await asked(queue, "c")) == "It is in line: nothing holds it, and 3 are before it."
 
 
-async def test_far_from_the_front(storage: Storage, queue: Queue) -> None:
-    """A place in a long line is not counted to the end."""
+async def test_why_ready_counts_a_bounded_number(storage: Storage, queue: Queue) -> None:
+    """The jobs before a ready one are counted up to a limit."""
     await beat(storage)
     for at in range(0, MAX_AHEAD, 500):
         await storage.put([new("q", f"j{n}", priority=1) for n in range(at, at + 500)])
@@ -323,8 +323,8 @@ async def test_far_from_the_front(storage: Storage, queue: Queue) -> None:
     assert str(await asked(queue, "b")) == f"It is in line: nothing holds it, and {MAX_AHEAD} or more are before it."
 
 
-async def test_asking_changes_nothing(storage: Storage, queue: Queue, clock: Clock) -> None:
-    """However often it is asked, the order stays."""
+async def test_why_changes_nothing(storage: Storage, queue: Queue, clock: Clock) -> None:
+    """Repeated calls of why leave the order as it is."""
     await storage.put([new("q", "a", delay=SECOND), new("q", "b", group="g"), new("q", "c", group="h")])
     clock.advance(ms=SECOND)
     for id in "abcabc":
@@ -332,8 +332,9 @@ async def test_asking_changes_nothing(storage: Storage, queue: Queue, clock: Clo
     assert ids(await claim_all(storage)) == ["b", "c", "a"]
 
 
-async def test_a_bad_id_is_refused(queue: Queue) -> None:
-    """The argument is named."""
+@pytest.mark.only("memory")  # no call reaches a storage
+async def test_why_of_a_bad_id_is_refused(queue: Queue) -> None:
+    """A bad id raises an error that names the argument."""
     with pytest.raises(ValueError, match="id"):
         await queue.why("")
 
@@ -345,7 +346,7 @@ IDS = ("a", "b", "c", "d", "e")
 #: Examples of each storage; all of them take well under a minute.
 EXAMPLES = {"memory": 250, "sqlite": 60, "redis": 100, "valkey": 30, "cluster": 30}
 
-#: So many reasons in a row would be no end.
+#: A job that does not run after this number of reasons never will.
 MAX_STEPS = 60
 
 puts = st.tuples(
@@ -353,18 +354,18 @@ puts = st.tuples(
     st.sampled_from([None, None, None, 0, SECOND, HOUR]), st.sampled_from([1, 1, 1, 1, 2]), st.sampled_from([0, 0, 1]),
 )  # fmt: skip
 claims = st.tuples(st.just("claim"), st.integers(1, 4))
-ends = st.tuples(st.just("settle"), st.sampled_from(["complete", "keep", "retry", "retry", "release", "fail"]))
+settles = st.tuples(st.just("settle"), st.sampled_from(["complete", "keep", "retry", "retry", "release", "fail"]))
 others = st.one_of(
     st.tuples(st.just("pause"), st.booleans()),
     st.tuples(st.just("move"), st.sampled_from([1, SECOND, LEASE])),
     st.tuples(st.just("reap")),
     st.tuples(st.just("beat"), st.sampled_from(["v", "w"]), st.sampled_from(["q", "q", "r"]), st.sampled_from([0, 95])),
 )
-steps = st.one_of(puts, puts, puts, claims, ends, others)
+steps = st.one_of(puts, puts, puts, claims, settles, others)
 
 
-class Scene:
-    """A storage in some state, and what somebody can do who wants a job to run."""
+class WhyScenario:
+    """A storage in some state, with the calls of an operator who wants a job to run."""
 
     def __init__(self, storage: Storage, clock: Clock) -> None:
         self.storage = storage
@@ -373,7 +374,7 @@ class Scene:
         self.held: dict[str, Claim] = {}
 
     async def do(self, step: tuple[Any, ...]) -> None:
-        """One step of the script that leads to the state."""
+        """Apply one step of the script that leads to the state."""
         match step:
             case ("put", id, group, delay, format, priority):
                 setattr(self.storage, "format", format)  # noqa: B010 - not part of the protocol
@@ -398,20 +399,20 @@ class Scene:
 
     async def settle(self, id: str, how: str = "complete") -> None:
         claim = self.held.pop(id)
-        ends = {
+        settlements = {
             "complete": complete(claim, ttl=0), "keep": complete(claim), "release": release(claim),
             "retry": retried(claim, delay=MINUTE), "fail": fail(claim),
         }  # fmt: skip
-        await self.storage.settle([ends[how]])
+        await self.storage.settle([settlements[how]])
 
     async def claimable(self) -> set[str]:
-        """The ids that a claim of everything gives; they are given back at once."""
+        """Return the ids that a claim of all jobs gives, and release them at once."""
         claims = await claim_all(self.storage, limit=1000)
         await self.storage.settle([release(claim) for claim in claims])
         return {claim.id for claim in claims}
 
     async def run(self, id: str) -> None:
-        """Remove reason after reason until the job runs or has ended."""
+        """Remove reason after reason until the job runs or is finished."""
         for _ in range(MAX_STEPS):
             why = await self.queue.why(id)
             if why is None:
@@ -428,7 +429,7 @@ class Scene:
         raise AssertionError(f"{id} does not come to run: {await self.queue.why(id)}")
 
     async def remove(self, why: Why) -> bool:
-        """Do what the reason asks for; True when the job runs or has ended."""
+        """Remove the reason; True when the job runs or is finished."""
         match why.reason:
             case Reason.FINISHED:
                 assert (await self.storage.get("q", [why.id]))[0] is not None
@@ -470,7 +471,7 @@ async def play(backend: Backend, script: list[tuple[Any, ...]], order: list[str]
     storage = backend.build(clock)
     await storage.open()
     try:
-        scene = Scene(storage, clock)
+        scene = WhyScenario(storage, clock)
         for step in script:
             await scene.do(step)
         for id in order:
@@ -483,7 +484,7 @@ async def play(backend: Backend, script: list[tuple[Any, ...]], order: list[str]
 
 @pytest.mark.timeout(300)
 def test_removing_the_reasons_brings_any_job_to_run(backend: Backend) -> None:
-    """In any state the reason holds the job back or nothing does, and without its reasons the job runs."""
+    """In any state the named reason keeps the job from running, and without its reasons the job runs."""
 
     @settings(
         max_examples=EXAMPLES[backend.name], deadline=None, derandomize=True, database=None, print_blob=True,

@@ -1,4 +1,4 @@
-"""beat and workers: who says that it is there."""
+"""beat and workers: heartbeats of workers."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from tests.support import HOUR, LEASE, SECOND, T0, Clock, claim1, put1, state_of
 pytestmark = pytest.mark.beyond_model
 
 
-async def test_nobody_is_there_at_first(storage: Storage) -> None:
+async def test_a_new_storage_lists_no_workers(storage: Storage) -> None:
     """A storage without workers lists none."""
     assert await storage.workers() == []
 
 
 async def test_a_beat_shows_a_worker(storage: Storage) -> None:
-    """A worker is listed with the time of its beat, its end, and what it says of itself."""
+    """A worker is listed with the time of its heartbeat, its expiry and its info."""
     await storage.beat("w", 5 * SECOND, b"\x00info\xff")
     assert await storage.workers() == [WorkerRecord("w", T0, T0 + 5 * SECOND, b"\x00info\xff")]
 
 
-async def test_a_beat_goes_on(storage: Storage, clock: Clock) -> None:
-    """Each beat replaces the last one."""
+async def test_each_beat_replaces_the_last_one(storage: Storage, clock: Clock) -> None:
+    """Each heartbeat replaces the last one."""
     await storage.beat("w", 5 * SECOND, b"one")
     clock.advance(seconds=4)
     await storage.beat("w", 5 * SECOND, b"two")
@@ -30,8 +30,8 @@ async def test_a_beat_goes_on(storage: Storage, clock: Clock) -> None:
     assert await storage.workers() == [WorkerRecord("w", T0 + 4 * SECOND, T0 + 9 * SECOND, b"two")]
 
 
-async def test_a_silent_worker_is_forgotten(storage: Storage, clock: Clock) -> None:
-    """A worker that beats no more is off the list when its time is over, and others stay (PJ-D4)."""
+async def test_a_worker_without_a_beat_expires(storage: Storage, clock: Clock) -> None:
+    """A worker without a new heartbeat is off the list after its TTL, and others stay (PJ-D4)."""
     await storage.beat("silent", SECOND)
     await storage.beat("alive", HOUR)
     clock.advance(ms=SECOND - 1)
@@ -40,8 +40,8 @@ async def test_a_silent_worker_is_forgotten(storage: Storage, clock: Clock) -> N
     assert [worker.id for worker in await storage.workers()] == ["alive"]
 
 
-async def test_a_worker_takes_itself_off(storage: Storage) -> None:
-    """A beat with a TTL of 0 takes a worker off the list, whether or not it was on it (QZ-D18)."""
+async def test_a_beat_with_a_ttl_of_zero_removes_the_worker(storage: Storage) -> None:
+    """A heartbeat with a TTL of 0 takes a worker off the list, listed or not (QZ-D18)."""
     await storage.beat("w", HOUR)
     await storage.beat("w", 0)
     await storage.beat("unknown", 0)
@@ -56,8 +56,8 @@ async def test_workers_are_sorted_by_id(storage: Storage) -> None:
     assert [worker.id for worker in await storage.workers()] == sorted(names)
 
 
-async def test_presence_and_runs_are_two_things(storage: Storage) -> None:
-    """A worker that leaves the list keeps its leases until they end (PJ-D1)."""
+async def test_a_worker_off_the_list_keeps_its_leases(storage: Storage) -> None:
+    """A worker that leaves the list keeps its leases until they expire (PJ-D1)."""
     await storage.beat("w", HOUR)
     await put1(storage, "q", "a")
     await claim1(storage, worker="w", lease=LEASE)
@@ -66,6 +66,6 @@ async def test_presence_and_runs_are_two_things(storage: Storage) -> None:
 
 
 async def test_another_process_sees_the_workers(storage: Storage, peer: Storage) -> None:
-    """Presence is shared by everybody at the same place."""
+    """Heartbeats are shared by all processes of one storage."""
     await storage.beat("w", HOUR, b"i")
     assert await peer.workers() == [WorkerRecord("w", T0, T0 + HOUR, b"i")]

@@ -1,4 +1,4 @@
-"""The code blocks of the documentation: where they are, and what is done with them."""
+"""Code blocks of the documentation."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^(?P<fence>```+)(?P<language>[^\n`]*)\n(?P<text>.*?)^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"^# ([\w./-]+\.(?:py|toml|sh))$")
 
-#: Pages whose Python is made of tests, which run it.
-MADE_OF_TESTS = {"docs/tour.md"}
-#: Pages that are walked from top to bottom, shell and all.
-WALKED = {"README.md", "docs/tutorial.md"}
+#: Pages generated from tests, which run their Python.
+GENERATED_FROM_TESTS = {"docs/tour.md"}
+#: Pages that are followed from top to bottom, shell commands included.
+WALKTHROUGHS = {"README.md", "docs/tutorial.md"}
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """Every page: those at the top, those of docs and those of the examples."""
+    """Return every page: those at the top, those of docs and those of the examples."""
     return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 
 
 def blocks(*languages: str) -> Iterator[Block]:
-    """Every block of these languages, page by page, in order."""
+    """Yield every block of these languages, page by page, in order."""
     for page in pages():
         text = page.read_text(encoding="utf-8")
         for found in FENCE.finditer(text):
@@ -53,6 +53,6 @@ def blocks(*languages: str) -> Iterator[Block]:
 
 
 def files_before(block: Block) -> dict[str, str]:
-    """The named files of a block's page, as a reader who came this far has them."""
+    """Return the named files on a block's page before it, by name."""
     mine = [each for each in blocks() if each.page == block.page and each.line < block.line]
     return {each.file: each.text for each in mine if each.file is not None}

@@ -1,4 +1,4 @@
-"""A reader with an empty directory, and a server where a page wants one."""
+"""Fixture of the documentation tests: a reader with an empty directory, and a Redis server if a page uses one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.servers import Server, Servers
 
 @pytest.fixture(scope="session")
 def doc_servers() -> Iterator[Servers]:
-    """Servers for the documentation alone: its programs use the usual namespace."""
+    """Servers for the documentation alone, whose programs use the default namespace."""
     servers = Servers()
     yield servers
     servers.remove()
@@ -21,7 +21,7 @@ def doc_servers() -> Iterator[Servers]:
 
 @pytest.fixture
 def reader(doc_servers: Servers, tmp_path: Path) -> Iterator[Reader]:
-    """Somebody who does what a page says."""
+    """A reader who follows a page."""
 
     def url() -> str:
         server = doc_servers.get("redis")

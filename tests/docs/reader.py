@@ -1,4 +1,4 @@
-"""A reader of the documentation: an empty directory, a shell, and what a page says."""
+"""A reader of the documentation: saves files, runs programs and types commands in an empty directory."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tests.docs.blocks import Block
 from tests.installed import install_plugin
 
 REDIS = re.compile(r"redis://localhost:6379")
-#: What runs until somebody ends it.
+#: Commands that run until they are interrupted.
 LASTING = re.compile(r"penstock (?:worker|dev) (?!ls\b)(?!.*--drain)")
-#: What is not done here: the reader has Penstock, and the repository's own targets have tests of their own.
-DONE = ("pip ", "make ", "export ")
-PATIENCE = 90
+#: Commands that are skipped: Penstock is installed already, and the targets of the Makefile have tests of their own.
+SKIPPED = ("pip ", "make ", "export ")
+TIMEOUT = 90
 
 
 class Reader:
-    """Types what a page says, in a directory of its own; `redis` gives the URL that stands for the page's."""
+    """Follows a page in a directory of its own; `redis` returns the URL to use instead of the page's."""
 
     def __init__(self, directory: Path, redis: Callable[[], str]) -> None:
         self.directory = directory / "here"
@@ -40,7 +40,7 @@ class Reader:
 
     @property
     def environment(self) -> dict[str, str]:
-        """No settings of ours, this Penstock, the files beside the program, and plain output."""
+        """The environment of commands: this Penstock, the reader's files, and no settings of the test run."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK_", "DJANGO_"))}
         path = os.pathsep.join([str(self.directory), str(Path(penstock.__file__).parents[1]), str(self._site)])
         return {**kept, "PATH": f"{self._programs}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": path}
@@ -49,27 +49,35 @@ class Reader:
         """Write a file that a page shows."""
         path = self.directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self.here(text))
+        path.write_text(self.with_server(text))
         return path
 
-    def here(self, text: str) -> str:
-        """What a page says, with the server that there is."""
+    def with_server(self, text: str) -> str:
+        """Return a text of a page with the URL of the test's server."""
         return REDIS.sub(self._redis(), text) if REDIS.search(text) else text
 
     def run(self, block: Block) -> None:
         """Run a block of Python; a file named test_… with pytest."""
         name = block.file or "example.py"
         program = self.save(name, "\n" * (block.line - 1) + block.text)  # a traceback names the line of the page
-        way = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(self.directory)]
-        self._done([sys.executable, "-W", "error", *(way if Path(name).name.startswith("test_") else []), str(program)])
+        pytest_options = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(self.directory)]
+        self._run(
+            [
+                sys.executable,
+                "-W",
+                "error",
+                *(pytest_options if Path(name).name.startswith("test_") else []),
+                str(program),
+            ]
+        )
 
     def type(self, line: str) -> str:
-        """Type a line into the shell and give what it prints; a lasting command goes on, the one before it ends."""
-        line = self.here(line)
-        if line.startswith(DONE):
+        """Type a line into the shell and return its output; a worker goes on, and the one before it is interrupted."""
+        line = self.with_server(line)
+        if line.startswith(SKIPPED):
             return ""
         if not LASTING.match(line):
-            return self._done(["sh", "-c", line])
+            return self._run(["sh", "-c", line])
         self.interrupt()
         with self._log.open("w") as log:
             self._lasting = subprocess.Popen(
@@ -79,20 +87,20 @@ class Reader:
         return ""
 
     def interrupt(self) -> None:
-        """End what goes on, as Ctrl-C does."""
+        """Interrupt the running worker, as Ctrl-C does."""
         if self._lasting is None:
             return
         self._lasting.send_signal(signal.SIGINT)
         try:
-            code = self._lasting.wait(PATIENCE)
+            code = self._lasting.wait(TIMEOUT)
         finally:
             self._lasting.kill()
         assert code == 0, f"{self._lasting.args} ended with {code}:\n{self._log.read_text()[-3000:]}"
         self._lasting = None
 
-    def _done(self, command: list[str]) -> str:
+    def _run(self, command: list[str]) -> str:
         done = subprocess.run(
-            command, cwd=self.directory, env=self.environment, text=True, timeout=PATIENCE, check=False,
+            command, cwd=self.directory, env=self.environment, text=True, timeout=TIMEOUT, check=False,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         assert done.returncode == 0, f"{shlex.join(command)}: {done.stdout[-6000:]}"

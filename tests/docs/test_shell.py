@@ -1,4 +1,4 @@
-"""What the documentation tells readers to type is understood by what they type it to."""
+"""Shell, TOML, INI and Dockerfile blocks of the documentation, checked without running them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tests.docs.blocks import ROOT, Block, blocks, files_before
 
 SHELL = list(blocks("sh"))
 LANGUAGES = {
-    "python": "run by test_blocks.py, or made of tests",
+    "python": "run by test_blocks.py, or generated from tests",
     "sh": "checked here, line by line",
     "toml": "read here",
     "ini": "read here, with its commands",
     "dockerfile": "its commands are checked here",
-    "yaml": "a few lines of somebody else's format, read by eye",
-    "text": "what is printed, or a drawing",
-    "": "what is printed, or a drawing",
+    "yaml": "a few lines of another program's format, not checked",
+    "text": "output of a command, or a drawing",
+    "": "output of a command, or a drawing",
 }
-#: Commands of others: nothing here can say whether they are right.
-FOREIGN = {
+#: Commands of other programs, which are not checked.
+OTHER_PROGRAMS = {
     "cat", "cd", "cp", "curl", "docker", "echo", "export", "git", "jq", "journalctl", "mkdir", "python3", "redis-cli",
     "sudo", "systemctl", "uvicorn",
 }  # fmt: skip
@@ -37,7 +37,7 @@ TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MUL
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """The simple commands of a script, in words: pipes and lists taken apart, redirections left out."""
+    """Yield the simple commands of a script as words; pipes and lists are split, redirections left out."""
     text = text.replace("\\\n", " ")
     for line in text.splitlines():
         reader = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
@@ -58,7 +58,7 @@ def commands(text: str) -> Iterator[list[str]]:
 
 
 def plain(words: list[str]) -> list[str]:
-    """A command without the variables that are set for it and the directory it is in."""
+    """Return a command without its variables and the directory of its program."""
     while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
         words = words[1:]
     if words[1:3] == ["-m", "penstock"] and Path(words[0]).name == "python":
@@ -67,7 +67,7 @@ def plain(words: list[str]) -> list[str]:
 
 
 def parse(words: list[str]) -> None:
-    """Have the command line read its arguments, and do nothing; a mistake raises."""
+    """Parse the arguments of a `penstock` command without running it; a mistake raises."""
     command: click.Command = main
     context = click.Context(main, info_name="penstock")
     if words[1:] in (["--help"], ["--version"]):
@@ -83,7 +83,7 @@ def parse(words: list[str]) -> None:
 
 
 def check(words: list[str], block: Block) -> None:
-    """Check one command in the way that fits it; one that nobody knows is a fault."""
+    """Check one command in the way that fits it; an unknown one is a fault."""
     match words:
         case []:
             pass
@@ -99,29 +99,29 @@ def check(words: list[str], block: Block) -> None:
         case ["pytest", *_] | ["python", "-m", *_]:
             pass
         case [name, *_]:
-            assert name in FOREIGN or (ROOT / ".ci" / name).exists(), f"who knows the command {words}?"
+            assert name in OTHER_PROGRAMS or (ROOT / ".ci" / name).exists(), f"unknown command: {words}"
 
 
 @pytest.mark.parametrize("block", [pytest.param(block, id=block.id) for block in SHELL])
-def test_a_shell_block_is_understood(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every command of ours has the options and arguments that it is given, and every program is on the page."""
+def test_commands_of_a_shell_block_exist(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every `penstock` command of a block has valid arguments, and every program is on the page."""
     monkeypatch.chdir(tmp_path)
     for words in commands(block.text):
         for word in words:
             if word.endswith(".jsonl"):
-                Path(word).touch()  # what was exported before
+                Path(word).touch()  # the command expects the file of an earlier export
         check(plain(words), block)
 
 
 @pytest.mark.parametrize("block", [pytest.param(block, id=block.id) for block in blocks("toml")])
 def test_a_toml_block_is_toml(block: Block) -> None:
-    """A block of TOML can be read."""
+    """A block of TOML can be parsed."""
     assert tomllib.loads(block.text)
 
 
 @pytest.mark.parametrize("block", [pytest.param(block, id=block.id) for block in blocks("ini")])
 def test_a_unit_runs_commands_that_exist(block: Block) -> None:
-    """A systemd unit can be read, and what it starts of ours is understood."""
+    """A systemd unit can be parsed, and the `penstock` commands in it have valid arguments."""
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[method-assign,assignment]
     unit.read_string(block.text)
@@ -133,7 +133,7 @@ def test_a_unit_runs_commands_that_exist(block: Block) -> None:
 
 @pytest.mark.parametrize("block", [pytest.param(block, id=block.id) for block in blocks("dockerfile")])
 def test_an_image_runs_commands_that_exist(block: Block) -> None:
-    """What a container image starts and installs of ours is understood."""
+    """The `penstock` commands of a Dockerfile have valid arguments."""
     for line in block.text.splitlines():
         word, _, rest = line.partition(" ")
         if word in ("CMD", "ENTRYPOINT"):
@@ -143,6 +143,6 @@ def test_an_image_runs_commands_that_exist(block: Block) -> None:
 
 
 def test_every_language_is_known() -> None:
-    """No block is of a language that nobody looks after."""
+    """Every block is in a language that is checked, or listed as not checked."""
     strange = [f"{block.id}: {block.language!r}" for block in blocks() if block.language not in LANGUAGES]
     assert not strange

@@ -1,4 +1,4 @@
-"""What is written by scripts is up to date, and what is checked about the site would be noticed."""
+"""Generated pages are up to date, and the checks of the site find faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.docs.blocks import ROOT
 
 
 def script(name: str) -> ModuleType:
-    """A script of the repository, as a module."""
+    """Import a script of the repository as a module."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -27,8 +27,8 @@ def script(name: str) -> ModuleType:
 @pytest.mark.parametrize(
     ("name", "make"), [("api_reference", "page"), ("state_diagram", "picture"), ("architecture_diagram", "picture")]
 )
-def test_what_a_script_writes_is_up_to_date(name: str, make: str) -> None:
-    """The committed page or picture is what its script would write now."""
+def test_generated_files_are_up_to_date(name: str, make: str) -> None:
+    """The committed page or picture equals what its script writes."""
     module = script(name)
     written: Callable[[], str] = getattr(module, make)
     path: Path = module.PAGE if hasattr(module, "PAGE") else module.PICTURE
@@ -36,13 +36,13 @@ def test_what_a_script_writes_is_up_to_date(name: str, make: str) -> None:
 
 
 def test_the_figures_of_the_readme_are_those_that_were_recorded() -> None:
-    """README.md shows what the page of figures has, and nothing where there is none."""
+    """README.md shows the figures of the recorded comparison."""
     figures = script("readme_figures")
     assert figures.README.read_text("utf-8") == figures.written(), "run: python scripts/readme_figures.py"
 
 
 def test_figures_are_taken_from_their_page() -> None:
-    """The best figure of each system stands in its column; a system that was not measured at something has a dash."""
+    """The best figure of each system is in its column; a missing figure is a dash."""
     head = "| system | median | spread | unit | promise | a | b |\n|---|---|---|---|---|---|---|\n"
     text = (
         "# Figures\n\nTaken on a day.\n\n## Draining a full queue, one worker process\n\n![x](drain.png)\n\n" + head
@@ -69,14 +69,14 @@ PAGES = {
 
 
 @pytest.mark.parametrize("kind", PAGES)
-def test_what_a_page_loads_from_elsewhere_is_noticed(kind: str, tmp_path: Path) -> None:
-    """Scripts, styles, fonts and pictures of other hosts are faults of the site."""
+def test_files_loaded_from_other_hosts_are_faults(kind: str, tmp_path: Path) -> None:
+    """Scripts, styles, fonts and pictures from other hosts are faults of the site."""
     (tmp_path / "index.html").write_text(f"<html><body>{PAGES[kind]}</body></html>")
     assert len(list(script("check_site").faults(tmp_path))) == 1
 
 
 def test_links_and_own_files_are_no_faults(tmp_path: Path) -> None:
-    """A link that somebody may click, and whatever comes with the site, are fine."""
+    """Links to other hosts, and files of the site itself, are no faults."""
     (tmp_path / "index.html").write_text(
         '<link rel="canonical" href="https://example.org/"><script src="assets/a.js"></script>'
         '<a href="https://example.org">there</a><img src="../a.svg" alt=""><use href="#b"></use>'
@@ -86,12 +86,12 @@ def test_links_and_own_files_are_no_faults(tmp_path: Path) -> None:
 
 
 def test_pictures_load_nothing() -> None:
-    """The pictures of the documentation are drawn with what a reader has."""
+    """The pictures of the documentation load nothing from other hosts."""
     assert list(script("check_site").faults(ROOT / "docs")) == []
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    """A page that nobody can get to is not written for anybody."""
+    """Every page of docs is in the navigation."""
     navigation = (ROOT / "mkdocs.yml").read_text()
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     shown = set(re.findall(r"([\w/-]+\.md)\s*$", navigation, re.MULTILINE))

@@ -1,4 +1,4 @@
-"""Real processes on a real SQLite file and a real Redis: started by a test, ended by it, by their ids."""
+"""Fixtures of the end-to-end tests: real worker processes on a real SQLite file and a real Redis server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEADLINE, LONG_LEASE = 40.0, 150
 
 
 async def until(condition: Callable[[], Any] | Callable[[], Awaitable[Any]], seconds: float = DEADLINE) -> Any:
-    """Wait for a condition, plain or async; gives what it gave."""
+    """Wait for a condition, plain or async, and return its value."""
     end = time.monotonic() + seconds
     while True:
         value: Any = condition()
@@ -46,7 +46,7 @@ def die_with_parent() -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
+    """Return whether a process runs and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -54,7 +54,7 @@ def is_alive(pid: int) -> bool:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes below a process."""
+    """Return the ids of all processes below a process."""
     found: list[int] = []
     for task in Path("/proc").glob(f"{pid}/task/*/children"):
         with contextlib.suppress(OSError):
@@ -95,12 +95,12 @@ class Program:
         return found
 
     def workers(self) -> list[int]:
-        """The child processes that said that they work."""
+        """Return the child processes that have logged that they work."""
         lines = [line.split() for line in self.said.splitlines() if line.endswith(" works")]
         return [pid for pid in (int(words[-2]) for words in lines) if is_alive(pid)]
 
     async def working(self, count: int = 1) -> list[int]:
-        """Wait until so many children work; gives their ids."""
+        """Wait until `count` children work; returns their ids."""
 
         def ready() -> list[int]:
             assert self.process.poll() is None, self.said
@@ -111,12 +111,12 @@ class Program:
         return await until(ready)
 
     async def ended(self, seconds: float = DEADLINE) -> int:
-        """Wait for its end; gives its exit code."""
+        """Wait for the process to exit; returns its exit code."""
         await until(lambda: self.process.poll() is not None, seconds)
         return self.process.returncode
 
     async def remove(self) -> None:
-        """End what is left of it, and see that nothing stays behind."""
+        """Kill the program, and wait until none of its processes is left."""
         self.children()
         if self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
@@ -146,7 +146,7 @@ class Stage:
         }  # fmt: skip
 
     def run(self, *arguments: str, cwd: Path | None = None) -> Program:
-        """Start a program of Python."""
+        """Start a Python program."""
         output = self.directory / f"output-{len(self.programs)}"
         program = Program([sys.executable, *arguments], self.environment, output, cwd or self.directory)
         self.programs.append(program)
@@ -167,7 +167,7 @@ class Stage:
         return status
 
     async def state(self, queue: str, id: str, *states: str, seconds: float = DEADLINE) -> JobStatus:
-        """Wait until a job is in one of these states."""
+        """Wait until a job is in one of these states; returns its status."""
         await until(lambda: self._is(queue, id, states), seconds)
         return await self.status(queue, id)
 
@@ -175,19 +175,19 @@ class Stage:
         return (await self.status(queue, id)).state.value in states
 
     def lines(self, *start: object) -> list[list[str]]:
-        """The lines of the log that begin with these words, split; the last word is the process."""
+        """Return the lines of the log that begin with these words, split; the last word is the process id."""
         words = [str(word) for word in start]
         lines = [line.split() for line in self.log.read_text().splitlines()]
         return [line for line in lines if line[: len(words)] == words]
 
     async def line(self, *start: object, seconds: float = DEADLINE) -> list[str]:
-        """Wait for such a line; gives the last."""
+        """Wait for a line that begins with these words; returns the last one."""
         return (await until(lambda: self.lines(*start), seconds))[-1]
 
 
 @pytest.fixture(params=["sqlite", "redis"])
 def url(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> str:
-    """Where the jobs are."""
+    """The URL of the storage: an SQLite file or a Redis server."""
     if request.param == "sqlite":
         return f"sqlite:{tmp_path / 'jobs.db'}"
     server = servers.get("redis")
@@ -197,7 +197,7 @@ def url(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> str
 
 @pytest.fixture
 def stage(url: str, tmp_path: Path, runner: asyncio.Runner) -> Iterator[Stage]:
-    """A storage of its own for the test; whatever was started is ended."""
+    """A storage of its own for the test; all programs are ended after it."""
     stage = Stage(url, tmp_path)
     runner.run(stage.app.open())
     yield stage

@@ -15,12 +15,12 @@ app = Penstock(namespace=os.environ.get("PENSTOCK_NAMESPACE", "penstock"))
 
 
 def create_app() -> Penstock:
-    """A factory, for `jobs:create_app()`."""
+    """Return the app; for `jobs:create_app()`."""
     return app
 
 
 def note(payload: dict[str, Any], *words: object) -> None:
-    """One line in the log, written at once."""
+    """Append one line to the log, with the process id."""
     with open(payload["log"], "a", encoding="utf-8") as file:
         file.write(" ".join(map(str, (*words, os.getpid()))) + "\n")
 
@@ -33,7 +33,7 @@ async def quick(payload: dict[str, Any], job: Job) -> int:
 
 @app.handler("slow", min_backoff=0.05, timeout=60)
 async def slow(payload: dict[str, Any], job: Job) -> str:
-    """Sleeps as long as told; says when it begins, ends, and is cancelled."""
+    """Sleep as long as the payload demands; log start, end and cancellation."""
     note(payload, "begin", job.id, job.attempt)
     try:
         await asyncio.sleep(payload.get("seconds", 60))
@@ -46,13 +46,13 @@ async def slow(payload: dict[str, Any], job: Job) -> str:
 
 @app.handler("single", min_backoff=0.05, timeout=60, concurrency=1)
 async def single(payload: dict[str, Any], job: Job) -> str:
-    """One at a time in all processes."""
+    """Run as `slow`, one job at a time in all processes."""
     return await slow(payload, job)
 
 
 @app.handler("thread", min_backoff=0.05, timeout=60)
 def thread(payload: dict[str, Any], job: Job) -> str:
-    """Sleeps in a thread; when it is run again, as long as `again` says."""
+    """Sleep in a thread; at the second attempt for `again` seconds."""
     note(payload, "begin", job.id, job.attempt)
     time.sleep(payload["again"] if job.attempt > 1 and "again" in payload else payload.get("seconds", 60))
     note(payload, "end", job.id, job.attempt)
@@ -61,9 +61,9 @@ def thread(payload: dict[str, Any], job: Job) -> str:
 
 @app.handler("greedy", min_backoff=0.05, timeout=60)
 async def greedy(payload: dict[str, Any], job: Job) -> str:
-    """Holds the interpreter's lock: no thread of its process can do anything.
+    """Hold the interpreter's lock, so that no thread of the process can run.
 
-    Not in the middle of a transaction of its own SQLite writer, which would hold up everybody else.
+    It waits first, so as not to block a transaction of its own SQLite writer, and with it all other processes.
     """
     await asyncio.sleep(0.3)
     note(payload, "begin", job.id, job.attempt)
@@ -74,7 +74,7 @@ async def greedy(payload: dict[str, Any], job: Job) -> str:
 
 @app.handler("stubborn", min_backoff=0.05, timeout=60)
 async def stubborn(payload: dict[str, Any], job: Job) -> str:
-    """Does not let itself be cancelled."""
+    """Ignore cancellation."""
     note(payload, "begin", job.id, job.attempt)
     until = time.monotonic() + payload.get("seconds", 60)
     while time.monotonic() < until:
@@ -92,7 +92,7 @@ def buried(failure: Failure) -> None:
 
 @app.handler("poison", on_failure=buried, min_backoff=0.05, max_timeouts=1)
 async def poison(payload: dict[str, Any], job: Job) -> None:
-    """Kills its process, as the payload says."""
+    """Kill the process in the way that the payload names."""
     note(payload, "begin", job.id, job.attempt)
     await asyncio.sleep(payload.get("seconds", 0.05))
     if payload["how"] == "exit":
@@ -108,7 +108,7 @@ async def poison(payload: dict[str, Any], job: Job) -> None:
 
 @app.handler("batches", on_failure=buried, batch_size=4, max_stalls=2)
 async def batches(payloads: list[dict[str, Any]], jobs: list[Job]) -> None:
-    """Kills its process if one of its jobs says so."""
+    """Kill the process if one of the payloads demands it."""
     note(payloads[0], "batch", *(job.id for job in jobs))
     if any("poison" in payload for payload in payloads):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -116,14 +116,14 @@ async def batches(payloads: list[dict[str, Any]], jobs: list[Job]) -> None:
 
 @app.handler("hungry")
 async def hungry(payload: dict[str, Any], job: Job) -> None:
-    """Keeps memory."""
+    """Keep memory."""
     note(payload, "quick", job.id, job.attempt)
     KEPT.append(bytearray(os.urandom(1)) * payload["bytes"])
 
 
 @app.handler("asks", timeout=60)
 async def asks(payload: dict[str, Any], job: Job) -> str:
-    """Ends when somebody asks it to."""
+    """Run until a cancel is requested."""
     note(payload, "begin", job.id, job.attempt)
     await job.cancelled
     note(payload, "asked", job.id, job.attempt)

@@ -1,4 +1,4 @@
-"""Each process of an adaptive worker adapts by itself, and the worker shows it."""
+"""`--adaptive`: each process lowers its own capacity, and `app.workers()` shows it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.e2e.conftest import Stage, until
 
 
 async def test_a_process_that_is_held_up_allows_itself_less_until_it_is_done(stage: Stage) -> None:
-    """Handlers that hold the interpreter lower what their worker allows itself; afterwards all of it comes back."""
+    """Handlers that hold the interpreter lower the allowed units of their worker; afterwards all are allowed again."""
     program = stage.worker("--adaptive")
     await program.working()
 

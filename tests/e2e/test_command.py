@@ -1,4 +1,4 @@
-"""`penstock worker` as a command: its mistakes in one line, its patience, its reloads."""
+"""`penstock worker` as a process: errors of one line, options, --wait and --reload."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WRONG = {
 @pytest.mark.parametrize("source", WRONG)
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 async def test_an_app_that_cannot_be_imported_is_one_line(stage: Stage, source: str) -> None:
-    """The line names the module and what to do, there is no traceback, and the exit code is 2."""
+    """The error names the module and the remedy, without a traceback; exit code 2."""
     (stage.directory / "broken.py").write_text("1 / 0\n")
     (stage.directory / "empty.py").write_text("number = 1\n")
     worker = stage.worker(app=source)
@@ -35,7 +35,7 @@ async def test_an_app_that_cannot_be_imported_is_one_line(stage: Stage, source: 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 async def test_debug_shows_the_traceback(stage: Stage) -> None:
-    """With --debug the reason is shown in full."""
+    """With --debug the traceback of the import error is printed."""
     (stage.directory / "broken.py").write_text("1 / 0\n")
     worker = stage.worker("--debug", app="broken:app")
     assert await worker.ended() == 2
@@ -53,7 +53,7 @@ async def test_debug_shows_the_traceback(stage: Stage) -> None:
 )
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 async def test_bad_options_are_refused(stage: Stage, options: list[str], words: str) -> None:
-    """A bad option is named, and the exit code is 2."""
+    """An invalid option is named in the error; exit code 2."""
     worker = stage.run("-m", "penstock", "worker", APP, *options)
     assert await worker.ended() == 2
     assert words in worker.said
@@ -61,7 +61,7 @@ async def test_bad_options_are_refused(stage: Stage, options: list[str], words: 
 
 
 async def test_only_the_named_queues_are_served(stage: Stage) -> None:
-    """With --queues the jobs of other queues wait."""
+    """With --queues, jobs of other queues stay queued."""
     await stage.enqueue("quick", "a")
     await stage.enqueue("slow", "b", {"seconds": 0})
     worker = stage.worker("--queues", "slow", "--drain")
@@ -83,7 +83,7 @@ async def test_a_factory_and_no_processes_work_too(stage: Stage) -> None:
 
 @pytest.mark.parametrize("url", ["redis"], indirect=True)
 async def test_a_dead_server_is_one_line(stage: Stage) -> None:
-    """Without --wait a server that is not there ends the command at once."""
+    """Without --wait, a server that cannot be reached ends the command with one line."""
     stage.url = "redis://127.0.0.1:1/0"
     worker = stage.worker()
     assert await worker.ended() == 1
@@ -93,7 +93,7 @@ async def test_a_dead_server_is_one_line(stage: Stage) -> None:
 
 @pytest.mark.parametrize("url", ["redis"], indirect=True)
 async def test_a_worker_can_wait_for_its_server(stage: Stage) -> None:
-    """With --wait the command works as soon as the server is there, and a signal ends it before."""
+    """With --wait the worker starts when the server does, and a signal ends the wait."""
     server = Server(redis_program()).start()
     server.kill()
     stage.url = f"redis://{server.address}/0"
@@ -128,7 +128,7 @@ async def answer(stage: Stage, id: str) -> str:
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 async def test_a_changed_source_file_starts_the_worker_again(stage: Stage, tmp_path: Path) -> None:
-    """With --reload new code is used, and code that cannot be imported is waited out."""
+    """With --reload changed code is used, and after an import error the command waits for a change."""
     source = tmp_path / "changing.py"
     source.write_text(JOBS.replace("{version}", "one"))
     worker = stage.worker("--reload", app="changing:app")

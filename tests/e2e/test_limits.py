@@ -1,4 +1,4 @@
-"""Runs that take too long or hold their process; children that have done enough; requests to cancel."""
+"""Limits of runs and children: timeouts, --max-jobs, --max-rss, and cancel requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.e2e.conftest import LONG_LEASE, Stage, is_alive, until
 
 
 async def test_a_handler_that_holds_the_interpreter_loses_nothing(stage: Stage) -> None:
-    """The lease of a run is kept from outside, three times over, while its own process can do nothing."""
+    """The supervisor renews the lease of a run whose own process is blocked for three times the lease."""
     await stage.enqueue("greedy", "g", {"seconds": 3})
     stage.worker(lease=1)
     stage.worker(lease=1)
@@ -18,7 +18,7 @@ async def test_a_handler_that_holds_the_interpreter_loses_nothing(stage: Stage) 
 
 
 async def test_an_async_run_is_cancelled_at_its_deadline(stage: Stage) -> None:
-    """A run that lets itself be cancelled costs no process."""
+    """An async run is cancelled at its timeout, and its process goes on."""
     await stage.enqueue("slow", "a", timeout=0.3, max_attempts=1)
     worker = stage.worker()
     pids = await worker.working()
@@ -30,7 +30,7 @@ async def test_an_async_run_is_cancelled_at_its_deadline(stage: Stage) -> None:
 
 @pytest.mark.parametrize("queue", ["thread", "greedy", "stubborn"])
 async def test_a_run_that_cannot_be_ended_costs_its_process(stage: Stage, queue: str) -> None:
-    """A thread, a held interpreter and a task that will not be cancelled are timeouts like any other."""
+    """A timed-out thread, blocked interpreter or uncancellable task fails its job, and its process is killed."""
     await stage.enqueue(queue, "a", timeout=0.8, max_attempts=1)
     worker = stage.worker()
     pid = int((await stage.line("begin", "a"))[-1])
@@ -43,8 +43,8 @@ async def test_a_run_that_cannot_be_ended_costs_its_process(stage: Stage, queue:
     assert not stage.lines("end", "a")
 
 
-async def test_the_innocent_finish_before_their_process_is_killed(stage: Stage) -> None:
-    """Runs beside a guilty one go on to their end; new jobs go to a new process at once."""
+async def test_other_runs_finish_before_a_stuck_process_is_killed(stage: Stage) -> None:
+    """Other runs in the process of a stuck run finish; new jobs go to a new process at once."""
     await stage.enqueue("slow", "innocent", {"seconds": 2.5})
     stage.worker()
     pid = (await stage.line("begin", "innocent"))[-1]
@@ -61,7 +61,7 @@ async def test_the_innocent_finish_before_their_process_is_killed(stage: Stage) 
 
 
 async def test_concurrency_holds_while_a_process_is_replaced(stage: Stage) -> None:
-    """A process that is to go still counts: a queue with `concurrency=1` waits for its last run there."""
+    """Runs in a process that is being replaced still count: `concurrency=1` waits for the last one there."""
     await stage.enqueue("single", "first", {"seconds": 3})
     stage.worker()
     pid = (await stage.line("begin", "first"))[-1]
@@ -74,8 +74,8 @@ async def test_concurrency_holds_while_a_process_is_replaced(stage: Stage) -> No
     assert told == [("begin", "first"), ("end", "first"), ("begin", "second"), ("end", "second")]
 
 
-async def test_the_innocent_in_a_held_process_are_given_back(stage: Stage) -> None:
-    """What cannot finish because its process does nothing any more runs elsewhere, and its attempt is refunded."""
+async def test_other_runs_in_a_blocked_process_are_released(stage: Stage) -> None:
+    """Other runs in a blocked process are released and run elsewhere, with their attempt refunded."""
     await stage.enqueue("slow", "innocent", {"seconds": 1})
     stage.worker()
     pid = (await stage.line("begin", "innocent"))[-1]
@@ -86,15 +86,15 @@ async def test_the_innocent_in_a_held_process_are_given_back(stage: Stage) -> No
     assert (await stage.state("greedy", "guilty", "failed")).timeouts == 1
 
 
-async def test_a_timed_out_job_tells_its_fail_handler(stage: Stage) -> None:
-    """What the parent settles is whole: the fail handler gets the original payload."""
+async def test_a_timed_out_job_enqueues_its_fail_job(stage: Stage) -> None:
+    """A timeout that the supervisor settles enqueues a fail job with the original payload."""
     await stage.enqueue("poison", "p", {"how": "hang"}, timeout=0.2)
     stage.worker()
     assert (await stage.line("buried", "p"))[2:4] == ["RunTimeout", "timeout"]
 
 
-async def test_a_child_is_replaced_after_its_share_of_jobs(stage: Stage) -> None:
-    """With --max-jobs no process runs many more than that, and nothing is lost."""
+async def test_a_child_is_replaced_after_max_jobs(stage: Stage) -> None:
+    """With --max-jobs children are replaced after about that many jobs, and no job is lost."""
     for number in range(60):
         await stage.enqueue("quick", f"q{number}")
     worker = stage.worker("--max-jobs", "10", "--drain")
@@ -104,7 +104,7 @@ async def test_a_child_is_replaced_after_its_share_of_jobs(stage: Stage) -> None
 
 
 async def test_a_child_with_too_much_memory_is_replaced(stage: Stage) -> None:
-    """With --max-rss a process that keeps memory is drained and replaced."""
+    """With --max-rss a child that uses more memory is drained and replaced."""
     await stage.enqueue("hungry", "h", {"bytes": 300 * 2**20})
     worker = stage.worker("--max-rss", "200")
     pid = int((await stage.line("quick", "h"))[-1])
@@ -115,7 +115,7 @@ async def test_a_child_with_too_much_memory_is_replaced(stage: Stage) -> None:
 
 
 async def test_a_signal_reaches_a_running_job(stage: Stage) -> None:
-    """A run that is asked to end hears it at once, long before the next renewal, and may end as it likes."""
+    """`cancel(running="signal")` reaches a running handler long before the next renewal."""
     await stage.enqueue("asks", "a")
     stage.worker(lease=LONG_LEASE)
     await stage.line("begin", "a")
@@ -125,7 +125,7 @@ async def test_a_signal_reaches_a_running_job(stage: Stage) -> None:
 
 @pytest.mark.parametrize("queue", ["slow", "thread", "greedy"])
 async def test_a_kill_ends_any_run(stage: Stage, queue: str) -> None:
-    """An async run is cancelled; a thread or a held interpreter costs its process; the job ends as cancelled."""
+    """`cancel(running="kill")` cancels an async run, kills the process of any other, and the job is cancelled."""
     await stage.enqueue(queue, "a")
     stage.worker(lease=LONG_LEASE)
     pid = int((await stage.line("begin", "a"))[-1])

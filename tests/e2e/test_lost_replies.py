@@ -1,4 +1,4 @@
-"""Worker processes and producers behind a network that loses replies, cuts and goes silent."""
+"""Workers and producers behind a proxy that loses replies, cuts connections or stops forwarding."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tests.e2e.conftest import LONG_LEASE, Program, Stage, until
 from tests.proxy import Proxy
 from tests.servers import Server, redis_program
 
-#: More than any wait for a silent server; no test waits for so long when all is well.
+#: Timeout longer than any read timeout; no test waits this long unless it fails.
 PATIENCE = 90.0
 
-#: How long those behind the proxy wait for an answer (s).
+#: Read timeout (s) of clients behind the proxy.
 SILENCE = 3
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """A Redis of the test's own, which is made to forget and to cut."""
+    """A Redis server of its own, which the test disturbs."""
     server = Server(redis_program()).start()
     yield server
     server.remove()
@@ -36,7 +36,7 @@ def url(server: Server) -> str:
 
 @pytest.fixture
 def proxy(server: Server) -> Iterator[Proxy]:
-    """The way by which the workers of the test get to the server; the test itself goes directly."""
+    """The proxy between the workers of the test and the server; the test itself connects directly."""
     with server.client() as client:
         for verb in ("put", "claim", "settle", "renew"):
             client.script_load(script(verb).text)
@@ -55,7 +55,7 @@ def far(stage: Stage, proxy: Proxy, runner: asyncio.Runner) -> Iterator[Penstock
 
 
 def behind(proxy: Proxy, stage: Stage, *options: str, lease: float = 2) -> Program:
-    """A worker behind the proxy."""
+    """Start a worker behind the proxy."""
     stage.url, near = f"redis://{proxy.address}/0?socket_timeout={SILENCE}", stage.url
     worker = stage.worker(*options, lease=lease)
     stage.url = near
@@ -70,7 +70,7 @@ def sha(verb: str) -> str:
 
 
 async def test_a_lost_claim_runs_elsewhere(stage: Stage, proxy: Proxy) -> None:
-    """The worker that never heard of its claim does not run it; another does, after one lease, once."""
+    """A worker that got no answer to its claim does not run the job; after one lease another does, once."""
     await stage.enqueue("quick", "a")
     lost = proxy.lose_reply(sha("claim"))
     deaf = behind(proxy, stage, "--queues", "quick")
@@ -91,7 +91,7 @@ async def test_a_lost_claim_runs_elsewhere(stage: Stage, proxy: Proxy) -> None:
 
 
 async def test_a_lost_settlement_is_recorded_once(stage: Stage, proxy: Proxy) -> None:
-    """The worker sends the outcome again; the run was one, and nobody calls it lost."""
+    """A settle whose answer was lost is repeated, recorded once, and not answered as lost."""
     lost = proxy.lose_reply(sha("settle"))
     worker = behind(proxy, stage, "--queues", "quick")
     await stage.enqueue("quick", "a")
@@ -105,7 +105,7 @@ async def test_a_lost_settlement_is_recorded_once(stage: Stage, proxy: Proxy) ->
 
 
 async def test_lost_renewals_cost_nothing(stage: Stage, proxy: Proxy) -> None:
-    """A renewal is made again on a new connection, long before the lease is over."""
+    """A renewal whose answer was lost is repeated on a new connection, long before the lease expires."""
     behind(proxy, stage, "--queues", "slow", lease=6)
     await stage.enqueue("slow", "a", {"seconds": 9})
     await stage.line("begin", "a", 1)
@@ -116,7 +116,7 @@ async def test_lost_renewals_cost_nothing(stage: Stage, proxy: Proxy) -> None:
 
 
 async def test_an_idle_worker_outlives_a_cut(stage: Stage, proxy: Proxy, server: Server) -> None:
-    """A worker that waits for work when its connections are cut, with or without a reset, works on."""
+    """An idle worker continues after its connections are cut, with or without a reset."""
     worker = behind(proxy, stage, "--queues", "quick")
     for number, reset in enumerate((False, True)):
         await until(lambda: waits(server))
@@ -127,14 +127,14 @@ async def test_an_idle_worker_outlives_a_cut(stage: Stage, proxy: Proxy, server:
 
 
 def waits(server: Server) -> bool:
-    """Whether some client waits for a list."""
+    """Return whether a client is blocked on a list."""
     with server.client() as client:
         return any("b" in each["flags"] for each in client.client_list())
 
 
 @pytest.mark.parametrize("fault", ["client kill", "script flush"])
 async def test_work_goes_on_while_the_server_cuts_and_forgets(stage: Stage, server: Server, fault: str) -> None:
-    """With connections killed or scripts forgotten all the time, every job completes and each outcome is one."""
+    """While connections are killed or scripts flushed, every job completes and each outcome is recorded once."""
     queue, count = stage.app.queue("quick"), 300
     worker = stage.worker("--queues", "quick", processes=2, lease=2 if fault == "client kill" else LONG_LEASE)
     await worker.working(2)
@@ -158,7 +158,7 @@ async def test_work_goes_on_while_the_server_cuts_and_forgets(stage: Stage, serv
 
 
 async def persistently(stage: Stage, id: str) -> None:
-    """Enqueue, again if the answer was lost: the id makes it one job."""
+    """Enqueue until it succeeds; the id makes it one job."""
     for _ in range(10):
         try:
             await stage.enqueue("quick", id)
@@ -169,7 +169,7 @@ async def persistently(stage: Stage, id: str) -> None:
 
 
 async def test_half_open_connections_are_given_up(stage: Stage, proxy: Proxy, far: Penstock) -> None:
-    """When all goes silent without a word, runs are kept, and worker and producers find a new way by themselves."""
+    """If connections stop forwarding without a close, runs are kept, and worker and producers reconnect."""
     near = stage.app.queue("quick")
     behind(proxy, stage, "--queues", "slow,quick", lease=6)
     with penstock_sync.Penstock(
@@ -195,8 +195,8 @@ async def test_half_open_connections_are_given_up(stage: Stage, proxy: Proxy, fa
     assert (status.state, status.attempts, status.stalls) == ("running", 1, 0)
 
 
-async def test_a_worker_comes_back_from_a_silence_past_its_lease(stage: Stage, proxy: Proxy) -> None:
-    """Cut off for longer than its lease it ends its runs; when the network is whole, the job is run again."""
+async def test_a_worker_recovers_from_a_network_outage_past_its_lease(stage: Stage, proxy: Proxy) -> None:
+    """A worker cut off for longer than its lease ends its runs; when the network is back, the job is run again."""
     worker = behind(proxy, stage, "--queues", "slow", lease=2)
     await stage.enqueue("slow", "a", {"seconds": 5})
     pid = int((await stage.line("begin", "a", 1))[-1])
@@ -214,7 +214,7 @@ async def test_a_worker_comes_back_from_a_silence_past_its_lease(stage: Stage, p
 
 
 async def test_a_producer_repeats_by_the_same_id(stage: Stage, proxy: Proxy, far: Penstock) -> None:
-    """`StorageUnavailable` says that the answer is unknown; the same call again makes it one job, and says so."""
+    """After a `StorageUnavailable` the same call with the same id stores one job, and reports the duplicate."""
     proxy.lose_reply(sha("put"))
     with pytest.raises(StorageUnavailable, match=r"cannot reach redis://127\.0\.0\.1"):
         await far.queue("mail").enqueue("hello", id="a")
@@ -223,8 +223,8 @@ async def test_a_producer_repeats_by_the_same_id(stage: Stage, proxy: Proxy, far
     assert [job.id for job in await stage.app.queue("mail").find()] == ["a"]
 
 
-async def test_a_producer_without_an_id_does_not_notice(stage: Stage, proxy: Proxy, far: Penstock) -> None:
-    """A job with an id of its own making is sent again by itself, and there is one."""
+async def test_a_put_without_an_id_is_retried_by_the_client(stage: Stage, proxy: Proxy, far: Penstock) -> None:
+    """A job with a generated id is sent again by the client, and stored once."""
     lost = proxy.lose_reply(sha("put"))
     job = await far.queue("mail").enqueue("hello")
     assert lost.happened
@@ -233,7 +233,7 @@ async def test_a_producer_without_an_id_does_not_notice(stage: Stage, proxy: Pro
 
 
 async def test_many_jobs_can_be_sent_again(stage: Stage, proxy: Proxy, far: Penstock) -> None:
-    """When one of several round trips is lost, the whole list can be sent again."""
+    """If one of several round trips is lost, the whole list can be enqueued again."""
     entries = [Entry(n, id=f"j{n}") for n in range(1200)]
     proxy.lose_reply(sha("put"), nth=2)
     with pytest.raises(StorageUnavailable):
@@ -244,7 +244,7 @@ async def test_many_jobs_can_be_sent_again(stage: Stage, proxy: Proxy, far: Pens
 
 
 async def test_a_caller_gets_its_answer_whatever_is_lost(stage: Stage, proxy: Proxy, far: Penstock) -> None:
-    """`call` survives the loss of its request's answer and the cut of all its connections while it waits."""
+    """`call` returns its result although its reply is lost and its connections are cut while it waits."""
     stage.worker("--queues", "slow")
     lost = proxy.lose_reply(sha("put"))
     calling = asyncio.create_task(
@@ -258,7 +258,7 @@ async def test_a_caller_gets_its_answer_whatever_is_lost(stage: Stage, proxy: Pr
 
 
 async def test_a_reservation_is_settled_once(stage: Stage, proxy: Proxy, far: Penstock) -> None:
-    """Completing what was reserved is made again when its answer is lost."""
+    """A reservation whose settle reply is lost is settled again, and recorded once."""
     await stage.enqueue("mail", "a")
     [job] = await far.queue("mail").reserve()
     lost = proxy.lose_reply(sha("settle"))
@@ -269,7 +269,7 @@ async def test_a_reservation_is_settled_once(stage: Stage, proxy: Proxy, far: Pe
 
 
 async def test_threads_that_share_a_producer_store_each_job_once(stage: Stage, proxy: Proxy) -> None:
-    """With many replies lost, jobs without ids that several threads enqueue at once are there once each."""
+    """With many replies lost, jobs without ids from several threads are stored once each."""
     count, threads = 40, 4
 
     def produce(app: penstock_sync.Penstock) -> list[str]:
@@ -287,8 +287,8 @@ async def test_threads_that_share_a_producer_store_each_job_once(stage: Stage, p
     assert {job.id for job in await stage.app.queue("mail").find(limit=500)} == ids
 
 
-async def test_a_producer_without_await_is_told_the_same(stage: Stage, proxy: Proxy) -> None:
-    """The blocking producer gets the same errors and can repeat in the same way."""
+async def test_a_sync_producer_gets_the_same_errors(stage: Stage, proxy: Proxy) -> None:
+    """A sync producer gets the same errors, and can repeat in the same way."""
 
     def produce() -> list[str]:
         with penstock_sync.Penstock(f"redis://{proxy.address}/0", namespace=stage.namespace) as app:

@@ -1,4 +1,4 @@
-"""A server that is away for a while: nothing stale goes on, and the worker goes on by itself."""
+"""Outages of the server: expired runs are ended, and the worker continues afterwards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.servers import Server, redis_program
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """A Redis of the test's own, because it is going to suffer."""
+    """A Redis server of its own, which the test stops."""
     server = Server(redis_program()).start()
     yield server
     server.remove()
@@ -27,7 +27,7 @@ def url(server: Server, tmp_path: Path) -> str:
 
 
 async def test_a_worker_outlives_an_outage(stage: Stage, server: Server) -> None:
-    """Past the lease the runs are ended; when the server answers again the job is run again, and new ones too."""
+    """In an outage longer than the lease runs are ended; afterwards the job is run again, and new ones too."""
     assert server.process is not None
     await stage.enqueue("thread", "a", {"seconds": 60, "again": 0.1})
     worker = stage.worker(lease=1)
@@ -47,7 +47,7 @@ async def test_a_worker_outlives_an_outage(stage: Stage, server: Server) -> None
 
 
 async def test_a_stop_does_not_wait_for_a_dead_server(stage: Stage, server: Server) -> None:
-    """What cannot be given back runs out by itself; the worker ends all the same."""
+    """A worker that is stopped during an outage exits without releasing its jobs; their leases expire."""
     await stage.enqueue("slow", "a")
     worker = stage.worker(lease=1)
     await stage.line("begin", "a", 1)

@@ -1,4 +1,4 @@
-"""Tasks without a timeout: held by one worker, handed on when it stops, ended when somebody asks."""
+"""Jobs without a timeout: run by one worker, moved when it stops or dies, ended by a cancel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.e2e.conftest import LONG_LEASE, Stage, until
 
 @pytest.mark.parametrize("queue", ["slow", "thread"])
 async def test_a_persistent_task_moves_when_its_worker_stops(stage: Stage, queue: str) -> None:
-    """It is given back at once, however long the grace is, and costs no attempt; a bounded run may end meanwhile."""
+    """On a stop, a run without a timeout is released at once and uncharged; a run with one may end within the grace."""
     first = stage.worker("--grace", "600", "--id", "first", lease=LONG_LEASE)
     await stage.enqueue(queue, "p", timeout=None)
     pid = (await stage.line("begin", "p", 1))[-1]
@@ -33,7 +33,7 @@ async def test_a_persistent_task_moves_when_its_worker_stops(stage: Stage, queue
 
 
 async def test_a_persistent_task_moves_when_its_worker_dies(stage: Stage) -> None:
-    """After the lease another worker has it, with one stall counted."""
+    """After the lease of a killed worker another runs the job, with one stall."""
     first = stage.worker("--id", "first", lease=1)
     await stage.enqueue("slow", "p", timeout=None)
     await stage.line("begin", "p", 1)
@@ -45,7 +45,7 @@ async def test_a_persistent_task_moves_when_its_worker_dies(stage: Stage) -> Non
 
 
 async def test_a_persistent_task_ends_when_asked(stage: Stage) -> None:
-    """`cancel(running="signal")` ends it."""
+    """`cancel(running="signal")` ends a run without a timeout."""
     stage.worker()
     await stage.enqueue("asks", "p", timeout=None)
     await stage.line("begin", "p", 1)

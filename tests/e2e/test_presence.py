@@ -1,4 +1,4 @@
-"""What `app.workers()` shows of workers, in one process and in several."""
+"""`app.workers()` for workers with one process and with several."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tests.e2e.conftest import Stage, until
 
 
 async def seen(stage: Stage, running: int) -> WorkerInfo | None:
-    """The worker, once it says that it runs so many jobs."""
+    """Return the worker that reports `running` runs, or None."""
     return next((info for info in await stage.app.workers() if info.running == running), None)
 
 
 async def at_rest(stage: Stage) -> bool:
-    """Whether every worker says that it holds nothing."""
+    """Return whether no worker reports a lease."""
     return all(info.lease_age is None for info in await stage.app.workers())
 
 
 async def test_a_worker_shows_its_runs_memory_and_leases(stage: Stage) -> None:
-    """In one process: units in use, the runs with their attempts and beginnings, and when leases were confirmed."""
+    """A worker without children shows units in use, its runs, its memory and the age of its leases."""
     gate = asyncio.Event()
 
     @stage.app.handler("q", size=20, min_backoff=0.01)
@@ -48,7 +48,7 @@ async def test_a_worker_shows_its_runs_memory_and_leases(stage: Stage) -> None:
 
 
 async def test_only_the_oldest_runs_are_named(stage: Stage) -> None:
-    """A worker with more runs than it names counts them all."""
+    """A worker with more than `MAX_RUNS` runs lists the oldest and counts all."""
     gate = asyncio.Event()
 
     @stage.app.handler("q", concurrency=MAX_RUNS + 20)
@@ -63,8 +63,8 @@ async def test_only_the_oldest_runs_are_named(stage: Stage) -> None:
     assert sorted(info.runs, key=lambda run: run.started_at) == info.runs
 
 
-async def test_a_parent_shows_what_its_children_do(stage: Stage) -> None:
-    """With processes: their ids, the memory of all, and the runs of all with the units that they hold."""
+async def test_a_supervisor_shows_the_runs_of_its_children(stage: Stage) -> None:
+    """A supervisor shows the ids of its children, their memory, and all their runs and units."""
     program = stage.worker(processes=2)
     pids = await program.working(2)
     for id in ("a", "b"):
@@ -82,7 +82,7 @@ async def test_a_parent_shows_what_its_children_do(stage: Stage) -> None:
 
 
 async def test_a_replaced_child_is_shown(stage: Stage) -> None:
-    """The ids are those of the processes that are there now."""
+    """The listed process ids are those of the current children."""
     program = stage.worker(processes=2)
     old = await program.working(2)
     os.kill(old[0], 9)

@@ -1,4 +1,4 @@
-"""Storages that are there but cannot take anything now: it is sat out, told once, and no job is charged."""
+"""Storages that refuse writes for a while: workers retry, log it, and charge no job."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ REFUSALS: dict[str, Refusal] = {
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """A Redis of the test's own, because it is going to refuse."""
+    """A Redis server of its own, which the test makes refuse writes."""
     server = Server(redis_program()).start()
     yield server
     server.remove()
 
 
 async def sat_out(stage: Stage, refuse: Callable[[], object], accept: Callable[[], object], words: str) -> None:
-    """A job ends while nothing can be recorded: its outcome waits, and another job follows. `words` is what is told."""
+    """Let a job end while nothing can be recorded; it must be recorded later, once. `words` is the log line."""
     worker = stage.worker(lease=LONG_LEASE)
     await worker.working()
     await stage.enqueue("slow", "a", {"seconds": 1})
@@ -52,34 +52,34 @@ async def sat_out(stage: Stage, refuse: Callable[[], object], accept: Callable[[
     await stage.state("quick", "b", "completed", seconds=30)
     assert worker.process.poll() is None
     assert "Traceback" not in worker.said
-    # The parent and its child may each tell it, and tell it again after the other was back.
+    # Supervisor and child may each log it, and once more after the other has recovered.
     assert worker.said.count("the storage cannot be reached") <= 4
 
 
 class TestRedis:
-    """A Redis without memory, and one that became a replica."""
+    """A Redis server without memory, and one that became a replica."""
 
     @pytest.fixture
     def url(self, server: Server) -> str:
         return f"redis://{server.address}/0"
 
     @pytest.mark.parametrize("name", REFUSALS)
-    async def test_a_redis_that_refuses_is_sat_out(self, stage: Stage, name: str) -> None:
-        """The outcome of a run waits until the server takes it, and is recorded once."""
+    async def test_an_outcome_waits_for_a_redis_that_refuses_writes(self, stage: Stage, name: str) -> None:
+        """The outcome of a run is recorded once, when the server accepts writes again."""
         refuse, accept, words = REFUSALS[name]
         with redis.Redis.from_url(stage.url) as client:
             await sat_out(stage, lambda: refuse(client), lambda: accept(client), words)
 
 
 class TestSqlite:
-    """A file that somebody else has locked."""
+    """A file that another process has locked."""
 
     @pytest.fixture
     def url(self, tmp_path: Path) -> str:
         return f"sqlite:{tmp_path / 'jobs.db'}"
 
-    async def test_a_locked_file_is_sat_out(self, stage: Stage) -> None:
-        """The outcome of a run waits until the file can be written again; that is no trouble worth telling at first."""
+    async def test_an_outcome_waits_for_a_locked_file(self, stage: Stage) -> None:
+        """The outcome of a run is recorded when the file is unlocked; a short lock is not logged as an outage."""
         other = sqlite3.connect(stage.url.removeprefix("sqlite:"), isolation_level=None)
         try:
             await sat_out(stage, lambda: other.execute("BEGIN IMMEDIATE"), lambda: other.execute("ROLLBACK"), "")

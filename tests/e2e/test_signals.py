@@ -1,4 +1,4 @@
-"""The end of a worker: by signals, by a drain, by its own program."""
+"""Stopping of a worker: by signals, by a drain, by its own program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.e2e.conftest import LONG_LEASE, Stage, until
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_lets_runs_finish(stage: Stage, number: int) -> None:
-    """Nothing new is claimed, the run ends, the worker leaves the list and exits 0; the whole group may be told."""
+    """After a signal nothing is claimed, runs end, and the worker exits with 0; the whole group may get it."""
     await stage.enqueue("slow", "a", {"seconds": 1})
     worker = stage.worker("--id", "w")
     await stage.line("begin", "a")
@@ -27,8 +27,8 @@ async def test_a_signal_lets_runs_finish(stage: Stage, number: int) -> None:
 
 
 @pytest.mark.parametrize("queue", ["slow", "thread", "greedy", "stubborn"])
-async def test_what_is_left_after_the_grace_goes_back(stage: Stage, queue: str) -> None:
-    """A run that takes longer than the grace is given back to its place, and its attempt is refunded."""
+async def test_runs_longer_than_the_grace_are_released(stage: Stage, queue: str) -> None:
+    """A run that takes longer than the grace is released to its position, and its attempt is refunded."""
     await stage.enqueue(queue, "a")
     worker = stage.worker("--grace", "0.3", lease=LONG_LEASE)
     await stage.line("begin", "a")
@@ -39,7 +39,7 @@ async def test_what_is_left_after_the_grace_goes_back(stage: Stage, queue: str) 
 
 
 async def test_a_second_signal_releases_at_once(stage: Stage) -> None:
-    """The first signal waits for the grace, the second does not."""
+    """The first signal waits for the grace; the second releases all runs at once."""
     await stage.enqueue("slow", "a")
     worker = stage.worker("--grace", "60")
     await stage.line("begin", "a")
@@ -59,7 +59,7 @@ if os.path.exists("plain"):
     sys.modules["uvloop"] = None
 
 class Last:
-    def __del__(self, os=os, sleep=time.sleep):  # when the interpreter takes its modules apart
+    def __del__(self, os=os, sleep=time.sleep):  # called while the interpreter shuts down
         if os.path.exists("stopping"):
             os.rename("stopping", "ending")
             while os.path.exists("ending"):
@@ -72,10 +72,10 @@ last = Last()
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize(("processes", "loop"), [(0, "plain"), (1, "uvloop")])
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
-async def test_a_signal_in_the_last_moments_changes_nothing(
+async def test_a_signal_during_interpreter_exit_keeps_the_exit_code(
     stage: Stage, processes: int, loop: str, number: int
 ) -> None:
-    """When all is recorded and only the interpreter has to end, a further signal does not cost the exit code."""
+    """A signal while the interpreter shuts down does not change the exit code."""
     (stage.directory / "ending.py").write_text(ENDING)
     (stage.directory / loop).touch()
     await stage.enqueue("quick", "a")
@@ -91,7 +91,7 @@ async def test_a_signal_in_the_last_moments_changes_nothing(
 
 
 async def test_a_drain_ends_when_nothing_due_is_left(stage: Stage) -> None:
-    """Every process works until all is done, later jobs are left alone, and the exit code is 0."""
+    """--drain runs due jobs in every process, leaves scheduled ones, and exits with 0."""
     for number in range(40):
         await stage.enqueue("quick", f"q{number}")
     await stage.enqueue("quick", "later", delay=3600)
@@ -101,8 +101,8 @@ async def test_a_drain_ends_when_nothing_due_is_left(stage: Stage) -> None:
     assert (counts[State.COMPLETED], counts[State.SCHEDULED]) == (40, 1)
 
 
-async def test_a_drain_waits_for_what_a_dead_child_gave_back(stage: Stage) -> None:
-    """A job whose process died is still due, so the drain is not over."""
+async def test_a_drain_runs_the_job_of_a_dead_child_again(stage: Stage) -> None:
+    """A job whose process died is due again, so the drain runs it before it ends."""
     await stage.enqueue("poison", "p", {"how": "once"})
     worker = stage.worker("--drain", processes=2)
     assert await worker.ended() == 0
@@ -111,7 +111,7 @@ async def test_a_drain_waits_for_what_a_dead_child_gave_back(stage: Stage) -> No
 
 
 async def test_an_idle_worker_ends_at_once(stage: Stage) -> None:
-    """With nothing to do there is nothing to wait for."""
+    """An idle worker exits at once after a signal."""
     worker = stage.worker(processes=2)
     await worker.working(2)
     worker.signal(signal.SIGTERM)
@@ -153,7 +153,7 @@ if __name__ == "__main__":
 
 
 async def test_a_worker_of_a_script_releases_stops_and_starts_again(stage: Stage) -> None:
-    """An app in `__main__` works with processes; release_all() runs over all of them; stop() can be repeated."""
+    """A `Worker` in `__main__` uses processes; `release_all()` covers all; it can be stopped and restarted."""
     script = stage.directory / "script.py"
     script.write_text(SCRIPT)
     for id in ("a", "b"):
@@ -166,7 +166,7 @@ async def test_a_worker_of_a_script_releases_stops_and_starts_again(stage: Stage
 
 
 async def test_an_app_in_memory_cannot_be_shared(stage: Stage) -> None:
-    """Children that would have a database of their own are refused, with the reason."""
+    """A worker with processes refuses an app in memory, since each child would have its own database."""
     script = stage.directory / "private.py"
     script.write_text(SCRIPT.replace("Penstock(", 'Penstock("memory:", '))
     program = stage.run(str(script))
@@ -187,7 +187,7 @@ PARTS = {
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 async def test_handlers_of_many_modules_are_all_there(stage: Stage) -> None:
-    """Children have the handlers of every module; one that is registered only at run time is an error."""
+    """Children have the handlers of every module; one registered only at run time is an error."""
     for name, text in PARTS.items():
         (stage.directory / name).write_text(text)
     await stage.enqueue("one", "a")

@@ -1,4 +1,4 @@
-"""The start of a worker whose storage refuses just then, or whose children do not find it there."""
+"""Start of a worker whose storage refuses writes, or whose record is missing."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ app.storage.beat = refuse
 
 @pytest.mark.parametrize("processes", [0, 2])
 @pytest.mark.parametrize("wait", [True, False])
-async def test_a_storage_that_refuses_the_first_beat_is_sat_out(stage: Stage, processes: int, wait: bool) -> None:
-    """A worker that has opened its storage goes on: it tells in one line what is wrong, and works when it can."""
+async def test_a_worker_retries_a_refused_first_heartbeat(stage: Stage, processes: int, wait: bool) -> None:
+    """If the first heartbeat is refused, the worker logs one line, retries, and works when it succeeds."""
     (stage.directory / "refusing.py").write_text(REFUSING)
     options = ["--wait"] if wait else []
     worker = stage.worker(*options, app="refusing:app", processes=processes)
@@ -48,8 +48,8 @@ BROKEN = REFUSING.replace("StorageUnavailable", "StorageError").replace("OOM", "
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
-async def test_a_first_beat_that_can_never_be_is_one_line(stage: Stage) -> None:
-    """What will not pass by itself ends the command, with the reason in one line."""
+async def test_a_first_heartbeat_that_fails_for_good_is_one_line(stage: Stage) -> None:
+    """An error at the first heartbeat that a retry cannot cure ends the command with one line."""
     (stage.directory / "broken.py").write_text(BROKEN)
     worker = stage.worker("--wait", "--quiet", app="broken:app")
     assert await worker.ended(30) != 0
@@ -72,8 +72,8 @@ app.storage.beat = lose
 """
 
 
-async def test_a_beat_that_is_lost_is_made_again(stage: Stage) -> None:
-    """Children that do not find their parent say so, and it announces itself again: a failover may forget it."""
+async def test_a_supervisor_registers_again_if_its_record_is_lost(stage: Stage) -> None:
+    """If children do not find the record of their supervisor, as after a failover, it registers again."""
     (stage.directory / "losing.py").write_text(LOSING)
     worker = stage.worker(app="losing:app", processes=2)
     await worker.working(2)
@@ -90,7 +90,7 @@ app.listen("q", len)
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 async def test_a_file_for_each_process_is_refused(stage: Stage) -> None:
-    """An app that names another file wherever it is imported is told so in one line, with both files."""
+    """An app that opens another file in each process is refused with one line that names both files."""
     (stage.directory / "apart.py").write_text(APART)
     worker = stage.worker("--quiet", app="apart:app")
     assert await worker.ended(25) == 1

@@ -1,4 +1,4 @@
-"""An app without `await` in front of real worker processes."""
+"""Sync apps with real worker processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def double(payload: int) -> int:
 
 
 def test_the_command_runs_a_sync_app(tmp_path: Path) -> None:
-    """`penstock worker module:app` works for an app without await, in child processes too."""
+    """`penstock worker module:app` runs a sync app, in child processes too."""
     (tmp_path / "plain_jobs.py").write_text(JOBS)
     with Penstock(f"sqlite:{tmp_path / 'jobs.db'}") as app:
         app.queue("double").enqueue(21, id="a")
@@ -41,7 +41,7 @@ def test_the_command_runs_a_sync_app(tmp_path: Path) -> None:
 
 
 def test_an_app_is_found_beside_odd_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module may hold objects of a type whose `__module__` is no text; apps are found among them."""
+    """An app is found in a module that has objects whose `__module__` is no text."""
     module = types.ModuleType("odd_jobs")
     odd = type("Odd", (), {"__module__": property(lambda self: "odd")})
     vars(module).update(odd=odd(), app=Penstock("memory:"))
@@ -50,7 +50,7 @@ def test_an_app_is_found_beside_odd_objects(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_a_worker_takes_a_sync_app(tmp_path: Path) -> None:
-    """`Worker(app)` runs the handlers that were declared on an app without await."""
+    """`Worker(app)` runs the handlers of a sync app."""
     app = Penstock(f"sqlite:{tmp_path / 'jobs.db'}")
 
     @app.handler("double")

@@ -1,4 +1,4 @@
-"""Examples as a reader runs them: the command of their page, real processes, a free port, nothing left behind."""
+"""Examples run as on their page: the same command, real processes, a free port."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ import penstock
 from tests.docs.blocks import ROOT, blocks
 from tests.servers import Server, Servers, free_port
 
-PATIENCE = 90.0
+TIMEOUT = 90.0
 
 
 def page(name: str) -> str:
-    """The page of an example."""
+    """Return the page of an example."""
     return f"examples/{name}/README.md"
 
 
-class Show:
-    """One example that runs, and what it has printed so far."""
+class RunningExample:
+    """One running example, and its output so far."""
 
     def __init__(self, name: str, **settings: str) -> None:
         self.name = name
         self.port = free_port()
-        self._place = Path(tempfile.mkdtemp(prefix="example-"))  # short, for there are sockets in it
-        self._output = self._place / "output"
-        self._marker = f"EXAMPLE_SHOW={self._place}"
-        (self._place / "tmp").mkdir()
+        self._directory = Path(tempfile.mkdtemp(prefix="example-"))  # a short path, since sockets are made in it
+        self._output = self._directory / "output"
+        self._marker = f"EXAMPLE_MARKER={self._directory}"
+        (self._directory / "tmp").mkdir()
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
         environment |= {
-            "EXAMPLE_SHOW": str(self._place),
+            "EXAMPLE_MARKER": str(self._directory),
             "PORT": str(self.port),
             "PYTHONPATH": str(Path(penstock.__file__).parents[1]),
-            "TMPDIR": str(self._place / "tmp"),
+            "TMPDIR": str(self._directory / "tmp"),
             **settings,
         }
         with self._output.open("wb") as output:
@@ -57,8 +57,8 @@ class Show:
         return self._output.read_text(errors="replace")
 
     def line(self, pattern: str) -> re.Match[str]:
-        """Wait for a line like this."""
-        until = time.monotonic() + PATIENCE
+        """Wait for a line that matches, and return the match."""
+        until = time.monotonic() + TIMEOUT
         while (found := re.search(pattern, self.printed, re.MULTILINE)) is None:
             assert self._process.poll() is None, f"it ended without {pattern!r}:\n{self.printed}"
             assert time.monotonic() < until, f"no {pattern!r} in:\n{self.printed}"
@@ -66,25 +66,25 @@ class Show:
         return found
 
     def kill(self, part: str) -> None:
-        """Kill -9 one of its processes, and see that it is started again."""
+        """Kill one of its processes with SIGKILL, and wait until it is started again."""
         pid = int(self.line(rf"^{part} +\| started, pid (\d+)")[1])
         os.kill(pid, signal.SIGKILL)
         self.line(rf"^{part} +\| killed by SIGKILL")
 
     def stop(self) -> None:
-        """Ctrl-C."""
+        """Interrupt the example, as Ctrl-C does."""
         self._process.send_signal(signal.SIGINT)
 
-    def ended(self) -> str:
-        """Wait for its end, which is a good one; gives what was printed. Its processes and files are gone."""
-        code = self._process.wait(PATIENCE)
+    def wait_for_exit(self) -> str:
+        """Wait for its exit with code 0, without processes or files left; returns the output."""
+        code = self._process.wait(TIMEOUT)
         assert code == 0, self.printed
         assert self._left() == []
-        assert list((self._place / "tmp").iterdir()) == []
+        assert list((self._directory / "tmp").iterdir()) == []
         return self.printed
 
-    def as_its_page_says(self) -> bool:
-        """Whether it printed every line that its page shows first; `…` stands for anything.
+    def printed_as_on_its_page(self) -> bool:
+        """Return whether it printed every line of the first output on its page; `…` matches anything.
 
         In no certain order: several processes print at once, and a test may have killed one.
         """
@@ -103,10 +103,10 @@ class Show:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._process.wait(5)
-        shutil.rmtree(self._place)
+        shutil.rmtree(self._directory)
 
     def _left(self) -> list[int]:
-        """The processes of this example that are there, whoever started them."""
+        """Return the processes of this example that still run, descendants included."""
         found: list[int] = []
         for path in Path("/proc").glob("[0-9]*/environ"):
             with contextlib.suppress(OSError):
@@ -116,22 +116,22 @@ class Show:
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[..., Show]]:
-    """Start an example, with settings of its environment."""
-    shows: list[Show] = []
+def start() -> Iterator[Callable[..., RunningExample]]:
+    """A function that starts an example, with settings in its environment."""
+    examples: list[RunningExample] = []
 
-    def begin(name: str, **settings: str) -> Show:
-        shows.append(Show(name, **settings))
-        return shows[-1]
+    def start_example(name: str, **settings: str) -> RunningExample:
+        examples.append(RunningExample(name, **settings))
+        return examples[-1]
 
-    yield begin
-    for show in shows:
-        show.remove()
+    yield start_example
+    for example in examples:
+        example.remove()
 
 
 @pytest.fixture(scope="session")
 def example_servers() -> Iterator[Servers]:
-    """Servers for the examples alone: they use the usual namespace."""
+    """Servers for the examples alone, which use the default namespace."""
     servers = Servers()
     yield servers
     servers.remove()
@@ -139,7 +139,7 @@ def example_servers() -> Iterator[Servers]:
 
 @pytest.fixture
 def redis_url(example_servers: Servers) -> Iterator[str]:
-    """An empty Redis, and empty again afterwards."""
+    """An empty Redis server, cleared afterwards."""
     server = example_servers.get("redis")
     assert isinstance(server, Server)
     yield f"redis://{server.address}"

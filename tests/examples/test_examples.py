@@ -1,4 +1,4 @@
-"""Every example does what its page says, also when a worker is killed in the middle."""
+"""The examples do what their pages show, even if a worker is killed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import httpx
 import pytest
 
 from tests.docs.blocks import ROOT, blocks
-from tests.examples.conftest import Show, page
+from tests.examples.conftest import RunningExample, page
 
 EXAMPLES = sorted(path.parent.name for path in (ROOT / "examples").glob("*/Procfile"))
 
-Start = Callable[..., Show]
+Start = Callable[..., RunningExample]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_one_command_starts_it(name: str) -> None:
-    """The first command of its page is all that a reader types, and is the program that is run here."""
+def test_the_first_command_of_the_page_starts_the_example(name: str) -> None:
+    """The first command of an example's page runs the program that is tested here."""
     first = next(block.text for block in blocks("sh") if block.page == page(name)).splitlines()[0]
     assert first == f"make example NAME={name}"
     typed = [*first.split(), "--dry-run", "--old-file", ".venv/.installed"]
@@ -31,18 +31,18 @@ def test_one_command_starts_it(name: str) -> None:
 
 
 def test_an_unknown_example_is_refused() -> None:
-    """Whoever asks for another one is told which there are."""
+    """The error for an unknown example lists the known ones."""
     done = subprocess.run([sys.executable, "examples/run.py", "other"], cwd=ROOT, text=True, capture_output=True)
     assert done.returncode == 2
     assert ", ".join(EXAMPLES) in done.stderr
 
 
 def test_reports(start: Start) -> None:
-    """An order gives one job for its key, progress while it runs, and a report although its worker was killed."""
-    show = start("reports", PACE="0.3")
-    show.line("Uvicorn running on")
-    show.line(r"process \d+ works")
-    with httpx.Client(base_url=f"http://127.0.0.1:{show.port}", timeout=60) as client:
+    """A report has one job per key, shows progress, and is completed although its worker was killed."""
+    example = start("reports", PACE="0.3")
+    example.line("Uvicorn running on")
+    example.line(r"process \d+ works")
+    with httpx.Client(base_url=f"http://127.0.0.1:{example.port}", timeout=60) as client:
         key, order = {"Idempotency-Key": "ann-2030"}, {"customer": "ann", "months": 12}
         answer = client.post("/reports", json=order, headers=key)
         assert (answer.status_code, answer.headers["Location"]) == (202, "/reports/ann-2030")
@@ -55,7 +55,7 @@ def test_reports(start: Start) -> None:
             for line in filter(None, stream.iter_lines()):
                 seen.append(json.loads(line.removeprefix("data: ")))
                 if seen[-1]["fraction"] > 0 and not killed:
-                    show.kill("worker")
+                    example.kill("worker")
                     killed = True
         assert any(0 < each["fraction"] < 1 for each in seen)
         assert (seen[-1]["state"], seen[-1]["report"]["total"]) == ("completed", 7800)
@@ -67,53 +67,53 @@ def test_reports(start: Start) -> None:
         with client.stream("GET", f"/reports/{other}/events") as stream:
             assert '"state":"cancelled"' in list(filter(None, stream.iter_lines()))[-1]
         assert "EventSource" in client.get("/").text
-    show.stop()
-    show.ended()
-    assert show.as_its_page_says()
+    example.stop()
+    example.wait_for_exit()
+    assert example.printed_as_on_its_page()
 
 
 def test_webhooks(start: Start) -> None:
-    """Each customer accepts its events in order, each once, although their sender was killed."""
-    show = start("webhooks")
-    show.line("ann #3: accepted")
-    show.kill("worker")
-    printed = show.ended()
+    """Each customer accepts its events in order and once, although the worker was killed."""
+    example = start("webhooks")
+    example.line("ann #3: accepted")
+    example.kill("worker")
+    printed = example.wait_for_exit()
     for customer in ("ann", "bob", "eve"):
         numbers = [int(number) for number in re.findall(rf"{customer} #(\d): accepted", printed)]
         assert numbers == [number for number in range(1, 9) if (customer, number) != ("eve", 4)]
     assert printed.count("gave up eve #4: 422") == 1
-    assert show.as_its_page_says()
+    assert example.printed_as_on_its_page()
 
 
 def test_pictures(start: Start) -> None:
-    """Bad pictures cost a process each time and nobody else, and a killed worker nothing but time."""
-    show = start("pictures")
-    show.line("ant: signed")
-    show.kill("worker")
-    printed = show.ended()
+    """Pictures that kill their process fail without harm to the others, and a killed worker delays them only."""
+    example = start("pictures")
+    example.line("ant: signed")
+    example.kill("worker")
+    printed = example.wait_for_exit()
     assert {"ant", "bee", "cat", "dog", "elk", "fox"} == set(re.findall(r"(\w+): signed", printed))
-    assert show.as_its_page_says()
+    assert example.printed_as_on_its_page()
 
 
 def test_edge(start: Start, redis_url: str) -> None:
-    """Readings taken offline reach the server once each and in order, through power cuts and a repeated import."""
-    show = start("edge", PENSTOCK_URL=redis_url)
-    show.ended()
-    assert show.as_its_page_says()
+    """Readings taken offline reach the server once and in order, after power cuts and a repeated import."""
+    example = start("edge", PENSTOCK_URL=redis_url)
+    example.wait_for_exit()
+    assert example.printed_as_on_its_page()
 
 
 def test_quotes(start: Start, redis_url: str) -> None:
-    """Answers and errors come back from another process; a caller does not notice that it was killed meanwhile."""
-    show = start("quotes", PENSTOCK_URL=redis_url)
-    show.line("Japan: no answer yet")
-    show.kill("service")
-    show.ended()
-    assert show.as_its_page_says()
+    """Results and errors come back from another process, even if that was killed before the answer."""
+    example = start("quotes", PENSTOCK_URL=redis_url)
+    example.line("Japan: no answer yet")
+    example.kill("service")
+    example.wait_for_exit()
+    assert example.printed_as_on_its_page()
 
 
 def test_feeds(start: Start) -> None:
-    """Each feed is listened to by exactly one worker at a time, whether workers stop or are killed."""
-    show = start("feeds")
-    printed = show.ended()
+    """Each feed has exactly one worker at a time, whether workers stop or are killed."""
+    example = start("feeds")
+    printed = example.wait_for_exit()
     assert "TIMES" not in printed
-    assert show.as_its_page_says()
+    assert example.printed_as_on_its_page()

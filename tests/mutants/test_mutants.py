@@ -1,15 +1,16 @@
 """Storages that are broken on purpose, each in one place: the conformance suite must notice every one.
 
-Each mutant is a copy of the package in which one text, found exactly once, was replaced; a handful of
-conformance tests is run against the copy and has to fail. The same tests pass on the package as it is.
+Each mutant is an overlay of links to the package in which one text, found exactly once, was replaced; a few
+conformance tests are run against it and have to fail. The same tests pass on the package as it is.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ PACKAGE = Path(penstock.__file__).parent
 
 
 class Mutant(NamedTuple):
-    """What is broken, where, how, and the tests (`file::name` or `file`) of which one must fail."""
+    """A defect: the text `old` of a file becomes `new`, and one of the tests (`file::name` or `file`) must fail."""
 
     name: str
     file: str
@@ -44,17 +45,17 @@ MUTANTS = [
     Mutant(
         "sqlite: no token check when settling one by one", "sqlite/settle.py",
         "job.place != RUNNING or job.token != s.token:", "job.place != RUNNING:",
-        (f"{SETTLE}::test_a_wrong_token_changes_nothing",),
+        (f"{SETTLE}::test_settle_with_a_wrong_token_changes_nothing",),
     ),
     Mutant(
         "sqlite: no token check when completing many", "sqlite/settle.py",
         "row is not None and row[4] == s.token and", "row is not None and",
-        (f"{SETTLE}::test_a_stale_worker_cannot_touch_the_new_run",),
+        (f"{SETTLE}::test_settle_with_a_stale_token_does_not_end_the_new_run",),
     ),
     Mutant(
         "sqlite: no token check when completing in one step", "sqlite/statements.sql",
         "AND place = 3 AND token = column2 AND grp", "AND place = 3 AND grp",
-        (f"{SETTLE}::test_a_stale_worker_cannot_touch_the_new_run",),
+        (f"{SETTLE}::test_settle_with_a_stale_token_does_not_end_the_new_run",),
     ),
     Mutant(
         "sqlite: a job that has run before is claimed as a new one", "sqlite/statements.sql",
@@ -70,7 +71,7 @@ MUTANTS = [
         "sqlite: the successor is not released", "sqlite/finish.py",
         "    if successor:\n        successor.twin, successor.flags = 0, None\n",
         "    if successor and ttl:\n        successor.twin, successor.flags = 0, None\n",
-        ("test_successors.py::test_the_successor_takes_the_place_of_the_result",),
+        ("test_successors.py::test_the_successor_replaces_the_finished_job",),
     ),
     Mutant(
         "sqlite: the sequence is no part of the order", "sqlite/statements.sql",
@@ -116,7 +117,7 @@ MUTANTS = [
     Mutant(
         "sqlite: a group keeps its turn at the front", "sqlite/ordering.py",
         "time, seq = turn or (tx.now, queue.next_seq())", "time, seq = turn or (0, queue.next_seq())",
-        (f"{GROUPS}::test_plain_jobs_and_groups_share_the_line",),
+        (f"{GROUPS}::test_jobs_without_a_group_and_groups_share_one_order",),
     ),
     Mutant(
         "sqlite: a backoff does not hold its group", "sqlite/rows.py",
@@ -126,23 +127,23 @@ MUTANTS = [
     Mutant(
         "sqlite: a weaker cancel undoes a stronger", "sqlite/cancel.py",
         "max(running, stored, key=CANCEL_MODES.index)", "running",
-        ("test_cancel.py::test_a_weaker_request_does_not_undo_a_stronger",),
+        ("test_cancel.py::test_a_weaker_cancel_request_does_not_replace_a_stronger_one",),
     ),
     # Redis
     Mutant(
         "redis: no token check", "redis/lua/settle.lua",
         "if not held or sub(held, 1, 16) ~= token then", "if not held then",
-        (f"{SETTLE}::test_a_wrong_token_changes_nothing",),
+        (f"{SETTLE}::test_settle_with_a_wrong_token_changes_nothing",),
     ),
     Mutant(
         "redis: the successor is not released", "redis/lua/_transitions.lua",
         "  if replaced then release_successor(q, id) end\n", "",
-        ("test_successors.py::test_the_successor_is_released_whatever_its_time",),
+        ("test_successors.py::test_the_successor_is_released_with_any_run_at",),
     ),
     Mutant(
-        "redis: the sequence is no part of the rank", "redis/lua/put.lua",
-        "ready[i], ready[i + 1] = '0', PLAIN_RANK .. place_in_line .. 'j' .. id",
-        "ready[i], ready[i + 1] = '0', PLAIN_RANK .. pack('>I6I6', accepted, 0) .. 'j' .. id",
+        "redis: the sequence is no part of the rank", "redis/lua/_fast_put.lua",
+        "ready[i], ready[i + 1] = '0', PLAIN_RANK .. position .. 'j' .. id",
+        "ready[i], ready[i + 1] = '0', PLAIN_RANK .. pack('>I6I6', now, 0) .. 'j' .. id",
         (f"{ORDER}::test_first_in_first_out",),
     ),
     Mutant(
@@ -159,17 +160,17 @@ MUTANTS = [
         "redis: a turn keeps a head that has left", "redis/lua/_shared.lua",
         "    call('ZREM', q.lanes, lane_member(j, id))\n    forget_head(q, j.group)\n",
         "    call('ZREM', q.lanes, lane_member(j, id))\n",
-        ("test_many.py::test_the_next_of_a_lane_may_leave_before_its_turn",),
+        ("test_many.py::test_a_group_gives_the_following_job_when_its_next_one_leaves",),
     ),
     Mutant(
-        "redis: a completed run forgets its successor", "redis/lua/settle.lua",
-        "parsed.cancel == 0 and not parsed.successor then", "parsed.cancel == 0 then",
+        "redis: a completed run forgets its successor", "redis/lua/_ordering.lua",
+        "string.find(run, GROUP_RUN, 17, true) ~= 17", "byte(run, 17) ~= 0",
         ("test_successors.py",),
     ),
     Mutant(
         "redis: a stall is not counted", "redis/lua/settle.lua",
         "j.attempts + 1, j.stalls + 1, true, now", "j.attempts + 1, j.stalls, true, now",
-        (f"{SETTLE}::test_stall_counts_and_keeps_the_place",),
+        (f"{SETTLE}::test_stall_counts_and_keeps_the_position",),
     ),
     Mutant(
         "redis: a pause is ignored", "redis/lua/claim.lua",
@@ -199,22 +200,22 @@ MUTANTS = [
     Mutant(
         "redis: an unkept end is not remembered", "redis/lua/_transitions.lua",
         "call('ZADD', q.gone, now + GONE_MS,", "call('ZADD', q.gone, now,",
-        (f"{SETTLE}::test_an_end_that_was_not_kept_is_remembered_for_a_while",),
+        (f"{SETTLE}::test_a_settlement_with_a_ttl_of_zero_is_remembered_for_a_minute",),
     ),
     Mutant(
         "sqlite: what was parked does not come back", "sqlite/unknown_formats.sql",
         "UPDATE jobs SET place = 1 WHERE n IN", "UPDATE jobs SET place = 1 WHERE n = -1 AND n IN",
-        ("test_formats.py::test_a_newer_record_is_left_for_those_who_know_it",),
+        ("test_formats.py::test_a_claim_passes_over_a_newer_record",),
     ),
     Mutant(
         "sqlite: a lane goes on over a head that is not known", "sqlite/claim.py",
         "        tx.run(\"park_lane\", rows[0][FORMAT], queue.k, group)\n", "        return rows[1:]\n",
-        ("test_formats.py::test_a_batch_of_a_group_ends_before_it",),
+        ("test_formats.py::test_a_batch_of_a_group_ends_before_a_newer_record",),
     ),
     Mutant(
         "sqlite: jobs that fall due are not counted anew", "sqlite/ordering.py",
         "    queue.count(READY, len(plain))\n", "",
-        ("test_reads.py::test_a_job_is_counted_once_whoever_has_looked",),
+        ("test_reads.py::test_a_job_is_counted_once_in_each_state",),
     ),
     Mutant(
         "redis: a parked group loses its turn", "redis/lua/_shared.lua",
@@ -224,58 +225,111 @@ MUTANTS = [
     Mutant(
         "redis: a group is not found by its backoff", "redis/lua/_shared.lua",
         "  call('ZADD', q.backoffs, 0, backoff_member(j, id))\n", "",
-        ("test_why.py::test_behind_a_backoff_of_its_group",),
+        ("test_why.py::test_why_behind_a_backoff_of_its_group",),
     ),
     Mutant(
         "redis: a backoff is remembered after it is over", "redis/lua/_shared.lua",
         "  call('ZREM', q.backoffs, backoff_member(j, id))\n", "",
-        ("test_why.py::test_behind_a_backoff_of_its_group",),
+        ("test_why.py::test_why_behind_a_backoff_of_its_group",),
     ),
     Mutant(
         "redis: a run that becomes ready wakes nobody", "redis/lua/_shared.lua",
         "    call('ZADD', q.ready, 0, rank(j.priority, j.time, j.seq) .. 'j' .. id)\n    wake(q)\n",
         "    call('ZADD', q.ready, 0, rank(j.priority, j.time, j.seq) .. 'j' .. id)\n",
-        ("test_waits.py::test_every_way_to_become_ready_wakes_a_waiter",),
+        ("test_waits.py::test_every_transition_to_ready_wakes_a_waiter",),
     ),
 ]  # fmt: skip
 
 
-def run_tests(source: Path, storage: str, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
-    """Run conformance tests against the package in `source`, up to the first failure."""
-    command = [
-        sys.executable, "-m", "pytest", "-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist",
-        "-p", "no:hypothesispytest", "-o", f"pythonpath={source}", "--storages", storage,
-        *(f"tests/conformance/{test}" for test in tests),
-    ]  # fmt: skip
-    env = {
-        **os.environ,
-        "PYTHONPATH": str(source),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PENSTOCK_EXPECTED_AT": str(source),
-    }
-    env.pop("PYTEST_ADDOPTS", None)
-    env.pop("PYTEST_XDIST_WORKER", None)
-    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False)
+#: Plugins that the tests under mutation need; loading the others would take longer than the tests.
+PLUGINS = ("pytest_timeout",)
+
+
+class Runs:
+    """Runs of pytest against overlays of the package, each in a fork of one process (`preloaded`)."""
+
+    def __init__(self) -> None:
+        env = {
+            **os.environ,
+            "PYTHONDONTWRITEBYTECODE": "1",  # the overlay's caches are those of the package
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        }
+        for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_CURRENT_TEST"):
+            env.pop(name, None)
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("preloaded.py"))],
+            cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def run(self, source: Path, storage: str, tests: tuple[str, ...]) -> tuple[int, str]:
+        """Run conformance tests against the package in `source`, up to the first failure: exit code and output."""
+        assert self._process.stdin
+        assert self._process.stdout
+        arguments = [
+            "-x", "-q", "--tb=line", "-p", "no:cacheprovider", *(f"-p{plugin}" for plugin in PLUGINS),
+            "-o", f"pythonpath={source}", "--storages", storage, *(f"tests/conformance/{test}" for test in tests),
+        ]  # fmt: skip
+        output = source / "output"
+        request = {"arguments": arguments, "source": str(source), "output": str(output)}
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline()), output.read_text()
+
+    def close(self) -> None:
+        """End the process by closing its input."""
+        self._process.communicate()
+
+
+@pytest.fixture(scope="module")
+def runs() -> Iterator[Runs]:
+    """The process that runs pytest for this module."""
+    runs = Runs()
+    yield runs
+    runs.close()
+
+
+def make_overlay(source: Path, target: Path, changed: tuple[str, ...] = ()) -> None:
+    """Make a package of links to `source`, except for the file at the path `changed` below it.
+
+    Compiled modules are linked as well, so the overlay starts as fast as the package; a copy without them
+    would be compiled again by each run. Only the changed module has none, so it is compiled from its text.
+    """
+    target.mkdir()
+    for entry in source.iterdir():
+        if not changed or entry.name not in (changed[0], "__pycache__"):
+            (target / entry.name).symlink_to(entry)
+    if not changed:
+        return
+    first, *rest = changed
+    caches = source / "__pycache__"
+    if caches.is_dir():
+        (target / "__pycache__").mkdir()
+        for cache in caches.iterdir():
+            if not cache.name.startswith(f"{Path(first).stem}."):
+                (target / "__pycache__" / cache.name).symlink_to(cache)
+    if rest:
+        make_overlay(source / first, target / first, tuple(rest))
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_broken_storage_is_noticed(mutant: Mutant, tmp_path: Path) -> None:
+def test_a_broken_storage_is_noticed(mutant: Mutant, runs: Runs, tmp_path: Path) -> None:
     """A storage with this defect fails the conformance suite."""
-    copy = tmp_path / "penstock"
-    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    file = copy / "storage" / mutant.file
-    text = file.read_text()
-    assert text.count(mutant.old) == 1, f"{mutant.file} holds the text {text.count(mutant.old)} times: {mutant.old!r}"
-    file.write_text(text.replace(mutant.old, mutant.new))
-    outcome = run_tests(tmp_path, mutant.storage, mutant.tests)
-    assert outcome.returncode == 1, f"not noticed:\n{outcome.stdout[-3000:]}{outcome.stderr[-2000:]}"
-    assert "failed" in outcome.stdout or "FAILED" in outcome.stdout or "ERROR" in outcome.stdout
+    path = ("storage", *mutant.file.split("/"))
+    make_overlay(PACKAGE, tmp_path / "penstock", path)
+    text = PACKAGE.joinpath(*path).read_text()
+    assert text.count(mutant.old) == 1, f"{mutant.file} has the text {text.count(mutant.old)} times: {mutant.old!r}"
+    tmp_path.joinpath("penstock", *path).write_text(text.replace(mutant.old, mutant.new))
+    code, output = runs.run(tmp_path, mutant.storage, mutant.tests)
+    assert code == 1, f"not noticed (exit code {code}):\n{output[-5000:]}"
+    assert "failed" in output or "FAILED" in output or "ERROR" in output
 
 
 @pytest.mark.parametrize("storage", ["memory", "redis"])
-def test_a_whole_storage_passes(storage: str, tmp_path: Path) -> None:
-    """The tests that notice the mutants pass on a copy without a defect, so it is the defect that they notice."""
-    shutil.copytree(PACKAGE, tmp_path / "penstock", ignore=shutil.ignore_patterns("__pycache__"))
+def test_a_whole_storage_passes(storage: str, runs: Runs, tmp_path: Path) -> None:
+    """The tests that notice the mutants pass on an overlay without a defect, so they fail because of the defect."""
+    path = next(("storage", *mutant.file.split("/")) for mutant in MUTANTS if mutant.storage == storage)
+    make_overlay(PACKAGE, tmp_path / "penstock", path)
+    tmp_path.joinpath("penstock", *path).write_text(PACKAGE.joinpath(*path).read_text())
     tests = {test for mutant in MUTANTS if mutant.storage == storage for test in mutant.tests}
-    outcome = run_tests(tmp_path, storage, tuple(sorted(tests)))
-    assert outcome.returncode == 0, f"{outcome.stdout[-3000:]}{outcome.stderr[-2000:]}"
+    code, output = runs.run(tmp_path, storage, tuple(sorted(tests)))
+    assert code == 0, f"exit code {code}:\n{output[-5000:]}"

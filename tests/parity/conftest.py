@@ -1,4 +1,4 @@
-"""What the parity tests share: a storage on a clock that moves by hand, and apps with a preset on it."""
+"""Fixtures of the parity tests: a storage on a clock that tests move, and apps with a preset on it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ NewApp = Callable[[str], Penstock]
 
 @pytest.fixture
 def clock() -> Clock:
-    """The storage's clock, which moves only by hand."""
+    """The storage's clock, which only the test moves."""
     return Clock()
 
 
 @pytest.fixture
 def new_app(storage: Storage, clock: Clock, runner: asyncio.Runner) -> Iterator[NewApp]:
-    """Open an app with a preset on the storage under test; all that a test opens share it, as processes would."""
+    """Open an app with a preset on the storage under test; all apps of a test share it, as processes would."""
     apps: list[Penstock] = []
 
     def new(preset: str) -> Penstock:

@@ -1,4 +1,4 @@
-"""Helpers of the parity tests: workers that vanish, and handlers that watch who runs at the same time."""
+"""Helpers of the parity tests: workers that vanish, and handlers that record which runs overlap."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ FEW = ("memory", "sqlite", "redis")
 
 
 async def vanish(app: Penstock, queue: str = "q", *, limit: int = 10, batch: int = 1) -> list[Claim]:
-    """Another worker takes what there is, for a lease of ten seconds, and is never heard of again."""
+    """Claim as another worker, with a lease of ten seconds, and never settle."""
     return (await app.storage.claim([Request(queue, limit, batch)], "gone", 10_000, new_token())).claims
 
 
-async def shown(app: Penstock, id: str = "a", queue: str = "q") -> JobStatus:
-    """How a job stands; an error if there is none."""
+async def status_of(app: Penstock, id: str = "a", queue: str = "q") -> JobStatus:
+    """Return the status of a job; an error if there is none."""
     status = await app.queue(queue).status(id)
     assert status is not None, f"no job {id!r} in {queue!r}"
     return status
 
 
 async def count(app: Penstock, state: State, queue: str = "q") -> int:
-    """How many jobs of a queue are in this state."""
+    """Return the number of jobs of a queue in this state."""
     return (await app.queue(queue).counts())[state]
 
 
-class Floor:
-    """Where runs meet: who is on it now, how many were at most, and whether two of one name ever were together."""
+class RunTracker:
+    """Runs that are active now, the most at one time, and the names of which two were active together."""
 
     def __init__(self) -> None:
         self.inside: list[Any] = []
@@ -53,7 +53,7 @@ class Floor:
             self.inside.remove(name)
 
 
-async def dawdle(turns: int) -> None:
-    """Let others go first a number of times."""
+async def yield_control(turns: int) -> None:
+    """Let other tasks run a number of times."""
     for _ in range(turns):
         await asyncio.sleep(0)

@@ -1,6 +1,6 @@
-"""One worker process of a race: claims, runs and settles until nothing is left, then tells what it did.
+"""One worker process of a race: it claims, runs and settles until nothing is left, then prints its record.
 
-    python -m tests.races.run '{"storage": "redis", "place": "redis://…", …}'
+    python -m tests.races.run '{"storage": "redis", "url": "redis://…", …}'
 
 The handler appends to a list. Every entry has the job, its group, and the system-wide monotonic time
 just after its claim was answered and just before its settlement was sent.
@@ -17,18 +17,18 @@ from typing import Any
 from penstock.storage.base import ClaimRef, Complete, Request, Settlement, Storage
 
 
-def build(storage: str, place: str, namespace: str) -> Storage:
+def build(storage: str, url: str, namespace: str) -> Storage:
     if storage == "sqlite":
         from penstock.storage.sqlite import SqliteStorage
 
-        return SqliteStorage(place, namespace=namespace)
+        return SqliteStorage(url, namespace=namespace)
     from penstock.storage.redis import RedisStorage
 
-    return RedisStorage(place, namespace=namespace)
+    return RedisStorage(url, namespace=namespace)
 
 
 class Racer:
-    """A worker reduced to what a race needs; it also sweeps, as every worker does."""
+    """A minimal worker for races; it also reaps, as every worker does."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.name: str = options["name"]
@@ -36,9 +36,9 @@ class Racer:
         self.limit: int = options["limit"]
         self.lease: int = options["lease"]
         self.total: int = options["total"]
-        #: After so many runs this process stops in the middle of a batch and waits to be killed.
+        #: After this number of runs this process stops in the middle of a batch and waits to be killed.
         self.die_after: int | None = options["die_after"]
-        self.storage = build(options["storage"], options["place"], options["namespace"])
+        self.storage = build(options["storage"], options["url"], options["namespace"])
         self.runs: list[tuple[str, str | None, int, int]] = []
         self.claims = 0
         self.idle = True
@@ -71,14 +71,14 @@ class Racer:
         print(json.dumps(self.runs), flush=True)
 
     async def unfinished(self) -> bool:
-        """Whether a job is still waiting or running; asked only when the line seems to be empty."""
+        """Return whether a job is still waiting or running; called only when a claim returned nothing."""
         if not self.idle:
             return True
         counts = await self.storage.counts(self.queue)
         return counts["completed"] < self.total  # type: ignore[index]
 
     async def stop_dead(self, held: list[ClaimRef]) -> None:
-        """Say what was done and what is held, and never go on."""
+        """Print the runs so far and the claims, and wait to be killed."""
         print(json.dumps({"runs": self.runs, "held": [h.id for h in held]}), flush=True)
         await asyncio.Event().wait()
 

@@ -39,7 +39,7 @@ def start(backend: Backend, name: str, **options: Any) -> subprocess.Popen[str]:
     assert isinstance(backend, SqliteBackend | RedisBackend)
     arguments = {
         "storage": "sqlite" if isinstance(backend, SqliteBackend) else "redis",
-        "place": backend.path if isinstance(backend, SqliteBackend) else backend.url,
+        "url": backend.path if isinstance(backend, SqliteBackend) else backend.url,
         "namespace": backend.namespace,
         "name": name,
         "queue": "q",
@@ -58,7 +58,7 @@ def start(backend: Backend, name: str, **options: Any) -> subprocess.Popen[str]:
 
 @contextmanager
 def racing(backend: Backend, total: int, lease: int = 60_000, dying: int | None = None) -> Generator[Any]:
-    """Worker processes at the starting line; killed, whatever happens."""
+    """Start worker processes that wait for the start signal; kill them in any case."""
     racers = [
         start(backend, f"w{n}", total=total, lease=lease, die_after=dying if n == 0 else None) for n in range(PROCESSES)
     ]
@@ -83,11 +83,11 @@ def go(racers: list[subprocess.Popen[str]]) -> None:
         racer.stdin.flush()
 
 
-def told(racer: subprocess.Popen[str]) -> Any:
-    """What a process says at its end."""
+def output_of(racer: subprocess.Popen[str]) -> Any:
+    """Return the record that a process prints at its end."""
     assert racer.stdout
     line = racer.stdout.readline()
-    assert line, f"a process ended without a word: {racer.wait()}"
+    assert line, f"a process ended without a record: {racer.wait()}"
     return json.loads(line)
 
 
@@ -100,7 +100,7 @@ async def fill(storage: Storage, plain: int, grouped: int) -> list[str]:
 
 
 def check_once(runs: list[Run], names: list[str]) -> None:
-    """Every job was recorded once, by one process."""
+    """Check that every job was recorded once, by one process."""
     counted = Counter(run[0] for run in runs)
     assert {name: count for name, count in counted.items() if count > 1} == {}, "recorded twice"
     assert set(names) - set(counted) == set(), "lost"
@@ -108,7 +108,7 @@ def check_once(runs: list[Run], names: list[str]) -> None:
 
 
 def check_order(runs: list[Run]) -> None:
-    """In every group, run k + 1 was claimed after run k had been sent to be settled."""
+    """Check that in every group, run k + 1 was claimed after run k had been sent to be settled."""
     lanes: dict[str, dict[int, tuple[int, int]]] = {}
     for id, group, claimed, settling in runs:
         if group is not None:
@@ -135,7 +135,7 @@ def test_four_processes_run_every_job_once(backend: Backend, real: Storage, runn
     names = runner.run(fill(real, JOBS // 2, JOBS // 2))
     with racing(backend, len(names)) as racers:
         go(racers)
-        results = [[tuple(run) for run in told(racer)] for racer in racers]
+        results = [[tuple(run) for run in output_of(racer)] for racer in racers]
     runs = [run for result in results for run in result]
     check_once(runs, names)
     check_order(runs)
@@ -148,18 +148,18 @@ def test_a_killed_process_loses_nothing(backend: Backend, real: Storage, runner:
     names = runner.run(fill(real, total // 2, total // 2))
     with racing(backend, len(names), lease=3000, dying=total // 20) as racers:
         go(racers)
-        word = told(racers[0])
+        record = output_of(racers[0])
         racers[0].send_signal(signal.SIGKILL)
         racers[0].wait()
-        assert word["held"], "it was killed while it held jobs"
-        runs = [tuple(run) for run in word["runs"]]
+        assert record["held"], "it was killed while it held jobs"
+        runs = [tuple(run) for run in record["runs"]]
         for racer in racers[1:]:
-            runs += [tuple(run) for run in told(racer)]
+            runs += [tuple(run) for run in output_of(racer)]
     check_once(runs, names)
     check_order(runs)
     assert runner.run(real.counts("q")) == tally(completed=len(names))
     stalled = {job.id for job in runner.run(find_all(real, "q", State.COMPLETED, 500)) if job.stalls}
-    assert set(word["held"]) <= stalled
+    assert set(record["held"]) <= stalled
 
 
 def test_a_group_never_runs_twice_at_once(backend: Backend, real: Storage, runner: asyncio.Runner) -> None:
@@ -174,6 +174,6 @@ def test_a_group_never_runs_twice_at_once(backend: Backend, real: Storage, runne
     runner.run(put())
     with racing(backend, total) as racers:
         go(racers)
-        runs = [tuple(run) for racer in racers for run in told(racer)]
+        runs = [tuple(run) for racer in racers for run in output_of(racer)]
     check_once(runs, names)
     check_order(runs)

@@ -1,4 +1,4 @@
-"""The user that SECURITY.md describes can do everything, and is refused nothing that Penstock asks for."""
+"""The Redis user of SECURITY.md: its rights are enough for all of Penstock, and no more than needed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 
 from penstock import Entry, Job, Penstock, Update, Worker, sync
 from penstock.ops.doctor import examine
-from tests.servers import Server, needed, redis_program, valkey_program
+from tests.servers import Server, redis_program, start_or_skip, valkey_program
 
 ROOT = Path(__file__).parents[2]
 LUA = ROOT / "src/penstock/storage/redis/lua"
 
 
 def rules() -> list[str]:
-    """The words of the ACL command in SECURITY.md, after the user's name."""
+    """Return the rules of the ACL command in SECURITY.md, after the user's name."""
     block = re.search(r"^ACL SETUSER penstock (.*?)^```", (ROOT / "SECURITY.md").read_text(), re.MULTILINE | re.DOTALL)
     assert block
     return block[1].replace(">PASSWORD", ">word").split()
@@ -26,8 +26,8 @@ def rules() -> list[str]:
 
 @pytest.fixture(params=["redis", "valkey"])
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A server with that user and no other but the administrator."""
-    server = needed(lambda: Server(redis_program() if request.param == "redis" else valkey_program()).start())
+    """A server with that user, and the administrator."""
+    server = start_or_skip(lambda: Server(redis_program() if request.param == "redis" else valkey_program()).start())
     with server.client() as client:
         client.execute_command("ACL", "SETUSER", "penstock", "reset", *rules())
     yield server
@@ -35,13 +35,13 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 def denied(server: Server) -> list[str]:
-    """What was refused so far."""
+    """Return the commands that the server has refused so far."""
     with server.client() as client:
         return [str(line["object"]) for line in client.acl_log()]
 
 
-async def test_everything_as_that_user(server: Server) -> None:
-    """All verbs of queues, workers, events and both apps, without one refusal."""
+async def test_all_operations_work_with_the_documented_rights(server: Server) -> None:
+    """Queues, workers, events and both apps work as that user; only optional commands are refused."""
     url = f"redis://penstock:word@{server.address}"
     app = Penstock(url)
 
@@ -86,7 +86,7 @@ async def test_everything_as_that_user(server: Server) -> None:
         await examine(app)
         await asyncio.to_thread(_without_await, url)
         await queue.delete()
-    # The doctor and a worker with nothing to do ask for more than that user has, and make do without.
+    # The doctor and an idle worker also try commands that this user lacks, and work without them.
     assert set(denied(server)) <= {"info", "config|get", "client|setinfo", "client|id"}
 
 
@@ -97,14 +97,14 @@ def _without_await(url: str) -> None:
         app.queue("s").delete()
 
 
-async def test_other_namespaces_are_closed(server: Server) -> None:
-    """The user cannot reach the keys of another application."""
+async def test_keys_of_another_namespace_are_refused(server: Server) -> None:
+    """The user cannot use the keys of another namespace."""
     with pytest.raises(Exception, match=r"(?i)permission|NOPERM"):
         await Penstock(f"redis://penstock:word@{server.address}", namespace="other").open()
 
 
-async def test_on_a_cluster(servers) -> None:
-    """With the words for a Cluster the user can produce and work there, too."""
+async def test_operations_work_with_the_documented_rights_on_a_cluster(servers) -> None:
+    """With the additional rules for a Cluster, the user can enqueue and run jobs there."""
     nodes = servers.get("cluster").nodes
     more = re.search(r"On a Cluster `(.*?)`", (ROOT / "SECURITY.md").read_text(), re.DOTALL)
     assert more
@@ -124,7 +124,7 @@ async def test_on_a_cluster(servers) -> None:
             assert await app.queues()
             await asyncio.to_thread(_without_await, url)
             await app.queue("q").delete()
-        refused = {word for node in nodes for word in denied(node)}
+        refused = {command for node in nodes for command in denied(node)}
         assert refused <= {"info", "config|get", "client|setinfo", "client|id"}
     finally:
         for node in nodes:
@@ -132,8 +132,8 @@ async def test_on_a_cluster(servers) -> None:
                 client.execute_command("ACL", "DELUSER", "penstock")
 
 
-def test_the_list_is_what_the_scripts_call() -> None:
-    """Every command of every script is in the list, and nothing is that nobody uses."""
+def test_the_documented_commands_are_those_that_are_used() -> None:
+    """The rules list exactly the commands of the Lua scripts and the client."""
     used = {
         "eval",
         "evalsha",
@@ -144,6 +144,6 @@ def test_the_list_is_what_the_scripts_call() -> None:
         "pubsub|numsub",
     }
     for path in LUA.glob("*.lua"):
-        used |= {word.lower() for word in re.findall(r"call\('([A-Z]+)'", path.read_text())}
-    listed = {word[1:] for word in rules() if word.startswith("+")}
+        used |= {name.lower() for name in re.findall(r"call\('([A-Z]+)'", path.read_text())}
+    listed = {rule[1:] for rule in rules() if rule.startswith("+")}
     assert listed == used

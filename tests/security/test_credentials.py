@@ -1,4 +1,4 @@
-"""A password in a URL is never said: not in errors, logs, `repr`, output, tracebacks or the titles of processes."""
+"""Passwords in URLs: never in errors, logs, `repr`, output, tracebacks or process titles."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 
 import penstock
 from penstock import Penstock, Worker, sync
-from tests.servers import Server, free_port, needed, redis_program
+from tests.servers import Server, free_port, redis_program, start_or_skip
 
 #: As it is, and as it stands in a URL.
 SECRET, QUOTED = "s3cr/et pass", "s3cr%2Fet%20pass"
@@ -41,8 +41,8 @@ def run(payload):
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    """A server that wants a name and a password."""
-    server = needed(lambda: Server(redis_program()).start())
+    """A server that requires a user name and a password."""
+    server = start_or_skip(lambda: Server(redis_program()).start())
     with server.client() as client:
         client.execute_command("ACL", "SETUSER", USER, "on", f">{SECRET}", "~*", "&*", "+@all")
         client.execute_command("ACL", "SETUSER", "default", "off")
@@ -55,25 +55,25 @@ def url(server: Server) -> str:
     return f"redis://{USER}:{QUOTED}@{server.address}/0"
 
 
-def hides(text: str) -> None:
-    """No form of the secret, and no piece of it, is in the text."""
+def assert_no_secret(text: str) -> None:
+    """Assert that neither the password nor a piece of it is in the text."""
     for piece in (SECRET, QUOTED, "s3cr", "et pass", "et%20pass"):
         assert piece not in text, text
 
 
-def told(call: Callable[[], Any]) -> str:
-    """Everything that an exception says, with its causes and its traceback."""
+def failure_text(call: Callable[[], Any]) -> str:
+    """Return the text of the exception that a call raises, with its causes and its traceback."""
     try:
         call()
     except BaseException as error:
         lines = traceback.format_exception(error)
-        # The source lines of this file are ours; what exceptions say is theirs.
+        # The source lines of this test contain the secret; only the text of the exceptions is checked.
         return "".join([repr(error), str(error), *(line for line in lines if not line.startswith("  File"))])
     raise AssertionError("it did not fail")
 
 
 def wrong_urls(server: Server) -> list[str]:
-    """URLs that fail in every way: refused, unknown, misspelled, with the password in odd places."""
+    """Return URLs that fail in every way, with the password in odd positions."""
     dead = free_port()
     login = f"{USER}:{QUOTED}"
     return [
@@ -94,20 +94,20 @@ def wrong_urls(server: Server) -> list[str]:
     ]
 
 
-async def test_errors_of_the_app(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever is wrong with a URL, the error, its causes and the log say it without the password."""
+async def test_errors_of_an_app_have_no_password(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """For every wrong URL the error, its causes and the log are without the password."""
     with caplog.at_level(logging.DEBUG):
         for url in wrong_urls(server):
-            text = await _told(url)
-            hides(text)
-            hides(told(lambda url=url: sync.Penstock(url).queue("q").enqueue(1)))
-    hides(caplog.text)
+            text = await _failure_text_of_open(url)
+            assert_no_secret(text)
+            assert_no_secret(failure_text(lambda url=url: sync.Penstock(url).queue("q").enqueue(1)))
+    assert_no_secret(caplog.text)
 
 
-async def _told(url: str) -> str:
+async def _failure_text_of_open(url: str) -> str:
     try:
         app = Penstock(url)
-        hides(repr(app) + repr(app.storage) + repr(app.queue("q")) + repr(Worker(app)))
+        assert_no_secret(repr(app) + repr(app.storage) + repr(app.queue("q")) + repr(Worker(app)))
         await app.open()
     except Exception as error:
         return repr(error) + "".join(line for line in traceback.format_exception(error))
@@ -115,26 +115,26 @@ async def _told(url: str) -> str:
     raise AssertionError(f"{re.sub('//.*@', '//', url)} was opened")
 
 
-async def test_a_server_that_goes_away(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Errors in the middle of work say no more than those at its beginning."""
+async def test_errors_after_opening_have_no_password(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Errors of a storage that was open before are without the password."""
     with caplog.at_level(logging.DEBUG):
         app = Penstock(url)
         async with app:
             await app.queue("q").enqueue(1)
-            hides(repr(app.storage) + repr(app) + repr(vars(app.storage)))
+            assert_no_secret(repr(app.storage) + repr(app) + repr(vars(app.storage)))
             await app.queue("q").delete()
         for failing in (app.storage.find, app.storage.counts):
             with pytest.raises(penstock.StorageError) as refused:
                 await failing("q")
-            hides(str(refused.value) + "".join(traceback.format_exception(refused.value)))
+            assert_no_secret(str(refused.value) + "".join(traceback.format_exception(refused.value)))
         with pytest.raises(Exception, match=r".") as unpicklable:
             pickle.dumps(app)
-        hides(str(unpicklable.value))
-    hides(caplog.text)
+        assert_no_secret(str(unpicklable.value))
+    assert_no_secret(caplog.text)
 
 
 class Shell:
-    """Runs the command line, and keeps all that it says."""
+    """Runs commands and returns their output."""
 
     def __init__(self, directory: Path, url: str) -> None:
         (directory / "secretjobs.py").write_text(JOBS)
@@ -143,20 +143,20 @@ class Shell:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
         self.environment = {**kept, "PYTHONPATH": f"{source}:{directory}", "THE_URL": url, "PENSTOCK_URL": url}
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "penstock", *words],
+            [sys.executable, "-m", "penstock", *arguments],
             cwd=self.directory, env=self.environment, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
-    def say(self, *words: str) -> str:
-        process = self.start(*words)
+    def run(self, *arguments: str) -> str:
+        process = self.start(*arguments)
         try:
-            said, _ = process.communicate(timeout=90)
+            output, _ = process.communicate(timeout=90)
         finally:
             process.kill()
-        return said
+        return output
 
 
 COMMANDS = [
@@ -174,41 +174,41 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("debug", [[], ["--debug"]], ids=["plain", "debug"])
-def test_the_command_line(tmp_path: Path, url: str, server: Server, debug: list[str]) -> None:
-    """No command tells it, whether it works, fails or shows its traceback."""
+def test_output_of_commands_has_no_password(tmp_path: Path, url: str, server: Server, debug: list[str]) -> None:
+    """Commands that succeed, fail or print a traceback never print the password."""
     dead = f"redis://{USER}:{QUOTED}@127.0.0.1:{free_port()}/0"
     for used in (url, dead, f"redis://{USER}:{QUOTED}wrong@{server.address}/0"):
         shell = Shell(tmp_path, used)
         for command in COMMANDS if used == url and debug else COMMANDS[::3]:
-            hides(shell.say(*command, *debug))
-    hides(Shell(tmp_path, url).say("queue", "ls", "--url", dead, *debug))
+            assert_no_secret(shell.run(*command, *debug))
+    assert_no_secret(Shell(tmp_path, url).run("queue", "ls", "--url", dead, *debug))
 
 
-def test_workers_and_their_processes(tmp_path: Path, url: str) -> None:
-    """A worker with child processes neither logs it nor has it among the words that `ps` shows to everybody."""
+def test_process_titles_and_logs_of_workers_have_no_password(tmp_path: Path, url: str) -> None:
+    """A worker with child processes has the password neither in its log nor in its command line."""
     shell = Shell(tmp_path, url)
-    shell.say("enqueue", "q", '"work"')
-    shell.say("enqueue", "q", '"fail"')
+    shell.run("enqueue", "q", '"work"')
+    shell.run("enqueue", "q", '"fail"')
     worker = shell.start("worker", "secretjobs:app", "--processes", "2", "-v")
     try:
         end = time.monotonic() + 60
-        while len(family(worker.pid)) < 4 and time.monotonic() < end:  # it, its fork server and two children
+        while len(process_tree(worker.pid)) < 4 and time.monotonic() < end:  # it, its fork server and two children
             time.sleep(0.05)
-        pids = family(worker.pid)
+        pids = process_tree(worker.pid)
         assert len(pids) >= 4
         for pid in pids:
             with contextlib.suppress(OSError):  # one that has just ended
-                words = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/comm").read_bytes()
-                hides(words.decode(errors="replace"))
+                title = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/comm").read_bytes()
+                assert_no_secret(title.decode(errors="replace"))
     finally:
         worker.terminate()
-        said, _ = worker.communicate(timeout=60)
-    assert "worker" in said
-    hides(said)
+        output, _ = worker.communicate(timeout=60)
+    assert "worker" in output
+    assert_no_secret(output)
 
 
-def family(pid: int) -> list[int]:
-    """A process and all that it has started."""
+def process_tree(pid: int) -> list[int]:
+    """Return the ids of a process and all its descendants."""
     found = [pid]
     for each in found:
         for task in Path(f"/proc/{each}/task").glob("*/children"):

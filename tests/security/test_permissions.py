@@ -1,4 +1,4 @@
-"""What Penstock leaves on a disk belongs to its user alone, whatever the umask."""
+"""File permissions: only the user can read Penstock's files, whatever the umask."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from penstock import Penstock, Worker, sync
 
 
 @pytest.fixture(autouse=True)
-def careless() -> Iterator[None]:
-    """A user who lets everybody do everything."""
+def open_umask() -> Iterator[None]:
+    """A umask that allows everything."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -25,19 +25,19 @@ def careless() -> Iterator[None]:
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """A directory with a short name: the sockets beside a file with a long one are elsewhere."""
+    """A directory with a short name: for long paths, sockets are in another directory."""
     with tempfile.TemporaryDirectory(prefix="penstock-") as directory:
         yield Path(directory)
 
 
 def modes(directory: Path) -> dict[str, int]:
-    """The permissions of all that is in a directory."""
+    """Return the permissions of a directory and everything in it."""
     found = [directory, *directory.rglob("*")]
     return {path.relative_to(directory).as_posix(): stat.S_IMODE(path.lstat().st_mode) for path in found}
 
 
-async def test_the_file_and_all_beside_it(tmp_path: Path) -> None:
-    """The database, its log and shared memory, the directory of wake-ups and the sockets in it are 0600 or 0700."""
+async def test_the_file_its_log_and_sockets_are_private(tmp_path: Path) -> None:
+    """The database, its -wal and -shm, and the wake-up sockets are 0600, their directory 0700."""
     app = Penstock(f"sqlite:{tmp_path / 'jobs.db'}")
     ran = asyncio.Event()
     app.listen("q", lambda payload: ran.set() if payload else None)  # type: ignore[arg-type]
@@ -51,23 +51,23 @@ async def test_the_file_and_all_beside_it(tmp_path: Path) -> None:
     assert {name: mode for name, mode in found.items() if name != "."} == {**expected, "jobs.db-wake": 0o700}
 
 
-async def test_a_directory_that_is_made(tmp_path: Path) -> None:
-    """`file:DIRECTORY` makes a directory that is the user's own."""
+async def test_a_new_directory_is_private(tmp_path: Path) -> None:
+    """`file:DIRECTORY` makes a directory with the mode 0700."""
     async with Penstock(f"file:{tmp_path / 'queue'}") as app:
         await app.queue("q").enqueue(1)
     assert modes(tmp_path / "queue") == {".": 0o700, "penstock.db": 0o600}
 
 
-def test_without_await(tmp_path: Path) -> None:
-    """The sync app is as careful."""
+def test_files_of_a_sync_app_are_private(tmp_path: Path) -> None:
+    """Files of a sync app have the modes 0600 and 0700."""
     with sync.Penstock(f"sqlite:{tmp_path / 'jobs.db'}") as app:
         app.queue("q").enqueue(1)
         found = modes(tmp_path)
     assert {mode for name, mode in found.items() if name != "."} <= {0o600, 0o700}
 
 
-async def test_a_directory_of_wake_ups_that_was_open(tmp_path: Path) -> None:
-    """One that is ours is closed to others before a socket is put there."""
+async def test_an_open_wake_up_directory_is_made_private(tmp_path: Path) -> None:
+    """An existing directory of wake-up sockets is set to 0700 before a socket is made in it."""
     (tmp_path / "jobs.db-wake").mkdir(0o777)
     app = Penstock(f"sqlite:{tmp_path / 'jobs.db'}")
     async with app:
@@ -79,8 +79,8 @@ async def test_a_directory_of_wake_ups_that_was_open(tmp_path: Path) -> None:
         assert await reserved
 
 
-async def test_a_directory_of_wake_ups_that_is_a_link(tmp_path: Path) -> None:
-    """A link in its place is not followed."""
+async def test_a_link_instead_of_the_wake_up_directory_is_not_followed(tmp_path: Path) -> None:
+    """No socket is made in the target of a symbolic link."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / "jobs.db-wake").symlink_to(elsewhere)

@@ -24,7 +24,7 @@ from penstock.model.worker_info import worker_info
 from penstock.storage.base import EndNotice, EventRecord
 from penstock.storage.redis.cursors import read_cursor
 from penstock.storage.redis.encoding import read_claims, read_position, read_snapshot, read_worker
-from penstock.storage.redis.event_codec import read_note, read_told, spell_note
+from penstock.storage.redis.event_codec import encode_event, read_end_notice, read_event
 
 pytestmark = pytest.mark.filterwarnings("ignore::hypothesis.errors.NonInteractiveExampleWarning")
 
@@ -258,7 +258,7 @@ def test_any_claimed_record(records: list[bytes], ids: list[str]) -> None:
     assert len(claims) + len(bad) == len(records)
 
 
-NOTE = b"\x00" * 6 + spell_note(EventRecord("failed", "q", "id", 0, 3, "w", b"r", b"e"))
+NOTE = b"\x00" * 6 + encode_event(EventRecord("failed", "q", "id", 0, 3, "w", b"r", b"e"))
 
 
 @calm(300)
@@ -266,7 +266,7 @@ NOTE = b"\x00" * 6 + spell_note(EventRecord("failed", "q", "id", 0, 3, "w", b"r"
 def test_any_line_of_the_feed(data: bytes) -> None:
     """A line of the event feed is read, or is a `ValueError` that the feed passes over."""
     try:
-        note = read_note(data)
+        note = read_event(data)
     except ValueError:
         return
     assert isinstance(note, EventRecord)
@@ -277,9 +277,12 @@ TOLD = b"\0\x01\0\x02\x01" + b"q" + b"id" + b"result"
 
 def test_a_told_end() -> None:
     """An end is told with its queue and id, and with its result or error if there is a state."""
-    assert read_told(TOLD) == (("q", "id"), EndNotice("id", State.COMPLETED, b"result"))
-    assert read_told(TOLD[:4] + b"\x02" + TOLD[5:]) == (("q", "id"), EndNotice("id", State.FAILED, None, b"result"))
-    assert read_told(TOLD[:4] + b"\x00" + TOLD[5:]) == (("q", "id"), None)
+    assert read_end_notice(TOLD) == (("q", "id"), EndNotice("id", State.COMPLETED, b"result"))
+    assert read_end_notice(TOLD[:4] + b"\x02" + TOLD[5:]) == (
+        ("q", "id"),
+        EndNotice("id", State.FAILED, None, b"result"),
+    )
+    assert read_end_notice(TOLD[:4] + b"\x00" + TOLD[5:]) == (("q", "id"), None)
 
 
 @calm(300)
@@ -287,7 +290,7 @@ def test_a_told_end() -> None:
 def test_any_told_end(data: bytes) -> None:
     """What is said to those who wait is read, or is a `ValueError` that is passed over."""
     try:
-        _, told = read_told(data)
+        _, told = read_end_notice(data)
     except ValueError:
         return
     assert told is None or told.state in FINISHED

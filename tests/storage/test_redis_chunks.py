@@ -1,4 +1,4 @@
-"""Ends of many queues go out in few calls, and what is done in one queue keeps its order."""
+"""Chunks: settlements of many queues go out in few calls, and those of one queue keep their order."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ ends = st.lists(st.builds(end, st.sampled_from("abcd"), st.lists(st.sampled_from
 
 @given(ends)
 def test_every_queue_sees_its_ends_in_their_order(settlements: list[Settlement]) -> None:
-    """Each settlement is in one chunk of its queue; two that do something in one queue are not swapped."""
+    """Each settlement is in one chunk of its queue; two that touch one queue are not swapped."""
     parts = chunks(settlements)
     assert all(settlements[i].queue == queue for queue, indexes in parts for i in indexes)
     order = [i for _, indexes in parts for i in indexes]
     assert sorted(order) == list(range(len(settlements)))
-    at = {i: place for place, i in enumerate(order)}
+    at = {i: position for position, i in enumerate(order)}
     for i, one in enumerate(settlements):
         for j in range(i + 1, len(settlements)):
             assert at[i] < at[j] or not touches(one) & touches(settlements[j])

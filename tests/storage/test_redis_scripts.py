@@ -1,4 +1,4 @@
-"""The Lua files keep what their headers say."""
+"""Lua files against their headers: keys, includes, forbidden commands."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ def text_of(name: str) -> str:
 
 
 def helpers() -> dict[str, str]:
-    """Each shared function by its name."""
+    """Return each shared function by its name."""
     blocks: dict[str, str] = {}
-    for name in ("_base", "_queue", "_ordering", "_shared", "_transitions"):
+    for name in ("_base", "_queue", "_ordering", "_shared", "_transitions", "_fast_put", "_fast_claim", "_fast_settle"):
         for block in re.split(r"^(?=local function )", text_of(name), flags=re.MULTILINE)[1:]:
             blocks[re.match(r"local function (\w+)", block).group(1)] = block  # type: ignore[union-attr]
     return blocks
 
 
 def keys_in(text: str) -> set[str]:
-    """The queue keys that a text spells, by name or by state."""
+    """Return the queue keys in a text, by name or by state."""
     found = set(re.findall(r"\b(?:q\.|prefix \.\. ')(\w+)", text)) & QUEUE_KEYS.keys()
     return found | (ENDS if re.search(r"\bq\[", text) else set())
 
 
 def reached(text: str, blocks: dict[str, str]) -> set[str]:
-    """The helpers that a text calls, and those that they call."""
+    """Return the helpers that a text calls, and those that they call."""
     seen: set[str] = set()
     todo = [text]
     while todo:
@@ -61,11 +61,11 @@ def test_a_script_declares_the_keys_it_touches(name: str) -> None:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_uses_no_helper_that_is_not_loaded(name: str) -> None:
-    """A script that calls a mover says so in its header."""
-    movers = set(re.findall(r"^local function (\w+)", text_of("_transitions"), flags=re.MULTILINE))
+    """A script includes `_transitions.lua` if, and only if, it calls one of its functions."""
+    transitions = set(re.findall(r"^local function (\w+)", text_of("_transitions"), flags=re.MULTILINE))
     calls = set(re.findall(r"\b(\w+)\(", text_of(name)))
-    uses_moves = "local function put_one" in script(name).text
-    assert bool(calls & movers) == uses_moves
+    includes_transitions = "local function put_one" in script(name).text
+    assert bool(calls & transitions) == includes_transitions
 
 
 def test_no_script_walks_the_keyspace() -> None:

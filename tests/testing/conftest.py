@@ -1,4 +1,4 @@
-"""A small application with handlers, on a storage that no test may touch."""
+"""A small app with handlers, whose own storage no test may touch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.testing import Clock, on_memory
 
 
 class Shop:
-    """An app, and what its handlers did."""
+    """An app, and the record of what its handlers did."""
 
     def __init__(self, app: Penstock) -> None:
         self.app = app
@@ -39,7 +39,7 @@ def shop() -> Shop:
 
 @pytest.fixture
 def clock(shop: Shop) -> Iterator[Clock]:
-    """The clock of the shop's app, which is in memory meanwhile."""
+    """The clock of the shop's app, which is in memory for the test."""
     with on_memory(shop.app) as clock:
         yield clock
 

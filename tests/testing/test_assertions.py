@@ -1,4 +1,4 @@
-"""Asserting what was enqueued, and what one is told when it was not."""
+"""`assert_enqueued`: jobs that are found, and the message of a failure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Mail:
     text: str = "welcome"
 
 
-async def test_what_was_enqueued_is_found(shop: Shop, clock: Clock) -> None:
-    """By payload, id, state, group, priority, headers and time; the jobs are given."""
+async def test_jobs_are_found_by_any_property(shop: Shop, clock: Clock) -> None:
+    """Jobs are found by payload, id, state, group, priority, headers and time, and returned."""
     now = datetime.fromtimestamp(clock.time(), UTC)
     async with shop.app as app:
         mail = app.queue("mail")
@@ -36,8 +36,8 @@ async def test_what_was_enqueued_is_found(shop: Shop, clock: Clock) -> None:
         await assert_enqueued(app, "empty", count=0)
 
 
-async def test_what_has_run_was_enqueued(shop: Shop, clock: Clock) -> None:
-    """A job that is kept is found whatever its state, on however many pages."""
+async def test_finished_jobs_are_found_too(shop: Shop, clock: Clock) -> None:
+    """A kept job is found in every state and on every page."""
     async with shop.app as app:
         await app.queue("charge").enqueue("ann")
         await drain(app)
@@ -46,8 +46,8 @@ async def test_what_has_run_was_enqueued(shop: Shop, clock: Clock) -> None:
         await assert_enqueued(app, "many", count=1201)
 
 
-async def test_the_failure_shows_what_is_there(shop: Shop, clock: Clock) -> None:
-    """What was wanted, every job of the queue, how the closest one differs, and where else there is something."""
+async def test_the_failure_lists_jobs_and_the_closest_difference(shop: Shop, clock: Clock) -> None:
+    """The failure has the criteria, every job of the queue, how the closest differs, and the other queues."""
     async with shop.app as app:
         await app.queue("mail").enqueue({"to": "ann", "text": "hello"}, id="ann")
         await app.queue("mail").enqueue({"to": "bob"}, id="bob", priority=1, group=None)
@@ -71,7 +71,7 @@ async def test_the_failure_shows_what_is_there(shop: Shop, clock: Clock) -> None
 
 
 async def test_the_failure_of_a_count(shop: Shop, clock: Clock) -> None:
-    """How many there are is said, and a long queue is cut short."""
+    """The failure of `count` has the number of jobs found, and a shortened list."""
     async with shop.app as app:
         await app.queue("q").enqueue_many(["x"] * 30)
         with pytest.raises(AssertionError, match=r"^30 jobs in 'q' with payload='x', not 1\n") as caught:
@@ -81,14 +81,14 @@ async def test_the_failure_of_a_count(shop: Shop, clock: Clock) -> None:
             await assert_enqueued(app, "empty")
 
 
-async def test_what_a_job_does_not_have_cannot_be_wanted(shop: Shop) -> None:
-    """A misspelt name is an error, and the known ones are named."""
+async def test_an_unknown_property_is_a_type_error(shop: Shop) -> None:
+    """An unknown property is a `TypeError` that lists the known ones."""
     with pytest.raises(TypeError, match="a job has no 'playload'; known: payload, id,"):
         assert_enqueued(shop.app, "q", playload=1)  # type: ignore[call-overload]
 
 
 def test_a_sync_app_is_asked_without_await(plain: sync.Penstock, plain_clock: Clock) -> None:
-    """The same, answered at once."""
+    """With a sync app the jobs are returned at once."""
     plain.queue("q").enqueue(1, id="one")
     [job] = assert_enqueued(plain, "q", payload=1)
     assert job.id == "one"

@@ -1,4 +1,4 @@
-"""The suite for storages: ours pass it, and what is wrong does not."""
+"""The conformance suite: Penstock's storages pass it, and broken ones fail it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.support import Backend
 
 @pytest.mark.beyond_model
 class TestEveryStorage(StorageSuite):
-    """Memory, SQLite, Redis, Valkey and a Cluster pass the suite as it is shipped."""
+    """The suite as shipped, on memory, SQLite, Redis, Valkey and a Cluster."""
 
     walks = 5
 
     @pytest.fixture(autouse=True)
-    def place(self, backend: Backend) -> None:
+    def use_backend(self, backend: Backend) -> None:
         self.backend = backend
         self.shared = backend.shared
 
@@ -29,58 +29,58 @@ class TestEveryStorage(StorageSuite):
         return self.backend.build(clock)
 
 
-class Wrong:
-    """The storage in memory, with one verb that does it wrong."""
+class BrokenStorage:
+    """The storage in memory with one broken verb."""
 
-    def __init__(self, storage: Storage, verb: str, wrong: Callable[..., Any]) -> None:
+    def __init__(self, storage: Storage, verb: str, broken: Callable[..., Any]) -> None:
         self._storage = storage
         self._verb = verb
-        self._wrong = wrong
+        self._broken = broken
 
     def __getattr__(self, verb: str) -> Any:
         if verb != self._verb:
             return getattr(self._storage, verb)
-        return lambda *args, **options: self._wrong(self._storage, *args, **options)
+        return lambda *args, **options: self._broken(self._storage, *args, **options)
 
 
-async def accepts_all(storage: Storage, jobs: Any) -> list[Put]:
+async def accept_duplicates(storage: Storage, jobs: Any) -> list[Put]:
     answers = await storage.put(jobs)
     return [Put(PutStatus.QUEUED, each.state) for each in answers]
 
 
-async def backwards(storage: Storage, *args: Any) -> Claimed:
+async def claim_reversed(storage: Storage, *args: Any) -> Claimed:
     return Claimed((await storage.claim(*args)).claims[::-1])
 
 
-async def believes_all(storage: Storage, settlements: Any) -> list[Settled]:
+async def accept_stale_tokens(storage: Storage, settlements: Any) -> list[Settled]:
     answers = await storage.settle(settlements)
     return [Settled(each.state, lost=False) for each in answers]
 
 
-async def never_takes_back(storage: Storage, queues: Any, limit: int = MAX_BATCH) -> list[Any]:
+async def never_reap(storage: Storage, queues: Any, limit: int = MAX_BATCH) -> list[Any]:
     return []
 
 
-async def forgets_nothing(storage: Storage, queues: Any, limit: int = MAX_BATCH) -> int:
+async def never_purge(storage: Storage, queues: Any, limit: int = MAX_BATCH) -> int:
     return 0
 
 
-async def never_wakes(storage: Storage, queues: Any, timeout: float) -> bool:
+async def never_wake(storage: Storage, queues: Any, timeout: float) -> bool:
     return False
 
 
-WRONG = {
-    "put": accepts_all,
-    "claim": backwards,
-    "settle": believes_all,
-    "reap": never_takes_back,
-    "purge": forgets_nothing,
-    "wait_work": never_wakes,
+BROKEN_VERBS = {
+    "put": accept_duplicates,
+    "claim": claim_reversed,
+    "settle": accept_stale_tokens,
+    "reap": never_reap,
+    "purge": never_purge,
+    "wait_work": never_wake,
 }
 
 
 def failures(suite: StorageSuite) -> list[str]:
-    """The tests that a storage does not pass, the walk aside."""
+    """Return the names of the tests that a storage fails, without the random walk."""
     failed: list[str] = []
     for name in dir(suite):
         if name.startswith("test_") and "random_walk" not in name:
@@ -91,34 +91,34 @@ def failures(suite: StorageSuite) -> list[str]:
     return failed
 
 
-@pytest.mark.parametrize("verb", WRONG)
-def test_what_is_wrong_is_found(verb: str) -> None:
-    """A storage with one verb that does not keep its promise fails the suite."""
+@pytest.mark.parametrize("verb", BROKEN_VERBS)
+def test_a_storage_with_a_broken_verb_fails_the_suite(verb: str) -> None:
+    """A storage with one broken verb fails at least one test of the suite."""
 
     class Suite(StorageSuite):
         shared = False
 
         def make(self, clock: Clock) -> Any:
-            return Wrong(connect("memory:", clock=clock), verb, WRONG[verb])
+            return BrokenStorage(connect("memory:", clock=clock), verb, BROKEN_VERBS[verb])
 
     assert failures(Suite())
 
 
-def test_the_walk_finds_what_no_example_shows() -> None:
-    """A random walk fails when a storage answers otherwise than the one in memory."""
+def test_a_broken_read_fails_the_random_walk() -> None:
+    """The random walk fails if a storage answers differently from the one in memory."""
 
-    async def miscounts(storage: Storage, queue: str) -> Any:
+    async def count_zero(storage: Storage, queue: str) -> Any:
         return dict.fromkeys(await storage.counts(queue), 0)
 
     class Suite(StorageSuite):
         def make(self, clock: Clock) -> Any:
-            return Wrong(connect("memory:", clock=clock), "counts", miscounts)
+            return BrokenStorage(connect("memory:", clock=clock), "counts", count_zero)
 
     with pytest.raises(AssertionError, match="counts"):
         Suite().test_a_random_walk_agrees_with_the_storage_in_memory()
 
 
-def test_a_suite_must_say_what_it_tests() -> None:
-    """Without `make` the error says what is missing."""
-    with pytest.raises(NotImplementedError, match="must have a method make"):
+def test_a_suite_without_make_is_an_error() -> None:
+    """A suite without `make` raises a `NotImplementedError` that names it."""
+    with pytest.raises(NotImplementedError, match="must define make"):
         StorageSuite().test_names_are_opaque()

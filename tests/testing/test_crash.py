@@ -1,4 +1,4 @@
-"""Workers that die and storages that fail, where a test says so."""
+"""`crash`: workers that die at a chosen call."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from penstock import Event, State, StorageUnavailable, sync
-from penstock.testing import Clock, crash, drain, trouble
-from tests.testing.conftest import Shop, double
+from penstock import Event, State, sync
+from penstock.testing import Clock, crash, drain
+from tests.testing.conftest import Shop
 
 
-async def test_a_worker_dies_before_it_records(shop: Shop, clock: Clock) -> None:
-    """The handler has run; the job is lost with its worker's lease, and runs again with one stall."""
+async def test_a_job_runs_again_after_a_crash_before_settle(shop: Shop, clock: Clock) -> None:
+    """After a crash before settle the job is running until its lease expires, then runs again with one stall."""
     async with shop.app as app:
         await app.queue("charge").enqueue("ann", id="ann")
         await crash(app)
@@ -30,8 +30,10 @@ async def test_a_worker_dies_before_it_records(shop: Shop, clock: Clock) -> None
 @pytest.mark.parametrize(
     ("moment", "ran", "state"), [("claim", [], State.RUNNING), ("settle", ["ann 0"], State.COMPLETED)]
 )
-async def test_a_worker_dies_after_a_call(shop: Shop, clock: Clock, moment: Any, ran: list[str], state: State) -> None:
-    """It was carried out, and the worker has not heard of it: nothing has run yet, or all is recorded."""
+async def test_a_crash_after_a_call_loses_only_its_answer(
+    shop: Shop, clock: Clock, moment: Any, ran: list[str], state: State
+) -> None:
+    """After a crash behind claim no handler has run; behind settle the job is completed."""
     async with shop.app as app:
         await app.queue("charge").enqueue("ann", id="ann")
         await crash(app, after=moment)
@@ -40,26 +42,26 @@ async def test_a_worker_dies_after_a_call(shop: Shop, clock: Clock, moment: Any,
         assert (status.state, shop.charged) == (state, ran)
 
 
-async def test_the_dead_tell_nobody(shop: Shop, clock: Clock) -> None:
-    """No event is heard of what was not recorded, and the worker does not say goodbye."""
-    heard: list[str] = []
+async def test_a_crashed_worker_emits_no_events(shop: Shop, clock: Clock) -> None:
+    """A crashed worker emits neither `completed` nor `lease_lost`."""
+    emitted: list[str] = []
 
     @shop.app.on("completed")
     @shop.app.on("lease_lost")
-    def hear(event: Event) -> None:
-        heard.append(event.name)
+    def record(event: Event) -> None:
+        emitted.append(event.name)
 
     async with shop.app as app:
         await app.queue("charge").enqueue("ann")
         await crash(app)
-        assert heard == []
+        assert emitted == []
         clock.advance(app.lease)
         await drain(app)
-        assert heard == ["completed", "completed"]
+        assert emitted == ["completed", "completed"]
 
 
-async def test_whatever_else_runs_is_cut_short(shop: Shop, clock: Clock) -> None:
-    """A worker that dies takes all of its runs along, and nobody waits for those."""
+async def test_a_crash_ends_all_runs_of_the_worker(shop: Shop, clock: Clock) -> None:
+    """Other runs of a crashed worker are cancelled, and their jobs stay running."""
     ended = asyncio.Event()
 
     async def endless(payload: int) -> None:
@@ -79,15 +81,15 @@ async def test_whatever_else_runs_is_cut_short(shop: Shop, clock: Clock) -> None
         assert status.state is State.RUNNING
 
 
-async def test_a_death_that_does_not_come_is_an_error(shop: Shop, clock: Clock) -> None:
-    """A test that means to crash must not pass because nothing was due."""
+async def test_a_crash_that_never_happens_is_an_error(shop: Shop, clock: Clock) -> None:
+    """If no job is due, `crash` raises an `AssertionError`."""
     async with shop.app as app:
-        with pytest.raises(AssertionError, match="never came to settle"):
+        with pytest.raises(AssertionError, match="never called settle"):
             await crash(app)
 
 
-async def test_moments_are_checked(shop: Shop) -> None:
-    """Only moments that mean something can be asked for."""
+async def test_crash_refuses_other_calls(shop: Shop) -> None:
+    """`crash` refuses calls at which a worker cannot die, and `before` together with `after`."""
     wrong: Any = {"before": "renew"}
     with pytest.raises(ValueError, match="cannot be made to die at 'renew'"):
         await crash(shop.app, **wrong)
@@ -95,61 +97,12 @@ async def test_moments_are_checked(shop: Shop) -> None:
         await crash(shop.app, before="settle", after="settle")
 
 
-def test_a_worker_of_a_sync_app_dies(plain: sync.Penstock, plain_clock: Clock) -> None:
-    """Without `await`, too."""
+def test_crash_of_a_sync_app(plain: sync.Penstock, plain_clock: Clock) -> None:
+    """With a sync app `crash` returns when the worker has died."""
     plain.queue("q").enqueue(1, id="one")
     crash(plain)
     status = plain.queue("q").status("one")
     assert status is not None
     assert status.state is State.RUNNING
     plain_clock.advance(plain.lease)
-    assert [(end.attempt, end.result) for end in drain(plain)] == [(2, 2)]
-
-
-# trouble -------------------------------------------------------------------------------------------
-
-
-async def test_chosen_calls_fail(shop: Shop, clock: Clock) -> None:
-    """Before the fact nothing is done, after the fact only the answer is lost; then all is well again."""
-    async with shop.app as app:
-        queue = app.queue("charge")
-        with trouble(app) as storage:
-            storage.fail("put")
-            storage.fail("put", after=True, skip=1)
-            with pytest.raises(StorageUnavailable, match="put is made to fail"):
-                await queue.enqueue("ann")
-            await queue.enqueue("bob")
-            with pytest.raises(StorageUnavailable):
-                await queue.enqueue("cat")
-            assert storage.calls["put"] == 3
-            storage.down = True
-            with pytest.raises(StorageUnavailable, match="down"):
-                await queue.counts()
-        assert [job.payload for job in await queue.find()] == ["bob", "cat"]
-
-
-async def test_a_worker_sits_trouble_out(shop: Shop, clock: Clock) -> None:
-    """Settling fails twice, and the job still runs once."""
-    async with shop.app as app:
-        with trouble(app) as storage:
-            await app.queue("charge").enqueue("ann")
-            storage.fail("settle", times=2)
-            await drain(app)
-        assert shop.charged == ["ann 0", "receipt for ann"]
-
-
-async def test_only_verbs_fail(shop: Shop, clock: Clock) -> None:
-    """A misspelt verb is an error, and the known ones are named."""
-    with trouble(shop.app) as storage, pytest.raises(ValueError, match="no 'sette' that can fail; known: put, claim,"):
-        storage.fail("sette")
-
-
-def test_trouble_of_a_sync_app(plain: sync.Penstock, plain_clock: Clock) -> None:
-    """Calls of the app and of its worker fail alike."""
-    with trouble(plain) as storage:
-        storage.fail("put")
-        with pytest.raises(StorageUnavailable):
-            plain.queue("q").enqueue(1)
-        plain.queue("q").enqueue(2)
-        storage.fail("claim")
-        assert [end.result for end in drain(plain)] == [double(2)]
+    assert [(event.attempt, event.result) for event in drain(plain)] == [(2, 2)]

@@ -1,4 +1,4 @@
-"""An app that is moved to memory for a while."""
+"""`on_memory`: an app with its storage replaced by one in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.testing.conftest import Shop, double
 
 
 async def test_an_app_works_in_memory_with_its_handlers(shop: Shop, clock: Clock) -> None:
-    """A module's own app runs its handlers, and what it is connected to otherwise is not touched."""
+    """An app on memory runs its own handlers, and its own storage is not touched."""
     async with shop.app as app:
         await app.queue("charge").enqueue("ann", id="ann")
         await Worker(app).drain()
@@ -22,8 +22,8 @@ async def test_an_app_works_in_memory_with_its_handlers(shop: Shop, clock: Clock
     assert shop.charged == ["ann 0", "receipt for ann"]
 
 
-async def test_afterwards_everything_is_as_before(shop: Shop) -> None:
-    """The storage, the clock and the handlers of before are back, and no thread is left."""
+async def test_the_app_is_restored_after_the_block(shop: Shop) -> None:
+    """After the block the app has its old storage, clock and handlers, and no thread is left."""
     app, threads = shop.app, set(threading.enumerate())
     before = dict(vars(app))
     with on_memory(app, Clock(1_000)) as clock:
@@ -37,7 +37,7 @@ async def test_afterwards_everything_is_as_before(shop: Shop) -> None:
 
 
 async def test_jobs_stay_until_the_block_ends(shop: Shop, clock: Clock) -> None:
-    """Code that opens and closes the app itself loses no jobs; the next block begins with none."""
+    """Closing and opening the app inside the block keeps its jobs."""
     for name in ("ann", "bob"):
         async with shop.app as app:
             await app.queue("charge").enqueue(name)
@@ -46,7 +46,7 @@ async def test_jobs_stay_until_the_block_ends(shop: Shop, clock: Clock) -> None:
 
 
 def test_each_block_begins_empty(shop: Shop) -> None:
-    """What one test left is not there in the next, though nobody closed the app."""
+    """Jobs of one block are not in the next, even if the app was never closed."""
 
     async def one_more() -> int:
         await shop.app.queue("charge").enqueue("ann")
@@ -58,7 +58,7 @@ def test_each_block_begins_empty(shop: Shop) -> None:
 
 
 async def test_an_open_app_is_refused(shop: Shop) -> None:
-    """An app that is open is in use: it is not moved under somebody's feet."""
+    """An open app is refused, since it is in use."""
     async with Penstock("memory:") as app:
         with pytest.raises(RuntimeError, match="the app is open"), on_memory(app):
             pass
@@ -67,23 +67,23 @@ async def test_an_open_app_is_refused(shop: Shop) -> None:
 
 
 async def test_the_clock_stands_still_at_the_present(shop: Shop, clock: Clock) -> None:
-    """Times that the code under test takes from the wall clock mean the same to the storage."""
+    """The default clock stands still at the present, so wall-clock times mean the same to the storage."""
     assert abs(clock.time() - time.time()) < 60
     async with shop.app as app:
         assert await app.storage.time() == await app.storage.time() == round(clock.time() * 1000)
 
 
 def test_a_sync_app_works_in_memory(plain: sync.Penstock, plain_clock: Clock) -> None:
-    """The sync surface too: calls, tasks that were declared before, and closing meanwhile."""
+    """A sync app on memory enqueues, drains, and may be closed in between."""
     queue = plain.queue("q")
     with plain:
         queue.enqueue(21, id="a")
-    assert [end.result for end in drain(plain)] == [42]
+    assert [event.result for event in drain(plain)] == [42]
     assert queue.result("a") == 42
 
 
-def test_a_sync_app_is_as_before(plain: sync.Penstock) -> None:
-    """Its ways to the storage, its handlers and its clock are back."""
+def test_a_sync_app_is_restored_after_the_block(plain: sync.Penstock) -> None:
+    """After the block a sync app has its old backends, handlers and clock."""
     before, inside = dict(vars(plain.backends)), dict(vars(plain.async_app))
     with on_memory(plain):
         plain.queue("q").enqueue(1)

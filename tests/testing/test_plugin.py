@@ -1,4 +1,4 @@
-"""The pytest plugin, in a project of its own: what a user's tests see of it."""
+"""The pytest plugin, in a project of its own, as a user's tests see it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 import penstock
 from penstock.testing.conformance import StorageSuite
@@ -30,7 +32,7 @@ def test_a_plain_test(penstock_sync_app, penstock_clock):
     penstock_sync_app.queue("q").enqueue(1, delay=60)
     assert_enqueued(penstock_sync_app, "q", payload=1, state="scheduled")
     penstock_clock.advance(minutes=1)
-    assert [end.result for end in drain(penstock_sync_app)] == [2]
+    assert [event.result for event in drain(penstock_sync_app)] == [2]
 
 def test_each_test_has_an_app_of_its_own(penstock_sync_app):
     assert penstock_sync_app.queues() == []
@@ -40,7 +42,7 @@ def test_a_plain_test_of_async_code(penstock_app):
     async def scenario():
         penstock_app.listen("q", lambda number: 2 * number)
         await penstock_app.queue("q").enqueue(1)
-        return [end.result for end in await drain(penstock_app)]
+        return [event.result for event in await drain(penstock_app)]
     assert asyncio.run(scenario()) == [2]
 
 def test_both_faces_are_one_app(penstock_app, penstock_sync_app):
@@ -60,7 +62,7 @@ async def test_an_async_test(penstock_app, penstock_clock):
     await penstock_app.queue("q").enqueue(1, id="one", delay=60)
     await assert_enqueued(penstock_app, "q", id="one")
     penstock_clock.advance(60)
-    assert [end.result for end in await drain(penstock_app)] == [2]
+    assert [event.result for event in await drain(penstock_app)] == [2]
 
 async def test_a_worker_beside_the_test(penstock_app):
     penstock_app.listen("q", lambda number: 2 * number)
@@ -79,7 +81,7 @@ async def test_inline_and_crash(penstock_app, penstock_clock):
     await penstock_app.queue("q").enqueue(2)
     await crash(penstock_app)
     penstock_clock.advance(penstock_app.lease)
-    assert [end.attempt for end in await drain(penstock_app)] == [2]
+    assert [event.attempt for event in await drain(penstock_app)] == [2]
 """
 
 STORAGE = """
@@ -96,7 +98,7 @@ class TestMyStorage(StorageSuite):
 
 
 def run(directory: Path, test: str, *options: str) -> str:
-    """Run one test file as a user would, where an installed distribution names the plugin; gives what is printed."""
+    """Run one test file as a user would, with the plugin installed; returns the output."""
     (directory / "conftest.py").write_text(CONFTEST)
     (directory / "test_it.py").write_text(test)
     path = os.pathsep.join([str(SOURCE), str(install_plugin(directory))])
@@ -112,32 +114,32 @@ def run(directory: Path, test: str, *options: str) -> str:
 
 
 def test_plain_tests_have_an_app(tmp_path: Path) -> None:
-    """Tests without an event loop use the sync app, or run coroutines of their own; nothing is left behind."""
+    """Tests without an event loop use the sync app, or run coroutines themselves; no thread is left."""
     assert "4 passed" in run(tmp_path, PLAIN)
 
 
 def test_async_tests_have_an_app(tmp_path: Path) -> None:
-    """A runner of async tests needs nothing else: the app opens itself in the test's own event loop."""
+    """Async tests need no other fixture: the app opens itself in the test's event loop."""
     backend = "import pytest\n\n@pytest.fixture\ndef anyio_backend():\n    return 'asyncio'\n"
     assert "4 passed" in run(tmp_path, backend + ASYNC.replace("MARK", "anyio"))
 
 
 def test_the_suite_is_collected_from_a_subclass(tmp_path: Path) -> None:
-    """A module with one class and one method has all tests of a storage."""
+    """pytest collects all conformance tests from a subclass with `make`."""
     tests = [name for name in dir(StorageSuite) if name.startswith("test_")]
     assert f"{len(tests)} passed" in run(tmp_path, STORAGE)
 
 
-def test_the_fixtures_are_listed_with_what_they_are(tmp_path: Path) -> None:
-    """`pytest --fixtures` explains them."""
+def test_fixtures_have_a_description(tmp_path: Path) -> None:
+    """`pytest --fixtures` shows a description of each fixture."""
     text = run(tmp_path, PLAIN, "--fixtures")
     for name in ("penstock_app", "penstock_sync_app", "penstock_clock"):
         assert f"{name} -- " in text
     assert "no docstring" not in text[text.index("penstock_clock") :].partition("---")[0]
 
 
-def test_the_plugin_costs_nothing() -> None:
-    """It is loaded wherever Penstock is installed, so it imports nothing of it, nor anything that pytest has not."""
+def test_the_plugin_imports_nothing() -> None:
+    """The plugin is loaded wherever Penstock is installed, so it imports nothing that pytest has not."""
     script = (
         "import sys, pytest\nold = set(sys.modules)\nimport _penstock_pytest\nprint(sorted(set(sys.modules) - old))"
     )
@@ -149,10 +151,21 @@ def test_the_plugin_costs_nothing() -> None:
 
 
 def test_the_kit_needs_no_pytest() -> None:
-    """`penstock.testing` works under any test runner: neither pytest nor hypothesis is imported with it."""
+    """`penstock.testing` imports neither pytest nor hypothesis."""
     script = "import sys, penstock.testing\nprint({'pytest', 'hypothesis'} & set(sys.modules))"
     ran = subprocess.run(
         [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(SOURCE)}, text=True, timeout=60,
         stdout=subprocess.PIPE, check=True,
     )  # fmt: skip
     assert ran.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("name", ["crash", "drain", "inline"])
+def test_a_function_named_as_its_module_stays_a_function(name: str) -> None:
+    """After an import of the module `penstock.testing.drain`, `penstock.testing.drain` is still the function."""
+    script = f"import penstock.testing.{name}\nprint(type(penstock.testing.{name}).__name__)"
+    ran = subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(SOURCE)}, text=True, timeout=60,
+        stdout=subprocess.PIPE, check=True,
+    )  # fmt: skip
+    assert ran.stdout.strip() == "function"

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import pytest
 
 from penstock import Penstock, Worker
-from tests.servers import Server, needed, redis_program
+from tests.servers import Server, redis_program, start_or_skip
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     """A server of this test's own."""
-    server = needed(lambda: Server(redis_program()).start())
+    server = start_or_skip(lambda: Server(redis_program()).start())
     yield server
     server.remove()
 

@@ -1,34 +1,39 @@
-"""The command line: arguments in, one call out, printed."""
+"""The `penstock` command: its table of subcommands, each imported only when used."""
 
 from __future__ import annotations
 
 import click
 
 from penstock._version import __version__
-from penstock.cli.base import Lazy, LazyGroup
+from penstock.cli.base import LazyCommand, LazyGroup
 
 __all__ = ["COMMANDS", "main"]
 
-WORK, ASK, LOOK, CARE = "Work", "Ask", "Look and change", "Look after it"
+#: Headings under which `penstock --help` lists the commands.
+RUN, ENQUEUE, INSPECT, MAINTAIN = "Run workers", "Enqueue jobs", "Inspect and change", "Check and maintain"
 
-#: Every command, where it is, and what the list says of it (the first sentence of its own help).
+#: Every command by name, with the module it is imported from and the first sentence of its help.
 COMMANDS = {
-    "worker": Lazy(WORK, "penstock.cli.worker", "worker", "Run the handlers of an app; `worker ls` lists who works."),
-    "dev": Lazy(WORK, "penstock.cli.worker", "dev", "Work while you write: reload, and a live log."),
-    "demo": Lazy(
-        WORK, "penstock.cli.demo", "demo", "Enqueue jobs of three kinds, work them here, and show what happened."
+    "worker": LazyCommand(
+        RUN, "penstock.cli.worker", "worker", "Run the handlers of an app; `worker ls` lists the workers."
     ),
-    "enqueue": Lazy(ASK, "penstock.cli.enqueue", "enqueue", "Add a job to a queue."),
-    "call": Lazy(ASK, "penstock.cli.enqueue", "call", "Add a job, wait for its end and print its result."),
-    "queue": Lazy(LOOK, "penstock.cli.queue", "queue", "Look at queues; pause, resume and delete them."),
-    "job": Lazy(LOOK, "penstock.cli.job", "job", "Look at jobs; cancel and retry them."),
-    "events": Lazy(LOOK, "penstock.cli.events", "events", "Tell what happens in all processes, live."),
-    "top": Lazy(LOOK, "penstock.cli.top", "top", "Watch queues, workers and failures, live."),
-    "doctor": Lazy(CARE, "penstock.cli.doctor", "doctor", "Say what can be lost, what goes wrong, what to change."),
-    "bench": Lazy(CARE, "penstock.cli.bench", "bench", "Measure how fast a storage is from here."),
-    "export": Lazy(CARE, "penstock.cli.transfer", "export", "Write jobs as JSON lines."),
-    "import": Lazy(CARE, "penstock.cli.transfer", "import_", "Read jobs from JSON lines."),
-    "completion": Lazy(CARE, "penstock.cli.completion", "completion", "Print a script that completes in your shell."),
+    "dev": LazyCommand(RUN, "penstock.cli.worker", "dev", "Run handlers while you write them: reload, and a live log."),
+    "demo": LazyCommand(RUN, "penstock.cli.demo", "demo", "Enqueue and run three kinds of example jobs."),
+    "enqueue": LazyCommand(ENQUEUE, "penstock.cli.enqueue", "enqueue", "Add a job to a queue."),
+    "call": LazyCommand(ENQUEUE, "penstock.cli.enqueue", "call", "Add a job, wait for it and print its result."),
+    "queue": LazyCommand(INSPECT, "penstock.cli.queue", "queue", "Show queues; pause, resume and delete them."),
+    "job": LazyCommand(INSPECT, "penstock.cli.job", "job", "Show jobs; cancel and retry them."),
+    "events": LazyCommand(INSPECT, "penstock.cli.events", "events", "Print the events of all processes, live."),
+    "top": LazyCommand(INSPECT, "penstock.cli.top", "top", "Watch queues, workers and failures, live."),
+    "doctor": LazyCommand(
+        MAINTAIN, "penstock.cli.doctor", "doctor", "Check a storage: what can be lost, what goes wrong, what to change."
+    ),
+    "bench": LazyCommand(MAINTAIN, "penstock.cli.bench", "bench", "Measure how fast a storage is from here."),
+    "export": LazyCommand(MAINTAIN, "penstock.cli.transfer", "export", "Write jobs as JSON lines."),
+    "import": LazyCommand(MAINTAIN, "penstock.cli.transfer", "import_", "Read jobs from JSON lines."),
+    "completion": LazyCommand(
+        MAINTAIN, "penstock.cli.completion", "completion", "Print a completion script for your shell."
+    ),
 }
 
 
@@ -39,8 +44,8 @@ COMMANDS = {
     examples="""
         penstock demo                                  # see it work, with no server
         penstock dev jobs:app                          # run the `app` in jobs.py while you write it
-        penstock enqueue thumbnails '{"name": "cat"}'  # give it a job
-        penstock top                                   # watch
+        penstock enqueue thumbnails '{"name": "cat"}'  # add a job for it
+        penstock top                                   # watch queues and workers
         penstock COMMAND --help                        # each command has examples
     """,
 )
@@ -48,6 +53,6 @@ COMMANDS = {
 def main() -> None:
     """Penstock, a job queue on SQLite, Redis and Valkey.
 
-    Commands find the app as --app MODULE:APP, in PENSTOCK_APP, or as `app` in [tool.penstock] of
-    pyproject.toml. Those that only look at jobs can do without one: --url or PENSTOCK_URL.
+    Commands find your app by --app MODULE:APP, by PENSTOCK_APP, or by `app` in [tool.penstock] of
+    pyproject.toml. Commands that need no handlers also work without an app: give --url or PENSTOCK_URL.
     """

@@ -1,4 +1,4 @@
-"""Shell completion: the script for each shell, and the names of queues as they are at that moment."""
+"""`penstock completion`: the script for each shell, and live completion of queue names."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ __all__ = ["completion", "queue_argument", "queue_names"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Whoever presses a key waits for at most so long (seconds).
-PATIENCE = 1.0
+#: How long (seconds) a completion may wait for the storage: the shell is blocked meanwhile.
+TIMEOUT = 1.0
 
 
 def queue_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The queues whose names begin like this; none when the storage cannot be asked quickly."""
+    """Return the queues whose names begin with `incomplete`; none if the storage does not answer in time."""
     target = Target(ctx.params.get("url"), ctx.params.get("namespace"), ctx.params.get("app"))
 
-    async def ask() -> list[str]:
-        async with asyncio.timeout(PATIENCE), target.opened() as app:
+    async def read_names() -> list[str]:
+        async with asyncio.timeout(TIMEOUT), target.opened() as app:
             return await app.queues()
 
-    with contextlib.suppress(Exception):  # a completion must never be in the way
-        return [CompletionItem(name) for name in asyncio.run(ask()) if name.startswith(incomplete)]
+    with contextlib.suppress(Exception):  # an error would be printed into the line that the user is typing
+        return [CompletionItem(name) for name in asyncio.run(read_names()) if name.startswith(incomplete)]
     return []
 
 
 def queue_argument(function: F) -> F:
-    """The argument that names a queue."""
+    """Add the argument that names a queue."""
     return click.argument("queue", shell_complete=queue_names)(function)
 
 
@@ -50,7 +50,7 @@ def queue_argument(function: F) -> F:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print a script that completes commands, options and queue names in your shell."""
+    """Print a completion script for your shell: commands, options and queue names."""
     from click.shell_completion import get_completion_class
 
     made = get_completion_class(shell)

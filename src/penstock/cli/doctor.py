@@ -1,4 +1,4 @@
-"""`penstock doctor`: what can be lost, what goes wrong, and what to change."""
+"""`penstock doctor`: check a storage and the jobs in it, and print findings with their remedies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from penstock.cli.base import USAGE, Command, Stop, run
+from penstock.cli.base import EXIT_USAGE, Command, CommandError, run
 from penstock.cli.output import (
     DIM,
     Cell,
@@ -14,13 +14,13 @@ from penstock.cli.output import (
     Styled,
     console,
     count,
-    drawn,
     echo,
     echo_json,
     is_terminal,
     json_option,
+    rich_table,
 )
-from penstock.cli.secrets import hide, keep_secret
+from penstock.cli.secrets import redact_secrets, register_secrets
 from penstock.cli.target import Target, target_options
 from penstock.errors import PenstockError
 from penstock.ops.doctor import Finding, Level, Report, examine
@@ -38,19 +38,19 @@ MARKS = {Level.FINE: Styled("✔", "green"), Level.NOTE: Styled("•", "cyan"), 
         penstock doctor --json | jq '.findings[] | select(.level == "warning")'
     """,
 )
-@click.argument("place", metavar="[URL]", required=False)
-@click.option("--no-check", is_flag=True, help="Do not read a whole file to look for damage.")
+@click.argument("location", metavar="[URL]", required=False)
+@click.option("--no-check", is_flag=True, help="Skip the search for damage, which reads the whole SQLite file.")
 @json_option
 @target_options
-def doctor(target: Target, place: str | None, no_check: bool, as_json: bool) -> None:
-    """Look at a storage and at the work in it: what can be lost, what goes wrong, what to change.
+def doctor(target: Target, location: str | None, no_check: bool, as_json: bool) -> None:
+    """Check a storage: what can be lost, what goes wrong, what to change.
 
     The exit code is 0 when all is fine, 1 when there are warnings, 2 when the storage cannot be reached.
     """
-    if place is not None:
+    if location is not None:
         if target.url is not None:
-            raise click.UsageError("give the URL once")
-        target = target._replace(url=keep_secret(place))
+            raise click.UsageError("give the URL as an argument or as --url, not both")
+        target = target._replace(url=register_secrets(location))
 
     async def work() -> Report:
         async with target.opened() as app:
@@ -58,23 +58,23 @@ def doctor(target: Target, place: str | None, no_check: bool, as_json: bool) -> 
 
     try:
         report = run(work())
-    except Stop as error:
-        raise Stop(error.message, USAGE) from error
+    except CommandError as error:
+        raise CommandError(error.message, EXIT_USAGE) from error
     except (PenstockError, OSError) as error:
-        raise Stop(str(error), USAGE) from error
+        raise CommandError(str(error), EXIT_USAGE) from error
     if as_json:
-        echo_json(described(report))
+        echo_json(report_json(report))
     else:
         show(report)
     if report.warnings:
         raise click.exceptions.Exit(1)
 
 
-def described(report: Report) -> dict[str, Any]:
-    """The report for programs."""
-    found = [{"level": f.level, "about": f.about, "says": f.says, "fix": f.fix} for f in report.findings]
+def report_json(report: Report) -> dict[str, Any]:
+    """Return the report as it is printed with --json."""
+    found = [{"level": f.level, "about": f.about, "says": f.message, "fix": f.fix} for f in report.findings]
     return {
-        "where": hide(report.where),
+        "where": redact_secrets(report.where),
         "warnings": len(report.warnings),
         "findings": found,
         "can_be_lost": report.lost,
@@ -82,30 +82,34 @@ def described(report: Report) -> dict[str, Any]:
 
 
 def show(report: Report) -> None:
-    """The report for people."""
+    """Print the report: as tables on a terminal, else as lines."""
     if is_terminal():
         draw(report)
     else:
-        echo(f"storage: {hide(report.where)}")
+        echo(f"storage: {redact_secrets(report.where)}")
         for finding in report.findings:
-            echo(f"{finding.level:<7}  {finding.about}: {finding.says}")
+            echo(f"{finding.level:<7}  {finding.about}: {finding.message}")
             if finding.fix and finding.level is not Level.FINE:
                 echo(f"{'':7}  -> {finding.fix}")
         echo("what can be lost:")
         for line in report.lost:
             echo(f"  - {line}")
-    echo(verdict(report))
+    echo(summary_line(report))
 
 
 def draw(report: Report) -> None:
-    """The report on a terminal."""
+    """Print the report on a terminal."""
     from rich.padding import Padding
     from rich.text import Text
 
     out = console()
-    out.print(Text.assemble(("storage ", "bold"), hide(report.where)))
+    out.print(Text.assemble(("storage ", "bold"), redact_secrets(report.where)))
     out.print()
-    out.print(drawn([Column(""), Column("about"), Column("found", elastic=True)], [row(f) for f in report.findings]))
+    out.print(
+        rich_table(
+            [Column(""), Column("about"), Column("found", elastic=True)], [finding_row(f) for f in report.findings]
+        )
+    )
     out.print()
     out.print(Text("What can be lost", "bold"))
     for line in report.lost:
@@ -113,16 +117,16 @@ def draw(report: Report) -> None:
     out.print()
 
 
-def row(finding: Finding) -> list[Cell]:
+def finding_row(finding: Finding) -> list[Cell]:
     style = {Level.WARNING: "red", Level.NOTE: "", Level.FINE: DIM}[finding.level]
-    text = finding.says
+    text = finding.message
     if finding.fix and finding.level is not Level.FINE:
         text = f"{text} → {finding.fix}"
     return [MARKS[finding.level], Styled(finding.about, "bold"), Styled(text, style)]
 
 
-def verdict(report: Report) -> str:
-    """The last line."""
+def summary_line(report: Report) -> str:
+    """Return the last line: the number of warnings."""
     if not report.warnings:
         return "all is fine"
     return f"{count(len(report.warnings), 'warning')}: each says what to change"

@@ -11,17 +11,17 @@ from typing import Any
 import click
 
 from penstock import Enqueued, Entry, Penstock
-from penstock.cli.base import USAGE, Command, Stop, run
+from penstock.cli.base import EXIT_USAGE, Command, CommandError, run
 from penstock.cli.completion import queue_argument
 from penstock.cli.output import count, echo, echo_json, json_option
 from penstock.cli.target import Target, target_options
-from penstock.cli.values import parsed_headers, parsed_value, shown_value
+from penstock.cli.values import format_value, parse_headers, parse_value
 
 __all__ = ["call", "enqueue"]
 
 
 def job_options(function: Callable[..., Any]) -> Any:
-    """The options of a job; the command gets them as a dict, without those that were not given."""
+    """Add the options of a job; the command gets those that were given as one dict, `job`."""
 
     @functools.wraps(function)
     def wrapped(
@@ -30,9 +30,9 @@ def job_options(function: Callable[..., Any]) -> Any:
         header: tuple[str, ...], **others: Any,
     ) -> Any:  # fmt: skip
         given = {
-            "id": id, "delay": delay, "run_at": None if at is None else moment(at), "priority": priority,
+            "id": id, "delay": delay, "run_at": None if at is None else parse_time(at), "priority": priority,
             "group": group, "on_conflict": on_conflict, "max_attempts": max_attempts, "max_retries": max_retries,
-            "result_ttl": result_ttl, "headers": parsed_headers(header),
+            "result_ttl": result_ttl, "headers": parse_headers(header),
         }  # fmt: skip
         return function(job={name: value for name, value in given.items() if value is not None}, **others)
 
@@ -40,38 +40,38 @@ def job_options(function: Callable[..., Any]) -> Any:
     conflicts = click.Choice(["reject", "update", "raise"])
     for option in reversed(
         [
-            click.option("--id", help="The job's id; without one it gets a fresh one."),
-            click.option("--delay", type=float, metavar="SECONDS", help="Run it after so long."),
-            click.option("--at", metavar="TIME", help="Run it at this time, e.g. 2030-01-31T09:00+01:00."),
-            click.option("--priority", type=int, help="Higher goes first.  [default: 0]"),
-            click.option("--group", help="Run it in order with the others of its group."),
-            click.option("--on-conflict", type=conflicts, help="If the id is taken.  [default: reject]"),
-            click.option("--max-attempts", type=int, help="How often it may be claimed."),
-            click.option("--max-retries", type=int, help="How often it is repeated after a failure."),
-            click.option("--result-ttl", type=float, metavar="SECONDS", help="How long its result is kept."),
-            click.option("--header", metavar="NAME=VALUE", multiple=True, help="A label; may be repeated."),
-            click.option("--text", is_flag=True, help="The payload is a plain text, not JSON."),
+            click.option("--id", help="The job's id.  [default: a new random one]"),
+            click.option("--delay", type=float, metavar="SECONDS", help="Run the job after this time."),
+            click.option("--at", metavar="TIME", help="Run the job at this time, e.g. 2030-01-31T09:00+01:00."),
+            click.option("--priority", type=int, help="Jobs with a higher number run first.  [default: 0]"),
+            click.option("--group", help="Jobs of one group run one at a time, in order."),
+            click.option("--on-conflict", type=conflicts, help="What to do if the id is taken.  [default: reject]"),
+            click.option("--max-attempts", type=int, help="How often the job may run, retries and stalls included."),
+            click.option("--max-retries", type=int, help="How often the job is run again after a failure."),
+            click.option("--result-ttl", type=float, metavar="SECONDS", help="How long the result is kept."),
+            click.option("--header", metavar="NAME=VALUE", multiple=True, help="A header; may be given repeatedly."),
+            click.option("--text", is_flag=True, help="Take the payload as plain text, not JSON."),
         ]
     ):
         decorated = option(decorated)
     return decorated
 
 
-def moment(text: str) -> datetime:
-    """A time as typed; without a zone it is UTC."""
+def parse_time(text: str) -> datetime:
+    """Parse the value of --at; a time without a zone is UTC."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise Stop(f"--at is a time such as 2030-01-31T09:00+01:00, not {text!r}", USAGE) from None
+        raise CommandError(f"--at is a time such as 2030-01-31T09:00+01:00, not {text!r}", EXIT_USAGE) from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def payload_of(target: Target, typed: str | None, as_text: bool) -> Any:
-    """The payload: as an argument, or from stdin."""
+def read_payload(target: Target, typed: str | None, as_text: bool) -> Any:
+    """Return the payload: the argument, or stdin if that is missing or "-"."""
     if typed is None and sys.stdin.isatty():
         raise click.UsageError("give a payload, or - to read it from stdin")
     given = sys.stdin.read() if typed in (None, "-") else typed
-    return parsed_value(given or "", as_text=as_text, raw=target.serde == "raw")
+    return parse_value(given or "", as_text=as_text, raw=target.serde == "raw")
 
 
 @click.command(
@@ -85,7 +85,7 @@ def payload_of(target: Target, typed: str | None, as_text: bool) -> Any:
 )
 @queue_argument
 @click.argument("payload", required=False)
-@click.option("--lines", is_flag=True, help="Read many payloads from stdin, one in each line.")
+@click.option("--lines", is_flag=True, help="Read payloads from stdin, one per line; each is a job.")
 @job_options
 @json_option
 @target_options(serde=True)
@@ -94,19 +94,19 @@ def enqueue(
 ) -> None:
     """Add a job to a queue. The payload is JSON, as an argument or from stdin."""
     if lines and (payload is not None or "id" in job):
-        raise click.UsageError("--lines reads payloads from stdin; it goes with no payload and no --id")
+        raise click.UsageError("--lines reads payloads from stdin: give no payload and no --id with it")
     if lines:
         raw = target.serde == "raw"
-        values = [parsed_value(line.rstrip("\n"), as_text=text, raw=raw) for line in sys.stdin if line.strip()]
+        values = [parse_value(line.rstrip("\n"), as_text=text, raw=raw) for line in sys.stdin if line.strip()]
     else:
-        values = [payload_of(target, payload, text)]
+        values = [read_payload(target, payload, text)]
     answers = run(put(target, queue, [Entry(value, **job) for value in values]))
     if as_json:
         echo_json(answers if lines else answers[0])
     elif lines:
         echo(f"{queue}: {count(sum(map(bool, answers)), 'job')} enqueued")
     else:
-        say(queue, answers[0])
+        print_answer(queue, answers[0])
     if not all(answers):
         raise click.exceptions.Exit(1)
 
@@ -116,14 +116,14 @@ async def put(target: Target, queue: str, entries: list[Entry]) -> list[Enqueued
         return await app.queue(queue).enqueue_many(entries)
 
 
-def say(queue: str, answer: Enqueued) -> None:
-    """What became of an enqueue, in words."""
-    said = {
-        "duplicate": f"is there already and {answer.state}; nothing was changed (see --on-conflict)",
-        "completed": f"was completed before: {shown_value(answer.result)}",
-        "blocked": "runs; this one follows when it has ended",
+def print_answer(queue: str, answer: Enqueued) -> None:
+    """Print the answer to an enqueue as one line."""
+    texts = {
+        "duplicate": f"exists already and is {answer.state}; nothing was changed (see --on-conflict)",
+        "completed": f"was completed before, with the result {format_value(answer.result)}",
+        "blocked": "is running; the new job waits until that run has ended",
     }
-    echo(f"{queue}/{answer.id}: {said.get(answer.status, answer.status)}")
+    echo(f"{queue}/{answer.id}: {texts.get(answer.status, answer.status)}")
 
 
 @click.command(
@@ -139,15 +139,15 @@ def say(queue: str, answer: Enqueued) -> None:
 @job_options
 @target_options(serde=True)
 def call(target: Target, queue: str, payload: str | None, wait: float, text: bool, job: dict[str, Any]) -> None:
-    """Add a job, wait for its end and print its result as JSON.
+    """Add a job, wait for it and print its result as JSON.
 
-    The exit code is 1 when it fails or takes too long; the job itself goes on then.
+    The exit code is 1 if the job fails, or does not end within --wait; then it goes on without the command.
     """
-    value = payload_of(target, payload, text)
+    value = read_payload(target, payload, text)
 
     async def work() -> Any:
         async with target.opened(create=True) as app:
-            await warn_if_alone(app, queue)
+            await warn_without_worker(app, queue)
             return await app.queue(queue).call(value, timeout=wait, **job)
 
     answer = run(work())
@@ -157,7 +157,7 @@ def call(target: Target, queue: str, payload: str | None, wait: float, text: boo
         echo_json(answer)
 
 
-async def warn_if_alone(app: Penstock, queue: str) -> None:
-    """Say so when nobody will answer soon."""
+async def warn_without_worker(app: Penstock, queue: str) -> None:
+    """Warn on stderr if no worker serves the queue."""
     if not any(queue in worker.queues for worker in await app.workers()):
         echo(f"no worker serves {queue} yet; waiting", err=True)

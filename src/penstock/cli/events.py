@@ -1,4 +1,4 @@
-"""`penstock events`: what everybody does, as it happens."""
+"""`penstock events`: print the event feed of all processes, live."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from penstock.cli.base import Command
 from penstock.cli.output import echo, is_terminal, json_option
 from penstock.cli.tail import follow
-from penstock.cli.target import Target, target_options, where
+from penstock.cli.target import Target, describe_location, target_options
 from penstock.model.events import EVENTS
 
 __all__ = ["events"]
@@ -27,19 +27,19 @@ __all__ = ["events"]
 )
 @click.argument("names", metavar="[NAME...]", nargs=-1, type=click.Choice(EVENTS))
 @click.option("--queue", help="Only events of this queue.")
-@click.option("--limit", type=click.IntRange(1), help="Stop after so many.")
+@click.option("--limit", type=click.IntRange(1), help="Stop after this many events.")
 @json_option
 @target_options
 def events(target: Target, names: tuple[str, ...], queue: str | None, limit: int | None, as_json: bool) -> None:
-    """Tell what happens in all processes, a line each, until Ctrl-C.
+    """Print the events of all processes, one line each, until Ctrl-C.
 
-    Payloads are not shown. While somebody listens, every change of a job is also written to the feed.
+    Payloads are not shown. While this command runs, every change of a job is also written to the event feed.
     """
 
     async def work() -> None:
         async with target.opened() as app, app.events(names or None, queue) as stream:
             if is_terminal() and not as_json:
-                echo(f"listening at {where(app)}; Ctrl-C ends it", err=True)
+                echo(f"listening at {describe_location(app)}; stop with Ctrl-C", err=True)
             await follow(stream, as_json=as_json, limit=limit)
 
     with contextlib.suppress(KeyboardInterrupt):

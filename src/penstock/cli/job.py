@@ -1,4 +1,4 @@
-"""`penstock job`: the jobs of a queue, one job whole, and cancelling or repeating them."""
+"""`penstock job`: list, show, explain, cancel, retry and follow jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from penstock import JobStatus, Penstock, State
-from penstock.cli.base import Group, Stop, confirm, run, yes_option
+from penstock.cli.base import CommandError, Group, confirm, run, yes_option
 from penstock.cli.completion import queue_argument
 from penstock.cli.output import (
     DIM,
@@ -17,32 +17,32 @@ from penstock.cli.output import (
     Cell,
     Column,
     Styled,
-    age,
     bar,
     count,
     echo,
     echo_json,
+    format_duration,
+    format_time,
     is_terminal,
     json_option,
-    record,
-    table,
-    when,
+    print_record,
+    print_table,
 )
 from penstock.cli.tail import follow_job
 from penstock.cli.target import Target, target_options
-from penstock.cli.values import shown_value
+from penstock.cli.values import format_value
 from penstock.model.why import Why
 from penstock.storage.base import CANCEL_MODES, CancelMode
 
 __all__ = ["job"]
 
-#: A page of jobs to repeat or count at a time.
+#: How many failed jobs `retry --all` reads and retries at a time.
 PAGE = 1000
 
 
 @click.group(cls=Group)
 def job() -> None:
-    """Look at jobs; cancel and retry them."""
+    """Show jobs; cancel and retry them."""
 
 
 @job.command(
@@ -55,23 +55,25 @@ def job() -> None:
 )
 @queue_argument
 @click.option("--state", type=click.Choice([str(state) for state in State]), help="Only jobs in this state.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most.")
-@click.option("--after", metavar="CURSOR", help="Go on after the page that gave this cursor.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number of jobs.")
+@click.option("--after", metavar="CURSOR", help="List the page after the one that printed this cursor.")
 @json_option
 @target_options(serde=True)
 def ls(target: Target, queue: str, state: str | None, limit: int, after: str | None, as_json: bool) -> None:
-    """List the jobs of a queue, in the order in which they run; finished ones come last."""
+    """List the jobs of a queue in the order in which they run; finished ones come last."""
 
     async def work() -> None:
         async with target.opened() as app:
             page = await app.queue(queue).find(state, after, limit)
-            now = now_of(await app.storage.time())
+            now = datetime_of(await app.storage.time())
         if as_json:
             echo_json({"jobs": list(page), "cursor": page.cursor})
             return
-        table(COLUMNS, [row(status, now) for status in page], f"no jobs in {queue}{f' are {state}' if state else ''}")
+        print_table(
+            COLUMNS, [row(status, now) for status in page], f"no jobs in {queue}{f' are {state}' if state else ''}"
+        )
         if page.cursor:
-            echo(f"there are more: --after {page.cursor}", err=not is_terminal())
+            echo(f"more jobs: --after {page.cursor}", err=not is_terminal())
 
     run(work())
 
@@ -82,32 +84,32 @@ COLUMNS = [
 ]  # fmt: skip
 
 
-def now_of(ms: int) -> datetime.datetime:
+def datetime_of(ms: int) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC)
 
 
 def row(status: JobStatus, now: datetime.datetime) -> list[Cell]:
-    """A job in a list."""
+    """Return the row of a job."""
     due = ""
     if status.state in (State.SCHEDULED, State.RETRYING):
-        due = f"in {age((status.run_at - now).total_seconds())}"
+        due = f"in {format_duration((status.run_at - now).total_seconds())}"
     return [
         status.id,
         Styled(str(status.state), STYLES[status.state]),
         status.group or Styled("-", DIM),
         str(status.priority) if status.priority else Styled("-", DIM),
-        age((now - status.created_at).total_seconds()),
+        format_duration((now - status.created_at).total_seconds()),
         due,
         str(status.attempts) if status.attempts else Styled("-", DIM),
-        about(status),
+        remarks(status),
     ]
 
 
-def about(status: JobStatus) -> Cell:
-    """What is most worth knowing of a job: how far it is, or what went wrong."""
+def remarks(status: JobStatus) -> Cell:
+    """Return the progress of a job, else its error, else its worker."""
     if status.progress is not None:
-        said = f" {status.progress.message}" if status.progress.message else ""
-        return f"{bar(status.progress.fraction, 1)} {status.progress.fraction:.0%}{said}"
+        message = f" {status.progress.message}" if status.progress.message else ""
+        return f"{bar(status.progress.fraction, 1)} {status.progress.fraction:.0%}{message}"
     if status.error is not None:
         message = " ".join(status.error.message.split())
         return Styled(f"{status.error.type}: {message[:80]}", "red" if status.state is State.FAILED else "yellow")
@@ -126,8 +128,8 @@ def about(status: JobStatus) -> Cell:
 @json_option
 @target_options(serde=True)
 def show(target: Target, queue: str, id: str, as_json: bool) -> None:
-    """Show everything that is known about one job: payload, counts, result or error."""
-    status, now = run(look(target, queue, id))
+    """Show one job: payload, counts, result or error."""
+    status, now = run(read_job(target, queue, id))
     if as_json:
         echo_json(status)
         return
@@ -135,45 +137,47 @@ def show(target: Target, queue: str, id: str, as_json: bool) -> None:
         ("job", Styled(status.id, "bold")),
         ("queue", status.queue),
         ("state", Styled(str(status.state), STYLES[status.state])),
-        ("enqueued", when(status.created_at, now)),
-        ("due", when(status.run_at, now)),
-        ("counts", ", ".join(tallies(status))),
+        ("enqueued", format_time(status.created_at, now)),
+        ("due", format_time(status.run_at, now)),
+        ("counts", ", ".join(count_texts(status))),
     ]
     pairs += [(name, str(value)) for name in ("group", "priority", "worker") if (value := getattr(status, name))]
     if status.headers:
         pairs.append(("headers", ", ".join(f"{key}={value}" for key, value in status.headers.items())))
     if status.progress is not None:
-        pairs.append(("progress", about(status)))
-    pairs.append(("payload", shown_value(status.payload)))
+        pairs.append(("progress", remarks(status)))
+    pairs.append(("payload", format_value(status.payload)))
     if status.state is State.COMPLETED:
-        pairs.append(("result", Styled(shown_value(status.result), "green")))
+        pairs.append(("result", Styled(format_value(status.result), "green")))
     if status.error is not None:
         pairs.append(("error", Styled(f"{status.error.type}: {status.error.message} ({status.error.kind})", "red")))
         if status.error.traceback:
             pairs.append(("traceback", Styled(status.error.traceback.rstrip(), DIM)))
-    record(pairs)
+    print_record(pairs)
 
 
-def tallies(status: JobStatus) -> list[str]:
-    """What was counted, in words."""
-    words = [count(status.attempts, "run")]
+def count_texts(status: JobStatus) -> list[str]:
+    """Return the counts of a job that are not zero, as in "2 runs" and "1 retry"."""
+    texts = [count(status.attempts, "run")]
     for number, one in ((status.retries, "retry"), (status.stalls, "stall"), (status.timeouts, "timeout")):
         if number:
-            words.append(count(number, one, "retries" if one == "retry" else None))
-    return words
+            texts.append(count(number, one, "retries" if one == "retry" else None))
+    return texts
 
 
-async def look(target: Target, queue: str, id: str) -> tuple[JobStatus, datetime.datetime]:
-    """A job and the storage's time, or the end of the command."""
+async def read_job(target: Target, queue: str, id: str) -> tuple[JobStatus, datetime.datetime]:
+    """Return a job and the storage's time; a `CommandError` if there is no such job."""
     async with target.opened() as app:
-        return await found(app, queue, id), now_of(await app.storage.time())
+        return await require_job(app, queue, id), datetime_of(await app.storage.time())
 
 
-async def found(app: Penstock, queue: str, id: str) -> JobStatus:
-    """The job, or one line that says that there is none."""
+async def require_job(app: Penstock, queue: str, id: str) -> JobStatus:
+    """Return the job; a `CommandError` if there is none."""
     status = await app.queue(queue).status(id)
     if status is None:
-        raise Stop(f"there is no job {id!r} in queue {queue!r}: never enqueued, deleted, or ended and not kept")
+        raise CommandError(
+            f"there is no job {id!r} in queue {queue!r}: never enqueued, deleted, or finished and no longer kept"
+        )
     return status
 
 
@@ -189,14 +193,14 @@ async def found(app: Penstock, queue: str, id: str) -> JobStatus:
 @json_option
 @target_options
 def why(target: Target, queue: str, id: str, as_json: bool) -> None:
-    """Say why a job is not running: the one reason, and what must change first."""
+    """Explain why a job is not running: the one reason, and what must change first."""
 
     async def work() -> Why:
         async with target.opened() as app:
-            await found(app, queue, id)
+            await require_job(app, queue, id)
             answer = await app.queue(queue).why(id)
         if answer is None:
-            raise Stop(f"there is no job {id!r} in queue {queue!r} any more")
+            raise CommandError(f"there is no job {id!r} in queue {queue!r} any more")
         return answer
 
     answer = run(work())
@@ -210,7 +214,7 @@ def why(target: Target, queue: str, id: str, as_json: bool) -> None:
     "cancel",
     examples="""
         penstock job cancel mail welcome-42
-        penstock job cancel mail welcome-42 --running signal    # ask the handler to end
+        penstock job cancel mail welcome-42 --running signal    # ask a running handler to end
     """,
 )
 @queue_argument
@@ -220,15 +224,16 @@ def why(target: Target, queue: str, id: str, as_json: bool) -> None:
     type=click.Choice(list(CANCEL_MODES)),
     default="refuse",
     show_default=True,
-    help="What to do with a job that runs: leave it, make this run its last, ask it to end, or end it.",
+    help="What to do with a running job: refuse to cancel it, let this run end without a retry (forget), "
+    "ask its handler to end (signal), or end its run by force (kill).",
 )
 @yes_option
 @json_option
 @target_options
 def cancel(target: Target, queue: str, ids: tuple[str, ...], running: CancelMode, yes: bool, as_json: bool) -> None:
-    """Take waiting jobs back. `penstock job retry` brings a cancelled job back while it is kept."""
+    """Cancel waiting jobs. `penstock job retry` undoes that while the cancelled job is kept."""
     if running in ("forget", "kill"):
-        confirm(f"--running {running} cannot be taken back for jobs that run. Go on?", yes)
+        confirm(f"--running {running} cannot be undone for running jobs. Go on?", yes)
 
     async def work() -> list[Any]:
         async with target.opened() as app:
@@ -254,13 +259,13 @@ def cancel(target: Target, queue: str, ids: tuple[str, ...], running: CancelMode
 )
 @queue_argument
 @click.argument("ids", metavar="[ID...]", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="Every failed job of the queue.")
+@click.option("--all", "every", is_flag=True, help="Retry every failed job of the queue.")
 @yes_option
 @target_options
 def retry(target: Target, queue: str, ids: tuple[str, ...], every: bool, yes: bool) -> None:
-    """Put failed or cancelled jobs back in line, with all counts zero."""
+    """Queue failed or cancelled jobs again, with all counts zero."""
     if every == bool(ids):
-        raise click.UsageError("give the ids of jobs, or --all")
+        raise click.UsageError("give the ids of jobs, or --all, not both")
 
     async def work() -> None:
         async with target.opened() as app:
@@ -268,52 +273,55 @@ def retry(target: Target, queue: str, ids: tuple[str, ...], every: bool, yes: bo
                 failed = (await app.queue(queue).counts())[State.FAILED]
                 if failed:
                     confirm(f"Run {count(failed, 'failed job')} of {queue} again?", yes)
-                echo(f"{queue}: {count(await retry_all(app, queue, failed), 'job')} back in line")
+                echo(f"{queue}: {count(await retry_all(app, queue, failed), 'job')} queued again")
                 return
-            back = await app.queue(queue).retry(ids)
-            echo(f"{queue}: {count(back, 'job')} back in line")
-            if back < len(ids):
-                raise Stop(f"{count(len(ids) - back, 'job')} of these are neither failed nor cancelled")
+            retried = await app.queue(queue).retry(ids)
+            echo(f"{queue}: {count(retried, 'job')} queued again")
+            if retried < len(ids):
+                raise CommandError(f"{count(len(ids) - retried, 'job')} of these are neither failed nor cancelled")
 
     run(work())
 
 
 async def retry_all(app: Penstock, queue: str, failed: int) -> int:
-    """Retry the jobs that have failed by now; one that fails again meanwhile is not repeated for ever."""
-    back = 0
-    while back < failed:
-        page = await app.queue(queue).find(State.FAILED, None, min(PAGE, failed - back))
-        moved = await app.queue(queue).retry([status.id for status in page])
-        if not moved:
+    """Retry `failed` failed jobs and return their number.
+
+    The limit ends the loop although retried jobs may fail again meanwhile.
+    """
+    total = 0
+    while total < failed:
+        page = await app.queue(queue).find(State.FAILED, None, min(PAGE, failed - total))
+        retried = await app.queue(queue).retry([status.id for status in page])
+        if not retried:
             break
-        back += moved
-    return back
+        total += retried
+    return total
 
 
 @job.command(
     "logs",
     examples="""
-        penstock job logs mail welcome-42              # until it has ended
-        penstock job logs mail welcome-42 --forever    # also when it is enqueued again
+        penstock job logs mail welcome-42              # until the job has ended
+        penstock job logs mail welcome-42 --forever    # also wait for the job, and for it being enqueued again
     """,
 )
 @queue_argument
 @click.argument("id")
-@click.option("--forever", is_flag=True, help="Do not stop when the job has ended.")
+@click.option("--forever", is_flag=True, help="Go on after the job has ended, until Ctrl-C.")
 @json_option
 @target_options
 def logs(target: Target, queue: str, id: str, forever: bool, as_json: bool) -> None:
-    """Tell what happens to one job, as it happens, until it has ended.
+    """Print the events and progress of one job, live, until it has ended.
 
-    The exit code is 1 when it failed or was cancelled.
+    The exit code is 1 if the job failed or was cancelled.
     """
 
     async def work() -> State | None:
         async with target.opened() as app:
             return await follow_job(app, queue, id, forever=forever, as_json=as_json)
 
-    ended = None
+    final_state = None
     with contextlib.suppress(KeyboardInterrupt):
-        ended = run(work())
-    if ended in (State.FAILED, State.CANCELLED):
+        final_state = run(work())
+    if final_state in (State.FAILED, State.CANCELLED):
         raise click.exceptions.Exit(1)

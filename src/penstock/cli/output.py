@@ -1,6 +1,6 @@
-"""How answers look: drawn on a terminal, aligned text when piped, JSON when asked for.
+"""Output of commands: tables on a terminal, aligned text when piped, JSON with --json.
 
-rich is imported only when something is drawn, so that workers and scripts do without it.
+rich is imported only when something is drawn, so that workers and scripts start without it.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ __all__ = [
     "Cell",
     "Column",
     "Styled",
-    "age",
     "bar",
-    "clean",
     "console",
     "count",
-    "drawn",
     "echo",
     "echo_json",
+    "escape_controls",
+    "format_bytes",
+    "format_duration",
+    "format_time",
     "is_terminal",
     "json_option",
-    "record",
-    "size",
-    "table",
-    "text_of",
-    "when",
+    "print_record",
+    "print_table",
+    "rich_table",
+    "rich_text",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: How each state looks; the same everywhere.
+#: The colour of each state, in every command.
 STYLES: dict[str, str] = {
     State.SCHEDULED: "blue",
     State.QUEUED: "cyan",
@@ -58,8 +58,8 @@ STYLES: dict[str, str] = {
 }
 DIM = "bright_black"
 
-#: A column that may be squeezed keeps at least so many characters.
-ELASTIC = 20
+#: The width to which an elastic column may be narrowed.
+MIN_ELASTIC_WIDTH = 20
 
 
 class Styled(NamedTuple):
@@ -69,44 +69,44 @@ class Styled(NamedTuple):
     style: str = ""
 
 
-#: What stands in a table: a text, or one with a style.
+#: A cell of a table: plain text, or text with a style.
 Cell = str | Styled
 
 
 class Column(NamedTuple):
-    """A column of a table; numbers stand at the right."""
+    """A column of a table; `right` aligns numbers."""
 
     name: str
     right: bool = False
-    #: May be cut off on a narrow terminal; never when piped.
+    #: Whether it is wrapped on a narrow terminal; piped output is never shortened.
     elastic: bool = False
 
 
 def json_option(function: F) -> F:
-    """The option that asks for JSON; the command gets it as `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for programs.")(function)
+    """Add --json; the command gets it as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(function)
 
 
 def is_terminal(stream: Any = None) -> bool:
-    """Whether somebody looks at the output, at a terminal that can draw."""
+    """Return whether the output goes to a terminal that can draw."""
     stream = sys.stdout if stream is None else stream
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def console(*, err: bool = False) -> Console:
-    """A rich console; only for terminals."""
+    """Return a rich console, for output to a terminal."""
     from rich.console import Console
 
     return Console(stderr=err, highlight=False)
 
 
 def echo(text: str = "", *, err: bool = False) -> None:
-    """A line of text, or several; whatever stands in it commands no terminal."""
-    click.echo(clean(text, lines=True), err=err)
+    """Print text of one or several lines, with its control characters escaped."""
+    click.echo(escape_controls(text, lines=True), err=err)
 
 
 def echo_json(value: Any, *, line: bool = False) -> None:
-    """A value as JSON: indented for people, one line for programs and streams."""
+    """Print a value as JSON: indented on a terminal, on one line if piped or with `line`."""
     data = msgspec.json.encode(value, enc_hook=repr)
     if not line and is_terminal():
         data = msgspec.json.format(data, indent=2)
@@ -116,40 +116,40 @@ def echo_json(value: Any, *, line: bool = False) -> None:
 # tables and records ------------------------------------------------------------------------------
 
 
-def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], empty: str) -> None:
-    """Rows under headings; `empty` is said when there are none."""
+def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], empty: str) -> None:
+    """Print rows under headings, or the text `empty` if there are none."""
     if not rows:
         echo(empty, err=not is_terminal())
     elif is_terminal():
-        console().print(drawn(columns, rows))
+        console().print(rich_table(columns, rows))
     else:
-        for line in aligned(columns, rows):
+        for line in align_columns(columns, rows):
             echo(line)
 
 
-def drawn(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> RichTable:
-    """A table for a terminal."""
+def rich_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> RichTable:
+    """Return a table for a terminal."""
     from rich import box
     from rich.table import Table
 
     made = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for i, column in enumerate(columns):
-        longest = max([len(column.name), *(len(plain(row[i])) for row in rows)])
+        longest = max([len(column.name), *(len(plain_text(row[i])) for row in rows)])
         made.add_column(
             column.name,
             justify="right" if column.right else "left",
             no_wrap=not column.elastic,
             overflow="fold" if column.elastic else "ellipsis",
-            min_width=min(longest, ELASTIC) if column.elastic else None,
+            min_width=min(longest, MIN_ELASTIC_WIDTH) if column.elastic else None,
         )
     for row in rows:
-        made.add_row(*map(text_of, row))
+        made.add_row(*map(rich_text, row))
     return made
 
 
-def aligned(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> list[str]:
-    """A table as plain lines, nothing cut off."""
-    lines = [[column.name for column in columns], *([plain(cell) for cell in row] for row in rows)]
+def align_columns(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> list[str]:
+    """Return a table as lines of plain text, with no cell shortened."""
+    lines = [[column.name for column in columns], *([plain_text(cell) for cell in row] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
     return [
         "  ".join(
@@ -160,8 +160,8 @@ def aligned(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> list[s
     ]
 
 
-def record(pairs: Sequence[tuple[str, Cell]]) -> None:
-    """Names and values, one each line."""
+def print_record(pairs: Sequence[tuple[str, Cell]]) -> None:
+    """Print pairs of name and value, one per line."""
     if is_terminal():
         from rich.table import Table
 
@@ -169,47 +169,47 @@ def record(pairs: Sequence[tuple[str, Cell]]) -> None:
         made.add_column(style="bold", no_wrap=True)
         made.add_column(overflow="fold")
         for name, value in pairs:
-            made.add_row(name, text_of(value, lines=True))
+            made.add_row(name, rich_text(value, lines=True))
         console().print(made)
         return
     width = max(len(name) for name, _ in pairs)
     for name, value in pairs:
-        first, *rest = plain(value, lines=True).splitlines() or [""]
+        first, *rest = plain_text(value, lines=True).splitlines() or [""]
         echo(f"{name:<{width}}  {first}".rstrip())
         for line in rest:
             echo(f"{'':{width}}  {line}".rstrip())
 
 
-def text_of(cell: Cell, *, lines: bool = False) -> Text:
-    """A cell as rich shows it; nothing in it is taken for markup."""
+def rich_text(cell: Cell, *, lines: bool = False) -> Text:
+    """Return a cell as rich text; markup in it is printed, not interpreted."""
     from rich.text import Text
 
     style = cell.style if isinstance(cell, Styled) else ""
-    return Text(plain(cell, lines=lines), style=style)
+    return Text(plain_text(cell, lines=lines), style=style)
 
 
-def plain(cell: Cell, *, lines: bool = False) -> str:
-    return clean(cell.text if isinstance(cell, Styled) else cell, lines=lines)
+def plain_text(cell: Cell, *, lines: bool = False) -> str:
+    return escape_controls(cell.text if isinstance(cell, Styled) else cell, lines=lines)
 
 
-def clean(text: str, *, lines: bool = False) -> str:
-    """A text without control characters: names are anybody's, and must not command the terminal."""
+def escape_controls(text: str, *, lines: bool = False) -> str:
+    """Return the text with control characters escaped: names of jobs are user data and must not drive the terminal."""
     if text.isprintable():
         return text
     keep = "\n" if lines else ""
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
-# words -------------------------------------------------------------------------------------------
+# formatting --------------------------------------------------------------------------------------
 
 
 def count(number: int, one: str, many: str | None = None) -> str:
-    """A number of things: "1 job", "1,204 jobs"."""
+    """Return a number with its noun: "1 job", "1,204 jobs"."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def age(seconds: float) -> str:
-    """A span in its two largest units: "850ms", "12s", "3m20s", "2h05m", "4d3h"."""
+def format_duration(seconds: float) -> str:
+    """Return a duration in its two largest units: "850ms", "12s", "3m20s", "2h05m", "4d3h"."""
     if seconds < 1:
         return f"{max(seconds, 0) * 1000:.0f}ms"
     whole = int(seconds)
@@ -221,17 +221,17 @@ def age(seconds: float) -> str:
     return f"{minutes}m{whole % 60:02}s" if minutes else f"{whole}s"
 
 
-def when(moment: datetime | None, now: datetime | None = None) -> str:
-    """A moment and how far it is away: "2026-03-01 12:00:00Z (3m20s ago)"."""
+def format_time(moment: datetime | None, now: datetime | None = None) -> str:
+    """Return a time and its distance from now, as in `2026-03-01 12:00:00Z (3m20s ago)`."""
     if moment is None:
         return "-"
     away = ((now or datetime.now(UTC)) - moment).total_seconds()
-    near = f"{age(away)} ago" if away >= 0 else f"in {age(-away)}"
+    near = f"{format_duration(away)} ago" if away >= 0 else f"in {format_duration(-away)}"
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z ({near})"
 
 
-def size(number: float) -> str:
-    """Bytes in a unit that fits: "812 B", "1.4 MB"."""
+def format_bytes(number: float) -> str:
+    """Return a number of bytes in a fitting unit: "812 B", "1.4 MB"."""
     for unit in ("B", "kB", "MB", "GB"):
         if number < 1000:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
@@ -240,7 +240,7 @@ def size(number: float) -> str:
 
 
 def bar(part: float, whole: float, width: int = 10) -> str:
-    """How full something is, as blocks."""
+    """Return a bar of block characters, filled by the share `part / whole`."""
     share = min(max(part / whole, 0.0), 1.0) if whole else 0.0
     full = round(share * width)
     return "█" * full + "░" * (width - full)

@@ -1,4 +1,4 @@
-"""`penstock queue`: what is in the queues, and holding them, letting them go, deleting them."""
+"""`penstock queue`: list, show, pause, resume and delete queues."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from penstock.cli.output import (
     Cell,
     Column,
     Styled,
-    age,
     count,
     echo,
     echo_json,
+    format_duration,
+    format_time,
     is_terminal,
     json_option,
-    record,
-    table,
-    when,
+    print_record,
+    print_table,
 )
 from penstock.cli.target import Target, target_options
 from penstock.ops.overview import QueueView, read_overview
 
 __all__ = ["queue"]
 
-SHOWN = (
+STATES = (
     State.QUEUED, State.RUNNING, State.SCHEDULED, State.RETRYING, State.BLOCKED, State.COMPLETED, State.FAILED,
     State.CANCELLED,
 )  # fmt: skip
-ALWAYS = (State.QUEUED, State.RUNNING, State.COMPLETED, State.FAILED)
+ALWAYS_SHOWN = (State.QUEUED, State.RUNNING, State.COMPLETED, State.FAILED)
 
 
 @click.group(cls=Group)
 def queue() -> None:
-    """Look at queues; pause, resume and delete them."""
+    """Show queues; pause, resume and delete them."""
 
 
 @queue.command(
@@ -54,42 +54,46 @@ def queue() -> None:
 @json_option
 @target_options
 def ls(target: Target, as_json: bool) -> None:
-    """List the queues: how many jobs in which state, and since when the first in line waits."""
+    """List the queues: jobs by state, age of the oldest due job, workers."""
 
     async def work() -> None:
         async with target.opened() as app:
-            seen = await read_overview(app)
+            overview = await read_overview(app)
         if as_json:
-            echo_json([described(view, seen.at) for view in seen.queues])
+            echo_json([queue_json(view, overview.at) for view in overview.queues])
             return
-        # A terminal is narrow: states that no queue has are left out there.
-        states = [s for s in SHOWN if s in ALWAYS or not is_terminal() or any(v.counts[s] for v in seen.queues)]
+        # A terminal is narrow: columns of rare states are shown there only if some queue needs them.
+        states = [
+            s for s in STATES if s in ALWAYS_SHOWN or not is_terminal() or any(v.counts[s] for v in overview.queues)
+        ]
         columns = [Column("queue", elastic=True), *(Column(str(state), True) for state in states)]
-        rows = [[Styled(v.name, "bold"), *numbers(v, states), *more(v, seen.at)] for v in seen.queues]
-        table([*columns, Column("waits", True), Column("workers", True), Column("")], rows, "no queues here")
+        rows = [
+            [Styled(v.name, "bold"), *count_cells(v, states), *status_cells(v, overview.at)] for v in overview.queues
+        ]
+        print_table([*columns, Column("waits", True), Column("workers", True), Column("")], rows, "no queues here")
 
     run(work())
 
 
-def numbers(view: QueueView, states: Sequence[State] = SHOWN) -> list[Cell]:
-    """The counts; what is zero stands back."""
+def count_cells(view: QueueView, states: Sequence[State] = STATES) -> list[Cell]:
+    """Return the cells with the counts by state; zeros are dimmed."""
     return [Styled(f"{n:,}", STYLES[state] if n else DIM) for state in states for n in [view.counts[state]]]
 
 
-def more(view: QueueView, now: datetime) -> list[Cell]:
-    """How long the first in line waits, who serves it, and whether it is paused."""
-    waits = Styled("-", DIM) if view.oldest is None else age((now - view.oldest).total_seconds())
-    alone = not view.workers and bool(view.counts[State.QUEUED])
-    workers = Styled(str(len(view.workers)), "bold red" if alone else "")
+def status_cells(view: QueueView, now: datetime) -> list[Cell]:
+    """Return the cells after the counts: age of the next job, number of workers, and "paused"."""
+    waits = Styled("-", DIM) if view.oldest is None else format_duration((now - view.oldest).total_seconds())
+    unserved = not view.workers and bool(view.counts[State.QUEUED])
+    workers = Styled(str(len(view.workers)), "bold red" if unserved else "")
     return [waits, workers, Styled("paused", "yellow") if view.paused_since else ""]
 
 
-def described(view: QueueView, now: datetime) -> dict[str, Any]:
-    """A queue for programs."""
+def queue_json(view: QueueView, now: datetime) -> dict[str, Any]:
+    """Return a queue as it is printed with --json."""
     oldest = None if view.oldest is None else max(0.0, (now - view.oldest).total_seconds())
     return {
         "name": view.name,
-        "counts": {str(state): view.counts[state] for state in SHOWN},
+        "counts": {str(state): view.counts[state] for state in STATES},
         "oldest_seconds": oldest,
         "paused_since": view.paused_since,
         "workers": view.workers,
@@ -103,29 +107,29 @@ def described(view: QueueView, now: datetime) -> dict[str, Any]:
 @json_option
 @target_options
 def show(target: Target, queue: str, as_json: bool) -> None:
-    """Show one queue: its counts, who serves it, and which job comes next."""
+    """Show one queue: its counts, its workers, and the next job."""
 
     async def work() -> tuple[QueueView, datetime, JobStatus | None]:
         async with target.opened() as app:
-            seen = await read_overview(app, [queue])
-            return seen.queues[0], seen.at, await app.queue(queue).peek()
+            overview = await read_overview(app, [queue])
+            return overview.queues[0], overview.at, await app.queue(queue).peek()
 
     view, now, first = run(work())
     if as_json:
-        echo_json({**described(view, now), "next": first and {"id": first.id, "state": first.state}})
+        echo_json({**queue_json(view, now), "next": first and {"id": first.id, "state": first.state}})
         return
     pairs: list[tuple[str, Cell]] = [("queue", Styled(view.name, "bold"))]
-    pairs += [(str(state), cell) for state, cell in zip(SHOWN, numbers(view), strict=True)]
+    pairs += [(str(state), cell) for state, cell in zip(STATES, count_cells(view), strict=True)]
     if view.paused_since:
-        pairs.append(("paused", Styled(f"since {when(view.paused_since, now)}", "yellow")))
+        pairs.append(("paused", Styled(f"since {format_time(view.paused_since, now)}", "yellow")))
     if view.oldest:
-        pairs.append(("waiting", f"the first in line since {when(view.oldest, now)}"))
+        pairs.append(("waiting", f"the next job since {format_time(view.oldest, now)}"))
     pairs.append(("next", first.id if first else Styled("none that may run now", DIM)))
-    nobody = Styled("none: no worker serves this queue", "yellow" if view.open else DIM)
-    pairs.append(("workers", ", ".join(view.workers) if view.workers else nobody))
+    no_workers = Styled("none: no worker serves this queue", "yellow" if view.open else DIM)
+    pairs.append(("workers", ", ".join(view.workers) if view.workers else no_workers))
     if view.overdue:
-        pairs.append(("overdue", Styled(f"{count(view.overdue, 'lease')} to be taken back", "yellow")))
-    record(pairs)
+        pairs.append(("overdue", Styled(f"{count(view.overdue, 'expired lease')} not reaped yet", "yellow")))
+    print_record(pairs)
 
 
 queues_argument = click.argument("queues", metavar="QUEUE...", nargs=-1, required=True)
@@ -135,22 +139,22 @@ queues_argument = click.argument("queues", metavar="QUEUE...", nargs=-1, require
 @queues_argument
 @target_options
 def pause(target: Target, queues: tuple[str, ...]) -> None:
-    """Hand out no more jobs of these queues, anywhere, until they are resumed. Runs go on."""
-    run(each(target, queues, Queue.pause, "paused", "was paused already"))
+    """Start no more jobs of these queues, on any worker, until they are resumed. Running jobs go on."""
+    run(change_each(target, queues, Queue.pause, "paused", "was paused already"))
 
 
 @queue.command("resume", examples="penstock queue resume mail")
 @queues_argument
 @target_options
 def resume(target: Target, queues: tuple[str, ...]) -> None:
-    """Hand out jobs of these queues again."""
-    run(each(target, queues, Queue.resume, "resumed", "was not paused"))
+    """Let workers start jobs of these queues again."""
+    run(change_each(target, queues, Queue.resume, "resumed", "was not paused"))
 
 
-async def each(
+async def change_each(
     target: Target, queues: tuple[str, ...], act: Callable[[Queue], Awaitable[bool]], done: str, otherwise: str
 ) -> None:
-    """Do the same to several queues, a line each."""
+    """Apply `act` to each queue and print one line for each: `done` if it changed, else `otherwise`."""
     async with target.opened() as app:
         for name in queues:
             echo(f"{name}: {done if await act(app.queue(name)) else otherwise}")
@@ -167,15 +171,15 @@ async def each(
 @yes_option
 @target_options
 def delete(target: Target, queue: str, yes: bool) -> None:
-    """Remove a queue and every job in it. Its runs go on, and nobody hears how they end."""
+    """Remove a queue and every job in it. Running handlers go on; their results are dropped."""
 
     async def work() -> None:
         async with target.opened() as app:
-            held = sum((await app.queue(queue).counts()).values())
-            if not held:
-                echo(f"{queue}: holds no jobs")
+            jobs = sum((await app.queue(queue).counts()).values())
+            if not jobs:
+                echo(f"{queue}: has no jobs")
             else:
-                confirm(f"Delete {queue} with {count(held, 'job')}? They cannot be brought back.", yes)
+                confirm(f"Delete {queue} with {count(jobs, 'job')}? They cannot be restored.", yes)
             echo(f"{queue}: deleted, {count(await app.queue(queue).delete(), 'job')}")
 
     run(work())

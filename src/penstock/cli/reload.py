@@ -1,4 +1,4 @@
-"""`--reload`: which source files have changed, and a fresh start of the whole command."""
+"""`--reload`: detection of changed source files, and restart of the whole command."""
 
 from __future__ import annotations
 
@@ -9,30 +9,33 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
-__all__ = ["Changes", "restart"]
+__all__ = ["ChangeDetector", "restart"]
 
-#: Directories that are nobody's sources.
-SKIPPED = {"node_modules", "__pycache__", "site-packages", "venv"}
+#: Directories without sources of the project.
+SKIPPED_DIRECTORIES = {"node_modules", "__pycache__", "site-packages", "venv"}
 
 
-class Changes:
-    """The project's files, as they were when last looked at: those of the modules that are loaded, or everything."""
+class ChangeDetector:
+    """Modification times of the project's files: those of loaded modules, or with `everything` all of them."""
 
     def __init__(self, everything: bool = False) -> None:
         self._everything = everything
-        self._seen = self._times()
+        self._last_times = self._times()
 
-    def look(self) -> set[str]:
-        """The files that changed, came or went since the last look; none of those that were loaded since."""
+    def poll(self) -> set[str]:
+        """Return the files that changed since the last call.
+
+        With `everything` that includes new ones; else a module that was first loaded since does not count.
+        """
         now = self._times()
-        before, self._seen = self._seen, now
+        before, self._last_times = self._last_times, now
         if not self._everything:
             return {path for path in before if now.get(path) != before[path]}
         return {path for path in before.keys() | now.keys() if now.get(path) != before.get(path)}
 
     def wait(self) -> None:
-        """Return when something has changed."""
-        while not self.look():
+        """Block until a file has changed."""
+        while not self.poll():
             time.sleep(0.5)
 
     def _times(self) -> dict[str, int]:
@@ -46,22 +49,22 @@ class Changes:
 
 
 def loaded_files() -> set[str]:
-    """The files of loaded modules, those of installed packages and the standard library left out."""
+    """Return the files of loaded modules below this directory, without installed packages."""
     here, found = os.getcwd() + os.sep, set[str]()
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)
-        if path and os.path.abspath(path).startswith(here) and not SKIPPED & set(Path(path).parts):
+        if path and os.path.abspath(path).startswith(here) and not SKIPPED_DIRECTORIES & set(Path(path).parts):
             found.add(os.path.abspath(path))
     return found
 
 
 def project_files() -> Iterator[str]:
-    """Every Python file below this directory."""
+    """Yield every Python file below this directory."""
     for directory, names, files in os.walk(os.getcwd()):
-        names[:] = [name for name in names if name not in SKIPPED and not name.startswith(".")]
+        names[:] = [name for name in names if name not in SKIPPED_DIRECTORIES and not name.startswith(".")]
         yield from (os.path.join(directory, name) for name in files if name.endswith(".py"))
 
 
 def restart() -> NoReturn:
-    """Become the same command again, with everything imported afresh."""
+    """Replace this process by the same command, so that everything is imported again."""
     os.execv(sys.executable, [sys.executable, "-m", "penstock", *sys.argv[1:]])

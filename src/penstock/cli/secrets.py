@@ -1,4 +1,4 @@
-"""Passwords do not leave the command line: not in output, not in errors."""
+"""Removal of passwords from output and error messages."""
 
 from __future__ import annotations
 
@@ -7,35 +7,34 @@ from urllib.parse import unquote
 
 from penstock.storage import redact
 
-__all__ = ["hide", "keep_secret"]
+__all__ = ["redact_secrets", "register_secrets"]
 
-#: What must never be shown: the credentials of every URL that this command was given.
+#: Texts that must never be printed: the credentials of every URL that this command was given.
 _secrets: set[str] = set()
 
-#: A password of fewer letters is hidden in URLs only.
-SHORTEST = 3
+#: A shorter password is removed from URLs only, since it would match inside ordinary words.
+MIN_SECRET_LENGTH = 3
 
 _LOGIN = re.compile(r"//([^/?#]*)@|//(.*)@")
 _QUERY = re.compile(r"(?i)[?&][^=&#]*(?:password|secret|token|key)[^=&#]*=([^&#]+)")
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
 
 
-def keep_secret(url: str) -> str:
-    """Remember the passwords in a URL, so that `hide` finds them; gives the URL back."""
+def register_secrets(url: str) -> str:
+    """Remember the passwords in a URL for `redact_secrets`; returns the URL unchanged."""
     for found in _LOGIN.finditer(url):
         login = found.group(1) or found.group(2) or ""
         password = login.partition(":")[2]
         _secrets.update((password, unquote(password)))
-        # A slash or an at sign in a password that is not quoted: an error may quote any piece of it.
+        # If / or @ in a password is not percent-encoded, an error may quote any piece of the password.
         _secrets.update(re.split(r"[/@:?#]", password))
     _secrets.update(_QUERY.findall(url))
-    # A shorter one would be found in every word; URLs are shown without any of it.
-    _secrets.difference_update([secret for secret in _secrets if len(secret) < SHORTEST])
+    _secrets.difference_update([secret for secret in _secrets if len(secret) < MIN_SECRET_LENGTH])
     return url
 
 
-def hide(text: str) -> str:
-    """A text as it may be shown: URLs without their logins, and no password that is known."""
+def redact_secrets(text: str) -> str:
+    """Return the text with logins removed from URLs and known passwords replaced by ***."""
     text = _URL.sub(lambda found: redact(found.group()), text)
     for secret in sorted(_secrets, key=len, reverse=True):
         text = text.replace(secret, "***")

@@ -1,4 +1,4 @@
-"""Telling events as they happen: of everybody, or of one job."""
+"""Live printing of events: those of the whole feed, or those of one job."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from datetime import datetime
 import click
 
 from penstock import Event, JobStatus, Penstock, Progress, State
-from penstock.cli.base import Stop
-from penstock.cli.output import clean, count, echo_json, is_terminal
-from penstock.cli.values import shown_value
+from penstock.cli.base import CommandError
+from penstock.cli.output import count, echo_json, escape_controls, is_terminal
+from penstock.cli.values import format_value
 from penstock.model.job import FINISHED
 
-__all__ = ["follow", "follow_job", "tell"]
+__all__ = ["follow", "follow_job", "print_event"]
 
-#: So often (seconds) a job is looked at for progress, which is no event, and for an end that was not heard.
-LOOK = 1.0
+#: Seconds between two reads of a followed job: progress is no event, and the event of its end may be lost.
+POLL_INTERVAL = 1.0
 
 COLOURS: dict[str, str] = {
     "completed": "green",
@@ -28,93 +28,94 @@ COLOURS: dict[str, str] = {
     **dict.fromkeys(("cancelled", "cancel_requested", "queue_deleted", "idle", "no_queues"), "bright_black"),
 }
 
-#: The longest name of an event, so that what follows stands in a column.
-WIDTH = 16
+#: The length of the longest event name: what follows it is aligned.
+NAME_WIDTH = 16
 
 
 async def follow(stream: AsyncIterator[Event], *, as_json: bool, limit: int | None = None) -> None:
-    """Tell events until there are no more, or so many were told."""
-    told = 0
+    """Print events until the stream ends, or `limit` of them were printed."""
+    printed = 0
     async for event in stream:
-        tell(event, as_json=as_json)
-        told += 1
-        if limit is not None and told >= limit:
+        print_event(event, as_json=as_json)
+        printed += 1
+        if limit is not None and printed >= limit:
             return
 
 
-def tell(event: Event, *, as_json: bool, with_job: bool = True) -> None:
-    """One event as one line."""
+def print_event(event: Event, *, as_json: bool, with_job: bool = True) -> None:
+    """Print one event as one line."""
     if as_json:
         echo_json(event, line=True)
         return
-    words: list[str] = []
+    parts: list[str] = []
     if with_job:
-        words += [name for name in (event.queue, event.id) if name]
+        parts += [name for name in (event.queue, event.id) if name]
     if event.attempt:
-        words.append(f"run {event.attempt}")
+        parts.append(f"run {event.attempt}")
     if event.error is not None:
-        words.append(f"{event.error.type}: {' '.join(event.error.message.split())[:200]}")
+        parts.append(f"{event.error.type}: {' '.join(event.error.message.split())[:200]}")
     if event.worker:
-        words.append(f"by {event.worker}")
-    say(event.at, event.name, "  ".join(words))
+        parts.append(f"by {event.worker}")
+    print_line(event.at, event.name, "  ".join(parts))
 
 
-def say(at: datetime, name: str, rest: str) -> None:
-    """A time, a name and the rest; in colour where somebody looks."""
-    stamp, title = f"{at.astimezone():%H:%M:%S.%f}"[:-3], f"{name:<{WIDTH}}"
+def print_line(at: datetime, name: str, rest: str) -> None:
+    """Print a time, a name and details, in colour on a terminal."""
+    stamp, title = f"{at.astimezone():%H:%M:%S.%f}"[:-3], f"{name:<{NAME_WIDTH}}"
     if is_terminal():
         stamp, title = click.style(stamp, dim=True), click.style(title, fg=COLOURS.get(name))
-    click.echo(f"{stamp}  {title}  {clean(rest)}".rstrip())
+    click.echo(f"{stamp}  {title}  {escape_controls(rest)}".rstrip())
 
 
 async def follow_job(app: Penstock, queue: str, id: str, *, forever: bool, as_json: bool) -> State | None:
-    """Tell how a job stands, then what happens to it; gives how it ended."""
-    line = app.queue(queue)
+    """Print the state of a job, then its events; returns its final state, None if it is gone."""
+    jobs = app.queue(queue)
     async with app.events(queue=queue) as stream:
-        status = await line.status(id)
+        status = await jobs.status(id)
         if status is None and not forever:
-            raise Stop(f"there is no job {id!r} in queue {queue!r}; --forever waits for it")
+            raise CommandError(f"there is no job {id!r} in queue {queue!r}; --forever waits for it")
         if status is not None:
-            say_status(status, as_json)
+            print_status(status, as_json)
         reporting = asyncio.create_task(report_progress(app, queue, id, as_json))
         try:
             while forever or (status is not None and status.state not in FINISHED):
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK):
+                    async with asyncio.timeout(POLL_INTERVAL):
                         while (event := await anext(stream)).id != id:
                             pass
-                        tell(event, as_json=as_json, with_job=False)
+                        print_event(event, as_json=as_json, with_job=False)
                         if event.name not in FINISHED:
                             continue
-                status = await line.status(id)
+                status = await jobs.status(id)
         finally:
             reporting.cancel()
             await asyncio.wait({reporting})
     if status is not None and status.state is State.COMPLETED and not as_json:
-        click.echo(f"result: {clean(shown_value(status.result))}")
+        click.echo(f"result: {escape_controls(format_value(status.result))}")
     return None if status is None else status.state
 
 
-def say_status(status: JobStatus, as_json: bool) -> None:
-    """The first line: how the job stands when somebody begins to listen."""
+def print_status(status: JobStatus, as_json: bool) -> None:
+    """Print the first line: the state of the job before its next event."""
     if as_json:
-        told = {"name": "status", "state": status.state, "at": status.created_at, "attempts": status.attempts}
-        echo_json(told, line=True)
+        fields = {"name": "status", "state": status.state, "at": status.created_at, "attempts": status.attempts}
+        echo_json(fields, line=True)
         return
-    say(status.created_at, "enqueued", f"it is {status.state} now, {count(status.attempts, 'run')} so far")
+    print_line(status.created_at, "enqueued", f"it is {status.state} now, {count(status.attempts, 'run')} so far")
 
 
 async def report_progress(app: Penstock, queue: str, id: str, as_json: bool) -> None:
-    """Tell progress when it changes."""
+    """Print the progress of a job whenever it changes, until cancelled."""
     last: Progress | None = None
     while True:
         status = await app.queue(queue).status(id)
         progress = None if status is None else status.progress
         if progress is not None and progress != last:
             if as_json:
-                told = {"name": "progress", "fraction": progress.fraction, "message": progress.message}
-                echo_json(told, line=True)
+                fields = {"name": "progress", "fraction": progress.fraction, "message": progress.message}
+                echo_json(fields, line=True)
             else:
-                click.echo(f"{'':14}{'progress':<{WIDTH}}  {progress.fraction:.0%} {clean(progress.message)}".rstrip())
+                text = f"{progress.fraction:.0%} {escape_controls(progress.message)}".rstrip()
+                click.echo(f"{'':14}{'progress':<{NAME_WIDTH}}  {text}")
         last = progress
-        await asyncio.sleep(LOOK)
+        await asyncio.sleep(POLL_INTERVAL)

@@ -1,4 +1,4 @@
-"""Where a command finds its app and its storage: by option, environment, pyproject.toml, or the file here."""
+"""Choice of the app and storage of a command: by options, environment or pyproject.toml."""
 
 from __future__ import annotations
 
@@ -13,23 +13,31 @@ from typing import Any, NamedTuple
 
 import click
 
-from penstock.cli.base import USAGE, Stop, debug_option
-from penstock.cli.secrets import hide, keep_secret
+from penstock.cli.base import EXIT_USAGE, CommandError, debug_option
+from penstock.cli.secrets import redact_secrets, register_secrets
 from penstock.client.app import DEFAULT_URL, Penstock
 from penstock.host import AppHost
 from penstock.model.storage_info import Inspectable
 from penstock.storage import location_of, redact
 from penstock.worker.supervisor import CannotImport, load
 
-__all__ = ["Project", "Target", "app_named", "load_app", "project", "target_options", "where"]
+__all__ = [
+    "ProjectSettings",
+    "Target",
+    "describe_location",
+    "find_app_source",
+    "load_app",
+    "read_project",
+    "target_options",
+]
 
-KNOWN = ("app", "url", "namespace")
+KNOWN_KEYS = ("app", "url", "namespace")
 
-SPELLING = "a port is a number, and / : @ ? # in a password are written %2F %3A %40 %3F %23"
+URL_RULES = "a port must be a number, and / : @ ? # in a password must be written %2F %3A %40 %3F %23"
 
 
-class Project(NamedTuple):
-    """What `[tool.penstock]` in the nearest pyproject.toml says."""
+class ProjectSettings(NamedTuple):
+    """The settings in `[tool.penstock]` of the nearest pyproject.toml, and its directory."""
 
     directory: Path | None = None
     app: str | None = None
@@ -37,32 +45,34 @@ class Project(NamedTuple):
     namespace: str | None = None
 
 
-def project() -> Project:
-    """The project around this directory; one without a `[tool.penstock]` says nothing."""
+def read_project() -> ProjectSettings:
+    """Read the settings of the project around this directory; empty without a `[tool.penstock]`."""
     here = Path.cwd()
     for directory in (here, *here.parents):
         path = directory / "pyproject.toml"
         if not path.is_file():
             continue
         try:
-            said = tomllib.loads(path.read_text("utf-8")).get("tool", {}).get("penstock", {})
+            settings = tomllib.loads(path.read_text("utf-8")).get("tool", {}).get("penstock", {})
         except (OSError, ValueError) as error:
-            raise Stop(f"{path} cannot be read: {error}", USAGE) from error
-        for key, value in said.items():
-            if key not in KNOWN or not isinstance(value, str):
-                raise Stop(f"{path}: [tool.penstock] knows {', '.join(KNOWN)}, each a text; not {key!r}", USAGE)
-        return Project(directory, said.get("app"), said.get("url"), said.get("namespace"))
-    return Project()
+            raise CommandError(f"{path} cannot be read: {error}", EXIT_USAGE) from error
+        for key, value in settings.items():
+            if key not in KNOWN_KEYS or not isinstance(value, str):
+                raise CommandError(
+                    f"{path}: [tool.penstock] knows {', '.join(KNOWN_KEYS)}, each a text; not {key!r}", EXIT_USAGE
+                )
+        return ProjectSettings(directory, settings.get("app"), settings.get("url"), settings.get("namespace"))
+    return ProjectSettings()
 
 
-def app_named(given: str | None) -> str | None:
-    """The "module:app" to use: as given, PENSTOCK_APP, or the project's."""
-    return given or os.environ.get("PENSTOCK_APP") or project().app
+def find_app_source(given: str | None) -> str | None:
+    """Return the name of the app to use, the given one, that in PENSTOCK_APP, or the project's."""
+    return given or os.environ.get("PENSTOCK_APP") or read_project().app
 
 
 def load_app(source: str) -> AppHost:
-    """Import an app from this directory, or from the project's."""
-    directory = project().directory
+    """Import an app; this directory and the project's are importable."""
+    directory = read_project().directory
     for path in (None if directory is None else str(directory), os.getcwd()):
         if path is not None and path not in sys.path:
             sys.path.insert(0, path)
@@ -70,7 +80,7 @@ def load_app(source: str) -> AppHost:
 
 
 class Target(NamedTuple):
-    """What the options said about where to go."""
+    """The options that choose an app or a storage."""
 
     url: str | None = None
     namespace: str | None = None
@@ -78,65 +88,67 @@ class Target(NamedTuple):
     serde: str | None = None
 
     def build(self) -> Penstock:
-        """The app, not opened: a user's own if there is one, else one without handlers on the URL."""
+        """Return the app, not opened: the user's if one is named, else one without handlers on the URL."""
         if self.url is not None and self.app is not None:
-            raise Stop("give --url or --app, not both", USAGE)
-        source = None if self.url is not None else app_named(self.app)
+            raise CommandError("give --url or --app, not both", EXIT_USAGE)
+        source = None if self.url is not None else find_app_source(self.app)
         if source is None:
-            url, namespace = self.place()
+            url, namespace = self.url_and_namespace()
             try:
                 return Penstock(url, namespace=namespace, serde=self.serde or "json")
             except ValueError as error:
-                raise Stop(f"{redact(url)!r} cannot be used as a URL: {error}", USAGE) from error
+                raise CommandError(f"{redact(url)!r} cannot be used as a URL: {error}", EXIT_USAGE) from error
         if self.namespace is not None or self.serde is not None:
-            raise Stop(f"--namespace and --serde go with --url; {source} has its own", USAGE)
+            raise CommandError(f"--namespace and --serde need --url: the app {source} has its own", EXIT_USAGE)
         try:
             app = load_app(source)
         except CannotImport as error:
-            raise CannotImport(f"{error} (or give --url, to do without the app)") from error.__cause__
+            raise CannotImport(f"{error} (with --url this command needs no app)") from error.__cause__
         if not isinstance(app, Penstock):
-            raise Stop(f"{source} is a {type(app).__name__}, and this command needs a Penstock", USAGE)
+            raise CommandError(f"{source} is a {type(app).__name__}, but this command needs a Penstock", EXIT_USAGE)
         return app
 
-    def place(self) -> tuple[str, str]:
-        """URL and namespace without an app: by option, environment, project, or the file here."""
-        said = project()
-        url = self.url or os.environ.get("PENSTOCK_URL") or said.url or DEFAULT_URL
-        namespace = self.namespace or os.environ.get("PENSTOCK_NAMESPACE") or said.namespace or "penstock"
-        return keep_secret(url), namespace
+    def url_and_namespace(self) -> tuple[str, str]:
+        """Return URL and namespace without an app: from options, environment, project, or the defaults."""
+        settings = read_project()
+        url = self.url or os.environ.get("PENSTOCK_URL") or settings.url or DEFAULT_URL
+        namespace = self.namespace or os.environ.get("PENSTOCK_NAMESPACE") or settings.namespace or "penstock"
+        return register_secrets(url), namespace
 
     @asynccontextmanager
     async def opened(self, *, create: bool = False) -> AsyncGenerator[Penstock, None]:
-        """The app on its open storage. A file that is not there is made only where that is meant."""
+        """Yield the app on its open storage; only `create` makes a file that does not exist."""
         app = self.build()
-        check_place(app, create)
+        check_location(app, create)
         try:
             await app.open()
-        except ValueError:  # it may quote any part of the URL, so it is not repeated
-            raise Stop(f"{where(app)} cannot be used as a URL: {SPELLING}", USAGE) from None
+        except ValueError:  # its text may quote any part of the URL, password included, so it is not printed
+            raise CommandError(f"{describe_location(app)} cannot be used as a URL: {URL_RULES}", EXIT_USAGE) from None
         async with app:
             yield app
 
 
-def check_place(app: Penstock, create: bool) -> None:
-    """Refuse what no command can see: another process's memory, and a file that is not there."""
-    place = location_of(app.storage.where) if isinstance(app.storage, Inspectable) else None
-    if place is None:
+def check_location(app: Penstock, create: bool) -> None:
+    """Refuse storages that this process cannot read: another process's memory, and a missing file."""
+    location = location_of(app.storage.where) if isinstance(app.storage, Inspectable) else None
+    if location is None:
         return
-    if place.path == ":memory:":
-        raise Stop("memory: is private to the process that made it; give a file or a server with --url", USAGE)
-    if not create and not os.path.exists(place.path):
-        raise Stop(f"there is no {place.path} here; --url or PENSTOCK_URL says where the jobs are")
+    if location.path == ":memory:":
+        raise CommandError(
+            "memory: is private to the process that made it; give a file or a server with --url", EXIT_USAGE
+        )
+    if not create and not os.path.exists(location.path):
+        raise CommandError(f"there is no {location.path} here; give the storage with --url or PENSTOCK_URL")
 
 
-def where(app: Penstock) -> str:
-    """Where an app's jobs are, as it may be shown."""
-    place = app.storage.where if isinstance(app.storage, Inspectable) else type(app.storage).__name__
-    return hide(place if app.namespace == "penstock" else f"{place} (namespace {app.namespace})")
+def describe_location(app: Penstock) -> str:
+    """Return the location of an app's storage as it may be printed, without passwords."""
+    location = app.storage.where if isinstance(app.storage, Inspectable) else type(app.storage).__name__
+    return redact_secrets(location if app.namespace == "penstock" else f"{location} (namespace {app.namespace})")
 
 
 def target_options(function: Callable[..., Any] | None = None, *, serde: bool = False) -> Any:
-    """Options that say where to go; the command gets them as one `Target`, its first argument."""
+    """Add --url, --namespace and --app; the command gets them as one `Target`, its first argument."""
     if function is None:
         return functools.partial(target_options, serde=serde)
 
@@ -144,13 +156,13 @@ def target_options(function: Callable[..., Any] | None = None, *, serde: bool = 
     def wrapped(url: str | None, namespace: str | None, app: str | None, **options: Any) -> Any:
         chosen = options.pop("serde", None)
         if url is not None:
-            keep_secret(url)
+            register_secrets(url)
         return function(Target(url, namespace, app, chosen), **options)
 
     decorated: Any = debug_option(wrapped)
     if serde:
         kinds = click.Choice(["json", "msgpack", "raw"])
-        decorated = click.option("--serde", type=kinds, help="How payloads are written, with --url.  [default: json]")(
+        decorated = click.option("--serde", type=kinds, help="How payloads are encoded, with --url.  [default: json]")(
             decorated
         )
     decorated = click.option("--app", metavar="MODULE:APP", help="The app.  [default: PENSTOCK_APP, or the project's]")(
@@ -160,5 +172,5 @@ def target_options(function: Callable[..., Any] | None = None, *, serde: bool = 
         decorated
     )
     return click.option(
-        "--url", help="Where the jobs are, if no app says it.  [default: PENSTOCK_URL, or sqlite:penstock.db]"
+        "--url", help="The storage, if no app is given.  [default: PENSTOCK_URL, or sqlite:penstock.db]"
     )(decorated)

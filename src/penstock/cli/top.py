@@ -1,4 +1,4 @@
-"""`penstock top`: queues with their rates, workers with their load, and what failed last, as it changes."""
+"""`penstock top`: a live screen of queues with rates, workers with load, and the latest failures."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ import click
 from penstock import Penstock, StorageUnavailable
 from penstock.cli.base import Command, run
 from penstock.cli.output import console, echo, echo_json, is_terminal, json_option
-from penstock.cli.target import Target, target_options, where
-from penstock.cli.top_screen import Frame, plain_frame, render
+from penstock.cli.target import Target, describe_location, target_options
+from penstock.cli.top_screen import Frame, plain_lines, render
 from penstock.ops.overview import Overview, Rate, rates, read_overview
 
 __all__ = ["top"]
 
-#: Rates are those of the last so many seconds.
-WINDOW = 5.0
+#: Rates are averages over this many seconds.
+RATE_WINDOW = 5.0
 
-#: The failures that are asked for; the screen shows as many as it has room for.
-FAILURES = 10
+#: How many failures are read; the screen shows as many as fit.
+MAX_FAILURES = 10
 
-#: So many past rates are drawn behind each queue.
-HISTORY = 20
+#: How many past rates are drawn as the sparkline of a queue.
+HISTORY_LENGTH = 20
 
 
 @click.command(
@@ -35,78 +35,78 @@ HISTORY = 20
     examples="""
         penstock top
         penstock top --interval 0.5
-        penstock top --once            # one look, as text
+        penstock top --once            # print once, as text
         penstock top --json | jq '.queues[] | {name, ending}'
     """,
 )
-@click.option("--interval", type=click.FloatRange(0.1), default=1.0, show_default=True, help="Seconds between looks.")
-@click.option("--once", is_flag=True, help="Look once, for one interval, and print it.")
+@click.option("--interval", type=click.FloatRange(0.1), default=1.0, show_default=True, help="Seconds between updates.")
+@click.option("--once", is_flag=True, help="Measure for one interval, print that, and exit.")
 @json_option
 @target_options
 def top(target: Target, interval: float, once: bool, as_json: bool) -> None:
     """Watch queues, workers and failures, live, until Ctrl-C.
 
-    Piped, or with --once or --json, it looks for one interval and prints what it saw.
+    Piped, or with --once or --json, it measures for one interval, prints that, and exits.
     """
     if once or as_json or not is_terminal():
-        frame = run(look_once(target, interval))
+        frame = run(sample_once(target, interval))
         if as_json:
-            echo_json(described(frame))
+            echo_json(frame_json(frame))
         else:
-            for line in plain_frame(frame):
+            for line in plain_lines(frame):
                 echo(line)
         return
     with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
-        asyncio.run(live(target, interval))
+        asyncio.run(run_screen(target, interval))
 
 
-class Watch:
-    """Looks again and again, and remembers enough to know how fast things go."""
+class OverviewSampler:
+    """Repeated overviews of an app, kept for as long as rates need them."""
 
     def __init__(self, app: Penstock) -> None:
         self._app = app
-        self._seen: deque[Overview] = deque()
-        self._past: dict[str, deque[float]] = {}
-        self._trouble = ""
+        self._overviews: deque[Overview] = deque()
+        self._history: dict[str, deque[float]] = {}
+        self._outage = ""
 
-    async def look(self) -> Frame:
-        """What there is now; while the storage is away, what there was, and why nothing is new."""
+    async def sample(self) -> Frame:
+        """Read a new overview; while the storage is unavailable, the last one is shown with the error."""
         try:
-            seen = await read_overview(self._app, failures=FAILURES)
+            overview = await read_overview(self._app, failures=MAX_FAILURES)
         except StorageUnavailable as error:
-            self._trouble = str(error)
-            if not self._seen:
+            self._outage = str(error)
+            if not self._overviews:
                 raise
         else:
-            self._trouble = ""
-            self._seen.append(seen)
-            while len(self._seen) > 2 and (seen.at - self._seen[1].at).total_seconds() >= WINDOW:
-                self._seen.popleft()
+            self._outage = ""
+            self._overviews.append(overview)
+            while len(self._overviews) > 2 and (overview.at - self._overviews[1].at).total_seconds() >= RATE_WINDOW:
+                self._overviews.popleft()
         return self.frame()
 
     def frame(self) -> Frame:
-        """The newest look with its rates."""
-        now = self._seen[-1]
-        found: Mapping[str, Rate] = rates(self._seen[0], now) if len(self._seen) > 1 else {}
-        if len(self._seen) > 1 and not self._trouble:
-            step = rates(self._seen[-2], now)
+        """Return the newest overview with its rates."""
+        now = self._overviews[-1]
+        found: Mapping[str, Rate] = rates(self._overviews[0], now) if len(self._overviews) > 1 else {}
+        if len(self._overviews) > 1 and not self._outage:
+            step = rates(self._overviews[-2], now)
             for name, rate in step.items():
-                self._past.setdefault(name, deque(maxlen=HISTORY)).append(rate.ending)
-        past = {name: list(values) for name, values in self._past.items()}
-        return Frame(where(self._app), now, dict(found), past, self._trouble)
+                self._history.setdefault(name, deque(maxlen=HISTORY_LENGTH)).append(rate.ending)
+        past = {name: list(values) for name, values in self._history.items()}
+        return Frame(describe_location(self._app), now, dict(found), past, self._outage)
 
 
-async def look_once(target: Target, interval: float) -> Frame:
-    """Two looks, so that there are rates."""
+async def sample_once(target: Target, interval: float) -> Frame:
+    """Return a frame with rates, which need two overviews."""
     async with target.opened() as app:
-        watch = Watch(app)
-        await watch.look()
+        sampler = OverviewSampler(app)
+        await sampler.sample()
         await asyncio.sleep(interval)
-        return await watch.look()
+        return await sampler.sample()
 
 
-async def live(target: Target, interval: float) -> None:
-    """The screen, until somebody ends it. Whatever ends it leaves the terminal as it was."""
+async def run_screen(target: Target, interval: float) -> None:
+    """Draw the screen until Ctrl-C or a signal; the terminal is restored in every case."""
     from rich.live import Live
 
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -114,30 +114,30 @@ async def live(target: Target, interval: float) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, task.cancel)
     async with target.opened() as app:
-        watch = Watch(app)
-        frame = await watch.look()
+        sampler = OverviewSampler(app)
+        frame = await sampler.sample()
         out = console()
         with Live(render(frame, out.size.height), console=out, screen=True, auto_refresh=False) as screen:
             while True:
                 screen.update(render(frame, out.size.height), refresh=True)
                 await asyncio.sleep(interval)
-                frame = await watch.look()
+                frame = await sampler.sample()
 
 
-def described(frame: Frame) -> dict[str, Any]:
-    """One look for programs."""
-    seen = frame.seen
+def frame_json(frame: Frame) -> dict[str, Any]:
+    """Return a frame as it is printed with --json."""
+    overview = frame.overview
     queues = [
         {
             "name": queue.name,
             "counts": {str(state): number for state, number in queue.counts.items()},
             "arriving": frame.rates[queue.name].arriving if queue.name in frame.rates else None,
             "ending": frame.rates[queue.name].ending if queue.name in frame.rates else None,
-            "oldest_seconds": None if queue.oldest is None else max(0.0, (seen.at - queue.oldest).total_seconds()),
+            "oldest_seconds": None if queue.oldest is None else max(0.0, (overview.at - queue.oldest).total_seconds()),
             "paused_since": queue.paused_since,
             "workers": queue.workers,
         }
-        for queue in seen.queues
+        for queue in overview.queues
     ]
     failures = [
         {
@@ -148,6 +148,12 @@ def described(frame: Frame) -> dict[str, Any]:
             "type": f.error.type,
             "message": f.error.message,
         }
-        for f in seen.failures
+        for f in overview.failures
     ]
-    return {"where": frame.where, "at": seen.at, "queues": queues, "workers": seen.workers, "failures": failures}
+    return {
+        "where": frame.where,
+        "at": overview.at,
+        "queues": queues,
+        "workers": overview.workers,
+        "failures": failures,
+    }

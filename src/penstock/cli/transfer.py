@@ -1,4 +1,4 @@
-"""`penstock export` and `penstock import`: jobs as lines of JSON, from one storage to another."""
+"""`penstock export` and `penstock import`: copy jobs between storages as lines of JSON."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import IO, Any
 import click
 
 from penstock import Penstock, State
-from penstock.cli.base import USAGE, Command, Stop, run
+from penstock.cli.base import EXIT_USAGE, Command, CommandError, run
 from penstock.cli.completion import queue_names
 from penstock.cli.output import console, count, echo, echo_json, is_terminal, json_option
-from penstock.cli.target import Target, target_options, where
+from penstock.cli.target import Target, describe_location, target_options
 from penstock.ops.export import ImportReport, count_jobs, export_jobs, import_jobs
 from penstock.ops.overview import read_overview
 
@@ -24,7 +24,7 @@ __all__ = ["export", "import_"]
 
 @contextlib.contextmanager
 def progress(title: str, total: int | None) -> Generator[Callable[[int], None], None, None]:
-    """A bar on stderr, if somebody looks; gives what moves it."""
+    """Show a progress bar if stderr is a terminal; yields the function that sets the number done."""
     if not is_terminal(sys.stderr):
         yield lambda done: None
         return
@@ -45,73 +45,84 @@ def progress(title: str, total: int | None) -> Generator[Callable[[int], None], 
     """,
 )
 @click.argument("queues", metavar="[QUEUE...]", nargs=-1, shell_complete=queue_names)
-@click.option("--output", "-o", type=click.Path(dir_okay=False), help="Where to write.  [default: stdout]")
+@click.option("--output", "-o", type=click.Path(dir_okay=False), help="The file to write.  [default: stdout]")
 @target_options
 def export(target: Target, queues: tuple[str, ...], output: str | None) -> None:
-    """Write jobs as JSON lines: those that wait, with their counts, and those that ended, with their results.
+    """Write jobs as JSON lines: waiting ones with their counts, finished ones with their results.
 
-    Nothing is changed. Running jobs, and those blocked behind them, belong to their workers and are
-    left out: for an exact copy, pause the queue and let its runs end first.
+    The storage is not changed. Running jobs, and those blocked behind them, are left out: for a full
+    copy, pause the queue and let its runs end first.
     """
     if output is None and is_terminal():
-        raise click.UsageError("give --output FILE, or pipe it on: jobs are not for reading here")
+        raise click.UsageError("give --output FILE, or pipe the output: an export is not printed on a terminal")
 
     async def work() -> None:
         async with target.opened() as app:
-            names = await chosen(app, queues)
+            names = await select_queues(app, queues)
             total, left = await count_jobs(app, names)
             newer: list[str] = []
-            with writing(output) as file, progress("exporting", total) as step:
+            with open_output(output) as file, progress("exporting", total) as step:
                 written = -1  # the first line is no job
                 async for line in export_jobs(app, names, newer):
                     file.write(line + b"\n")
                     written += 1
                     step(written)
-            echo(f"exported {count(written, 'job')} of {count(len(names), 'queue')} from {where(app)}", err=True)
+            echo(
+                f"exported {count(written, 'job')} of {count(len(names), 'queue')} from {describe_location(app)}",
+                err=True,
+            )
             if left.total():
-                echo(f"left out: {told(left)}; pause the queue, let its runs end, and export again for those", err=True)
+                echo(
+                    f"left out: {format_counts(left)}; pause the queue, let its runs end, and export again for those",
+                    err=True,
+                )
             if newer:
-                echo(f"left out: {count(len(newer), 'job')} in a newer format; export with newer software", err=True)
-            for name in await worked_on(app, names):
-                echo(f"{name} is being worked on: for an exact copy, `penstock queue pause {name}` first", err=True)
+                echo(
+                    f"left out: {count(len(newer), 'job')} in a newer format; export them with the newer Penstock",
+                    err=True,
+                )
+            for name in await find_served_queues(app, names):
+                echo(f"workers serve {name}: for an exact copy, `penstock queue pause {name}` first", err=True)
 
     run(work())
 
 
-def told(states: Counter[State]) -> str:
+def format_counts(states: Counter[State]) -> str:
     return " and ".join(f"{number:,} {state}" for state, number in states.items() if number)
 
 
-async def worked_on(app: Penstock, names: list[str]) -> list[str]:
-    """The queues whose jobs may have changed while they were read."""
-    seen = await read_overview(app, names)
-    return [queue.name for queue in seen.queues if queue.workers and queue.paused_since is None]
+async def find_served_queues(app: Penstock, names: list[str]) -> list[str]:
+    """Return the queues that workers may have changed while they were read."""
+    overview = await read_overview(app, names)
+    return [queue.name for queue in overview.queues if queue.workers and queue.paused_since is None]
 
 
-async def chosen(app: Penstock, queues: tuple[str, ...]) -> list[str]:
-    """The queues that are named, or all; one that holds nothing is a mistake."""
+async def select_queues(app: Penstock, queues: tuple[str, ...]) -> list[str]:
+    """Return the named queues, or all; a name without a queue is a `CommandError`."""
     known = await app.queues()
     for name in queues:
         if name not in known:
-            raise Stop(f"there is no queue {name!r} at {where(app)}; there are: {', '.join(known) or 'none'}")
+            raise CommandError(
+                f"there is no queue {name!r} at {describe_location(app)}; there are: {', '.join(known) or 'none'}"
+            )
     return list(queues) or known
 
 
 @contextlib.contextmanager
-def writing(path: str | None) -> Generator[IO[bytes], None, None]:
-    """Where lines go. A file is complete or not there: it gets its name at the end, and is for its owner only."""
+def open_output(path: str | None) -> Generator[IO[bytes], None, None]:
+    """Open the output. A file gets its name only when it is complete, and only its owner can read it."""
     if path is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    half = f"{path}.part"
+    partial = f"{path}.part"
     try:
-        with os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             yield file
-        os.replace(half, path)
+        os.replace(partial, path)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(half)
+            os.unlink(partial)
         raise
 
 
@@ -125,39 +136,39 @@ def writing(path: str | None) -> Generator[IO[bytes], None, None]:
     """,
 )
 @click.argument("path", metavar="[FILE]", required=False, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("--queue", help="Put every job into this queue, whatever queue it was in.")
+@click.option("--queue", help="Put every job into this queue instead of its own.")
 @json_option
 @target_options
 def import_(target: Target, path: str | None, queue: str | None, as_json: bool) -> None:
     """Read jobs from JSON lines, as `penstock export` writes them.
 
-    A job whose id is taken is left as it is, so an import that broke off can simply be repeated.
+    A job whose id exists already is left as it is, so an interrupted import can simply be repeated.
     """
     if path is None and sys.stdin.isatty():
         raise click.UsageError("give a FILE, or pipe an export in")
 
     async def work() -> tuple[ImportReport, str]:
-        taken = ImportReport()
+        report = ImportReport()
         async with target.opened(create=True) as app:
-            with reading(path) as (lines, total), progress("importing", total) as step:
-                async for taken in import_jobs(app, lines, queue):
-                    step(done(taken))
-            return taken, where(app)
+            with open_input(path) as (lines, total), progress("importing", total) as step:
+                async for report in import_jobs(app, lines, queue):
+                    step(count_processed(report))
+            return report, describe_location(app)
 
     try:
-        taken, place = run(work())
+        report, location = run(work())
     except ValueError as error:
-        raise Stop(f"{path if path not in (None, '-') else 'stdin'}: {error}", USAGE) from error
+        raise CommandError(f"{path if path not in (None, '-') else 'stdin'}: {error}", EXIT_USAGE) from error
     if as_json:
-        echo_json(described(taken))
+        echo_json(report_json(report))
     else:
-        for line in words(taken, place):
+        for line in report_lines(report, location):
             echo(line)
 
 
 @contextlib.contextmanager
-def reading(path: str | None) -> Generator[tuple[Iterator[bytes], int | None], None, None]:
-    """The lines of a file and how many jobs they are; of a pipe nobody knows."""
+def open_input(path: str | None) -> Generator[tuple[Iterator[bytes], int | None], None, None]:
+    """Open the input; yields its lines and the number of jobs, which is None for a pipe."""
     if path in (None, "-"):
         yield iter(sys.stdin.buffer), None
         return
@@ -168,23 +179,23 @@ def reading(path: str | None) -> Generator[tuple[Iterator[bytes], int | None], N
         yield iter(file), total
 
 
-def done(taken: ImportReport) -> int:
-    return taken.stored.total() + taken.known + taken.expired + taken.refused
+def count_processed(report: ImportReport) -> int:
+    return report.stored.total() + report.known + report.expired + report.refused
 
 
-def described(taken: ImportReport) -> dict[str, Any]:
-    """The outcome for programs."""
-    stored = {str(state): number for state, number in taken.stored.items()}
-    return {"stored": stored, "known": taken.known, "expired": taken.expired, "refused": taken.refused}
+def report_json(report: ImportReport) -> dict[str, Any]:
+    """Return the report as it is printed with --json."""
+    stored = {str(state): number for state, number in report.stored.items()}
+    return {"stored": stored, "known": report.known, "expired": report.expired, "refused": report.refused}
 
 
-def words(taken: ImportReport, place: str) -> Iterator[str]:
-    """The outcome for people."""
-    states = ", ".join(f"{number:,} {state}" for state, number in taken.stored.items())
-    yield f"imported {count(taken.stored.total(), 'job')} into {place}{f': {states}' if states else ''}"
-    if taken.known:
-        yield f"left as they are: {count(taken.known, 'job')} whose id was there already"
-    if taken.expired:
-        yield f"left out: {count(taken.expired, 'ended job')} whose time was over"
-    if taken.refused:
-        yield f"left out: {count(taken.refused, 'ended job')}; this storage has no way to take them"
+def report_lines(report: ImportReport, location: str) -> Iterator[str]:
+    """Yield the report as lines of text."""
+    states = ", ".join(f"{number:,} {state}" for state, number in report.stored.items())
+    yield f"imported {count(report.stored.total(), 'job')} into {location}{f': {states}' if states else ''}"
+    if report.known:
+        yield f"left as they are: {count(report.known, 'job')} whose id exists already"
+    if report.expired:
+        yield f"left out: {count(report.expired, 'finished job')} whose result has expired"
+    if report.refused:
+        yield f"left out: {count(report.refused, 'finished job')}; this storage cannot import finished jobs"

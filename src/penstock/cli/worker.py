@@ -1,4 +1,4 @@
-"""`penstock worker`: an app's handlers in as many processes as there are cores; `penstock dev`: one, reloaded."""
+"""`penstock worker`: run an app's handlers, one process per core; `penstock dev`: one process, reloaded."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import click
 from click.shell_completion import CompletionItem
 
 from penstock import Penstock, StorageError, StorageUnavailable, Worker
-from penstock.cli.base import Command, Stop, debug_option
-from penstock.cli.reload import Changes, restart
-from penstock.cli.secrets import hide
-from penstock.cli.target import app_named, load_app
+from penstock.cli.base import Command, CommandError, debug_option
+from penstock.cli.reload import ChangeDetector, restart
+from penstock.cli.secrets import redact_secrets
+from penstock.cli.target import find_app_source, load_app
 from penstock.cli.workers import ls
 from penstock.host import AppHost
 from penstock.log_config import configure
@@ -33,51 +33,57 @@ log = logging.getLogger("penstock.worker")
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-#: Between two tries to reach a server that is not there yet (seconds).
-FIRST_REST, LONGEST_REST = 0.2, 5.0
+#: Seconds between two tries to reach the storage with --wait: doubled from the first to the last.
+FIRST_RETRY_DELAY, MAX_RETRY_DELAY = 0.2, 5.0
 
 
-def cores() -> int:
-    """The processor cores that this process may use."""
+def available_cores() -> int:
+    """Return the number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class WorkerCommand(Command):
-    """`worker` runs an app, and `worker ls` lists those that run."""
+    """The command `worker`, with `worker ls` as a command of its own."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """`ls` is no app: the list has a command of its own."""
+        """Parse arguments; if the first is "ls", as those of `worker ls` instead of the name of an app."""
         if args[:1] == [ls.name]:
             return ls.make_context(f"{info_name} {ls.name}", args[1:], parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
 
 def complete_app(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What may stand where an app stands."""
+    """Complete the first argument: "ls" is the only word known in advance."""
     return [CompletionItem("ls", help=ls.get_short_help_str())] if "ls".startswith(incomplete) else []
 
 
 def worker_options(function: Callable[..., None]) -> Any:
-    """The options of a worker, for `worker` and `dev`."""
+    """Add the options that `worker` and `dev` share."""
     decorated: Any = function
     for option in reversed(
         [
-            click.option("--queues", help="Serve only these queues, separated by commas."),
+            click.option("--queues", help="Serve only these queues, separated by commas.  [default: all of the app]"),
             click.option(
-                "--capacity", type=click.IntRange(1), default=100, show_default=True, help="Units per process."
+                "--capacity",
+                type=click.IntRange(1),
+                default=100,
+                show_default=True,
+                help="Units of work that a process runs at the same time.",
             ),
-            click.option("--lease", type=float, help="Seconds a claim is held without a sign of life."),
-            click.option("--id", help="The worker's id."),
-            click.option("--max-jobs", type=click.IntRange(1), help="Replace a process after about so many jobs."),
             click.option(
-                "--max-rss", type=click.IntRange(1), metavar="MB", help="Replace a process with more memory than this."
+                "--lease", type=float, help="Seconds until other workers take over the jobs of a worker that vanished."
+            ),
+            click.option("--id", help="The worker's id.  [default: a new random one]"),
+            click.option("--max-jobs", type=click.IntRange(1), help="Replace a process after about this many jobs."),
+            click.option(
+                "--max-rss", type=click.IntRange(1), metavar="MB", help="Replace a process that uses more memory."
             ),
             click.option("--adaptive", is_flag=True, help="Claim less while a process cannot keep up."),
-            click.option("--wait", is_flag=True, help="Wait for a server that is not there yet."),
+            click.option("--wait", is_flag=True, help="If the server cannot be reached at the start, wait for it."),
             click.option("--verbose", "-v", is_flag=True, help="Log more."),
-            click.option("--quiet", "-q", is_flag=True, help="Log warnings only: no line for each run."),
+            click.option("--quiet", "-q", is_flag=True, help="Log warnings only, not every run."),
             debug_option,
         ]
     ):
@@ -90,46 +96,59 @@ def worker_options(function: Callable[..., None]) -> Any:
     examples="""
         penstock worker jobs:app                       # the `app` in jobs.py, one process per core
         penstock worker jobs:app --processes 4 --queues mail,thumbnails
-        penstock worker jobs:app --drain               # until nothing due is left, then end
-        penstock worker                                # the app that PENSTOCK_APP or pyproject.toml names
-        penstock worker ls                             # who works
+        penstock worker jobs:app --drain               # run all due jobs, then exit
+        penstock worker                                # the app named by PENSTOCK_APP or pyproject.toml
+        penstock worker ls                             # list the workers
     """,
 )
 @click.argument("app", metavar="[MODULE:APP]", required=False, shell_complete=complete_app)
 @click.option("--processes", type=click.IntRange(0), help="Child processes, 0 for none.  [default: one per core]")
-@click.option("--grace", type=click.FloatRange(0), default=30.0, show_default=True, help="Seconds runs may go on.")
-@click.option("--drain", is_flag=True, help="Work until nothing due is left, then end.")
-@click.option("--reload", is_flag=True, help="Start again when a source file changes.")
+@click.option(
+    "--grace",
+    type=click.FloatRange(0),
+    default=30.0,
+    show_default=True,
+    help="Seconds that runs may go on after SIGTERM.",
+)
+@click.option("--drain", is_flag=True, help="Run jobs until none is due, then exit.")
+@click.option("--reload", is_flag=True, help="Restart when a source file changes.")
 @worker_options
 def worker(**options: Any) -> None:
     """Run the handlers of an app: `penstock worker jobs:app` for the `app` in jobs.py.
 
-    SIGTERM and Ctrl-C let runs end for the grace and give the rest back; a second one does so at once.
+    After SIGTERM or Ctrl-C, runs may go on for --grace seconds; then their jobs are released to other
+    workers. A second signal releases them at once.
     """
-    work(**options)
+    run_worker(**options)
 
 
 @click.command(
     cls=Command,
     examples="""
         penstock dev jobs:app
-        penstock dev jobs:app --processes 0    # handlers in this process: breakpoint() works
+        penstock dev jobs:app --processes 0    # run handlers in this process: breakpoint() works
     """,
 )
 @click.argument("app", metavar="[MODULE:APP]", required=False)
 @click.option("--processes", type=click.IntRange(0), default=1, show_default=True, help="Child processes, 0 for none.")
-@click.option("--grace", type=click.FloatRange(0), default=2.0, show_default=True, help="Seconds runs may go on.")
+@click.option(
+    "--grace",
+    type=click.FloatRange(0),
+    default=2.0,
+    show_default=True,
+    help="Seconds that runs may go on after SIGTERM.",
+)
 @worker_options
 def dev(**options: Any) -> None:
-    """Work while you write: one process, started again when a source file changes.
+    """Run handlers while you write them: one process, restarted when a source file changes.
 
-    Every run is told as it ends, and a failed one with its traceback. A file that cannot be imported is
-    waited out.
+    Every run is logged when it ends, a failed one with its traceback. If a file cannot be imported, the
+    command prints the error and waits for a change.
     """
-    work(**options, drain=False, reload=True, tell=True)
+    run_worker(**options, drain=False, reload=True, show_failures=True)
 
 
-def work(
+def run_worker(
     app: str | None,
     wait: bool,
     drain: bool,
@@ -137,13 +156,13 @@ def work(
     reload: bool,
     verbose: bool,
     quiet: bool,
-    tell: bool = False,
+    show_failures: bool = False,
     **options: Any,
 ) -> None:
-    """Load the app, work until the end, and begin again when the sources have changed."""
+    """Load the app and run its worker until it stops; after a change of the sources, restart the command."""
     level = logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO
     configure(level)
-    source = app_named(app)
+    source = find_app_source(app)
     if source is None:
         raise click.UsageError(
             "which app? Give it as MODULE:APP (jobs:app is the `app` in jobs.py), in PENSTOCK_APP, "
@@ -151,33 +170,33 @@ def work(
         )
     try:
         loaded = load_app(source)
-        made = build(loaded, source, options)
+        worker = build_worker(loaded, source, options)
     except CannotImport as error:
         if not reload:
             raise
         if click.get_current_context().meta.get("debug"):
             traceback.print_exc()
-        click.echo(f"Error: {hide(str(error))} (waiting for a change)", err=True)
-        Changes(everything=True).wait()
+        click.echo(f"Error: {redact_secrets(str(error))} (waiting for a change)", err=True)
+        ChangeDetector(everything=True).wait()
         restart()
-    made.log_level = level
-    life = Work(loaded, made, grace, wait, drain, reload, tell)
+    worker.log_level = level
+    session = WorkerSession(loaded, worker, grace, wait, drain, reload, show_failures)
     before = {number: signal.getsignal(number) for number in SIGNALS}
     try:
-        again = run(life.run())
+        changed = run(session.run())
     except StorageUnavailable as error:
-        raise Stop(f"{str(error).rstrip('.')}; is it running there? --wait waits for it") from error
+        raise CommandError(f"{str(error).rstrip('.')}; is it running there? --wait waits for it") from error
     finally:
-        for number in SIGNALS:  # whoever was told to end needs not be told again
-            signal.signal(number, signal.SIG_IGN if life.signals else before[number] or signal.SIG_DFL)
-    if again and not life.signals:
+        for number in SIGNALS:  # after one signal the process is ending: another must not end it with a traceback
+            signal.signal(number, signal.SIG_IGN if session.signals else before[number] or signal.SIG_DFL)
+    if changed and not session.signals:
         restart()
 
 
-def build(app: AppHost, source: str, options: dict[str, Any]) -> Worker:
-    """The worker that the options describe."""
+def build_worker(app: AppHost, source: str, options: dict[str, Any]) -> Worker:
+    """Return the worker that the options describe; wrong handlers are found here, before it starts."""
     queues = None if options["queues"] is None else [name for name in options["queues"].split(",") if name]
-    processes = cores() if options["processes"] is None else options["processes"]
+    processes = available_cores() if options["processes"] is None else options["processes"]
     megabytes = options["max_rss"]
     made = Worker(
         app,
@@ -191,13 +210,13 @@ def build(app: AppHost, source: str, options: dict[str, Any]) -> Worker:
         adaptive=options["adaptive"],
     )
     made.source = source
-    made.warns = False  # `Work` does, of more
-    select_handlers(app, queues, options["capacity"])  # what is wrong with them is better known now
+    made.warns = False  # `WorkerSession` logs these warnings, and more
+    select_handlers(app, queues, options["capacity"])
     return made
 
 
-async def tell_failures(app: Penstock) -> None:
-    """Log why runs failed, with their tracebacks: for whoever writes the handlers."""
+async def log_failures(app: Penstock) -> None:
+    """Log failed runs with their tracebacks, for developers of handlers."""
     async for event in app.events(("retrying", "failed", "timed_out", "stalled", "invalid_data")):
         error = event.error
         if error is not None:
@@ -205,11 +224,11 @@ async def tell_failures(app: Penstock) -> None:
             log.warning("%s: job %s is %s after attempt %d\n%s", event.queue, event.id, event.name, event.attempt, why)
 
 
-class Work:
-    """One life of the command, from start to the signal that ends it."""
+class WorkerSession:
+    """One run of the command, from opening the storage to the end of its worker."""
 
     def __init__(
-        self, app: AppHost, worker: Worker, grace: float, wait: bool, drain: bool, reload: bool, tell: bool
+        self, app: AppHost, worker: Worker, grace: float, wait: bool, drain: bool, reload: bool, show_failures: bool
     ) -> None:
         self._app = app
         self._worker = worker
@@ -217,53 +236,53 @@ class Work:
         self._wait = wait
         self._drain = drain
         self._reload = reload
-        self._tell = tell
-        #: How many signals came so far.
+        self._show_failures = show_failures
+        #: How many signals have arrived.
         self.signals = 0
-        self._over = self._again = False
+        self._finished = self._restart = False
         self._stopping: set[asyncio.Task[None]] = set()
         self._signalled = asyncio.Event()
 
     async def run(self) -> bool:
-        """Work; gives whether to start again."""
+        """Run the worker until it stops; returns whether the command is to be restarted."""
         loop = asyncio.get_running_loop()
 
-        def hear(number: int, frame: object) -> None:
+        def on_signal(number: int, frame: object) -> None:
             self.signals += 1
-            if not self._over:
+            if not self._finished:
                 loop.call_soon_threadsafe(self._signal, signal.Signals(number), self.signals)
 
-        for number in SIGNALS:  # the loop's own handlers would be gone with it, while the process still has to end
-            signal.signal(number, hear)
+        for number in SIGNALS:  # not loop.add_signal_handler: those end with the loop, before the process does
+            signal.signal(number, on_signal)
         try:
             return await self._work()
         finally:
-            self._over = True
+            self._finished = True
 
     async def _work(self) -> bool:
         if not await self._open():
             return False
         await self._warn()
-        beside = [asyncio.create_task(self._watch())] if self._reload else []
-        if self._tell and isinstance(self._app, Penstock):
-            beside.append(asyncio.create_task(tell_failures(self._app)))
+        background = [asyncio.create_task(self._watch())] if self._reload else []
+        if self._show_failures and isinstance(self._app, Penstock):
+            background.append(asyncio.create_task(log_failures(self._app)))
         try:
-            log.info("worker %s begins, child processes: %d", self._worker.id, self._worker.processes)
+            log.info("worker %s starts, child processes: %d", self._worker.id, self._worker.processes)
             if not self.signals:
                 await (self._worker.drain() if self._drain else self._worker.run())
             if self._stopping:
                 await asyncio.gather(*self._stopping)
         finally:
-            for task in beside:
+            for task in background:
                 task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            await asyncio.gather(*background, return_exceptions=True)
             await self._app.close()
-        log.info("worker %s: ended", self._worker.id)
-        return self._again
+        log.info("worker %s has stopped", self._worker.id)
+        return self._restart
 
     async def _open(self) -> bool:
-        """Open the storage; with --wait for as long as it takes."""
-        rest = FIRST_REST
+        """Open the storage, with --wait for as long as it takes; returns False if a signal came first."""
+        delay = FIRST_RETRY_DELAY
         while not self.signals:
             try:
                 await self._app.open()
@@ -271,24 +290,24 @@ class Work:
             except StorageUnavailable as error:
                 if not self._wait:
                     raise
-                if rest == FIRST_REST:
+                if delay == FIRST_RETRY_DELAY:
                     log.warning("waiting for the storage: %s", error)
             try:
-                async with asyncio.timeout(rest):
+                async with asyncio.timeout(delay):
                     await self._signalled.wait()
             except TimeoutError:
-                rest = min(rest * 2, LONGEST_REST)
+                delay = min(delay * 2, MAX_RETRY_DELAY)
         return False
 
     async def _warn(self) -> None:
-        """Say loudly what may lose jobs, before any are taken."""
-        with contextlib.suppress(StorageError):  # a storage that goes away now is told of by the work itself
+        """Log settings of the storage that may lose jobs, before any job is claimed."""
+        with contextlib.suppress(StorageError):  # the worker itself logs that the storage is unavailable
             for line in await warnings_at_start(self._app.storage):
-                log.warning("JOBS MAY BE LOST: %s", hide(line))
+                log.warning("JOBS MAY BE LOST: %s", redact_secrets(line))
 
     def _signal(self, number: signal.Signals, count: int) -> None:
         self._signalled.set()
-        log.info("%s: %s", number.name, "stopping" if count == 1 else "giving everything back now")
+        log.info("%s: %s", number.name, "stopping" if count == 1 else "releasing all jobs now")
         self._stop(self._grace if count == 1 else 0.0)
 
     def _stop(self, grace: float) -> None:
@@ -296,12 +315,12 @@ class Work:
         self._stopping.add(task)
 
     async def _watch(self) -> None:
-        """Start again when a source file changes."""
-        changes = Changes()
-        changed = await asyncio.to_thread(changes.look)
+        """Stop the worker for a restart when a source file changes."""
+        detector = ChangeDetector()
+        changed = await asyncio.to_thread(detector.poll)
         while not changed:
             await asyncio.sleep(1.0)
-            changed = await asyncio.to_thread(changes.look)
+            changed = await asyncio.to_thread(detector.poll)
         log.info("%s changed: starting again", ", ".join(sorted(changed)))
-        self._again = True
+        self._restart = True
         self._stop(self._grace)

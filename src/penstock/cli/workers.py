@@ -1,4 +1,4 @@
-"""`penstock worker ls`: who works."""
+"""`penstock worker ls`: the list of workers."""
 
 from __future__ import annotations
 
@@ -8,15 +8,27 @@ import click
 
 from penstock import WorkerInfo
 from penstock.cli.base import Command, run
-from penstock.cli.output import DIM, Cell, Column, Styled, age, bar, echo_json, is_terminal, json_option, size, table
+from penstock.cli.output import (
+    DIM,
+    Cell,
+    Column,
+    Styled,
+    bar,
+    echo_json,
+    format_bytes,
+    format_duration,
+    is_terminal,
+    json_option,
+    print_table,
+)
 from penstock.cli.target import Target, target_options
 from penstock.ops.overview import read_overview
 
-__all__ = ["COLUMNS", "busy", "ls", "row"]
+__all__ = ["COLUMNS", "load_cell", "ls", "worker_row"]
 
 COLUMNS = [
     Column("worker", elastic=True), Column("host"), Column("pid", True), Column("processes", True), Column("busy"),
-    Column("runs", True), Column("memory", True), Column("since", True), Column("heard", True),
+    Column("runs", True), Column("memory", True), Column("up", True), Column("seen", True),
     Column("queues", elastic=True),
 ]  # fmt: skip
 
@@ -32,40 +44,42 @@ COLUMNS = [
 @json_option
 @target_options
 def ls(target: Target, as_json: bool) -> None:
-    """List the workers that are there: where, how busy, and which queues they serve."""
+    """List the workers: their host, load and queues."""
 
     async def work() -> tuple[list[WorkerInfo], datetime]:
         async with target.opened() as app:
-            seen = await read_overview(app, [])
-            return seen.workers, seen.at
+            overview = await read_overview(app, [])
+            return overview.workers, overview.at
 
     workers, now = run(work())
     if as_json:
         echo_json(workers)
     else:
-        table(
-            COLUMNS, [row(worker, now) for worker in workers], "no workers here; start one: penstock worker MODULE:APP"
+        print_table(
+            COLUMNS,
+            [worker_row(worker, now) for worker in workers],
+            "no workers here; start one: penstock worker MODULE:APP",
         )
 
 
-def row(worker: WorkerInfo, now: datetime) -> list[Cell]:
-    """A worker in a list."""
+def worker_row(worker: WorkerInfo, now: datetime) -> list[Cell]:
+    """Return the row of a worker."""
     return [
         Styled(worker.id, "bold"),
         worker.host,
         str(worker.pid),
         str(len(worker.processes)),
-        busy(worker, bars=is_terminal()),
+        load_cell(worker, bars=is_terminal()),
         str(worker.running),
-        size(worker.memory) if worker.memory else Styled("-", DIM),
-        "-" if worker.started_at is None else age((now - worker.started_at).total_seconds()),
-        Styled(f"{age((now - worker.seen_at).total_seconds())} ago", DIM),
+        format_bytes(worker.memory) if worker.memory else Styled("-", DIM),
+        "-" if worker.started_at is None else format_duration((now - worker.started_at).total_seconds()),
+        Styled(f"{format_duration((now - worker.seen_at).total_seconds())} ago", DIM),
         ", ".join(worker.queues),
     ]
 
 
-def busy(worker: WorkerInfo, *, bars: bool) -> Styled:
-    """How much of a worker's capacity is in use."""
+def load_cell(worker: WorkerInfo, *, bars: bool) -> Styled:
+    """Return the units in use of a worker's capacity, with a bar if `bars`."""
     share = worker.busy / worker.capacity if worker.capacity else 0.0
     style = "red" if share >= 0.95 else "yellow" if share >= 0.7 else "green"
     numbers = f"{worker.busy}/{worker.capacity}"

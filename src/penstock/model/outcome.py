@@ -40,16 +40,16 @@ __all__ = [
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The outcome of a run for one job. A batch handler may return one per payload: `complete`, `fail` or `retry`."""
+    """Outcome of a run. A batch handler may return one per payload: `complete`, `fail` or `retry`."""
 
     @staticmethod
     def complete(value: Any = None) -> Outcome:
-        """Complete this job with this result."""
+        """Return the outcome of a job that completed with this result."""
         return Value(value)
 
     @staticmethod
     def fail(error: Exception | str) -> Outcome:
-        """Fail this job alone, as if the handler had raised the error: it is retried unless that is permanent."""
+        """Return the outcome of a job for which the handler raised this error, to be retried unless it is permanent."""
         if isinstance(error, str):
             error = RuntimeError(error)
         if not isinstance(error, Exception):
@@ -80,11 +80,10 @@ class Returned(Outcome, frozen=True, gc=False):
 
 
 class Raised(Outcome, frozen=True):
-    """The run failed, or took too long, or was refused; the error's kind names which.
+    """The run failed, took too long, or was refused; the error's kind distinguishes them.
 
-    `solo` asks for the job to come back by itself, because it is one of a batch;
-    `shared` means that other jobs failed with it, so that it may not be this job's fault;
-    `invalid` means that its payload could not be decoded.
+    `solo` asks that the job, one of a batch, runs alone next time. `shared` means that the whole batch
+    failed, perhaps because of another job. `invalid` means that the payload could not be decoded.
     """
 
     error: JobError
@@ -95,7 +94,7 @@ class Raised(Outcome, frozen=True):
 
 
 class Stopped(Outcome, frozen=True):
-    """The run ended without a value after a cancel request."""
+    """The run ended without a value after its cancellation was requested."""
 
 
 class Stalled(Outcome, frozen=True):
@@ -107,7 +106,7 @@ class Released(Outcome, frozen=True):
 
 
 def raised(error: BaseException) -> Raised:
-    """Return the outcome of a handler's exception, by its `kind`, `retry_at`, `retry_in` and `count`."""
+    """Return the outcome for an exception of a handler, by its `kind`, `retry_at`, `retry_in` and `count`."""
     record = JobError.from_exception(error)
     try:
         return Raised(record, _retry_request(error))
@@ -133,7 +132,7 @@ def timed_out(seconds: float, solo: bool = False, shared: bool = False) -> Raise
 
 
 def stalled_out(reason: str) -> Raised:
-    """Return the outcome of a job that is not run again, because too many of its runs have stalled."""
+    """Return the outcome of a job that is not run again, because too many of its runs stalled."""
     return Raised(JobError("StallError", reason, ErrorKind.STALL))
 
 

@@ -1,7 +1,7 @@
-"""Jobs from one storage to another, as lines of JSON: SQLite today, Redis tomorrow.
+"""Export and import of jobs as lines of JSON, to move them between storages.
 
-The first line says what the rest is; each other line is one job, whole: payload, counts, times, and
-how it ended. Runs belong to their workers and are not carried, nor are jobs blocked behind them.
+The first line is a header; each other line is one whole job: payload, counts, times, and result or
+error. Running jobs belong to their workers and are left out, as are jobs blocked behind them.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from penstock.model.options import JobLimits
 from penstock.model.storage_info import Restorable, check_restorable
 from penstock.storage.base import PutStatus, Storage
 
-__all__ = ["ExportedJob", "Header", "ImportReport", "count_jobs", "export_jobs", "import_jobs"]
+__all__ = ["ExportHeader", "ExportedJob", "ImportReport", "count_jobs", "export_jobs", "import_jobs"]
 
 FORMAT = 1
 
-#: Jobs that are read or written in one round trip.
-PAGE = 200
+#: Most jobs that are read or written in one round trip.
+BATCH_SIZE = 200
 
-#: And so many bytes at most, about.
+#: A batch ends when its payloads and results exceed this many bytes.
 MAX_BYTES = 4_000_000
 
-#: In this order a group whose head waits out a backoff is held before the jobs behind it arrive.
-CARRIED = (State.RETRYING, State.QUEUED, State.SCHEDULED, State.COMPLETED, State.FAILED, State.CANCELLED)
-LEFT = (State.RUNNING, State.BLOCKED)
+#: Retrying jobs come first: a group whose head waits for its retry is then blocked before its other jobs are stored.
+EXPORTED_STATES = (State.RETRYING, State.QUEUED, State.SCHEDULED, State.COMPLETED, State.FAILED, State.CANCELLED)
+SKIPPED_STATES = (State.RUNNING, State.BLOCKED)
 
 
-class Header(msgspec.Struct, kw_only=True, omit_defaults=True):
+class ExportHeader(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The first line of an export."""
 
     penstock_export: int
@@ -45,7 +45,7 @@ class Header(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class ExportedError(msgspec.Struct, kw_only=True):
-    """An error as it is written."""
+    """The error of a job, in an export."""
 
     type: str
     message: str
@@ -54,7 +54,7 @@ class ExportedError(msgspec.Struct, kw_only=True):
 
 
 class ExportedJob(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One job as it is written. Payload and result are text where they are UTF-8, else base64."""
+    """One job, in an export. Payload and result are text if they are UTF-8, else base64."""
 
     queue: str
     id: str
@@ -80,9 +80,9 @@ class ExportedJob(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @classmethod
     def of(cls, job: Snapshot) -> ExportedJob:
-        """A job as a storage knows it."""
-        payload, payload_bytes = _spelled(job.payload)
-        result, result_bytes = (None, None) if job.result is None else _spelled(job.result)
+        """Return the exported form of a job of a storage."""
+        payload, payload_bytes = _text_or_bytes(job.payload)
+        result, result_bytes = (None, None) if job.result is None else _text_or_bytes(job.result)
         error = None if job.error is None else JobError.decode(job.error)
         return cls(
             queue=job.queue, id=job.id, state=job.state, created_at=as_datetime(job.created),
@@ -98,57 +98,58 @@ class ExportedJob(msgspec.Struct, kw_only=True, omit_defaults=True):
         )  # fmt: skip
 
     def snapshot(self) -> Snapshot:
-        """The job as a storage takes it."""
+        """Return the job in the form in which a storage restores it."""
         completed = self.state is State.COMPLETED
-        result = _bytes(self.result, self.result_base64)
+        result = _as_bytes(self.result, self.result_base64)
         e = self.error
         return Snapshot(
             queue=self.queue, id=self.id, state=self.state, group=self.group, priority=self.priority,
-            payload=_bytes(self.payload, self.payload_base64) or b"",
-            headers=encode_headers(self.headers), limits=self.limits.encode(), created=_ms(self.created_at),
-            run_at=_ms(self.run_at), attempts=self.attempts, retries=self.retries, stalls=self.stalls,
+            payload=_as_bytes(self.payload, self.payload_base64) or b"",
+            headers=encode_headers(self.headers), limits=self.limits.encode(), created=_to_ms(self.created_at),
+            run_at=_to_ms(self.run_at), attempts=self.attempts, retries=self.retries, stalls=self.stalls,
             timeouts=self.timeouts, worker=self.worker, result=(result or b"") if completed else None,
             error=None if e is None else JobError(e.type, e.message, e.kind, e.traceback).encode(),
-            finished=None if self.finished_at is None else _ms(self.finished_at),
-            expires=None if self.expires_at is None else _ms(self.expires_at),
+            finished=None if self.finished_at is None else _to_ms(self.finished_at),
+            expires=None if self.expires_at is None else _to_ms(self.expires_at),
         )  # fmt: skip
 
 
 class ImportReport(msgspec.Struct):
-    """What became of the jobs of an import."""
+    """Counts of the jobs of an import: stored, or why not."""
 
-    #: How many of each state are now there.
+    #: Stored jobs, by state.
     stored: Counter[State] = msgspec.field(default_factory=Counter[State])
-    #: Those whose id was taken already, and those whose time was over.
+    #: Jobs whose id existed already.
     known: int = 0
+    #: Finished jobs whose TTL was over.
     expired: int = 0
-    #: Ended jobs that this storage has no way to take.
+    #: Finished jobs that this storage cannot restore.
     refused: int = 0
 
 
 async def count_jobs(app: Penstock, queues: Iterable[str]) -> tuple[int, Counter[State]]:
-    """How many jobs an export will write, and how many it must leave, by their state."""
-    carried, left = 0, Counter[State]()
+    """Return the number of jobs that an export will write, and those that it will skip by state."""
+    exported, skipped = 0, Counter[State]()
     for name in queues:
         counts = await app.queue(name).counts()
-        carried += sum(counts[state] for state in CARRIED)
-        left += Counter({state: counts[state] for state in LEFT})
-    return carried, left
+        exported += sum(counts[state] for state in EXPORTED_STATES)
+        skipped += Counter({state: counts[state] for state in SKIPPED_STATES})
+    return exported, skipped
 
 
 async def export_jobs(app: Penstock, queues: Sequence[str], newer: list[str] | None = None) -> AsyncIterator[bytes]:
-    """The lines of an export, without their ends.
+    """Yield the lines of an export, without line ends.
 
-    Jobs that only newer software can read are left out; their ids are added to `newer`.
+    Jobs that only a newer Penstock can read are left out; their ids are added to `newer`.
     """
     storage = await app.opened()
     at = as_datetime(await storage.time())
-    yield _encode(Header(penstock_export=FORMAT, exported_at=at, queues=list(queues)))
+    yield _encode(ExportHeader(penstock_export=FORMAT, exported_at=at, queues=list(queues)))
     for name in queues:
-        for state in CARRIED:
+        for state in EXPORTED_STATES:
             cursor: str | None = None
             while True:
-                page = await storage.find(name, state, cursor, PAGE)
+                page = await storage.find(name, state, cursor, BATCH_SIZE)
                 for job in page.jobs:
                     if job.format is None:
                         yield _encode(ExportedJob.of(job))
@@ -160,25 +161,25 @@ async def export_jobs(app: Penstock, queues: Sequence[str], newer: list[str] | N
 
 
 async def import_jobs(app: Penstock, lines: Iterable[bytes], queue: str | None = None) -> AsyncIterator[ImportReport]:
-    """Store the jobs of an export, under their own queue's name or another; gives what was done so far.
+    """Store the jobs of an export, in their own queue or in `queue`; yields the report after each batch.
 
-    A job whose id is taken is left as it is, so that an import that broke off can be repeated.
+    A job whose id exists already is left as it is, so that an interrupted import can be repeated.
     """
-    taken = ImportReport()
+    report = ImportReport()
     storage = await app.opened()
-    for jobs in _pages(read_jobs(lines)):
+    for jobs in _batches(read_jobs(lines)):
         now = await storage.time()
         if queue is not None:
             jobs = [msgspec.structs.replace(job, queue=queue) for job in jobs]
         fresh = [job for job in jobs if job.expires is None or job.expires > now]
-        taken.expired += len(jobs) - len(fresh)
-        await _store(storage, fresh, taken)
-        yield taken
-    yield taken
+        report.expired += len(jobs) - len(fresh)
+        await _store(storage, fresh, report)
+        yield report
+    yield report
 
 
 def read_jobs(lines: Iterable[bytes]) -> Iterator[Snapshot]:
-    """The jobs of an export; a line that makes no sense is a `ValueError` that names it."""
+    """Yield the jobs of an export; an invalid line raises a `ValueError` with its number."""
     number = 0
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -197,61 +198,61 @@ def read_jobs(lines: Iterable[bytes]) -> Iterator[Snapshot]:
         raise ValueError("there is nothing to import: the input is empty")
 
 
-async def _store(storage: Storage, jobs: list[Snapshot], taken: ImportReport) -> None:
+async def _store(storage: Storage, jobs: list[Snapshot], report: ImportReport) -> None:
     if isinstance(storage, Restorable):
         for job, done in zip(jobs, await storage.restore(jobs), strict=True):
             if done:
-                taken.stored[job.state] += 1
+                report.stored[job.state] += 1
             else:
-                taken.known += 1
+                report.known += 1
         return
-    # A storage of somebody's own: jobs that wait begin anew, and there is no way to bring in others.
+    # A third-party storage may have no `restore`: waiting jobs are put as new ones, finished ones cannot be stored.
     waiting = [job for job in jobs if job.state in WAITING]
-    taken.refused += len(jobs) - len(waiting)
-    for job, put in zip(waiting, await storage.put([_new(job) for job in waiting]), strict=True):
+    report.refused += len(jobs) - len(waiting)
+    for job, put in zip(waiting, await storage.put([_new_job(job) for job in waiting]), strict=True):
         if put.status in (PutStatus.QUEUED, PutStatus.SCHEDULED):
-            taken.stored[job.state] += 1
+            report.stored[job.state] += 1
         else:
-            taken.known += 1
+            report.known += 1
 
 
-def _new(job: Snapshot) -> NewJob:
+def _new_job(job: Snapshot) -> NewJob:
     return NewJob(
         queue=job.queue, id=job.id, payload=job.payload, run_at=job.run_at, priority=job.priority, group=job.group,
         headers=job.headers, limits=job.limits,
     )  # fmt: skip
 
 
-def _pages(jobs: Iterator[Snapshot]) -> Iterator[list[Snapshot]]:
+def _batches(jobs: Iterator[Snapshot]) -> Iterator[list[Snapshot]]:
     page: list[Snapshot] = []
     size = 0
     for job in jobs:
         page.append(job)
         size += len(job.payload) + len(job.result or b"")
-        if len(page) == PAGE or size > MAX_BYTES:
+        if len(page) == BATCH_SIZE or size > MAX_BYTES:
             yield page
             page, size = [], 0
     if page:
         yield page
 
 
-def _spelled(data: bytes) -> tuple[str | None, bytes | None]:
+def _text_or_bytes(data: bytes) -> tuple[str | None, bytes | None]:
     try:
         return data.decode(), None
     except UnicodeDecodeError:
         return None, data
 
 
-def _bytes(text: str | None, data: bytes | None) -> bytes | None:
+def _as_bytes(text: str | None, data: bytes | None) -> bytes | None:
     return data if text is None else text.encode()
 
 
-def _ms(moment: datetime) -> int:
+def _to_ms(moment: datetime) -> int:
     if moment.tzinfo is None:
-        raise ValueError("times have a zone")
+        raise ValueError("a time has no zone")
     return round(moment.timestamp() * 1000)
 
 
 _encode = msgspec.json.Encoder().encode
 _decode_job = msgspec.json.Decoder(ExportedJob).decode
-_decode_header = msgspec.json.Decoder(Header, strict=True).decode
+_decode_header = msgspec.json.Decoder(ExportHeader, strict=True).decode

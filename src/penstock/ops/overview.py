@@ -1,4 +1,4 @@
-"""What there is, in one look: queues, workers and failures, for the command line and other faces."""
+"""Overview of an app: its queues, workers and latest failures, read together."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from penstock.storage.base import Storage
 __all__ = ["FailedJob", "Overview", "QueueView", "Rate", "rates", "read_overview"]
 
 
-#: So many queues are asked about at the same time.
-AT_ONCE = 50
+#: How many queues are read at the same time.
+CONCURRENT_READS = 50
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
-    """How a queue stands. `oldest` is when the job at the head of its line fell due; None when none is waiting.
+    """Counts, workers and age of one queue.
 
-    `finished` and `overdue` are None where the storage does not count them.
+    `oldest` is the due time of the next job, None if none is queued. `finished` (jobs that ever ended) and
+    `overdue` (expired leases) are None if the storage does not count them.
     """
 
     name: str
@@ -39,12 +40,12 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def open(self) -> int:
-        """How many jobs have not ended."""
+        """Number of jobs that have not ended."""
         return sum(count for state, count in self.counts.items() if state not in FINISHED)
 
 
 class FailedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that failed for good, and why."""
+    """A job that failed for good, and its error."""
 
     queue: str
     id: str
@@ -54,7 +55,7 @@ class FailedJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything as of one moment of the storage's clock, near enough."""
+    """Queues, workers and failures at about one time of the storage's clock."""
 
     at: datetime
     queues: list[QueueView]
@@ -63,14 +64,14 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """Jobs a second, between two looks."""
+    """Jobs per second between two overviews: enqueued and ended."""
 
     arriving: float
     ending: float
 
 
 async def read_overview(app: Penstock, names: Iterable[str] | None = None, *, failures: int = 0) -> Overview:
-    """Look at these queues, or at all that hold jobs, are paused or are served; with the newest `failures`."""
+    """Read an overview of these queues, or of all that have jobs, workers or a pause; with the newest `failures`."""
     storage = await app.opened()
     at = await storage.time()
     workers = await app.workers()
@@ -79,8 +80,8 @@ async def read_overview(app: Penstock, names: Iterable[str] | None = None, *, fa
     wanted = sorted(names)
     meters = {meter.queue: meter for meter in await _meters(storage, wanted)}
     queues: list[QueueView] = []
-    for start in range(0, len(wanted), AT_ONCE):
-        some = wanted[start : start + AT_ONCE]
+    for start in range(0, len(wanted), CONCURRENT_READS):
+        some = wanted[start : start + CONCURRENT_READS]
         queues += await asyncio.gather(*(_view(storage, name, workers, meters.get(name)) for name in some))
     return Overview(
         at=as_datetime(at),
@@ -110,7 +111,7 @@ async def _view(storage: Storage, name: str, workers: list[WorkerInfo], meter: Q
 
 
 async def newest_failures(storage: Storage, queues: Iterable[QueueView], limit: int) -> list[FailedJob]:
-    """The jobs that failed last, newest first."""
+    """Return the jobs that failed last, newest first."""
     found: list[Snapshot] = []
     for queue in queues:
         if not queue.counts[State.FAILED]:
@@ -124,7 +125,7 @@ async def newest_failures(storage: Storage, queues: Iterable[QueueView], limit: 
 
 
 def failed_job(job: Snapshot) -> FailedJob:
-    """What is told of a failed job."""
+    """Return the `FailedJob` of a failed job's snapshot."""
     return FailedJob(
         queue=job.queue,
         id=job.id,
@@ -135,7 +136,7 @@ def failed_job(job: Snapshot) -> FailedJob:
 
 
 def rates(before: Overview, after: Overview) -> Mapping[str, Rate]:
-    """How fast jobs came and ended between two looks; a queue that one of them did not count is left out."""
+    """Return the rates by queue between two overviews; queues without counts in both are left out."""
     seconds = (after.at - before.at).total_seconds()
     known = {queue.name: queue for queue in before.queues}
     found: dict[str, Rate] = {}
@@ -143,7 +144,7 @@ def rates(before: Overview, after: Overview) -> Mapping[str, Rate]:
         old = known.get(queue.name)
         if old is None or seconds <= 0 or queue.finished is None or old.finished is None:
             continue
-        # A queue that was empty for long is forgotten and counts from zero again.
+        # The storage drops the counter of a queue that was empty for long; it restarts from zero.
         ended = queue.finished - old.finished if queue.finished >= old.finished else queue.finished
         arrived = max(0, queue.open - old.open + ended)
         found[queue.name] = Rate(arrived / seconds, ended / seconds)

@@ -1,8 +1,11 @@
-"""For your own tests: the real engine in memory, on a clock that you move.
+"""Tools for tests of your own app: the real engine in memory, on a clock that the test moves.
 
-Every function takes an app. With `penstock.Penstock` its answer is awaited; with `penstock.sync.Penstock` it
-comes at once.
+Every function takes an app. With a `penstock.Penstock` its answer is awaited; with a `penstock.sync.Penstock`
+it is returned at once.
 """
+
+# `crash`, `drain` and `inline` are functions of modules of the same name. The functions are imported after their
+# modules, so `penstock.testing.drain` is the function; code that needs the module imports from it by its full name.
 
 from penstock.testing.assertions import assert_enqueued
 from penstock.testing.clock import Clock

@@ -1,4 +1,4 @@
-"""The two faces of an app, and what the kit does with either: async apps are awaited, sync ones answer at once."""
+"""Helpers of the kit for async and sync apps: async answers are awaited, sync ones returned at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,16 @@ from penstock.storage.base import Storage
 from penstock.sync import Penstock as SyncPenstock
 from penstock.sync.portal import refuse_in_loop
 
-__all__ = ["AnyApp", "AppProxy", "answered", "async_app_of", "host_of", "in_own_loop", "replaced", "storages_of"]
+__all__ = [
+    "AnyApp",
+    "AppProxy",
+    "as_host",
+    "async_app_of",
+    "in_own_loop",
+    "patched_verbs",
+    "resolve_for",
+    "storages_of",
+]
 
 T = TypeVar("T")
 
@@ -22,12 +31,12 @@ AnyApp = Penstock | SyncPenstock
 
 
 def async_app_of(app: AnyApp) -> Penstock:
-    """The async app, whichever face is given."""
+    """Return the async app: the given one, or the one behind a sync app."""
     return app.async_app if isinstance(app, SyncPenstock) else app
 
 
-def answered(app: AnyApp, coroutine: Coroutine[Any, Any, T]) -> Any:
-    """What a function of the kit gives back: a coroutine to be awaited, or, for a sync app, its answer."""
+def resolve_for(app: AnyApp, coroutine: Coroutine[Any, Any, T]) -> Any:
+    """Return the coroutine for an async app; for a sync app, run it and return its result."""
     if not isinstance(app, SyncPenstock):
         return coroutine
     try:
@@ -35,11 +44,11 @@ def answered(app: AnyApp, coroutine: Coroutine[Any, Any, T]) -> Any:
     except RuntimeError:
         coroutine.close()
         raise
-    return app.backends.run_on_loop(_closing(app.async_app, coroutine))
+    return app.backends.run_on_loop(_close_after(app.async_app, coroutine))
 
 
-async def _closing(app: Penstock, coroutine: Coroutine[Any, Any, T]) -> T:
-    """The async app behind a sync one is nobody's to close but ours, if we opened it."""
+async def _close_after(app: Penstock, coroutine: Coroutine[Any, Any, T]) -> T:
+    """Await the coroutine, then close the async app behind a sync one if it was closed before."""
     was_open = app.is_open
     try:
         return await coroutine
@@ -49,13 +58,13 @@ async def _closing(app: Penstock, coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def in_own_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on an event loop of its own, in a thread: whatever runs in this one is left alone."""
+    """Run a coroutine on an event loop of its own, in a thread, since this thread's loop may be running."""
     with ThreadPoolExecutor(1) as threads:
         return threads.submit(asyncio.run, coroutine).result()
 
 
 def storages_of(app: AnyApp) -> list[Storage]:
-    """The storage objects that an app's calls and its workers go to."""
+    """Return the storage objects that an app's calls and its workers use."""
     found = [async_app_of(app).storage]
     if isinstance(app, SyncPenstock):
         found += [app.backends.loop_app.storage, app.backends.app.storage]
@@ -63,8 +72,8 @@ def storages_of(app: AnyApp) -> list[Storage]:
 
 
 @contextlib.contextmanager
-def replaced(storage: Storage, verbs: Mapping[str, Any]) -> Generator[None]:
-    """Have verbs of one storage object answered by others for a while."""
+def patched_verbs(storage: Storage, verbs: Mapping[str, Any]) -> Generator[None]:
+    """Replace verbs of one storage object inside the block."""
     before = {verb: vars(storage)[verb] for verb in verbs if verb in vars(storage)}
     vars(storage).update(verbs)
     try:
@@ -76,7 +85,7 @@ def replaced(storage: Storage, verbs: Mapping[str, Any]) -> Generator[None]:
 
 
 class AppProxy:
-    """An app as a worker sees it, but for what a subclass says otherwise."""
+    """A stand-in for an app that forwards everything that a subclass does not override."""
 
     def __init__(self, app: Penstock) -> None:
         self._app = app
@@ -85,6 +94,6 @@ class AppProxy:
         return getattr(self._app, name)
 
 
-def host_of(stand: AppProxy) -> AppHost:
-    """What stands in for an app has all that a worker needs."""
-    return cast("AppHost", stand)
+def as_host(proxy: AppProxy) -> AppHost:
+    """Return the proxy as an `AppHost`: it forwards all that a worker needs."""
+    return cast("AppHost", proxy)

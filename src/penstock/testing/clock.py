@@ -1,4 +1,4 @@
-"""A clock that moves by hand."""
+"""A clock that a test moves."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Clock:
         return f"Clock({self._now})"
 
     def time(self) -> float:
-        """The time it shows, as a Unix timestamp."""
+        """Return the time as a Unix timestamp."""
         return self._now
 
     def advance(
         self, seconds: float = 0, *, milliseconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0
     ) -> float:
-        """Move it forward and give the new time."""
+        """Move the clock forward and return the new time."""
         step = timedelta(seconds=seconds, milliseconds=milliseconds, minutes=minutes, hours=hours, days=days)
         if step < timedelta(0):
-            raise ValueError(f"a clock cannot be advanced by {step.total_seconds()} s: time only goes on")
+            raise ValueError(f"a clock cannot be advanced by {step.total_seconds()} s: time only moves forward")
         self._now = round(self._now + step.total_seconds(), 6)
         return self._now

@@ -1,4 +1,4 @@
-"""Workers that die at a chosen moment, as a killed process does: they record nothing more, and nobody is told."""
+"""`crash`: a worker that dies at a chosen call, as a killed process does, and records nothing more."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Literal, overload
 from penstock.client.app import Penstock
 from penstock.storage.base import Claimed, Renewal, Settled, Storage
 from penstock.sync import Penstock as SyncPenstock
-from penstock.testing.apps import AnyApp, AppProxy, answered, async_app_of, host_of
+from penstock.testing.apps import AnyApp, AppProxy, as_host, async_app_of, resolve_for
 from penstock.worker import Worker
 
 __all__ = ["crash"]
 
-#: What the storage would answer to a worker that has lost everything.
-LOST: dict[str, Callable[[tuple[Any, ...]], Any]] = {
+#: Answers to a worker after its crash: no claims, and every claim lost.
+LOST_ANSWERS: dict[str, Callable[[tuple[Any, ...]], Any]] = {
     "claim": lambda args: Claimed([]),
     "settle": lambda args: [Settled(None, lost=True)] * len(args[0]),
     "renew": lambda args: [Renewal(False)] * len(args[1]),
@@ -42,79 +42,79 @@ def crash(
 def crash(
     app: AnyApp, *, before: Literal["settle"] | None = None, after: Literal["claim", "settle"] | None = None
 ) -> Coroutine[Any, Any, None] | None:
-    """Run what is due by a worker that dies at its first `settle`, as a killed process does.
+    """Run due jobs by a worker that dies at its first `settle`, as a killed process does.
 
-    `before="settle"` (the default): handlers have run, and what came of it is not recorded;
-    `after="claim"`: the jobs are taken, and no handler has been called; `after="settle"`: it is
-    recorded, and the worker has not heard so. Whatever else it runs at that moment is cut short. Its
-    jobs stay `running` until their lease is over: advance the clock by `app.lease` seconds, and the next
-    `drain` runs them again with `stalls` 1. If the moment never comes, that is an `AssertionError`.
+    `before="settle"` (the default): the handler has run, and its outcome is not recorded.
+    `after="claim"`: the jobs are claimed, and no handler has been called. `after="settle"`: the outcome is
+    recorded, and the worker gets no answer. Other runs of the worker are cut short at that moment. Its jobs
+    stay `running` until their lease expires: advance the clock by `app.lease` seconds, and the next `drain`
+    runs them again with `stalls` 1. If the worker never gets to that call, an `AssertionError` is raised.
     """
     if before is not None and after is not None:
         raise ValueError("give before or after, not both")
     verb, late = (after, True) if after is not None else (before or "settle", False)
     if verb not in (("claim", "settle") if late else ("settle",)):
         raise ValueError(f"{'after' if late else 'before'}: a worker cannot be made to die at {verb!r}")
-    return answered(app, _crash(async_app_of(app), verb, late))
+    return resolve_for(app, _crash(async_app_of(app), verb, late))
 
 
-async def _crash(app: Penstock, verb: str, late: bool) -> None:
-    mortal = CrashingApp(app, verb, late)
-    worker = Worker(host_of(mortal))
+async def _crash(app: Penstock, verb: str, after: bool) -> None:
+    crashing = CrashingApp(app, verb, after)
+    worker = Worker(as_host(crashing))
     draining = asyncio.create_task(worker.drain())
-    dying = asyncio.create_task(mortal.died.wait())
+    crash_seen = asyncio.create_task(crashing.crashed.wait())
     try:
-        await asyncio.wait({draining, dying}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({draining, crash_seen}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        dying.cancel()
+        crash_seen.cancel()
         await worker.stop(grace=0)
         await draining
-    if not mortal.died.is_set():
-        raise AssertionError(f"the worker did not die, because it never came to {verb}: nothing was due")
+    if not crashing.crashed.is_set():
+        raise AssertionError(f"the worker did not crash, because it never called {verb}: no job was due")
 
 
 class CrashingApp(AppProxy):
-    """An app whose storage one worker sees for as long as it lives."""
+    """An app whose storage is cut off at the crash of its worker."""
 
-    def __init__(self, app: Penstock, verb: str, late: bool) -> None:
+    def __init__(self, app: Penstock, verb: str, after: bool) -> None:
         super().__init__(app)
-        self.died = asyncio.Event()
-        self.storage = CrashingStorage(app.storage, self.died, verb, late)
+        self.crashed = asyncio.Event()
+        self.storage = CrashingStorage(app.storage, self.crashed, verb, after)
 
     def emit(self, name: str, **about: Any) -> None:
-        """The dead tell nobody."""
-        if not self.died.is_set():
+        """Emit an event, unless the worker has crashed."""
+        if not self.crashed.is_set():
             self._app.emit(name, **about)
 
     def blocking_storage(self) -> Storage | None:
-        """No thread keeps the leases of a worker that may die."""
+        """Return None, so that no lease thread renews the leases after the crash."""
         return None
 
 
 class CrashingStorage:
-    """The thread of life: a storage that is cut off at one call, and from then on answers that all is lost."""
+    """A storage wrapper that crashes at a chosen call, and from then on answers that every claim is lost."""
 
-    def __init__(self, storage: Storage, died: asyncio.Event, verb: str, late: bool) -> None:
+    def __init__(self, storage: Storage, crashed: asyncio.Event, verb: str, after: bool) -> None:
         self._storage = storage
-        self._died = died
+        self._crashed = crashed
         self._verb = verb
-        self._late = late
+        self._after = after
         self.opens_claims = False
 
     def __getattr__(self, verb: str) -> Any:
         real = getattr(self._storage, verb)
-        lost = LOST.get(verb)
+        lost = LOST_ANSWERS.get(verb)
         if lost is None:
             return real
 
         async def call(*args: Any) -> Any:
-            if verb == self._verb and not self._late:
-                self._died.set()
-            if not self._died.is_set():
+            if verb == self._verb and not self._after:
+                self._crashed.set()
+            if not self._crashed.is_set():
                 answer = await real(*args)
                 if verb != self._verb or (verb == "claim" and not answer.claims):
                     return answer
-                self._died.set()
+                self._crashed.set()
             return lost(args)
 
         return call

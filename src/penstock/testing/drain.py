@@ -1,4 +1,4 @@
-"""Running what is due, and saying what ran."""
+"""`drain`: run all due jobs and return the events of their runs."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from penstock.client.app import Penstock
 from penstock.model.events import Event
 from penstock.model.job import State
 from penstock.sync import Penstock as SyncPenstock
-from penstock.testing.apps import AnyApp, answered, async_app_of
+from penstock.testing.apps import AnyApp, async_app_of, resolve_for
 from penstock.testing.clock import Clock
 from penstock.worker import Worker
 
-__all__ = ["drain", "ends_of"]
+__all__ = ["drain", "record_outcomes"]
 
-#: Each run ends with one of these.
-ENDS = ("completed", "retrying", "failed", "cancelled")
+#: Each run ends with one of these events.
+OUTCOME_EVENTS = ("completed", "retrying", "failed", "cancelled")
 
-#: A drain moves the clock so often, at most: jobs that enqueue themselves for later never come to an end.
-MOVES = 10_000
+#: How often a drain moves the clock at most: a job that schedules itself again would keep it running for ever.
+MAX_CLOCK_MOVES = 10_000
 
 
 @overload
@@ -32,35 +32,37 @@ def drain(app: SyncPenstock, *, scheduled: bool = False) -> list[Event]: ...
 
 
 def drain(app: AnyApp, *, scheduled: bool = False) -> Coroutine[Any, Any, list[Event]] | list[Event]:
-    """Run everything that is due, and what comes of it, until nothing is; gives how each run ended, in order.
+    """Run jobs until none is due, those that they enqueue included; returns one event per run, in order.
 
     An `Event` is `completed`, `retrying`, `failed` or `cancelled`, and has `queue`, `id`, `attempt`,
-    `result` and `error`. With `scheduled` a `Clock` is moved from each due time to the next until nothing
-    is left for later either; on any other clock they are waited for.
+    `result` and `error`. With `scheduled`, scheduled and retrying jobs are run too: a `Clock` is moved to
+    each due time in turn; with any other clock, the drain waits for them.
     """
-    return answered(app, _drain(async_app_of(app), scheduled))
+    return resolve_for(app, _drain(async_app_of(app), scheduled))
 
 
 async def _drain(app: Penstock, scheduled: bool) -> list[Event]:
     worker = Worker(app)
     clock = app.clock
-    with ends_of(app, worker) as ends:
+    with record_outcomes(app, worker) as outcomes:
         if not isinstance(clock, Clock):
             await worker.drain(scheduled)
-            return ends
+            return outcomes
         await worker.drain()
         moves = 0
         while scheduled and (due := await _next_due(app)) is not None:
             moves += 1
-            if moves > MOVES:
-                raise RuntimeError(f"something is still scheduled after {MOVES} moves of the clock: last {ends[-1]}")
+            if moves > MAX_CLOCK_MOVES:
+                raise RuntimeError(
+                    f"jobs are still scheduled after {MAX_CLOCK_MOVES} moves of the clock; the last run: {outcomes[-1]}"
+                )
             clock.advance(milliseconds=max(due - clock.time() * 1000, 0))
             await worker.drain()
-    return ends
+    return outcomes
 
 
 async def _next_due(app: Penstock) -> int | None:
-    """When the first job for later is due (ms), of those that a worker here would run."""
+    """Return the next due time (ms) of a scheduled or retrying job that this app's worker would run."""
     storage = await app.opened()
     found: list[int] = []
     for queue in app.handlers:
@@ -71,18 +73,18 @@ async def _next_due(app: Penstock) -> int | None:
 
 
 @contextlib.contextmanager
-def ends_of(app: Penstock, worker: Worker) -> Generator[list[Event]]:
-    """How the runs of a worker end, while this lasts."""
-    ends: list[Event] = []
+def record_outcomes(app: Penstock, worker: Worker) -> Generator[list[Event]]:
+    """Yield a list to which the events of a worker's ended runs are added inside the block."""
+    outcomes: list[Event] = []
 
-    def hear(event: Event) -> None:
+    def record(event: Event) -> None:
         if event.worker == worker.id:
-            ends.append(event)
+            outcomes.append(event)
 
-    for name in ENDS:
-        app.listeners.add(name, hear)
+    for name in OUTCOME_EVENTS:
+        app.listeners.add(name, record)
     try:
-        yield ends
+        yield outcomes
     finally:
-        for name in ENDS:
-            app.listeners.remove(name, hear)
+        for name in OUTCOME_EVENTS:
+            app.listeners.remove(name, record)

@@ -1,4 +1,4 @@
-"""A storage that fails where it is told to."""
+"""`trouble`: make chosen calls of an app's storage fail."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.errors import StorageUnavailable
 from penstock.storage.base import Storage
-from penstock.testing.apps import AnyApp, replaced, storages_of
+from penstock.testing.apps import AnyApp, patched_verbs, storages_of
 
 __all__ = ["VERBS", "FaultyStorage", "trouble"]
 
@@ -23,24 +23,24 @@ VERBS = tuple(
 
 
 class FaultyStorage:
-    """A storage in front of another: it counts calls, and fails chosen ones before or after the fact."""
+    """A storage wrapper that counts calls and lets chosen ones fail, before or after they are carried out."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._plans: dict[str, list[tuple[Exception, bool] | None]] = {}
-        #: How often each verb was called.
+        #: Number of calls by verb.
         self.calls: Counter[str] = Counter()
         #: While this is True, every call fails.
         self.down = False
-        #: Every claim is a call of `claim`.
+        #: Workers must call `claim` for each claim, so that all of them are counted.
         self.opens_claims = False
 
     def fail(
         self, verb: str, times: int = 1, error: Exception | None = None, after: bool = False, skip: int = 0
     ) -> None:
-        """The next calls of a verb (`put`, `claim`, `settle`, …) fail, but for the first `skip` of them.
+        """Let the next `times` calls of a verb (`put`, `claim`, `settle`, …) fail, after `skip` that succeed.
 
-        With `after` they are carried out and their answer is lost. The error is a `StorageUnavailable`
+        With `after` they are carried out, and only their answer is lost. The error is a `StorageUnavailable`
         unless another is given.
         """
         if verb not in VERBS:
@@ -50,10 +50,10 @@ class FaultyStorage:
 
     def __getattr__(self, verb: str) -> Any:
         real = getattr(self._storage, verb)
-        return self.troubled(verb, real) if inspect.iscoroutinefunction(real) else real
+        return self.failing_call(verb, real) if inspect.iscoroutinefunction(real) else real
 
-    def troubled(self, verb: str, real: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """A verb that fails when it is to."""
+    def failing_call(self, verb: str, real: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        """Return a function that calls the verb, and fails as planned by `fail` and `down`."""
 
         async def call(*args: Any, **options: Any) -> Any:
             self.calls[verb] += 1
@@ -78,6 +78,6 @@ def trouble(app: AnyApp) -> Generator[FaultyStorage]:
     front = FaultyStorage(storages[0])
     with contextlib.ExitStack() as stack:
         for storage in storages:
-            verbs: dict[str, Any] = {verb: front.troubled(verb, getattr(storage, verb)) for verb in VERBS}
-            stack.enter_context(replaced(storage, verbs | {"opens_claims": False}))
+            verbs: dict[str, Any] = {verb: front.failing_call(verb, getattr(storage, verb)) for verb in VERBS}
+            stack.enter_context(patched_verbs(storage, verbs | {"opens_claims": False}))
         yield front

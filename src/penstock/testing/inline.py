@@ -1,4 +1,4 @@
-"""Handlers that run within the enqueue of their job: the real engine, drained after each put."""
+"""`inline`: run jobs inside the call that enqueues them, by draining the real engine after each put."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from penstock.model.handler import Handler
 from penstock.model.job import NewJob
 from penstock.storage.base import Put, Storage
 from penstock.sync import Penstock as SyncPenstock
-from penstock.testing.apps import AnyApp, AppProxy, async_app_of, host_of, replaced
-from penstock.testing.drain import ends_of
+from penstock.testing.apps import AnyApp, AppProxy, as_host, async_app_of, patched_verbs
+from penstock.testing.drain import record_outcomes
 from penstock.worker import Worker
 
 __all__ = ["inline"]
 
-#: Whether this is a handler that runs inline: what it enqueues is run by those who run it, unless it waits for that.
+#: Whether the caller is a handler that runs inline: the drain that runs it also runs its jobs, unless it waits for one.
 _inside: ContextVar[bool] = ContextVar("penstock_inline", default=False)
 
 
 @contextlib.contextmanager
 def inline(app: AnyApp) -> Generator[None]:
-    """Within this block an enqueue runs its job, and all that is due, before it returns: `with inline(app):`.
+    """Let each enqueue run its job, and all other due ones, before it returns: `with inline(app):`.
 
-    Results are there at once, and what a handler raises (other than `Retry`) is raised by the enqueue or
-    the call; the job is then `retrying` or `failed`, as always. Plain handlers run in the thread of the
-    enqueue. Jobs for later are left alone.
+    Results are available at once. An exception of a handler (other than `Retry`) is also raised by the
+    enqueue or call; the job is then `retrying` or `failed`, as without `inline`. Plain handlers run in the
+    thread of the enqueue. Scheduled jobs are not run.
     """
-    running = Inline(async_app_of(app))
+    proxy = InlineApp(async_app_of(app))
     puts: list[tuple[Storage, SyncPenstock | None]] = [(async_app_of(app).storage, None)]
     if isinstance(app, SyncPenstock):
         puts = [(app.backends.loop_app.storage, None)]
@@ -46,27 +46,27 @@ def inline(app: AnyApp) -> Generator[None]:
             puts.append((app.backends.app.storage, app))
     with contextlib.ExitStack() as stack:
         for storage, blocked in puts:
-            stack.enter_context(replaced(storage, {"put": running.put_into(storage, blocked)}))
+            stack.enter_context(patched_verbs(storage, {"put": proxy.put_into(storage, blocked)}))
         yield
 
 
-class Inline(AppProxy):
-    """An app as the worker of an inline run sees it: its handlers are watched, and all of them async."""
+class InlineApp(AppProxy):
+    """The app of an inline worker: all handlers are async, and their exceptions are recorded."""
 
     def __init__(self, app: Penstock) -> None:
         super().__init__(app)
         self._raised: list[Exception] = []
-        self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+        self._locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
-        """Every handler as it is now, with somebody who looks what it raises."""
-        return {queue: self._watched(handler) for queue, handler in self._app.handlers.items()}
+        """The app's handlers, each wrapped so that its exceptions are recorded."""
+        return {queue: self._record_errors_of(handler) for queue, handler in self._app.handlers.items()}
 
     def put_into(
         self, storage: Storage, app: SyncPenstock | None
     ) -> Callable[[Sequence[NewJob]], Awaitable[list[Put]]]:
-        """A storage's `put` that also runs what was put; for a sync app, by blocking the calling thread."""
+        """Return a `put` for a storage that also runs the jobs; for a sync app it blocks the calling thread."""
         real = storage.put
 
         async def put(jobs: Sequence[NewJob]) -> list[Put]:
@@ -76,17 +76,17 @@ class Inline(AppProxy):
             if app is None:
                 await self._run()
             else:
-                self._block(app)
-            return [await now(job, answer) for job, answer in zip(jobs, answers, strict=True)]
+                self._run_blocking(app)
+            return [await with_current_state(job, answer) for job, answer in zip(jobs, answers, strict=True)]
 
-        async def now(job: NewJob, answer: Put) -> Put:
+        async def with_current_state(job: NewJob, answer: Put) -> Put:
             [found] = await storage.get(job.queue, [job.id])
             return answer if found is None else replace(answer, state=found.state)
 
         return put
 
-    def _block(self, app: SyncPenstock) -> None:
-        """Run on this thread, so that plain handlers have its connections and transactions, if it has no loop."""
+    def _run_blocking(self, app: SyncPenstock) -> None:
+        """Run due jobs on this thread if it has no running loop, so that plain handlers share its transactions."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -99,23 +99,23 @@ class Inline(AppProxy):
             app.backends.run_on_loop(self._run())
 
     async def _run(self) -> None:
-        """Drain, one at a time but for calls inside of runs; raise what the runs raised."""
-        turn = self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
-        async with contextlib.nullcontext() if _inside.get() else turn:
-            worker = Worker(host_of(self))
+        """Drain the app and raise the first exception of its handlers; only nested drains run at the same time."""
+        lock = self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+        async with contextlib.nullcontext() if _inside.get() else lock:
+            worker = Worker(as_host(self))
             token = _inside.set(True)
             try:
-                with ends_of(self._app, worker) as ends:
+                with record_outcomes(self._app, worker) as outcomes:
                     await worker.drain()
             finally:
                 _inside.reset(token)
             raised, self._raised = self._raised, []
         if raised:
             raise raised[0]
-        for end in ends:
-            _surface(end)
+        for outcome in outcomes:
+            _raise_failure(outcome)
 
-    def _watched(self, handler: Handler) -> Handler:
+    def _record_errors_of(self, handler: Handler) -> Handler:
         function = handler.function
 
         @functools.wraps(function)
@@ -132,7 +132,7 @@ class Inline(AppProxy):
         return Handler(handler.queue, call, handler.options)
 
 
-def _surface(end: Event) -> None:
-    """A run that failed without raising: its payload was wrong, it took too long, or it said so."""
-    if end.error is not None and (end.name == "failed" or end.error.kind is ErrorKind.TIMEOUT):
-        raise JobFailed(f"job {end.id!r} in queue {end.queue!r} failed: {end.error.message}", end.error)
+def _raise_failure(outcome: Event) -> None:
+    """Raise `JobFailed` for a run that failed without an exception of its handler, such as a timeout."""
+    if outcome.error is not None and (outcome.name == "failed" or outcome.error.kind is ErrorKind.TIMEOUT):
+        raise JobFailed(f"job {outcome.id!r} in queue {outcome.queue!r} failed: {outcome.error.message}", outcome.error)

@@ -1,4 +1,4 @@
-"""An app that has a storage of its own, moved to memory for the length of a test."""
+"""`on_memory`: an app's storage replaced by one in memory for the length of a test."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ __all__ = ["on_memory"]
 
 @contextlib.contextmanager
 def on_memory(app: AnyApp, clock: Clock | None = None) -> Generator[Clock]:
-    """Have an app that is not open use an empty storage in memory: `with on_memory(app) as clock:`.
+    """Let an app that is not open use an empty storage in memory: `with on_memory(app) as clock:`.
 
-    Its handlers, tasks and queues work as they are; what it is connected to otherwise is not touched.
-    Jobs stay until the block ends, even if the app is closed and opened in it. The clock stands still
-    at the present unless one is given. Afterwards the app is as it was before.
+    Its handlers, tasks and queues work unchanged; its own storage is not touched. Jobs stay until the
+    block ends, even if the app is closed and opened in it. Without a `clock`, a new one stands still at the
+    present time. After the block the app has its own storage again.
     """
     if clock is None:
         clock = Clock(time.time())
-    behind = async_app_of(app)
-    storage = connect_refcounted("memory:", namespace=behind.namespace, clock=clock)
+    async_app = async_app_of(app)
+    storage = connect_refcounted("memory:", namespace=async_app.namespace, clock=clock)
     lender = app.backends if isinstance(app, SyncPenstock) else app
     with lender.using_storage(storage, "memory:", clock):
-        in_own_loop(storage.open())  # and count, so that nobody else can be the last to close it
+        in_own_loop(storage.open())  # it counts its opens: with this one, closing the app does not delete the jobs
         try:
             yield clock
         finally:
-            if behind.is_open:  # in an event loop that may be gone
+            if async_app.is_open:  # the event loop in which it was opened may be closed
                 in_own_loop(storage.close())
             in_own_loop(storage.close())

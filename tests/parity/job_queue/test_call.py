@@ -1,4 +1,4 @@
-"""Request and response: `call` and `wait` do what enqueueAndWait did, for everybody who waits."""
+"""`call` and `wait`, the counterparts of enqueueAndWait, for one caller and for many."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import pytest
 
 from penstock import CallTimeout, Job, JobCancelled, JobFailed, JobNotFound, Penstock, PenstockError, State, Worker
 from penstock.testing import Clock
-from tests.parity.job_queue.places import Place, shown, vanish
+from tests.parity.job_queue.app_factory import AppFactory, status_of, vanish
 from tests.support import eventually
 
 pytestmark = pytest.mark.only("memory", "sqlite", "redis")
 
 
-async def test_a_call_gives_the_result(place: Place, app: Penstock) -> None:
-    """A caller elsewhere gets what the handler returned, several at once get theirs (PJ-3, PJ-34, PJ-43, PJ-T9)."""
-    consumer = await place.app()
+async def test_a_call_gives_the_result(factory: AppFactory, app: Penstock) -> None:
+    """Callers get the results of a handler in another process, several at once (PJ-3, PJ-34, PJ-43, PJ-T9)."""
+    consumer = await factory.app()
     consumer.listen("q", lambda payload: payload * 1024, concurrency=3)
     async with Worker(consumer):
         assert await app.queue("q").call("x" * 100, id="large") == "x" * 102_400
@@ -24,8 +24,8 @@ async def test_a_call_gives_the_result(place: Place, app: Penstock) -> None:
     assert [answer[0] for answer in answers] == ["a", "b", "c"]
 
 
-async def test_a_finished_job_is_not_waited_for(app: Penstock) -> None:
-    """A call of a completed id gives the first result at once, and nothing runs (PJ-3, PJ-43)."""
+async def test_call_of_a_completed_id_returns_the_first_result(app: Penstock) -> None:
+    """A call of a completed id returns the first result at once, and nothing runs (PJ-3, PJ-43)."""
     app.listen("q", lambda payload: payload)
     await app.queue("q").enqueue("first", id="a")
     await Worker(app).drain()
@@ -33,15 +33,15 @@ async def test_a_finished_job_is_not_waited_for(app: Penstock) -> None:
     assert await app.queue("q").wait("a", timeout=0) == "first"
 
 
-async def test_a_caller_of_nothing_gets_nothing(app: Penstock) -> None:
-    """A handler that returns None has answered its caller (PJ-D14, PJ-D15)."""
+async def test_call_of_a_handler_that_returns_none(app: Penstock) -> None:
+    """A call of a handler that returns None returns None (PJ-D14, PJ-D15)."""
     app.listen("q", lambda payload: None)
     async with Worker(app):
         assert await app.queue("q").call(1, id="a") is None
     assert await app.queue("q").call(1, id="a", timeout=0) is None
 
 
-async def test_a_caller_that_gives_up_leaves_the_job_alone(app: Penstock) -> None:
+async def test_a_call_timeout_leaves_the_job_running(app: Penstock) -> None:
     """After a CallTimeout the job runs on, and a later wait gets its result (PJ-34, PJ-T10)."""
     started, gate = asyncio.Event(), asyncio.Event()
 
@@ -56,14 +56,14 @@ async def test_a_caller_that_gives_up_leaves_the_job_alone(app: Penstock) -> Non
             await app.queue("q").call("kept", id="a", timeout=0.05)
         assert isinstance(impatient.value, TimeoutError)
         await started.wait()
-        assert (await shown(app)).state is State.RUNNING
+        assert (await status_of(app)).state is State.RUNNING
         gate.set()
         assert await app.queue("q").wait("a") == "kept"
 
 
-async def test_two_callers_of_one_id_get_one_run(place: Place, app: Penstock) -> None:
-    """Whether it waits or runs already, the second caller joins, and the first payload is what runs (PJ-T11)."""
-    other = await place.app()
+async def test_two_callers_of_one_id_get_one_run(factory: AppFactory, app: Penstock) -> None:
+    """A second call of a queued or running id gets the result of the first payload's run (PJ-T11)."""
+    other = await factory.app()
     runs: list[str] = []
     started, gate = asyncio.Event(), asyncio.Event()
 
@@ -90,8 +90,8 @@ async def queued(app: Penstock) -> bool:
     return (await app.queue("q").counts())[State.QUEUED] == 1
 
 
-async def test_one_caller_leaving_does_not_silence_another(app: Penstock) -> None:
-    """Of two callers with different patience the longer one gets the result (PJ-D17)."""
+async def test_a_call_timeout_does_not_end_another_call(app: Penstock) -> None:
+    """Of two callers with different timeouts the longer one gets the result (PJ-D17)."""
     gate = asyncio.Event()
 
     @app.handler("q")
@@ -118,13 +118,13 @@ async def test_a_failure_reaches_the_caller(app: Penstock) -> None:
         with pytest.raises(JobFailed, match="LookupError: no way") as failed:
             await app.queue("q").call("way", id="a")
     assert (failed.value.error.type, failed.value.error.message) == ("LookupError", "no way")
-    assert (await shown(app)).attempts == 3
+    assert (await status_of(app)).attempts == 3
     with pytest.raises(JobFailed):
         await app.queue("q").wait("a", timeout=0)
 
 
 async def test_a_cancel_reaches_the_caller(app: Penstock) -> None:
-    """Cancelled and unknown jobs have errors of their own, all of one base (PJ-50)."""
+    """Cancelled and unknown jobs raise their own errors, all of one base class (PJ-50)."""
     caller = asyncio.create_task(app.queue("q").call(1, id="a"))
     await eventually(lambda: queued(app))
     assert await app.queue("q").cancel("a")
@@ -136,7 +136,7 @@ async def test_a_cancel_reaches_the_caller(app: Penstock) -> None:
 
 
 async def test_a_caller_outlives_a_dead_worker(app: Penstock, clock: Clock) -> None:
-    """The caller of a job whose worker vanished is answered after the run of another (PJ-47)."""
+    """The caller of a job whose worker vanished gets the result of another worker's run (PJ-47)."""
     app.listen("q", lambda payload, job: [payload, job.stalls])
     caller = asyncio.create_task(app.queue("q").call("saved", id="a"))
     await eventually(lambda: queued(app))
@@ -147,7 +147,7 @@ async def test_a_caller_outlives_a_dead_worker(app: Penstock, clock: Clock) -> N
 
 
 async def test_a_caller_is_not_disturbed_by_retries(app: Penstock) -> None:
-    """A job that fails twice and then succeeds answers once, with its value (PJ-16, PJ-T13)."""
+    """A call of a job that fails twice and then completes returns its result once (PJ-16, PJ-T13)."""
 
     @app.handler("q")
     async def handle(payload: int, job: Job) -> int:

@@ -1,4 +1,4 @@
-"""What job-queue's users know of enqueue: states, duplicates, cached results, and ids that are free again."""
+"""enqueue as job-queue's users know it: states, duplicates, cached results, and ids that are free again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from penstock import Job, Penstock, State, Worker
 from penstock.testing import Clock
-from tests.parity.job_queue.places import Place, shown
+from tests.parity.job_queue.app_factory import AppFactory, status_of
 
 pytestmark = pytest.mark.only("memory", "sqlite", "redis")
 
@@ -23,24 +23,24 @@ async def test_a_job_passes_through_its_states(app: Penstock, clock: Clock) -> N
 
     @app.handler("q", min_backoff=5)
     async def handle(payload: str, job: Job) -> str:
-        seen.append((job.id, (await shown(app, job.id)).state))
+        seen.append((job.id, (await status_of(app, job.id)).state))
         if payload == "bad" or job.attempt == 1:
             raise ValueError("no")
         return payload
 
     await app.queue("q").enqueue("good", id="a", max_attempts=2)
     await app.queue("q").enqueue("bad", id="b", max_attempts=2)
-    assert [(await shown(app, id)).state for id in "ab"] == [State.QUEUED, State.QUEUED]
+    assert [(await status_of(app, id)).state for id in "ab"] == [State.QUEUED, State.QUEUED]
     await Worker(app).drain()
-    assert [(await shown(app, id)).state for id in "ab"] == [State.RETRYING, State.RETRYING]
+    assert [(await status_of(app, id)).state for id in "ab"] == [State.RETRYING, State.RETRYING]
     clock.advance(5)
     await Worker(app).drain()
-    assert [(await shown(app, id)).state for id in "ab"] == [State.COMPLETED, State.FAILED]
+    assert [(await status_of(app, id)).state for id in "ab"] == [State.COMPLETED, State.FAILED]
     assert seen == [("a", State.RUNNING), ("b", State.RUNNING)] * 2
 
 
 async def test_a_running_id_is_a_duplicate(app: Penstock) -> None:
-    """An id that runs is answered with duplicate and its state, and runs once (PJ-33, PJ-T2)."""
+    """An enqueue of a running id answers duplicate and its state, and the job runs once (PJ-33, PJ-T2)."""
     answers: list[Any] = []
     runs: list[str] = []
 
@@ -57,7 +57,7 @@ async def test_a_running_id_is_a_duplicate(app: Penstock) -> None:
 
 
 async def test_a_completed_id_gives_its_first_result(app: Penstock, clock: Clock) -> None:
-    """A completed id answers with the original result, whatever the payload, until the TTL is over (PJ-T3, PJ-T7)."""
+    """A completed id answers with the first result, for any payload, until the TTL is over (PJ-T3, PJ-T7)."""
     app.listen("q", lambda payload: payload)
     queue = app.queue("q")
     await queue.enqueue({"n": 1}, id="a")
@@ -72,7 +72,7 @@ async def test_a_completed_id_gives_its_first_result(app: Penstock, clock: Clock
 
 
 async def test_a_failed_id_starts_anew(app: Penstock) -> None:
-    """A failed job does not stand in the way of its id, as job-queue's document says and its code does not (PJ-41)."""
+    """An enqueue of a failed id starts a new job, as in job-queue's document and unlike its code (PJ-41)."""
     runs: list[int] = []
 
     @app.handler("q")
@@ -85,16 +85,16 @@ async def test_a_failed_id_starts_anew(app: Penstock) -> None:
     queue = app.queue("q")
     await queue.enqueue("bad", id="a", max_attempts=1)
     await Worker(app).drain()
-    assert (await shown(app)).state is State.FAILED
+    assert (await status_of(app)).state is State.FAILED
     assert (await queue.enqueue("good", id="a")).status == "queued"
     await Worker(app).drain()
     assert await queue.result("a") == "good"
     assert runs == [1, 1]
 
 
-async def test_one_of_many_enqueues_at_once_is_accepted(place: Place) -> None:
+async def test_one_of_many_enqueues_at_once_is_accepted(factory: AppFactory) -> None:
     """Of concurrent enqueues of one id, from several producers, exactly one is queued (PJ-T6, PJ-D29)."""
-    producers = [await place.app() for _ in range(3)]
+    producers = [await factory.app() for _ in range(3)]
     answers = await asyncio.gather(*(each.queue("q").enqueue(n, id="a") for n, each in enumerate(producers)))
     assert sorted(str(answer.status) for answer in answers) == ["duplicate", "duplicate", "queued"]
     assert (await producers[0].queue("q").counts())[State.QUEUED] == 1
@@ -139,7 +139,7 @@ async def test_an_id_can_be_made_of_the_content(app: Penstock) -> None:
     assert [str(answer.status) for answer in answers] == ["queued", "duplicate", "queued"]
 
 
-async def test_status_tells_when_and_how_often(app: Penstock, clock: Clock) -> None:
+async def test_status_shows_created_at_and_attempts(app: Penstock, clock: Clock) -> None:
     """created_at is the time of the enqueue and attempts counts the runs, to the end (PJ-37, PJ-S16, PJ-S21)."""
     created = datetime.fromtimestamp(clock.time(), UTC)
     seen: list[datetime] = []
@@ -155,7 +155,7 @@ async def test_status_tells_when_and_how_often(app: Penstock, clock: Clock) -> N
     for _ in range(3):
         await Worker(app).drain()
         clock.advance(minutes=10)
-    status = await shown(app)
+    status = await status_of(app)
     assert (status.state, status.attempts, status.created_at, status.result) == (State.COMPLETED, 3, created, 3)
     assert seen == [created] * 3
     assert await app.queue("q").status("unknown") is None

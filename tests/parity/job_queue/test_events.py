@@ -1,4 +1,4 @@
-"""The events of a queue, the same on every storage."""
+"""Events of a queue, the same on every storage."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import pytest
 
 from penstock import Event, Job, Penstock, State, Worker
 from penstock.testing import Clock
-from tests.parity.job_queue.places import Place, shown, vanish
+from tests.parity.job_queue.app_factory import AppFactory, status_of, vanish
 
 pytestmark = pytest.mark.only("memory", "sqlite", "redis")
 
 
-async def test_every_step_is_told(place: Place, app: Penstock, clock: Clock) -> None:
+async def test_every_transition_emits_an_event(factory: AppFactory, app: Penstock, clock: Clock) -> None:
     """queued, processing, failing, completed, failed, cancelled and stalled have one event each (PJ-45, PJ-S8)."""
-    heard: list[tuple[str, str]] = []
-    app.on("*")(lambda event: heard.append((event.name, event.id)))
+    received: list[tuple[str, str]] = []
+    app.on("*")(lambda event: received.append((event.name, event.id)))
 
     @app.handler("q")
     async def handle(payload: str, job: Job) -> str:
@@ -35,8 +35,8 @@ async def test_every_step_is_told(place: Place, app: Penstock, clock: Clock) -> 
     await vanish(app)
     clock.advance(10)
     await Worker(app).drain()
-    told = [each for each in heard if each[1]]
-    assert told == [
+    emitted = [each for each in received if each[1]]
+    assert emitted == [
         ("enqueued", "a"), ("started", "a"), ("completed", "a"),
         ("enqueued", "b"), ("started", "b"), ("retrying", "b"), ("started", "b"), ("failed", "b"),
         ("enqueued", "c"), ("cancelled", "c"),
@@ -44,11 +44,11 @@ async def test_every_step_is_told(place: Place, app: Penstock, clock: Clock) -> 
     ]  # fmt: skip
 
 
-async def test_ends_are_told_with_what_came_of_them(app: Penstock) -> None:
-    """completed brings the id and the result, failed the id and the error (PJ-39)."""
-    heard: list[Event] = []
-    app.on("completed")(heard.append)
-    app.on("failed")(heard.append)
+async def test_completed_and_failed_carry_result_and_error(app: Penstock) -> None:
+    """completed carries the id and the result, failed the id and the error (PJ-39)."""
+    received: list[Event] = []
+    app.on("completed")(received.append)
+    app.on("failed")(received.append)
 
     @app.handler("q", max_attempts=1)
     async def handle(payload: int) -> int:
@@ -57,14 +57,14 @@ async def test_ends_are_told_with_what_came_of_them(app: Penstock) -> None:
     await app.queue("q").enqueue(5, id="a")
     await app.queue("q").enqueue(0, id="b")
     await Worker(app).drain()
-    completed, failed = heard
+    completed, failed = received
     assert (completed.id, completed.result, completed.error) == ("a", 2, None)
     assert failed.error is not None
     assert (failed.id, failed.error.type) == ("b", "ZeroDivisionError")
 
 
 async def test_a_listener_that_raises_is_logged(app: Penstock, caplog: pytest.LogCaptureFixture) -> None:
-    """A broken listener is logged, and neither the job nor the worker notices (PJ-S8)."""
+    """A listener that raises is logged, and the job and the worker go on (PJ-S8)."""
 
     @app.on("completed")
     async def broken(event: Event) -> None:
@@ -76,5 +76,5 @@ async def test_a_listener_that_raises_is_logged(app: Penstock, caplog: pytest.Lo
     with caplog.at_level(logging.ERROR, "penstock"):
         await Worker(app).drain()
         await app.listeners.wait_finished()
-    assert [(await shown(app, id)).state for id in "ab"] == [State.COMPLETED, State.COMPLETED]
+    assert [(await status_of(app, id)).state for id in "ab"] == [State.COMPLETED, State.COMPLETED]
     assert "a listener for 'completed' raised" in caplog.text

@@ -1,4 +1,4 @@
-"""What becomes of jobs whose worker is gone, without a reaper to run."""
+"""Recovery of jobs whose worker is gone, without a separate reaper."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pytest
 
 from penstock import Job, Penstock, State, Worker
 from penstock.testing import Clock
-from tests.parity.job_queue.places import Place, shown, vanish
+from tests.parity.job_queue.app_factory import AppFactory, status_of, vanish
 from tests.support import eventually
 
 pytestmark = pytest.mark.only("memory", "sqlite", "redis")
 
 
-async def test_a_stalled_job_is_run_by_whoever_is_there(place: Place, app: Penstock, clock: Clock) -> None:
-    """Any worker takes back what a dead one held, old stalls too, and tells it once (PJ-46, PJ-S12, PJ-T22)."""
-    other = await place.app()
+async def test_any_worker_recovers_a_stalled_job(factory: AppFactory, app: Penstock, clock: Clock) -> None:
+    """Any worker reaps the jobs of a dead one, old stalls too, and emits stalled once (PJ-46, PJ-S12, PJ-T22)."""
+    other = await factory.app()
     stalled: list[tuple[str, str | None]] = []
     other.on("stalled")(lambda event: stalled.append((event.id, event.worker)))
     other.listen("q", lambda payload, job: [job.attempt, job.stalls])
@@ -25,15 +25,15 @@ async def test_a_stalled_job_is_run_by_whoever_is_there(place: Place, app: Penst
     assert len(await vanish(app, lease=30)) == 1
     clock.advance(29)
     await Worker(other).drain()
-    assert (await shown(app)).state is State.RUNNING
+    assert (await status_of(app)).state is State.RUNNING
     clock.advance(1)
     await Worker(other).drain()
     assert await app.queue("q").result("a") == [2, 1]
     assert stalled == [("a", "gone")]
 
 
-async def test_a_job_that_ends_in_time_is_not_taken_back(app: Penstock, clock: Clock) -> None:
-    """A run that ended leaves nothing to recover, whether it succeeded or failed (PJ-T22)."""
+async def test_a_settled_job_is_not_reaped(app: Penstock, clock: Clock) -> None:
+    """A completed or failed run leaves nothing to recover (PJ-T22)."""
     runs: list[str] = []
 
     @app.handler("q", max_attempts=1)
@@ -49,8 +49,8 @@ async def test_a_job_that_ends_in_time_is_not_taken_back(app: Penstock, clock: C
     assert runs == ["good", "bad"]
 
 
-async def test_a_job_that_kills_its_worker_is_given_up(app: Penstock, clock: Clock) -> None:
-    """Stalls are counted and bounded, so such a job fails without being handed out once more (PJ-D6)."""
+async def test_a_job_with_too_many_stalls_fails(app: Penstock, clock: Clock) -> None:
+    """Stalls are counted and bounded: the job fails without another run (PJ-D6)."""
     runs: list[str] = []
     app.listen("q", lambda payload, job: runs.append(job.id))
     await app.queue("q").enqueue("deadly", id="a", max_attempts=9)
@@ -60,16 +60,18 @@ async def test_a_job_that_kills_its_worker_is_given_up(app: Penstock, clock: Clo
         await app.storage.reap(["q"])
     await app.queue("q").enqueue("harmless", id="b")
     await Worker(app).drain()
-    status = await shown(app)
+    status = await status_of(app)
     assert (status.state, status.stalls, status.error.type, status.error.kind) == (
         State.FAILED, 3, "StallError", "stall",
     )  # fmt: skip
     assert runs == ["b"]
 
 
-async def test_of_two_owners_the_later_one_is_heard(place: Place, app: Penstock, clock: Clock) -> None:
-    """A worker that lost its job cannot overwrite the result, and completed is told once (PJ-D8)."""
-    other = await place.app()
+async def test_a_worker_that_lost_its_job_cannot_overwrite_the_result(
+    factory: AppFactory, app: Penstock, clock: Clock
+) -> None:
+    """A worker that lost its job cannot overwrite the result, and completed is emitted once (PJ-D8)."""
+    other = await factory.app()
     started, gate, ends = asyncio.Event(), asyncio.Event(), list[tuple[str, object]]()
     for each in (app, other):
         each.on("completed")(lambda event: ends.append((event.name, event.result)))
@@ -98,9 +100,11 @@ async def test_of_two_owners_the_later_one_is_heard(place: Place, app: Penstock,
     assert await app.queue("q").result("a") == "fresh"
 
 
-async def test_a_survivor_needs_no_other_sign(place: Place, app: Penstock, clock: Clock) -> None:
-    """An idle worker runs a dead one's job when its lease is over, though nothing else happens (PJ-D5, PJ-D4)."""
-    survivor = await place.app()
+async def test_an_idle_worker_runs_a_dead_ones_job_after_its_lease(
+    factory: AppFactory, app: Penstock, clock: Clock
+) -> None:
+    """An idle worker runs a dead one's job after its lease, though nothing else happens (PJ-D5, PJ-D4)."""
+    survivor = await factory.app()
     idle = asyncio.Event()
     survivor.on("idle")(lambda event: idle.set())
     survivor.listen("q", lambda payload: "recovered")
@@ -114,14 +118,14 @@ async def test_a_survivor_needs_no_other_sign(place: Place, app: Penstock, clock
 
 
 async def done(app: Penstock) -> bool:
-    return (await shown(app)).state is State.COMPLETED
+    return (await status_of(app)).state is State.COMPLETED
 
 
 async def test_a_healthy_run_outlives_its_lease(
-    place: Place, app: Penstock, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    factory: AppFactory, app: Penstock, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While its worker renews, a job that takes longer than its lease is nobody else's (PJ-D7, PJ-29)."""
-    other = await place.app()
+    """While its worker renews, no other worker claims a job that takes longer than its lease (PJ-D7, PJ-29)."""
+    other = await factory.app()
     runs: list[str] = []
     renewals = 0
     started, gate = asyncio.Event(), asyncio.Event()
@@ -147,11 +151,11 @@ async def test_a_healthy_run_outlives_its_lease(
     async with Worker(app, lease=2):
         await started.wait()
         clock.advance(1.5)
-        heard = renewals
-        await eventually(lambda: renewals > heard + 1)  # the second one began after the clock had moved
+        before = renewals
+        await eventually(lambda: renewals > before + 1)  # the second one began after the clock had moved
         clock.advance(1.5)
         await Worker(other).drain()
-        assert (await shown(app)).state is State.RUNNING
+        assert (await status_of(app)).state is State.RUNNING
         gate.set()
         await eventually(lambda: done(app))
     assert runs == ["first"]

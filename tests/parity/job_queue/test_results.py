@@ -1,4 +1,4 @@
-"""Results and errors: kept one by one, whatever their value."""
+"""Results and errors: each is kept for its own TTL, whatever its value."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from penstock import Event, JobFailed, Penstock, PermanentError, State, Worker
 from penstock.testing import Clock
-from tests.parity.job_queue.places import shown
+from tests.parity.job_queue.app_factory import status_of
 
 pytestmark = pytest.mark.only("memory", "sqlite", "redis")
 
@@ -30,8 +30,8 @@ async def test_a_handler_that_returns_nothing_completes(app: Penstock) -> None:
     assert await queue.result("a", default="none at all") is None
 
 
-async def test_each_result_lives_for_its_own_time(app: Penstock, clock: Clock) -> None:
-    """A result kept for a tenth of a second takes none with it that is kept for a minute (PJ-31, PJ-D12)."""
+async def test_each_result_has_its_own_ttl(app: Penstock, clock: Clock) -> None:
+    """A result with a TTL of a tenth of a second does not remove one with a TTL of a minute (PJ-31, PJ-D12)."""
     app.listen("q", lambda payload: payload)
     queue = app.queue("q")
     await queue.enqueue("long", id="long", result_ttl=60)
@@ -68,15 +68,15 @@ async def test_every_byte_survives(app: Penstock) -> None:
     await Worker(app).drain()
     assert seen == [every, every]
     assert await app.queue("q").result("a") == every[::-1]
-    assert (await shown(app)).payload == every
+    assert (await status_of(app)).payload == every
 
 
-async def test_payloads_and_results_have_serdes_of_their_own(app: Penstock) -> None:
-    """A custom serde gets the bare payload and nothing else, and the results may use another (PJ-22, PJ-24, PJ-D19)."""
+async def test_payloads_and_results_have_separate_serdes(app: Penstock) -> None:
+    """A custom serde gets only the payload, and the results may use another (PJ-22, PJ-24, PJ-D19)."""
     given: list[bytes] = []
 
     class Lines:
-        """One text per line; it could not carry an envelope."""
+        """Serde of one text per line; it could not carry an envelope."""
 
         def dumps(self, value: Any, /) -> bytes:
             return "\n".join(value).encode()
@@ -92,8 +92,8 @@ async def test_payloads_and_results_have_serdes_of_their_own(app: Penstock) -> N
     assert set(given) == {b"one\ntwo"}
 
 
-async def test_a_failure_is_told_in_parts(app: Penstock) -> None:
-    """What is kept of an error is its type, message, kind and traceback, for the status and the caller (PJ-T15)."""
+async def test_an_error_is_kept_by_type_message_kind_and_traceback(app: Penstock) -> None:
+    """The type, message, kind and traceback of an error are kept, for status and caller (PJ-T15)."""
 
     @app.handler("q")
     async def handle(payload: int) -> None:
@@ -101,7 +101,7 @@ async def test_a_failure_is_told_in_parts(app: Penstock) -> None:
 
     await app.queue("q").enqueue(1, id="a", max_attempts=1)
     await Worker(app).drain()
-    error = (await shown(app)).error
+    error = (await status_of(app)).error
     assert (error.type, error.message, error.kind) == ("LookupError", "nothing there", "retriable")
     assert "raise LookupError" in error.traceback
     with pytest.raises(JobFailed, match="nothing there") as failed:
@@ -109,8 +109,8 @@ async def test_a_failure_is_told_in_parts(app: Penstock) -> None:
     assert failed.value.error == error
 
 
-async def test_the_ttl_of_what_is_finished_can_be_changed(app: Penstock, clock: Clock) -> None:
-    """It works for completed and failed jobs only, and a bad value is refused by name (PJ-S6, PJ-T17)."""
+async def test_update_result_ttl_of_finished_jobs(app: Penstock, clock: Clock) -> None:
+    """update_result_ttl works for completed and failed jobs only, and refuses a bad value by name (PJ-S6, PJ-T17)."""
 
     @app.handler("q", failed_ttl=10, result_ttl=10)
     async def handle(payload: str) -> str:
@@ -124,7 +124,7 @@ async def test_the_ttl_of_what_is_finished_can_be_changed(app: Penstock, clock: 
     await Worker(app).drain()
     assert [await queue.update_result_ttl(id, 60) for id in "ab"] == [True, True]
     clock.advance(59)
-    assert [(await shown(app, id)).state for id in "ab"] == [State.COMPLETED, State.FAILED]
+    assert [(await status_of(app, id)).state for id in "ab"] == [State.COMPLETED, State.FAILED]
     clock.advance(1)
     assert [await queue.update_result_ttl(id, 60) for id in "ab"] == [False, False]
     await queue.enqueue("waiting", id="c")
@@ -135,8 +135,8 @@ async def test_the_ttl_of_what_is_finished_can_be_changed(app: Penstock, clock: 
             await queue.update_result_ttl("a", bad)  # type: ignore[arg-type]
 
 
-async def test_a_listener_may_change_how_long_a_result_is_kept(app: Penstock, clock: Clock) -> None:
-    """A listener of completed can do what the hook after an execution did to the TTL (PJ-S7, PJ-T16)."""
+async def test_a_listener_may_change_the_result_ttl(app: Penstock, clock: Clock) -> None:
+    """A listener of completed can change the TTL, as the hook after an execution did (PJ-S7, PJ-T16)."""
 
     @app.on("completed")
     async def keep(event: Event) -> None:

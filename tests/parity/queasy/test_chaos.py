@@ -1,4 +1,4 @@
-"""Queasy's fuzz harness in one process: periodic ids and a cascade under handlers that do their worst."""
+"""Queasy's fuzz harness in one process: periodic ids and a cascade, with handlers that fail by chance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from penstock import Failure, Job, Penstock, PermanentError, State, Worker
 from penstock.testing import Clock
-from tests.parity.support import FEW, Floor, dawdle, vanish
+from tests.parity.support import FEW, RunTracker, vanish, yield_control
 
 pytestmark = pytest.mark.only(*FEW)
 
@@ -21,27 +21,27 @@ WAITING = (State.SCHEDULED, State.QUEUED, State.BLOCKED, State.RUNNING, State.RE
 QUEUES = ("q", "q/failures", "r", "r/failures")
 
 
-class Mayhem:
-    """Handlers that succeed, fail, give up or hang by chance, and check the promises at each run."""
+class RandomHandlers:
+    """Handlers that succeed, fail, give up or hang by chance, and check the guarantees at each run."""
 
     def __init__(self, app: Penstock, clock: Clock, seed: int) -> None:
         self.random = random.Random(seed)
         self.clock = clock
-        self.floor = Floor()
-        self.done, self.buried = Counter[Any](), Counter[Any]()
+        self.tracker = RunTracker()
+        self.done, self.failed = Counter[Any](), Counter[Any]()
         self.early = 0
         options: dict[str, Any] = {
             "max_retries": 2, "max_timeouts": 2, "max_stalls": 2, "min_backoff": 1.0, "timeout": 0.02,
             "failure_options": {"max_stalls": None},
         }  # fmt: skip
-        app.listen("q", self.tick, on_failure=self.bury_tick, **options)
-        app.listen("r", self.fan_out, on_failure=self.bury, **options)
+        app.listen("q", self.tick, on_failure=self.on_tick_failure, **options)
+        app.listen("r", self.fan_out, on_failure=self.on_failure, **options)
 
     async def chance(self, key: Any, job: Job) -> None:
-        """Two thirds go well."""
-        with self.floor.enter((job.queue, job.id)):
+        """Let two of three runs succeed."""
+        with self.tracker.enter((job.queue, job.id)):
             self.early += job.run_at.timestamp() > self.clock.time()
-            await dawdle(self.random.randrange(4))
+            await yield_control(self.random.randrange(4))
             luck = self.random.random()
             if luck > 0.95:
                 raise PermanentError("never")
@@ -61,12 +61,12 @@ class Mayhem:
             for branch in "ab":
                 job.then("r", path + branch)
 
-    async def bury_tick(self, failure: Failure, job: Job) -> None:
-        self.buried[failure.job.id, failure.payload] += 1
+    async def on_tick_failure(self, failure: Failure, job: Job) -> None:
+        self.failed[failure.job.id, failure.payload] += 1
         self.again(failure.payload, failure.job.id, job)
 
-    async def bury(self, failure: Failure) -> None:
-        self.buried[failure.payload] += 1
+    async def on_failure(self, failure: Failure) -> None:
+        self.failed[failure.payload] += 1
 
     def again(self, n: int, id: str, job: Job) -> None:
         if n + 1 < LAST:
@@ -79,26 +79,26 @@ async def waiting(app: Penstock) -> int:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_chaos_breaks_no_promise(app: Penstock, clock: Clock, seed: int) -> None:
-    """One run per id at a time, none early, none after success, and every exhausted job is buried (QZ-T26, QR-1)."""
-    mayhem = Mayhem(app, clock, seed)
+async def test_random_failures_break_no_guarantee(app: Penstock, clock: Clock, seed: int) -> None:
+    """One run per id at a time, none early, none after success, one fail job per exhausted job (QZ-T26, QR-1)."""
+    handlers = RandomHandlers(app, clock, seed)
     periodic = [f"p{n}" for n in range(5)]
     for id in periodic:
         await app.queue("q").enqueue(0, id=id)
     await app.queue("r").enqueue("")
     for _ in range(500):
-        if mayhem.random.random() < 0.3:
-            await vanish(app, mayhem.random.choice(QUEUES), limit=2)
+        if handlers.random.random() < 0.3:
+            await vanish(app, handlers.random.choice(QUEUES), limit=2)
         await asyncio.gather(Worker(app).drain(), Worker(app).drain())
         if not await waiting(app):
             break
-        clock.advance(mayhem.random.randrange(1, 12))
+        clock.advance(handlers.random.randrange(1, 12))
     assert await waiting(app) == 0
-    assert (mayhem.floor.met, mayhem.early) == (set(), 0)
-    ends = mayhem.done + mayhem.buried
+    assert (handlers.tracker.met, handlers.early) == (set(), 0)
+    ends = handlers.done + handlers.failed
     assert {key for key, times in ends.items() if times != 1} == set()
     assert {key for key in ends if isinstance(key, tuple)} == {(id, n) for id in periodic for n in range(LAST)}
-    parents = [path for path in mayhem.done if isinstance(path, str) and len(path) < DEPTH]
+    parents = [path for path in handlers.done if isinstance(path, str) and len(path) < DEPTH]
     assert sum(isinstance(key, str) for key in ends) == 1 + 2 * len(parents)
     for queue in QUEUES:
         await app.queue(queue).delete()

@@ -10,7 +10,7 @@ import pytest
 
 from penstock import Job, Penstock, State, Update, Worker
 from penstock.testing import Clock
-from tests.parity.support import FEW, count, shown, vanish
+from tests.parity.support import FEW, count, status_of, vanish
 
 pytestmark = pytest.mark.only(*FEW)
 
@@ -33,7 +33,7 @@ async def test_any_json_value_arrives_unchanged(app: Penstock) -> None:
 
 
 async def test_dispatch_gives_the_id(app: Penstock) -> None:
-    """Dispatch answers with the id it was given, or with a fresh one that nobody has (QE-13, QE-14, QR-23, QZ-D21)."""
+    """Dispatch answers with the given id, or with a new unique one (QE-13, QE-14, QR-23, QZ-D21)."""
     queue = app.queue("q")
     assert (await queue.enqueue(1, id="mine")).id == "mine"
     assert len({(await queue.enqueue(1)).id for _ in range(50)} | {"mine"}) == 51
@@ -46,10 +46,10 @@ async def test_a_second_dispatch_updates_the_waiting_job(app: Penstock, clock: C
     queue = app.queue("q")
     await queue.enqueue("old", id="a")
     await Worker(app).drain()
-    before = await shown(app)
+    before = await status_of(app)
     assert (before.state, before.retries) == (State.RETRYING, 1)
     assert (await queue.enqueue("new", id="a", delay=60)).status == "updated"
-    after = await shown(app)
+    after = await status_of(app)
     assert (after.payload, after.state, after.attempts, after.retries) == ("new", State.SCHEDULED, 0, 0)
     assert after.run_at == datetime.fromtimestamp(clock.time() + 60, UTC)
 
@@ -79,30 +79,30 @@ async def test_each_flag_updates_its_own_attribute(
     await app.queue("q").enqueue("old", id="a")
     await Worker(app).drain()
     await app.queue("q").enqueue("new", id="a", delay=60, on_conflict=flags)
-    status = await shown(app)
+    status = await status_of(app)
     assert (status.payload, status.retries) == (payload, retries)
     assert status.run_at == datetime.fromtimestamp(clock.time() + later, UTC)
 
 
-def test_a_foreign_spelling_is_refused() -> None:
-    """A flag that is spelt as in JavaScript is an error instead of meaning "always" (QR-S2)."""
+def test_a_flag_written_as_in_javascript_is_refused() -> None:
+    """A flag written as in JavaScript is an error instead of meaning "always" (QR-S2)."""
     with pytest.raises(ValueError, match="if_later"):
         Update(run_at="ifLater")  # type: ignore[arg-type]
 
 
 async def test_limits_of_a_job_are_updated_on_request(app: Penstock) -> None:
-    """A job's own limits are kept by an update unless it says that they change as well (QE-12, QE-22)."""
+    """An update keeps a job's own limits unless it has limits=True (QE-12, QE-22)."""
     app.listen("q", fail, min_backoff=0)
     queue = app.queue("q")
     for id, flags in (("kept", Update()), ("changed", Update(limits=True))):
         await queue.enqueue(1, id=id, max_retries=4)
         await queue.enqueue(2, id=id, max_retries=1, on_conflict=flags)
     await Worker(app).drain(scheduled=True)
-    assert ((await shown(app, "kept")).attempts, (await shown(app, "changed")).attempts) == (5, 2)
+    assert ((await status_of(app, "kept")).attempts, (await status_of(app, "changed")).attempts) == (5, 2)
 
 
-async def test_cancel_takes_back_what_waits(app: Penstock) -> None:
-    """Of two jobs the cancelled one is gone and the other runs; an unknown id is false (QE-24, QZ-T6, QZ-T15)."""
+async def test_cancel_of_waiting_jobs(app: Penstock) -> None:
+    """Cancelled queued and scheduled jobs are gone, another runs; an unknown id is false (QE-24, QZ-T6, QZ-T15)."""
     ran: list[int] = []
     app.listen("q", ran.append)
     queue = app.queue("q")
@@ -118,7 +118,7 @@ async def test_cancel_takes_back_what_waits(app: Penstock) -> None:
 
 
 async def test_cancel_leaves_a_running_job_alone(app: Penstock) -> None:
-    """A cancel of a running job is false and does nothing to it (QE-24, QR-24)."""
+    """A cancel of a running job answers false and changes nothing (QE-24, QR-24)."""
     started, gate, ended = asyncio.Event(), asyncio.Event(), list[str]()
 
     @app.handler("q")
@@ -150,7 +150,7 @@ async def test_a_finished_job_is_deleted(app: Penstock) -> None:
 
 
 async def test_a_job_is_not_run_before_its_time(app: Penstock, clock: Clock) -> None:
-    """A scheduled job waits for its run-at, which its handler is told (QE-8, QE-15, QR-10, QR-S11, QZ-T8)."""
+    """A scheduled job waits for its run-at, which its handler can read (QE-8, QE-15, QR-10, QR-S11, QZ-T8)."""
     seen: list[datetime] = []
 
     @app.handler("q")
@@ -168,7 +168,7 @@ async def test_a_job_is_not_run_before_its_time(app: Penstock, clock: Clock) -> 
 
 
 async def test_jobs_run_in_order_of_dispatch(app: Penstock) -> None:
-    """Jobs without a run-at run first come, first served, whatever their ids (QZ-D11)."""
+    """Jobs without a run-at run first come, first served, in any order of ids (QZ-D11)."""
     order: list[str] = []
     app.listen("q", order.append, size=100)
     for id in "zma":
@@ -200,5 +200,5 @@ async def test_a_client_that_only_dispatches_needs_no_handler(app: Penstock) -> 
     """Without a worker an app dispatches and cancels; a worker without handlers runs nothing (QR-20, QR-22)."""
     await app.queue("q").enqueue(1, id="a")
     await Worker(app).drain()
-    assert (await shown(app)).state is State.QUEUED
+    assert (await status_of(app)).state is State.QUEUED
     assert [claim.id for claim in await vanish(app)] == ["a"]

@@ -1,4 +1,4 @@
-"""What Queasy's handlers see, may ask for, and are retried by."""
+"""Queasy's handlers: their options, the job they see, retries and fail handlers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from penstock import Entry, Event, Failure, HandlerOptions, Job, Penstock, PermanentError, State, Worker
 from penstock.testing import Clock
 from tests.parity.conftest import NewApp
-from tests.parity.support import FEW, count, shown, vanish
+from tests.parity.support import FEW, count, status_of, vanish
 
 pytestmark = pytest.mark.only(*FEW)
 
@@ -21,6 +21,7 @@ def options_of(app: Penstock, queue: str, *names: str) -> list[Any]:
     return [getattr(options, name) for name in names]
 
 
+@pytest.mark.only("memory")  # no call reaches a storage
 async def test_the_defaults_are_the_documented_ones(app: Penstock) -> None:
     """Without options a handler has Queasy's limits, backoff, size, timeout and priority (QE-16…19, QR-25, QR-S12)."""
     app.listen("q", ignore, on_failure=ignore)
@@ -44,7 +45,7 @@ async def test_eleven_runs_with_doubling_delays(app: Penstock, clock: Clock) -> 
 
     await app.queue("q").enqueue(1, id="a")
     await Worker(app).drain()
-    while (status := await shown(app)).state is State.RETRYING:
+    while (status := await status_of(app)).state is State.RETRYING:
         delays.append(status.run_at.timestamp() - clock.time())
         clock.advance(delays[-1])
         await Worker(app).drain()
@@ -54,7 +55,7 @@ async def test_eleven_runs_with_doubling_delays(app: Penstock, clock: Clock) -> 
 
 
 async def test_a_retried_job_goes_where_its_backoff_ends(app: Penstock, clock: Clock) -> None:
-    """A retried job runs at its new run-at, behind what was due before that (QE-42, QZ-T11, QZ-T26)."""
+    """A retried job runs at its new run-at, behind jobs due before that (QE-42, QZ-T11, QZ-T26)."""
     order: list[str] = []
 
     @app.handler("q", size=100)
@@ -82,10 +83,10 @@ async def test_a_new_policy_holds_for_jobs_that_wait_already(app: Penstock, new_
     await changed.open()
     changed.listen("q", fail_with(ValueError("no")), max_retries=2, min_backoff=7)
     await Worker(changed).drain()
-    assert (await shown(app)).run_at == datetime.fromtimestamp(clock.time() + 14, UTC)
+    assert (await status_of(app)).run_at == datetime.fromtimestamp(clock.time() + 14, UTC)
     clock.advance(14)
     await Worker(changed).drain()
-    status = await shown(app)
+    status = await status_of(app)
     assert (status.state, status.attempts) == (State.FAILED, 3)
 
 
@@ -97,7 +98,7 @@ def fail_with(error: Exception) -> Any:
 
 
 class Later(Exception):
-    """An error of the user's own, with a wish."""
+    """An error of the user's own, with a time for the next run."""
 
     def __init__(self, retry_at: float) -> None:
         super().__init__("later")
@@ -105,18 +106,18 @@ class Later(Exception):
 
 
 @pytest.mark.parametrize("seconds", [0.5, 1000])
-async def test_a_wish_for_the_next_run_is_granted_exactly(app: Penstock, clock: Clock, seconds: float) -> None:
-    """retry_at on any error is when the job runs again, earlier or later than its backoff (QE-28, QR-27, QR-S9)."""
+async def test_retry_at_of_an_error_is_the_next_run_at(app: Penstock, clock: Clock, seconds: float) -> None:
+    """retry_at of any error is when the job runs again, earlier or later than its backoff (QE-28, QR-27, QR-S9)."""
     app.listen("q", fail_with(Later(clock.time() + seconds)))
     await app.queue("q").enqueue(1, id="a")
     await Worker(app).drain()
-    status = await shown(app)
+    status = await status_of(app)
     assert (status.state, status.retries) == (State.RETRYING, 1)
     assert status.run_at == datetime.fromtimestamp(clock.time(), UTC) + timedelta(seconds=seconds)
 
 
 async def test_any_error_may_be_permanent(app: Penstock) -> None:
-    """An error whose kind is "permanent" ends the job after one run, whatever its class (QR-27, QR-S8, QE-27)."""
+    """An error of any class whose kind is "permanent" fails the job after one run (QR-27, QR-S8, QE-27)."""
     error = ValueError("never")
     error.kind = "permanent"  # type: ignore[attr-defined]
     app.listen("q", fail_with(error))
@@ -125,12 +126,12 @@ async def test_any_error_may_be_permanent(app: Penstock) -> None:
         await app.queue(queue).enqueue(1, id="a")
     await Worker(app).drain()
     for queue in ("q", "r"):
-        status = await shown(app, queue=queue)
+        status = await status_of(app, queue=queue)
         assert (status.state, status.attempts) == (State.FAILED, 1)
 
 
-async def test_a_run_knows_what_happened_before_it(app: Penstock, clock: Clock) -> None:
-    """The job shows its id, run-at and how often it was retried, timed out and stalled so far (QE-26, QR-10, QR-26)."""
+async def test_a_run_sees_the_counts_before_it(app: Penstock, clock: Clock) -> None:
+    """The job shows its id, run-at and its retries, timeouts and stalls so far (QE-26, QR-10, QR-26)."""
     seen: list[tuple[str, int, int, int]] = []
 
     @app.handler("q", timeout=0.02)
@@ -151,13 +152,13 @@ async def test_a_run_knows_what_happened_before_it(app: Penstock, clock: Clock) 
     assert seen == [("a", 0, 0, 0), ("a", 1, 0, 0), ("a", 1, 1, 1)]
 
 
-async def test_a_fail_handler_is_told_everything(app: Penstock, clock: Clock) -> None:
+async def test_a_fail_handler_gets_payload_job_and_error(app: Penstock, clock: Clock) -> None:
     """Original data, job and error reach the fail handler, for each kind of error (QR-28, QE-30, QR-S7, QZ-T12)."""
-    told: dict[str, Failure] = {}
+    failures: dict[str, Failure] = {}
 
     async def on_failure(failure: Failure, job: Job) -> None:
         assert job.queue == "q/failures"
-        told[failure.job.id] = failure
+        failures[failure.job.id] = failure
 
     @app.handler("q", on_failure=on_failure, max_retries=0, max_timeouts=1, max_stalls=1, timeout=0.02)
     async def handle(data: dict[str, str]) -> None:
@@ -173,24 +174,24 @@ async def test_a_fail_handler_is_told_everything(app: Penstock, clock: Clock) ->
     await queue.enqueue_many([Entry({"do": kind}, id=kind) for kind in ("permanent", "retriable", "timeout")])
     clock.advance(10)
     await Worker(app).drain()
-    assert {id: (f.payload["do"], f.error.kind, f.error.type) for id, f in told.items()} == {
+    assert {id: (f.payload["do"], f.error.kind, f.error.type) for id, f in failures.items()} == {
         "permanent": ("permanent", "permanent", "PermanentError"),
         "retriable": ("retriable", "retriable", "KeyError"),
         "timeout": ("timeout", "timeout", "RunTimeout"),
         "stall": ("stall", "stall", "StallError"),
     }
-    assert (told["permanent"].error.message, told["stall"].job.stalls) == ("never", 1)
+    assert (failures["permanent"].error.message, failures["stall"].job.stalls) == ("never", 1)
 
 
-async def test_a_failing_fail_handler_is_retried_for_long(app: Penstock, clock: Clock) -> None:
-    """Fail jobs are retried with their own backoff and options until one run is whole (QE-31, QE-12, QR-25, QR-28)."""
+async def test_a_fail_job_is_retried_by_its_own_options(app: Penstock, clock: Clock) -> None:
+    """Fail jobs are retried with their own backoff and options until one run completes (QE-31, QE-12, QR-25, QR-28)."""
     runs: list[tuple[Any, int]] = []
     delays: list[float] = []
 
     async def on_failure(failure: Failure, job: Job) -> None:
         runs.append((failure.payload, job.retries))
         if job.retries < 3:
-            raise OSError("nobody to tell")
+            raise OSError("not now")
 
     options = {"min_backoff": 100}
     app.listen("q", fail_with(PermanentError("no")), on_failure=on_failure, failure_options=options)
@@ -204,7 +205,7 @@ async def test_a_failing_fail_handler_is_retried_for_long(app: Penstock, clock: 
     assert delays == [100, 200, 400]
 
 
-async def test_no_failure_vanishes(app: Penstock) -> None:
+async def test_an_exhausted_job_is_kept_as_failed(app: Penstock) -> None:
     """An exhausted job is kept as failed, with a fail handler or without, and so is a fail job (QZ-D16, QR-S18)."""
     app.listen("q", fail_with(PermanentError("no")))
     app.listen("r", fail_with(PermanentError("no")), on_failure=fail_with(PermanentError("nor I")))
@@ -217,7 +218,7 @@ async def test_no_failure_vanishes(app: Penstock) -> None:
 
 
 async def test_too_many_stalls_end_a_job_without_a_fail_handler_too(app: Penstock, clock: Clock) -> None:
-    """After its third stall a job has failed, its handler is not called, and the error says so (QR-18, QZ-T17)."""
+    """After its third stall a job has failed, with a StallError, and its handler is not called (QR-18, QZ-T17)."""
     ran: list[int] = []
     app.listen("q", ran.append)
     await app.queue("q").enqueue(1, id="a")
@@ -226,7 +227,7 @@ async def test_too_many_stalls_end_a_job_without_a_fail_handler_too(app: Penstoc
         clock.advance(10)
         await app.storage.reap(["q"])
     await Worker(app).drain()
-    status = await shown(app)
+    status = await status_of(app)
     assert status.error is not None
     assert (ran, status.state, status.error.type) == ([], State.FAILED, "StallError")
 
@@ -257,9 +258,9 @@ async def test_a_periodic_job_needs_no_scheduler(app: Penstock, clock: Clock) ->
 
 
 async def test_the_events_have_counterparts(app: Penstock) -> None:
-    """Dispatch, dequeue, finish, retry, fail and cancel are each told with queue and id (QR-S5, QR-21)."""
-    heard: list[Event] = []
-    app.on("*")(heard.append)
+    """Dispatch, dequeue, finish, retry, fail and cancel each emit an event with queue and id (QR-S5, QR-21)."""
+    received: list[Event] = []
+    app.on("*")(received.append)
 
     @app.handler("q", max_retries=1, min_backoff=0)
     async def handle(data: str) -> None:
@@ -273,10 +274,10 @@ async def test_the_events_have_counterparts(app: Penstock) -> None:
     await Worker(app).drain(scheduled=True)
     await queue.enqueue("x", id="x")
     await queue.cancel("x")
-    told = [(event.name, event.id) for event in heard if event.id]
-    assert told == [
+    emitted = [(event.name, event.id) for event in received if event.id]
+    assert emitted == [
         ("enqueued", "good"), ("started", "good"), ("completed", "good"),
         ("enqueued", "bad"), ("started", "bad"), ("retrying", "bad"), ("started", "bad"), ("failed", "bad"),
         ("enqueued", "x"), ("cancelled", "x"),
     ]  # fmt: skip
-    assert {event.queue for event in heard if event.id} == {"q"}
+    assert {event.queue for event in received if event.id} == {"q"}

@@ -1,4 +1,4 @@
-"""Workers that die, come back, or never hear the answer: where Queasy lost jobs, ours are run."""
+"""Workers that die, come back, or never get the answer: Queasy lost their jobs, Penstock runs them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pytest
 from penstock import Job, Penstock, State, Worker
 from penstock.storage.base import Settled
 from penstock.testing import Clock, FaultyStorage
-from tests.parity.support import FEW, shown, vanish
+from tests.parity.support import FEW, status_of, vanish
 from tests.support import LOST, complete, eventually, retried
 
 pytestmark = pytest.mark.only(*FEW)
 
 
 @pytest.mark.parametrize("new_owner", ["finishes", "fails", "stalls"])
-async def test_a_late_worker_changes_nothing(app: Penstock, clock: Clock, new_owner: str) -> None:
-    """A worker declared dead cannot end the job another has now, whatever becomes of it there (QZ-D3, QZ-D4, QZ-D5)."""
+async def test_settle_of_a_dead_worker_changes_nothing(app: Penstock, clock: Clock, new_owner: str) -> None:
+    """A worker declared dead cannot settle the job that another has now, whatever its outcome (QZ-D3, QZ-D4, QZ-D5)."""
     answers: list[Settled] = []
     runs: list[tuple[int, int, int]] = []
     completed: list[str] = []
@@ -53,24 +53,24 @@ async def test_a_late_worker_changes_nothing(app: Penstock, clock: Clock, new_ow
 
 
 async def test_a_lost_reply_costs_one_lease(app: Penstock, clock: Clock) -> None:
-    """A claim whose answer never came is held by nobody and runs after its lease, though its worker lives (QZ-D8)."""
+    """A claim whose answer was lost is run after its lease, though its worker lives (QZ-D8)."""
     runs: list[tuple[int, int]] = []
 
     async def handle(data: Any, job: Job) -> None:
         runs.append((job.attempt, job.stalls))
 
     trouble = FaultyStorage(app.storage)
-    deaf = Penstock(storage=trouble, clock=clock, preset="queasy")  # type: ignore[arg-type]
-    for each in (app, deaf):
+    cut_off = Penstock(storage=trouble, clock=clock, preset="queasy")  # type: ignore[arg-type]
+    for each in (app, cut_off):
         each.listen("q", handle)
     await app.queue("q").enqueue(1, id="a")
     trouble.fail("claim", after=True)
-    await deaf.open()
-    async with Worker(deaf):
+    await cut_off.open()
+    async with Worker(cut_off):
         await eventually(lambda: trouble.calls["claim"] > 1)
-        assert ((await shown(app)).state, runs) == (State.RUNNING, [])
+        assert ((await status_of(app)).state, runs) == (State.RUNNING, [])
         clock.advance(10)
         await Worker(app).drain()
         await eventually(lambda: runs)
     assert runs == [(2, 1)]
-    await deaf.close()
+    await cut_off.close()

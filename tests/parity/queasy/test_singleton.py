@@ -1,4 +1,4 @@
-"""One job per id at a time, without dropping any: Queasy's singleton jobs."""
+"""Singleton jobs of Queasy: one run per id at a time, and no dispatch is dropped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from penstock import Job, Penstock, PermanentError, State, Update, Worker
 from penstock.model.job import MoveWhen
 from penstock.testing import Clock
-from tests.parity.support import FEW, Floor, count, shown
+from tests.parity.support import FEW, RunTracker, count, status_of
 
 pytestmark = pytest.mark.only(*FEW)
 
@@ -20,17 +20,17 @@ MOVES: tuple[MoveWhen, ...] = (True, False, "if_later", "if_earlier")
 FLAGS = [Update(payload=p, run_at=m, reset_counts=r) for p, m, r in product((True, False), MOVES, (True, False, None))]
 
 
-class Shop:
-    """A handler whose first run waits at a gate; then the run does as it is told."""
+class GatedHandler:
+    """A handler whose first run waits for a gate and then does what the test set."""
 
     def __init__(self, app: Penstock, then: Callable[[], None] = lambda: None) -> None:
         self.started, self.gate = asyncio.Event(), asyncio.Event()
-        self.floor, self.seen = Floor(), list[Any]()
+        self.tracker, self.seen = RunTracker(), list[Any]()
         self._then = then
         app.listen("q", self)
 
     async def __call__(self, data: Any, job: Job) -> None:
-        with self.floor.enter(job.id):
+        with self.tracker.enter(job.id):
             self.seen.append(data)
             self.started.set()
             await self.gate.wait()
@@ -38,7 +38,7 @@ class Shop:
                 self._then()
 
     async def during_first_run(self, app: Penstock, act: Callable[[], Awaitable[None]]) -> None:
-        """Act while the first run is at the gate, then let a drain go on to its end."""
+        """Call a function while the first run waits for the gate, then let a drain finish."""
         working = asyncio.create_task(Worker(app).drain())
         await self.started.wait()
         try:
@@ -50,8 +50,8 @@ class Shop:
 
 @pytest.mark.parametrize("later", [None, 0, -60, 60], ids=["no run-at", "zero", "past", "future"])
 async def test_a_second_run_starts_only_after_the_first(app: Penstock, clock: Clock, later: int | None) -> None:
-    """An id dispatched again while it runs is not handed to anybody until that run is over (QR-1, QE-9, QZ-D1)."""
-    shop = Shop(app)
+    """An id dispatched again while it runs is not claimed until that run is over (QR-1, QE-9, QZ-D1)."""
+    handler = GatedHandler(app)
     run_at = None if later is None else later and clock.time() + later
     await app.queue("q").enqueue("first", id="a", run_at=0)
 
@@ -59,46 +59,46 @@ async def test_a_second_run_starts_only_after_the_first(app: Penstock, clock: Cl
         assert (await app.queue("q").enqueue("second", id="a", run_at=run_at)).status == "blocked"
         clock.advance(5)
         await Worker(app).drain()
-        assert shop.seen == ["first"]
+        assert handler.seen == ["first"]
         assert await count(app, State.BLOCKED) == 1
 
-    await shop.during_first_run(app, dispatch_again)
+    await handler.during_first_run(app, dispatch_again)
     clock.advance(60)
     await Worker(app).drain()
-    assert shop.seen == ["first", "second"]
-    assert shop.floor.met == set()
+    assert handler.seen == ["first", "second"]
+    assert handler.tracker.met == set()
     assert await app.queues() == []
 
 
 @pytest.mark.parametrize("flags", FLAGS, ids=str)
 @pytest.mark.only("memory", "redis")
 async def test_a_successor_always_runs(app: Penstock, flags: Update) -> None:
-    """Whatever the flags of the second dispatch are, it runs when the first has finished (QZ-D2, QR-12, QE-41)."""
-    shop = Shop(app)
+    """A second dispatch with any flags runs when the first has finished (QZ-D2, QR-12, QE-41)."""
+    handler = GatedHandler(app)
     await app.queue("q").enqueue("first", id="a")
 
     async def dispatch_again() -> None:
         await app.queue("q").enqueue("second", id="a", on_conflict=flags)
 
-    await shop.during_first_run(app, dispatch_again)
-    assert shop.seen == ["first", "second"]
+    await handler.during_first_run(app, dispatch_again)
+    assert handler.seen == ["first", "second"]
     assert await app.queues() == []
 
 
 async def test_a_successor_runs_after_a_permanent_failure(app: Penstock) -> None:
-    """When the running job fails for good, the blocked one becomes waiting, with its own counts (QR-12)."""
+    """When the running job fails permanently, its successor is queued, with its own counts (QR-12)."""
 
     def give_up() -> None:
         raise PermanentError("no")
 
-    shop = Shop(app, then=give_up)
+    handler = GatedHandler(app, then=give_up)
     await app.queue("q").enqueue("first", id="a")
 
     async def dispatch_again() -> None:
         await app.queue("q").enqueue("second", id="a")
 
-    await shop.during_first_run(app, dispatch_again)
-    assert shop.seen == ["first", "second"]
+    await handler.during_first_run(app, dispatch_again)
+    assert handler.seen == ["first", "second"]
 
 
 @pytest.mark.parametrize(
@@ -114,12 +114,12 @@ async def test_a_successor_runs_after_a_permanent_failure(app: Penstock) -> None
 async def test_a_successor_updates_a_retried_job(
     app: Penstock, flags: Update, data: str, state: State, retries: int
 ) -> None:
-    """When the running job is retried, the blocked one updates it by its flags, and one is left (QR-13, QE-42)."""
+    """When the running job is retried, its successor updates it by its flags, and one job is left (QR-13, QE-42)."""
 
     def fail() -> None:
         raise ValueError("again")
 
-    shop = Shop(app, then=fail)
+    handler = GatedHandler(app, then=fail)
     started = asyncio.Event()
 
     async def dispatch_again() -> None:
@@ -128,7 +128,7 @@ async def test_a_successor_updates_a_retried_job(
         started.set()
 
     await app.queue("q").enqueue("first", id="a")
-    await shop.during_first_run(app, dispatch_again)
-    status = await shown(app)
+    await handler.during_first_run(app, dispatch_again)
+    status = await status_of(app)
     assert (status.payload, status.state, status.retries) == (data, state, retries)
     assert len(await app.queue("q").find()) == 1

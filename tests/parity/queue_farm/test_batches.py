@@ -9,7 +9,7 @@ import pytest
 
 from penstock import Entry, Job, Penstock, State, Worker
 from penstock.testing import Clock
-from tests.parity.support import FEW, Floor, count, dawdle, shown, vanish
+from tests.parity.support import FEW, RunTracker, count, status_of, vanish, yield_control
 
 pytestmark = pytest.mark.only(*FEW)
 
@@ -38,24 +38,24 @@ async def test_many_batches_keep_the_order(
 ) -> None:
     """Queues of 100 jobs each in full batches: every job once, each queue in order, one batch at a time (QF-T17)."""
     order: defaultdict[str | None, list[int]] = defaultdict(list)
-    floor, calls = Floor(), Counter[int]()
+    tracker, calls = RunTracker(), Counter[int]()
 
     @app.handler("q", batch_size=batch, concurrency=concurrency)
     async def handle(payloads: list[int], jobs: list[Job]) -> None:
-        with floor.enter(jobs[0].group):
+        with tracker.enter(jobs[0].group):
             calls[len(payloads)] += 1
-            await dawdle(payloads[0] % 3)
+            await yield_control(payloads[0] % 3)
             order[jobs[0].group].extend(payloads)
 
     await app.queue("q").enqueue_many([Entry(n, group=f"n{name}") for n in range(100) for name in range(names)])
     await asyncio.gather(*(Worker(app).drain() for _ in range(workers)))
     assert order == {f"n{name}": list(range(100)) for name in range(names)}
-    assert floor.met == set()
+    assert tracker.met == set()
     assert calls == {batch: names * 100 // batch}
 
 
-async def test_a_poison_job_fails_alone(app: Penstock) -> None:
-    """A batch that fails is retried one by one: the others complete and only the poison job fails (QF-D5, QF-T18)."""
+async def test_a_job_that_always_fails_fails_alone(app: Penstock) -> None:
+    """A failed batch is retried one by one: the others complete and only the bad job fails (QF-D5, QF-T18)."""
     calls: list[list[int]] = []
 
     @app.handler("q", batch_size=2)
@@ -68,7 +68,7 @@ async def test_a_poison_job_fails_alone(app: Penstock) -> None:
     await Worker(app).drain()
     assert calls == [[0, 1], [0], [0], [1], [2, 3]]
     assert [status.id for status in await app.queue("q").find()] == ["0"]
-    assert (await shown(app, "0")).state is State.FAILED
+    assert (await status_of(app, "0")).state is State.FAILED
 
 
 async def test_each_member_of_a_batch_has_its_attempt_counted(app: Penstock) -> None:
@@ -110,6 +110,6 @@ async def test_the_timeouts_of_a_batch_add_up(app: Penstock) -> None:
     await Worker(app).drain()
     assert await count(app, State.FAILED) == 2
     for id in "ab":
-        error = (await shown(app, id)).error
+        error = (await status_of(app, id)).error
         assert error is not None
         assert (error.type, "0.05 s" in error.message) == ("RunTimeout", True)

@@ -1,4 +1,4 @@
-"""In order within a named queue, in any order between them: Queue Farm's promise.
+"""Queue OrderRecorder's guarantee: jobs of a named queue run in order, those of different ones in any order.
 
 A named queue of Queue Farm is a group here: one handler serves them all, and `job.group` is the name.
 """
@@ -14,18 +14,18 @@ import pytest
 
 from penstock import Entry, Event, Job, Penstock, State, Worker
 from penstock.testing import Clock
-from tests.parity.support import FEW, Floor, count, dawdle, vanish
+from tests.parity.support import FEW, RunTracker, count, vanish, yield_control
 from tests.support import eventually
 
 pytestmark = pytest.mark.only(*FEW)
 
 
-class Farm:
-    """A handler that notes the order in each lane, and which lanes ever had two runs at once."""
+class OrderRecorder:
+    """A handler that records the order in each group, and the groups that ever had two runs at once."""
 
     def __init__(self, seed: int = 7) -> None:
         self.order: defaultdict[str, list[int]] = defaultdict(list)
-        self.floor = Floor()
+        self.tracker = RunTracker()
         self._random = random.Random(seed)
 
     @property
@@ -34,59 +34,59 @@ class Farm:
 
     async def __call__(self, payload: int, job: Job) -> None:
         assert job.group is not None
-        with self.floor.enter(job.group):
-            await dawdle(self._random.randrange(5))
+        with self.tracker.enter(job.group):
+            await yield_control(self._random.randrange(5))
             self.order[job.group].append(payload)
 
 
 async def push(app: Penstock, names: int, jobs: int) -> dict[str, list[int]]:
-    """Push that many jobs to each of so many named queues, in turn; gives the order that must come out."""
+    """Push `count` jobs to each of the named queues, in turn; return the expected order of each."""
     await app.queue("q").enqueue_many([Entry(n, group=f"n{name}") for n in range(jobs) for name in range(names)])
     return {f"n{name}": list(range(jobs)) for name in range(names)}
 
 
 async def test_each_named_queue_runs_in_order(app: Penstock) -> None:
-    """Two named queues both run, each in the order of its pushes, however long each job takes (QF-1, QF-T5, QF-T6)."""
-    farm = Farm()
-    app.listen("q", farm, concurrency=2)
+    """Two named queues both run, each in the order of its pushes, for any durations (QF-1, QF-T5, QF-T6)."""
+    recorder = OrderRecorder()
+    app.listen("q", recorder, concurrency=2)
     wanted = await push(app, names=2, jobs=10)
     await Worker(app).drain()
-    assert (farm.order, farm.floor.met) == (wanted, set())
+    assert (recorder.order, recorder.tracker.met) == (wanted, set())
     assert await app.queues() == []
 
 
-async def test_a_queue_of_its_own_is_a_lane_too(app: Penstock) -> None:
-    """A job without a group is in the one named like its queue, so that every queue runs in order (QF-1, QF-41)."""
-    farm = Farm()
+async def test_a_job_without_a_group_is_in_that_of_its_queue(app: Penstock) -> None:
+    """A job without a group is in the one named like its queue, so every queue runs in order (QF-1, QF-41)."""
+    recorder = OrderRecorder()
     for name in ("q", "r"):
-        app.listen(name, farm, concurrency=5)
+        app.listen(name, recorder, concurrency=5)
         await app.queue(name).enqueue_many(range(20))
     await Worker(app).drain()
-    assert farm.order == {"q": list(range(20)), "r": list(range(20))}
-    assert farm.floor.met == set()
+    assert recorder.order == {"q": list(range(20)), "r": list(range(20))}
+    assert recorder.tracker.met == set()
 
 
 async def test_many_queues_with_concurrency(app: Penstock) -> None:
     """20 queues of 100 jobs with ten at once: exactly 2000 runs, each queue in order, never eleven (QF-T7, QF-16)."""
-    farm = Farm()
-    app.listen("q", farm, concurrency=10)
+    recorder = OrderRecorder()
+    app.listen("q", recorder, concurrency=10)
     wanted = await push(app, names=20, jobs=100)
     await Worker(app).drain()
-    assert (farm.order, farm.floor.met, farm.runs) == (wanted, set(), 2000)
-    assert 1 < farm.floor.most <= 10
+    assert (recorder.order, recorder.tracker.met, recorder.runs) == (wanted, set(), 2000)
+    assert 1 < recorder.tracker.most <= 10
 
 
 async def test_many_workers_keep_the_order(app: Penstock) -> None:
     """Ten workers with five at once over 10 queues of 100 jobs: exactly 1000 runs, each queue in order (QF-T8)."""
-    farm = Farm()
-    app.listen("q", farm, concurrency=5)
+    recorder = OrderRecorder()
+    app.listen("q", recorder, concurrency=5)
     wanted = await push(app, names=10, jobs=100)
     await asyncio.gather(*(Worker(app).drain() for _ in range(10)))
-    assert (farm.order, farm.floor.met, farm.runs) == (wanted, set(), 1000)
+    assert (recorder.order, recorder.tracker.met, recorder.runs) == (wanted, set(), 1000)
 
 
 async def test_a_failed_job_is_retried_before_the_next(app: Penstock) -> None:
-    """Each of two jobs fails once: four runs, two errors told, the second only after the first (QF-T9, QF-44)."""
+    """Each of two jobs fails once: four runs, two errors, the second job only after the first (QF-T9, QF-44)."""
     runs: list[tuple[int, int]] = []
     errors: list[Event] = []
     app.on("retrying")(errors.append)
@@ -104,10 +104,10 @@ async def test_a_failed_job_is_retried_before_the_next(app: Penstock) -> None:
 
 
 async def test_three_attempts_and_no_more(app: Penstock) -> None:
-    """A job that always fails runs three times and is then told as failed, once (QF-T10, QF-7, QF-18, QF-23)."""
+    """A job that always fails runs three times, and failed is emitted once (QF-T10, QF-7, QF-18, QF-23)."""
     attempts: list[int] = []
-    heard: list[str] = []
-    app.on("*")(lambda event: heard.append(event.name))
+    received: list[str] = []
+    app.on("*")(lambda event: received.append(event.name))
 
     @app.handler("q")
     async def handle(payload: int, job: Job) -> None:
@@ -117,12 +117,12 @@ async def test_three_attempts_and_no_more(app: Penstock) -> None:
     await app.queue("q").enqueue(1, id="a")
     await Worker(app).drain()
     assert attempts == [1, 2, 3]
-    assert (heard.count("retrying"), heard.count("failed"), heard.count("completed")) == (2, 1, 0)
+    assert (received.count("retrying"), received.count("failed"), received.count("completed")) == (2, 1, 0)
     assert await count(app, State.FAILED) == 1
 
 
 async def test_a_job_has_its_own_attempts_and_timeout(app: Penstock) -> None:
-    """What a push says about attempts and timeout wins over the worker's own (QF-11, QF-6, QF-S12)."""
+    """The attempts and timeout of a push win over those of the handler (QF-11, QF-6, QF-S12)."""
     runs: list[str] = []
 
     @app.handler("q")
@@ -157,7 +157,7 @@ async def test_a_failing_queue_delays_no_other(app: Penstock, clock: Clock) -> N
     assert order[3:] == ["bad 1", "bad 2"]
 
 
-async def test_one_slow_job_leaves_the_other_slots_to_others(app: Penstock) -> None:
+async def test_one_slow_job_leaves_the_other_slot_free(app: Penstock) -> None:
     """With two slots and one slow job, every other queue is served through the second slot (QF-D4, QF-T19)."""
     gate = asyncio.Event()
     done: list[str] = []
@@ -178,8 +178,8 @@ async def test_one_slow_job_leaves_the_other_slots_to_others(app: Penstock) -> N
     assert done[-1] == "slow"
 
 
-async def test_a_stalled_job_is_taken_over(app: Penstock, clock: Clock) -> None:
-    """A job in flight with a worker that is gone is run by another, and holds its queue till then (QF-T11, QF-42)."""
+async def test_a_stalled_job_is_run_by_another_worker(app: Penstock, clock: Clock) -> None:
+    """A running job of a worker that is gone is run by another, and holds its queue till then (QF-T11, QF-42)."""
     ran: list[int] = []
     app.listen("q", ran.append)
     await app.queue("q").enqueue_many([1, 2])
@@ -207,7 +207,7 @@ async def test_a_job_that_kills_its_workers_is_bounded(app: Penstock, clock: Clo
 
 
 async def test_stop_takes_no_more_jobs(app: Penstock) -> None:
-    """A worker that is stopped from inside its first handler lets it finish and takes no second job (QF-T16, QF-28)."""
+    """A worker that is stopped inside its first handler lets it finish and claims no second job (QF-T16, QF-28)."""
     ran: list[int] = []
     stopping: list[asyncio.Task[None]] = []
     worker = Worker(app)
@@ -215,7 +215,7 @@ async def test_stop_takes_no_more_jobs(app: Penstock) -> None:
     @app.handler("q")
     async def handle(payload: int) -> None:
         stopping.append(asyncio.create_task(worker.stop()))
-        await dawdle(10)
+        await yield_control(10)
         ran.append(payload)
 
     await app.queue("q").enqueue_many([1, 2])
@@ -225,13 +225,13 @@ async def test_stop_takes_no_more_jobs(app: Penstock) -> None:
     assert await count(app, State.QUEUED) == 1
 
 
-async def test_a_drain_of_nothing_returns(app: Penstock) -> None:
-    """With no queue in use drain() says so once and returns, leaving nothing behind (QF-T12, QF-29, QF-2)."""
-    heard: list[str] = []
-    app.on("*")(lambda event: heard.append(event.name))
+async def test_a_drain_without_handlers_returns(app: Penstock) -> None:
+    """With no queue in use drain() emits no_queues once and returns, leaving nothing behind (QF-T12, QF-29, QF-2)."""
+    received: list[str] = []
+    app.on("*")(lambda event: received.append(event.name))
     await Worker(app).drain()
-    assert heard == ["no_queues"]
-    app.listen("q", heard.append)
+    assert received == ["no_queues"]
+    app.listen("q", received.append)
     await Worker(app).drain()
     assert await app.queues() == []
 
@@ -241,7 +241,7 @@ async def test_a_slow_healthy_job_is_not_run_twice(
 ) -> None:
     """A job that takes longer than a lease is renewed: others wait for it, and its queue stays in order (QF-D2)."""
     gate, started = asyncio.Event(), asyncio.Event()
-    farm, renew, renewals = Farm(), app.storage.renew, list[object]()
+    recorder, renew, renewals = OrderRecorder(), app.storage.renew, list[object]()
 
     async def counted(*args: Any) -> Any:
         renewals.append(args)
@@ -253,7 +253,7 @@ async def test_a_slow_healthy_job_is_not_run_twice(
     async def handle(payload: int, job: Job) -> None:
         started.set()
         await gate.wait()
-        await farm(payload, job)
+        await recorder(payload, job)
 
     await app.queue("q").enqueue_many([Entry(n, group="lane") for n in range(3)])
     working = asyncio.create_task(Worker(app, lease=0.6).drain())
@@ -263,7 +263,7 @@ async def test_a_slow_healthy_job_is_not_run_twice(
         clock.advance(0.4)
         await eventually(lambda before=before: len(renewals) > before + 1)
         await Worker(app).drain()
-    assert farm.runs == 0
+    assert recorder.runs == 0
     gate.set()
     await working
-    assert (farm.order["lane"], farm.floor.met) == ([0, 1, 2], set())
+    assert (recorder.order["lane"], recorder.tracker.met) == ([0, 1, 2], set())

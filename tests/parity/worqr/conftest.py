@@ -1,4 +1,4 @@
-"""An app with the preset `worqr` on each storage, with a clock that moves by hand."""
+"""An app with the preset `worqr` on each storage, with a clock that tests move."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import pytest
 
 from penstock import Penstock
 from penstock.testing import Clock
-from tests.parity.job_queue.places import Place
+from tests.parity.job_queue.app_factory import AppFactory
 from tests.support import Backend
 
 
 @pytest.fixture
-def place(backend: Backend, clock: Clock, runner: asyncio.Runner) -> Iterator[Place]:
-    """Where apps that see the same jobs can be made."""
-    place = Place(backend, "worqr", clock)
-    yield place
-    runner.run(place.close())
+def factory(backend: Backend, clock: Clock, runner: asyncio.Runner) -> Iterator[AppFactory]:
+    """A factory of apps that share one storage."""
+    factory = AppFactory(backend, "worqr", clock)
+    yield factory
+    runner.run(factory.close())
 
 
 @pytest.fixture
-def app(place: Place, runner: asyncio.Runner) -> Penstock:
-    """The first app there, open."""
-    return runner.run(place.app())
+def app(factory: AppFactory, runner: asyncio.Runner) -> Penstock:
+    """The first app of the factory, open."""
+    return runner.run(factory.app())

@@ -1,4 +1,4 @@
-"""The pull style: a reservation is Worqr's process."""
+"""Reservations, the counterpart of Worqr's processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from penstock import LeaseLost, Penstock, State, Worker
 from penstock.testing import Clock
-from tests.parity.job_queue.places import Place, shown
+from tests.parity.job_queue.app_factory import AppFactory, status_of
 from tests.support import eventually
 
 pytestmark = pytest.mark.only("memory", "sqlite", "redis")
@@ -18,8 +18,8 @@ async def waiting(app: Penstock) -> int:
     return (await app.queue("q").counts())[State.QUEUED]
 
 
-async def test_take_finish_take_give_back(app: Penstock) -> None:
-    """The first task is taken and finished, the second given back: two are left, in order (WQ-11, WQ-12, WQ-T5)."""
+async def test_reserve_complete_reserve_release(app: Penstock) -> None:
+    """The first task is reserved and completed, the second released: two are left, in order (WQ-11, WQ-12, WQ-T5)."""
     queue = app.queue("q")
     await queue.enqueue_many(["one", "two", "three"])
     [process] = await queue.reserve()
@@ -38,7 +38,7 @@ async def test_take_finish_take_give_back(app: Penstock) -> None:
     assert await queue.reserve() == []
 
 
-async def test_equal_tasks_are_different_processes(app: Penstock) -> None:
+async def test_equal_tasks_are_different_reservations(app: Penstock) -> None:
     """Two equal tasks are held and settled apart (WQ-4, WQ-11)."""
     queue = app.queue("q")
     await queue.enqueue_many(["same", "same"])
@@ -50,15 +50,15 @@ async def test_equal_tasks_are_different_processes(app: Penstock) -> None:
     assert await waiting(app) == 1
 
 
-async def test_taking_from_nothing_writes_nothing(app: Penstock) -> None:
-    """A reserve of an empty queue gives nothing at once and leaves no trace (WQ-11, WQ-D14)."""
+async def test_reserve_of_an_empty_queue_writes_nothing(app: Penstock) -> None:
+    """A reserve of an empty queue returns None at once and leaves no record (WQ-11, WQ-D14)."""
     assert await app.queue("q").reserve() == []
     assert await app.queues() == []
 
 
-async def test_new_work_wakes_whoever_waits_for_it(place: Place, app: Penstock) -> None:
+async def test_enqueue_wakes_a_waiting_reserve(factory: AppFactory, app: Penstock) -> None:
     """A reserve that waits is answered when a task is enqueued elsewhere, without polling (WQ-9, WQ-T6)."""
-    other = await place.app()
+    other = await factory.app()
     pulling = asyncio.create_task(app.queue("q").reserve(wait=4))  # less than the slow poll
     await asyncio.sleep(0)
     await other.queue("q").enqueue("task")
@@ -67,20 +67,20 @@ async def test_new_work_wakes_whoever_waits_for_it(place: Place, app: Penstock) 
     await process.complete()
 
 
-async def test_the_end_of_a_process_is_told_with_its_result(app: Penstock) -> None:
-    """What was done event is completed, with task id, worker and result; nothing else is kept (WQ-S4, WQ-12)."""
-    heard: list[tuple[str, object, bool]] = []
-    app.on("completed")(lambda event: heard.append((event.id, event.result, event.worker is not None)))
+async def test_a_completed_reservation_emits_its_result(app: Penstock) -> None:
+    """completed has the task id, worker and result, and nothing else is kept (WQ-S4, WQ-12)."""
+    received: list[tuple[str, object, bool]] = []
+    app.on("completed")(lambda event: received.append((event.id, event.result, event.worker is not None)))
     await app.queue("q").enqueue("task", id="a")
     [process] = await app.queue("q").reserve()
     assert await process.complete(0) is State.COMPLETED
-    assert heard == [("a", 0, True)]
+    assert received == [("a", 0, True)]
     assert await app.queue("q").status("a") is None
 
 
-async def test_a_process_that_was_lost_cannot_be_finished(place: Place, app: Penstock, clock: Clock) -> None:
-    """A holder whose lease ran out is told when it finishes, and the task stays the other's (WQ-18, WQ-D8)."""
-    other = await place.app()
+async def test_a_lost_reservation_cannot_be_completed(factory: AppFactory, app: Penstock, clock: Clock) -> None:
+    """Completing a reservation whose lease expired raises, and the task stays the other's (WQ-18, WQ-D8)."""
+    other = await factory.app()
     ends: list[str] = []
     app.on("completed")(lambda event: ends.append(event.id))
     await app.queue("q").enqueue("task", id="a")
@@ -91,28 +91,28 @@ async def test_a_process_that_was_lost_cannot_be_finished(place: Place, app: Pen
     with pytest.raises(LeaseLost):
         await stale.complete("stale")
     assert ends == []
-    assert (await shown(app)).state is State.RUNNING
+    assert (await status_of(app)).state is State.RUNNING
     await fresh.complete()
 
 
-async def test_a_process_lives_as_long_as_its_holder(place: Place, app: Penstock) -> None:
-    """Closing the app gives back everything it holds, and nothing of others (WQ-14, WQ-20, WQ-D1, WQ-T12)."""
-    leaving = await place.app() if place.url != "memory:" else Penstock(storage=app.storage, preset="worqr")
+async def test_closing_an_app_releases_its_reservations(factory: AppFactory, app: Penstock) -> None:
+    """Closing the app releases all that it reserved, and nothing of others (WQ-14, WQ-20, WQ-D1, WQ-T12)."""
+    leaving = await factory.app() if factory.url != "memory:" else Penstock(storage=app.storage, preset="worqr")
     await app.queue("q").enqueue_many(["mine", "theirs"])
     [mine] = await app.queue("q").reserve()
     [theirs] = await leaving.queue("q").reserve()
     assert (mine.payload, theirs.payload) == ("mine", "theirs")
     await leaving.reservations.close()
     assert await waiting(app) == 1
-    assert (await shown(app, mine.id)).state is State.RUNNING
+    assert (await status_of(app, mine.id)).state is State.RUNNING
     await mine.complete()
     [back] = await app.queue("q").reserve()
     assert (back.payload, back.attempt) == ("theirs", 1)
     await back.complete()
 
 
-async def test_a_bad_task_is_finished_by_hand(app: Penstock) -> None:
-    """A process can fail its task, which is the next one again, until its last attempt (WQ-13, WQ-D3, WQ-D13)."""
+async def test_a_reservation_can_fail_its_task(app: Penstock) -> None:
+    """A failed task is the next one again, until its last attempt (WQ-13, WQ-D3, WQ-D13)."""
     queue = app.queue("q")
     await queue.enqueue("bad", id="a", max_attempts=2)
     await queue.enqueue("good", id="b")
@@ -127,9 +127,9 @@ async def test_a_bad_task_is_finished_by_hand(app: Penstock) -> None:
 
 
 async def test_all_equal_tasks_are_cancelled(app: Penstock) -> None:
-    """cancel_matching takes all waiting tasks with that payload and asks the running ones to end (WQ-7, WQ-T8)."""
-    heard: list[str] = []
-    app.on("cancelled")(lambda event: heard.append(event.id))
+    """cancel_matching cancels all waiting tasks with that payload and sends running ones a request (WQ-7, WQ-T8)."""
+    received: list[str] = []
+    app.on("cancelled")(lambda event: received.append(event.id))
     queue = app.queue("q")
     for id, task in (("held", "bad"), ("1", "good"), ("2", "bad"), ("3", "bad")):
         await queue.enqueue(task, id=id)
@@ -139,7 +139,7 @@ async def test_all_equal_tasks_are_cancelled(app: Penstock) -> None:
     await held.extend()
     assert held.cancelled
     await held.fail("stopped")
-    assert sorted(heard) == ["2", "3", "held"]
+    assert sorted(received) == ["2", "3", "held"]
     assert [status.payload for status in await queue.find()] == ["good"]
 
 
@@ -155,7 +155,7 @@ async def test_running_tasks_can_be_looked_up(app: Penstock) -> None:
         await each.complete()
 
 
-async def test_workers_say_which_queues_they_serve(app: Penstock) -> None:
+async def test_workers_list_the_queues_they_serve(app: Penstock) -> None:
     """A worker is on the list while it works, with its queues, and off it afterwards (WQ-8, WQ-15, WQ-19, WQ-T2)."""
     for name in ("one", "two", "three"):
         app.listen(name, lambda payload: None)
@@ -171,16 +171,17 @@ async def listed(app: Penstock) -> bool:
     return bool(await app.workers())
 
 
-async def test_a_worker_serves_only_what_has_a_handler(app: Penstock) -> None:
-    """Asking to work on a queue that nothing is registered for is refused by name (WQ-S5, WQ-T3)."""
+@pytest.mark.only("memory")  # no call reaches a storage
+async def test_a_worker_of_a_queue_without_a_handler_is_refused(app: Penstock) -> None:
+    """A worker for a queue without a handler is refused by name (WQ-S5, WQ-T3)."""
     app.listen("q", lambda payload: None)
     with pytest.raises(ValueError, match="'unknown' has no handler"):
         await Worker(app, queues=["unknown"]).drain()
 
 
-async def test_work_cancel_and_delete_are_heard_elsewhere(place: Place, app: Penstock) -> None:
-    """Another process hears of new tasks, cancels and a deleted queue, by queue (WQ-9, WQ-T6, WQ-T8, WQ-T9)."""
-    other = await place.app()
+async def test_enqueue_cancel_and_delete_events_reach_other_processes(factory: AppFactory, app: Penstock) -> None:
+    """Another process gets the events of new tasks, cancels and a deleted queue (WQ-9, WQ-T6, WQ-T8, WQ-T9)."""
+    other = await factory.app()
     names = ("enqueued", "cancelled", "queue_deleted")
     async with other.events(names, queue="q") as stream:
         queue = app.queue("q")
@@ -189,5 +190,9 @@ async def test_work_cancel_and_delete_are_heard_elsewhere(place: Place, app: Pen
         await queue.cancel("a")
         await queue.delete()
         async with asyncio.timeout(10):
-            heard = [await anext(stream) for _ in range(3)]
-    assert [(event.name, event.id) for event in heard] == [("enqueued", "a"), ("cancelled", "a"), ("queue_deleted", "")]
+            received = [await anext(stream) for _ in range(3)]
+    assert [(event.name, event.id) for event in received] == [
+        ("enqueued", "a"),
+        ("cancelled", "a"),
+        ("queue_deleted", ""),
+    ]

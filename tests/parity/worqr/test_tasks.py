@@ -1,4 +1,4 @@
-"""Tasks: plain text in order, unique or not, taken back and deleted."""
+"""Tasks: plain text in order, unique or not, cancelled and deleted."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import hashlib
 import pytest
 
 from penstock import DuplicateJob, Entry, Job, Penstock, State, Worker
-from tests.parity.job_queue.places import Place, shown
+from tests.parity.job_queue.app_factory import AppFactory, status_of
 from tests.support import eventually
 
 pytestmark = pytest.mark.only("memory", "sqlite", "redis")
 
 
 def unique(task: str) -> Entry:
-    """A task that may be there once: its id is made of its text."""
+    """Return the id of a task that may exist once: a digest of its text."""
     return Entry(task, id=hashlib.sha256(task.encode()).hexdigest(), on_conflict="raise")
 
 
@@ -24,9 +24,9 @@ async def add_unique(app: Penstock, task: str, queue: str = "q") -> None:
     await app.queue(queue).enqueue(entry.payload, id=entry.id, on_conflict=entry.on_conflict)
 
 
-async def test_tasks_are_kept_without_an_envelope(place: Place) -> None:
+async def test_tasks_are_kept_without_an_envelope(factory: AppFactory) -> None:
     """With the raw serde a task is stored as its own bytes, the empty text and lone quotes included (WQ-6, WQ-T11)."""
-    app = await place.app(serde="raw")
+    app = await factory.app(serde="raw")
     tasks = ["", "T1", '"{', "two\nlines", "ключ"]
     seen: list[str] = []
 
@@ -56,7 +56,7 @@ async def test_three_queues_of_three_tasks(app: Penstock) -> None:
 
 
 async def test_many_tasks_in_one_call(app: Penstock) -> None:
-    """A list of tasks is added in its order, and equal tasks are tasks of their own (WQ-S2, WQ-T11)."""
+    """A list of tasks is added in its order, and equal tasks are separate tasks (WQ-S2, WQ-T11)."""
     runs: list[str] = []
     app.listen("q", runs.append, concurrency=1)
     answers = await app.queue("q").enqueue_many(["b", "a", "b", "c"])
@@ -65,8 +65,8 @@ async def test_many_tasks_in_one_call(app: Penstock) -> None:
     assert runs == ["b", "a", "b", "c"]
 
 
-async def test_a_unique_task_is_there_once(app: Penstock) -> None:
-    """Again it is refused while it waits or runs, and accepted when it is finished (WQ-S2, WQ-T10)."""
+async def test_a_unique_task_exists_once(app: Penstock) -> None:
+    """It is refused while it waits or runs, and accepted when it is finished (WQ-S2, WQ-T10)."""
     refused: list[str] = []
 
     @app.handler("q")
@@ -102,7 +102,7 @@ async def test_a_plain_task_beside_a_unique_one(app: Penstock) -> None:
 
 @pytest.mark.parametrize("way", ["finish", "cancel", "delete", "fail"])
 async def test_a_unique_task_is_free_after_any_end(app: Penstock, way: str) -> None:
-    """However a unique task ends, it can be added again, and never twice (WQ-D5)."""
+    """A unique task can be added again after it finished in any state, and never twice (WQ-D5)."""
 
     @app.handler("q", max_retries=0)
     async def handle(payload: str) -> None:
@@ -122,15 +122,15 @@ async def test_a_unique_task_is_free_after_any_end(app: Penstock, way: str) -> N
     assert (await app.queue("q").counts())[State.QUEUED] == 1
 
 
-async def test_uniqueness_ends_at_the_queue(app: Penstock) -> None:
+async def test_uniqueness_is_of_one_queue(app: Penstock) -> None:
     """The same unique task in two queues is two tasks (WQ-D5)."""
     await add_unique(app, "task", "one")
     await add_unique(app, "task", "two")
     assert await app.queues() == ["one", "two"]
 
 
-async def test_a_refused_task_spoils_nothing(app: Penstock) -> None:
-    """After a duplicate was refused, the next enqueue is stored as if nothing had been (WQ-D4)."""
+async def test_an_enqueue_after_a_refused_one_is_stored(app: Penstock) -> None:
+    """After a duplicate was refused, the next enqueue is stored as usual (WQ-D4)."""
     await add_unique(app, "task")
     with pytest.raises(DuplicateJob):
         await add_unique(app, "task")
@@ -139,10 +139,10 @@ async def test_a_refused_task_spoils_nothing(app: Penstock) -> None:
 
 
 async def test_a_deleted_queue_stays_deleted(app: Penstock) -> None:
-    """Deleting a queue takes its running tasks too; a new enqueue makes a new queue (WQ-D10, WQ-T9, WQ-T11)."""
-    heard: list[str] = []
+    """Deleting a queue removes its running tasks too; a new enqueue makes a new queue (WQ-D10, WQ-T9, WQ-T11)."""
+    received: list[str] = []
     started, ended = asyncio.Event(), asyncio.Event()
-    app.on("queue_deleted")(lambda event: heard.append(event.queue))
+    app.on("queue_deleted")(lambda event: received.append(event.queue))
 
     @app.handler("q", concurrency=1)
     async def handle(payload: str) -> None:
@@ -157,17 +157,17 @@ async def test_a_deleted_queue_stays_deleted(app: Penstock) -> None:
         await started.wait()
         assert await app.queue("q").delete() == 2
         await asyncio.wait_for(ended.wait(), 10)
-    assert (heard, await app.queues()) == (["q"], [])
+    assert (received, await app.queues()) == (["q"], [])
     await app.queue("q").enqueue("new", id="new")
     assert [status.id for status in await app.queue("q").find()] == ["new"]
 
 
 async def test_a_cancelled_running_task_does_not_come_back(app: Penstock) -> None:
-    """By default a running task is asked to end, and whatever it raises then, it is not queued again (WQ-7, WQ-D10)."""
+    """By default a running task gets a cancel request, and is not queued again, whatever it raises (WQ-7, WQ-D10)."""
     started = asyncio.Event()
-    heard: list[str] = []
+    received: list[str] = []
     for name in ("cancel_requested", "cancelled"):
-        app.on(name)(lambda event: heard.append(event.name))
+        app.on(name)(lambda event: received.append(event.name))
 
     @app.handler("q", retain="ttl")
     async def handle(payload: str, job: Job) -> None:
@@ -181,9 +181,9 @@ async def test_a_cancelled_running_task_does_not_come_back(app: Penstock) -> Non
         answer = await app.queue("q").cancel("a")
         assert (answer.status, bool(answer), answer.running) == ("cancel_requested", False, True)
         await eventually(lambda: cancelled(app))
-    assert heard == ["cancel_requested", "cancelled"]
-    assert (await shown(app)).attempts == 1
+    assert received == ["cancel_requested", "cancelled"]
+    assert (await status_of(app)).attempts == 1
 
 
 async def cancelled(app: Penstock) -> bool:
-    return (await shown(app)).state is State.CANCELLED
+    return (await status_of(app)).state is State.CANCELLED

@@ -1,6 +1,6 @@
-"""The doctor: what a storage's settings and health mean, in plain words, and what to change.
+"""Checks behind `penstock doctor`: findings about a storage's settings and its jobs, with remedies.
 
-`examine` looks and judges; the judging is pure. Nothing is printed and nothing is changed.
+`examine` reads and checks. The checks are pure functions: they print and change nothing.
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ import msgspec
 from penstock.client.app import Penstock
 from penstock.model.storage_info import Inspectable, ServerInfo
 from penstock.ops.doctor.findings import Finding, Level, note
-from penstock.ops.doctor.redis_checks import judge_server, loud_lines
-from penstock.ops.doctor.sqlite_checks import judge_file
-from penstock.ops.doctor.work_checks import Troubled, judge_health, look_closer
+from penstock.ops.doctor.redis_checks import check_server, startup_warnings
+from penstock.ops.doctor.sqlite_checks import check_file
+from penstock.ops.doctor.work_checks import QueueSymptoms, check_work, read_symptoms
 from penstock.ops.overview import read_overview
 from penstock.storage.base import Storage
 
 __all__ = [
     "Finding",
     "Level",
+    "QueueSymptoms",
     "Report",
-    "Troubled",
+    "check_file",
+    "check_server",
+    "check_work",
     "examine",
-    "judge_file",
-    "judge_health",
-    "judge_server",
     "warnings_at_start",
 ]
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What the doctor found: about the place, about the work, and what can be lost with these settings."""
+    """All findings about a storage and its jobs, and sentences about what can be lost with its settings."""
 
     where: str
     findings: list[Finding]
@@ -38,28 +38,27 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def warnings(self) -> list[Finding]:
-        """What wants to be changed."""
+        """Findings that call for a change."""
         return [finding for finding in self.findings if finding.level is Level.WARNING]
 
 
 async def examine(app: Penstock, *, check: bool = True) -> Report:
-    """Look at an app's storage and at the work in it; `check` also looks for damage, which may take a while."""
+    """Check an app's storage and the jobs in it; `check` also searches for damage, which may take a while."""
     storage = await app.opened()
     findings: list[Finding] = []
     lost: list[str] = []
     if isinstance(storage, Inspectable):
-        where, vitals = storage.where, await storage.inspect(check)
-        judge = judge_server(vitals) if isinstance(vitals, ServerInfo) else judge_file(vitals)
-        findings, lost = judge
+        where, info = storage.where, await storage.inspect(check)
+        findings, lost = check_server(info) if isinstance(info, ServerInfo) else check_file(info)
     else:
         where = type(storage).__name__
-        findings.append(note("settings", "this storage cannot be looked into; only the work in it is shown"))
-    seen = await read_overview(app)
-    troubled = {queue.name: await look_closer(storage, queue) for queue in seen.queues}
-    return Report(where=where, findings=findings + judge_health(seen, troubled), lost=lost)
+        findings.append(note("settings", "this storage cannot be inspected; only its jobs were checked"))
+    overview = await read_overview(app)
+    symptoms = {queue.name: await read_symptoms(storage, queue) for queue in overview.queues}
+    return Report(where=where, findings=findings + check_work(overview, symptoms), lost=lost)
 
 
 async def warnings_at_start(storage: Storage) -> list[str]:
-    """What a worker should say loudly before it begins: that its server may drop jobs, or takes none."""
-    vitals = await storage.inspect(check=False) if isinstance(storage, Inspectable) else None
-    return loud_lines(vitals) if isinstance(vitals, ServerInfo) else []
+    """Return the warnings that a worker logs at its start: a server that may drop jobs, or accepts none."""
+    info = await storage.inspect(check=False) if isinstance(storage, Inspectable) else None
+    return startup_warnings(info) if isinstance(info, ServerInfo) else []

@@ -1,4 +1,4 @@
-"""What a doctor says: one finding each, with what to change."""
+"""Findings of the doctor: a level, a subject, a message and a remedy."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from enum import StrEnum
 
 import msgspec
 
-__all__ = ["MEGABYTE", "Finding", "Level", "fine", "jobs", "note", "warning"]
+__all__ = ["MEGABYTE", "Finding", "Level", "fine", "format_jobs", "note", "warning"]
 
 MEGABYTE = 1_000_000
 
 
 class Level(StrEnum):
-    """How much a finding matters: nothing to do, good to know, or something to change."""
+    """Weight of a finding: nothing to do, good to know, or something to change."""
 
     FINE = "fine"
     NOTE = "note"
@@ -20,26 +20,26 @@ class Level(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at: what it is, what was found, and what to change."""
+    """One checked thing: what it is about, the message, and what to change."""
 
     level: Level
     about: str
-    says: str
+    message: str
     fix: str = ""
 
 
-def fine(about: str, says: str) -> Finding:
-    return Finding(Level.FINE, about, says)
+def fine(about: str, message: str) -> Finding:
+    return Finding(Level.FINE, about, message)
 
 
-def note(about: str, says: str, fix: str = "") -> Finding:
-    return Finding(Level.NOTE, about, says, fix)
+def note(about: str, message: str, fix: str = "") -> Finding:
+    return Finding(Level.NOTE, about, message, fix)
 
 
-def warning(about: str, says: str, fix: str = "") -> Finding:
-    return Finding(Level.WARNING, about, says, fix)
+def warning(about: str, message: str, fix: str = "") -> Finding:
+    return Finding(Level.WARNING, about, message, fix)
 
 
-def jobs(number: int, what: str = "") -> str:
-    """So many jobs: "1 failed job", "1,204 jobs"."""
+def format_jobs(number: int, what: str = "") -> str:
+    """Return a number of jobs as text: "1 failed job", "1,204 jobs"."""
     return f"{number:,} {what + ' ' if what else ''}job{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""What the settings of a Redis or Valkey server mean for the jobs in it."""
+"""Checks of a Redis or Valkey server: the settings that can lose jobs or stop work."""
 
 from __future__ import annotations
 
@@ -9,35 +9,40 @@ import msgspec
 from penstock.model.storage_info import NodeInfo, ServerInfo, describe_eviction
 from penstock.ops.doctor.findings import MEGABYTE, Finding, Level, fine, note, warning
 
-__all__ = ["judge_server", "loud_lines"]
+__all__ = ["check_server", "startup_warnings"]
 
-#: The oldest server that Penstock is meant for.
-OLDEST = (6, 2)
+#: The oldest version that Penstock supports.
+MIN_VERSION = (6, 2)
 
 
-def judge_server(vitals: ServerInfo) -> tuple[list[Finding], list[str]]:
-    """What a server's settings mean, and what can be lost with them."""
-    findings = [fine("schema", f"version {vitals.schema}")]
+def check_server(info: ServerInfo) -> tuple[list[Finding], list[str]]:
+    """Return the findings about a server, and sentences about what can be lost with its settings."""
+    findings = [fine("schema", f"version {info.schema}")]
     lost: list[str] = []
-    for node in vitals.nodes:
-        name = f" of {node.where}" if len(vitals.nodes) > 1 else ""
-        for finding in (*judge_version(node), *judge_memory(node), *judge_clock(node), *judge_room(node)):
+    for node in info.nodes:
+        name = f" of {node.where}" if len(info.nodes) > 1 else ""
+        for finding in (
+            *check_version(node),
+            *check_memory(node),
+            *check_clock(node),
+            *check_connections_and_disk(node),
+        ):
             findings.append(msgspec.structs.replace(finding, about=finding.about + name))
-        kept, loses = judge_persistence(node)
+        kept, loses = check_persistence(node)
         findings.append(msgspec.structs.replace(kept, about=kept.about + name))
-        copied, also = judge_replicas(node, vitals.cluster)
+        copied, also = check_replicas(node, info.cluster)
         findings.append(msgspec.structs.replace(copied, about=copied.about + name))
         lost += [line for line in (loses, also) if line not in lost]
     return findings, lost
 
 
-def judge_version(node: NodeInfo) -> Iterable[Finding]:
+def check_version(node: NodeInfo) -> Iterable[Finding]:
     title = f"{'Valkey' if node.software == 'valkey' else 'Redis'} {node.version}"
     try:
         known = tuple(int(part) for part in node.version.split(".")[:2])
     except ValueError:
-        known = OLDEST
-    if known < OLDEST:
+        known = MIN_VERSION
+    if known < MIN_VERSION:
         yield warning("version", f"{title} is older than what Penstock is tested with", "use Redis 6.2 or newer")
     else:
         yield fine("version", title)
@@ -45,11 +50,11 @@ def judge_version(node: NodeInfo) -> Iterable[Finding]:
         yield warning("role", "this server is a replica: it refuses writes", "give the URL of the primary")
 
 
-def judge_memory(node: NodeInfo) -> Iterable[Finding]:
-    """What happens when the memory is full is the one setting that loses jobs without a word."""
+def check_memory(node: NodeInfo) -> Iterable[Finding]:
+    """Check eviction and memory: eviction is the one setting that loses jobs without an error."""
     limit = f"{node.max_memory // MEGABYTE:,} MB" if node.max_memory else ""
     if node.policy is None:
-        yield note("eviction", "the server does not say what it does when its memory is full",
+        yield note("eviction", "the server hides its setting for a full memory",
                    "make sure that maxmemory-policy is noeviction")  # fmt: skip
     elif node.policy != "noeviction":
         yield warning("eviction", describe_eviction(node), "CONFIG SET maxmemory-policy noeviction")
@@ -59,17 +64,17 @@ def judge_memory(node: NodeInfo) -> Iterable[Finding]:
         yield fine("eviction", "noeviction")
     used, room = node.used_memory, node.max_memory or node.machine_memory
     share = used / room if room else 0.0
-    says = f"{used // MEGABYTE:,} of {room // MEGABYTE:,} MB in use ({share:.0%})"
+    usage = f"{used // MEGABYTE:,} of {room // MEGABYTE:,} MB in use ({share:.0%})"
     if share > 0.8:
-        yield warning("memory", says, "give it more memory, or keep results for a shorter time (result_ttl)")
+        yield warning("memory", usage, "give it more memory, or keep results for a shorter time (result_ttl)")
     elif not node.max_memory and room:
-        yield note("memory", f"{says}; no maxmemory is set, so a full machine kills the server",
+        yield note("memory", f"{usage}; no maxmemory is set, so a full machine kills the server",
                    "set maxmemory below the machine's memory, with noeviction")  # fmt: skip
     else:
-        yield fine("memory", says)
+        yield fine("memory", usage)
 
 
-def judge_clock(node: NodeInfo) -> Iterable[Finding]:
+def check_clock(node: NodeInfo) -> Iterable[Finding]:
     ahead = node.ahead_ms / 1000
     if abs(ahead) > 2:
         side = "ahead of" if ahead > 0 else "behind"
@@ -78,40 +83,40 @@ def judge_clock(node: NodeInfo) -> Iterable[Finding]:
                       "run a time service on both machines")  # fmt: skip
     else:
         yield fine("clock", f"within {max(abs(ahead), 0.001):.3f} s of this machine's")
-    says = f"{node.latency_ms:.2f} ms there and back"
+    latency = f"{node.latency_ms:.2f} ms per round trip"
     if node.latency_ms > 50:
-        yield warning("latency", says, "put workers closer to the server")
+        yield warning("latency", latency, "run workers closer to the server")
     else:
         yield (
-            note("latency", says, "near a millisecond is usual in one data centre")
+            note("latency", latency, "about one millisecond is usual within a data centre")
             if node.latency_ms > 5
-            else fine("latency", says)
+            else fine("latency", latency)
         )
 
 
-def judge_room(node: NodeInfo) -> Iterable[Finding]:
+def check_connections_and_disk(node: NodeInfo) -> Iterable[Finding]:
     if node.max_clients and node.clients > 0.8 * node.max_clients:
         yield warning("connections", f"{node.clients:,} of {node.max_clients:,} are in use", "raise maxclients")
     if not node.writes_work:
         yield warning("disk", "the server's last write to its disk failed", "look at its log; it may refuse jobs")
 
 
-def judge_persistence(node: NodeInfo) -> tuple[Finding, str]:
-    """What survives when the server dies."""
+def check_persistence(node: NodeInfo) -> tuple[Finding, str]:
+    """Return the finding about persistence, and a sentence about what is lost when the server dies."""
     if node.aof:
         if node.appendfsync == "always":
             return fine("persistence", "append-only file, flushed with every write"), (
                 "Nothing that was accepted, when the server or its machine dies."
             )
         if node.appendfsync == "no":
-            return warning("persistence", "append-only file, flushed when the system likes (appendfsync no)",
+            return warning("persistence", "append-only file, flushed by the operating system (appendfsync no)",
                            "CONFIG SET appendfsync everysec"), (
-                "What the system had not written yet, up to half a minute, when the server's machine dies."
+                "Up to about 30 seconds of jobs and outcomes, when the server's machine dies."
             )  # fmt: skip
-        shown = "every second" if node.appendfsync == "everysec" else "as its hidden settings say, usually every second"
+        shown = "every second" if node.appendfsync == "everysec" else "by a hidden setting, usually every second"
         return fine("persistence", f"append-only file, flushed {shown}"), (
             "Up to about one second of jobs and outcomes, when the server's machine dies. Nothing when only the "
-            "server is restarted. `appendfsync always` closes that."
+            "server is restarted. `appendfsync always` closes that gap."
         )
     if node.save == "":
         return warning("persistence", "none: the server keeps everything in memory only",
@@ -126,7 +131,7 @@ def judge_persistence(node: NodeInfo) -> tuple[Finding, str]:
     )  # fmt: skip
 
 
-def judge_replicas(node: NodeInfo, cluster: bool) -> tuple[Finding, str]:
+def check_replicas(node: NodeInfo, cluster: bool) -> tuple[Finding, str]:
     if not node.replicas:
         text = "no replicas: while the server is down, nothing is enqueued or run"
         return (note if cluster else fine)("replicas", text), (
@@ -135,15 +140,15 @@ def judge_replicas(node: NodeInfo, cluster: bool) -> tuple[Finding, str]:
     needs = node.needs_replicas or 0
     acked = f"; writes need {needs} of them connected" if needs else ""
     return fine("replicas", f"{node.replicas} connected{acked}"), (
-        "The last moments before a failover: replicas follow without being waited for."
+        "The last moments before a failover: the server answers before its replicas have the write."
     )
 
 
-def loud_lines(vitals: ServerInfo) -> list[str]:
-    """What is worth a loud line before any work is done: a server that may drop jobs, or takes none."""
+def startup_warnings(info: ServerInfo) -> list[str]:
+    """Return the warnings to log before any job is claimed: a server that may drop jobs, or accepts none."""
     lines: list[str] = []
-    for node in vitals.nodes:
-        found = (*judge_version(node), *judge_memory(node), *judge_room(node))
-        loud = [f for f in found if f.level is Level.WARNING and f.about in ("eviction", "role", "disk")]
-        lines += [f"{node.where}: {f.says}; {f.fix}" for f in loud]
+    for node in info.nodes:
+        found = (*check_version(node), *check_memory(node), *check_connections_and_disk(node))
+        severe = [f for f in found if f.level is Level.WARNING and f.about in ("eviction", "role", "disk")]
+        lines += [f"{node.where}: {f.message}; {f.fix}" for f in severe]
     return lines

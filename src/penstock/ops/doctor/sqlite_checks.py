@@ -1,4 +1,4 @@
-"""What the way an SQLite file is kept means for the jobs in it."""
+"""Checks of an SQLite file: journal, permissions, file system, disk space and damage."""
 
 from __future__ import annotations
 
@@ -7,73 +7,76 @@ from collections.abc import Iterable
 from penstock.model.storage_info import FileInfo
 from penstock.ops.doctor.findings import MEGABYTE, Finding, fine, note, warning
 
-__all__ = ["judge_file"]
+__all__ = ["check_file"]
 
-#: File systems on which SQLite's shared memory does not work between machines, and those that forget.
+#: File systems on which SQLite's locks and shared memory fail between machines.
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "ceph", "glusterfs", "fuse.glusterfs", "afs"}
-FORGETFUL = {"tmpfs", "ramfs"}
+#: File systems that lose their content with the machine.
+VOLATILE = {"tmpfs", "ramfs"}
 
 
-def judge_file(vitals: FileInfo) -> tuple[list[Finding], list[str]]:
-    """What the way a file is kept means, and what can be lost with it."""
-    findings = [fine("schema", f"version {vitals.schema}, SQLite {vitals.version}")]
-    if not vitals.path:
+def check_file(info: FileInfo) -> tuple[list[Finding], list[str]]:
+    """Return the findings about a file, and sentences about what can be lost."""
+    findings = [fine("schema", f"version {info.schema}, SQLite {info.version}")]
+    if not info.path:
         return [*findings, warning("place", "the jobs are in this process's memory", "use sqlite:PATH")], [
             "Every job, when the process ends."
         ]
-    findings += [*judge_journal(vitals), *judge_access(vitals), *judge_disk(vitals), *judge_whole(vitals)]
-    if vitals.synchronous == "FULL":
+    findings += [*check_journal(info), *check_access(info), *check_disk(info), *check_integrity(info)]
+    if info.synchronous == "FULL":
         lost = "Nothing that was accepted: not when a process is killed, and not when the power fails."
     else:
         lost = (
             "The last moments before a power cut; nothing when a process is killed. "
-            "`?synchronous=FULL` in the URL closes that, and makes each commit slower."
+            "`?synchronous=FULL` in the URL closes that gap, and makes each commit slower."
         )
     return findings, [lost, "Everything, when the disk is lost: there is no copy. `penstock export` makes one."]
 
 
-def judge_journal(vitals: FileInfo) -> Iterable[Finding]:
-    if vitals.journal_mode != "wal":
-        yield warning("journal", f"the journal mode is {vitals.journal_mode}: readers and writers block each other",
+def check_journal(info: FileInfo) -> Iterable[Finding]:
+    if info.journal_mode != "wal":
+        yield warning("journal", f"the journal mode is {info.journal_mode}: readers and writers block each other",
                       "let nothing else set PRAGMA journal_mode; Penstock sets WAL")  # fmt: skip
     else:
-        yield fine("journal", f"WAL, synchronous={vitals.synchronous}")
-    if vitals.log_size > max(256 * MEGABYTE, vitals.size):
-        yield warning("log", f"the write-ahead log has {vitals.log_size // MEGABYTE:,} MB",
+        yield fine("journal", f"WAL, synchronous={info.synchronous}")
+    if info.log_size > max(256 * MEGABYTE, info.size):
+        yield warning("log", f"the write-ahead log has {info.log_size // MEGABYTE:,} MB",
                       "look for a process that keeps a transaction open on this file")  # fmt: skip
 
 
-def judge_access(vitals: FileInfo) -> Iterable[Finding]:
-    if vitals.mode & 0o077:
-        yield warning("permissions", f"{vitals.mode:o}: others on this machine can reach payloads and results",
-                      f"chmod 600 {vitals.path}, and its -wal and -shm")  # fmt: skip
+def check_access(info: FileInfo) -> Iterable[Finding]:
+    if info.mode & 0o077:
+        yield warning("permissions", f"{info.mode:o}: other users of this machine can read payloads and results",
+                      f"chmod 600 {info.path}, and its -wal and -shm")  # fmt: skip
     else:
-        yield fine("permissions", f"{vitals.mode:o}, for its owner only")
-    if not vitals.own:
+        yield fine("permissions", f"{info.mode:o}, for its owner only")
+    if not info.own:
         yield note("owner", "the file belongs to another user", "run everything that uses it as one user")
-    if vitals.filesystem in NETWORK:
-        yield warning("file system", f"{vitals.filesystem}: SQLite's locks and shared memory fail over a network",
+    if info.filesystem in NETWORK:
+        yield warning("file system", f"{info.filesystem}: SQLite's locks and shared memory fail over a network",
                       "use a local disk, or a Redis server")  # fmt: skip
-    elif vitals.filesystem in FORGETFUL:
-        yield warning("file system", f"{vitals.filesystem}: it is gone when the machine restarts", "use a real disk")
-    elif vitals.filesystem == "overlay":
-        yield note("file system", "overlay: it is gone when its container is removed", "put the file on a volume")
+    elif info.filesystem in VOLATILE:
+        yield warning(
+            "file system", f"{info.filesystem}: the file is lost when the machine restarts", "use a real disk"
+        )
+    elif info.filesystem == "overlay":
+        yield note("file system", "overlay: the file is lost when its container is removed", "put the file on a volume")
     else:
-        yield fine("file system", vitals.filesystem or "unknown")
+        yield fine("file system", info.filesystem or "unknown")
 
 
-def judge_disk(vitals: FileInfo) -> Iterable[Finding]:
-    says = f"the file has {vitals.size / MEGABYTE:,.1f} MB, and {vitals.free // MEGABYTE:,} MB are free"
-    if vitals.free < max(200 * MEGABYTE, vitals.size // 2):
-        yield warning("disk", says, "make room: without it jobs are refused")
+def check_disk(info: FileInfo) -> Iterable[Finding]:
+    usage = f"the file has {info.size / MEGABYTE:,.1f} MB, and {info.free // MEGABYTE:,} MB are free"
+    if info.free < max(200 * MEGABYTE, info.size // 2):
+        yield warning("disk", usage, "make room: on a full disk, jobs are refused")
     else:
-        yield fine("disk", says)
+        yield fine("disk", usage)
 
 
-def judge_whole(vitals: FileInfo) -> Iterable[Finding]:
-    if vitals.faults:
-        more = f" and {len(vitals.faults) - 1} more" if len(vitals.faults) > 1 else ""
-        yield warning("integrity", f"the file is damaged: {vitals.faults[0]}{more}",
+def check_integrity(info: FileInfo) -> Iterable[Finding]:
+    if info.faults:
+        more = f" and {len(info.faults) - 1} more" if len(info.faults) > 1 else ""
+        yield warning("integrity", f"the file is damaged: {info.faults[0]}{more}",
                       "stop the workers, `penstock export` what can be read, import it into a new file")  # fmt: skip
-    elif vitals.faults is not None:
-        yield fine("integrity", "whole")
+    elif info.faults is not None:
+        yield fine("integrity", "no damage found")

@@ -1,4 +1,4 @@
-"""What the state of the work means: who works, what waits for too long, what kills its worker."""
+"""Checks of the jobs and workers: unserved queues, late jobs, expired leases, jobs that kill their worker."""
 
 from __future__ import annotations
 
@@ -9,89 +9,91 @@ import msgspec
 from penstock.errors import ErrorKind, JobError
 from penstock.model.job import Snapshot, State
 from penstock.model.storage_info import Inspectable
-from penstock.ops.doctor.findings import Finding, fine, jobs, note, warning
+from penstock.ops.doctor.findings import Finding, fine, format_jobs, note, warning
 from penstock.ops.overview import Overview, QueueView
 from penstock.storage.base import Storage
 
-__all__ = ["Troubled", "judge_health", "look_closer"]
+__all__ = ["QueueSymptoms", "check_work", "read_symptoms"]
 
-#: A job that is due and not handed out for longer than this (seconds) is worth a word.
-LATE = 300.0
+#: A job that has been due for longer than this (seconds) gives a warning.
+LATE_AFTER = 300.0
 
-#: So many jobs of a queue's line are looked at for signs of trouble.
-LOOK_AT = 100
+#: How many jobs of a queue are read, of each state.
+SAMPLE_SIZE = 100
 
 
-class Troubled(msgspec.Struct, frozen=True, kw_only=True):
-    """Signs of trouble among the first jobs of a queue: when the oldest fell due, and who died of what."""
+class QueueSymptoms(msgspec.Struct, frozen=True, kw_only=True):
+    """Signs of trouble among the first queued and the newest failed jobs of a queue."""
 
-    #: The earliest due time (ms) among the first of the line.
+    #: The earliest due time (ms) among the first queued jobs.
     oldest: int | None = None
-    #: Waiting jobs that lost a worker, and failed ones that a lost worker ended.
+    #: Queued jobs with at least one stall.
     stalled: int = 0
-    killers: int = 0
+    #: Failed jobs whose last error is a stall.
+    stall_failures: int = 0
 
 
-async def look_closer(storage: Storage, queue: QueueView) -> Troubled:
-    """Signs of trouble in one queue, from its first jobs of each kind."""
-    line: list[Snapshot] = []
+async def read_symptoms(storage: Storage, queue: QueueView) -> QueueSymptoms:
+    """Read the first queued and the newest failed jobs of a queue for signs of trouble."""
+    queued: list[Snapshot] = []
     if queue.counts[State.QUEUED]:
-        line = (await storage.find(queue.name, State.QUEUED, None, LOOK_AT)).jobs
+        queued = (await storage.find(queue.name, State.QUEUED, None, SAMPLE_SIZE)).jobs
     failed: list[Snapshot] = []
     if queue.counts[State.FAILED]:
-        failed = await newest(storage, queue.name)
-    killers = [job for job in failed if JobError.decode(job.error or b"").kind is ErrorKind.STALL]
-    return Troubled(
-        oldest=min((job.run_at for job in line), default=None),
-        stalled=sum(1 for job in line if job.stalls),
-        killers=len(killers),
+        failed = await read_newest_failures(storage, queue.name)
+    stall_failures = [job for job in failed if JobError.decode(job.error or b"").kind is ErrorKind.STALL]
+    return QueueSymptoms(
+        oldest=min((job.run_at for job in queued), default=None),
+        stalled=sum(1 for job in queued if job.stalls),
+        stall_failures=len(stall_failures),
     )
 
 
-async def newest(storage: Storage, queue: str) -> list[Snapshot]:
+async def read_newest_failures(storage: Storage, queue: str) -> list[Snapshot]:
     if isinstance(storage, Inspectable):
-        return await storage.latest(queue, State.FAILED, LOOK_AT)
-    return (await storage.find(queue, State.FAILED, None, LOOK_AT)).jobs
+        return await storage.latest(queue, State.FAILED, SAMPLE_SIZE)
+    return (await storage.find(queue, State.FAILED, None, SAMPLE_SIZE)).jobs
 
 
-def judge_health(seen: Overview, troubled: dict[str, Troubled]) -> list[Finding]:
-    """What the state of the work means."""
+def check_work(overview: Overview, symptoms: dict[str, QueueSymptoms]) -> list[Finding]:
+    """Return the findings about workers and queues."""
     findings: list[Finding] = []
-    now = seen.at.timestamp()
-    for queue in seen.queues:
-        findings += judge_queue(queue, troubled.get(queue.name, Troubled()), now)
-    if not seen.workers:
-        level = warning if any(queue.open for queue in seen.queues) else note
-        findings.insert(0, level("workers", "none are there", "penstock worker MODULE:APP"))
+    now = overview.at.timestamp()
+    for queue in overview.queues:
+        findings += check_queue(queue, symptoms.get(queue.name, QueueSymptoms()), now)
+    if not overview.workers:
+        level = warning if any(queue.open for queue in overview.queues) else note
+        findings.insert(0, level("workers", "none", "penstock worker MODULE:APP"))
     else:
-        busy, capacity = sum(w.busy for w in seen.workers), sum(w.capacity for w in seen.workers)
-        findings.insert(0, fine("workers", f"{len(seen.workers)}, {busy} of {capacity} units in use"))
-    waiting = sum(queue.open for queue in seen.queues)
-    findings.insert(1, fine("queues", f"{len(seen.queues)}, {jobs(waiting, 'open')}"))
+        busy, capacity = sum(w.busy for w in overview.workers), sum(w.capacity for w in overview.workers)
+        findings.insert(0, fine("workers", f"{len(overview.workers)}, {busy} of {capacity} units in use"))
+    waiting = sum(queue.open for queue in overview.queues)
+    findings.insert(1, fine("queues", f"{len(overview.queues)}, {format_jobs(waiting, 'open')}"))
     return findings
 
 
-def judge_queue(queue: QueueView, troubled: Troubled, now: float) -> Iterable[Finding]:
+def check_queue(queue: QueueView, symptoms: QueueSymptoms, now: float) -> Iterable[Finding]:
     about = f"queue {queue.name}"
     due = queue.counts[State.QUEUED]
     if queue.paused_since:
-        yield note(about, f"paused since {queue.paused_since:%Y-%m-%d %H:%M:%S}Z, {jobs(due)} due",
+        yield note(about, f"paused since {queue.paused_since:%Y-%m-%d %H:%M:%S}Z, {format_jobs(due)} due",
                    f"penstock queue resume {queue.name}")  # fmt: skip
     elif due and not queue.workers:
-        yield warning(about, f"{jobs(due)} due, and no worker serves it", "start a worker that has its handler")
-    elif troubled.oldest is not None and now - troubled.oldest / 1000 > LATE:
-        minutes = (now - troubled.oldest / 1000) / 60
-        yield warning(about, f"{jobs(due)} due, one of them for {minutes:,.0f} minutes",
+        yield warning(about, f"{format_jobs(due)} due, and no worker serves it", "start a worker that has its handler")
+    elif symptoms.oldest is not None and now - symptoms.oldest / 1000 > LATE_AFTER:
+        minutes = (now - symptoms.oldest / 1000) / 60
+        yield warning(about, f"{format_jobs(due)} due, one of them for {minutes:,.0f} minutes",
                       "add workers or processes; `penstock job why` says what one job waits for")  # fmt: skip
     if queue.overdue and queue.workers:
-        yield note(about, f"leases that are over: {queue.overdue}; the next sweep takes their jobs back")
+        yield note(about, f"expired leases: {queue.overdue}; workers reap their jobs shortly")
     elif queue.overdue:
-        yield warning(about, f"leases that are over: {queue.overdue}, and no worker is there to take their jobs back",
+        yield warning(about, f"expired leases: {queue.overdue}, and no worker serves the queue to reap their jobs",
                       "start a worker that has its handler")  # fmt: skip
     if failed := queue.counts[State.FAILED]:
-        yield note(about, jobs(failed, "failed"), f"penstock job ls {queue.name} --state failed")
-    if troubled.killers:
-        yield warning(about, f"{troubled.killers} of the newest failed jobs lost their worker every time: they kill it",
+        yield note(about, format_jobs(failed, "failed"), f"penstock job ls {queue.name} --state failed")
+    if symptoms.stall_failures:
+        number = symptoms.stall_failures
+        yield warning(about, f"{number} of the newest failed jobs lost their worker every time: they kill it",
                       f"penstock job ls {queue.name} --state failed")  # fmt: skip
-    if troubled.stalled:
-        yield note(about, f"{troubled.stalled} of the first jobs in line have lost a worker before")
+    if symptoms.stalled:
+        yield note(about, f"{symptoms.stalled} of the first queued jobs have lost a worker before")

@@ -1,10 +1,10 @@
-"""The Redis storage: one script call per verb, on Redis, Valkey, Sentinel and Cluster."""
+"""Redis storage: one script call per verb, on Redis, Valkey, Sentinel and Cluster."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from itertools import repeat
-from typing import Any, Literal
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -13,6 +13,7 @@ from penstock.model.clock import Clock
 from penstock.model.durability import Durability
 from penstock.model.ids import family_of
 from penstock.model.job import NewJob, Snapshot, State
+from penstock.model.storage_info import QueueMeter, ServerInfo
 from penstock.model.why import MAX_AHEAD
 from penstock.storage.base import (
     CANCEL_MODES,
@@ -37,29 +38,28 @@ from penstock.storage.base import (
     WorkerRecord,
 )
 from penstock.storage.redis.chunks import by_queue, chunks
-from penstock.storage.redis.claim import Claiming
-from penstock.storage.redis.cluster_families import Families
-from penstock.storage.redis.confirm import Confirming
+from penstock.storage.redis.claim import Claimer
+from penstock.storage.redis.cluster_families import ClusterFamilies
+from penstock.storage.redis.confirm import Confirmer
 from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.cursors import Cursor, read_cursor
 from penstock.storage.redis.encoding import (
-    FORMAT,
+    encode_settlements,
     fence,
     pack,
     read_position,
     read_snapshot,
     read_worker,
-    spell_settlements,
     text,
 )
-from penstock.storage.redis.event_codec import spell_note
-from penstock.storage.redis.inspection import Inspection
+from penstock.storage.redis.event_codec import encode_event
+from penstock.storage.redis.fast_path import encode_completions, settlement_slices
+from penstock.storage.redis.inspection import Inspector
 from penstock.storage.redis.keys import SCHEMA_VERSION, Keys
-from penstock.storage.redis.notifier import Feeds
-from penstock.storage.redis.put import Putting
-from penstock.storage.redis.put_batcher import Puts
-from penstock.storage.redis.restore import Restoring
-from penstock.storage.redis.scripts import script
+from penstock.storage.redis.notifier import Notifier
+from penstock.storage.redis.put import PutBatcher, PutCalls
+from penstock.storage.redis.restore import Restorer
+from penstock.storage.redis.script_calls import ScriptCall, ScriptCalls
 
 __all__ = ["RedisStorage"]
 
@@ -68,27 +68,32 @@ _COMPLETED = Settled(State.COMPLETED)
 _LOST = Settled(None, lost=True)
 
 
-class RedisStorage(Putting, Inspection, Restoring):
-    """A `Storage` on a Redis or Valkey server. `clock` replaces the server's time, for tests."""
+class RedisStorage:
+    """A `Storage` on a Redis or Valkey server.
+
+    `clock` replaces the server's time, and `fast` turns the fast paths off; both are for tests.
+    """
 
     def __init__(
-        self, url: str, *, clock: Clock | None = None, namespace: str = "penstock", durability: Durability | None = None
-    ) -> None:
-        super().__init__()
+        self, url: str, *, clock: Clock | None = None, namespace: str = "penstock",
+        durability: Durability | None = None, fast: bool = True,
+    ) -> None:  # fmt: skip
         self._clock = clock
-        #: The newest record format that is read here, and the one that is written.
-        self.format = FORMAT
-        self._connection = self._connect(url)
-        self._keys = Keys(namespace, cluster=self._connection.cluster)
-        self._feeds = Feeds(self._connection, self._keys, self._wait_done)
-        #: Whether claims can be left open here (`OpensClaims`): not on a Cluster, nor without the right to end waits,
-        #: nor by another clock than the server's, which would be read too early.
-        self.opens_claims = clock is None and not self._connection.cluster
-        self._claiming = Claiming(self._connection, self._keys, self._call, self.settle, self._no_open_claims)
-        #: On a Cluster, and where a put is confirmed, two calls under way have a connection each, and no order.
-        self._puts = Puts(self._put_now, 1 if self._connection.cluster or durability else 2)
-        self._families = Families(self._connection, self._keys)
-        self._confirming = None if durability is None else Confirming(self._connection, durability)
+        connection = self._connection = self._connect(url)
+        keys = self._keys = Keys(namespace, cluster=connection.cluster)
+        calls = self._calls = ScriptCalls(connection, keys, clock, fast=fast)
+        self._confirmer = None if durability is None else Confirmer(connection, durability)
+        self._families = ClusterFamilies(connection, keys)
+        self._notifier = Notifier(connection, keys, self._request_notices)
+        self._put_calls = PutCalls(connection, keys, calls, self._families, self._confirmer)
+        # On a Cluster, and where puts are confirmed, each call has a connection of its own: two would have no order.
+        self._batcher = PutBatcher(self._put_calls, 1 if connection.cluster or durability else 2)
+        self._claimer = Claimer(connection, keys, calls, self.settle, self._disable_open_claims)
+        #: Whether claims can be left open (`OpensClaims`). They cannot on a Cluster, nor if the server does not allow
+        #: CLIENT UNBLOCK. They are not with a test clock, because a call carries the time at which it was sent.
+        self.opens_claims = clock is None and fast and not connection.cluster
+        self._inspector = Inspector(connection, keys, calls)
+        self._restorer = Restorer(connection, calls, self._families)
 
     def __repr__(self) -> str:
         return f"RedisStorage({self._connection.where!r}, namespace={self._keys.namespace!r})"
@@ -97,7 +102,16 @@ class RedisStorage(Putting, Inspection, Restoring):
     def _connect(url: str) -> Connection:
         return Connection(url)
 
-    # opening and calling ---------------------------------------------------------------------------
+    @property
+    def format(self) -> int:
+        """The newest record format that this storage reads, and the one it writes."""
+        return self._calls.format
+
+    @format.setter
+    def format(self, format: int) -> None:
+        self._calls.format = format
+
+    # opening ---------------------------------------------------------------------------------------
 
     async def open(self) -> None:
         await self._connection.open()
@@ -115,77 +129,79 @@ class RedisStorage(Putting, Inspection, Restoring):
                 f"{self._connection.where} holds schema {found}, and this Penstock knows {SCHEMA_VERSION}: "
                 "upgrade Penstock here, or use another namespace"
             )
-        if self._confirming is not None:
-            await self._confirming.check(self._keys.schema)
+        if self._confirmer is not None:
+            await self._confirmer.check(self._keys.schema)
 
     async def close(self) -> None:
-        await self._feeds.close()
+        await self._notifier.close()
         await self._connection.close()
-
-    def _now(self) -> str:
-        return "" if self._clock is None else str(round(self._clock.time() * 1000))
-
-    def _call(self, name: str, queue: str, args: Iterable[Any], also: Iterable[str] = ()) -> tuple[Any, list[str], Any]:
-        """A script call for one queue; `also` names other queues that it may touch."""
-        run, prefix = script(name, self.format), self._keys.prefix(queue)
-        if not self._keys.cluster:
-            return run, self._keys.shared, [self._now(), prefix, queue, *args]
-        family = family_of(queue)
-        keys = [self._keys.ears(family), self._keys.names(family)]
-        for start in {prefix, *(self._keys.prefix(other) for other in also)}:
-            keys += [start + key for key in run.keys]
-        return run, keys, [self._now(), prefix, queue, *args]
-
-    async def _run(self, name: str, queue: str, *args: Any, repeat: bool = True) -> Any:
-        return await self._connection.run(*self._call(name, queue, args), repeat=repeat)
 
     # transitions -----------------------------------------------------------------------------------
 
     async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
         if (len(jobs) == 1 and jobs[0].waiter is None) or not (awaited := [j for j in jobs if j.waiter is not None]):
-            return await self._puts.put(jobs)
-        if (channel := await self._feeds.expect(awaited)) is not None:
+            return await self._batcher.put(jobs)
+        if (channel := await self._notifier.expect(awaited)) is not None:
             jobs = [job if job.waiter is None else replace(job, waiter=channel) for job in jobs]
         try:
-            answers = await self._puts.put(jobs)
+            answers = await self._batcher.put(jobs)
         except BaseException:
-            self._feeds.forget([(job.queue, job.id) for job in awaited])
+            self._notifier.forget([(job.queue, job.id) for job in awaited])
             raise
-        ended = [(j.queue, j.id) for j, a in zip(jobs, answers, strict=True) if a.status is PutStatus.COMPLETED]
-        self._feeds.forget(ended)
+        done = [(j.queue, j.id) for j, a in zip(jobs, answers, strict=True) if a.status is PutStatus.COMPLETED]
+        self._notifier.forget(done)
         return answers
 
     async def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
-        return await self._claiming.claim(requests, worker, lease, token)
+        return await self._claimer.claim(requests, worker, lease, token)
 
-    def _no_open_claims(self) -> None:
+    def _disable_open_claims(self) -> None:
         self.opens_claims = False
 
     def open_claim(
         self, queues: Sequence[str], requests: Sequence[Request], worker: str, lease: int, token: str, seconds: float
     ) -> OpenClaim:
-        """See `OpensClaims`."""
-        return self._claiming.open_claim(queues, requests, worker, lease, token, seconds)
+        """Prepare a claim that is left open; see `OpensClaims`."""
+        return self._claimer.open_claim(queues, requests, worker, lease, token, seconds)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         answers: list[Settled] = [_LOST] * len(settlements)
-        parts, calls, ordered = chunks(settlements), list[Any](), False
-        for queue, indexes in parts:
+        calls: list[ScriptCall] = []
+        settled: list[Sequence[int]] = []  # of each call the indexes of its settlements
+        ordered = False
+        for queue, indexes in chunks(settlements):
             chosen = settlements if len(indexes) == len(settlements) else [settlements[i] for i in indexes]
-            spelled, also = spell_settlements(chosen, self._keys.prefix)
-            if also:
-                self._check_families(queue, also)
-                ordered = self._keys.cluster
-            calls.append(self._call("settle", queue, spelled, also))
+            for start, end, args, also in self._encode_settlements(chosen):
+                if also:
+                    self._check_families(queue, also)
+                    ordered = self._keys.cluster
+                calls.append(self._calls.build("settle", queue, args, also))
+                settled.append(indexes[start:end])
         if len(calls) == 1 or ordered:  # the nodes of a Cluster do not wait for each other
             given = [await self._connection.run(*call, repeat=True) for call in calls]
         else:
             given = await self._connection.run_many(calls, repeat=True) if calls else []
-        for (_, indexes), codes in zip(parts, given, strict=True):
+        for indexes, codes in zip(settled, given, strict=True):
             each: Iterable[Any] = repeat(1, len(indexes)) if codes == 1 else codes
             for i, answer in zip(indexes, each, strict=True):
                 answers[i] = _COMPLETED if answer == 1 else _LOST if answer == 0 else Settled(State(answer.decode()))
         return answers
+
+    def _encode_settlements(self, settlements: Sequence[Settlement]) -> list[tuple[int, int, list[Any], set[str]]]:
+        """Encode settlements of one queue for one or more calls: start, end, arguments, queues of follow-up jobs."""
+        count = len(settlements)
+        slices = settlement_slices(settlements) if self._calls.fast else [(0, count, False)]
+        if len(slices) > 1 and self._keys.cluster:  # calls of one packet have no order there
+            slices = [(0, count, False)]
+        encoded: list[tuple[int, int, list[Any], set[str]]] = []
+        for start, end, plain in slices:
+            chosen = settlements if end - start == count else settlements[start:end]
+            if plain:
+                encoded.append((start, end, encode_completions(chosen), set()))
+            else:
+                also = {new.queue for s in chosen for new in getattr(s.resolution, "then", ())}
+                encoded.append((start, end, encode_settlements(chosen, self._keys.prefix), also))
+        return encoded
 
     def _check_families(self, queue: str, also: set[str]) -> None:
         if self._keys.cluster:
@@ -200,7 +216,7 @@ class RedisStorage(Putting, Inspection, Restoring):
         calls: list[tuple[list[int], Any]] = []
         for queue, indexes in by_queue(held):
             named = pack([[held[i].id, fence(held[i].token)] for i in indexes])
-            calls.append((indexes, self._call("renew", queue, (lease, named))))
+            calls.append((indexes, self._calls.build("renew", queue, (lease, named))))
         if calls:
             given = await self._connection.run_many([call for _, call in calls], repeat=True)
             for (indexes, _), codes in zip(calls, given, strict=True):
@@ -212,7 +228,7 @@ class RedisStorage(Putting, Inspection, Restoring):
         names = list(dict.fromkeys(queues))
         if not names:
             return []
-        calls = [self._call("reap", name, (limit,)) for name in names]
+        calls = [self._calls.build("reap", name, (limit,)) for name in names]
         reaped: list[Reaped] = []
         for name, flat in zip(names, await self._connection.run_many(calls, repeat=True), strict=True):
             for at in range(0, len(flat), 4):
@@ -226,7 +242,7 @@ class RedisStorage(Putting, Inspection, Restoring):
         answers: list[CancelAnswer] = []
         for at in range(0, len(ids), MAX_BATCH):
             chosen = ids[at : at + MAX_BATCH]
-            flat = await self._run("cancel", queue, running, -1 if ttl is None else ttl, *chosen, repeat=False)
+            flat = await self._calls.run("cancel", queue, running, -1 if ttl is None else ttl, *chosen, repeat=False)
             answers += [CancelAnswer(flat[i].decode(), flat[i + 1] == 1) for i in range(0, len(flat), 2)]
         return answers
 
@@ -234,12 +250,12 @@ class RedisStorage(Putting, Inspection, Restoring):
         answers: list[bool] = []
         for at in range(0, len(ids), MAX_BATCH):
             chosen = ids[at : at + MAX_BATCH]
-            answers += [code == 1 for code in await self._run("revive", queue, *chosen, repeat=False)]
+            answers += [code == 1 for code in await self._calls.run("revive", queue, *chosen, repeat=False)]
         return answers
 
     async def purge(self, queues: Sequence[str], limit: int = MAX_BATCH) -> int:
         names = list(dict.fromkeys(queues))
-        calls = [self._call("purge", name, (min(limit, MAX_BATCH),)) for name in names]
+        calls = [self._calls.build("purge", name, (min(limit, MAX_BATCH),)) for name in names]
         count = sum(await self._connection.run_many(calls, repeat=True)) if calls else 0
         await self._families.drop_empty(names)
         return count
@@ -247,18 +263,18 @@ class RedisStorage(Putting, Inspection, Restoring):
     async def set_paused(self, queue: str, paused: bool) -> bool:
         if paused:
             await self._families.add(queue, created=True)
-        return await self._run("set_paused", queue, int(paused), repeat=False) == 1
+        return await self._calls.run("set_paused", queue, int(paused), repeat=False) == 1
 
     async def delete_queue(self, queue: str) -> int:
-        count = int(await self._run("delete_queue", queue, repeat=False))
+        count = int(await self._calls.run("delete_queue", queue, repeat=False))
         await self._families.drop_empty([queue])
         return count
 
     async def set_ttl(self, queue: str, id: str, ttl: int | None) -> bool:
-        return await self._run("set_ttl", queue, id, -1 if ttl is None else ttl) == 1
+        return await self._calls.run("set_ttl", queue, id, -1 if ttl is None else ttl) == 1
 
     async def report(self, held: ClaimRef, progress: bytes) -> bool:
-        return await self._run("report", held.queue, held.id, fence(held.token), progress) == 1
+        return await self._calls.run("report", held.queue, held.id, fence(held.token), progress) == 1
 
     # reads -----------------------------------------------------------------------------------------
 
@@ -266,7 +282,7 @@ class RedisStorage(Putting, Inspection, Restoring):
         found: list[Snapshot | None] = []
         for at in range(0, len(ids), MAX_BATCH):
             chosen = ids[at : at + MAX_BATCH]
-            now, *rows = await self._run("get", queue, *chosen)
+            now, *rows = await self._calls.run("get", queue, *chosen)
             for id, row in zip(chosen, rows, strict=True):
                 found.append(None if row == 0 else read_snapshot(queue, id, int(now), *row, format=self.format))
         return found
@@ -277,89 +293,108 @@ class RedisStorage(Putting, Inspection, Restoring):
         found: list[tuple[Snapshot, Cursor]] = []
         while cursor is not None and len(found) <= limit:
             want = min(limit + 1 - len(found), MAX_BATCH)  # one more, to know whether this is the end
-            again, following, rows = await self._run("find", queue, cursor.state.value, cursor.place, want)
+            again, following, rows = await self._calls.run("find", queue, cursor.state.value, cursor.position, want)
             if again:
                 continue
             found += self._read_rows(queue, cursor.state, rows)
             cursor = Cursor(cursor.state, following) if following else cursor.next_state(states)
-        last = found[limit - 1][1].spell() if len(found) > limit else None
+        last = found[limit - 1][1].encode() if len(found) > limit else None
         return Page([snapshot for snapshot, _ in found[:limit]], last)
 
     def _read_rows(self, queue: str, state: State, rows: list[Any]) -> list[tuple[Snapshot, Cursor]]:
         now, *rest = rows
         read: list[tuple[Snapshot, Cursor]] = []
-        for place, id, *parts in rest:
+        for position, id, *parts in rest:
             snapshot = read_snapshot(queue, text(id), int(now), *parts, format=self.format)
             if snapshot:
-                read.append((snapshot, Cursor(state, place)))
+                read.append((snapshot, Cursor(state, position)))
         return read
 
     async def peek(self, queue: str) -> Snapshot | None:
         while True:
-            again, id = await self._run("peek", queue)
+            again, id = await self._calls.run("peek", queue)
             if not again:
                 return (await self.get(queue, [text(id)]))[0] if id else None
 
     async def why(self, queue: str, id: str) -> JobPosition | None:
-        while (answer := await self._run("why", queue, id, MAX_AHEAD))[0]:
-            pass  # so many have fallen due that another call must go on first
+        while (answer := await self._calls.run("why", queue, id, MAX_AHEAD))[0]:
+            pass  # more jobs have fallen due than one call promotes
         _, now, since, job, first = answer
         paused = None if since is None else int(since)
         head = first and read_position(queue, int(now), paused, first, None, self.format)
         return job and read_position(queue, int(now), paused, job, head, self.format)
 
     async def counts(self, queue: str) -> dict[State, int]:
-        numbers = await self._run("counts", queue)
+        numbers = await self._calls.run("counts", queue)
         return dict(zip(State, (int(n) for n in numbers[:8]), strict=True))
 
     async def paused(self, queue: str) -> int | None:
-        since = (await self._run("counts", queue))[8]
+        since = (await self._calls.run("counts", queue))[8]
         return None if since is None else int(since)
 
     async def queues(self) -> list[str]:
         found: list[str] = []
         for family in await self._families.all():
             for name in await self._connection.command("SMEMBERS", self._keys.names(family)):
-                numbers = await self._run("counts", text(name))
+                numbers = await self._calls.run("counts", text(name))
                 if any(numbers[:8]) or numbers[8] is not None:
                     found.append(text(name))
         return sorted(found)
 
     async def beat(self, worker: str, ttl: int, info: bytes = b"") -> None:
-        await self._on_workers("beat", worker, ttl, info)
+        await self._calls.run_for_workers("beat", worker, ttl, info)
 
     async def workers(self) -> list[WorkerRecord]:
-        flat = await self._on_workers("workers")
+        flat = await self._calls.run_for_workers("workers")
         found = (read_worker(flat[i], flat[i + 1]) for i in range(0, len(flat), 2))
         return sorted((worker for worker in found if worker is not None), key=lambda w: w.id)
 
-    async def _on_workers(self, name: Literal["announce", "beat", "workers"], *args: Any) -> Any:
-        keys = [self._keys.ears("workers"), self._keys.names("workers"), self._keys.workers]
-        spelled = [self._now(), self._keys.workers, "", *args]
-        return await self._connection.run(script(name), keys, spelled, repeat=True)
-
-    # hints and feeds -------------------------------------------------------------------------------
+    # waits and events ------------------------------------------------------------------------------
 
     async def wait_work(self, queues: Sequence[str], timeout: float) -> bool:
-        return await self._feeds.wait_work(queues, timeout)
+        return await self._notifier.wait_work(queues, timeout)
 
     async def wait_done(self, queue: str, id: str, timeout: float) -> bool | EndNotice:
-        return await self._feeds.wait_done(queue, id, timeout)
+        return await self._notifier.wait_done(queue, id, timeout)
 
-    async def _wait_done(self, queue: str, ids: list[str], channel: str) -> list[bool]:
-        return [code == 1 for code in await self._run("wait_done", queue, channel, *ids)]
+    async def _request_notices(self, queue: str, ids: list[str], channel: str) -> list[bool]:
+        """Ask for notices of the ends of jobs; return True for each that has ended already."""
+        return [code == 1 for code in await self._calls.run("wait_done", queue, channel, *ids)]
 
     async def wait_cancel(self, worker: str, timeout: float) -> bool:
-        return await self._feeds.wait_cancel(worker, timeout)
+        return await self._notifier.wait_cancel(worker, timeout)
 
     def events(self, queue: str | None = None) -> AsyncIterator[EventRecord]:
-        return self._feeds.events(queue)
+        return self._notifier.events(queue)
 
     async def announce(self, notes: Sequence[EventRecord]) -> None:
-        await self._on_workers("announce", *map(spell_note, notes))
+        await self._calls.run_for_workers("announce", *map(encode_event, notes))
 
     async def time(self) -> int:
         if self._clock is not None:
-            return int(self._now())
+            return int(self._calls.now())
         seconds, micros = await self._connection.command("TIME")
         return int(seconds) * 1000 + int(micros) // 1000
+
+    # inspection and restore ------------------------------------------------------------------------
+
+    @property
+    def where(self) -> str:
+        """The URL without credentials."""
+        return self._connection.where
+
+    async def inspect(self, check: bool = True) -> ServerInfo:
+        """Read the state of the servers; `check` makes no difference here."""
+        return await self._inspector.inspect()
+
+    async def meters(self, queues: Sequence[str]) -> list[QueueMeter]:
+        return await self._inspector.meters(queues)
+
+    async def latest(self, queue: str, state: State, limit: int = 10) -> list[Snapshot]:
+        return await self._inspector.latest(queue, state, limit)
+
+    async def forget_namespace(self) -> None:
+        await self._inspector.forget_namespace()
+
+    async def restore(self, jobs: Sequence[Snapshot]) -> list[bool]:
+        return await self._restorer.restore(jobs)

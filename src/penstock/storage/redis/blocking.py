@@ -1,7 +1,7 @@
-"""The Redis storage for threads without an event loop: the same verbs over redis-py's blocking clients.
+"""Redis storage for threads without an event loop: the same verbs over redis-py's blocking clients.
 
-Its coroutines never suspend: whoever drives one gets its answer from the first step. What waits for
-others (`wait_work`, `wait_done`, `events`) needs a loop and is not here.
+Its coroutines never suspend: the first step of each returns its answer. The verbs that wait (`wait_work`,
+`wait_done`, `wait_cancel`, `events`) need an event loop and raise `RuntimeError` here.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from redis.sentinel import Sentinel
 from penstock.model.job import NewJob
 from penstock.storage.base import EventRecord, Put
 from penstock.storage.redis import RedisStorage
-from penstock.storage.redis.blocking_pipeline import BlockingWires
-from penstock.storage.redis.clients import Kit, client_of
+from penstock.storage.redis.blocking_pipeline import ThreadConnectionPool
+from penstock.storage.redis.clients import ClientClasses, client_of
 from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.pipeline import pack_command
-from penstock.storage.redis.put_batcher import PutCall, indexes_by_queue
+from penstock.storage.redis.put import PutBatch, indexes_by_queue
 
 __all__ = ["BlockingRedisStorage"]
 
-BLOCKING = Kit(Redis, RedisCluster, Sentinel, Retry)
+BLOCKING = ClientClasses(Redis, RedisCluster, Sentinel, Retry)
 
 
 class BlockingRedisStorage(RedisStorage):
@@ -40,16 +40,17 @@ class BlockingRedisStorage(RedisStorage):
         return BlockingConnection(url)
 
     async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
-        """Store jobs of any queues, a call for each queue and as many more as their size needs."""
+        """Store jobs of any queues: a call for each queue, and more where a batch is full."""
         if len(jobs) == 1:
-            return await self._put_now(jobs[0].queue, jobs, fresh=jobs[0].fresh)
+            return await self._put_calls.send(jobs[0].queue, jobs, fresh=jobs[0].fresh)
         answers: dict[int, Put] = {}
         for queue, indexes in indexes_by_queue(jobs).items():
+            own = [jobs[i] for i in indexes]
             at = 0
-            while at < len(indexes):
-                call = PutCall(jobs[indexes[at]].fresh)
-                end = call.take(jobs, indexes, at)
-                puts = await self._put_now(queue, call.jobs, fresh=call.fresh)
+            while at < len(own):
+                batch = PutBatch(own[at].fresh)
+                end = batch.take(own, at)
+                puts = await self._put_calls.send(queue, batch.jobs, fresh=batch.fresh)
                 answers.update(zip(indexes[at:end], puts, strict=True))
                 at = end
         return [answers[i] for i in range(len(jobs))]
@@ -60,6 +61,9 @@ class BlockingRedisStorage(RedisStorage):
     async def wait_done(self, queue: str, id: str, timeout: float) -> bool:
         _refuse("wait_done")
 
+    async def wait_cancel(self, worker: str, timeout: float) -> bool:
+        _refuse("wait_cancel")
+
     def events(self, queue: str | None = None) -> AsyncIterator[EventRecord]:
         _refuse("events")
 
@@ -69,19 +73,20 @@ def _refuse(verb: str) -> NoReturn:
 
 
 class BlockingConnection(Connection):
-    """The rules of `Connection` (errors, repeats, NOSCRIPT) without its event loop."""
+    """The rules of `Connection` (errors, retries, NOSCRIPT) without its event loop."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self._wires: BlockingWires | None = None
+        #: None on a Cluster, whose redis-py client has its own connections.
+        self._pool: ThreadConnectionPool | None = None
 
     async def open(self) -> None:
-        """Nothing is connected before it is needed."""
+        """Make the client, and send a PING."""
         if self._client is None:
             try:
-                self._client = client_of(self._url, BLOCKING)  # a Cluster's client connects as it is made
+                self._client = client_of(self._url, BLOCKING)  # that of a Cluster connects when it is made
                 if not self.cluster:
-                    self._wires = BlockingWires(self._client.connection_pool, self.silence)
+                    self._pool = ThreadConnectionPool(self._client.connection_pool, self.read_timeout)
                 await self._send("PING")
             except BaseException as error:
                 await self.close()
@@ -89,37 +94,37 @@ class BlockingConnection(Connection):
 
     async def close(self) -> None:
         client, self._client = self._client, None
-        wires, self._wires = self._wires, None
-        if wires is not None:
-            wires.close()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
         if client is not None:
             client.close()
             manager = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
             for sentinel in manager.sentinels if manager else ():
                 sentinel.close()
 
-    async def quick(self, command: bytes) -> Any:
-        if self._wires is None:
+    async def try_once(self, command: bytes) -> Any:
+        if self._pool is None:
             return None
         try:
-            answer = self._wires.call_once(command)
+            (answer,) = self._pool.call(command, check=False)
         except (RedisError, OSError):
             return None
         return None if isinstance(answer, Exception) else answer
 
     async def _send(self, *args: Any) -> Any:
-        client = self.client
-        if self._wires is None:
-            return client.execute_command(*args)
-        (answer,) = self._wires.call(pack_command(*args))
+        pool = self._pool
+        if pool is None:
+            return self.client.execute_command(*args)
+        (answer,) = pool.call(pack_command(*args))
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     async def _send_many(self, commands: list[tuple[Any, ...]]) -> list[Any]:
         client = self.client
-        if self._wires is not None:
-            return self._wires.call(b"".join(pack_command(*args) for args in commands), len(commands))
+        if self._pool is not None:
+            return self._pool.call(b"".join(pack_command(*args) for args in commands), len(commands))
         answers: list[Any] = []
         for args in commands:
             try:
@@ -129,7 +134,7 @@ class BlockingConnection(Connection):
         return answers
 
     async def alone(self, commands: list[tuple[Any, ...]], key: str) -> list[Any]:
-        if self._wires is not None:  # each call has a connection of its own anyway
+        if self._pool is not None:  # each call has a connection of its own anyway
             return await self._send_many(commands)
         client = self.client
         pool = client.get_redis_connection(client.get_node_from_key(key)).connection_pool

@@ -1,4 +1,4 @@
-"""The same hot path without an event loop: one connection for one thread at a time."""
+"""Connections for threads without an event loop: each serves one thread at a time."""
 
 from __future__ import annotations
 
@@ -12,51 +12,40 @@ from typing import Any
 
 from redis.exceptions import ConnectionError, RedisError
 
-from penstock.storage.redis.pipeline import DEPOSED, MORE, new_reader
+from penstock.storage.redis.pipeline import MORE, NOT_PRIMARY, new_reader
 
-__all__ = ["BlockingWires"]
+__all__ = ["ThreadConnectionPool"]
 
-#: A time as the system reads it.
+#: A `struct timeval`.
 _TIMEVAL = Struct("@ll")
 
 
-class BlockingWire:
-    """One connection for one thread at a time."""
+class ThreadConnection:
+    """A connection that serves one thread at a time."""
 
-    def __init__(self, connection: Any, silence: float) -> None:
+    def __init__(self, connection: Any, read_timeout: float) -> None:
         self._connection = connection
         self._socket = connection._sock
-        _set_silence(self._socket, silence)
+        _set_timeout(self._socket, read_timeout)
         self._reader = new_reader()
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
 
     @property
     def stale(self) -> bool:
-        """Whether there is something to read though nothing was asked: the server has hung up."""
+        """Whether there are bytes to read though no command is under way: the server has closed the connection."""
         return bool(self._poll.poll(0))
 
     def call(self, commands: bytes, count: int = 1) -> list[Any]:
-        """Send commands and wait for their answers, errors among them."""
+        """Send commands, wait for their answers, and return them, errors among them."""
         reader, answers = self._reader, list[Any]()
         self._socket.sendall(commands)
         while True:
-            answer = reader.gets()
-            if answer is not MORE:
+            reader.feed(self._read())
+            while (answer := reader.gets()) is not MORE:
                 answers.append(answer)
                 if len(answers) == count:
                     return answers
-                continue
-            reader.feed(self._read())
-
-    def call_once(self, command: bytes) -> Any:
-        """As `call`, for one command."""
-        reader = self._reader
-        self._socket.sendall(command)
-        reader.feed(self._read())
-        while (answer := reader.gets()) is MORE:
-            reader.feed(self._read())
-        return answer
 
     def _read(self) -> bytes:
         try:
@@ -71,10 +60,10 @@ class BlockingWire:
         self._connection.disconnect()
 
 
-def _set_silence(it: Any, seconds: float) -> None:
-    """Bound how long a socket waits. The system does that without a call of its own for each wait, if it can.
+def _set_timeout(it: Any, seconds: float) -> None:
+    """Set the read and write timeout of a socket, in the kernel where that is possible.
 
-    It cannot for TLS, nor for what gevent and the like put in the place of a socket.
+    `settimeout` costs a system call for each wait, but it is the only way for TLS and for the sockets of gevent.
     """
     if (type(it).__module__, type(it).__name__) == ("socket", "socket"):
         with contextlib.suppress(OSError):
@@ -85,63 +74,55 @@ def _set_silence(it: Any, seconds: float) -> None:
     it.settimeout(seconds)
 
 
-class BlockingWires:
-    """The idle connections of a process; each thread takes one and puts it back. A fork has none of them."""
+class ThreadConnectionPool:
+    """The idle connections of a process: a thread takes one for each call. A forked child starts with none."""
 
-    def __init__(self, pool: Any, silence: float) -> None:
+    def __init__(self, pool: Any, read_timeout: float) -> None:
         self._pool = pool
-        self._silence = silence
-        self._idle: deque[BlockingWire] = deque()
+        self._read_timeout = read_timeout
+        self._idle: deque[ThreadConnection] = deque()
         self._pid = os.getpid()
 
-    def call(self, commands: bytes, count: int = 1) -> list[Any]:
-        """As `BlockingWire.call`, on a connection that is free. If it leads to no primary, all of them are closed."""
-        wire = self._take()
+    def call(self, commands: bytes, count: int = 1, *, check: bool = True) -> list[Any]:
+        """Send commands on an idle connection and return their answers, errors among them.
+
+        `check` spends a system call to see that the server has not closed the connection; without it the commands must
+        be such that they can be sent again. All idle connections are closed if an answer shows that the server is no
+        primary.
+        """
+        connection = self._take(check)
         try:
-            answers = wire.call(commands, count)
+            answers = connection.call(commands, count)
         except BaseException as error:
-            wire.close()
+            connection.close()
             if isinstance(error, OSError) and not isinstance(error, RedisError):
                 raise ConnectionError(str(error) or type(error).__name__) from error
             raise
-        self._idle.append(wire)
-        if any(isinstance(answer, DEPOSED) for answer in answers):
-            self.close()
+        self._idle.append(connection)
+        for answer in answers:
+            if isinstance(answer, NOT_PRIMARY):
+                self.close()
+                break
         return answers
 
-    def call_once(self, command: bytes) -> Any:
-        """The answer to a command that may be repeated: it is not asked before whether the server has hung up."""
-        wire = self._pop() if self._pid == os.getpid() else None
-        if wire is None:
-            return self.call(command)[0]
-        try:
-            answer = wire.call_once(command)
-        except BaseException:
-            wire.close()
-            raise
-        self._idle.append(wire)
-        if isinstance(answer, DEPOSED):
-            self.close()
-        return answer
-
-    def _take(self) -> BlockingWire:
+    def _take(self, check: bool) -> ThreadConnection:
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._idle = deque()
-        while (wire := self._pop()) is not None:
-            if not wire.stale:
-                return wire
-            wire.close()
-        connection = self._pool.make_connection()
-        connection.connect()
-        return BlockingWire(connection, self._silence)
+        while (connection := self._pop()) is not None:
+            if not check or not connection.stale:
+                return connection
+            connection.close()
+        made = self._pool.make_connection()
+        made.connect()
+        return ThreadConnection(made, self._read_timeout)
 
-    def _pop(self) -> BlockingWire | None:
+    def _pop(self) -> ThreadConnection | None:
         try:
             return self._idle.pop()
         except IndexError:  # other threads take them too
             return None
 
     def close(self) -> None:
-        while (wire := self._pop()) is not None:
-            wire.close()
+        while (connection := self._pop()) is not None:
+            connection.close()

@@ -1,4 +1,4 @@
-"""What is done for many jobs at once, cut into calls of one queue each."""
+"""Calls for many jobs, cut into chunks of one queue each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["by_queue", "chunks"]
 
 
 def by_queue(items: Sequence[Any]) -> list[tuple[str, list[int]]]:
-    """The positions of the items of each queue, at most a batch at a time."""
+    """Return the indexes of the items of each queue, in chunks of at most `MAX_BATCH`."""
     groups: dict[str, list[int]] = {}
     for i, item in enumerate(items):
         groups.setdefault(cast("str", item.queue), []).append(i)
@@ -21,14 +21,17 @@ def by_queue(items: Sequence[Any]) -> list[tuple[str, list[int]]]:
 
 
 def chunks(settlements: Sequence[Settlement]) -> Sequence[tuple[str, Sequence[int]]]:
-    """As `by_queue`, but what is done in one queue keeps its order: an end may put jobs into another's."""
+    """Return the same for settlements, whose follow-up jobs may be put into other queues.
+
+    Two settlements that touch one queue keep their order.
+    """
     count, first = len(settlements), settlements[0].queue if settlements else ""
     if count <= MAX_BATCH and len({s.queue for s in settlements}) <= 1:
         return [(first, range(count))] if count else []
     if not any(getattr(s.resolution, "then", ()) for s in settlements):
         return by_queue(settlements)
     chunks: list[tuple[str, list[int]]] = []
-    latest, touched = dict[str, int](), dict[str, int]()  # a queue's last chunk, and the last that does anything there
+    latest, touched = dict[str, int](), dict[str, int]()  # by queue: its own last chunk, and the last that touches it
     for i, s in enumerate(settlements):
         touches = {s.queue, *(new.queue for new in getattr(s.resolution, "then", ()))}
         at = latest.get(s.queue, -1)

@@ -1,4 +1,4 @@
-"""redis-py's clients for a URL: a plain server, Sentinel or Cluster, for asyncio or for threads."""
+"""Clients of redis-py for a URL: one server, Sentinel or Cluster, for asyncio or for threads."""
 
 from __future__ import annotations
 
@@ -8,22 +8,32 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from redis.backoff import NoBackoff
 
-__all__ = ["CONNECT", "SILENCE", "Kit", "client_of", "close", "describe", "options_of", "silence_of"]
+__all__ = [
+    "CONNECT_TIMEOUT",
+    "READ_TIMEOUT",
+    "ClientClasses",
+    "client_of",
+    "close",
+    "describe",
+    "options_of",
+    "read_timeout_of",
+]
 
-#: A server that cannot be connected to, or does not greet, within so long (seconds) is away.
-CONNECT = 5.0
+#: The timeout (seconds) of connecting, login included.
+CONNECT_TIMEOUT = 5.0
 
-#: One that has not answered for so long is given up, unless the URL says `socket_timeout`. On a Cluster that is
-#: sooner: only then its clients look for who has taken over.
-SILENCE, CLUSTER_SILENCE = 15.0, 5.0
+#: The timeout (seconds) of an answer, unless the URL has `socket_timeout`. On a Cluster it is shorter, because only
+#: after a timeout do its clients look for the new primary of a slot.
+READ_TIMEOUT, CLUSTER_READ_TIMEOUT = 15.0, 5.0
 
 _PLAIN_SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss", "unix": "unix"}
 _CLUSTER, _SENTINEL = "redis+cluster", "redis+sentinel"
-_MANY = 2**30
+#: For a pool without a limit.
+_NO_LIMIT = 2**30
 
 
-class Kit(NamedTuple):
-    """redis-py has everything twice, for asyncio and for threads: the classes of one way."""
+class ClientClasses(NamedTuple):
+    """The classes of redis-py for asyncio, or those for threads."""
 
     redis: Any
     cluster: Any
@@ -32,18 +42,18 @@ class Kit(NamedTuple):
 
 
 def describe(url: str) -> tuple[str, bool]:
-    """Where a URL leads, without its credentials; and whether it is a Cluster."""
+    """Return the address in a URL, without credentials, and whether it is a Cluster."""
     parts = urlsplit(url)
-    place = parts.netloc.rpartition("@")[2] or parts.path
-    return f"{parts.scheme}://{place}", parts.scheme == _CLUSTER
+    address = parts.netloc.rpartition("@")[2] or parts.path
+    return f"{parts.scheme}://{address}", parts.scheme == _CLUSTER
 
 
-def silence_of(url: str) -> float:
-    """How long (seconds) an answer is waited for."""
+def read_timeout_of(url: str) -> float:
+    """Return the timeout (seconds) of an answer; raises `ValueError` if the URL has none that makes sense."""
     parts = urlsplit(url)
     given = _query(parts).get("socket_timeout")
     if given is None:
-        return CLUSTER_SILENCE if parts.scheme == _CLUSTER else SILENCE
+        return CLUSTER_READ_TIMEOUT if parts.scheme == _CLUSTER else READ_TIMEOUT
     try:
         seconds = float(given)
     except ValueError:
@@ -53,24 +63,27 @@ def silence_of(url: str) -> float:
     return seconds
 
 
-def options_of(kit: Kit, silence: float) -> dict[str, Any]:
-    """How any connection is made: in a bounded time, greeting included, and not tried again."""
+def options_of(classes: ClientClasses, read_timeout: float) -> dict[str, Any]:
+    """Return the options of every client: a timeout for connecting and login, and no retry."""
     return {
-        "retry": kit.retry(NoBackoff(), 0),
-        "socket_connect_timeout": CONNECT,
-        "socket_timeout": min(CONNECT, silence),
+        "retry": classes.retry(NoBackoff(), 0),
+        "socket_connect_timeout": CONNECT_TIMEOUT,
+        "socket_timeout": min(CONNECT_TIMEOUT, read_timeout),
     }
 
 
-def client_of(url: str, kit: Kit) -> Any:
-    """The redis-py client for a URL. It repeats nothing; who takes its sockets sets their timeout himself."""
+def client_of(url: str, classes: ClientClasses) -> Any:
+    """Make the redis-py client for a URL. It retries nothing.
+
+    Its socket timeout is that of connecting: `Pipeline` and `ThreadConnection` set their own for answers.
+    """
     parts = urlsplit(url)
-    silence = silence_of(url)
-    options = options_of(kit, silence)
+    read_timeout = read_timeout_of(url)
+    options = options_of(classes, read_timeout)
     if parts.scheme in _PLAIN_SCHEMES:
         plain = _PLAIN_SCHEMES[parts.scheme] + url[len(parts.scheme) :]
-        client = kit.redis.from_url(plain, **options, health_check_interval=0, max_connections=_MANY)
-        client.connection_pool.connection_kwargs["socket_timeout"] = options["socket_timeout"]  # the URL's is ours
+        client = classes.redis.from_url(plain, **options, health_check_interval=0, max_connections=_NO_LIMIT)
+        client.connection_pool.connection_kwargs["socket_timeout"] = options["socket_timeout"]  # not the one of the URL
         return client
     query = _query(parts)
     login: dict[str, Any] = {"username": _unquoted(parts.username), "password": _unquoted(parts.password)}
@@ -78,26 +91,26 @@ def client_of(url: str, kit: Kit) -> Any:
         login["ssl"] = True
     if parts.scheme == _CLUSTER:
         host, port = _hosts(parts.netloc, 6379)[0]
-        return kit.cluster(host=host, port=port, **login, **(options | {"socket_timeout": silence}))
+        return classes.cluster(host=host, port=port, **login, **(options | {"socket_timeout": read_timeout}))
     if parts.scheme == _SENTINEL:
-        return _sentinel_client(kit, parts, query, login, options)
+        return _sentinel_client(classes, parts, query, login, options)
     raise ValueError(f"unknown storage scheme {parts.scheme!r}")
 
 
 def _sentinel_client(
-    kit: Kit, parts: SplitResult, query: dict[str, str], login: dict[str, Any], options: dict[str, Any]
+    classes: ClientClasses, parts: SplitResult, query: dict[str, str], login: dict[str, Any], options: dict[str, Any]
 ) -> Any:
-    """`redis+sentinel://[user:password@]host:port,host:port/service[/db]`: the service's primary."""
+    """Make a client of a service's primary for `redis+sentinel://[user:password@]host:port,host:port/service[/db]`."""
     service, _, db = parts.path.strip("/").partition("/")
     if not service:
         raise ValueError("a redis+sentinel:// URL names its service: redis+sentinel://host:26379/mymaster")
     sentinel_login = {"password": query["sentinel_password"]} if "sentinel_password" in query else {}
-    sentinel = kit.sentinel(_hosts(parts.netloc, 26379), sentinel_kwargs={**options, **sentinel_login})
+    sentinel = classes.sentinel(_hosts(parts.netloc, 26379), sentinel_kwargs={**options, **sentinel_login})
     return sentinel.master_for(service, db=int(db or 0), **login, **options)
 
 
 async def close(client: Any) -> None:
-    """Close a client and, where a Sentinel found it, the Sentinel's own connections."""
+    """Close a client and the connections to the Sentinels that found its server."""
     await client.aclose()
     manager = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
     for sentinel in manager.sentinels if manager else ():

@@ -1,9 +1,8 @@
-"""Puts that are acknowledged when replicas or the disk have them: WAIT and WAITAOF.
+"""Durable puts: acknowledged when replicas or the disk have them, by WAIT and WAITAOF.
 
-Both speak of what their own connection wrote. So the script goes with them on one connection: on
-another one they might ask a new primary about a job that died with the old. And on it something is
-always written behind the script, because a put of an id that is taken writes nothing, and newer
-servers would then answer for nothing.
+Both commands confirm what their own connection has written. So the script is sent on the same connection: on another
+one they might ask a new primary about a job that was lost with the old one. A key is always written after the script,
+because a put of an id that is taken writes nothing, and newer servers would then confirm at once.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from penstock.model.durability import Durability, DurabilityReport
 from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.scripts import Script
 
-__all__ = ["Confirming"]
+__all__ = ["Confirmer"]
 
-#: How long (ms) the key lives that is written behind a put.
+#: The time to live (ms) of the key that is written after a put.
 MARK_MS = 1000
-#: How often a Cluster may say that somebody else has the slot.
-REDIRECTS = 5
+#: How often a Cluster may redirect a call to another node.
+MAX_REDIRECTS = 5
 
 
-class Confirming:
-    """Runs scripts and has the server confirm what they wrote."""
+class Confirmer:
+    """Runs scripts and has the server confirm their writes."""
 
     def __init__(self, connection: Connection, asked: Durability) -> None:
         self._connection = connection
@@ -36,7 +35,7 @@ class Confirming:
         self._confirm = ("WAITAOF", 1, asked.copies, ms) if fsync else ("WAIT", asked.copies, ms)
 
     async def check(self, key: str) -> None:
-        """Refuse a server that cannot confirm what is asked for."""
+        """Raise `StorageError` if the server cannot confirm at the level that was asked for."""
         if self._asked.level != "fsync":
             return
         where = self._connection.where
@@ -56,7 +55,10 @@ class Confirming:
             )
 
     async def run(self, script: Script, keys: list[str], args: list[Any], mark: str, *, repeat: bool) -> Any:
-        """A script's answer, and what was reached. `mark` is a key beside those of the script."""
+        """Run a script; return its answer and a report of the durability reached.
+
+        `mark` is the key that is written after it, in the same slot.
+        """
 
         async def once() -> Any:
             answers = await self._all(("EVALSHA", script.sha, len(keys), *keys, *args), mark)
@@ -64,21 +66,21 @@ class Confirming:
                 answers = await self._all(("EVAL", script.text, len(keys), *keys, *args), mark)
             for answer in answers:
                 if isinstance(answer, AskError):
-                    raise TryAgainError("the slot of this queue is on the move")
+                    raise TryAgainError("the slot of this queue is being moved")
                 if isinstance(answer, BaseException):
                     raise answer
-            return answers[0], self._reached(answers[2])
+            return answers[0], self._report(answers[2])
 
         return await self._connection.attempt(once, repeat=repeat)
 
     async def _all(self, call: tuple[Any, ...], mark: str) -> list[Any]:
         commands = [call, ("SET", mark, "", "PX", MARK_MS), self._confirm]
-        for _ in range(REDIRECTS):
+        for _ in range(MAX_REDIRECTS):
             answers = await self._connection.alone(commands, mark)
             if not isinstance(answers[0], MovedError):
                 return answers
-            await self._connection.command("EXISTS", mark)  # the client follows, and knows better then
-        raise TryAgainError("nobody serves the slot of this queue")
+            await self._connection.command("EXISTS", mark)  # the client follows the redirect and updates its slots
+        raise TryAgainError("no node serves the slot of this queue")
 
     async def _one(self, command: tuple[Any, ...], key: str) -> Any:
         (answer,) = await self._connection.alone([command], key)
@@ -86,7 +88,7 @@ class Confirming:
             raise answer
         return answer
 
-    def _reached(self, answer: Any) -> DurabilityReport:
+    def _report(self, answer: Any) -> DurabilityReport:
         if self._asked.level == "fsync":
             return DurabilityReport(asked=self._asked, replicas=int(answer[1]), fsynced=answer[0] >= 1)
         return DurabilityReport(asked=self._asked, replicas=int(answer))

@@ -1,11 +1,11 @@
-"""The way to the server: one client for Redis, Valkey, Sentinel or Cluster, and its errors in our words."""
+"""Connection to Redis, Valkey, Sentinel or Cluster: sends commands, retries them, and explains errors."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from redis.asyncio import Redis
@@ -31,8 +31,17 @@ from redis.exceptions import (
 )
 
 from penstock.errors import StorageError, StorageUnavailable
-from penstock.storage.redis.clients import CONNECT, SILENCE, Kit, client_of, close, describe, options_of, silence_of
-from penstock.storage.redis.pipeline import NoReplicasError, Wire, cancellable, pack_command
+from penstock.storage.redis.clients import (
+    CONNECT_TIMEOUT,
+    READ_TIMEOUT,
+    ClientClasses,
+    client_of,
+    close,
+    describe,
+    options_of,
+    read_timeout_of,
+)
+from penstock.storage.redis.pipeline import NoReplicasError, Pipeline, cancellable, pack_command
 from penstock.storage.redis.scripts import Script
 
 __all__ = ["Connection"]
@@ -44,45 +53,45 @@ _UNAVAILABLE = (
     NoReplicasError, OutOfMemoryError, TryAgainError, OSError,
 )  # fmt: skip
 
-#: Words at the start of an error reply that mean "not now" rather than "wrong".
+#: The codes of error answers that mean "not now" rather than "wrong".
 _NOT_NOW = (
     "LOADING", "READONLY", "OOM", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF", "BUSY", "UNBLOCKED",
 )  # fmt: skip
 
-#: The same, where redis-py has taken the word away.
+#: The same as exceptions, of which redis-py has removed the code.
 _REFUSALS = (BusyLoadingError, ReadOnlyError, OutOfMemoryError, MasterDownError, NoReplicasError, TryAgainError)
 
-#: A Cluster's client that finds no node says so in an exception that may mean anything.
+#: The Cluster client raises a `RedisClusterException`, which may mean anything, with this text if it finds no node.
 _UNREACHED = "cannot be connected"
 
-#: On a Cluster each call under way has a connection of its own; so many go out at once, the rest wait here.
-_AT_ONCE = 50
+#: On a Cluster each call under way has a connection of its own: at most this many, other calls wait.
+_MAX_CALLS = 50
 
-#: How often a call that may safely be repeated is repeated, and the longest pause between.
+#: How often a call that may be repeated is sent, and the longest pause (seconds) before the next time.
 _TRIES, _PAUSE = 5, 0.5
 
-ASYNCIO = Kit(Redis, RedisCluster, Sentinel, Retry)
+ASYNCIO = ClientClasses(Redis, RedisCluster, Sentinel, Retry)
 
 
 class Connection:
-    """The way to the server at a URL. It never repeats a call by itself unless told that it may."""
+    """Commands and script calls to the server at a URL. A call is repeated only if its caller allows it."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self.where, self.cluster = describe(url)
-        #: How long (seconds) an answer is waited for.
-        self.silence = silence_of(url)
-        #: For so long (ms) a call that is repeated may still be under way: a few tries, each to connect and to wait.
-        self.memory = round((_TRIES + 1) * (CONNECT + self.silence) * 1000)
-        # redis-py's clients are typed loosely: they are handled as Any, here and nowhere else.
+        #: The timeout (seconds) of an answer.
+        self.read_timeout = read_timeout_of(url)
+        #: A call that is repeated may still arrive for this long (ms): each try takes time to connect and to answer.
+        self.retry_window_ms = round((_TRIES + 1) * (CONNECT_TIMEOUT + self.read_timeout) * 1000)
+        # redis-py's clients are typed loosely: this class and its subclass handle them as Any.
         self._client: Any = None
-        self._wire: Wire | None = None
-        self._wiring: asyncio.Task[Wire] | None = None
-        #: Those that lead to no primary any more, while answers are still on their way.
-        self._leaving: list[Wire] = []
-        self._idle: list[Wire] = []
-        self._popping: set[Wire] = set()
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._pipeline: Pipeline | None = None
+        self._connecting: asyncio.Task[Pipeline] | None = None
+        #: Pipelines to a server that is no primary any more, while answers are still under way.
+        self._retired: list[Pipeline] = []
+        self._idle: list[Pipeline] = []
+        self._taken: set[Pipeline] = set()
+        self._call_limit = asyncio.Semaphore(_MAX_CALLS)
 
     def __repr__(self) -> str:
         return f"Connection({self.where!r})"
@@ -91,32 +100,32 @@ class Connection:
         if self._client is None:
             client = self._new_client()
             try:
-                await self._greet(client)
+                await self._test(client)
             except BaseException as error:
-                await self._let_go(client)
+                await self._close_all(client)
                 raise self.explain(error) from error
             self._client = client
 
-    async def _greet(self, client: Any) -> None:
+    async def _test(self, client: Any) -> None:
         if self.cluster:
             await cancellable(client.initialize())
         else:
-            self._wire = await Wire.open(client.connection_pool, self.silence)
-            await self._wire.send(pack_command("PING"))
+            self._pipeline = await Pipeline.open(client.connection_pool, self.read_timeout)
+            await self._pipeline.send(pack_command("PING"))
 
     async def close(self) -> None:
         client, self._client = self._client, None
-        if self._wiring is not None:
-            self._wiring.cancel()
-            await asyncio.wait({self._wiring})
-        await self._let_go(client)
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait({self._connecting})
+        await self._close_all(client)
 
-    async def _let_go(self, client: Any) -> None:
-        wires = [self._wire, *self._leaving, *self._idle, *self._popping]
-        self._wire, self._leaving, self._idle = None, [], []
-        for wire in wires:
-            if wire is not None:
-                wire.close()
+    async def _close_all(self, client: Any) -> None:
+        pipelines = [self._pipeline, *self._retired, *self._idle, *self._taken]
+        self._pipeline, self._retired, self._idle = None, [], []
+        for pipeline in pipelines:
+            if pipeline is not None:
+                pipeline.close()
         if client is not None:
             await close(client)
 
@@ -132,64 +141,70 @@ class Connection:
     # calling ---------------------------------------------------------------------------------------
 
     async def command(self, *args: object) -> Any:
-        """One plain command that may be repeated."""
-        return await self._repeat(lambda: self._send(*args))
+        """Send a command that may be repeated, and return its answer."""
+        return await self.attempt(lambda: self._send(*args), repeat=True)
 
-    async def quick(self, command: bytes) -> Any:
-        """The answer to a spelled command that may be repeated; None when it must be, whatever has become of it."""
-        wire = self._wire
-        if wire is None or not wire.alive:
+    async def try_once(self, command: bytes) -> Any:
+        """Send an encoded command that may be repeated, and return its answer.
+
+        None if there is no answer or an error: then the caller sends it again by `run`, which handles both.
+        """
+        pipeline = self._pipeline
+        if pipeline is None or not pipeline.alive:
             return None
         try:
-            return await wire.send(command)
+            return await pipeline.send(command)
         except (RedisError, OSError):
             return None
 
     async def run(self, script: Script, keys: list[str], args: list[Any], *, repeat: bool) -> Any:
-        """Run a script. With `repeat` it is tried again when the connection breaks, so it must bear that."""
-        wire = self._wire
-        if wire is not None and wire.alive:  # the usual way, without a coroutine for each of its steps
+        """Run a script and return its answer.
+
+        With `repeat` it is sent again when the connection breaks, so running it twice must do no harm.
+        """
+        command: tuple[Any, ...] = ("EVALSHA", script.sha, len(keys), *keys, *args)
+        tries = 0
+        while True:
             try:
-                return await wire.send(pack_command("EVALSHA", script.sha, len(keys), *keys, *args))
+                return await self._send(*command)
             except NoScriptError:
-                pass
+                command = ("EVAL", script.text, len(keys), *keys, *args)
             except (RedisError, OSError) as error:
-                if not repeat or not isinstance(error, _UNAVAILABLE):
-                    raise self.explain(error) from error
-
-        async def once() -> Any:
-            try:
-                return await self._send("EVALSHA", script.sha, len(keys), *keys, *args)
-            except NoScriptError:
-                return await self._send("EVAL", script.text, len(keys), *keys, *args)
-
-        return await self.attempt(once, repeat=repeat)
+                tries += 1
+                await self._before_retry(error, tries if repeat else _TRIES)
 
     async def attempt(self, once: Callable[[], Awaitable[T]], *, repeat: bool) -> T:
-        """Do what sends something, and have its errors in our words; `repeat` as for `run`."""
-        if repeat:
-            return await self._repeat(once)
-        try:
-            return await once()
-        except (RedisError, OSError) as error:
+        """Do something that sends commands, and explain its errors; `repeat` as for `run`."""
+        tries = 0
+        while True:
+            try:
+                return await once()
+            except (RedisError, OSError) as error:
+                tries += 1
+                await self._before_retry(error, tries if repeat else _TRIES)
+
+    async def _before_retry(self, error: Exception, tries: int) -> None:
+        """Wait before the next try; raises the error, explained, if there is none."""
+        if tries == _TRIES or not isinstance(error, _UNAVAILABLE):
             raise self.explain(error) from error
+        await self._pause(random.uniform(0.5, 1) * min(_PAUSE, 0.02 * 2**tries))
 
     async def alone(self, commands: list[tuple[Any, ...]], key: str) -> list[Any]:
-        """The answers, errors among them, of commands that may block: nobody else uses their connection meanwhile.
+        """Send commands that may block on a connection of their own; return their answers, errors among them.
 
-        It leads to whoever serves the key.
+        On a Cluster the connection leads to the node that has the key.
         """
-        async with asyncio.timeout(max(SILENCE, self.silence)):  # more than is ever asked of a WAIT
+        async with asyncio.timeout(max(READ_TIMEOUT, self.read_timeout)):  # longer than the timeout of any WAIT
             if self.cluster:
                 return await self._on_node(commands, key)
-            async with self.own_wire() as wire:
-                return await wire.answers_of([pack_command(*args) for args in commands])
+            async with self.own_pipeline() as pipeline:
+                return await pipeline.answers_of([pack_command(*args) for args in commands])
 
     async def _on_node(self, commands: list[tuple[Any, ...]], key: str) -> list[Any]:
         client = self.client
         await client.initialize()
         node: Any = client.get_node_from_key(key)
-        async with self._turns:
+        async with self._call_limit:
             connection = node.acquire_connection()
             answers = list[Any]()
             try:
@@ -207,13 +222,13 @@ class Connection:
             finally:
                 node.release(connection)
 
-    async def run_many(self, calls: list[tuple[Script, list[str], list[Any]]], *, repeat: bool) -> list[Any]:
-        """Run several scripts in one round trip, or side by side on a Cluster."""
+    async def run_many(self, calls: Sequence[tuple[Script, list[str], list[Any]]], *, repeat: bool) -> list[Any]:
+        """Run several scripts in one round trip, or concurrently on a Cluster; return their answers."""
         if len(calls) == 1:
             return [await self.run(*calls[0], repeat=repeat)]
         try:
             answers = await self._send_many([("EVALSHA", s.sha, len(keys), *keys, *args) for s, keys, args in calls])
-        except (RedisError, OSError) as error:  # not even connected
+        except (RedisError, OSError) as error:  # no connection
             answers = [error] * len(calls)
         for i, answer in enumerate(answers):
             if isinstance(answer, NoScriptError) or (repeat and isinstance(answer, _UNAVAILABLE)):
@@ -222,47 +237,48 @@ class Connection:
                 raise self.explain(answer) from answer
         return answers
 
-    async def _send(self, *args: Any) -> Any:
-        """A command's answer; an error is raised."""
-        if self.cluster:
-            async with self._turns:
-                return await self.client.execute_command(*args)
-        wire = self._wire
-        if wire is None or not wire.alive:
-            wire = await self._rewire()
-        return await wire.send(pack_command(*args))
+    def _send(self, *args: Any) -> Awaitable[Any]:
+        """Send a command and return its answer as an awaitable, which raises an error answer."""
+        pipeline = self._pipeline
+        if pipeline is not None and pipeline.alive:  # a future, without a coroutine around it
+            return pipeline.send(pack_command(*args))
+        return self._send_to_cluster(*args) if self.cluster else self._reconnect_and_send(*args)
+
+    async def _send_to_cluster(self, *args: Any) -> Any:
+        async with self._call_limit:
+            return await self.client.execute_command(*args)
+
+    async def _reconnect_and_send(self, *args: Any) -> Any:
+        return await (await self._reconnect()).send(pack_command(*args))
 
     async def _send_many(self, commands: list[tuple[Any, ...]]) -> list[Any]:
-        """The answers of several commands, errors among them."""
-        if self.cluster:
-            return await asyncio.gather(*(self._send(*args) for args in commands), return_exceptions=True)
-        wire = self._wire
-        if wire is None or not wire.alive:
-            wire = await self._rewire()
-        return await asyncio.gather(*(wire.send(pack_command(*args)) for args in commands), return_exceptions=True)
+        """Send several commands and return their answers, errors among them."""
+        if not self.cluster and (self._pipeline is None or not self._pipeline.alive):
+            await self._reconnect()
+        return await asyncio.gather(*(self._send(*args) for args in commands), return_exceptions=True)
 
-    async def _rewire(self) -> Wire:
-        """Connect again; who comes meanwhile waits for the same attempt, and hears how it went."""
-        wiring = self._wiring
-        if wiring is None or wiring.done():
-            wiring = asyncio.create_task(self._connect(self.client.connection_pool), name="penstock-redis-wire")
-            self._wiring = wiring
+    async def _reconnect(self) -> Pipeline:
+        """Connect again. Concurrent callers wait for the same attempt and share its outcome."""
+        connecting = self._connecting
+        if connecting is None or connecting.done():
+            connecting = asyncio.create_task(self._connect(self.client.connection_pool), name="penstock-redis-connect")
+            self._connecting = connecting
         try:
-            return await asyncio.shield(wiring)
+            return await asyncio.shield(connecting)
         except asyncio.CancelledError:
-            if wiring.cancelled():  # by closing; those who wait for it were not
+            if connecting.cancelled():  # by `close`; the caller itself was not cancelled
                 raise ConnectionError("the storage was closed") from None
             raise
 
-    async def _connect(self, pool: Any) -> Wire:
-        self._leaving = [wire for wire in (*self._leaving, self._wire) if wire is not None and wire.answers]
-        self._wire = await Wire.open(pool, self.silence)
-        return self._wire
+    async def _connect(self, pool: Any) -> Pipeline:
+        self._retired = [each for each in (*self._retired, self._pipeline) if each is not None and each.answers]
+        self._pipeline = await Pipeline.open(pool, self.read_timeout)
+        return self._pipeline
 
     async def pop(self, keys: list[str], timeout: float) -> bool:
-        """Block until one of the lists (of one slot, on a Cluster) has something."""
+        """Block until one of the lists (of one slot, on a Cluster) has an element; False if the timeout ends first."""
         try:
-            async with asyncio.timeout(timeout + 1):  # a server that is gone without a word does not answer at all
+            async with asyncio.timeout(timeout + 1):  # a server that vanished does not even answer that
                 if self.cluster:
                     return await self._pop_in_parts(keys, timeout)
                 return await self._pop(pack_command(*blpop(keys, timeout))) is not None
@@ -270,72 +286,72 @@ class Connection:
             raise self.explain(error) from error
 
     async def _pop_in_parts(self, keys: list[str], timeout: float) -> bool:
-        """A Cluster's client gives up a node that is silent for long, and looks for who has taken over."""
+        """Block in parts, each shorter than the read timeout after which the Cluster client gives a node up."""
         while timeout > 0:
-            part = min(timeout, self.silence / 2)
+            part = min(timeout, self.read_timeout / 2)
             if await cancellable(self.client.execute_command(*blpop(keys, part))) is not None:
                 return True
             timeout -= part
         return False
 
     async def _pop(self, command: bytes) -> Any:
-        async with self.own_wire() as wire:
-            return await wire.send(command, patient=True)
+        async with self.own_pipeline() as pipeline:
+            return await pipeline.send(command, no_timeout=True)
 
-    async def number_of(self, wire: Wire) -> int | None:
-        """The number by which the server knows a connection; None if it does not let us end waits by it."""
+    async def client_id_of(self, pipeline: Pipeline) -> int | None:
+        """Ask for the server's id of a connection; None if this client may not end waits by it (CLIENT UNBLOCK)."""
         try:
-            number = int(await wire.send(pack_command("CLIENT", "ID")))
-            await self._send("CLIENT", "UNBLOCK", number)
+            client_id = int(await pipeline.send(pack_command("CLIENT", "ID")))
+            await self._send("CLIENT", "UNBLOCK", client_id)
         except ResponseError:
             return None
-        return number
+        return client_id
 
-    async def unblock(self, wire: Wire) -> bool:
-        """End the wait that is under way on a connection; False when there is none."""
-        return bool(await self._send("CLIENT", "UNBLOCK", wire.number))
+    async def unblock(self, pipeline: Pipeline) -> bool:
+        """End the blocking command on a connection; False if none is under way."""
+        return bool(await self._send("CLIENT", "UNBLOCK", pipeline.client_id))
 
     @contextlib.asynccontextmanager
-    async def own_wire(self) -> AsyncGenerator[Wire]:
-        """A connection of one's own, which goes with a caller that does not wait for the answer."""
-        wire, whole = await self.take_wire(), False
+    async def own_pipeline(self) -> AsyncGenerator[Pipeline]:
+        """Take a connection for one caller; it is closed if the caller leaves before its answer."""
+        pipeline, answered = await self.take_pipeline(), False
         try:
-            yield wire
-            whole = True
+            yield pipeline
+            answered = True
         finally:
-            self.put_back(wire, whole=whole)
+            self.put_back(pipeline, answered=answered)
 
-    async def take_wire(self) -> Wire:
-        """A connection for one caller, until it is put back."""
+    async def take_pipeline(self) -> Pipeline:
+        """Take a connection for one caller, until `put_back`."""
         pool = self.client.connection_pool
         while self._idle:
-            wire = self._idle.pop()
-            if wire.alive:
+            pipeline = self._idle.pop()
+            if pipeline.alive:
                 break
         else:
-            wire = await Wire.open(pool, self.silence)
-        self._popping.add(wire)
-        return wire
+            pipeline = await Pipeline.open(pool, self.read_timeout)
+        self._taken.add(pipeline)
+        return pipeline
 
-    def put_back(self, wire: Wire, *, whole: bool) -> None:
-        """Keep a connection for the next one, unless its caller went away before it was answered."""
-        self._popping.discard(wire)
-        if whole and self._client is not None:
-            self._idle.append(wire)
+    def put_back(self, pipeline: Pipeline, *, answered: bool) -> None:
+        """Keep a connection for the next caller, or close it if answers may still come on it."""
+        self._taken.discard(pipeline)
+        if answered and self._client is not None:
+            self._idle.append(pipeline)
         else:
-            wire.close()
+            pipeline.close()
 
     def subscriber(self) -> Any:
-        """A client of its own for pub/sub: on a Cluster any node will do, messages reach them all."""
+        """Make a client for pub/sub: on a Cluster of any node, because messages reach them all."""
         if isinstance(self._client, RedisCluster):
             node: Any = random.choice(self._client.get_nodes())
-            options = options_of(ASYNCIO, self.silence)
+            options = options_of(ASYNCIO, self.read_timeout)
             options |= {k: v for k, v in node.connection_kwargs.items() if k in ("username", "password", "ssl")}
             return Redis(host=str(node.host), port=int(node.port), **options)
         return client_of(self._url, ASYNCIO)
 
     async def listeners(self, channel: str) -> int:
-        """How many connections are subscribed to a channel, on all nodes."""
+        """Count the connections, on all nodes, that are subscribed to a channel."""
         if not self.cluster:
             return int((await self.command("PUBSUB", "NUMSUB", channel))[1])
         counted = await self.client.pubsub_numsub(channel, target_nodes=self.client.ALL_NODES)
@@ -344,20 +360,8 @@ class Connection:
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    async def _repeat(self, once: Callable[[], Awaitable[T]]) -> T:
-        for tried in range(1, _TRIES + 1):
-            try:
-                return await once()
-            except _UNAVAILABLE as error:
-                if tried == _TRIES:
-                    raise self.explain(error) from error
-                await self._pause(random.uniform(0.5, 1) * min(_PAUSE, 0.02 * 2**tried))
-            except RedisError as error:
-                raise self.explain(error) from error
-        raise AssertionError("unreachable")
-
     def explain(self, error: BaseException) -> BaseException:
-        """A server's or socket's error in our words: where, what, and whether it may pass."""
+        """Return an error of the server or socket as a `StorageError`, or `StorageUnavailable` if it may pass."""
         if isinstance(error, AuthenticationError | NoPermissionError):
             return StorageError(f"{self.where} refused the credentials: {error}")
         text = f"{type(error).__name__}: {error}"
@@ -372,5 +376,5 @@ class Connection:
 
 
 def blpop(keys: list[str], timeout: float) -> tuple[Any, ...]:
-    """The command that waits until one of the lists has something."""
+    """Build the command that blocks until one of the lists has an element."""
     return ("BLPOP", *keys, max(0.001, round(timeout, 3)))

@@ -1,4 +1,4 @@
-"""The bytes that go to and come from the scripts. The layouts are described in `_shared.lua`."""
+"""Encoding of script arguments, and decoding of records. The record layouts are described in `_base.lua`."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ __all__ = [
     "CORRUPT",
     "ENDS",
     "Blobs",
+    "encode_job",
+    "encode_jobs",
+    "encode_settlement",
+    "encode_settlements",
     "fence",
     "pack",
     "read_claims",
     "read_position",
     "read_snapshot",
     "read_worker",
-    "spell_job",
-    "spell_jobs",
-    "spell_settlement",
-    "spell_settlements",
     "text",
 ]
 
@@ -52,24 +52,24 @@ _SETTLED, _SHORT = 4, 8
 ENDS = {1: State.COMPLETED, 2: State.FAILED, 3: State.CANCELLED}
 _MOVES = {False: 0, True: 1, "if_later": 2, "if_earlier": 3}
 
-#: What is shown of a job whose record cannot be read.
+#: The error shown for a job whose record cannot be read.
 CORRUPT = JobError("CorruptRecord", "the stored record cannot be read; its bytes are kept", ErrorKind.PERMANENT)
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 def text(data: bytes) -> str:
-    """A name as it is stored; whoever can write to the storage may have written anything."""
+    """Decode a stored name; other software can write to the server, so invalid UTF-8 is replaced, not raised."""
     return data.decode("utf-8", "replace")
 
 
 def pack(value: object) -> bytes:
-    """Any arguments of a script as msgpack."""
+    """Encode arguments of a script as msgpack."""
     return _encode(value)
 
 
 def fence(token: str) -> str:
-    """A token as the 16 characters that records hold: itself, if it is one of `new_token`."""
+    """Return a token as the 16 characters that records hold: unchanged if `new_token` made it, else a digest."""
     if len(token) == 16 and token.isascii():
         return token
     return urlsafe_b64encode(blake2b(token.encode(), digest_size=12).digest()).decode()
@@ -82,13 +82,13 @@ def _update_code(update: Update | None) -> int:
 
 
 class Blobs:
-    """Bytes that go beside a script's msgpack arguments (the server's msgpack knows no bytes)."""
+    """Byte strings passed next to a script's msgpack argument, because the server's msgpack has no type for them."""
 
     def __init__(self) -> None:
         self.all: list[bytes] = []
 
     def add(self, data: bytes) -> int:
-        """The number by which the script finds the bytes; 0 stands for none."""
+        """Add bytes and return the number by which the script finds them; 0 for empty ones."""
         if not data:
             return 0
         self.all.append(data)
@@ -99,8 +99,8 @@ def _or_false(value: object) -> object:
     return False if value is None else value
 
 
-def spell_job(new: NewJob, blobs: Blobs, *, fresh: bool | None = None) -> list[Any]:
-    """An asked-for job as `read_entry` reads it: trailing defaults are left off."""
+def encode_job(new: NewJob, blobs: Blobs, *, fresh: bool | None = None) -> list[Any]:
+    """Encode a job for `read_entry` in `_transitions.lua`; trailing defaults are left off."""
     code = (64 if (new.fresh if fresh is None else fresh) else 0) + _update_code(new.update)
     payload = blobs.add(new.payload)
     if new.run_at is None and new.group is None and not (new.limits or new.headers or new.priority or new.waiter):
@@ -111,54 +111,24 @@ def spell_job(new: NewJob, blobs: Blobs, *, fresh: bool | None = None) -> list[A
     ]  # fmt: skip
 
 
-def spell_jobs(jobs: Sequence[NewJob], *, fresh: bool) -> list[Any]:
-    """Asked-for jobs as `put.lua` reads them; `fresh` says that nobody can have their ids."""
-    waiter = jobs[0].waiter if jobs else None
-    flat: list[Any] = ["fresh" if fresh else "named", waiter or ""]
-    for new in jobs:
-        if (
-            new.run_at is not None or new.group is not None or new.delay is not None or new.update is not None
-            or new.limits or new.headers or new.priority or new.waiter != waiter
-        ):  # fmt: skip
-            break
-        flat += (new.id, new.payload)
-    else:
-        if fresh or len({new.id for new in jobs}) == len(jobs):
-            return flat
+def encode_jobs(jobs: Sequence[NewJob], *, fresh: bool) -> list[Any]:
+    """Encode jobs of one queue as the arguments of `put.lua`; `fresh` means that no job can have their ids."""
     blobs = Blobs()
-    spelled = pack([spell_job(new, blobs, fresh=fresh) for new in jobs])
-    return ["any", spelled, *blobs.all]
+    encoded = pack([encode_job(new, blobs, fresh=fresh) for new in jobs])
+    return ["any", encoded, *blobs.all]
 
 
-def spell_settlements(settlements: Sequence[Settlement], prefix: Callable[[str], str]) -> tuple[list[Any], set[str]]:
-    """Settlements of one queue as `settle.lua` reads them, and the queues into which they put jobs."""
-    parts: list[list[Any]] = []
-    flat: list[Any] = ["completed", b""]
-    token = ttl = None
-    last: list[Any] = []
-    for s in settlements:
-        end = s.resolution
-        if not isinstance(end, Complete) or end.then or end.ttl == 0:
-            break
-        if s.token != token or end.ttl != ttl:
-            token, ttl = s.token, end.ttl
-            parts.append([fence(token), -1 if ttl is None else ttl, 0])
-            last = parts[-1]
-        last[2] += 1
-        flat += (s.id, end.result)
-    else:
-        if len({s.id for s in settlements}) == len(settlements):
-            flat[1] = pack(parts)
-            return flat, set()
+def encode_settlements(settlements: Sequence[Settlement], prefix: Callable[[str], str]) -> list[Any]:
+    """Encode settlements of one queue as the arguments of `settle.lua`."""
     blobs = Blobs()
-    spelled = pack([spell_settlement(s, prefix, blobs) for s in settlements])
-    return ["any", spelled, *blobs.all], {new.queue for s in settlements for new in getattr(s.resolution, "then", ())}
+    encoded = pack([encode_settlement(s, prefix, blobs) for s in settlements])
+    return ["any", encoded, *blobs.all]
 
 
-def spell_settlement(s: Settlement, prefix: Callable[[str], str], blobs: Blobs) -> list[Any]:
-    """A settlement as `settle.lua` reads it."""
+def encode_settlement(s: Settlement, prefix: Callable[[str], str], blobs: Blobs) -> list[Any]:
+    """Encode a settlement for `settle_one` in `settle.lua`."""
     end = s.resolution
-    then = [[prefix(job.queue), job.queue, spell_job(job, blobs)] for job in getattr(end, "then", ())] or False
+    then = [[prefix(job.queue), job.queue, encode_job(job, blobs)] for job in getattr(end, "then", ())] or False
     match end:
         case Complete():
             more = ["c", -1 if end.ttl is None else end.ttl, blobs.add(end.result), then]
@@ -179,33 +149,23 @@ def spell_settlement(s: Settlement, prefix: Callable[[str], str], blobs: Blobs) 
 def read_claims(
     queue: str, token: str, ids: list[bytes], records: list[bytes], numbers: list[int] | None, claims: list[Claim]
 ) -> list[str]:
-    """Append the claims behind records, each a batch of its own if they have no numbers; gives the ids of bad ones."""
+    """Append the claims of records to `claims`; return the ids of records that cannot be read.
+
+    `numbers` are the batches of the claims; None makes each claim a batch of its own.
+    """
     unpack, size, bad = _HEAD.unpack_from, _HEAD.size, list[str]()
     unpack_short, short_size = _SHORT_HEAD.unpack_from, _SHORT_HEAD.size
     for i, raw in enumerate(ids):
         try:
             id, record = raw.decode(), records[i]
-        except UnicodeDecodeError:  # nobody of ours wrote it: it is left to its lease, and never run
+        except UnicodeDecodeError:  # Penstock writes no such id: the run is left to its lease
             continue
         group, limits, headers = None, b"", b""
         try:
             if record[1] & _SHORT:
                 _, _, high, low, _, _ = unpack_short(record)
-                claims.append(
-                    Claim(
-                        queue,
-                        id,
-                        token,
-                        record[short_size:],
-                        i if numbers is None else numbers[i],
-                        None,
-                        0,
-                        b"",
-                        b"",
-                        high << 32 | low,
-                        high << 32 | low,
-                    )
-                )
+                time, batch = high << 32 | low, i if numbers is None else numbers[i]
+                claims.append(Claim(queue, id, token, record[short_size:], batch, None, 0, b"", b"", time, time))
                 continue
             head = unpack(record)
             if head[1] & _SETTLED or head[15] or head[16] or head[17] or head[18]:
@@ -225,7 +185,7 @@ def read_claims(
 
 
 def _long(record: bytes) -> bytes:
-    """A record with its head in full."""
+    """Return a record with its short head, if it has one, replaced by the full head."""
     if len(record) < 2 or not record[1] & _SHORT:
         return record
     format, flags, *time, high, low = _SHORT_HEAD.unpack_from(record)
@@ -233,7 +193,7 @@ def _long(record: bytes) -> bytes:
 
 
 def _sections(record: bytes, head: tuple[Any, ...]) -> tuple[str | None, bytes, bytes, bytes, bytes]:
-    """Group, limits, headers, error and payload."""
+    """Return group, limits, headers, error and payload of a record; raises `ValueError` if it is too short."""
     glen, llen, hlen, elen = head[15:19]
     at = _HEAD.size
     if not (glen or llen or hlen or elen or head[1] & _SETTLED):
@@ -251,7 +211,7 @@ def _sections(record: bytes, head: tuple[Any, ...]) -> tuple[str | None, bytes, 
 
 
 def _newer_sections(record: bytes, head: tuple[Any, ...]) -> tuple[str | None, bytes, bytes, bytes, bytes]:
-    """The same of a record whose format is not known here: nothing but the group."""
+    """Return the same of a record in a newer format: only the group is known, the rest is empty."""
     glen = head[15]
     if len(record) < _HEAD.size + glen:
         raise ValueError("a record that is too short for its group")
@@ -262,9 +222,9 @@ def read_snapshot(
     queue: str, id: str, now: int, record: bytes, run: bytes | None, worker: bytes | None, end: bytes | None,
     waiting: bytes | None, format: int = FORMAT,
 ) -> Snapshot | None:  # fmt: skip
-    """Everything known about a job, or None when it has been kept for long enough.
+    """Read all records of one job; None if its retention is over.
 
-    Of a record in a newer format than `format` it is what its head and its group say.
+    Of a record in a newer format than `format` only the head and the group are read.
     """
     ended = _or_corrupt(end) if end else {}
     if ended and ended["expires"] is not None and ended["expires"] <= now:
@@ -298,7 +258,7 @@ def read_snapshot(
 def read_position(
     queue: str, now: int, paused: int | None, job: Any, head: JobPosition | None, format: int
 ) -> JobPosition | None:
-    """Where a job stands, as `why.lua` tells it; None when it has been kept for long enough."""
+    """Read the position of a job from an answer of `why.lua`; None if the job's retention is over."""
     id, record, run, worker, end, state, lease, successor, ahead = job
     found = read_snapshot(queue, text(id), now, record, run, worker, end, state, format)
     if found is None:
@@ -312,7 +272,7 @@ def read_position(
 
 
 def _or_corrupt(end: bytes) -> dict[str, Any]:
-    """How a job ended; if that cannot be read, it has ended all the same."""
+    """Read an end record; one that cannot be read is shown as a failed job with a `CorruptRecord` error."""
     try:
         return _read_end(end)
     except (error, KeyError):
@@ -348,13 +308,8 @@ def _read_run(run: bytes) -> dict[str, Any]:
         return {}
 
 
-def read_result(end: bytes) -> bytes:
-    """The value in an end record."""
-    return _read_end(end)["result"] or b""
-
-
 def read_worker(id: bytes, record: bytes) -> WorkerRecord | None:
-    """A worker's presence, if it can be read."""
+    """Read the record of a worker; None if it cannot be read."""
     if len(record) < _TIMES.size:
         return None
     s1, s2, u1, u2 = _TIMES.unpack_from(record)

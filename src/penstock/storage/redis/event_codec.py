@@ -1,4 +1,4 @@
-"""What the scripts publish: the lines of the event feed, and what those are told who wait for a job."""
+"""Encoding of published messages: event records, and notices of the ends of jobs."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from penstock.model.job import State
 from penstock.storage.base import EndNotice, EventRecord
 from penstock.storage.redis.encoding import ENDS, text
 
-__all__ = ["read_note", "read_told", "spell_note"]
+__all__ = ["encode_event", "read_end_notice", "read_event"]
 
-_NOTE = Struct(">HIH")
-_TOLD = Struct(">HHB")
+_EVENT = Struct(">HIH")
+_NOTICE = Struct(">HHB")
 
 
-def read_note(data: bytes) -> EventRecord:
-    """One line of the event feed; a `ValueError` if it is none."""
-    if len(data) < _NOTE.size:
-        raise ValueError("too short for a line of the feed")
-    high, low, attempt = _NOTE.unpack_from(data)
-    at = _NOTE.size
+def read_event(data: bytes) -> EventRecord:
+    """Decode an event record; raises `ValueError` if the bytes are none."""
+    if len(data) < _EVENT.size:
+        raise ValueError("too short for an event record")
+    high, low, attempt = _EVENT.unpack_from(data)
+    at = _EVENT.size
     fields: list[bytes | None] = []
     for _ in range(6):
         size = int.from_bytes(data[at : at + 4], "big", signed=True)
@@ -33,24 +33,27 @@ def read_note(data: bytes) -> EventRecord:
     )  # fmt: skip
 
 
-def spell_note(note: EventRecord) -> bytes:
-    """A line of the event feed as `note` in `_shared.lua` writes it, but for the time at its front."""
-    worker = None if note.worker is None else note.worker.encode()
-    fields = (note.name.encode(), note.queue.encode(), note.id.encode(), worker, note.result, note.error)
-    return min(note.attempt, 65535).to_bytes(2, "big") + b"".join(map(_field, fields))
+def encode_event(event: EventRecord) -> bytes:
+    """Encode an event record as `emit` in `_shared.lua` does, without the time at its front."""
+    worker = None if event.worker is None else event.worker.encode()
+    fields = (event.name.encode(), event.queue.encode(), event.id.encode(), worker, event.result, event.error)
+    return min(event.attempt, 65535).to_bytes(2, "big") + b"".join(map(_field, fields))
 
 
 def _field(data: bytes | None) -> bytes:
     return b"\xff\xff\xff\xff" if data is None else len(data).to_bytes(4, "big") + data
 
 
-def read_told(data: bytes) -> tuple[tuple[str, str], EndNotice | None]:
-    """Of which queue and id a job has ended, and how if that is said; a `ValueError` if it is no such word."""
-    if len(data) < _TOLD.size:
+def read_end_notice(data: bytes) -> tuple[tuple[str, str], EndNotice | None]:
+    """Decode the queue and id of a job that ended, and its end notice; None if the message has only the former.
+
+    Raises `ValueError` if the bytes are no such message.
+    """
+    if len(data) < _NOTICE.size:
         raise ValueError("too short for the end of a job")
-    name, size, code = _TOLD.unpack_from(data)
-    at = _TOLD.size + name
-    queue, id = text(data[_TOLD.size : at]), text(data[at : at + size])
+    name, size, code = _NOTICE.unpack_from(data)
+    at = _NOTICE.size + name
+    queue, id = text(data[_NOTICE.size : at]), text(data[at : at + size])
     state, value = ENDS.get(code), data[at + size :]
     if state is None:
         return (queue, id), None

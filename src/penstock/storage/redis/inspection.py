@@ -1,4 +1,4 @@
-"""Looking into a server: what it says of itself, and what is counted in its queues."""
+"""Inspection: facts about the servers, and counters of the queues."""
 
 from __future__ import annotations
 
@@ -12,38 +12,33 @@ from penstock.model.storage_info import NodeInfo, QueueMeter, ServerInfo
 from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.encoding import read_snapshot
 from penstock.storage.redis.keys import Keys
+from penstock.storage.redis.script_calls import ScriptCalls
 
-__all__ = ["Inspection"]
+__all__ = ["Inspector"]
 
 #: Sends one command to one server.
 Ask = Callable[..., Awaitable[Any]]
 
-#: The latency is the best of so many tries: it is about the way, not about what else goes on.
+#: The latency is the best of this many tries, so that other load on the server counts as little as possible.
 TRIES = 5
 
 
-class Inspection:
-    """The part of the Redis storage that looks after the place; see `penstock.model.storage_info.Inspectable`."""
+class Inspector:
+    """Reads facts about the servers and the queues; see `penstock.model.storage_info.Inspectable`."""
 
-    _connection: Connection
-    _keys: Keys
+    def __init__(self, connection: Connection, keys: Keys, calls: ScriptCalls) -> None:
+        self._connection = connection
+        self._keys = keys
+        self._calls = calls
 
-    def _call(self, name: str, queue: str, args: Sequence[Any]) -> tuple[Any, list[str], Any]:
-        raise NotImplementedError
-
-    @property
-    def where(self) -> str:
-        """Its URL without a login."""
-        return self._connection.where
-
-    async def inspect(self, check: bool = True) -> ServerInfo:
-        """How the servers are doing; there is nothing to `check` beyond what they say."""
+    async def inspect(self) -> ServerInfo:
+        """Read the state of the servers."""
         schema = int(await self._connection.command("GET", self._keys.schema) or 0)
         nodes = [await read_node(where, ask) for where, ask in self._servers()]
         return ServerInfo(schema=schema, cluster=self._connection.cluster, nodes=nodes)
 
     def _servers(self) -> list[tuple[str, Ask]]:
-        """Each server by its address: the one there is, or the primaries of a Cluster."""
+        """Return each server with its address: the only one, or the primaries of a Cluster."""
         if not self._connection.cluster:
             return [(self._connection.where, self._connection.command)]
         client = self._connection.client
@@ -60,26 +55,32 @@ class Inspection:
         return [(f"{node.host}:{node.port}", to(node)) for node in client.get_primaries()]
 
     async def meters(self, queues: Sequence[str]) -> list[QueueMeter]:
-        """What is counted in each of these queues."""
-        calls = [self._call("meters", name, ()) for name in queues]
+        """Read the counters of each of these queues."""
+        calls = [self._calls.build("meters", name, ()) for name in queues]
         counted = await self._connection.run_many(calls, repeat=True) if calls else []
         return [QueueMeter(name, int(done), int(over)) for name, (done, over) in zip(queues, counted, strict=True)]
 
     async def latest(self, queue: str, state: State, limit: int = 10) -> list[Snapshot]:
-        """Ended jobs of one state, those that are kept longest first."""
-        now, *rows = await self._connection.run(*self._call("latest", queue, (state.value, limit)), repeat=True)
+        """Read finished jobs of one state, those that are kept longest first."""
+        now, *rows = await self._connection.run(*self._calls.build("latest", queue, (state.value, limit)), repeat=True)
         read = (read_snapshot(queue, id.decode(), int(now), record, None, None, end, None) for id, record, end in rows)
         return [snapshot for snapshot in read if snapshot is not None]
 
     async def forget_namespace(self) -> None:
-        """Take away what the namespace holds beside its queues: its marks, and its workers' words."""
-        keys = [self._keys.schema, self._keys.workers, self._keys.families, self._keys.names(""), self._keys.ears("")]
+        """Delete the keys of the namespace that belong to no queue: its schema, lists and marks, and its workers."""
+        keys = [
+            self._keys.schema,
+            self._keys.workers,
+            self._keys.families,
+            self._keys.names(""),
+            self._keys.listeners(""),
+        ]
         for key in keys:
             await self._connection.command("DEL", key)
 
 
 async def read_node(where: str, ask: Ask) -> NodeInfo:
-    """One server as it describes itself; what it will not say is left at its default."""
+    """Read the facts about one server; those that it does not show keep their defaults."""
     info = await _info(ask)
     config = await _config(ask)
     ahead, latency = await _clock(ask)
@@ -109,7 +110,7 @@ async def read_node(where: str, ask: Ask) -> NodeInfo:
 
 
 async def _info(ask: Ask) -> dict[str, str]:
-    """INFO as text by name, whether or not the client has read it already."""
+    """Read INFO as text by name; some clients parse it, others return the text."""
     answer = await _try(ask, "INFO")
     if isinstance(answer, Mapping):
         return _texts(cast("Mapping[Any, Any]", answer))
@@ -118,7 +119,7 @@ async def _info(ask: Ask) -> dict[str, str]:
 
 
 async def _config(ask: Ask) -> dict[str, str]:
-    """The settings that matter here; hosted servers often refuse to show them."""
+    """Read the settings that Penstock checks; hosted servers often refuse to show them."""
     found: dict[str, str] = {}
     for name in ("appendfsync", "save", "min-replicas-to-write"):
         answer = await _try(ask, "CONFIG", "GET", name)
@@ -130,7 +131,7 @@ async def _config(ask: Ask) -> dict[str, str]:
 
 
 async def _clock(ask: Ask) -> tuple[float, float]:
-    """How far the server's clock is ahead, and the way there and back, in ms: the quickest of a few tries."""
+    """Measure by how much the server's clock is ahead, and the round trip, in ms: the fastest of a few tries."""
     best = (0.0, float("inf"))
     for _ in range(TRIES):
         sent, began = time.time(), time.perf_counter()
@@ -142,7 +143,7 @@ async def _clock(ask: Ask) -> tuple[float, float]:
 
 
 async def _try(ask: Ask, *command: object) -> Any:
-    """A command that a server may refuse: None then."""
+    """Send a command that a server may refuse; return None then."""
     try:
         return await ask(*command)
     except StorageUnavailable:

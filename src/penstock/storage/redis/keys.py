@@ -1,7 +1,7 @@
-"""Every key of the Redis storage: its name, its type, its meaning. This is the schema.
+"""Keys of the Redis storage, with name, type and meaning of each: the schema.
 
-All keys of a queue start with `<namespace>:{<family>}:<queue>:`, so that a family shares a Cluster
-slot. Names are percent-encoded where they could forge a key; long ones become a digest.
+All keys of a queue start with `<namespace>:{<family>}:<queue>:`, so that a family shares a Cluster slot. Characters
+of names that have a meaning in keys are percent-encoded; long names are replaced by a digest.
 """
 
 from __future__ import annotations
@@ -17,88 +17,88 @@ SCHEMA_VERSION = 1
 
 #: The keys of one queue.
 QUEUE_KEYS: dict[str, str] = {
-    "jobs": "hash id -> job record: what was asked, and the counts up to the last return",
+    "jobs": "hash id -> job record: the job as it was put, and its counts up to its last run",
     "runs": "hash id -> run record: the live claim, if the job is running",
-    "ends": "hash id -> end record: how it ended, while that is kept",
+    "ends": "hash id -> end record of a finished job, while it is kept",
     "blocked": "hash id -> update flags + job record: the successor of a running job",
     "ready": "sorted set, by bytes: rank + 'j' + id of due jobs, rank + 'g' + group of free groups",
     "scheduled": "sorted set, by bytes: due + sequence + id",
     "retrying": "sorted set, by bytes: due + sequence + id",
     "lanes": "sorted set, by bytes: group + NUL NUL, time + sequence + id of due jobs with a group",
-    "turns": "hash group -> its member of ready, or of parked; behind the first the head of its lane, if that is known",
-    "holds": "hash group -> how many of its jobs run or wait for a retry; '' is nobody's",
-    "parked": "sorted set, by bytes: format + member of ready, of what only newer software can run",
+    "turns": "hash group -> its member of ready, or of parked; after the former the head of its lane, if that is known",
+    "holds": "hash group -> how many of its jobs run or wait for a retry; '' belongs to no group",
+    "parked": "sorted set, by bytes: format + member of ready, of jobs that only newer software can run",
     "backoffs": "sorted set, by bytes: group + NUL NUL, due + sequence + id of jobs with a group in backoff",
     "leases": "sorted set token -> deadline; token~1 and on for runs with a deadline of their own",
     "batches": "hash b + token -> ids, n + token -> how many still run, w + token -> worker, p + token -> parts",
     "completed": "sorted set, by bytes: expiry + number + id",
     "failed": "sorted set, by bytes: expiry + number + id",
     "cancelled": "sorted set, by bytes: expiry + number + id",
-    "gone": "sorted set token + state + id -> until when a settlement of an unkept job is remembered",
+    "gone": "sorted set token + state + id -> until when the settlement of a job that is not kept is remembered",
     "meta": "hash seq, time, finished, paused, parked, alarm",
-    "waits": "hash id -> channels of those who wait for its end",
-    "wake": "list of at most one token: one idle worker is to look",
+    "waits": "hash id -> channels of the clients that wait for its end",
+    "wake": "list of at most one element, which wakes one idle worker",
 }
 
-_MAX_SPELLED = 120
+_MAX_ENCODED = 120
 
 
-def spell(name: str) -> str:
-    """A name as a part of a key: injective, and without `:`, `{` or `}`."""
+def encode_name(name: str) -> str:
+    """Encode a name as a part of a key: injective, and without `:`, `{` or `}`."""
     text = quote(name, safe="-_./~ ")
-    if len(text) <= _MAX_SPELLED:
+    if len(text) <= _MAX_ENCODED:
         return text
     return "%%" + hashlib.sha256(name.encode()).hexdigest()
 
 
 class Keys:
-    """Spells the keys of one namespace. `cluster` keeps what a script touches in the family's slot."""
+    """Names of the keys of one namespace. With `cluster` a script touches only keys in the slot of a family."""
 
     def __init__(self, namespace: str, *, cluster: bool = False) -> None:
-        self.namespace = spell(namespace)
+        self.namespace = encode_name(namespace)
         self.cluster = cluster
         self.schema = f"{self.namespace}:schema"
         self.workers = f"{self.namespace}:{{workers}}:present"
         self.families = f"{self.namespace}:families"
         self.events = f"{self.namespace}:events"
         self._prefixes: dict[str, str] = {}
-        #: What every script is given: `ears` and `names`. On a Cluster each family has its own.
-        self.shared = [self.ears(""), self.names("")]
+        #: The keys that every script gets. On a Cluster each family has its own.
+        self.shared = [self.listeners(""), self.names("")]
 
     def prefix(self, queue: str) -> str:
-        """What all keys of a queue start with."""
+        """Return the start of all keys of a queue."""
         known = self._prefixes.get(queue)
         if known is None:
             if len(self._prefixes) > 10_000:
                 self._prefixes.clear()
-            known = f"{self._family(family_of(queue))}:{spell(queue)}:"
+            known = f"{self._family(family_of(queue))}:{encode_name(queue)}:"
             self._prefixes[queue] = known
         return known
 
     def _family(self, family: str) -> str:
-        """The hash tag; a Cluster would not see an empty one, so the empty family is `%`."""
-        return f"{self.namespace}:{{{spell(family) or '%'}}}"
+        """Return the start with the hash tag; a Cluster ignores an empty tag, so the empty family is `%`."""
+        return f"{self.namespace}:{{{encode_name(family) or '%'}}}"
 
-    def ears(self, family: str) -> str:
-        """A string with the channel of the event feed, there while somebody listens."""
+    def listeners(self, family: str) -> str:
+        """Return the key of a string with the channel of the events; it exists while there is a listener."""
         return f"{self._family(family)}:ears" if self.cluster else f"{self.namespace}:ears"
 
     def names(self, family: str) -> str:
-        """A set of the names of the queues there are (of a family, on a Cluster)."""
+        """Return the key of the set of queue names (of a family, on a Cluster)."""
         return f"{self._family(family)}:names" if self.cluster else f"{self.namespace}:names"
 
     def puts(self, queue: str, caller: str) -> str:
-        """A string with the number of a caller's last put of made-up ids, for a while; as put.lua spells it."""
+        """Return the key of the number of a caller's last put of made-up ids; `put.lua` builds the same."""
         return f"{self.prefix(queue)}puts:{caller}"
 
     def confirmed(self, queue: str) -> str:
-        """A string that is written behind a put that is to be confirmed, for a second."""
+        """Return the key of a string that is written after a put that must be confirmed, for a second."""
         return f"{self.prefix(queue)}confirmed"
 
     def cancel(self, worker: str) -> str:
-        """The channel on which a worker hears that somebody asked a run of its to end; as cancel.lua spells it."""
+        """Return the channel that notifies a worker of cancel requests for its runs; `cancel.lua` builds the same."""
         return f"{self.namespace}:cancel:{worker}"
 
     def done(self, client: str) -> str:
-        """The channel on which a client hears that a job it waits for has ended."""
+        """Return the channel that notifies a client of the ends of the jobs it waits for."""
         return f"{self.namespace}:done:{client}"

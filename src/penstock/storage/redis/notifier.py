@@ -1,4 +1,7 @@
-"""Hints and feeds: being woken by work, by an end, and by events. A lost message costs time, never a job."""
+"""Notifier: wakes waiters for work, for ends of jobs and for cancel requests, and delivers events.
+
+A lost message costs time, never a job: each waiter also looks by itself now and then.
+"""
 
 from __future__ import annotations
 
@@ -16,30 +19,32 @@ from penstock.model.ids import family_of, new_token
 from penstock.model.job import NewJob
 from penstock.storage.base import MAX_BATCH, EndNotice, EventRecord
 from penstock.storage.redis.clients import close
-from penstock.storage.redis.cluster_families import EARS_MS
+from penstock.storage.redis.cluster_families import LISTENER_MARK_MS
 from penstock.storage.redis.connection import Connection
-from penstock.storage.redis.event_codec import read_note, read_told
+from penstock.storage.redis.event_codec import read_end_notice, read_event
 from penstock.storage.redis.keys import Keys
 from penstock.storage.redis.subscription import Subscription
 
-__all__ = ["Feeds"]
+__all__ = ["Notifier"]
 
-#: How often a listener's mark is renewed.
-_EARS_EVERY = 2.0
-#: A waiter asks again this often even if nobody tells it anything.
+#: The mark of an event listener is renewed this often (seconds).
+_MARK_EVERY = 2.0
+#: A waiter asks again after this many seconds without a notice.
 _RECHECK = 5.0
-#: Who has not waited for requests to cancel for so long does not do so any more.
-_EAR_REST = 120.0
-#: How long a put waits for the listener of its caller; how many ends are listened for before anybody waits.
-_READY, _MOST_EXPECTED = 1.0, 10_000
+#: The subscription to cancel requests of a worker that has not waited for this long (seconds) is closed.
+_UNUSED_AFTER = 120.0
+#: How long (seconds) a put waits for the subscription of its caller.
+_SUBSCRIBE_TIMEOUT = 1.0
+#: Notices of at most this many jobs are expected before a caller waits for them.
+_MAX_EXPECTED = 10_000
 
 
-#: That a job may have ended, or how it did; False when nothing was heard.
+#: Whether a job may have ended; an end notice has its result. False if the time is over.
 Hint = bool | EndNotice
 
 
-class Feeds:
-    """The waiting side of a `RedisStorage`; opens its connections when first used."""
+class Notifier:
+    """The waiting verbs of a `RedisStorage`. Its connections are opened when they are first used."""
 
     def __init__(
         self, connection: Connection, keys: Keys, ask: Callable[[str, list[str], str], Awaitable[list[bool]]]
@@ -49,12 +54,12 @@ class Feeds:
         self._asks = RequestCoalescer(lambda queue, ids: ask(queue, ids, self._channel), MAX_BATCH)
         self._channel = keys.done(new_token())
         self._waiters: dict[tuple[str, str], set[asyncio.Future[Hint]]] = {}
-        #: Jobs that are put together with the request to be told, by whoever is about to wait for them; whether
-        #: their ids are fresh.
+        #: Jobs that were put together with a request for their end notice, by callers that are about to wait for
+        #: them; and whether their ids were fresh.
         self._expected: dict[tuple[str, str], tuple[asyncio.Future[Hint], bool]] = {}
         self._listener: asyncio.Task[None] | None = None
-        self._listening = asyncio.Event()
-        self._ears: dict[str, _Ear] = {}
+        self._subscribed_to_ends = asyncio.Event()
+        self._cancel_subscriptions: dict[str, _CancelSubscription] = {}
 
     async def close(self) -> None:
         listener, self._listener = self._listener, None
@@ -62,17 +67,17 @@ class Feeds:
             listener.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await listener
-        ears, self._ears = self._ears, {}
-        for ear in ears.values():
-            await ear.close()
+        subscriptions, self._cancel_subscriptions = self._cancel_subscriptions, {}
+        for subscription in subscriptions.values():
+            await subscription.close()
         self._wake_all()
-        self._listening.set()  # whoever waits for the listener goes on, and finds out
+        self._subscribed_to_ends.set()  # waiters go on, and get the error of a closed storage
         await self._asks.close()
 
     # work ------------------------------------------------------------------------------------------
 
     async def wait_work(self, queues: Sequence[str], timeout: float) -> bool:
-        """Block on the wake lists of the queues: of all at once, or family by family on a Cluster."""
+        """Block on the wake lists of the queues: in one command, or in one for each family on a Cluster."""
         lists: dict[str, list[str]] = {}
         for queue in queues:
             slot = family_of(queue) if self._keys.cluster else ""
@@ -94,27 +99,30 @@ class Feeds:
     # ends ------------------------------------------------------------------------------------------
 
     async def expect(self, jobs: Sequence[NewJob]) -> str | None:
-        """Listen for the ends of jobs that are to be put; gives the channel to tell, None if nobody can listen now."""
-        if not self._listening.is_set() or self._listener is None or self._listener.done():
+        """Expect the ends of jobs that are about to be put; return the channel for the notices.
+
+        None if the subscription is not confirmed in time.
+        """
+        if not self._subscribed_to_ends.is_set() or self._listener is None or self._listener.done():
             try:
-                async with asyncio.timeout(_READY):
-                    await self._listen()
+                async with asyncio.timeout(_SUBSCRIBE_TIMEOUT):
+                    await self._subscribe_to_ends()
             except TimeoutError:
                 return None
         loop = asyncio.get_running_loop()
         for new in jobs:
             job = new.queue, new.id
             if job in self._expected:
-                continue  # whoever comes second asks
+                continue  # a second caller asks for the end when it waits
             future: asyncio.Future[Hint] = loop.create_future()
             self._expected[job] = future, new.fresh
             self._waiters.setdefault(job, set()).add(future)
-        while len(self._expected) > _MOST_EXPECTED:  # nobody came to wait for them
+        while len(self._expected) > _MAX_EXPECTED:  # their callers never waited
             self.forget([next(iter(self._expected))])
         return self._channel
 
     def forget(self, jobs: Sequence[tuple[str, str]]) -> None:
-        """Nobody will wait for these."""
+        """Stop expecting the ends of these jobs."""
         for job in jobs:
             if job in self._expected:
                 self._drop(job, self._expected.pop(job)[0])
@@ -126,16 +134,16 @@ class Feeds:
             self._waiters.pop(job, None)
 
     async def wait_done(self, queue: str, id: str, timeout: float) -> bool | EndNotice:
-        """Listen first, then ask to be told; ask again now and then, in case the telling was lost.
+        """Subscribe, then ask for a notice of the end; ask again now and then, in case it was lost.
 
-        How the job ended is given only for an id that nobody had before: of another it may be old news.
+        The end notice is returned only for a fresh id: that of another may be from an earlier job with the same id.
         """
         loop, job = asyncio.get_running_loop(), (queue, id)
         deadline = loop.time() + timeout
         future, fresh = self._expected.pop(job, (None, False))
-        if future is not None:  # it was asked for when the job was put
+        if future is not None:  # the notice was asked for with the put
             try:
-                hint = await _heard_within(future, min(_RECHECK, timeout))
+                hint = await _hint_within(future, min(_RECHECK, timeout))
             finally:
                 self._drop(job, future)
             if hint or timeout <= _RECHECK:
@@ -146,44 +154,44 @@ class Feeds:
             while (left := deadline - loop.time()) > 0:
                 try:
                     async with asyncio.timeout(left):
-                        await self._listen()
+                        await self._subscribe_to_ends()
                 except TimeoutError:
                     return False
                 if await self._asks.get(queue, id):
                     return True
-                if await _heard_within(future, min(_RECHECK, max(0.0, deadline - loop.time()))):
+                if await _hint_within(future, min(_RECHECK, max(0.0, deadline - loop.time()))):
                     return True
             return False
         finally:
             self._drop(job, future)
 
-    async def _listen(self) -> None:
+    async def _subscribe_to_ends(self) -> None:
         if self._listener is None or self._listener.done():
             _ = self._connection.client  # an error when the storage is not open
-            self._listening.clear()
-            self._listener = asyncio.create_task(self._hear(), name="penstock-redis-done")
-        await self._listening.wait()
+            self._subscribed_to_ends.clear()
+            self._listener = asyncio.create_task(self._receive_ends(), name="penstock-redis-done")
+        await self._subscribed_to_ends.wait()
 
-    async def _hear(self) -> None:
-        """Pass on what the server says; after a broken connection everybody looks for themselves."""
+    async def _receive_ends(self) -> None:
+        """Deliver end notices; after a broken connection wake all waiters, which then ask by themselves."""
         while True:
             try:
-                async with self._subscribed(self._channel, self._tell) as subscription:
-                    self._listening.set()
-                    await subscription.over()
+                async with self._subscribed(self._channel, self._deliver_end) as subscription:
+                    self._subscribed_to_ends.set()
+                    await subscription.wait_closed()
             except (RedisError, OSError, StorageError):
-                self._listening.clear()
+                self._subscribed_to_ends.clear()
                 self._wake_all()
                 await asyncio.sleep(random.uniform(0.05, 0.3))
 
-    def _tell(self, data: bytes) -> None:
+    def _deliver_end(self, data: bytes) -> None:
         try:
-            job, told = read_told(data)
-        except ValueError:  # not of our making
+            job, notice = read_end_notice(data)
+        except ValueError:  # a message that Penstock did not publish
             return
         for future in self._waiters.get(job, ()):
             if not future.done():
-                future.set_result(told or True)
+                future.set_result(notice or True)
 
     def _wake_all(self) -> None:
         for futures in self._waiters.values():
@@ -193,12 +201,14 @@ class Feeds:
 
     @contextlib.asynccontextmanager
     async def _subscribed(
-        self, channel: str, hear: Callable[[bytes], None] | None = None
+        self, channel: str, on_message: Callable[[bytes], None] | None = None
     ) -> AsyncGenerator[Subscription]:
-        """A subscription that the server has confirmed."""
+        """Open a subscription, confirmed by the server, and close it afterwards."""
         client = self._connection.subscriber()
         try:
-            subscription = await Subscription.open(client.connection_pool, channel, self._connection.silence, hear)
+            subscription = await Subscription.open(
+                client.connection_pool, channel, self._connection.read_timeout, on_message
+            )
             try:
                 yield subscription
             finally:
@@ -210,101 +220,105 @@ class Feeds:
     # cancels ---------------------------------------------------------------------------------------
 
     async def wait_cancel(self, worker: str, timeout: float) -> bool:
-        """Wait for a word on the worker's channel; what is said between two waits is heard by the second."""
-        if worker not in self._ears:
-            await self._close_unused_ears()
-        ear = self._ears.get(worker)
-        if ear is None:
+        """Wait for a cancel request on the worker's channel; one that came between two waits ends the second."""
+        if worker not in self._cancel_subscriptions:
+            await self._close_unused()
+        subscription = self._cancel_subscriptions.get(worker)
+        if subscription is None:
             _ = self._connection.client  # an error when the storage is not open
             channel = self._keys.cancel(worker)
-            ear = self._ears[worker] = _Ear(lambda hear: self._subscribed(channel, hear))
-        return await ear.wait(timeout)
+            subscription = _CancelSubscription(lambda on_message: self._subscribed(channel, on_message))
+            self._cancel_subscriptions[worker] = subscription
+        return await subscription.wait(timeout)
 
-    async def _close_unused_ears(self) -> None:
-        for worker, ear in list(self._ears.items()):
-            if ear.unused > _EAR_REST:
-                del self._ears[worker]
-                await ear.close()
+    async def _close_unused(self) -> None:
+        for worker, subscription in list(self._cancel_subscriptions.items()):
+            if subscription.unused > _UNUSED_AFTER:
+                del self._cancel_subscriptions[worker]
+                await subscription.close()
 
     # events ----------------------------------------------------------------------------------------
 
     async def events(self, queue: str | None = None) -> AsyncGenerator[EventRecord]:
-        """Everything that happens from the first step of this iterator on."""
+        """Yield the events from the first step of this iterator on."""
         while True:
             try:
-                async with self._listened() as subscription:
+                async with self._subscribed_to_events() as subscription:
                     while True:
-                        note = _heard(await subscription.said())
-                        if note is not None and queue in (None, note.queue):
-                            yield note
+                        event = _event_or_none(await subscription.next_message())
+                        if event is not None and queue in (None, event.queue):
+                            yield event
             except (RedisError, OSError, StorageError):
                 await asyncio.sleep(random.uniform(0.05, 0.3))
 
     @contextlib.asynccontextmanager
-    async def _listened(self) -> AsyncGenerator[Subscription]:
-        """A subscription to the feed, and the mark that makes the scripts feed it."""
+    async def _subscribed_to_events(self) -> AsyncGenerator[Subscription]:
+        """Subscribe to the events, and keep the mark without which the scripts publish none."""
         try:
             async with self._subscribed(self._keys.events) as subscription:
-                await self._open_ears()
-                async with _repeating(self._open_ears, _EARS_EVERY):
+                await self._set_marks()
+                async with _repeating(self._set_marks, _MARK_EVERY):
                     yield subscription
         finally:
             with contextlib.suppress(StorageError):
-                await self._shut_ears()
+                await self._remove_marks()
 
-    async def _shut_ears(self) -> None:
-        """Take the mark away if nobody else listens."""
+    async def _remove_marks(self) -> None:
+        """Remove the marks if there is no other listener."""
         if not await self._connection.listeners(self._keys.events):
-            for ears in await self._all_ears():
-                await self._connection.command("DEL", ears)
+            for mark in await self._marks():
+                await self._connection.command("DEL", mark)
 
-    async def _open_ears(self) -> None:
-        """Tell the scripts that somebody listens."""
-        for ears in await self._all_ears():
-            await self._connection.command("SET", ears, self._keys.events, "PX", EARS_MS)
+    async def _set_marks(self) -> None:
+        """Set the marks that make the scripts publish events."""
+        for mark in await self._marks():
+            await self._connection.command("SET", mark, self._keys.events, "PX", LISTENER_MARK_MS)
 
-    async def _all_ears(self) -> list[str]:
-        """One mark, or on a Cluster one in each family, and one beside the workers for what they announce."""
+    async def _marks(self) -> list[str]:
+        """Return the keys of the marks: one, or on a Cluster one for each family and one for the workers."""
         if not self._keys.cluster:
-            return [self._keys.ears("")]
+            return [self._keys.listeners("")]
         families = await self._connection.command("SMEMBERS", self._keys.families)
-        return [self._keys.ears(name) for name in {"workers", *(family.decode() for family in families)}]
+        return [self._keys.listeners(name) for name in {"workers", *(family.decode() for family in families)}]
 
 
-class _Ear:
-    """Listens to one channel until closed; before the server says so there may have been something."""
+class _CancelSubscription:
+    """A subscription to the cancel requests of one worker.
+
+    Until SUBSCRIBE is confirmed a message may have been missed, so the confirmation counts as one.
+    """
 
     def __init__(
         self, subscribed: Callable[[Callable[[bytes], None]], contextlib.AbstractAsyncContextManager[Subscription]]
     ) -> None:
         self._subscribed = subscribed
-        self._heard = asyncio.Event()
+        self._requested = asyncio.Event()
         self._waiting = 0
-        self._waited = time.monotonic()
+        self._last_wait = time.monotonic()
         self._task = asyncio.create_task(self._listen(), name="penstock-redis-cancels")
 
     @property
     def unused(self) -> float:
-        """For how long (seconds) nobody has waited."""
-        return 0.0 if self._waiting else time.monotonic() - self._waited
+        """The time (seconds) since the last wait ended."""
+        return 0.0 if self._waiting else time.monotonic() - self._last_wait
 
     async def wait(self, timeout: float) -> bool:
-        """Whether something was said since the last wait, or is before the timeout."""
+        """Return True if there was a message since the last wait or there is one in time, else False."""
         self._waiting += 1
         try:
             async with asyncio.timeout(timeout):
-                await self._heard.wait()
+                await self._requested.wait()
         except TimeoutError:
             return False
         finally:
             self._waiting -= 1
-            self._waited = time.monotonic()
-        self._heard.clear()
+            self._last_wait = time.monotonic()
+        self._requested.clear()
         return True
 
     async def close(self) -> None:
-        """Stop listening, and let who waits look."""
-        self._heard.set()
+        """Close the subscription and wake its waiters."""
+        self._requested.set()
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
@@ -312,36 +326,39 @@ class _Ear:
     async def _listen(self) -> None:
         while True:
             try:
-                async with self._subscribed(lambda _: self._heard.set()) as subscription:
-                    self._heard.set()
-                    await subscription.over()
+                async with self._subscribed(lambda _: self._requested.set()) as subscription:
+                    self._requested.set()
+                    await subscription.wait_closed()
             except (RedisError, OSError, StorageError):
                 await asyncio.sleep(random.uniform(0.05, 0.3))
 
 
-async def _heard_within(future: asyncio.Future[Hint], seconds: float) -> Hint:
-    """What a waiter is told; False, and it may be told later, when that takes longer. No task, no more than a timer."""
+async def _hint_within(future: asyncio.Future[Hint], seconds: float) -> Hint:
+    """Wait for a hint without cancelling its future; return False if it takes longer.
+
+    It needs one timer; `asyncio.wait_for` with `shield` would need two more futures.
+    """
     if future.done():
         return future.result()
     loop = asyncio.get_running_loop()
-    over: asyncio.Future[Hint] = loop.create_future()
+    result: asyncio.Future[Hint] = loop.create_future()
 
-    def hear(told: asyncio.Future[Hint]) -> None:
-        if not over.done():
-            over.set_result(told.result())
+    def pass_on(hint: asyncio.Future[Hint]) -> None:
+        if not result.done():
+            result.set_result(hint.result())
 
-    timer = loop.call_later(seconds, lambda: over.done() or over.set_result(False))
-    future.add_done_callback(hear)
+    timer = loop.call_later(seconds, lambda: result.done() or result.set_result(False))
+    future.add_done_callback(pass_on)
     try:
-        return await over
+        return await result
     finally:
         timer.cancel()
-        future.remove_done_callback(hear)
+        future.remove_done_callback(pass_on)
 
 
 @contextlib.asynccontextmanager
 async def _repeating(action: Callable[[], Awaitable[None]], every: float) -> AsyncGenerator[None]:
-    """Do something again and again beside the body; trouble is tried again."""
+    """Repeat an action while the body runs; a `StorageError` is retried the next time."""
 
     async def again() -> None:
         while True:
@@ -349,7 +366,7 @@ async def _repeating(action: Callable[[], Awaitable[None]], every: float) -> Asy
             with contextlib.suppress(StorageError):
                 await action()
 
-    task = asyncio.create_task(again(), name="penstock-redis-ears")
+    task = asyncio.create_task(again(), name="penstock-redis-listener")
     try:
         yield
     finally:
@@ -358,8 +375,8 @@ async def _repeating(action: Callable[[], Awaitable[None]], every: float) -> Asy
             await task
 
 
-def _heard(data: bytes) -> EventRecord | None:
+def _event_or_none(data: bytes) -> EventRecord | None:
     try:
-        return read_note(data)
-    except ValueError:  # not of our making
+        return read_event(data)
+    except ValueError:  # a message that Penstock did not publish
         return None

@@ -1,7 +1,7 @@
-"""The hot path: commands of all callers of a process on one connection, written together, answered in order.
+"""Pipelined connections: the commands of all callers of a process on one socket, answered in order.
 
-redis-py makes the connection (address, TLS, login, Sentinel) and then leaves its socket to us: it
-would take a connection and two system calls for each caller.
+redis-py makes the connection (address, TLS, login, Sentinel) and then leaves its socket to this module. Its own
+clients would take a connection and two system calls for each caller.
 """
 
 from __future__ import annotations
@@ -27,19 +27,28 @@ from redis.exceptions import (
     TimeoutError,
 )
 
-__all__ = ["DEPOSED", "MORE", "Line", "NoReplicasError", "Wire", "cancellable", "new_reader", "pack_command"]
+__all__ = [
+    "MORE",
+    "NOT_PRIMARY",
+    "NoReplicasError",
+    "Pipeline",
+    "RawConnection",
+    "cancellable",
+    "new_reader",
+    "pack_command",
+]
 
 T = TypeVar("T")
 
-#: A command of so many bytes does not wait for others to go with it.
+#: A command of more bytes is written at once instead of being joined with later ones.
 _LARGE = 2048
 
-#: What the reader says when an answer is not complete yet.
+#: The reader's result while an answer is incomplete.
 MORE: Any = object()
 
 
 class NoReplicasError(ResponseError):
-    """A primary has fewer replicas than it needs to take writes; maybe others have gone over to a new primary."""
+    """Error of a primary with fewer replicas than it needs for writes; there may be a new primary."""
 
 
 _ERRORS: dict[str, type[RedisError]] = {
@@ -48,18 +57,18 @@ _ERRORS: dict[str, type[RedisError]] = {
     "NOPERM": NoPermissionError, "NOREPLICAS": NoReplicasError,
 }  # fmt: skip
 
-#: Answers of a server that is no primary, or perhaps not for long: who is must be asked for anew.
-DEPOSED = (ReadOnlyError, MasterDownError, NoReplicasError)
+#: Errors of a server that is no primary, or may not be one for long: the client must find the primary again.
+NOT_PRIMARY = (ReadOnlyError, MasterDownError, NoReplicasError)
 
 
 def _error(text: str) -> Exception:
-    word, _, rest = text.partition(" ")
-    kind = _ERRORS.get(word)
+    code, _, rest = text.partition(" ")
+    kind = _ERRORS.get(code)
     return ResponseError(text) if kind is None else kind(rest)
 
 
 def new_reader() -> Reader:
-    """What reads answers; errors come as exceptions, `MORE` when there is none yet."""
+    """Make a parser of answers: errors come as exceptions, `MORE` if no answer is complete."""
     return Reader(replyError=_error, notEnoughData=MORE)
 
 
@@ -67,14 +76,14 @@ _pack: Any = getattr(hiredis, "pack_command")  # noqa: B009 - typed as taking on
 
 
 def pack_command(*args: Any) -> bytes:
-    """A command as the server reads it."""
+    """Encode a command in the protocol of the server (RESP)."""
     return _pack(args)
 
 
 async def cancellable(work: Coroutine[Any, Any, T]) -> T:
-    """Do something of redis-py's, which may swallow a cancellation (as `asyncio.wait_for` does before Python 3.12).
+    """Await a coroutine of redis-py, which may swallow a cancellation (as `asyncio.wait_for` before Python 3.12).
 
-    It is told again until it has ended, so that nothing of it goes on behind our back.
+    It is cancelled again until it has ended, so that it does not go on in the background.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -86,22 +95,22 @@ async def cancellable(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-class Line(asyncio.Protocol):
-    """A connection that redis-py made, and that is ours from then on."""
+class RawConnection(asyncio.Protocol):
+    """A connection that redis-py made, and whose transport this object owns from then on."""
 
     def __init__(self, connection: Any) -> None:
-        # What redis-py and the streams would close when nobody refers to them.
+        # Kept alive: redis-py and the streams close the transport when they are collected as garbage.
         self._streams = connection._reader, connection._writer
         connection._reader = connection._writer = None
         self._transport: asyncio.Transport = self._streams[1].transport
-        self._before: Any = self._transport.get_protocol()
+        self._stream_protocol: Any = self._transport.get_protocol()
         self._transport.set_protocol(self)
         self._loop = asyncio.get_running_loop()
         self._reader = new_reader()
 
     @classmethod
     async def connected(cls, pool: Any) -> Any:
-        """A connection as the clients of this redis-py pool have them."""
+        """Make a redis-py connection with the settings of this redis-py pool."""
         connection = pool.make_connection()
         try:
             await cancellable(connection.connect())
@@ -111,84 +120,85 @@ class Line(asyncio.Protocol):
         return connection
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._before.connection_lost(exc)
+        self._stream_protocol.connection_lost(exc)
 
     def _answers(self, data: bytes) -> Iterator[Any]:
-        """What has come in whole, errors as exceptions."""
+        """Yield the answers that are complete, errors as exceptions."""
         reader = self._reader
         reader.feed(data)
         while (answer := reader.gets()) is not MORE:
             yield answer
 
 
-class Wire(Line):
-    """One connection for any number of callers at once."""
+class Pipeline(RawConnection):
+    """One connection for any number of concurrent callers."""
 
-    def __init__(self, connection: Any, silence: float) -> None:
+    def __init__(self, connection: Any, read_timeout: float) -> None:
         super().__init__(connection)
         self._out: list[bytes] = []
-        self._flushing = False
+        self._flush_scheduled = False
         self._waiting: deque[tuple[asyncio.Future[Any] | _Answers, float]] = deque()
-        self._watched = False
-        self._silence = silence
+        self._timer_set = False
+        self._read_timeout = read_timeout
         self._lost: BaseException | None = None
-        self._deposed = False
-        #: The number by which the server knows it, if that is known.
-        self.number: int | None = None
+        self._not_primary = False
+        #: The id of this connection on the server (CLIENT ID), if it was asked for.
+        self.client_id: int | None = None
 
     @classmethod
-    async def open(cls, pool: Any, silence: float) -> Wire:
-        """Connect as the clients of this redis-py pool do. A server that is silent for so long (s) is given up."""
-        return cls(await cls.connected(pool), silence)
+    async def open(cls, pool: Any, read_timeout: float) -> Pipeline:
+        """Connect with the settings of this redis-py pool; close when an answer takes longer than the timeout (s)."""
+        return cls(await cls.connected(pool), read_timeout)
 
     @property
     def alive(self) -> bool:
-        """Whether it can be used: not when its event loop has ended, nor when it leads to no primary."""
-        return not (self._deposed or self._lost or self._loop.is_closed() or self._transport.is_closing())
+        """Whether it can be used: its event loop runs, and it leads to a primary."""
+        return not (self._not_primary or self._lost or self._loop.is_closed() or self._transport.is_closing())
 
     @property
     def answers(self) -> bool:
         """Whether answers may still come."""
         return self._lost is None and not self._loop.is_closed() and not self._transport.is_closing()
 
-    def send(self, command: bytes, *, patient: bool = False) -> asyncio.Future[Any]:
-        """Send a command; `patient` sets no bound to the wait for its answer."""
+    def send(self, command: bytes, *, no_timeout: bool = False) -> asyncio.Future[Any]:
+        """Send a command and return the future of its answer; `no_timeout` is for commands that block."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._lost is not None:
             future.set_exception(ConnectionError(f"the connection is closed: {self._lost}"))
             return future
-        if self._flushing:
+        if self._flush_scheduled:
             self._out.append(command)
             if len(command) > _LARGE:
                 self._write_out()
-        else:  # the first of this turn goes at once, the others together
+        else:  # the first command in a turn of the loop is written at once, the others together
             if self._waiting:
-                self._flushing = True
+                self._flush_scheduled = True
                 self._loop.call_soon(self._flush)
             self._transport.write(command)
         self._waiting.append((future, self._loop.time()))
-        if not self._watched and not patient:
-            self._watched = True
-            self._loop.call_later(self._silence, self._watch)
+        if not self._timer_set and not no_timeout:
+            self._timer_set = True
+            self._loop.call_later(self._read_timeout, self._check_timeout)
         return future
 
     async def answers_of(
-        self, commands: list[bytes], hear: Callable[[list[Any]], None] | None = None
+        self, commands: list[bytes], on_answers: Callable[[list[Any]], None] | None = None
     ) -> list[Any]:  # fmt: skip
-        """The answers, errors among them, of commands that may block, written together.
+        """Send commands that may block in one write; return their answers, errors among them.
 
-        `hear` has them at once, and what it sets going has its turn before the caller.
+        `on_answers` is called with the answers as soon as they are complete. Callbacks that it schedules run before
+        the awaiting caller resumes.
         """
         if self._lost is not None:
             raise ConnectionError(f"the connection is closed: {self._lost}")
         self._transport.write(b"".join(commands))
-        answers = _Answers(self._loop.create_future(), len(commands), hear)
+        answers = _Answers(self._loop.create_future(), len(commands), on_answers)
         self._waiting.extend([(answers, self._loop.time())] * len(commands))
-        return await answers.whole
+        return await answers.complete
 
     def close(self, why: BaseException | None = None) -> None:
-        """Hang up; who still waits for an answer gets an error. Idempotent."""
-        self._give_up(why or ConnectionError("closed"))
+        """Close the connection; callers that wait for an answer get an error. Idempotent."""
+        self._fail_waiting(why or ConnectionError("closed"))
         self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -198,23 +208,23 @@ class Wire(Line):
             while (answer := reader.gets()) is not MORE:
                 future, _ = waiting.popleft()
                 if isinstance(answer, Exception):
-                    self._deposed = self._deposed or isinstance(answer, DEPOSED)
-                if not future.done():  # a caller may have gone away
+                    self._not_primary = self._not_primary or isinstance(answer, NOT_PRIMARY)
+                if not future.done():  # a caller may have been cancelled
                     if isinstance(answer, Exception):
                         future.set_exception(answer)
                     else:
                         future.set_result(answer)
-        except Exception as error:  # bytes that are no answer, or an answer that nobody asked for
+        except Exception as error:  # bytes that are no answer, or an answer without a question
             self.close(error)
-        if self._deposed and not waiting:  # those who were on their way have their answers
+        if self._not_primary and not waiting:  # all commands that were under way are answered
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._give_up(exc or ConnectionError("the server closed the connection"))
+        self._fail_waiting(exc or ConnectionError("the server closed the connection"))
         super().connection_lost(exc)
 
     def _flush(self) -> None:
-        self._flushing = False
+        self._flush_scheduled = False
         if self._out:
             self._write_out()
 
@@ -223,18 +233,18 @@ class Wire(Line):
         if self._lost is None:
             self._transport.write(b"".join(out) if len(out) > 1 else out[0])
 
-    def _watch(self) -> None:
-        """One timer for all callers: a server that does not answer the oldest of them is gone."""
-        self._watched = False
+    def _check_timeout(self) -> None:
+        """Close the connection if its oldest command is overdue; one timer serves all callers."""
+        self._timer_set = False
         if self._waiting and self._lost is None:
-            left = self._waiting[0][1] + self._silence - self._loop.time()
+            left = self._waiting[0][1] + self._read_timeout - self._loop.time()
             if left <= 0:
-                self.close(TimeoutError(f"no answer for {self._silence:g} s"))
+                self.close(TimeoutError(f"no answer for {self._read_timeout:g} s"))
             else:
-                self._watched = True
-                self._loop.call_later(left, self._watch)
+                self._timer_set = True
+                self._loop.call_later(left, self._check_timeout)
 
-    def _give_up(self, error: BaseException) -> None:
+    def _fail_waiting(self, error: BaseException) -> None:
         if self._lost is None:
             self._lost = error
             while self._waiting:
@@ -244,45 +254,45 @@ class Wire(Line):
                         error if isinstance(error, RedisError) else ConnectionError(f"the connection broke: {error}")
                     )
                     future.set_exception(cause)
-                    future.exception()  # whoever was waiting may be gone: do not complain then
+                    future.exception()  # marks it as retrieved: the caller may have been cancelled
 
 
 class _Answers:
-    """Takes the answers to several commands, one after the other, as a future takes one."""
+    """Collector of the answers to several commands, with the methods of a future that `Pipeline` calls."""
 
     def __init__(
-        self, whole: asyncio.Future[list[Any]], count: int, hear: Callable[[list[Any]], None] | None
+        self, complete: asyncio.Future[list[Any]], count: int, on_answers: Callable[[list[Any]], None] | None
     ) -> None:  # fmt: skip
-        self.whole = whole
+        self.complete = complete
         self._count = count
-        self._hear = hear
+        self._on_answers = on_answers
         self._answers: list[Any] = []
 
     def done(self) -> bool:
-        return self.whole.done()
+        return self.complete.done()
 
     def set_result(self, answer: Any) -> None:
         self._answers.append(answer)
         if len(self._answers) < self._count:
             return
         try:
-            if self._hear is not None:
-                self._hear(self._answers)
-                self.whole.get_loop().call_soon(self._tell)
+            if self._on_answers is not None:
+                self._on_answers(self._answers)
+                self.complete.get_loop().call_soon(self._finish)
             else:
-                self._tell()
+                self._finish()
         except Exception as error:
-            self.whole.set_exception(error)
+            self.complete.set_exception(error)
 
-    def _tell(self) -> None:
-        if not self.whole.done():  # the connection may have broken, or the caller gone away
-            self.whole.set_result(self._answers)
+    def _finish(self) -> None:
+        if not self.complete.done():  # the connection may have broken, or the caller may have been cancelled
+            self.complete.set_result(self._answers)
 
     def set_exception(self, error: BaseException) -> None:
         if isinstance(error, ResponseError):
             self.set_result(error)
         else:
-            self.whole.set_exception(error)
+            self.complete.set_exception(error)
 
     def exception(self) -> BaseException | None:
-        return self.whole.exception()
+        return self.complete.exception()

@@ -1,4 +1,4 @@
-"""Jobs that another storage knew, taken back as they were."""
+"""Restore: jobs exported from another storage are stored with their states, counts and times."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 from penstock.model.job import FINISHED, Snapshot, State
 from penstock.model.storage_info import check_restorable
 from penstock.storage.base import MAX_BATCH
-from penstock.storage.redis.cluster_families import Families
+from penstock.storage.redis.cluster_families import ClusterFamilies
 from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.encoding import pack
+from penstock.storage.redis.script_calls import ScriptCalls
 
-__all__ = ["Restoring"]
+__all__ = ["Restorer"]
 
 
-class Restoring:
-    """The part of the Redis storage that takes jobs back; see `penstock.model.storage_info.Restorable`."""
+class Restorer:
+    """Sends the calls of `restore.lua`; see `penstock.model.storage_info.Restorable`."""
 
-    _connection: Connection
-    _families: Families
-
-    def _call(self, name: str, queue: str, args: Sequence[Any]) -> tuple[Any, list[str], Any]:
-        raise NotImplementedError
+    def __init__(self, connection: Connection, calls: ScriptCalls, families: ClusterFamilies) -> None:
+        self._connection = connection
+        self._calls = calls
+        self._families = families
 
     async def restore(self, jobs: Sequence[Snapshot]) -> list[bool]:
-        """nothing → the state of the snapshot; False where the id is taken."""
+        """Store jobs in the states of their snapshots; return False for each whose id is taken."""
         for job in jobs:
             check_restorable(job)
         answers = [False] * len(jobs)
@@ -37,7 +37,7 @@ class Restoring:
             for at in range(0, len(indexes), MAX_BATCH):
                 chosen = indexes[at : at + MAX_BATCH]
                 args = (pack([_head(jobs[i]) for i in chosen]), *(part for i in chosen for part in _bytes(jobs[i])))
-                created, given = await self._connection.run(*self._call("restore", queue, args), repeat=False)
+                created, given = await self._connection.run(*self._calls.build("restore", queue, args), repeat=False)
                 if created:
                     await self._families.add(queue, created=True)
                 for i, code in zip(chosen, given, strict=True):
@@ -46,7 +46,7 @@ class Restoring:
 
 
 def _head(job: Snapshot) -> list[Any]:
-    """What restore.lua reads as numbers and text."""
+    """Return the fields that `restore.lua` reads as numbers and text."""
     return [
         job.id, job.state.value, job.priority, job.run_at, job.created, job.attempts, job.retries, job.stalls,
         job.timeouts, False if job.group is None else job.group, job.finished or 0, job.expires or 0,
@@ -54,6 +54,7 @@ def _head(job: Snapshot) -> list[Any]:
 
 
 def _bytes(job: Snapshot) -> tuple[bytes, ...]:
+    """Return the fields that `restore.lua` reads as bytes."""
     value = b""
     if job.state in FINISHED:
         value = (job.result if job.state is State.COMPLETED else job.error) or b""

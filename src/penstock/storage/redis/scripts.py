@@ -1,4 +1,4 @@
-"""The Lua files as objects: their text, their digest, and the keys they touch."""
+"""Lua files as objects: text, digest, and the keys they touch."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from penstock.storage.redis.keys import QUEUE_KEYS
 __all__ = ["Script", "script"]
 
 _FORMAT = "local FORMAT = {}\n"
+_FAST = "local FAST = {}\n"
 _INCLUDE = re.compile(r"^-- include: (.*)$", re.MULTILINE)
 _HEADER = re.compile(r"^-- (keys|args|gives):(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Script:
-    """One transition: `keys` are those of its queue, declared to the server on a Cluster."""
+    """One Lua script; `keys` are those of its queue, which a call on a Cluster declares."""
 
     name: str
     text: str
@@ -32,22 +33,22 @@ def _source(name: str) -> str:
     return (files("penstock.storage.redis") / "lua" / f"{name}.lua").read_text("utf-8")
 
 
-def _with_includes(body: str, here: set[str]) -> str:
-    """The text with what it includes in its place; what is there already is not said again."""
+def _with_includes(body: str, included: set[str]) -> str:
+    """Return a text with its `include` lines replaced by the files they name, each file once."""
 
-    def pieces(line: re.Match[str]) -> str:
-        wanted = [part for part in line[1].split() if part not in here]
-        here.update(wanted)
-        return "\n".join(_with_includes(_source(f"_{part}"), here) for part in wanted)
+    def files_of(line: re.Match[str]) -> str:
+        wanted = [name for name in line[1].split() if name not in included]
+        included.update(wanted)
+        return "\n".join(_with_includes(_source(f"_{name}"), included) for name in wanted)
 
-    return _INCLUDE.sub(pieces, body)
+    return _INCLUDE.sub(files_of, body)
 
 
 @cache
-def script(name: str, format: int = FORMAT) -> Script:
-    """Read a script once: `_base.lua` in front, what it includes in its place, `_queue.lua` first if it does not say.
+def script(name: str, format: int = FORMAT, fast: bool = True) -> Script:
+    """Read a script: `_base.lua` first, then the script with its includes, which begin with `_queue.lua` by default.
 
-    `format` is the newest record format that it reads, and the one it writes.
+    `format` is the newest record format that it reads, and the one it writes. `fast` allows its fast path.
     """
     body = _source(name)
     header = {key: value.split() for key, value in _HEADER.findall(body)}
@@ -56,6 +57,8 @@ def script(name: str, format: int = FORMAT) -> Script:
         raise ValueError(f"{name}.lua must start with '-- {name}: ' and have a header of keys, args, gives")
     if not any("queue" in line.split() for line in _INCLUDE.findall(body)):
         body = f"-- include: queue\n{body}"
-    text = f"{_source('_base')}\n{_with_includes(body, set())}".replace(_FORMAT.format(FORMAT), _FORMAT.format(format))
+    text = f"{_source('_base')}\n{_with_includes(body, set())}"
+    text = text.replace(_FORMAT.format(FORMAT), _FORMAT.format(format))
+    text = text.replace(_FAST.format("true"), _FAST.format("true" if fast else "false"))
     keys = tuple(key for key in header["keys"] if key in QUEUE_KEYS)
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(), keys)

@@ -1,4 +1,4 @@
-"""A subscription: what the server says on one channel, as it comes."""
+"""Subscription to one channel: delivers its messages as they arrive."""
 
 from __future__ import annotations
 
@@ -9,39 +9,41 @@ from typing import Any
 
 from redis.exceptions import ConnectionError, TimeoutError
 
-from penstock.storage.redis.clients import CONNECT
-from penstock.storage.redis.pipeline import Line, pack_command
+from penstock.storage.redis.clients import CONNECT_TIMEOUT
+from penstock.storage.redis.pipeline import RawConnection, pack_command
 
 __all__ = ["Subscription"]
 
-#: A server that says nothing for so long (seconds) is asked whether it is still there.
-_QUIET = 7.5
-#: So many words wait for a slow reader; the rest wait in the sockets.
-_MOST_UNREAD = 1000
+#: After this many seconds without a message the server gets a PING.
+_PING_AFTER = 7.5
+#: At most this many messages wait for a slow reader; the others wait in the sockets.
+_MAX_UNREAD = 1000
 
 
-class Subscription(Line):
+class Subscription(RawConnection):
     """One channel on a connection of its own; an error of the connection ends it."""
 
-    def __init__(self, connection: Any, channel: str, silence: float, hear: Callable[[bytes], None] | None) -> None:
+    def __init__(
+        self, connection: Any, channel: str, read_timeout: float, on_message: Callable[[bytes], None] | None
+    ) -> None:
         super().__init__(connection)
-        self._silence = silence
-        self._hear = hear
-        self._said: deque[bytes] = deque()
+        self._read_timeout = read_timeout
+        self._on_message = on_message
+        self._unread: deque[bytes] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._confirmed: asyncio.Future[None] = self._loop.create_future()
-        self._over: asyncio.Future[None] = self._loop.create_future()
-        self._over.add_done_callback(lambda over: over.exception())  # it may be that nobody looks
-        self._asked = self._quiet = self._paused = False
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._closed.add_done_callback(lambda closed: closed.exception())  # marks it as retrieved
+        self._pinged = self._quiet = self._paused = False
         self._transport.write(pack_command("SUBSCRIBE", channel))
-        self._timer = self._loop.call_later(min(CONNECT, silence), self._unanswered)
+        self._timer = self._loop.call_later(min(CONNECT_TIMEOUT, read_timeout), self._time_out)
 
     @classmethod
     async def open(
-        cls, pool: Any, channel: str, silence: float, hear: Callable[[bytes], None] | None = None
+        cls, pool: Any, channel: str, read_timeout: float, on_message: Callable[[bytes], None] | None = None
     ) -> Subscription:
-        """Subscribe, and see that the server has confirmed it; with `hear` every word goes there at once."""
-        subscription = cls(await cls.connected(pool), channel, silence, hear)
+        """Subscribe and wait for the confirmation; with `on_message` each message goes there as it arrives."""
+        subscription = cls(await cls.connected(pool), channel, read_timeout, on_message)
         try:
             await subscription._confirmed
         except BaseException:
@@ -49,48 +51,48 @@ class Subscription(Line):
             raise
         return subscription
 
-    async def said(self) -> bytes:
-        """The next word, for who does not `hear`; raises when the connection is over."""
-        while not self._said:
-            if self._over.done():
-                return self._over.result()  # type: ignore[return-value] # it never has one
+    async def next_message(self) -> bytes:
+        """Wait for the next message, if there is no `on_message`; raises when the connection has ended."""
+        while not self._unread:
+            if self._closed.done():
+                return self._closed.result()  # type: ignore[return-value] # it always raises
             self._waiter = self._loop.create_future()
             await self._waiter
-        word = self._said.popleft()
-        if self._paused and len(self._said) < _MOST_UNREAD // 2:
+        message = self._unread.popleft()
+        if self._paused and len(self._unread) < _MAX_UNREAD // 2:
             self._paused = False
             self._transport.resume_reading()
-        return word
+        return message
 
-    async def over(self) -> None:
-        """Wait for the end of the connection, which is raised."""
-        await asyncio.shield(self._over)
+    async def wait_closed(self) -> None:
+        """Wait for the end of the connection and raise its error."""
+        await asyncio.shield(self._closed)
 
     def close(self, why: Exception | None = None) -> None:
-        """Hang up. Idempotent."""
+        """Close the connection. Idempotent."""
         self._end(why or ConnectionError("closed"))
         self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        self._asked = self._quiet = False
+        self._pinged = self._quiet = False
         try:
             for answer in self._answers(data):
                 if isinstance(answer, Exception):
                     raise answer
                 if answer[0] == b"message":
-                    self._take(answer[2])
+                    self._receive(answer[2])
                 elif not self._confirmed.done() and answer[0] == b"subscribe":
                     self._confirmed.set_result(None)
                     self._timer.cancel()
-                    self._timer = self._loop.call_later(min(_QUIET, self._silence), self._check)
+                    self._timer = self._loop.call_later(min(_PING_AFTER, self._read_timeout), self._check)
         except Exception as error:  # a refusal, or bytes that are no answer
             self.close(error)
 
-    def _take(self, word: bytes) -> None:
-        if self._hear is not None:
-            return self._hear(word)
-        self._said.append(word)
-        if len(self._said) >= _MOST_UNREAD and not self._paused:
+    def _receive(self, message: bytes) -> None:
+        if self._on_message is not None:
+            return self._on_message(message)
+        self._unread.append(message)
+        if len(self._unread) >= _MAX_UNREAD and not self._paused:
             self._paused = True
             self._transport.pause_reading()
         self._wake()
@@ -100,25 +102,25 @@ class Subscription(Line):
         super().connection_lost(exc)
 
     def _check(self) -> None:
-        """When nothing was said for long the server is asked for a word, which may be any; without one it is gone."""
-        if self._asked:
-            return self._unanswered()
+        """Send a PING if nothing arrived since the last check; close if nothing arrived since the PING."""
+        if self._pinged:
+            return self._time_out()
         if self._quiet and not self._paused:
-            self._asked = True
+            self._pinged = True
             self._transport.write(pack_command("PING"))
         self._quiet = True
-        wait = min(CONNECT if self._asked else _QUIET, self._silence)
+        wait = min(CONNECT_TIMEOUT if self._pinged else _PING_AFTER, self._read_timeout)
         self._timer = self._loop.call_later(wait, self._check)
 
-    def _unanswered(self) -> None:
-        self.close(TimeoutError("a subscription has gone silent"))
+    def _time_out(self) -> None:
+        self.close(TimeoutError("the server does not answer on a subscription"))
 
     def _end(self, error: Exception) -> None:
         self._timer.cancel()
-        for future in (self._confirmed, self._over):
+        for future in (self._confirmed, self._closed):
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # it may be that nobody looks
+                future.exception()  # marks it as retrieved
         self._wake()
 
     def _wake(self) -> None:

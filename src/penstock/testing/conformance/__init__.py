@@ -1,4 +1,4 @@
-"""What every storage must do, as tests: subclass `StorageSuite` and say how your storage is made."""
+"""Tests of the `Storage` protocol for your own storage: subclass `StorageSuite` and define `make`."""
 
 from penstock.testing.conformance.suite import StorageSuite
 

@@ -1,4 +1,4 @@
-"""What the tests of the suite have in hand: an open storage, its clock, and short words for its verbs."""
+"""Fixture of the suite's tests: an open storage, its clock, and short calls of its verbs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.model.job import Claim, NewJob, Snapshot, State
 from penstock.storage.base import ClaimRef, Complete, Put, Request, Resolution, Settled, Settlement, Storage
 from penstock.testing.clock import Clock
 
-__all__ = ["HOUR", "LEASE", "SECOND", "Case", "Maker", "find_all", "forget_all", "scenario"]
+__all__ = ["HOUR", "LEASE", "SECOND", "Case", "StorageMaker", "clear_storage", "find_all", "scenario"]
 
 SECOND = 1_000
 LEASE = 10_000
@@ -20,71 +20,71 @@ HOUR = 3_600_000
 QUEUES = ("q", "q/side", "q/failures", "other")
 
 
-class Maker(Protocol):
-    """What a class of tests must have."""
+class StorageMaker(Protocol):
+    """A class of tests with a method that makes storages."""
 
     def make(self, clock: AnyClock) -> Storage: ...
 
 
-M = TypeVar("M", bound=Maker)
+M = TypeVar("M", bound=StorageMaker)
 
 
 class Case:
-    """One test's storage. Jobs are in the queue `q` and claims those of the worker `w` unless told otherwise."""
+    """The storage of one test. By default jobs are in the queue `q`, and the worker `w` claims them."""
 
     def __init__(self, storage: Storage, clock: Clock, peer: Callable[[], Storage]) -> None:
         self.storage = storage
         self.clock = clock
-        #: Another storage object, as `make` gives it.
+        #: Makes another storage object on the same clock.
         self.peer = peer
         self._tokens = iter(range(1, 1 << 62))
 
     @property
     def now(self) -> int:
-        """The time in milliseconds."""
+        """Time of the clock in milliseconds."""
         return round(self.clock.time() * 1000)
 
     def pass_ms(self, ms: int) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         self.clock.advance(milliseconds=ms)
 
     async def put(self, id: str, payload: bytes = b"x", queue: str = "q", **options: Any) -> Put:
-        """Put one job."""
+        """Put one job and return the answer."""
         [answer] = await self.storage.put([NewJob(queue=queue, id=id, payload=payload, **options)])
         return answer
 
     async def claim(
         self, limit: int = 100, queue: str = "q", batch: int = 1, worker: str = "w", lease: int = LEASE
     ) -> list[Claim]:
-        """What a worker gets."""
+        """Claim jobs of one queue and return the claims."""
         token = f"token-{next(self._tokens)}"
         return (await self.storage.claim([Request(queue, limit, batch)], worker, lease, token)).claims
 
     async def claim_one(self, queue: str = "q", worker: str = "w") -> Claim:
-        """The next job; there must be one."""
+        """Claim the next job; the test fails if there is none."""
         claims = await self.claim(1, queue, worker=worker)
         assert len(claims) == 1, f"expected one claim from {queue!r}, got {claims}"
         return claims[0]
 
-    async def settle(self, claim: Claim, end: Resolution | None = None) -> Settled:
-        """End a run; completed unless told otherwise."""
-        how = Complete(b"r", HOUR) if end is None else end
-        [answer] = await self.storage.settle([Settlement(claim.queue, claim.id, claim.token, how)])
+    async def settle(self, claim: Claim, resolution: Resolution | None = None) -> Settled:
+        """Settle a claim and return the answer; by default the job is completed."""
+        recorded = Complete(b"r", HOUR) if resolution is None else resolution
+        [answer] = await self.storage.settle([Settlement(claim.queue, claim.id, claim.token, recorded)])
         return answer
 
     async def job(self, id: str, queue: str = "q") -> Snapshot:
-        """A job; it must be there."""
+        """Return a job; the test fails if it does not exist."""
         [found] = await self.storage.get(queue, [id])
         assert found is not None, f"no job {id!r} in {queue!r}"
         return found
 
     async def state(self, id: str, queue: str = "q") -> State | None:
-        """How a job stands, None when it is not there."""
+        """Return the state of a job, None if it does not exist."""
         [found] = await self.storage.get(queue, [id])
         return None if found is None else found.state
 
     async def order(self, queue: str = "q") -> list[str]:
-        """Ids in the order in which one worker, taking one at a time, completes them."""
+        """Claim and complete jobs one at a time until none is left; returns their ids in that order."""
         order: list[str] = []
         while claims := await self.claim(1, queue):
             order.append(claims[0].id)
@@ -92,40 +92,40 @@ class Case:
         return order
 
 
-def held(claim: Claim) -> ClaimRef:
-    """A claim as its holder names it."""
+def claim_ref(claim: Claim) -> ClaimRef:
+    """Return the reference by which a worker names its claim."""
     return ClaimRef(claim.queue, claim.id, claim.token)
 
 
 def ids(jobs: Iterable[Claim | Snapshot]) -> list[str]:
-    """The ids of jobs or claims."""
+    """Return the ids of jobs or claims."""
     return [job.id for job in jobs]
 
 
 def scenario(test: Callable[[M, Case], Awaitable[None]]) -> Callable[[M], None]:
-    """A coroutine as a test of any test runner: it gets an open storage, which is emptied and closed after it."""
+    """Make a coroutine a plain test: it gets an open storage, which is cleared and closed after it."""
 
-    async def play(suite: M) -> None:
+    async def run_case(suite: M) -> None:
         clock = Clock(1_800_000_000)
         storage = suite.make(clock)
         await storage.open()
         try:
             await test(suite, Case(storage, clock, lambda: suite.make(clock)))
         finally:
-            await forget_all(storage)
+            await clear_storage(storage)
             await storage.close()
 
     @functools.wraps(test)
     def run(suite: M) -> None:
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-            runner.run(play(suite))
+            runner.run(run_case(suite))
 
-    del run.__wrapped__  # the test has one argument more than what is called
+    del run.__wrapped__  # pytest would follow it and take the argument `case` for a fixture
     return run
 
 
 async def find_all(storage: Storage, queue: str = "q", state: State | None = None, limit: int = 3) -> list[Snapshot]:
-    """Every job of a queue, page by page."""
+    """Return every job of a queue, read in pages of `limit`."""
     jobs: list[Snapshot] = []
     cursor: str | None = None
     while True:
@@ -138,8 +138,8 @@ async def find_all(storage: Storage, queue: str = "q", state: State | None = Non
         cursor = page.cursor
 
 
-async def forget_all(storage: Storage, queues: Sequence[str] = QUEUES) -> None:
-    """Delete every queue and take every worker off the list."""
+async def clear_storage(storage: Storage, queues: Sequence[str] = QUEUES) -> None:
+    """Delete every queue and every worker."""
     names = sorted({*await storage.queues(), *queues})
     for queue in names:
         await storage.delete_queue(queue)

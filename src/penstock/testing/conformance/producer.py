@@ -1,11 +1,11 @@
-"""Putting, updating, cancelling: what producers ask for."""
+"""Conformance tests of the verbs of producers: put, update, cancel, revive, pause, delete, purge."""
 
 from __future__ import annotations
 
 from penstock.model.clock import Clock
 from penstock.model.job import NewJob, State, Update
 from penstock.storage.base import Cancel, CancelAnswer, ClaimRef, Complete, Fail, Put, PutStatus, Retried, Storage
-from penstock.testing.conformance.case import HOUR, LEASE, SECOND, Case, held, ids, scenario
+from penstock.testing.conformance.case import HOUR, LEASE, SECOND, Case, claim_ref, ids, scenario
 
 __all__ = ["ProducerTests"]
 
@@ -20,7 +20,7 @@ class ProducerTests:
 
     @scenario
     async def test_a_job_is_stored_as_it_was_put(self, case: Case) -> None:
-        """What was put can be read: payload, headers, limits, group and times, to the byte."""
+        """A job that was put is read with the same payload, headers, limits, group and times, to the byte."""
         every = bytes(range(256))
         answer = await case.put("a", every, headers=every, limits=b"\x00", group="g")
         assert answer == Put(PutStatus.QUEUED, State.QUEUED)
@@ -30,7 +30,7 @@ class ProducerTests:
 
     @scenario
     async def test_names_are_opaque(self, case: Case) -> None:
-        """Queues and ids may be any text of up to 512 bytes: braces, colons, newlines, NUL and all."""
+        """Names of queues and ids may be any text of up to 512 bytes, with braces, colons, newlines and NUL."""
         names = ["{q}", "a:b", "*", "/", "line\nfeed", "nul\x00", "é" * 256, " ", "q/{x}/failures", "'; drop table"]
         for name in names:
             assert (await case.put(name, queue=name)).status is PutStatus.QUEUED
@@ -40,7 +40,7 @@ class ProducerTests:
 
     @scenario
     async def test_a_taken_id_changes_nothing(self, case: Case) -> None:
-        """A second put of an id is a duplicate, whatever the state of the first one."""
+        """A put of an id that is queued or running is answered as a duplicate and changes nothing."""
         await case.put("a", b"first")
         assert await case.put("a", b"second") == Put(PutStatus.DUPLICATE, State.QUEUED)
         await case.claim_one()
@@ -48,15 +48,15 @@ class ProducerTests:
         assert (await case.job("a")).payload == b"first"
 
     @scenario
-    async def test_answers_come_in_the_order_of_the_questions(self, case: Case) -> None:
-        """One put may name several queues, and an id twice: the second is the duplicate."""
+    async def test_put_answers_in_the_order_of_its_jobs(self, case: Case) -> None:
+        """One put may name several queues, and an id twice: the second of these is the duplicate."""
         jobs = [NewJob(queue=queue, id=id, payload=b"") for queue, id in (("q", "a"), ("other", "a"), ("q", "a"))]
         answers = await case.storage.put(jobs)
         assert [each.status for each in answers] == [PutStatus.QUEUED, PutStatus.QUEUED, PutStatus.DUPLICATE]
 
     @scenario
     async def test_a_job_for_later_waits_for_the_storages_clock(self, case: Case) -> None:
-        """A job is scheduled until its time has come, given as a time or as a delay."""
+        """A job with a `run_at` or a `delay` is scheduled until that time of the storage's clock."""
         await case.put("at", run_at=case.now + HOUR)
         await case.put("delayed", delay=HOUR)
         assert await case.claim() == []
@@ -69,7 +69,7 @@ class ProducerTests:
 
     @scenario
     async def test_an_update_changes_a_waiting_job_in_place(self, case: Case) -> None:
-        """A job that waits is changed where it stands; its counts start again with a new payload."""
+        """An update of a retried job changes its payload, keeps its position and sets its counts to zero."""
         await case.put("a", b"old")
         await case.put("b")
         await case.settle(await case.claim_one(), Retried())
@@ -80,7 +80,7 @@ class ProducerTests:
 
     @scenario
     async def test_an_update_of_a_running_job_waits_behind_it(self, case: Case) -> None:
-        """A running job gets one successor, which is released when the run ends for good."""
+        """An update of a running job is blocked behind it as its one successor until the run ends for good."""
         await case.put("a", b"one")
         run = await case.claim_one()
         assert await case.put("a", b"two", update=Update()) == Put(PutStatus.BLOCKED, State.BLOCKED)
@@ -92,7 +92,7 @@ class ProducerTests:
 
     @scenario
     async def test_a_successor_is_folded_into_a_retry(self, case: Case) -> None:
-        """When the run comes back instead, there is one job with the new payload."""
+        """If the run is retried, its successor is merged into it: one job with the new payload."""
         await case.put("a", b"one")
         run = await case.claim_one()
         await case.put("a", b"two", update=Update())
@@ -102,7 +102,7 @@ class ProducerTests:
 
     @scenario
     async def test_a_result_is_kept_for_its_time(self, case: Case) -> None:
-        """A completed job answers with its result until that is forgotten; then its id is free."""
+        """A put of a completed job's id is answered with its result until its TTL is over; then the id is free."""
         await case.put("a")
         await case.settle(await case.claim_one(), Complete(b"", HOUR))
         assert await case.put("a") == Put(PutStatus.COMPLETED, State.COMPLETED, b"")
@@ -112,7 +112,7 @@ class ProducerTests:
 
     @scenario
     async def test_failed_and_cancelled_ids_are_free(self, case: Case) -> None:
-        """Putting an id that failed or was cancelled starts a new job in its place."""
+        """A put of an id whose job failed or was cancelled replaces that job by a new one."""
         for end in (Fail(b"e", HOUR), Cancel(HOUR)):
             await case.put("a")
             await case.settle(await case.claim_one(), end)
@@ -123,7 +123,7 @@ class ProducerTests:
 
     @scenario
     async def test_a_waiting_job_is_cancelled(self, case: Case) -> None:
-        """It will not run, and is kept for as long as asked; what is not there is not found."""
+        """A cancelled waiting job is kept for its TTL and never claimed; an unknown id is answered as not found."""
         await case.put("a")
         answers = await case.storage.cancel("q", ["a", "b"], ttl=HOUR)
         assert answers == [CancelAnswer("cancelled"), CancelAnswer("not_found")]
@@ -132,19 +132,19 @@ class ProducerTests:
 
     @scenario
     async def test_a_running_job_is_cancelled_as_asked(self, case: Case) -> None:
-        """Refused, it goes on; signalled, its worker is told when it renews, and without a value it is cancelled."""
+        """A cancel of a running job is refused by default; with "signal" `renew` reports it, and a retry cancels it."""
         await case.put("a")
         run = await case.claim_one()
         assert await case.storage.cancel("q", ["a"]) == [CancelAnswer("running", running=True)]
         answers = await case.storage.cancel("q", ["a"], "signal", HOUR)
         assert answers == [CancelAnswer("cancel_requested", running=True)]
-        [renewal] = await case.storage.renew("w", [held(run)], LEASE)
+        [renewal] = await case.storage.renew("w", [claim_ref(run)], LEASE)
         assert (renewal.kept, renewal.cancel) == (True, "signal")
         assert (await case.settle(run, Retried())).state is State.CANCELLED
 
     @scenario
     async def test_a_value_counts_even_after_a_cancel(self, case: Case) -> None:
-        """A run that was asked to end and completes all the same is completed."""
+        """A run that completes after a cancel was requested is completed."""
         await case.put("a")
         run = await case.claim_one()
         await case.storage.cancel("q", ["a"], "kill")
@@ -152,7 +152,7 @@ class ProducerTests:
 
     @scenario
     async def test_failed_jobs_are_revived(self, case: Case) -> None:
-        """A failed job is queued again with all counts zero; others are left alone."""
+        """`revive` queues a failed job again behind the others; queued and unknown ids are answered with False."""
         await case.put("a")
         await case.put("b")
         await case.settle(await case.claim_one(), Fail(b"e", HOUR))
@@ -163,7 +163,7 @@ class ProducerTests:
 
     @scenario
     async def test_a_paused_queue_gives_nothing(self, case: Case) -> None:
-        """Jobs are accepted meanwhile, and handed out when it goes on; only a change is a change."""
+        """A paused queue accepts jobs and gives none; `set_paused` answers whether it changed anything."""
         assert await case.storage.set_paused("q", True)
         assert not await case.storage.set_paused("q", True)
         await case.put("a")
@@ -174,7 +174,7 @@ class ProducerTests:
 
     @scenario
     async def test_a_deleted_queue_is_gone(self, case: Case) -> None:
-        """Every job goes, whatever its state, and a run of one of them has lost its claim."""
+        """`delete_queue` removes every job in every state, and a running one loses its claim."""
         await case.put("a")
         await case.put("b", delay=HOUR)
         run = await case.claim_one()
@@ -184,14 +184,14 @@ class ProducerTests:
         assert not await case.storage.report(ClaimRef("q", "a", run.token), b"p")
 
     @scenario
-    async def test_what_is_over_is_purged(self, case: Case) -> None:
-        """Finished jobs go when their time is over; how long that is can be changed."""
+    async def test_purge_removes_finished_jobs_after_their_ttl(self, case: Case) -> None:
+        """`purge` removes finished jobs whose TTL is over; `set_ttl` changes that TTL."""
         for id in "abc":
             await case.put(id)
             await case.settle(await case.claim_one(), Complete(b"r", SECOND))
         assert await case.storage.set_ttl("q", "a", None)
         assert await case.storage.set_ttl("q", "b", HOUR)
-        assert not await case.storage.set_ttl("q", "nobody", HOUR)
+        assert not await case.storage.set_ttl("q", "unknown", HOUR)
         case.pass_ms(SECOND)
         assert await case.storage.purge(["q"]) == 1
         case.pass_ms(HOUR)

@@ -1,4 +1,4 @@
-"""Reading, waiting and listening: what everybody sees."""
+"""Conformance tests of the reads, the waits and the event feed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from penstock.testing.conformance.case import HOUR, LEASE, SECOND, Case, find_al
 
 __all__ = ["ReadTests"]
 
-#: How long (s) something that should happen at once may take on a machine that is busy.
-PATIENCE = 20.0
+#: Seconds that an immediate wake-up may take on a busy machine.
+TIMEOUT = 20.0
 
 
 class ReadTests:
-    """Tests of the reads, the waits, the feed, presence, and opening and closing."""
+    """Tests of reads, waits, the event feed, workers' heartbeats, `open` and `close`."""
 
     def make(self, clock: Clock) -> Storage:
         raise NotImplementedError
@@ -27,7 +27,7 @@ class ReadTests:
 
     @scenario
     async def test_every_job_is_listed_once(self, case: Case) -> None:
-        """Pages lead from one to the next, state by state, and agree with the counts."""
+        """`find` lists every job once, page by page and state by state, in agreement with `counts`."""
         for number in range(10):
             await case.put(f"j{number}", delay=HOUR if number % 3 == 0 else None)
         run, failing = await case.claim(2)
@@ -48,8 +48,8 @@ class ReadTests:
         assert ids(await find_all(case.storage, "q", State.RUNNING)) == [run.id]
 
     @scenario
-    async def test_what_is_not_there_is_none(self, case: Case) -> None:
-        """Reads of queues and jobs that nobody put answer with nothing, and leave nothing behind."""
+    async def test_reads_of_unknown_queues_and_jobs_are_empty(self, case: Case) -> None:
+        """Reads of queues and jobs that were never put give nothing, and create no queue."""
         assert await case.storage.get("q", ["a", "b"]) == [None, None]
         assert (await case.storage.find("q")).jobs == []
         assert set((await case.storage.counts("q")).values()) == {0}
@@ -58,8 +58,8 @@ class ReadTests:
         assert await case.storage.queues() == []
 
     @scenario
-    async def test_why_says_where_a_job_stands(self, case: Case) -> None:
-        """How many are before it, and which job of its group holds it up."""
+    async def test_why_gives_the_jobs_ahead_and_the_group_head(self, case: Case) -> None:
+        """`why` gives the number of jobs ahead, and the job of the group that must end first."""
         await case.put("a")
         await case.put("b", group="g")
         await case.put("c", group="g")
@@ -72,16 +72,16 @@ class ReadTests:
 
     @scenario
     async def test_time_is_that_of_the_clock(self, case: Case) -> None:
-        """The storage's time is the clock's, in milliseconds."""
+        """`time` is the time of the clock in milliseconds."""
         before = await case.storage.time()
         case.pass_ms(1234)
         assert (before, await case.storage.time()) == (case.now - 1234, case.now)
 
-    # presence ------------------------------------------------------------------------------------
+    # heartbeats ----------------------------------------------------------------------------------
 
     @scenario
     async def test_workers_are_listed_while_they_are_there(self, case: Case) -> None:
-        """Sorted by id, until their time is over or they leave."""
+        """`workers` lists workers by id until their TTL is over, or a beat with the TTL 0 removes them."""
         for worker, ttl in (("v", HOUR), ("u", SECOND), ("w", HOUR)):
             await case.storage.beat(worker, ttl, b"info")
         found = await case.storage.workers()
@@ -93,35 +93,35 @@ class ReadTests:
     # waits ---------------------------------------------------------------------------------------
 
     @scenario
-    async def test_whoever_waits_for_work_is_woken(self, case: Case) -> None:
-        """When something comes into any of the queues, and when a run gives its job back."""
+    async def test_put_and_release_wake_wait_work(self, case: Case) -> None:
+        """`wait_work` on several queues returns when a job is put into one, and when a running job is released."""
         wait = case.storage.wait_work
-        await woken(lambda: wait(["q", "other"], PATIENCE), lambda: case.put("a", queue="other"))
+        await assert_woken(lambda: wait(["q", "other"], TIMEOUT), lambda: case.put("a", queue="other"))
         run = await case.claim_one("other")
-        await woken(lambda: wait(["q", "other"], PATIENCE), lambda: case.settle(run, Release()))
+        await assert_woken(lambda: wait(["q", "other"], TIMEOUT), lambda: case.settle(run, Release()))
 
     @scenario
-    async def test_whoever_waits_for_an_end_is_woken(self, case: Case) -> None:
-        """When the job ends, and at once when it has ended."""
+    async def test_settle_wakes_wait_done(self, case: Case) -> None:
+        """`wait_done` returns when the job ends, and at once for a job that has ended."""
         await case.put("a")
         run = await case.claim_one()
         wait = case.storage.wait_done
-        await woken(lambda: wait("q", "a", PATIENCE), lambda: case.settle(run))
-        assert await wait("q", "a", PATIENCE)
+        await assert_woken(lambda: wait("q", "a", TIMEOUT), lambda: case.settle(run))
+        assert await wait("q", "a", TIMEOUT)
 
     @scenario
-    async def test_whoever_runs_hears_of_a_cancel(self, case: Case) -> None:
-        """The worker of a run that is asked to end is woken; what was asked between two waits is heard, too."""
+    async def test_cancel_of_a_running_job_wakes_wait_cancel(self, case: Case) -> None:
+        """A cancel of a running job wakes `wait_cancel` of its worker; one between two waits ends the next at once."""
         await case.put("a")
         await case.claim_one()
         wait, cancel = case.storage.wait_cancel, case.storage.cancel
-        await woken(lambda: wait("w", PATIENCE), lambda: cancel("q", ["a"], "signal"))
+        await assert_woken(lambda: wait("w", TIMEOUT), lambda: cancel("q", ["a"], "signal"))
         await cancel("q", ["a"], "kill")
-        assert await wait("w", PATIENCE)
+        assert await wait("w", TIMEOUT)
 
     @scenario
     async def test_a_job_that_is_waited_for_can_be_read_once_it_ended(self, case: Case) -> None:
-        """A job with a waiter that would not be kept stays for a while, and its id is free."""
+        """A job with a waiter and the TTL 0 can still be read for a while, and its id is free."""
         await case.put("a", waiter="me")
         await case.settle(await case.claim_one(), Fail(b"e", 0))
         assert await case.state("a") is State.FAILED
@@ -130,25 +130,25 @@ class ReadTests:
     # feed ----------------------------------------------------------------------------------------
 
     @scenario
-    async def test_every_transition_is_told(self, case: Case) -> None:
-        """The feed of a queue has its transitions in order, with attempt, worker and result; and announcements."""
+    async def test_the_feed_has_every_transition_in_order(self, case: Case) -> None:
+        """The feed of a queue has its transitions in order, with attempt, worker and result, and announcements."""
         feed = case.storage.events("q")
         first = asyncio.ensure_future(anext(feed))
         mark = EventRecord("idle", "q", "mark", 0)
-        while not first.done():  # until it is heard, nobody may be listening yet
+        while not first.done():  # the subscription may not be active before the first event arrives
             await case.storage.announce([mark])
             await asyncio.wait((first,), timeout=0.05)
         await case.storage.put([NewJob(queue=queue, id="a", payload=b"") for queue in ("other", "q")])
         await case.settle(await case.claim_one())
-        heard: list[EventRecord] = []
-        async with asyncio.timeout(PATIENCE):
-            while len(heard) < 3:
-                note = await anext(feed)
-                heard += [note] if note.id != mark.id else []
-        assert [(n.name, n.queue, n.attempt, n.worker, n.result) for n in heard] == [
+        received: list[EventRecord] = []
+        async with asyncio.timeout(TIMEOUT):
+            while len(received) < 3:
+                event = await anext(feed)
+                received += [event] if event.id != mark.id else []
+        assert [(e.name, e.queue, e.attempt, e.worker, e.result) for e in received] == [
             ("enqueued", "q", 0, None, None), ("started", "q", 1, "w", None), ("completed", "q", 1, "w", b"r"),
         ]  # fmt: skip
-        assert {note.at for note in heard} == {case.now}
+        assert {event.at for event in received} == {case.now}
         if (aclose := getattr(feed, "aclose", None)) is not None:
             await aclose()
 
@@ -156,7 +156,7 @@ class ReadTests:
 
     @scenario
     async def test_opening_and_closing_can_be_repeated(self, case: Case) -> None:
-        """Both are idempotent, and a closed storage can be opened again."""
+        """`open` and `close` are idempotent, and a closed storage can be opened again."""
         await case.storage.open()
         await case.storage.close()
         await case.storage.close()
@@ -165,15 +165,15 @@ class ReadTests:
         assert ids(await case.claim(lease=LEASE)) == ["b"]
 
 
-async def woken(wait: Callable[[], Awaitable[object]], cause: Callable[[], Awaitable[object]]) -> None:
-    """Whoever waits is woken, long before the time is over, because of something that happens meanwhile."""
+async def assert_woken(wait: Callable[[], Awaitable[object]], cause: Callable[[], Awaitable[object]]) -> None:
+    """Assert that a wait returns because of `cause`, long before its timeout."""
     waiting = asyncio.ensure_future(wait())
-    for _ in range(10):  # a hint may be wrong; then one waits again
+    for _ in range(10):  # a wake-up is a hint and may come without a cause: then the wait is repeated
         await asyncio.wait((waiting,), timeout=0.1)
         if not waiting.done():
             break
         waiting = asyncio.ensure_future(wait())
     began = time.monotonic()
     await cause()
-    assert await waiting, "nobody was woken"
-    assert time.monotonic() - began < PATIENCE / 2, "somebody was woken late"
+    assert await waiting, "the wait was not woken"
+    assert time.monotonic() - began < TIMEOUT / 2, "the wait was woken late"

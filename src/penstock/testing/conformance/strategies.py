@@ -1,4 +1,4 @@
-"""What a random walk may ask for: jobs, updates and ends, few enough of each that they meet."""
+"""Hypothesis strategies of the random walk: few queues, ids and times, so that calls affect each other."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ updates = st.builds(
 
 @st.composite
 def new_jobs(draw: st.DrawFn, queue: st.SearchStrategy[str] = queues) -> dict[str, Any]:
-    """A job to put; its `at` is relative to the clock, which the rule knows."""
+    """Draw the fields of a job to put; its `at` is relative to the clock, which only the walk knows."""
     group = draw(st.sampled_from([None, None, *GROUPS]))
     when = draw(st.sampled_from(["none", "none", "run_at", "delay"]))
     return {
@@ -55,8 +55,8 @@ def new_jobs(draw: st.DrawFn, queue: st.SearchStrategy[str] = queues) -> dict[st
 
 
 @st.composite
-def ends(draw: st.DrawFn) -> dict[str, Any]:
-    """A way to end a run; jobs that follow stay within the family of the run's queue."""
+def resolutions(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw the fields of a resolution; follow-up jobs stay within the family of the run's queue."""
     kind = draw(st.sampled_from(["complete", "complete", "retried", "retried", "fail", "cancel", "release", "stall"]))
     then = st.lists(new_jobs(st.sampled_from(["", "/failures", "/side"])), max_size=2)
     match kind:

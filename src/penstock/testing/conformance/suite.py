@@ -1,4 +1,4 @@
-"""The whole suite, for the storages of others and for our own."""
+"""The whole conformance suite, for third-party storages and for those of Penstock."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ __all__ = ["StorageSuite"]
 
 
 class StorageSuite(ProducerTests, WorkerTests, ReadTests):
-    """Tests that a storage keeps the `Storage` protocol; pytest collects them from a subclass called `Test…`.
+    """Tests of the `Storage` protocol; pytest collects them from a subclass named `Test…`.
 
-    `make` must give a new storage object at an empty place; every test empties it when it ends. Each of
-    its objects at that place must see the jobs of the others if `shared` is True.
+    `make` must return a new storage object on an empty database, file or server; every test clears it at
+    its end. If `shared` is True, all objects that `make` returns in one test must see the same jobs.
     """
 
-    #: Whether two storage objects that `make` gives in one test see the same jobs.
+    #: Whether two storage objects that `make` returns in one test see the same jobs.
     shared = True
     #: How many random walks are compared with the storage in memory.
     walks = 50
 
     def make(self, clock: Clock) -> Storage:
-        """A storage that is not open yet and goes by this clock."""
-        raise NotImplementedError(f"{type(self).__name__} must have a method make(self, clock) that gives a storage")
+        """Return a storage that is not open yet and uses this clock."""
+        raise NotImplementedError(f"{type(self).__name__} must define make(self, clock) and return a storage")
 
     def test_a_random_walk_agrees_with_the_storage_in_memory(self) -> None:
-        """Whatever is asked in whatever order, the answers are those of the storage in memory."""
+        """Random calls in random order get the same answers from this storage and from the one in memory."""
 
         class Here(Walk):
             make = staticmethod(self.make)

@@ -1,4 +1,4 @@
-"""A random walk: two storages that are asked the same give the same answers, whatever is asked in whatever order."""
+"""Random walk over a storage: the same random calls on it and on a reference must get the same answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from penstock.storage.base import (
     Stall,
     Storage,
 )
-from penstock.testing.conformance.case import find_all, forget_all
+from penstock.testing.conformance.case import clear_storage, find_all
 from penstock.testing.conformance.strategies import (
     GROUPS,
     HOUR,
@@ -39,40 +39,42 @@ from penstock.testing.conformance.strategies import (
     QUEUES,
     SECOND,
     WORKERS,
-    ends,
     ids,
     new_jobs,
     queues,
+    resolutions,
     small_bytes,
     ttls,
 )  # fmt: skip
 
-__all__ = ["Ticks", "Walk", "take_walks"]
+__all__ = ["MillisecondClock", "Walk", "take_walks"]
 
+#: Calls in one walk.
 STEPS = 30
 
 
-class Ticks:
-    """A clock that counts milliseconds, and can also be set back."""
+class MillisecondClock:
+    """A clock that counts milliseconds and can also be set back."""
 
     def __init__(self, ms: int = 1_800_000_000_000) -> None:
         self.ms = ms
 
     def time(self) -> float:
-        """The time it shows, as a Unix timestamp."""
+        """Return the time as a Unix timestamp."""
         return self.ms / 1000
 
 
 class Walk(RuleBasedStateMachine):
-    """A storage and one to compare it with, driven by the same calls on one clock."""
+    """A storage and a reference, driven by the same calls on one clock."""
 
-    #: Gives the storage under test; it is empty, or has been emptied by the walk before.
+    #: Makes the storage under test; each walk clears it at its end.
     make: ClassVar[Callable[[Clock], Storage]]
 
     def __init__(self) -> None:
         super().__init__()
-        self.runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)  # which leaves this thread's own alone
-        self.clock = Ticks()
+        # With a loop factory, the runner does not replace the event loop of this thread.
+        self.runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self.clock = MillisecondClock()
         self.storage: Storage = type(self).make(self.clock)
         self.reference: Storage = self.make_reference()
         for storage in (self.storage, self.reference):
@@ -80,41 +82,41 @@ class Walk(RuleBasedStateMachine):
         self.tokens: list[ClaimRef] = []
         self.settled: list[Settlement] = []
         self.made = 0
-        self.looks = True
-        self.asked = 0
+        self.compare_each_step = True
+        self.comparisons = 0
 
     def make_reference(self) -> Storage:
-        """What is always right: the storage in memory."""
+        """Return the storage whose answers are taken as right: the one in memory."""
         return connect("memory:", clock=self.clock)
 
     def teardown(self) -> None:
-        """Look once more, and leave nothing."""
+        """Compare once more, then clear the storage."""
         try:
             self.compare()
-            self.runner.run(forget_all(self.storage, QUEUES))
+            self.runner.run(clear_storage(self.storage, QUEUES))
         finally:
             for storage in (self.storage, self.reference):
                 self.runner.run(storage.close())
             self.runner.close()
 
-    def known(self, settlement: Settlement) -> bool:
-        """Whether this software can have run that job."""
+    def can_settle(self, settlement: Settlement) -> bool:
+        """Return whether this walk may send the settlement; a subclass excludes jobs of newer formats."""
         return True
 
-    def told(self, standing: JobPosition | None) -> JobPosition | None:
-        """What of a standing is the same on both sides: all of it."""
-        return standing
+    def comparable_position(self, position: JobPosition | None) -> JobPosition | None:
+        """Return the part of a position that both sides must agree on: here all of it."""
+        return position
 
-    def arranged(self, found: list[Snapshot]) -> list[Snapshot]:
-        """A listing in the order that is the same on both sides: as it is."""
+    def comparable_listing(self, found: list[Snapshot]) -> list[Snapshot]:
+        """Return a listing in an order that both sides must agree on: here unchanged."""
         return found
 
     # calls ---------------------------------------------------------------------------------------
 
     def both(self, verb: str, *args: Any, unordered: bool = False) -> Any:
-        """Make one call on both sides and compare the answers, then everything that can be read."""
+        """Make one call on both sides and compare the answers, then all reads."""
         if verb == "settle":
-            args = ([s for s in args[0] if self.known(s)],)
+            args = ([s for s in args[0] if self.can_settle(s)],)
         expected = self.runner.run(getattr(self.reference, verb)(*args))
         answer = self.runner.run(getattr(self.storage, verb)(*args))
         if verb == "claim":
@@ -124,7 +126,7 @@ class Walk(RuleBasedStateMachine):
             assert sorted(map(repr, answer)) == sorted(map(repr, expected)), f"{verb}{args}"
         else:
             assert answer == expected, f"{verb}{args}:\n got {answer}\nwant {expected}"
-        if self.looks:
+        if self.compare_each_step:
             self.compare()
         return expected
 
@@ -134,7 +136,7 @@ class Walk(RuleBasedStateMachine):
         run_at = None if at is None else self.clock.ms + at
         return NewJob(queue=queue or spec["queue"], run_at=run_at, **fields)
 
-    def ended(self, spec: dict[str, Any], queue: str) -> Resolution:
+    def resolution(self, spec: dict[str, Any], queue: str) -> Resolution:
         family = queue.partition("/")[0]
         then = tuple(self.job(s, family + s["queue"]) for s in spec.get("then", ()))
         match spec["kind"]:
@@ -155,10 +157,10 @@ class Walk(RuleBasedStateMachine):
 
     # rules ---------------------------------------------------------------------------------------
 
-    @initialize(specs=st.lists(new_jobs(), max_size=6), looks=st.booleans())
-    def begin(self, specs: list[dict[str, Any]], looks: bool) -> None:
-        """Some walks are looked at after every step, others at their end only: that must make no difference."""
-        self.looks = looks
+    @initialize(specs=st.lists(new_jobs(), max_size=6), each_step=st.booleans())
+    def begin(self, specs: list[dict[str, Any]], each_step: bool) -> None:
+        """Put the first jobs; some walks read after every step, others at the end: reads must change nothing."""
+        self.compare_each_step = each_step
         self.both("put", [self.job(spec) for spec in specs])
 
     @rule(spec=new_jobs())
@@ -171,7 +173,7 @@ class Walk(RuleBasedStateMachine):
 
     @rule(queue=queues, group=st.sampled_from([None, *GROUPS]), count=st.integers(1, 4))
     def put_fresh(self, queue: str, group: str | None, count: int) -> None:
-        """Ids that were just made up; they are not looked for again, but they are listed and run."""
+        """Put jobs with new ids and `fresh` set, which lets the storage skip the search for duplicates."""
         jobs: list[NewJob] = []
         for _ in range(count):
             self.made += 1
@@ -192,24 +194,24 @@ class Walk(RuleBasedStateMachine):
         self.tokens += [ClaimRef(claim.queue, claim.id, claim.token) for claim in claimed.claims]
 
     @precondition(lambda self: self.tokens)
-    @rule(data=st.data(), spec=ends())
+    @rule(data=st.data(), spec=resolutions())
     def settle_one(self, data: st.DataObject, spec: dict[str, Any]) -> None:
-        """The newest runs most of the time; an old one has a stale token."""
+        """Settle one claim: mostly a recent one, else an old one, whose token may be stale."""
         recent = self.tokens[-4:]
         held = data.draw(st.sampled_from(recent) | st.sampled_from(self.tokens), "held")
-        settlement = Settlement(held.queue, held.id, held.token, self.ended(spec, held.queue))
+        settlement = Settlement(held.queue, held.id, held.token, self.resolution(spec, held.queue))
         self.settled.append(settlement)
         self.both("settle", [settlement])
 
     @precondition(lambda self: self.tokens)
-    @rule(data=st.data(), specs=st.lists(ends(), min_size=2, max_size=4))
+    @rule(data=st.data(), specs=st.lists(resolutions(), min_size=2, max_size=4))
     def settle_many(self, data: st.DataObject, specs: list[dict[str, Any]]) -> None:
-        """Few runs and many outcomes, so that one run is often settled twice in one call."""
+        """Settle few claims with many resolutions, so that one claim is often settled twice in one call."""
         settlements: list[Settlement] = []
         recent = st.sampled_from(self.tokens[-2:]) | st.sampled_from(self.tokens[-8:])
         for spec in specs:
             held = data.draw(recent, "held")
-            settlements.append(Settlement(held.queue, held.id, held.token, self.ended(spec, held.queue)))
+            settlements.append(Settlement(held.queue, held.id, held.token, self.resolution(spec, held.queue)))
         self.settled += settlements
         self.both("settle", settlements)
 
@@ -219,10 +221,10 @@ class Walk(RuleBasedStateMachine):
         self.both("settle", [data.draw(st.sampled_from(self.settled[-6:]), "settlement")])
 
     @precondition(lambda self: self.tokens)
-    @rule(data=st.data(), spec=ends())
+    @rule(data=st.data(), spec=resolutions())
     def settle_with_a_forged_token(self, data: st.DataObject, spec: dict[str, Any]) -> None:
         held = data.draw(st.sampled_from(self.tokens[-8:]), "held")
-        self.both("settle", [Settlement(held.queue, held.id, "forged", self.ended(spec, held.queue))])
+        self.both("settle", [Settlement(held.queue, held.id, "forged", self.resolution(spec, held.queue))])
 
     @precondition(lambda self: self.tokens)
     @rule(data=st.data(), lease=st.sampled_from([LEASE, LEASE, SECOND, HOUR]))
@@ -271,29 +273,30 @@ class Walk(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([0, 1, SECOND, LEASE, HOUR]))
     def move_the_clock(self, ms: int) -> None:
         self.clock.ms += ms
-        if self.looks:
+        if self.compare_each_step:
             self.compare()
 
     # reads ---------------------------------------------------------------------------------------
 
     def compare(self) -> None:
-        """Everything that can be read is the same on both sides."""
+        """Assert that all reads give the same on both sides."""
         self.runner.run(self._compare(self.reference))
 
-    async def _compare(self, seen: Storage) -> None:
-        assert await self.storage.queues() == await seen.queues()
+    async def _compare(self, reference: Storage) -> None:
+        assert await self.storage.queues() == await reference.queues()
         for queue in QUEUES:
-            self.asked += 1
-            id = IDS[self.asked % len(IDS)]
-            found = self.arranged(await find_all(self.storage, queue))
+            self.comparisons += 1
+            id = IDS[self.comparisons % len(IDS)]
+            found = self.comparable_listing(await find_all(self.storage, queue))
             counted = await self.storage.counts(queue)
             pairs: dict[str, tuple[Any, Any]] = {
-                f"find({queue!r})": (found, self.arranged(await find_all(seen, queue))),
-                f"counts({queue!r})": (counted, await seen.counts(queue)),
-                f"peek({queue!r})": (await self.storage.peek(queue), await seen.peek(queue)),
-                f"get({queue!r}, {IDS})": (await self.storage.get(queue, IDS), await seen.get(queue, IDS)),
+                f"find({queue!r})": (found, self.comparable_listing(await find_all(reference, queue))),
+                f"counts({queue!r})": (counted, await reference.counts(queue)),
+                f"peek({queue!r})": (await self.storage.peek(queue), await reference.peek(queue)),
+                f"get({queue!r}, {IDS})": (await self.storage.get(queue, IDS), await reference.get(queue, IDS)),
                 f"why({queue!r}, {id!r})": (
-                    self.told(await self.storage.why(queue, id)), self.told(await seen.why(queue, id)),
+                    self.comparable_position(await self.storage.why(queue, id)),
+                    self.comparable_position(await reference.why(queue, id)),
                 ),
             }  # fmt: skip
             for call, (got, want) in pairs.items():
@@ -302,16 +305,18 @@ class Walk(RuleBasedStateMachine):
 
 
 def check_invariants(found: list[Snapshot], counted: dict[State, int]) -> None:
-    """What must hold whatever happened, as far as it shows in the public reads."""
+    """Assert the invariants of a queue that its reads show, independent of the reference."""
     assert {state: sum(job.state is state for job in found) for state in State} == counted
     order = [FIND_ORDER.index(job.state) for job in found]
     assert order == sorted(order)
     plain = [job.id for job in found if job.state is not State.BLOCKED]
-    assert len(plain) == len(set(plain)), "an id in two places"
+    assert len(plain) == len(set(plain)), "an id is listed twice"
     running = {job.id for job in found if job.state is State.RUNNING}
     for job in found:
-        assert job.state is not State.BLOCKED or job.id in running, f"{job.id} is blocked by nobody"
-        assert (job.worker is not None) or job.state is not State.RUNNING, f"{job.id} runs nowhere"
+        assert job.state is not State.BLOCKED or job.id in running, (
+            f"{job.id} is blocked, but no job of its id is running"
+        )
+        assert (job.worker is not None) or job.state is not State.RUNNING, f"{job.id} is running without a worker"
         assert (job.finished is not None) == (job.state in FINISHED)
         assert (job.result is not None) == (job.state is State.COMPLETED)
         assert job.progress is None or job.state is State.RUNNING
@@ -319,7 +324,7 @@ def check_invariants(found: list[Snapshot], counted: dict[State, int]) -> None:
 
 
 def take_walks(walk: type[Walk], examples: int, *, derandomize: bool = True) -> None:
-    """Take this many walks, always the same ones unless told otherwise; a failure prints the calls, shortened."""
+    """Take `examples` walks, with `derandomize` always the same ones; a failure prints its shortest list of calls."""
     run_state_machine_as_test(
         walk,
         settings=settings(

@@ -1,4 +1,4 @@
-"""Claiming, settling, renewing, reaping: what workers do."""
+"""Conformance tests of the verbs of workers: claim, settle, renew, reap, report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 from penstock.model.clock import Clock
 from penstock.model.job import NewJob, State
 from penstock.storage.base import ClaimRef, Complete, Fail, Reaped, Release, Request, Retried, Settled, Stall, Storage
-from penstock.testing.conformance.case import HOUR, LEASE, SECOND, Case, held, ids, scenario
+from penstock.testing.conformance.case import HOUR, LEASE, SECOND, Case, claim_ref, ids, scenario
 
 __all__ = ["WorkerTests"]
 
@@ -24,7 +24,7 @@ class WorkerTests:
 
     @scenario
     async def test_order_is_priority_then_time_then_acceptance(self, case: Case) -> None:
-        """Higher priorities first, then what was due first, then what was put first; never the alphabet."""
+        """Jobs are claimed by priority, then due time, then acceptance; never by id."""
         for id, priority in (("z", 0), ("y", 0), ("low", -1), ("x", 0), ("high", 5)):
             await case.put(id, priority=priority)
         await case.put("early", run_at=case.now - HOUR)
@@ -35,7 +35,7 @@ class WorkerTests:
 
     @scenario
     async def test_a_claim_takes_what_it_asks_for(self, case: Case) -> None:
-        """Up to its limit of each queue, in order; a claim counts an attempt and shows the worker."""
+        """A claim gives up to its limit of each queue, in order, counts an attempt and records the worker."""
         for id in "abc":
             await case.put(id)
         await case.put("d", queue="other")
@@ -47,8 +47,8 @@ class WorkerTests:
         assert (await case.job("a")).worker == "me"
 
     @scenario
-    async def test_batches_are_neighbours(self, case: Case) -> None:
-        """Jobs of one batch have one number, and a limit counts batches."""
+    async def test_a_batch_has_consecutive_jobs(self, case: Case) -> None:
+        """Consecutive jobs get one batch number, and the limit of a claim counts batches."""
         for id in "abcde":
             await case.put(id)
         claims = await case.claim(2, batch=2)
@@ -56,7 +56,7 @@ class WorkerTests:
 
     @scenario
     async def test_a_group_runs_one_at_a_time_in_order(self, case: Case) -> None:
-        """The next job of a group comes when the one before is done for good, however often that is tried."""
+        """A group's next job is claimed only when the one before has ended for good, retries included."""
         for id in "abc":
             await case.put(id, group="g")
         first = await case.claim_one()
@@ -68,7 +68,7 @@ class WorkerTests:
 
     @scenario
     async def test_groups_take_turns(self, case: Case) -> None:
-        """A group with many jobs delays that of another by one round."""
+        """Groups are served in turn: one with many jobs delays another group by one job."""
         for number in range(5):
             await case.put(f"many{number}", group="many")
         await case.put("one", group="one")
@@ -76,26 +76,26 @@ class WorkerTests:
 
     @scenario
     async def test_no_job_is_claimed_twice(self, case: Case) -> None:
-        """Workers that ask at the same time never get the same job, nor leave one behind."""
+        """Claims at the same time never give one job twice, and together give all of them."""
         jobs = [NewJob(queue="q", id=f"j{number}", payload=b"") for number in range(100)]
         await case.storage.put(jobs)
         peers = [case.peer() for _ in range(3)] if self.shared else []
         for peer in peers:
             await peer.open()
         try:
-            places = peers or [case.storage] * 3
-            calls = [places[n % 3].claim([Request("q", 7)], f"w{n}", LEASE, f"t{n}") for n in range(20)]
+            storages = peers or [case.storage] * 3
+            calls = [storages[n % 3].claim([Request("q", 7)], f"w{n}", LEASE, f"t{n}") for n in range(20)]
             claimed = [claim.id for answer in await asyncio.gather(*calls) for claim in answer.claims]
         finally:
             for peer in peers:
                 await peer.close()
         assert sorted(claimed) == sorted(job.id for job in jobs)
 
-    # ends ----------------------------------------------------------------------------------------
+    # settle --------------------------------------------------------------------------------------
 
     @scenario
     async def test_a_run_completes(self, case: Case) -> None:
-        """Its result is kept, and who ran it; empty bytes are a result."""
+        """A completed job keeps its result, even empty bytes, and its worker, for its TTL."""
         await case.put("a")
         assert await case.settle(await case.claim_one(), Complete(b"", HOUR)) == Settled(State.COMPLETED)
         job = await case.job("a")
@@ -103,19 +103,19 @@ class WorkerTests:
 
     @scenario
     async def test_a_stale_token_changes_nothing(self, case: Case) -> None:
-        """Settling, renewing and reporting need the token of the claim."""
+        """Settle, renew and report with a stale token are answered as lost and change nothing."""
         await case.put("a")
         run = await case.claim_one()
         forged = type(run)(run.queue, run.id, "forged", run.payload)
         assert await case.settle(forged, Fail(b"e", HOUR)) == Settled(None, lost=True)
-        [renewal] = await case.storage.renew("w", [held(forged)], LEASE)
+        [renewal] = await case.storage.renew("w", [claim_ref(forged)], LEASE)
         assert not renewal.kept
         assert not await case.storage.report(ClaimRef("q", "a", "forged"), b"p")
         assert (await case.settle(run)).state is State.COMPLETED
 
     @scenario
     async def test_the_same_settlement_twice_is_one(self, case: Case) -> None:
-        """It is answered as before and done once; another end of the same run is lost."""
+        """A repeated settle is answered as before and done once; another resolution of the run is answered as lost."""
         await case.put("a")
         run = await case.claim_one()
         end = Complete(b"r", HOUR, (NewJob(queue="q/side", id="then", payload=b""),))
@@ -125,7 +125,7 @@ class WorkerTests:
 
     @scenario
     async def test_follow_ups_exist_if_the_end_is_recorded(self, case: Case) -> None:
-        """The jobs of an end are put in the same step, and not at all when the claim is lost."""
+        """Follow-up jobs are put in the same step as the resolution, and not at all if the claim is lost."""
         await case.put("a")
         run = await case.claim_one()
         case.pass_ms(LEASE)
@@ -139,7 +139,7 @@ class WorkerTests:
 
     @scenario
     async def test_a_retry_waits_and_keeps_its_place(self, case: Case) -> None:
-        """It counts, keeps its error, and is due after its delay, before what was put later."""
+        """A retried job counts a retry, keeps its error, and is due after its delay, before jobs put later."""
         await case.put("a")
         run = await case.claim_one()
         await case.put("b")
@@ -150,8 +150,8 @@ class WorkerTests:
         assert await case.order() == ["a", "b"]
 
     @scenario
-    async def test_a_release_costs_nothing(self, case: Case) -> None:
-        """A job that is given back is where it was, with the attempts that it had."""
+    async def test_a_release_restores_position_and_attempts(self, case: Case) -> None:
+        """A released job has its old position and its old number of attempts."""
         await case.put("a")
         await case.put("b")
         assert (await case.settle(await case.claim_one(), Release())).state is State.QUEUED
@@ -161,7 +161,7 @@ class WorkerTests:
 
     @scenario
     async def test_a_stall_is_counted(self, case: Case) -> None:
-        """A run whose process is known to be dead comes back at its place with one stall more."""
+        """A run settled as a stall is queued at its old position, with one stall more."""
         await case.put("a")
         await case.put("b")
         await case.settle(await case.claim_one(), Stall())
@@ -172,13 +172,13 @@ class WorkerTests:
 
     @scenario
     async def test_a_lease_that_is_over_is_taken_back(self, case: Case) -> None:
-        """What its worker did not renew by name runs elsewhere, and the late outcome is refused."""
+        """A job whose lease expired is reaped and claimed by another worker; the late settle is answered as lost."""
         await case.put("kept")
         await case.put("lost")
         kept, lost = await case.claim(2)
         case.pass_ms(LEASE - 1)
         assert await case.storage.reap(["q"]) == []
-        await case.storage.renew("w", [held(kept)], LEASE)
+        await case.storage.renew("w", [claim_ref(kept)], LEASE)
         case.pass_ms(1)
         assert await case.storage.reap(["q"]) == [Reaped("q", "lost", State.QUEUED, "w", 1)]
         again = await case.claim_one(worker="v")
@@ -189,10 +189,10 @@ class WorkerTests:
 
     @scenario
     async def test_progress_belongs_to_one_run(self, case: Case) -> None:
-        """What a run reports is shown until it ends, and not in the next one."""
+        """Progress is shown until its run ends, and not in the next run."""
         await case.put("a")
         run = await case.claim_one()
-        assert await case.storage.report(held(run), b"half")
+        assert await case.storage.report(claim_ref(run), b"half")
         assert (await case.job("a")).progress == b"half"
         await case.settle(run, Release())
         await case.claim_one()
@@ -200,7 +200,7 @@ class WorkerTests:
 
     @scenario
     async def test_a_reaped_batch_keeps_its_order(self, case: Case) -> None:
-        """A batch that was lost comes back whole and in order the first time."""
+        """A reaped batch is claimed again whole and in order."""
         for id in "abc":
             await case.put(id)
         await case.claim(1, batch=3)

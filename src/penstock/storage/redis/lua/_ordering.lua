@@ -1,41 +1,42 @@
--- The order, its lanes, and what is due: for claims and ends, before they need the rest.
+-- The ready order, the lanes of groups, and due jobs: the part that the fast paths of claim and settle need.
 
 local function rank(priority, time, seq) return pack('>I4I6I6', 2147483647 - priority, time, seq) end
 
--- Sorts as the group's bytes do, and no group's prefix starts another's: NUL is escaped, NUL NUL ends.
+-- Sorts as the group's bytes do, and no group's prefix is the start of another's: NUL is escaped, NUL NUL ends it.
 local function lane_prefix(group)
   if string.find(group, '\0', 1, true) then group = string.gsub(group, '%z', '\0\255') end
   return group .. '\0\0'
 end
 
--- Where the id begins in the members of a lane.
+-- The position of the id in the members of a lane.
 local function id_at(group)
   return (string.find(group, '\0', 1, true) and #lane_prefix(group) or #group + 2) + 13
 end
 
--- The first members of a lane. (The server formats numbers slowly: better a '1' than a 1.)
+-- The first members of a lane. (Numbers are passed as strings, because the server formats numbers slowly.)
 local function lane_head(q, group, limit)
   if string.find(group, '\0', 1, true) then group = sub(lane_prefix(group), 1, -3) end
   return call('ZRANGEBYLEX', q.lanes, '[' .. group .. '\0\0', '(' .. group .. '\0\1', 'LIMIT', '0', limit)
 end
 
--- A turn is a group's member of ready, or of parked (which is a byte longer), and behind the first the head of
--- its lane, if that is known, so that a claim need not look for it: whatever else changes a lane forgets it.
+-- A turn is a group's member of ready, or of parked (which is a byte longer). The head of its lane is appended to the
+-- former, so that a claim need not look for it; every other change of a lane removes it again.
 local function member_of(turn, group) return sub(turn, 1, 17 + #group) end
 local function known_head(turn, group) return turn and #turn > 18 + #group and sub(turn, 18 + #group) or nil end
 
--- The run of a job of a lane, which nobody has asked anything of yet; and the group of such a run ('' for none),
--- else nil.
-local LANE_RUN = pack('>BBI6', 0, 0, 1)
-local function lane_run(token, group) return token .. LANE_RUN .. pack('>H', #group) .. group .. '\0' end
-local function lane_of(run, token)
-  if string.find(run, token, 1, true) ~= 1 or string.find(run, LANE_RUN, 17, true) ~= 17 then return nil end
+-- A new run of a job with a group.
+local GROUP_RUN = pack('>BBI6', 0, 0, 1)
+local function group_run(token, group) return token .. GROUP_RUN .. pack('>H', #group) .. group .. '\0' end
+
+-- The group of a plain run of this token ('' for none): no cancel was requested and no successor is behind it. Else nil.
+local function group_of_plain_run(run, token)
+  if string.find(run, token, 1, true) ~= 1 or string.find(run, GROUP_RUN, 17, true) ~= 17 then return nil end
   local high, low = byte(run, 25, 26)
   local size = high * 256 + low
-  return byte(run, 27 + size) == 0 and sub(run, 27, 26 + size) or nil
+  return sub(run, 27, 26 + size)
 end
 
--- When the next job falls due, or nil.
+-- The time at which the next job falls due, or nil.
 local function next_due(q)
   if call('EXISTS', q.scheduled, q.retrying) == 0 then return nil end
   local due
@@ -47,8 +48,8 @@ local function next_due(q)
   return due
 end
 
--- Runs of these groups are over, in this order. Each group has so many holders less; those with work and no
--- other holder join the rotation, in the order in which their last runs ended.
+-- Release the holds of runs that ended, given by their groups in the order of their ends. Groups with jobs and no other
+-- hold join the rotation, in the order in which their last runs ended.
 local function free_groups(q, ended)
   local groups, count = {}, {}
   for i = #ended, 1, -1 do

@@ -1,4 +1,4 @@
--- What most scripts share beside `_base.lua`.
+-- Helpers of most scripts: records, events, the ready order.
 -- include: ordering
 
 -- Records ------------------------------------------------------------------------------------------
@@ -8,8 +8,8 @@ local function readable(rec)
   return format > 0 and format <= FORMAT
 end
 
--- A job whose format is newer than this software: it is moved, counted and cancelled by its head, but
--- never handed out, and what follows the head goes back as it came.
+-- A job whose format is newer than this software: it is moved, counted and cancelled by its head, but never claimed, and
+-- the bytes after the head are written back unchanged.
 local function parse_newer(rec, j, flags, glen, llen, hlen, elen)
   if #rec < HEAD_SIZE + glen then return nil end
   j.rest, j.flags, j.sizes = sub(rec, HEAD_SIZE + 1), flags, { glen, llen, hlen, elen }
@@ -26,7 +26,7 @@ local function parse_short(rec)
   return j
 end
 
--- The job behind a record, or nil when the bytes make no sense.
+-- The job of a record, or nil if the record is damaged.
 local function parse(rec)
   if format_of(rec) == 0 then return nil end
   if has(byte(rec, 2), SHORT) then return parse_short(rec) end
@@ -57,16 +57,24 @@ local function build_head(j, format, flags, glen, llen, hlen, elen)
     math.min(j.timeouts, 65535), glen, llen, hlen, elen)
 end
 
+-- Whether a job is only a payload, due at the time that orders it, and has not run.
+local function is_plain(j)
+  return j.time == j.due and j.time == j.created and j.priority == 0 and j.attempts == 0 and not j.group
+    and not j.retried and not j.solo and j.retries + j.stalls + j.timeouts == 0
+    and #j.limits + #j.headers + #j.error + #j.settled == 0
+end
+
 local function build(j)
   if j.rest then
     return build_head(j, j.format, j.flags - j.flags % (RETRIED + SOLO + 1), unpack(j.sizes)) .. j.rest
   end
+  if is_plain(j) then return pack(SHORT_HEAD, FORMAT, SHORT, j.time, j.seq) .. j.payload end
   local group = j.group or ''
   return build_head(j, FORMAT, #j.settled > 0 and SETTLED or 0, #group, #j.limits, #j.headers, #j.error)
     .. group .. j.limits .. j.headers .. j.error .. j.settled .. j.payload
 end
 
--- The format of a record that only newer software can read, or nil.
+-- The format of a record that only newer software can read, else nil.
 local function newer(rec)
   local j = rec and parse(rec)
   return j and j.rest and j.format
@@ -92,7 +100,7 @@ local function build_run(r)
     .. (r.progress and '\1' .. r.progress or '\0')
 end
 
--- The runs of a token that have a lease apart from the others: how many parts, and id -> name of its part.
+-- The runs of a token with a deadline of their own: the number of parts, and id -> name of its part.
 local function parts_of(q, token)
   local count, part_of = tonumber(call('HGET', q.batches, 'p' .. token) or 0), {}
   for n = 1, count do
@@ -121,27 +129,27 @@ end
 
 local function next_seq(q) return call('HINCRBY', q.meta, 'seq', 1) end
 
--- Hints and notes ----------------------------------------------------------------------------------
+-- Hints, events and notices ------------------------------------------------------------------------
 
--- A job will fall due: if nobody is set to look by then, somebody idle must.
-local function later(q, due)
+-- A job falls due then: wake a worker to set the alarm, unless one is set for that time or an earlier one.
+local function wake_by(q, due)
   local alarm = tonumber(call('HGET', q.meta, 'alarm') or 0)
   if alarm <= now or due < alarm then wake(q) end
 end
 
 local function field(text) return text and pack('>i4', #text) .. text or pack('>i4', -1) end
 
-local function note(name, q, id, attempt, worker, result, error)
-  if ears then
-    call('PUBLISH', ears, pack('>I6H', now, math.min(attempt, 65535)) .. field(name) .. field(q.name) .. field(id)
+local function emit(name, q, id, attempt, worker, result, error)
+  if event_channel then
+    call('PUBLISH', event_channel, pack('>I6H', now, math.min(attempt, 65535)) .. field(name) .. field(q.name) .. field(id)
       .. field(worker) .. field(result) .. field(error))
   end
 end
 
--- Tell those who wait for this job that it has ended, and how if there is a state.
-local function tell(q, id, state, value)
+-- Notify the waiters of a job of its end, with its result or error if a state is given.
+local function notify_waiters(q, id, state, value)
   local channels = call('HGET', q.waits, id)
-  if channels then tell_on(channels, q, id, state and STATES[state] or 0, state and value or '') end
+  if channels then notify_channels(channels, q, id, state and STATES[state] or 0, state and value or '') end
 end
 
 -- The ready order and the lanes --------------------------------------------------------------------
@@ -150,8 +158,8 @@ local function lane_member(j, id) return lane_prefix(j.group) .. pack('>I6I6', j
 local function due_member(j, id) return pack('>I6I6', j.due, j.seq) .. id end
 local function backoff_member(j, id) return lane_prefix(j.group) .. due_member(j, id) end
 
--- What only newer software can run is parked: its member of ready, behind its format, so that no claim
--- meets it again. A lane is parked by its head. `parked` in meta is the lowest format there is.
+-- A job that only newer software can run is parked: its member of ready goes, after its format, to `parked`, so that no
+-- claim finds it again. A group is parked if the head of its lane is. `parked` in meta is the lowest format among them.
 local function park(q, format, member, group)
   local parked = string.char(format) .. member
   call('ZADD', q.parked, 0, parked)
@@ -160,7 +168,7 @@ local function park(q, format, member, group)
   if format < lowest then call('HSET', q.meta, 'parked', format) end
 end
 
--- What this software knows comes back to its place; true when there may be more.
+-- Move jobs of a known format back to ready; true when there may be more.
 local function unpark(q)
   if tonumber(call('HGET', q.meta, 'parked') or 256) > FORMAT then return false end
   local members = call('ZRANGEBYLEX', q.parked, '-', '(' .. string.char(FORMAT + 1), 'LIMIT', 0, PROMOTE)
@@ -181,7 +189,7 @@ local function unpark(q)
   return false
 end
 
--- The turn of a group. Whatever happens to a parked one, the next claim looks at its head again.
+-- The turn of a group. A parked turn moves back to ready, so that the next claim looks at the head again.
 local function turn_of(q, group)
   local current = call('HGET', q.turns, group)
   if not current or #current ~= 18 + #group then return current and member_of(current, group) end
@@ -193,14 +201,14 @@ local function turn_of(q, group)
   return member
 end
 
--- The front of a lane may have changed.
+-- Remove the head from a turn, because the lane may begin with another job now.
 local function forget_head(q, group)
   local turn = call('HGET', q.turns, group)
   if known_head(turn, group) then call('HSET', q.turns, group, member_of(turn, group)) end
 end
 
--- A group is in the rotation if, and only if, it has work and nothing holds it. One that comes in
--- anew takes the turn given, or else the end of the rotation.
+-- Put a group into the rotation, or take it out: it belongs there if, and only if, it has jobs and no hold. A group that
+-- comes in takes the turn given, or else the end of the rotation.
 local function regroup(q, group, turn)
   if not group then return end
   local current = turn_of(q, group)
@@ -222,7 +230,7 @@ local function hold(q, group, by)
   if group and call('HINCRBY', q.holds, group, by) <= 0 then call('HDEL', q.holds, group) end
 end
 
--- A job that waits for its next try holds its group, and can be found by it.
+-- A job with a group that waits for its next attempt holds the group, and can be found by it.
 local function begin_backoff(q, id, j)
   if not j.group then return end
   hold(q, j.group, 1)
@@ -234,7 +242,7 @@ local function end_backoff(q, id, j)
   call('ZREM', q.backoffs, backoff_member(j, id))
 end
 
--- A job is queued when its time has come, and stays so if the clock is set back.
+-- A job is queued when it is due, and stays queued if the clock is set back.
 local function waiting_state(q, id, j)
   if j.due > now then
     if call('ZSCORE', q.scheduled, due_member(j, id)) then return 'scheduled' end
@@ -243,12 +251,12 @@ local function waiting_state(q, id, j)
   return 'queued'
 end
 
--- Into the ready order, its lane, or the line of those whose time has not come.
+-- Add a job to the ready order, to its lane, or to `scheduled` or `retrying` if it is not due.
 local function enter(q, id, j)
   if j.due > now then
     call('ZADD', j.retried and q.retrying or q.scheduled, 0, due_member(j, id))
     if j.retried then begin_backoff(q, id, j) end
-    later(q, j.due)
+    wake_by(q, j.due)
   elseif j.group then
     call('ZADD', q.lanes, 0, lane_member(j, id))
     forget_head(q, j.group)
@@ -258,7 +266,7 @@ local function enter(q, id, j)
   end
 end
 
--- Out of wherever it waits.
+-- Remove a waiting job from the order that it is in.
 local function leave(q, id, j)
   if call('ZREM', q.scheduled, due_member(j, id)) == 1 then return end
   if call('ZREM', q.retrying, due_member(j, id)) == 1 then
@@ -272,7 +280,7 @@ local function leave(q, id, j)
   end
 end
 
--- Jobs whose time has come enter the order: fresh ones before retried ones, each by due time.
+-- Move due jobs into the ready order, by due time; true when there may be more.
 local function promote_from(q, line, retried)
   local due = call('ZRANGEBYLEX', line, '-', '(' .. pack('>I6', now + 1), 'LIMIT', 0, PROMOTE)
   if #due == 0 then return false end
@@ -284,15 +292,15 @@ local function promote_from(q, line, retried)
       if retried then end_backoff(q, id, j) end
       enter(q, id, j)
       regroup(q, j.group, rank(0, j.due, j.seq))
-    else -- damaged or missing: a claim sets it aside
+    else -- damaged or missing: a claim finds that out
       call('ZADD', q.ready, 0, rank(0, unpack_head('>I6I6', member)) .. 'j' .. id)
     end
   end
   return #due == PROMOTE
 end
 
--- True when there may be more: exact order needs them all before anything is handed out. Whatever
--- gives a group its turn promotes first, so that nobody's looking makes a difference to the order.
+-- Move due jobs into the ready order; true when there may be more, and then no job may be claimed yet. Every script that
+-- gives a group its turn promotes first, so that the order never depends on which client called first.
 local function promote(q)
   if rawget(q, 'promoted') then return false end
   q.promoted = true

@@ -1,24 +1,24 @@
--- What moves a job from state to state; used by the scripts that change something.
+-- Transitions of a job from state to state.
 
 -- Putting ------------------------------------------------------------------------------------------
 
 local MOVE_ALWAYS, MOVE_LATER, MOVE_EARLIER = 1, 2, 3
--- An update's flags as one number: payload 1, run-at 2 * (0 never, 1 always, 2 if later, 3 if
--- earlier), counts 8, limits 16; 32 says that there is an update at all.
+-- The flags of an update as one number: payload 1, run-at 2 * (0 never, 1 always, 2 if later, 3 if earlier), counts 8,
+-- limits 16; 32 is set for every update.
 local function flags_of(code)
   return { payload = has(code, 1), move = floor(code / 2) % 4, resets = has(code, 8), limits = has(code, 16) }
 end
 
--- Bytes come beside the msgpack arguments, which know none: they are found by number.
+-- Bytes are passed as arguments of their own, because msgpack has no type for them here; they are found by number.
 local function blob(number) return number and number > 0 and ARGV[blobs + number] or '' end
 
--- An asked-for job: id, code (64: fresh, 32..1: update flags), payload, limits, headers, run-at,
--- delay, priority, group, waiter; trailing defaults are left off. False stands for none.
+-- A job to put: id, code (64: fresh, 32..1: update flags), payload, limits, headers, run-at, delay, priority, group,
+-- waiter; trailing defaults are left off, and false stands for none.
 local function read_entry(e)
   local run_at = e[6] or nil
   if e[7] then run_at = now + e[7] end
   return { id = e[1], fresh = has(e[2], 64), update = has(e[2], 32) and flags_of(e[2]) or nil, code = e[2] % 32,
-    payload = blob(e[3]), limits = blob(e[4]), headers = blob(e[5]), asked = run_at, priority = e[8] or 0,
+    payload = blob(e[3]), limits = blob(e[4]), headers = blob(e[5]), run_at = run_at, priority = e[8] or 0,
     group = e[9] or nil, waiter = e[10] or nil }
 end
 
@@ -30,32 +30,33 @@ local function acceptance(q)
   return now
 end
 
--- A new record: ordered by its run-at, else by its acceptance; in a lane run-at never reaches back.
+-- A new job: ordered by its run-at, else by its acceptance. In a group run-at never sorts a job before ones accepted
+-- earlier.
 local function accept(q, e, accepted, seq)
-  local time = e.asked or accepted
+  local time = e.run_at or accepted
   if e.group and time < accepted then time = accepted end
-  return { priority = e.priority, time = time, seq = seq, due = e.asked or now, created = now,
+  return { priority = e.priority, time = time, seq = seq, due = e.run_at or now, created = now,
     attempts = 0, retries = 0, stalls = 0, timeouts = 0, retried = false, solo = false, group = e.group,
     limits = e.limits, headers = e.headers, error = '', settled = '', payload = e.payload }
 end
 
-local function moved(move, asked, due)
-  if not asked then
+local function moved(move, run_at, due)
+  if not run_at then
     return (move == MOVE_ALWAYS or move == MOVE_EARLIER) and due > now and now or nil
   elseif move == MOVE_ALWAYS then
-    return asked ~= due and asked or nil
+    return run_at ~= due and run_at or nil
   elseif move == MOVE_LATER then
-    return asked > due and asked or nil
+    return run_at > due and run_at or nil
   elseif move == MOVE_EARLIER then
-    return asked < due and asked or nil
+    return run_at < due and run_at or nil
   end
 end
 
--- Change a waiting or blocked job in place, by the flags of the one that asks.
+-- Change a waiting or blocked job in place, by the flags of an update.
 local function apply(j, e, flags)
   if flags.payload then j.payload, j.headers = e.payload, e.headers end
   if flags.limits then j.limits = e.limits end
-  local due = moved(flags.move, e.asked, j.due)
+  local due = moved(flags.move, e.run_at, j.due)
   if due then
     j.due, j.retried, j.time = due, false, due
     if j.group and j.time < now then j.time = now end
@@ -71,8 +72,8 @@ local function forget_end(q, id, ended)
   call('HDEL', q.ends, id)
 end
 
--- Store a job that takes effect now, wherever it belongs.
-local function place(q, id, j)
+-- Store a job, and add it to the order that it belongs to.
+local function store(q, id, j)
   if j.due <= now then j.retried = false end
   call('HSET', q.jobs, id, build(j))
   enter(q, id, j)
@@ -86,7 +87,7 @@ local function add_waiter(q, id, waiter)
   if not string.find(channels, channel, 1, true) then call('HSET', q.waits, id, channels .. channel) end
 end
 
--- Flags of a successor asked for twice: whatever either of them wanted changed.
+-- The flags of a successor that is put twice: all changes of either update.
 local function merge_codes(first, later_code)
   local a, b = flags_of(first), flags_of(later_code)
   local move = a.move
@@ -105,25 +106,25 @@ local function block(q, e, run, seq)
   local waiting = call('HGET', q.blocked, e.id)
   if waiting then
     local j = parse(sub(waiting, 2))
-    if not j or j.rest then return { 'duplicate', 'running' } end -- nobody here knows what it holds
+    if not j or j.rest then return { 'duplicate', 'running' } end -- this software cannot read it
     apply(j, e, e.update)
     call('HSET', q.blocked, e.id, string.char(merge_codes(byte(waiting, 1), e.code)) .. build(j))
-    note('updated', q, e.id, j.attempts)
+    emit('updated', q, e.id, j.attempts)
     return { 'updated', 'blocked' }
   end
   call('HSET', q.blocked, e.id, string.char(e.code) .. build(accept_now(q, e, seq)))
   local r = parse_run(run)
   r.successor = true
   call('HSET', q.runs, e.id, build_run(r))
-  note('enqueued', q, e.id, 0)
+  emit('enqueued', q, e.id, 0)
   return { 'blocked', 'blocked' }
 end
 
 local function create(q, e, seq)
   local j = accept_now(q, e, seq)
-  place(q, e.id, j)
+  store(q, e.id, j)
   add_waiter(q, e.id, e.waiter)
-  note('enqueued', q, e.id, 0)
+  emit('enqueued', q, e.id, 0)
   local state = waiting_state(q, e.id, j)
   return { state, state }
 end
@@ -150,12 +151,12 @@ local function put_one(q, e, seq)
     return block(q, e, run, seq)
   end
   local j = parse(rec)
-  if not j then return { 'duplicate', 'queued' } end -- damaged: taken until a claim sets it aside
+  if not j then return { 'duplicate', 'queued' } end -- damaged: the id is taken until a claim fails the job
   if not e.update or j.rest then return { 'duplicate', waiting_state(q, e.id, j) } end
   leave(q, e.id, j)
   apply(j, e, e.update)
-  place(q, e.id, j)
-  note('updated', q, e.id, j.attempts)
+  store(q, e.id, j)
+  emit('updated', q, e.id, j.attempts)
   return { 'updated', waiting_state(q, e.id, j) }
 end
 
@@ -163,27 +164,27 @@ end
 
 local function drop_run(q, id, run)
   call('HDEL', q.runs, id)
-  let_go(q, run.token, 1)
+  end_runs(q, run.token, 1)
   hold(q, run.group, -1)
 end
 
--- The successor of a job that has ended for good takes its place, unconditionally.
+-- The successor of a finished job becomes the job, unconditionally.
 local function release_successor(q, id)
   local j = parse(sub(call('HGET', q.blocked, id), 2))
   call('HDEL', q.blocked, id)
-  if j then place(q, id, j) end
+  if j then store(q, id, j) end
 end
 
 -- -> completed / failed / cancelled, in one step with the release of the successor. `how` has:
 -- state, token ('' when no run ended it), worker, ttl (nil: for ever), value, counted, group,
--- successor (whether to look for one), attempt (for the note).
+-- successor (whether there may be one), attempt (for the event).
 local function finish(q, id, how)
   local number = call('HINCRBY', q.meta, 'finished', 1)
   local ttl, counted = how.ttl, how.counted
   if ttl == 0 and call('HEXISTS', q.waits, id) == 1 then ttl, counted = WAITED_MS, counted + FREE end
   local replaced = how.successor and call('HEXISTS', q.blocked, id) == 1
-  tell(q, id, not replaced and how.state, how.value)
-  note(how.state, q, id, how.attempt or 0, how.worker,
+  notify_waiters(q, id, not replaced and how.state, how.value)
+  emit(how.state, q, id, how.attempt or 0, how.worker,
     how.state == 'completed' and how.value or nil, how.state == 'failed' and how.value or nil)
   if (how.ttl == 0 or replaced) and how.token ~= '' then
     call('ZADD', q.gone, now + GONE_MS, how.token .. string.char(STATES[how.state]) .. id)
@@ -205,23 +206,23 @@ local function replace(j, s)
   for key, value in pairs(s) do j[key] = value end
 end
 
--- running -> waiting; a blocked successor is folded in by its own flags.
+-- running -> waiting; a blocked successor is merged into the job as an update, by its own flags.
 local function give_back(q, id, j, name, worker)
   local group = j.group
   j.retried = j.due > now
-  note(name, q, id, j.attempts, worker, nil, name == 'retrying' and #j.error > 0 and j.error or nil)
+  emit(name, q, id, j.attempts, worker, nil, name == 'retrying' and #j.error > 0 and j.error or nil)
   local waiting = call('HGET', q.blocked, id)
   if waiting then
     call('HDEL', q.blocked, id)
     local s = parse(sub(waiting, 2))
     if s and (s.rest or j.rest) then
-      replace(j, s) -- nobody here can fold what it cannot read
+      replace(j, s) -- this software cannot merge records that it cannot read
       regroup(q, group)
     elseif s then
-      s.asked = s.due > now and s.due or nil
+      s.run_at = s.due > now and s.due or nil
       apply(j, s, flags_of(byte(waiting, 1)))
     end
-    if s then note('updated', q, id, j.attempts) end
+    if s then emit('updated', q, id, j.attempts) end
   end
   if j.due <= now then j.retried = false end
   call('HSET', q.jobs, id, build(j))

@@ -1,9 +1,9 @@
--- announce: add lines to the event feed, if anybody reads it
+-- announce: publish events, if there is a listener
 -- keys:
--- args: notes..., each without its time
+-- args: event records..., each without its time
 -- gives: 1
 -- include: shared
-if ears then
-  for i = 4, #ARGV do call('PUBLISH', ears, pack('>I6', now) .. ARGV[i]) end
+if event_channel then
+  for i = 4, #ARGV do call('PUBLISH', event_channel, pack('>I6', now) .. ARGV[i]) end
 end
 return 1

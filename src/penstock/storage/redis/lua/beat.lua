@@ -1,6 +1,6 @@
--- beat: say that a worker is there
+-- beat: record that a worker is alive
 -- keys: workers
--- args: worker ttl (0: take it off the list) info
+-- args: worker ttl (0: remove it) info
 -- gives: 1
 -- include: shared
 local workers = ARGV[2]

@@ -1,4 +1,4 @@
--- cancel: waiting or blocked -> cancelled; a running job is treated as asked
+-- cancel: waiting or blocked -> cancelled; a running job is treated as the mode demands
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs batches completed failed cancelled gone meta waits wake
 -- args: mode ttl (-1: for ever) ids...
 -- gives: {status, 1 when a run goes on, ...}
@@ -15,7 +15,7 @@ local function cancel_run(id, held)
     run.cancel, run.ttl = math.max(mode, run.cancel), kept
     if mode > 1 then
       local j = parse(call('HGET', q.jobs, id))
-      note('cancel_requested', q, id, j and j.attempts + 1 or 0, worker)
+      emit('cancel_requested', q, id, j and j.attempts + 1 or 0, worker)
       call('PUBLISH', string.match(q.prefix, '^[^:]*') .. ':cancel:' .. worker, '')
     end
   end
@@ -23,7 +23,7 @@ local function cancel_run(id, held)
   call('HSET', q.runs, id, build_run(run))
   if successor then
     call('HDEL', q.blocked, id)
-    note('cancelled', q, id, 0)
+    emit('cancelled', q, id, 0)
     return 'cancelled', 1
   end
   return mode > 1 and 'cancel_requested' or 'running', 1

@@ -9,8 +9,8 @@ local known = call('HMGET', q.meta, 'paused', 'parked', 'alarm')
 if known[1] then return { 0, false, {}, {}, {}, {}, {} } end
 -- include: ordering
 
--- Others are woken if there is more; if nothing is left, nobody need come, but one worker, this or
--- another, is to look when the next job falls due. Gives when, if it is this one.
+-- If there is more work, wake another worker. If there is none, no worker need come, but one must look when the next job
+-- falls due. Gives that time if this worker is the one.
 local function pass_on(more, due)
   if more then
     wake(q)
@@ -25,91 +25,49 @@ local function pass_on(more, due)
   return false
 end
 
--- A hash of up to 512 short values is a list to the server, which it searches from the front, and a table for good
--- when it gets one that is longer than 64 bytes: many runs, or many groups that are held, get such a value.
+-- The server keeps a hash of up to 512 short values as a list, which it searches from the front, and turns it into a
+-- table for good when a value is longer than 64 bytes. So where many runs start, or many groups are held, one value is
+-- padded.
 local MANY, WIDE = 16, string.rep('\0', 65)
 
-local function hold_runs(ids, runs)
+local function start_runs(ids, runs)
   if #ids == 0 then return end
-  if #ids > MANY then runs[2] = (#runs[2] == 16 and lane_run(token, '') or runs[2]) .. WIDE end
+  if #ids > MANY then runs[2] = (#runs[2] == 16 and group_run(token, '') or runs[2]) .. WIDE end
   call('HSET', q.runs, unpack(runs))
   call('ZADD', q.leases, now + lease, token)
   call('HSET', q.batches, 'b' .. token, cmsgpack.pack(ids), 'n' .. token, #ids, 'w' .. token, worker)
 end
 
--- One job of each entry at the front of the order, if these can simply be taken, else nil: ids, records, runs, and
--- of the lanes among them the groups, these with how many jobs hold them, and the members.
-local function plain_front()
-  local ids, runs, groups, held, heads, places = {}, {}, {}, {}, {}, {}
-  for i, member in ipairs(call('ZRANGE', q.ready, '0', limit - 1)) do
-    ids[i] = sub(member, 18)
-    if byte(member, 17) == 103 then -- 'g'
-      groups[#groups + 1], places[#groups + 1] = ids[i], i
-    else
-      runs[2 * i - 1], runs[2 * i] = ids[i], token
-    end
-  end
-  if #ids == 0 then return ids, ids end
-  local turns = #groups > 0 and call('HMGET', q.turns, unpack(groups))
-  for at, group in ipairs(groups) do
-    local i, head = places[at], known_head(turns[at], group) or lane_head(q, group, '1')[1]
-    if not head then return nil end
-    local id = sub(head, id_at(group))
-    ids[i], runs[2 * i - 1], runs[2 * i] = id, id, lane_run(token, group)
-    heads[at], held[2 * at - 1], held[2 * at] = head, group, '1'
-  end
-  local recs = call('HMGET', q.jobs, unpack(ids))
-  for _, rec in ipairs(recs) do
-    local format = rec and #rec >= HEAD_SIZE and byte(rec, 1) or format_of(rec)
-    if format == 0 or format > FORMAT then return nil end
-  end
-  return ids, recs, runs, groups, held, heads
-end
-
-if not ears and not known[2] and size == 1 and limit > 0 then
-  local due, ids, recs, runs, groups, held, heads = next_due(q)
-  if not due or due > now then ids, recs, runs, groups, held, heads = plain_front() end
-  if ids then
-    if #ids > 0 then
-      hold_runs(ids, runs)
-      call('ZREMRANGEBYRANK', q.ready, '0', #ids - 1)
-      if #groups > 0 then
-        call('ZREM', q.lanes, unpack(heads))
-        call('HDEL', q.turns, unpack(groups))
-        if #groups > MANY then held[#held + 1], held[#held + 2] = '', WIDE end
-        call('HSET', q.holds, unpack(held))
-      end
-    end
-    return { 0, pass_on(#ids == limit and call('ZCARD', q.ready) > 0, due), ids, recs, false, {}, {} }
-  end
-end
+-- include: fast_claim
+local answer = claim_front()
+if answer then return answer end
 
 -- include: shared
 if (known[2] and unpark(q)) or promote(q) then return { 1, false, {}, {}, {}, {}, {} } end
 
 local ids, recs, numbers, runs, corrupt, skipped = {}, {}, {}, {}, {}, {}
-local aside, parked = 0, 0 -- how many entries were used up without a run, and how many of these were parked
-local batches, filled, solo_batch = 0, 0, true -- filled: jobs in the open batch without a group
+local aside, parked = 0, 0 -- the number of entries used without a run, and of these those that were parked
+local batches, filled, solo_batch = 0, 0, true -- filled: the number of jobs in the open batch without a group
 
 local function take(id, rec, group)
   ids[#ids + 1], recs[#recs + 1], numbers[#numbers + 1] = id, rec, batches - 1
   runs[#runs + 1] = id
-  runs[#runs + 1] = group and lane_run(token, group) or token
-  if ears then note('started', q, id, (parse(rec) or { attempts = 0 }).attempts + 1, worker) end
+  runs[#runs + 1] = group and group_run(token, group) or token
+  if event_channel then emit('started', q, id, (parse(rec) or { attempts = 0 }).attempts + 1, worker) end
 end
 
--- The i-th entry of this round waits for somebody who knows its format, with its group if it has one.
+-- Park the i-th entry of this round, and its group if it has one, for workers that know its format.
 local function park_entry(i, format, group)
   aside, parked = aside + 1, parked + 1
   park(q, format, call('ZRANGE', q.ready, i - 1, i - 1)[1], group)
 end
 
--- A record that cannot be read ends as failed, its bytes kept; one that is missing is passed over.
+-- A job whose record cannot be read fails, and its bytes are kept; an entry without a record is skipped.
 local function set_aside(id, rec)
   aside = aside + 1
   if not rec then
     skipped[#skipped + 1] = id
-    note('skipped', q, id, 0)
+    emit('skipped', q, id, 0)
     return
   end
   corrupt[#corrupt + 1] = id
@@ -117,14 +75,14 @@ local function set_aside(id, rec)
   local expires = now + FAILED_MS
   call('HSET', q.ends, id, build_end('failed', expires, number, 0, '', '', ''))
   call('ZADD', q.failed, 0, end_member(expires, number, id))
-  tell(q, id)
-  note('invalid_data', q, id, 0)
-  note('failed', q, id, 0)
+  notify_waiters(q, id)
+  emit('invalid_data', q, id, 0)
+  emit('failed', q, id, 0)
 end
 
 local function is_solo(rec) return has(byte(rec, 2), SOLO) end
 
--- A job without a group joins the open batch or begins one; false when there is no room for it.
+-- Add a job without a group to the open batch, or begin one; false when there is no room for it.
 local function take_job(i, id, rec)
   if not readable(rec) then
     local format = newer(rec)
@@ -142,8 +100,8 @@ local function take_job(i, id, rec)
   return true
 end
 
--- The head of a lane is a batch of its own, up to a job that must be alone or that is not known here; gives
--- how many were taken, and the format of the first if that is why there are none.
+-- Take the first jobs of a group as a batch of their own, up to one that must run alone or has a newer format. Gives
+-- their number, and the format of the first if that is why there are none.
 local function take_lane(head, found, left)
   local taken = 0
   for i, id in ipairs(head.ids) do
@@ -168,7 +126,7 @@ local function take_lane(head, found, left)
   return taken
 end
 
--- What may be taken from the front of the order, as ids, and the heads of the lanes among it.
+-- The entries at the front of the order, for groups the heads of their lanes, and the ids of all their jobs.
 local function front()
   local entries, heads, wanted, lanes = {}, {}, {}, 0
   for i, member in ipairs(call('ZRANGE', q.ready, 0, math.min(limit * size, 1000) - 1)) do
@@ -191,7 +149,7 @@ local function front()
   return entries, heads, wanted
 end
 
--- Take from the front until there is no room; everything that was used lies before everything that was not.
+-- Take entries from the front until there is no room; gives the number of entries used, which all lie before the rest.
 local function round()
   if limit == 0 then return 0 end
   local entries, heads, wanted = front()
@@ -227,13 +185,13 @@ local function round()
   return used
 end
 
--- Again while there is room, as what was set aside may have hidden more; bounded.
+-- Again while there is room, because entries that were set aside may have hidden others; bounded.
 repeat
   local before = aside
   local used = round()
   local full = batches == limit and (aside == before or solo_batch or filled == size)
 until used == 0 or full or aside > PROMOTE
 
-hold_runs(ids, runs)
--- What was parked here may be known to the next one.
+start_runs(ids, runs)
+-- Another worker may know the format of the entries that were parked.
 return { 0, pass_on(parked > 0 or call('ZCARD', q.ready) > 0, next_due(q)), ids, recs, numbers, corrupt, skipped }

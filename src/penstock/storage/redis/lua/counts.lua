@@ -1,4 +1,4 @@
--- counts: how many jobs are in each state
+-- counts: the number of jobs in each state
 -- keys: runs blocked ready scheduled retrying lanes turns parked completed failed cancelled meta
 -- args:
 -- gives: {scheduled, queued, blocked, running, retrying, completed, failed, cancelled, paused since or false}

@@ -1,20 +1,19 @@
 -- find: ids of one state after a cursor, in the order that FIND_ORDER in base.py describes
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs batches completed failed cancelled meta wake
 -- args: state cursor (empty: from the start) limit
--- gives: {again, cursor to go on with or false, {now, {place, id, record, run or false, worker or false, end or false, state}, ...}}
+-- gives: {again, cursor to go on with or false, {now, {position, id, record, run or false, worker or false, end or false, state}, ...}}
 -- include: shared
 local q = queue_at(ARGV[2], ARGV[3])
 local state, cursor, limit = ARGV[4], ARGV[5], tonumber(ARGV[6])
 if unpark(q) or promote(q) then return { 1, false, { now } } end
 
-local ids, places = {}, {}
-local function found(id, place_of)
+local ids, positions = {}, {}
+local function found(id, position)
   ids[#ids + 1] = id
-  places[#places + 1] = place_of
+  positions[#positions + 1] = position
 end
 
--- Jobs without a group lie in the ready order among the lanes' turns, and so do the parked ones, each behind
--- its format.
+-- Jobs without a group are in `ready`, among the turns of groups, and in `parked`, each after its format.
 local function among_turns(part, line, at, following)
   local from = #cursor > 1 and '(' .. sub(cursor, 2) or '-'
   local members = call('ZRANGEBYLEX', line, from, '+', 'LIMIT', 0, limit)
@@ -24,7 +23,7 @@ local function among_turns(part, line, at, following)
   return #members == limit and part .. members[#members] or following
 end
 
--- First the order, then the lanes, then what was parked.
+-- First the ready order, then the lanes, then the parked jobs.
 local function queued()
   local part = sub(cursor, 1, 1)
   if part == '' or part == 'R' then return among_turns('R', q.ready, 17, 'L') end
@@ -38,7 +37,7 @@ local function queued()
   return #members == limit and 'L' .. members[#members] or 'P'
 end
 
--- What runs, and what is blocked behind it, is no more than the workers hold: sort it here.
+-- Running and blocked jobs are no more than the workers hold, so they are sorted here.
 local function held(key, blocked)
   local all, after = {}, tonumber(cursor) or 0
   for _, id in ipairs(call('HKEYS', key)) do
@@ -47,7 +46,7 @@ local function held(key, blocked)
   end
   table.sort(all, function(a, b) return a.seq < b.seq end)
   for i = 1, math.min(limit, #all) do found(all[i].id, tostring(all[i].seq)) end
-  return #all > limit and places[limit] or false
+  return #all > limit and positions[limit] or false
 end
 
 local function line()
@@ -78,7 +77,7 @@ for i, id in ipairs(ids) do
   end
   local worker = run and call('HGET', q.batches, 'w' .. sub(run, 1, 16))
   if rec then
-    rows[#rows + 1] = { places[i], id, rec, run or false, worker or false, ended or false, state }
+    rows[#rows + 1] = { positions[i], id, rec, run or false, worker or false, ended or false, state }
   end
 end
 return { 0, following, rows }

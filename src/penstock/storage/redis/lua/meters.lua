@@ -1,7 +1,7 @@
--- meters: how many jobs of a queue have ended since it was made, and how many leases are over
+-- meters: the number of jobs that finished since the queue was created, and of expired leases
 -- keys: leases meta
 -- args:
--- gives: {ended, leases over}
+-- gives: {finished, expired leases}
 -- include: shared
 local q = queue_at(ARGV[2], ARGV[3])
 return { tonumber(call('HGET', q.meta, 'finished') or 0), call('ZCOUNT', q.leases, '-inf', now) }

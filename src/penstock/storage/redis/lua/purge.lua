@@ -1,7 +1,7 @@
 -- purge: finished with its TTL over -> gone; a queue that holds nothing more leaves no key behind
 -- keys: jobs ends blocked completed failed cancelled gone turns holds parked backoffs meta wake waits leases batches
 -- args: limit
--- gives: how many records, memories of settlements included
+-- gives: the number of records, remembered settlements included
 -- include: shared
 local q = queue_at(ARGV[2], ARGV[3])
 local limit = tonumber(ARGV[4])

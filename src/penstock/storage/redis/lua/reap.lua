@@ -1,4 +1,4 @@
--- reap: running with its lease over -> queued at its place with stalls + 1, or cancelled if asked to
+-- reap: running with its lease expired -> queued at its old position with stalls + 1, or cancelled if that was requested
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs leases batches completed failed cancelled gone meta waits wake
 -- args: limit
 -- gives: {id, state, worker, attempt, ...}
@@ -8,14 +8,14 @@ local limit = tonumber(ARGV[4])
 local gives, late, leases = {}, {}, {}
 promote(q)
 
--- Collect first; then take back in the order in which they ran out.
+-- Collect first; then take the jobs back in the order in which their leases expired.
 for _, member in ipairs(call('ZRANGEBYSCORE', q.leases, '-inf', now, 'LIMIT', 0, limit)) do
   if #late >= limit then break end
   local token = sub(member, 1, 16)
   local lease = { member = member, left = 0, until_ms = tonumber(call('ZSCORE', q.leases, member)) }
   leases[#leases + 1] = lease
   local ids = cmsgpack.unpack(call('HGET', q.batches, 'b' .. member) or cmsgpack.pack({}))
-  local _, apart = parts_of(q, member == token and token or '') -- those have a deadline of their own
+  local _, apart = parts_of(q, member == token and token or '') -- runs with a deadline of their own
   local runs = #ids > 0 and call('HMGET', q.runs, unpack(ids)) or {}
   local recs = #ids > 0 and call('HMGET', q.jobs, unpack(ids)) or {}
   local worker = call('HGET', q.batches, 'w' .. token) or ''
@@ -43,9 +43,9 @@ for i = 1, math.min(limit, #late) do
     j.solo = j.stalls > 1
     give_back(q, id, j, 'stalled', worker)
     state = waiting_state(q, id, j)
-  else -- it was to be its last run, or its record was damaged while it ran
+  else -- a cancel was requested, or its record was damaged while it ran
     state = j and 'cancelled' or 'failed'
-    note('stalled', q, id, attempt, worker)
+    emit('stalled', q, id, attempt, worker)
     finish(q, id, { state = state, token = '', worker = worker, ttl = j and run.ttl or FAILED_MS, value = '',
       counted = COUNT_ATTEMPT + COUNT_STALL, group = run.group, successor = run.successor, attempt = attempt })
   end

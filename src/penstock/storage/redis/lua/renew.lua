@@ -22,8 +22,8 @@ for i, h in ipairs(held) do
   end
 end
 
--- A lease belongs to a token. Runs of it that its holder does not name keep their old deadline, in a part for
--- each: the ids under `b`, token, `~` and a number, of which there are as many as `p` says.
+-- A lease belongs to a token. Runs of it that this call does not name keep their old deadlines, in one part for each
+-- deadline: the ids are in `b`, token, `~` and the number of the part; `p` has the number of parts.
 local function part(token, names)
   local count, part_of = parts_of(q, token)
   local kept, deadlines = {}, {}
@@ -56,9 +56,9 @@ local function part(token, names)
   end
 end
 
-for token, who in pairs(named) do
+for token, kept in pairs(named) do
   local known = call('HMGET', q.batches, 'n' .. token, 'p' .. token)
-  if known[2] or who.n < tonumber(known[1] or 0) then part(token, who.ids) end
+  if known[2] or kept.n < tonumber(known[1] or 0) then part(token, kept.ids) end
   call('ZADD', q.leases, deadline, token)
 end
 return gives

@@ -1,4 +1,4 @@
--- restore: nothing -> the state in which another storage knew the job, its counts and times included
+-- restore: nothing -> the state that the job had in another storage, its counts and times included
 -- keys: jobs ends ready scheduled retrying lanes turns holds parked backoffs completed failed cancelled meta wake
 -- args: jobs (msgpack: a list of {id, state, priority, due, created, attempts, retries, stalls, timeouts, group or
 --   false, finished, expires (0: never)}), then of each: limits, headers, error, payload, worker, value
@@ -8,7 +8,7 @@ local q = queue_at(ARGV[2], ARGV[3])
 local BYTES = 6
 local created = 0
 
--- Whether an id is in use; what has ended and was kept for long enough is not.
+-- Whether an id is taken; that of a finished job whose retention is over is not.
 local function is_taken(id)
   if call('HEXISTS', q.jobs, id) == 0 then return false end
   local ended = call('HGET', q.ends, id)
@@ -18,7 +18,7 @@ local function is_taken(id)
   return false
 end
 
--- Jobs that are due come in the order in which they are restored; one in backoff is before those behind it.
+-- The time that orders a job: due jobs are ordered as they are restored, and one in backoff stays before later ones.
 local function stamp(state, due, born, group, accepted)
   if state == 'retrying' then return math.min(born, accepted) end
   if state == 'queued' then return accepted end
@@ -40,8 +40,8 @@ local function restore_one(e, at)
     group = group, limits = ARGV[at], headers = ARGV[at + 1], error = ended and '' or ARGV[at + 2], settled = '',
     payload = ARGV[at + 3] }
   if not ended then
-    place(q, id, j)
-    note('enqueued', q, id, 0)
+    store(q, id, j)
+    emit('enqueued', q, id, 0)
     return 1
   end
   local number, worker = call('HINCRBY', q.meta, 'finished', 1), ARGV[at + 4]

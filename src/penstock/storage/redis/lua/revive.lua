@@ -1,4 +1,4 @@
--- revive: failed or cancelled -> queued at the end of the line, all counts zero
+-- revive: failed or cancelled -> queued at the end of the order, all counts zero
 -- keys: jobs ends ready scheduled retrying lanes turns holds parked backoffs completed failed cancelled meta wake
 -- args: ids...
 -- gives: a list of 1 (revived) or 0
@@ -15,8 +15,8 @@ local function revive_one(id)
   j.time, j.seq, j.due = acceptance(q), next_seq(q), now
   j.attempts, j.retries, j.stalls, j.timeouts = 0, 0, 0, 0
   j.retried, j.solo, j.error, j.settled = false, false, '', ''
-  place(q, id, j)
-  note('enqueued', q, id, 0)
+  store(q, id, j)
+  emit('enqueued', q, id, 0)
   return 1
 end
 

@@ -1,4 +1,4 @@
--- set_paused: stop or go on handing out jobs of a queue
+-- set_paused: pause or resume the claims of a queue
 -- keys: ready scheduled retrying parked meta wake
 -- args: paused (1 or 0)
 -- gives: 1 when that changed anything

@@ -1,4 +1,4 @@
--- set_ttl: keep a finished job for so long from now
+-- set_ttl: set the retention of a finished job, from now on
 -- keys: jobs ends completed failed cancelled
 -- args: id ttl (-1: for ever)
 -- gives: 1, or 0 when it is not there or not finished

@@ -1,4 +1,4 @@
--- wait_done: ask to be told when jobs end
+-- wait_done: ask for notices of the ends of jobs
 -- keys: jobs ends waits
 -- args: channel ids...
 -- gives: a list of 1 (it has ended already or is not there) or 0

@@ -1,9 +1,9 @@
--- why: where a job stands, and what stands before it
+-- why: the position of a job, and of the job of its group that must end before it
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs leases batches meta wake
 -- args: id most
 -- gives: {again, now, paused since or false, job or false, head of its group or false}; a job is {id, record, run or
 --         false, worker or false, end or false, state if it waits or false, lease or false, 1 with a successor,
---         place in the order, at most `most`, or false}
+--         position in the order, at most `most`, or false}
 -- include: shared
 local q = queue_at(ARGV[2], ARGV[3])
 local most = tonumber(ARGV[5])
@@ -14,7 +14,7 @@ local function lease_of(token, id)
   return call('ZSCORE', q.leases, part_of[id] or token)
 end
 
-local function place_of(id, j)
+local function position_of(id, j)
   local turn = j.group and call('HGET', q.turns, j.group)
   local member = turn and member_of(turn, j.group) or rank(j.priority, j.time, j.seq) .. 'j' .. id
   local before = not j.rest and call('ZRANK', q.ready, member)
@@ -31,11 +31,11 @@ local function look(id)
   end
   local j = not run and not ended and parse(rec)
   local state = j and waiting_state(q, id, j) or false
-  local before = state == 'queued' and place_of(id, j)
+  local before = state == 'queued' and position_of(id, j)
   return { id, rec, run, worker, ended, state, lease, successor, before or false }, j
 end
 
--- What runs is no more than the workers hold: the first accepted of those of a group.
+-- The running job of a group that was accepted first. There are no more runs than the workers hold, so all are read.
 local function running_of(group)
   local first, seq = nil, nil
   for _, id in ipairs(call('HKEYS', q.runs)) do
@@ -48,8 +48,8 @@ local function running_of(group)
   return first
 end
 
--- The job of a group that must end before this one, or nil: one that runs, or waits for its next try, or is
--- before it in the lane.
+-- The job of a group that must end before this one, or nil: one that runs, waits for its next attempt, or is before it
+-- in the lane.
 local function head_of(group, id)
   local head
   if call('HEXISTS', q.holds, group) == 1 then

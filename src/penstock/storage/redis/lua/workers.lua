@@ -1,4 +1,4 @@
--- workers: the workers that are there; those that are over are forgotten
+-- workers: the workers that are alive; expired records are deleted
 -- keys: workers
 -- args:
 -- gives: {id, record, ...}

@@ -1,4 +1,4 @@
-"""The short way of a plain job to Redis, by the server's own clock: whatever happens on it, there is one job."""
+"""Single plain puts to Redis, on the fast path of the client: faults on the way never make two jobs of one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.beyond_model, pytest.mark.only("redis", "valkey")]
 
 
 class Producer:
-    """An app behind the proxy, with or without an event loop; it gives up a silent server after a second."""
+    """An app behind the proxy, with or without an event loop; its read timeout is a second."""
 
     def __init__(self, kind: str, proxy: Proxy, backend: RedisBackend, runner: asyncio.Runner) -> None:
         url = f"redis://{proxy.address}/0?socket_timeout=1"
@@ -48,7 +48,7 @@ class Producer:
 def producer(
     request: pytest.FixtureRequest, proxy: Proxy, backend: RedisBackend, runner: asyncio.Runner
 ) -> Iterator[Producer]:
-    """One that has put a job already."""
+    """A producer that has put a job already."""
     producer = Producer(str(request.param), proxy, backend, runner)
     assert producer.enqueue("first").state is State.QUEUED
     yield producer
@@ -58,7 +58,7 @@ def producer(
 
 @pytest.mark.parametrize("then", ["cut", "silence"])
 def test_a_lost_answer(producer: Producer, proxy: Proxy, then: str) -> None:
-    """A put whose answer is lost is sent again and made once."""
+    """A put whose answer is lost is sent again, and the job is stored once."""
     lost = proxy.lose_reply(script("put").sha, then="silence" if then == "silence" else "cut")
     assert producer.enqueue("second").state is State.QUEUED
     assert lost.happened
@@ -75,14 +75,14 @@ def test_a_lost_request(producer: Producer, proxy: Proxy, then: str) -> None:
 
 
 def test_a_connection_that_was_cut_between_two_puts(producer: Producer, proxy: Proxy) -> None:
-    """A producer notices that the server has hung up when it puts, and connects again."""
+    """A put on a connection that the server has closed is sent on a new one."""
     proxy.cut()
     producer.enqueue("second")
     assert producer.payloads() == ["first", "second"]
 
 
 def test_a_server_that_forgot_the_script(producer: Producer, backend: RedisBackend) -> None:
-    """A server that was restarted, or told to forget its scripts, is given the script again."""
+    """A put to a server without the script (restarted, or SCRIPT FLUSH) loads it and is stored."""
     assert isinstance(backend.server, Server)
     with backend.server.client() as client:
         client.script_flush()
@@ -91,7 +91,7 @@ def test_a_server_that_forgot_the_script(producer: Producer, backend: RedisBacke
 
 
 def test_a_server_that_is_away(producer: Producer, proxy: Proxy) -> None:
-    """A server that cannot be reached is said to be away, as for any other job; later it works again."""
+    """A put to a server that cannot be reached raises `StorageUnavailable`; later puts work again."""
     proxy.refuse()
     proxy.cut()
     with pytest.raises(StorageUnavailable, match="cannot reach"):
@@ -102,7 +102,7 @@ def test_a_server_that_is_away(producer: Producer, proxy: Proxy) -> None:
 
 
 def test_a_server_that_refuses(producer: Producer, backend: RedisBackend) -> None:
-    """A server that is out of memory refuses a plain job in the words it has for any."""
+    """A put that a server without memory refuses raises `StorageUnavailable` with its reason."""
     assert isinstance(backend.server, Server)
     with backend.server.client() as client:
         client.config_set("maxmemory", 1)
@@ -116,7 +116,7 @@ def test_a_server_that_refuses(producer: Producer, backend: RedisBackend) -> Non
 
 @pytest.mark.parametrize("then", ["cut", "silence"])
 async def test_many_callers_and_a_lost_answer(proxy: Proxy, backend: RedisBackend, then: str) -> None:
-    """Callers at once have two calls under way: when the connection breaks, both are sent again and made once."""
+    """Callers at once have two calls under way: when the connection breaks, both are sent again and stored once."""
     async with Penstock(f"redis://{proxy.address}/0?socket_timeout=1", namespace=backend.namespace) as app:
         queue = app.queue("q")
         await queue.enqueue(-1)
@@ -134,7 +134,7 @@ async def test_many_callers_and_a_lost_answer(proxy: Proxy, backend: RedisBacken
 
 
 async def test_callers_at_once_keep_their_order(proxy: Proxy, backend: RedisBackend) -> None:
-    """Jobs that are put at the same time stand in line in the order of the calls, also those with ids or groups."""
+    """Jobs that are put concurrently are queued in the order of the calls, also those with ids or groups."""
     async with Penstock(f"redis://{proxy.address}/0", namespace=backend.namespace) as app:
         queue = app.queue("q")
         options: list[dict[str, str]] = [{}, {"group": "g"}, {}, {"id": "x"}]
@@ -150,7 +150,7 @@ async def test_callers_at_once_keep_their_order(proxy: Proxy, backend: RedisBack
 
 
 async def test_a_caller_that_goes_away(proxy: Proxy, backend: RedisBackend) -> None:
-    """A caller that is cancelled while it waits for its turn holds up nobody else."""
+    """A caller that is cancelled while its job waits for a call does not delay other callers."""
     async with Penstock(f"redis://{proxy.address}/0", namespace=backend.namespace) as app:
         queue = app.queue("q")
         await queue.enqueue(-1)

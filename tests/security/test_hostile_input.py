@@ -1,4 +1,4 @@
-"""Hostile input at every door is refused by an exception that says what is wrong; nothing is stored."""
+"""Hostile input: every public call refuses it with an exception that names the fault, and stores nothing."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from penstock import Encrypted, InvalidPayload, Penstock, Signed, Update, Worker
 from penstock.model.ids import family_of
 from penstock.storage import SERVERS, connect, redact
 
-UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
-calm = settings(max_examples=200, deadline=None, suppress_health_check=UNHURRIED)
+SLOW_CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
+any_input = settings(max_examples=200, deadline=None, suppress_health_check=SLOW_CHECKS)
 
 #: Any text, half surrogate pairs and controls included.
 TEXT = st.text(st.characters(codec=None), max_size=30)
-#: What a careless or hostile caller may pass for any argument.
+#: Values that a careless or hostile caller may pass for any argument.
 ANYTHING = st.one_of(
     TEXT, st.none(), st.booleans(), st.integers(), st.floats(), st.binary(max_size=9),
     st.lists(st.integers(), max_size=3), st.dictionaries(TEXT, TEXT, max_size=3), st.datetimes(), st.timedeltas(),
@@ -31,10 +31,10 @@ OPTIONS = [
 ]  # fmt: skip
 
 
-@calm
+@any_input
 @given(text=st.one_of(TEXT, st.builds("{}:{}".format, st.sampled_from([*SERVERS, "memory", "sqlite", "file"]), TEXT)))
-def test_any_url(text: str) -> None:
-    """A URL names a storage or is refused; showing it never fails."""
+def test_any_url_is_accepted_or_a_value_error(text: str) -> None:
+    """`connect` takes any URL or raises a `ValueError`, and `redact` never fails."""
     redact(text)
     if text.startswith(("file:", "sqlite:")):
         return  # a path may be anything
@@ -44,11 +44,11 @@ def test_any_url(text: str) -> None:
         assert str(error)  # noqa: PT017 - either is right
 
 
-@calm
+@any_input
 @given(value=ANYTHING)
-def test_any_argument_of_an_app(value: Any) -> None:
-    """Names, namespaces and options of handlers are taken or refused, by name."""
-    for door in (
+def test_any_argument_of_an_app_is_accepted_or_refused(value: Any) -> None:
+    """Any value for an argument of app, handler or worker is taken, or a `ValueError` or `TypeError`."""
+    for call in (
         lambda: Penstock("memory:", namespace=value),
         lambda: Penstock("memory:", max_payload=value),
         lambda: Penstock("memory:", serde=value),
@@ -68,7 +68,7 @@ def test_any_argument_of_an_app(value: Any) -> None:
         lambda: Encrypted("json", value),
     ):
         try:
-            door()
+            call()
         except (ValueError, TypeError) as error:
             assert str(error)  # noqa: PT017 - either is right
 
@@ -78,10 +78,10 @@ def app() -> Penstock:
     return Penstock("memory:")
 
 
-@calm
+@any_input
 @given(name=st.sampled_from(OPTIONS), value=ANYTHING, payload=ANYTHING)
-def test_any_argument_of_an_enqueue(app: Penstock, name: str, value: Any, payload: Any) -> None:
-    """A job is made, or a `ValueError` or `TypeError` says what is wrong with it."""
+def test_any_argument_of_an_enqueue_is_accepted_or_refused(app: Penstock, name: str, value: Any, payload: Any) -> None:
+    """Any option of an enqueue makes a job, or raises a `ValueError` or `TypeError` with a reason."""
     try:
         job = app.queue("q").build_job(payload, **{name: value})
     except (ValueError, TypeError) as error:
@@ -91,13 +91,13 @@ def test_any_argument_of_an_enqueue(app: Penstock, name: str, value: Any, payloa
         assert isinstance(job.payload, bytes)
 
 
-@calm
+@any_input
 @given(value=ANYTHING)
-def test_any_argument_of_a_call(app: Penstock, value: Any) -> None:
-    """The other doors of a queue refuse in the same way, before they reach for the storage."""
+def test_any_argument_of_a_queue_is_accepted_or_refused(app: Penstock, value: Any) -> None:
+    """The other methods of a queue refuse values in the same way, before they use the storage."""
     queue = app.queue("q")
-    for door in (queue.status, queue.cancel, queue.wait, queue.result, queue.why):
-        _step(door(value))
+    for call in (queue.status, queue.cancel, queue.wait, queue.result, queue.why):
+        _step(call(value))
     _step(queue.find(state=value))
     _step(queue.find(limit=value))
     _step(queue.find(after=value))
@@ -106,7 +106,7 @@ def test_any_argument_of_a_call(app: Penstock, value: Any) -> None:
 
 
 def _step(coroutine: Any) -> None:
-    """To the first thing that it waits for; opening the storage may be that."""
+    """Run a coroutine to its first await, which may be opening the storage."""
     try:
         coroutine.send(None)
     except (ValueError, TypeError, StopIteration) as error:
@@ -117,25 +117,25 @@ def _step(coroutine: Any) -> None:
         coroutine.close()
 
 
-@calm
+@any_input
 @given(name=st.text(max_size=40))
-def test_any_family(name: str) -> None:
-    """Every name has a family."""
+def test_every_name_has_a_family(name: str) -> None:
+    """The family of any name is a prefix of it."""
     assert name.startswith(family_of(name))
 
 
-# sealed payloads ---------------------------------------------------------------------------------
+# signed and encrypted payloads ---------------------------------------------------------------------------------
 
-SEALS = [Signed("raw", "a secret of sixteen"), Encrypted("raw", bytes(range(32)))]
+SEALED_SERDES = [Signed("raw", "a secret of sixteen"), Encrypted("raw", bytes(range(32)))]
 
 
-@pytest.mark.parametrize("seal", SEALS, ids=["signed", "encrypted"])
-@calm
+@pytest.mark.parametrize("serde", SEALED_SERDES, ids=["signed", "encrypted"])
+@any_input
 @given(payload=st.binary(max_size=300), data=st.data())
-def test_a_changed_seal_is_broken(seal: Any, payload: bytes, data: st.DataObject) -> None:
-    """Any bit flipped, anything cut, added, moved or taken from another sealed payload is refused."""
-    whole = seal.dumps(payload)
-    assert seal.loads(whole, bytes) == payload
+def test_a_changed_signed_or_encrypted_payload_is_refused(serde: Any, payload: bytes, data: st.DataObject) -> None:
+    """A payload with a bit flipped, or bytes cut, added, moved or taken from another payload, is refused."""
+    whole = serde.dumps(payload)
+    assert serde.loads(whole, bytes) == payload
     bad = bytearray(whole)
     match data.draw(st.sampled_from(["flip", "cut", "add", "swap", "graft"])):
         case "flip":
@@ -151,20 +151,20 @@ def test_a_changed_seal_is_broken(seal: Any, payload: bytes, data: st.DataObject
             one, other = (data.draw(st.integers(0, len(bad) - 1)) for _ in range(2))
             bad[one], bad[other] = bad[other], bad[one]
         case _:
-            other = seal.dumps(data.draw(st.binary(max_size=300)))
+            other = serde.dumps(data.draw(st.binary(max_size=300)))
             at = data.draw(st.integers(0, min(len(bad), len(other))))
             bad[at:] = other[at:]
             if bytes(bad) == other:
                 return
     if bytes(bad) != whole:
         with pytest.raises(InvalidPayload):
-            seal.loads(bytes(bad), bytes)
+            serde.loads(bytes(bad), bytes)
 
 
-@pytest.mark.parametrize("seal", SEALS, ids=["signed", "encrypted"])
-@calm
+@pytest.mark.parametrize("serde", SEALED_SERDES, ids=["signed", "encrypted"])
+@any_input
 @given(data=st.binary(max_size=300))
-def test_no_bytes_are_a_seal_by_chance(seal: Any, data: bytes) -> None:
-    """Anything that was not sealed with the key is refused."""
+def test_random_bytes_are_no_signed_or_encrypted_payload(serde: Any, data: bytes) -> None:
+    """Bytes that were not made with the key are refused."""
     with pytest.raises(InvalidPayload):
-        seal.loads(data, bytes)
+        serde.loads(data, bytes)

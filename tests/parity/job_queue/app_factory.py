@@ -1,4 +1,4 @@
-"""Where the jobs of a parity test are kept, and the apps that see them there, as processes would."""
+"""A factory of apps that share the jobs of one storage, as processes would."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from penstock.testing import Clock
 from tests.support import Backend, RedisBackend, SqliteBackend
 
 
-class Place:
-    """One fresh storage. Each app made here stands for a process of its own; in memory they share one storage."""
+class AppFactory:
+    """Apps of one fresh storage. Each stands for a process; in memory they share one storage object."""
 
     def __init__(self, backend: Backend, preset: str, clock: Clock) -> None:
         self.clock = clock
@@ -21,7 +21,7 @@ class Place:
         self._apps: list[Penstock] = []
 
     async def app(self, **options: Any) -> Penstock:
-        """A new, open app with the preset under test."""
+        """Return a new, open app with the preset under test."""
         options.setdefault("preset", self._preset)
         if self._apps and not self._backend.shared:
             app = Penstock(storage=self._apps[0].storage, clock=self.clock, **options)
@@ -44,12 +44,12 @@ class Place:
 
 
 async def vanish(app: Penstock, queue: str = "q", lease: float = 10, limit: int = 1) -> list[Claim]:
-    """A worker takes jobs and is never heard of again."""
+    """Claim jobs as a worker that never settles them."""
     return (await app.storage.claim([Request(queue, limit)], "gone", round(lease * 1000), f"gone-{queue}")).claims
 
 
-async def shown(app: Penstock, id: str = "a", queue: str = "q") -> Any:
-    """How a job stands; an error if there is none."""
+async def status_of(app: Penstock, id: str = "a", queue: str = "q") -> Any:
+    """Return the status of a job; an error if there is none."""
     status = await app.queue(queue).status(id)
     assert status is not None, f"no job {id!r} in {queue!r}"
     return status

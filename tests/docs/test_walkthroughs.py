@@ -1,4 +1,4 @@
-"""Some pages are walked from top to bottom, as a newcomer does: files saved, commands typed, output compared."""
+"""Walkthroughs: pages followed from top to bottom, with files saved, commands typed and output compared."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import re
 
 import pytest
 
-from tests.docs.blocks import WALKED, Block, blocks
+from tests.docs.blocks import WALKTHROUGHS, Block, blocks
 from tests.docs.reader import Reader
 
 
 def same(shown: str, printed: str) -> bool:
-    """Whether what a page shows was printed, line by line; `…` stands for anything in a line."""
+    """Return whether a page's text was printed, line by line; `…` matches anything in a line."""
     pattern = r"[^\n]*\n(?:[^\n]*\n)*?\s*".join(
         ".*?".join(map(re.escape, line.strip().split("…"))) for line in shown.strip().splitlines()
     )
     return re.search(pattern, printed) is not None
 
 
-@pytest.mark.parametrize("page", sorted(WALKED))
-def test_a_page_can_be_walked(page: str, reader: Reader) -> None:
-    """Doing what the page says, word for word, gives what the page shows."""
+@pytest.mark.parametrize("page", sorted(WALKTHROUGHS))
+def test_a_walkthrough_prints_the_output_of_its_page(page: str, reader: Reader) -> None:
+    """Following the page word for word prints the output that it shows."""
     printed = ""
     before: Block | None = None
     for block in blocks():
@@ -41,7 +41,7 @@ def test_a_page_can_be_walked(page: str, reader: Reader) -> None:
 
 
 def test_the_comparison_notices_what_differs() -> None:
-    """Lines must come in order and whole, but for what `…` leaves open."""
+    """Lines must come in order and whole, except for `…`."""
     assert same("a …\nc", "a b\nx\nc\n")
     assert not same("c\na …", "a b\nx\nc\n")
     assert not same("a d", "a b\n")

@@ -1,0 +1,52 @@
+-- The fast path of claim: one job of each entry at the front of the order, if all of them can simply be taken. It must
+-- equal `round`, which takes the entries one by one; tests/storage/test_fast_and_slow.py compares the two.
+
+-- The front of the order: ids, records, runs, and of the groups among the entries their names, the fields of `holds`, and
+-- the members of `lanes`. Nil if a record is missing, damaged or in a newer format.
+local function plain_front()
+  local ids, runs, groups, held, heads, places = {}, {}, {}, {}, {}, {}
+  for i, member in ipairs(call('ZRANGE', q.ready, '0', limit - 1)) do
+    ids[i] = sub(member, 18)
+    if byte(member, 17) == 103 then -- 'g'
+      groups[#groups + 1], places[#groups + 1] = ids[i], i
+    else
+      runs[2 * i - 1], runs[2 * i] = ids[i], token
+    end
+  end
+  if #ids == 0 then return ids, ids end
+  local turns = #groups > 0 and call('HMGET', q.turns, unpack(groups))
+  for at, group in ipairs(groups) do
+    local i, head = places[at], known_head(turns[at], group) or lane_head(q, group, '1')[1]
+    if not head then return nil end
+    local id = sub(head, id_at(group))
+    ids[i], runs[2 * i - 1], runs[2 * i] = id, id, group_run(token, group)
+    heads[at], held[2 * at - 1], held[2 * at] = head, group, '1'
+  end
+  local recs = call('HMGET', q.jobs, unpack(ids))
+  for _, rec in ipairs(recs) do
+    local format = rec and #rec >= HEAD_SIZE and byte(rec, 1) or format_of(rec)
+    if format == 0 or format > FORMAT then return nil end
+  end
+  return ids, recs, runs, groups, held, heads
+end
+
+-- The answer of claim, or nil if the general path must make it: an event is to be published for each job, jobs are
+-- parked, a batch may have several jobs, or jobs have fallen due.
+local function claim_front()
+  if not FAST or event_channel or known[2] or size ~= 1 or limit <= 0 then return nil end
+  local due = next_due(q)
+  if due and due <= now then return nil end
+  local ids, recs, runs, groups, held, heads = plain_front()
+  if not ids then return nil end
+  if #ids > 0 then
+    start_runs(ids, runs)
+    call('ZREMRANGEBYRANK', q.ready, '0', #ids - 1)
+    if #groups > 0 then
+      call('ZREM', q.lanes, unpack(heads))
+      call('HDEL', q.turns, unpack(groups))
+      if #groups > MANY then held[#held + 1], held[#held + 2] = '', WIDE end
+      call('HSET', q.holds, unpack(held))
+    end
+  end
+  return { 0, pass_on(#ids == limit and call('ZCARD', q.ready) > 0, due), ids, recs, false, {}, {} }
+end

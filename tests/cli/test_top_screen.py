@@ -1,0 +1,89 @@
+"""Frames of `penstock top`: the screen and its rates."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from rich.console import Console
+
+from penstock import State, WorkerInfo
+from penstock.cli.top_screen import Frame, divide_rows, plain_lines, render, sparkline
+from penstock.errors import JobError
+from penstock.ops.overview import FailedJob, Overview, QueueView, Rate, rates
+
+NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def make_overview(at: datetime = NOW, finished: int = 0, failures: int = 0, queues: int = 1, **counts: int) -> Overview:
+    states = {state: counts.get(state.value, 0) for state in State}
+    error = JobError("ValueError", "no\nsuch address")
+    return Overview(
+        at=at,
+        queues=[
+            QueueView(name=f"mail{n}", counts=states, oldest=at - timedelta(seconds=90), finished=finished, overdue=0)
+            for n in range(queues)
+        ],
+        workers=[
+            WorkerInfo(
+                id="w1", host="h", pid=1, processes=[2], queues=["mail0"], capacity=100, allowed=50, busy=45,
+                memory=10**8, lease_age=None, running=9, runs=[], started_at=None, until=at,
+                seen_at=at - timedelta(seconds=2),
+            )
+        ],
+        failures=[FailedJob(queue="mail0", id=f"j{n}", at=at, attempts=2, error=error) for n in range(failures)],
+    )  # fmt: skip
+
+
+def test_rates_are_computed_from_two_overviews() -> None:
+    """The ending rate comes from the storage's counter; the arriving rate adds the growth of open jobs."""
+    before = make_overview(NOW, finished=100, queued=10)
+    after = make_overview(NOW + timedelta(seconds=2), finished=140, queued=30)
+    assert rates(before, after) == {"mail0": Rate(arriving=30.0, ending=20.0)}
+    assert rates(before, before) == {}
+    # The storage dropped the counter of an empty queue: it restarts from zero.
+    again = make_overview(NOW + timedelta(seconds=2), finished=4)
+    assert rates(before, again)["mail0"].ending == 2.0
+
+
+def drawn_frame(frame: Frame, height: int = 40) -> list[str]:
+    with open("/dev/null", "w") as nowhere:
+        console = Console(width=110, height=height, record=True, file=nowhere)
+        console.print(render(frame, height))
+        return console.export_text().splitlines()
+
+
+def test_a_frame_shows_queues_workers_and_failures() -> None:
+    """The screen has the sums, a row per queue with its rates, the load of each worker and the latest failures."""
+    frame = Frame(
+        "sqlite:x", make_overview(queued=7, failed=1, failures=1), {"mail0": Rate(12.5, 0.4)}, {"mail0": [0, 1, 2]}
+    )
+    text = "\n".join(drawn_frame(frame))
+    assert "7 open jobs" in text
+    [queue] = [line for line in text.splitlines() if line.startswith("mail0")]
+    assert queue.split()[:8] == ["mail0", "7", "0", "0", "1", "12", "0.4", "1m30s"]
+    assert "████▌"[:4] in text
+    assert "45/50 of 100" in text
+    assert "ValueError: no such address" in text
+    assert any("mail0" in line for line in plain_lines(frame))
+
+
+def test_a_frame_fits_its_terminal() -> None:
+    """A frame never has more lines than the terminal, and shows the number of rows left out."""
+    frame = Frame("sqlite:x", make_overview(queued=7, failures=20, queues=50), {}, {})
+    for height in (24, 40):
+        lines = drawn_frame(frame, height)
+        assert len(lines) <= height
+        assert any("more" in line for line in lines)
+    assert divide_rows(frame, 1000) == (50, 1, 20)
+
+
+def test_a_frame_shows_the_error_of_an_outage() -> None:
+    """While the storage is unavailable, the first line has the error."""
+    frame = Frame("redis://x", make_overview(), {}, {}, "cannot reach redis://x")
+    assert "cannot reach redis://x; trying again" in drawn_frame(frame)[0]
+
+
+def test_sparkline() -> None:
+    """Rates are drawn as blocks scaled to the highest, and zero as a gap."""
+    assert sparkline([0, 1, 7]) == " ▂█"
+    assert sparkline([0, 0]) == ""
