@@ -12,7 +12,6 @@ import pytest
 from penstock import Event, Penstock, StorageUnavailable, Worker
 from penstock.client.event_publisher import EventPublisher
 from penstock.client.event_stream import EventStream
-from penstock.host import AppHost
 from penstock.model.serde import Codec
 from penstock.storage.base import EventRecord, Storage
 from penstock.testing import Clock
