@@ -14,7 +14,8 @@ from typing import Any
 from chaos.log import Log, now
 from penstock import Penstock
 from penstock.model.job import Claim
-from penstock.storage.base import BlockingStorage, (
+from penstock.storage.base import (
+    BlockingStorage,
     Cancel,
     Claimed,
     Complete,
@@ -24,7 +25,6 @@ from penstock.storage.base import BlockingStorage, (
     Retried,
     Settlement,
     Stall,
-    Storage,
 )
 
 __all__ = ["NOT_RECORDED", "RECORDED", "record"]

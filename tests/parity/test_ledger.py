@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from penstock import HandlerOptions, Penstock, Worker
-from penstock.model.presets import PLAIN, PRESETS
 from penstock.client.reservations import SLOW_POLL as RESERVE_POLL
 from penstock.model.ids import fail_queue_of, new_id
+from penstock.model.presets import NO_PRESET, PRESETS
 from penstock.worker.claimer import SLOW_POLL
 from penstock.worker.maintenance import REAP
 
@@ -40,7 +40,7 @@ FIELDS = {"test", "otherwise", "pending"}
 
 #: Numbers and names that reasons quote, and the value in the code. A change of the code must change the reason.
 QUOTED: list[tuple[str, str, object, object]] = [
-    ("QR-S13", "The lease is 10 s", PLAIN.lease, 10),
+    ("QR-S13", "The lease is 10 s", NO_PRESET.lease, 10),
     ("QR-S13", "ids have 20 characters", len(new_id()), 20),
     ("QR-S12", "<queue>/failures", fail_queue_of("q"), "q/failures"),
     ("QF-3", "called penstock", inspect.signature(Penstock).parameters["namespace"].default, "penstock"),

@@ -66,7 +66,7 @@ def test_credentials_are_never_shown(url: str, shown: str) -> None:
 
 
 def test_a_missing_redis_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the redis package the error says what to install, and hides the password."""
+    """Without the redis package the error names the extra to install, and hides the password."""
     for name in list(sys.modules):
         if name.startswith("penstock.storage.redis"):
             monkeypatch.delitem(sys.modules, name)

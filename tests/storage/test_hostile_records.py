@@ -1,4 +1,4 @@
-"""Whatever bytes stand in a storage, reading them ends in a value or in an error that says so, never in a crash."""
+"""Any bytes in a storage are decoded to a value or to an error that names the damage; decoding never crashes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ BYTES = st.binary(max_size=200) | VALUES.map(_packed)
 
 @st.composite
 def damaged(draw: st.DrawFn, whole: st.SearchStrategy[bytes]) -> bytes:
-    """Bytes that were right, with some of them changed, left out or added."""
+    """Draw valid bytes and change, cut or add some of them."""
     data = bytearray(draw(whole))
     for _ in range(draw(st.integers(0, 4))):
         at = draw(st.integers(0, len(data)))
@@ -81,21 +81,21 @@ def damaged(draw: st.DrawFn, whole: st.SearchStrategy[bytes]) -> bytes:
     return bytes(data)
 
 
-def calm(examples: int) -> settings:
-    """So many examples, on a machine of any speed."""
-    unhurried = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
-    return settings(max_examples=examples, deadline=None, suppress_health_check=unhurried)
+def examples_without_deadline(examples: int) -> settings:
+    """Return settings with this number of examples and without time limits."""
+    slow_checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+    return settings(max_examples=examples, deadline=None, suppress_health_check=slow_checks)
 
 
 def every_case(function: Any) -> Any:
     for case in CASES:
         function = example(data=case)(function)
-    return calm(150)(given(data=BYTES)(function))
+    return examples_without_deadline(150)(given(data=BYTES)(function))
 
 
 @every_case
 def test_any_error(data: bytes) -> None:
-    """An error record is read, or is an error that says that it cannot be."""
+    """Any bytes of an error record give a `JobError`; unreadable ones give one that names the damage."""
     assert isinstance(JobError.decode(data), JobError)
 
 
@@ -126,7 +126,7 @@ def test_any_limits(data: bytes) -> None:
             assert value >= least
 
 
-@calm(100)
+@examples_without_deadline(100)
 @given(
     st.fixed_dictionaries(
         {},
@@ -134,7 +134,7 @@ def test_any_limits(data: bytes) -> None:
     )
 )
 def test_limits_of_any_size(values: dict[str, Any]) -> None:
-    """Numbers that nobody could have asked for are no limits."""
+    """Stored limits out of range are ignored."""
     limits = JobLimits.decode(packed(values))
     for name, value in values.items():
         found = getattr(limits, name)
@@ -144,14 +144,14 @@ def test_limits_of_any_size(values: dict[str, Any]) -> None:
 
 
 def packed(values: dict[str, Any]) -> bytes:
-    """As msgpack, which has no numbers beyond 64 bits."""
+    """Encode values as msgpack, without numbers beyond 64 bits."""
     small = {name: value for name, value in values.items() if value is None or -(2**63) <= value < 2**64}
     return msgspec.msgpack.encode(small)
 
 
 @every_case
-def test_any_presence(data: bytes) -> None:
-    """A worker's words are read as far as they make sense."""
+def test_any_heartbeat_gives_worker_info(data: bytes) -> None:
+    """Any bytes of a heartbeat give a `WorkerInfo` with the readable fields."""
     for seen, until in ((0, 0), (2**48 - 1, 2**48 - 1)):
         info = worker_info("w", seen, until, data)
         assert isinstance(info.seen_at, datetime.datetime)
@@ -174,11 +174,11 @@ FAILURE = failure_payload(CLAIM, JobError("ValueError", "no", traceback="line"))
 
 @every_case
 def test_any_failure(data: bytes) -> None:
-    """What is no failure is refused with `InvalidPayload`; what is one can be looked at."""
+    """Bytes of a failure give a readable `Failure`; all others raise `InvalidPayload`."""
     _look_at_failure(data)
 
 
-@calm(300)
+@examples_without_deadline(300)
 @given(data=damaged(st.just(FAILURE)))
 def test_a_damaged_failure(data: bytes) -> None:
     """A failure with changed bytes is refused, or can be looked at."""
@@ -224,19 +224,19 @@ ENDS = (
     | st.binary(max_size=60)
     | st.builds(lambda s, rest: bytes([s]) + rest, st.integers(0, 4), st.binary(min_size=25, max_size=60))
 )
-WORDS = st.none() | st.binary(max_size=9) | st.sampled_from([state.value.encode() for state in State])
+NAMES = st.none() | st.binary(max_size=9) | st.sampled_from([state.value.encode() for state in State])
 
 
-#: What a script says of a waiting job.
+#: The state of a waiting job as a script returns it.
 STATES = st.sampled_from([None, b"scheduled", b"retrying"])
 
 
-@calm(600)
-@given(record=RECORDS, run=RUNS, worker=WORDS, end=ENDS, waiting=STATES)
+@examples_without_deadline(600)
+@given(record=RECORDS, run=RUNS, worker=NAMES, end=ENDS, waiting=STATES)
 def test_any_stored_job_is_shown(
     record: bytes, run: bytes | None, worker: bytes | None, end: bytes | None, waiting: bytes | None
 ) -> None:
-    """A job is shown as far as it can be read; what cannot be is an error that says so."""
+    """Any stored job gives a status with its readable parts; the unreadable ones become errors."""
     snapshot = read_snapshot("q", "id", 0, record, run, worker, end, waiting)
     assert snapshot is None or isinstance(shown(snapshot), JobStatus)
     read_position("q", 0, None, (b"id", record, run, worker, end, waiting, None, 0, 0), None, 1)
@@ -248,7 +248,7 @@ def shown(snapshot: Snapshot) -> JobStatus:
     return status
 
 
-@calm(300)
+@examples_without_deadline(300)
 @given(records=st.lists(RECORDS, max_size=3), ids=st.lists(st.text(max_size=3), min_size=3, max_size=3))
 def test_any_claimed_record(records: list[bytes], ids: list[str]) -> None:
     """Of the records of a claim each is a claim or a bad one, and neither stops the others."""
@@ -258,45 +258,45 @@ def test_any_claimed_record(records: list[bytes], ids: list[str]) -> None:
     assert len(claims) + len(bad) == len(records)
 
 
-NOTE = b"\x00" * 6 + encode_event(EventRecord("failed", "q", "id", 0, 3, "w", b"r", b"e"))
+EVENT = b"\x00" * 6 + encode_event(EventRecord("failed", "q", "id", 0, 3, "w", b"r", b"e"))
 
 
-@calm(300)
-@given(data=damaged(st.just(NOTE)) | st.binary(max_size=60))
+@examples_without_deadline(300)
+@given(data=damaged(st.just(EVENT)) | st.binary(max_size=60))
 def test_any_line_of_the_feed(data: bytes) -> None:
     """A line of the event feed is read, or is a `ValueError` that the feed passes over."""
     try:
-        note = read_event(data)
+        event = read_event(data)
     except ValueError:
         return
-    assert isinstance(note, EventRecord)
+    assert isinstance(event, EventRecord)
 
 
-TOLD = b"\0\x01\0\x02\x01" + b"q" + b"id" + b"result"
+END_NOTICE = b"\0\x01\0\x02\x01" + b"q" + b"id" + b"result"
 
 
-def test_a_told_end() -> None:
-    """An end is told with its queue and id, and with its result or error if there is a state."""
-    assert read_end_notice(TOLD) == (("q", "id"), EndNotice("id", State.COMPLETED, b"result"))
-    assert read_end_notice(TOLD[:4] + b"\x02" + TOLD[5:]) == (
+def test_an_end_notice_is_decoded() -> None:
+    """An end notice has the queue and id, and the result or error if it has a state."""
+    assert read_end_notice(END_NOTICE) == (("q", "id"), EndNotice("id", State.COMPLETED, b"result"))
+    assert read_end_notice(END_NOTICE[:4] + b"\x02" + END_NOTICE[5:]) == (
         ("q", "id"),
         EndNotice("id", State.FAILED, None, b"result"),
     )
-    assert read_end_notice(TOLD[:4] + b"\x00" + TOLD[5:]) == (("q", "id"), None)
+    assert read_end_notice(END_NOTICE[:4] + b"\x00" + END_NOTICE[5:]) == (("q", "id"), None)
 
 
-@calm(300)
-@given(data=damaged(st.just(TOLD)) | st.binary(max_size=40))
-def test_any_told_end(data: bytes) -> None:
-    """What is said to those who wait is read, or is a `ValueError` that is passed over."""
+@examples_without_deadline(300)
+@given(data=damaged(st.just(END_NOTICE)) | st.binary(max_size=40))
+def test_any_end_notice_is_decoded_or_refused(data: bytes) -> None:
+    """Any bytes of an end notice are decoded or raise `ValueError`, which the notifier ignores."""
     try:
-        _, told = read_end_notice(data)
+        _, notice = read_end_notice(data)
     except ValueError:
         return
-    assert told is None or told.state in FINISHED
+    assert notice is None or notice.state in FINISHED
 
 
-@calm(200)
+@examples_without_deadline(200)
 @given(id=st.binary(max_size=9), record=st.binary(max_size=40))
 def test_any_worker_is_listed(id: bytes, record: bytes) -> None:
     """A worker's presence is read, or is passed over."""
@@ -305,7 +305,7 @@ def test_any_worker_is_listed(id: bytes, record: bytes) -> None:
         worker_info(found.id, found.seen, found.until, found.info)
 
 
-@calm(200)
+@examples_without_deadline(200)
 @given(after=st.text(max_size=40))
 def test_any_cursor(after: str) -> None:
     """A cursor that is none is a `ValueError`."""
@@ -315,7 +315,7 @@ def test_any_cursor(after: str) -> None:
         assert "after" in str(error)  # noqa: PT017 - either is right
 
 
-@calm(100)
+@examples_without_deadline(100)
 @given(ms=st.integers(-(2**63), 2**64))
 def test_any_time_can_be_shown(ms: int) -> None:
     """A time that no calendar has is shown as the first or the last that one has."""
