@@ -40,7 +40,7 @@ async def test_a_worker_without_an_app_is_a_usage_error(stage: Stage) -> None:
     worker = stage.run("-m", "penstock", "worker")
     assert await worker.ended(30) == 2
     for way in ("MODULE:APP", "PENSTOCK_APP", "[tool.penstock]"):
-        assert way in worker.said
+        assert way in worker.output_text
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ async def test_an_evicting_server_is_logged_as_the_first_warning(stage: Stage, e
     stage.url = f"redis://:@{evicting_server.address}/0"
     worker = stage.worker("--drain", processes=0)
     assert await worker.ended(30) == 0
-    first = worker.said.splitlines()[0]
+    first = worker.output_text.splitlines()[0]
     assert "WARNING" in first
     assert "JOBS MAY BE LOST" in first
     assert "CONFIG SET maxmemory-policy noeviction" in first
@@ -75,9 +75,9 @@ async def test_dev_logs_tracebacks_and_restarts_on_a_change(stage: Stage, tmp_pa
     program = stage.run("-m", "penstock", "dev", "changing:app")
     await program.working()
     await stage.enqueue("answers", "a")
-    await until(lambda: "ValueError: not yet written" in program.said, 30)
-    assert "Traceback" in program.said
+    await until(lambda: "ValueError: not yet written" in program.output_text, 30)
+    assert "Traceback" in program.output_text
     source.write_text(JOBS.replace("{line}", 'return "written"'))
-    await until(lambda: "starting again" in program.said, 30)
+    await until(lambda: "starting again" in program.output_text, 30)
     await stage.enqueue("answers", "b")
     assert (await stage.state("answers", "b", "completed", seconds=30)).result == "written"

@@ -19,12 +19,12 @@ from tests.support import Backend, claim1, complete, eventually
 
 pytestmark = pytest.mark.only("memory", "sqlite", "redis", "valkey")
 
-HEARD = 10.0  # how long a test waits for an event, in seconds
+EVENT_TIMEOUT = 10.0  # how long a test waits for an event, in seconds
 
 
 async def receive(stream: EventStream, count: int) -> list[Event]:
     """Return the next events of a stream."""
-    async with asyncio.timeout(HEARD):
+    async with asyncio.timeout(EVENT_TIMEOUT):
         return [await anext(stream) for _ in range(count)]
 
 
@@ -116,9 +116,9 @@ async def test_async_for_subscribes_with_its_first_step(app: Penstock) -> None:
         await app.queue("q").enqueue(1)
         return bool(received)
 
-    await eventually(probe, HEARD)
+    await eventually(probe, EVENT_TIMEOUT)
     await app.queue("q").enqueue(1, id="last")
-    await asyncio.wait_for(task, HEARD)
+    await asyncio.wait_for(task, EVENT_TIMEOUT)
     assert received[-1] == "last"
     gc.collect()
 
@@ -149,7 +149,7 @@ async def test_closing_the_app_ends_its_streams(app: Penstock) -> None:
         task = asyncio.create_task(rest())
         await asyncio.wait({task}, timeout=0.05)
         await app.close()
-        assert await asyncio.wait_for(task, HEARD) == []
+        assert await asyncio.wait_for(task, EVENT_TIMEOUT) == []
     await stream.aclose()
     with pytest.raises(StopAsyncIteration):
         await anext(stream)
@@ -249,7 +249,7 @@ async def test_a_stream_goes_on_after_the_storage_was_away(monkeypatch: pytest.M
     assert host.closed == 3
 
 
-class Board:
+class AnnouncementLog:
     """A storage that takes announcements when it is up."""
 
     def __init__(self) -> None:
@@ -267,45 +267,45 @@ class Board:
 async def test_announcements_wait_for_the_storage(monkeypatch: pytest.MonkeyPatch) -> None:
     """While it is away the newest are kept; when it is back each is sent once."""
     monkeypatch.setattr("penstock.client.event_publisher.SEND_INTERVAL", 0.001)
-    board = Board()
-    announcer = EventPublisher(cast("Storage", board))
+    log = AnnouncementLog()
+    publisher = EventPublisher(cast("Storage", log))
     for n in range(150):
-        announcer.add(EventRecord("idle", "", "", 0, n))
-    await eventually(lambda: board.calls > 2)
-    board.error = None
-    await eventually(lambda: board.received)
-    await announcer.close()
-    assert [note.attempt for note in board.received] == list(range(50, 150))
+        publisher.add(EventRecord("idle", "", "", 0, n))
+    await eventually(lambda: log.calls > 2)
+    log.error = None
+    await eventually(lambda: log.received)
+    await publisher.close()
+    assert [record.attempt for record in log.received] == list(range(50, 150))
 
 
 async def test_a_failing_announcement_fails_no_caller(caplog: pytest.LogCaptureFixture) -> None:
     """A storage that is unavailable, or refuses, fails no caller; closing tries once more and returns."""
-    board = Board()
-    announcer = EventPublisher(cast("Storage", board))
-    announcer.add(EventRecord("idle", "", "", 0))
-    await announcer.close()
-    assert board.calls == 1
-    board.error = RuntimeError("refused")
-    announcer.add(EventRecord("idle", "", "", 0))
-    await announcer.close()
+    log = AnnouncementLog()
+    publisher = EventPublisher(cast("Storage", log))
+    publisher.add(EventRecord("idle", "", "", 0))
+    await publisher.close()
+    assert log.calls == 1
+    log.error = RuntimeError("refused")
+    publisher.add(EventRecord("idle", "", "", 0))
+    await publisher.close()
     assert [record.message for record in caplog.records] == ["the storage refused an announcement"]
 
 
 async def test_announcements_go_out_at_most_once_a_second() -> None:
     """The first leaves at once, the next ones together later: an idle worker costs next to nothing."""
-    board = Board()
-    board.error = None
-    announcer = EventPublisher(cast("Storage", board))
+    log = AnnouncementLog()
+    log.error = None
+    publisher = EventPublisher(cast("Storage", log))
     for n in range(3):
-        announcer.add(EventRecord("idle", "", "", 0, n))
-        await eventually(lambda: board.received)
-    assert (board.calls, len(board.received)) == (1, 1)
-    await announcer.close()
-    assert (board.calls, len(board.received)) == (2, 3)
+        publisher.add(EventRecord("idle", "", "", 0, n))
+        await eventually(lambda: log.received)
+    assert (log.calls, len(log.received)) == (1, 1)
+    await publisher.close()
+    assert (log.calls, len(log.received)) == (2, 3)
 
 
 def test_a_record_without_a_loop_is_dropped() -> None:
     """Without an event loop no worker runs, so the record is dropped."""
-    board = Board()
-    EventPublisher(cast("Storage", board)).add(EventRecord("idle", "", "", 0))
-    assert board.calls == 0
+    log = AnnouncementLog()
+    EventPublisher(cast("Storage", log)).add(EventRecord("idle", "", "", 0))
+    assert log.calls == 0

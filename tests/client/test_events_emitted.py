@@ -79,7 +79,7 @@ async def leads_to_others(app: Penstock, clock: Clock) -> list[Fields]:
     ]
 
 
-async def is_told_to_its_fail_handler(app: Penstock, clock: Clock) -> list[Fields]:
+async def starts_its_fail_handler(app: Penstock, clock: Clock) -> list[Fields]:
     @app.handler("q", on_failure=lambda failure: failure.job.id)
     def handle(payload: str) -> None:
         raise PermanentError("no")
@@ -173,7 +173,7 @@ async def is_revived(app: Penstock, clock: Clock) -> list[Fields]:
 
 
 SCENES: list[Scene] = [
-    completes, is_updated_and_cancelled, fails_at_last, leads_to_others, is_told_to_its_fail_handler, times_out,
+    completes, is_updated_and_cancelled, fails_at_last, leads_to_others, starts_its_fail_handler, times_out,
     is_asked_to_end, makes_no_sense, is_released, loses_its_lease, is_revived,
 ]  # fmt: skip
 

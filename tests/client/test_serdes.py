@@ -138,7 +138,7 @@ async def test_models_travel(app: Penstock) -> None:
     assert await app.queue("q").result("a") == [{"number": 1}, {"number": 2}]
 
 
-async def test_a_failure_of_a_sealed_job_is_opened_by_its_queues_keys(app: Penstock) -> None:
+async def test_a_failure_of_an_encrypted_job_is_decrypted_with_the_keys_of_its_queue(app: Penstock) -> None:
     """The fail handler sees the payload, or the bytes if they cannot be opened."""
     payloads: list[Any] = []
 

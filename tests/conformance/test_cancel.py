@@ -32,6 +32,8 @@ from tests.support import (
     update,
 )
 
+pytestmark = pytest.mark.one_per_engine
+
 MODES = ("refuse", "forget", "signal", "kill")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.model.job import State
 from penstock.storage.base import Storage
 from tests.support import (
@@ -26,6 +28,8 @@ from tests.support import (
     tally,
     update,
 )
+
+pytestmark = pytest.mark.one_per_engine
 
 
 async def fill(storage: Storage, queue: str = "q") -> int:

@@ -29,7 +29,7 @@ from tests.servers import Server, redis_program, start_or_skip, valkey_program
 #: A replica that stands still is not waited for longer than this.
 BRIEF = Durability("replicas", timeout=0.2)
 #: One that lives may be slow on a busy machine.
-PATIENT = Durability("replicas", timeout=10)
+LONG_TIMEOUT = Durability("replicas", timeout=10)
 
 
 def until(true: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
@@ -93,7 +93,7 @@ def valkey() -> Iterator[Server]:
 
 async def test_what_replicas_have_outlives_the_primary(pair: Pair) -> None:
     """Every acknowledged job is on the replica when the primary dies at once."""
-    async with Penstock(pair.url, durability=PATIENT) as app:
+    async with Penstock(pair.url, durability=LONG_TIMEOUT) as app:
         queue = app.queue("q")
         answers = [await queue.enqueue(1), *await queue.enqueue_many([Entry(n, delay=60) for n in range(700)])]
         answers += await asyncio.gather(*(app.queue(f"q{n % 3}").enqueue(n, id=f"j{n}") for n in range(60)))
@@ -104,27 +104,27 @@ async def test_what_replicas_have_outlives_the_primary(pair: Pair) -> None:
         assert [sum((await app.queue(f"q{n}").counts()).values()) for n in range(3)] == [20, 20, 20]
 
 
-async def test_a_replica_that_stands_still_is_told(pair: Pair) -> None:
+async def test_a_frozen_replica_raises_not_durable(pair: Pair) -> None:
     """The enqueue raises with what is known; the same id again is confirmed once the replica goes on."""
     async with Penstock(pair.url, durability=BRIEF) as app:
         queue = app.queue("q")
         pair.freeze()
         for payload, id in ((1, None), (2, "a"), (2, "a")):  # the last one finds its job, and writes nothing
-            with pytest.raises(NotDurable, match="0 of 1 replicas") as told:
+            with pytest.raises(NotDurable, match="0 of 1 replicas") as caught:
                 await queue.enqueue(payload, id=id)
-            [answer] = told.value.enqueued
+            [answer] = caught.value.enqueued
             assert not answer.durability
             assert await queue.status(answer.id)
         assert sum((await queue.counts()).values()) == 2
     pair.freeze(False)
-    async with Penstock(pair.url, durability=PATIENT) as app:
+    async with Penstock(pair.url, durability=LONG_TIMEOUT) as app:
         again = await app.queue("q").enqueue(2, id="a")
         assert (again.status, bool(again.durability)) == ("duplicate", True)
 
 
 async def test_nobody_else_waits_for_the_replica(pair: Pair) -> None:
     """While an enqueue waits to be confirmed, the app's other calls are answered."""
-    async with Penstock(pair.url, durability=PATIENT) as app:
+    async with Penstock(pair.url, durability=LONG_TIMEOUT) as app:
         await app.queue("q").enqueue(0, id="a")
         pair.freeze()
         waiting = asyncio.create_task(app.queue("q").enqueue(1))
@@ -139,7 +139,7 @@ async def test_nobody_else_waits_for_the_replica(pair: Pair) -> None:
 
 async def test_a_primary_that_dies_meanwhile_confirms_nothing(pair: Pair) -> None:
     """An enqueue whose confirmation never comes is not acknowledged."""
-    async with Penstock(pair.url, durability=PATIENT) as app:
+    async with Penstock(pair.url, durability=LONG_TIMEOUT) as app:
         await app.queue("q").enqueue(0)
         pair.freeze()
         waiting = asyncio.create_task(app.queue("q").enqueue(1, id="a"))
@@ -153,14 +153,14 @@ async def test_a_primary_that_dies_meanwhile_confirms_nothing(pair: Pair) -> Non
 
 def test_without_await(pair: Pair) -> None:
     """The sync app confirms as the async one does."""
-    with sync.Penstock(pair.url, durability=PATIENT) as app, sync.Penstock(pair.url, durability=BRIEF) as brief:
+    with sync.Penstock(pair.url, durability=LONG_TIMEOUT) as app, sync.Penstock(pair.url, durability=BRIEF) as brief:
         queue = app.queue("q")
         assert queue.enqueue(1, id="a").durability
         assert all(each.durability for each in queue.enqueue_many(range(20)))
         pair.freeze()
-        with pytest.raises(NotDurable) as told:
+        with pytest.raises(NotDurable) as caught:
             brief.queue("q").enqueue(2, id="b")
-        assert [each.id for each in told.value.enqueued] == ["b"]
+        assert [each.id for each in caught.value.enqueued] == ["b"]
         pair.freeze(False)
         assert queue.enqueue(2, id="b").durability
 
@@ -168,14 +168,14 @@ def test_without_await(pair: Pair) -> None:
 async def test_more_replicas_than_there_are(pair: Pair) -> None:
     """The error has the number of replicas that have the job."""
     async with Penstock(pair.url, durability=Durability("replicas", 2, timeout=2)) as app:
-        with pytest.raises(NotDurable, match="1 of 2 replicas") as told:
+        with pytest.raises(NotDurable, match="1 of 2 replicas") as caught:
             await app.queue("q").enqueue_many([1, 2, 3])
-        assert [each.durability.replicas for each in told.value.enqueued] == [1, 1, 1]
+        assert [each.durability.replicas for each in caught.value.enqueued] == [1, 1, 1]
 
 
 async def test_scripts_are_loaded_on_the_way(pair: Pair) -> None:
     """A server that has forgotten the scripts is given them, and the put is confirmed."""
-    async with Penstock(pair.url, durability=PATIENT) as app:
+    async with Penstock(pair.url, durability=LONG_TIMEOUT) as app:
         for n in range(3):
             with contextlib.closing(pair.primary.client()) as client:
                 client.script_flush()
@@ -185,7 +185,7 @@ async def test_scripts_are_loaded_on_the_way(pair: Pair) -> None:
 
 async def test_nothing_is_left_of_a_confirmation(pair: Pair) -> None:
     """Keys that confirmations write go by themselves."""
-    async with Penstock(pair.url, durability=PATIENT) as app:
+    async with Penstock(pair.url, durability=LONG_TIMEOUT) as app:
         await app.queue("q").enqueue(1)
     with contextlib.closing(pair.primary.client()) as client:
         assert 0 < client.pttl("penstock:{q}:q:confirmed") <= 1000
@@ -202,9 +202,9 @@ async def test_on_a_cluster_the_primary_of_the_slot_is_asked() -> None:
     place = await asyncio.to_thread(start_or_skip, ClusterServers)
     names = [f"f{n}" for n in range(12)]
     try:
-        with sync.Penstock(place.url, durability=PATIENT) as blocking:
+        with sync.Penstock(place.url, durability=LONG_TIMEOUT) as blocking:
             assert all(blocking.queue(name).enqueue(0, id="s").durability for name in names)
-        async with Penstock(place.url, durability=PATIENT) as app:
+        async with Penstock(place.url, durability=LONG_TIMEOUT) as app:
             answers = await asyncio.gather(*(app.queue(name).enqueue(1, id="a") for name in names))
             assert all(each.durability for each in answers)
             victim = place.serves(family_slot("f0"))
@@ -264,7 +264,7 @@ async def test_a_server_without_an_append_only_file(pair: Pair) -> None:
         sync.Penstock(pair.url, durability="fsync").open()
 
 
-async def test_a_disk_that_is_slow_is_told(valkey: Server) -> None:
+async def test_a_slow_disk_raises_not_durable(valkey: Server) -> None:
     """A server that syncs once a second does not confirm within a moment; the job is stored."""
     asked = Durability("fsync", timeout=0.001)
     async with Penstock(f"redis://{valkey.address}", durability=asked) as app:

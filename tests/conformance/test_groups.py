@@ -30,6 +30,8 @@ from tests.support import (
     update,
 )
 
+pytestmark = pytest.mark.one_per_engine
+
 
 async def test_one_run_of_a_group_at_a_time(storage: Storage) -> None:
     """While a job of a group runs, no other of that group is given (invariant 2)."""

@@ -34,6 +34,8 @@ from tests.support import (
     update,
 )
 
+pytestmark = pytest.mark.one_per_engine
+
 T = TypeVar("T")
 
 NAMES = [

@@ -219,7 +219,7 @@ async def test_many_settlements_survive_many_losses(proxy: Proxy, far: Storage, 
 
 
 @pytest.mark.parametrize("loss", ["reply", "request"])
-async def test_a_lost_put_is_told_and_can_be_repeated(proxy: Proxy, far: Storage, storage: Storage, loss: str) -> None:
+async def test_a_lost_put_raises_and_can_be_repeated(proxy: Proxy, far: Storage, storage: Storage, loss: str) -> None:
     """A put by id whose answer is lost raises; put again, there is one job."""
     lost = proxy.lose_reply(sha("put")) if loss == "reply" else proxy.lose_request(sha("put"))
     with pytest.raises(StorageUnavailable):
@@ -321,7 +321,7 @@ async def test_a_put_that_arrives_behind_its_own_repetition_does_nothing(
         assert await storage.counts("q") == tally()
 
 
-async def test_everybody_whose_put_was_in_the_lost_call_is_told(proxy: Proxy, far: Storage, storage: Storage) -> None:
+async def test_every_put_of_a_lost_call_raises(proxy: Proxy, far: Storage, storage: Storage) -> None:
     """Calls that left together are lost together; each caller can repeat its own."""
     proxy.lose_reply(sha("put"))
     names = [f"j{n}" for n in range(10)]
@@ -384,7 +384,7 @@ def clients_of(backend: RedisBackend) -> list[dict[str, str]]:
         return client.client_list()
 
 
-async def test_a_cut_wait_for_work_is_told(backend: RedisBackend, proxy: Proxy, far: Storage, storage: Storage) -> None:
+async def test_a_cut_wait_for_work_raises(backend: RedisBackend, proxy: Proxy, far: Storage, storage: Storage) -> None:
     """A wait for work on a connection that is cut ends at once, and the next wait works."""
     waiting = asyncio.create_task(far.wait_work(["q"], 60))
     await blocked(backend)
@@ -409,7 +409,7 @@ async def test_a_lost_hint_costs_no_job(backend: RedisBackend, proxy: Proxy, far
     assert (await claim1(far)).id == "a"
 
 
-async def test_a_waiter_hears_of_the_end_behind_a_cut(
+async def test_a_waiter_notices_an_end_during_a_cut(
     backend: RedisBackend, proxy: Proxy, far: Storage, storage: Storage
 ) -> None:
     """A waiter reads the job again when its connection breaks, so an end whose notice was lost is seen."""
@@ -483,18 +483,18 @@ async def test_a_silent_subscription_is_noticed(
     await claim1(storage)
     if silence == "from the start":
         proxy.lose_reply("SUBSCRIBE", then="silence")
-    async with listening(brisk, kind) as heard:
+    async with listening(brisk, kind) as received:
         await subscribed(backend)
         if silence == "later":
             proxy.silence()
         await eventually(lambda: len(subscribers(backend)) > 1, 60)
         number = 0
-        while kind == "event" and not heard():  # those before the subscription are missed
+        while kind == "event" and not received():  # those before the subscription are missed
             number += 1
             await put1(storage, "q", f"j{number}")
             await asyncio.sleep(0.01)
         if kind == "cancel":
-            await eventually(heard, 60)  # it looks when it is connected again: there may have been a request
+            await eventually(received, 60)  # it looks when it is connected again: there may have been a request
 
 
 @pytest.mark.only("redis")
@@ -514,13 +514,13 @@ async def test_nobody_listens_for_a_worker_that_is_gone(
 
 async def test_a_quiet_subscription_is_kept(backend: RedisBackend, brisk: Storage, storage: Storage) -> None:
     """A quiet subscription gets a PING now and then, and goes on when the server answers."""
-    async with listening(brisk, "event") as heard:
+    async with listening(brisk, "event") as received:
         await subscribed(backend)
         [mine] = subscribers(backend)
         await eventually(lambda: subscribers(backend) == {mine: "ping"}, 30)
-        assert not heard()
+        assert not received()
         await put1(storage, "q")
-        await eventually(heard, 30)
+        await eventually(received, 30)
 
 
 # half-open connections ---------------------------------------------------------------------------

@@ -25,6 +25,8 @@ from tests.support import (
     update,
 )
 
+pytestmark = pytest.mark.one_per_engine
+
 MANY = 40
 
 

@@ -77,8 +77,8 @@ class ModelWalk(Walk):
         """Compare the same reads as `Walk.compare`, those of the storage sent at once."""
         asked: list[tuple[str, str]] = []
         for queue in QUEUES:
-            self.asked += 1
-            asked.append((queue, IDS[self.asked % len(IDS)]))
+            self.comparisons += 1
+            asked.append((queue, IDS[self.comparisons % len(IDS)]))
         names, *answers = cast(
             list[Any],
             await asyncio.gather(

@@ -199,7 +199,7 @@ async def test_a_server_that_hangs_is_hung_up_on(storage: Storage, backend: Redi
         server.process.send_signal(signal.SIGCONT)
 
 
-async def test_what_goes_wrong_where_it_is_heard_is_raised(storage: Storage) -> None:
+async def test_an_error_in_the_callback_of_an_open_claim_is_raised(storage: Storage) -> None:
     """An error of the callback is raised by `answer`, and the connection can still be used."""
     await storage.put([new("q", "a")])
 

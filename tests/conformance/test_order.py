@@ -23,6 +23,8 @@ from tests.support import (
     stall,
 )
 
+pytestmark = pytest.mark.one_per_engine
+
 
 async def test_first_in_first_out(storage: Storage) -> None:
     """Jobs run in the order of acceptance, not of the alphabet (QZ-D11)."""

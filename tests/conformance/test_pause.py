@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.model.job import State
 from penstock.storage.base import Put, PutStatus, Request, Settled, Storage
 from tests.support import (
@@ -20,6 +22,8 @@ from tests.support import (
     settle1,
     tally,
 )
+
+pytestmark = pytest.mark.one_per_engine
 
 
 async def test_a_paused_queue_hands_out_nothing(storage: Storage) -> None:

@@ -24,6 +24,8 @@ from tests.support import (
     stall,
 )
 
+pytestmark = pytest.mark.one_per_engine
+
 
 async def test_progress_is_shown_while_a_job_runs(storage: Storage) -> None:
     """The last report of a run is shown with its job, by get and by find."""

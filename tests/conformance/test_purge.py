@@ -25,6 +25,8 @@ from tests.support import (
     tally,
 )
 
+pytestmark = pytest.mark.one_per_engine
+
 
 async def finish(storage: Storage, queue: str, count: int, ttl: int | None) -> None:
     await storage.put([new(queue, f"{queue}{ttl}-{n}") for n in range(count)])

@@ -32,6 +32,8 @@ from tests.support import (
     update,
 )
 
+pytestmark = pytest.mark.one_per_engine
+
 
 async def fill(storage: Storage) -> None:
     """Put about two jobs into each state."""

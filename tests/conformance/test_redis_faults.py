@@ -127,7 +127,7 @@ async def test_a_settlement_survives_a_cut_connection(backend: RedisBackend, sto
 
 
 @redis_only
-async def test_a_put_on_a_cut_connection_stores_once_or_says_so(backend: RedisBackend, storage: Storage) -> None:
+async def test_a_put_on_a_cut_connection_stores_once_or_raises(backend: RedisBackend, storage: Storage) -> None:
     """A put is answered or raises; made again, there is still one job."""
     cut(backend)
     await retry_until_available(lambda: put1(storage, "q", "a"))

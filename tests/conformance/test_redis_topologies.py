@@ -96,7 +96,7 @@ async def test_a_dead_server_is_named() -> None:
     assert "s3cret" not in repr(storage)
 
 
-async def test_wrong_credentials_are_told_apart(servers: Servers) -> None:
+async def test_wrong_credentials_raise_an_error_of_their_own(servers: Servers) -> None:
     """Refused credentials are an error of their own kind, not a dead server."""
     storage = RedisStorage(f"redis://nobody:s3cret@{redis_server(servers).address}")
     with pytest.raises(StorageError, match="credentials") as caught:

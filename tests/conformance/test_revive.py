@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.model.job import Snapshot, State
 from penstock.storage.base import Storage
 from tests.support import (
@@ -25,6 +27,8 @@ from tests.support import (
     state_of,
     tally,
 )
+
+pytestmark = pytest.mark.one_per_engine
 
 
 async def test_revive_of_a_failed_job_resets_all_counts(storage: Storage, clock: Clock) -> None:

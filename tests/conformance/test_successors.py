@@ -36,6 +36,8 @@ from tests.support import (
     update,
 )
 
+pytestmark = pytest.mark.one_per_engine
+
 RUN_AT = (True, False, "if_later", "if_earlier")
 ALL_FLAGS = [
     Update(payload=payload, run_at=run_at, reset_counts=reset, limits=limits)  # type: ignore[arg-type]

@@ -26,6 +26,8 @@ from tests.support import (
     tally,
 )
 
+pytestmark = pytest.mark.one_per_engine
+
 
 @pytest.mark.parametrize("ending", [complete, fail, cancel_run])
 async def test_a_finished_job_is_kept_longer(storage: Storage, clock: Clock, ending) -> None:

@@ -80,7 +80,7 @@ class Program:
         return self.process.pid
 
     @property
-    def said(self) -> str:
+    def output_text(self) -> str:
         return self.output.read_text(errors="replace")
 
     def signal(self, number: int) -> None:
@@ -96,14 +96,14 @@ class Program:
 
     def workers(self) -> list[int]:
         """Return the child processes that have logged that they work."""
-        lines = [line.split() for line in self.said.splitlines() if line.endswith(" works")]
+        lines = [line.split() for line in self.output_text.splitlines() if line.endswith(" works")]
         return [pid for pid in (int(words[-2]) for words in lines) if is_alive(pid)]
 
     async def working(self, count: int = 1) -> list[int]:
         """Wait until `count` children work; returns their ids."""
 
         def ready() -> list[int]:
-            assert self.process.poll() is None, self.said
+            assert self.process.poll() is None, self.output_text
             self.children()
             found = self.workers()
             return found if len(found) >= count else []

@@ -86,11 +86,11 @@ async def stubborn(payload: dict[str, Any], job: Job) -> str:
     return "stubborn"
 
 
-def buried(failure: Failure) -> None:
-    note(failure.payload, "buried", failure.job.id, failure.error.type, failure.error.kind.value)
+def gave_up(failure: Failure) -> None:
+    note(failure.payload, "gave_up", failure.job.id, failure.error.type, failure.error.kind.value)
 
 
-@app.handler("poison", on_failure=buried, min_backoff=0.05, max_timeouts=1)
+@app.handler("poison", on_failure=gave_up, min_backoff=0.05, max_timeouts=1)
 async def poison(payload: dict[str, Any], job: Job) -> None:
     """Kill the process in the way that the payload names."""
     note(payload, "begin", job.id, job.attempt)
@@ -106,7 +106,7 @@ async def poison(payload: dict[str, Any], job: Job) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@app.handler("batches", on_failure=buried, batch_size=4, max_stalls=2)
+@app.handler("batches", on_failure=gave_up, batch_size=4, max_stalls=2)
 async def batches(payloads: list[dict[str, Any]], jobs: list[Job]) -> None:
     """Kill the process if one of the payloads demands it."""
     note(payloads[0], "batch", *(job.id for job in jobs))

@@ -29,8 +29,8 @@ async def test_an_app_that_cannot_be_imported_is_one_line(stage: Stage, source: 
     (stage.directory / "empty.py").write_text("number = 1\n")
     worker = stage.worker(app=source)
     assert await worker.ended() == 2
-    assert WRONG[source] in worker.said
-    assert len(worker.said.strip().splitlines()) == 1
+    assert WRONG[source] in worker.output_text
+    assert len(worker.output_text.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
@@ -39,7 +39,7 @@ async def test_debug_shows_the_traceback(stage: Stage) -> None:
     (stage.directory / "broken.py").write_text("1 / 0\n")
     worker = stage.worker("--debug", app="broken:app")
     assert await worker.ended() == 2
-    assert "Traceback" in worker.said
+    assert "Traceback" in worker.output_text
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ async def test_bad_options_are_refused(stage: Stage, options: list[str], words: 
     """An invalid option is named in the error; exit code 2."""
     worker = stage.run("-m", "penstock", "worker", APP, *options)
     assert await worker.ended() == 2
-    assert words in worker.said
-    assert "Traceback" not in worker.said
+    assert words in worker.output_text
+    assert "Traceback" not in worker.output_text
 
 
 async def test_only_the_named_queues_are_served(stage: Stage) -> None:
@@ -87,8 +87,8 @@ async def test_a_dead_server_is_one_line(stage: Stage) -> None:
     stage.url = "redis://127.0.0.1:1/0"
     worker = stage.worker()
     assert await worker.ended() == 1
-    assert worker.said.count("\n") == 1
-    assert "cannot reach" in worker.said
+    assert worker.output_text.count("\n") == 1
+    assert "cannot reach" in worker.output_text
 
 
 @pytest.mark.parametrize("url", ["redis"], indirect=True)
@@ -99,7 +99,9 @@ async def test_a_worker_can_wait_for_its_server(stage: Stage) -> None:
     stage.url = f"redis://{server.address}/0"
     worker, gone = stage.worker("--wait"), stage.worker("--wait")
     try:
-        await until(lambda: "waiting for the storage" in worker.said and "waiting for the storage" in gone.said)
+        await until(
+            lambda: "waiting for the storage" in worker.output_text and "waiting for the storage" in gone.output_text
+        )
         gone.signal(signal.SIGTERM)
         assert await gone.ended() == 0
         server.restart()
@@ -135,6 +137,6 @@ async def test_a_changed_source_file_starts_the_worker_again(stage: Stage, tmp_p
     await worker.working()
     assert await answer(stage, "a") == "one"
     source.write_text(JOBS.replace("{version}", "two") + "\nnot python")
-    await until(lambda: "waiting for a change" in worker.said)
+    await until(lambda: "waiting for a change" in worker.output_text)
     source.write_text(JOBS.replace("{version}", "second"))
     assert await answer(stage, "b") == "second"

@@ -42,7 +42,7 @@ async def test_a_job_that_kills_its_process_fails_in_the_end(stage: Stage, how: 
     stage.worker()
     status = await stage.state("poison", "p", "failed")
     assert (status.stalls, status.error and status.error.type) == (3, "StallError")
-    assert (await stage.line("buried", "p"))[2:4] == ["StallError", "stall"]
+    assert (await stage.line("gave_up", "p"))[2:4] == ["StallError", "stall"]
     for number in range(3):
         neighbour = await stage.state("slow", f"n{number}", "completed")
         assert neighbour.stalls < 3
@@ -98,7 +98,7 @@ async def test_a_poison_job_does_not_take_its_batch_down(stage: Stage) -> None:
         await stage.enqueue("batches", id, {"poison": 1} if id == "c" else None)
     stage.worker()
     await stage.state("batches", "c", "failed", seconds=30)
-    assert await stage.line("buried", "c", "StallError", "stall", seconds=30)
+    assert await stage.line("gave_up", "c", "StallError", "stall", seconds=30)
     for id in "abd":
         status = await stage.state("batches", id, "completed")
         assert (status.stalls, status.attempts) == (1, 2)

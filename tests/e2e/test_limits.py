@@ -50,7 +50,7 @@ async def test_other_runs_finish_before_a_stuck_process_is_killed(stage: Stage) 
     pid = (await stage.line("begin", "innocent"))[-1]
     await stage.enqueue("thread", "guilty", timeout=0.3, max_attempts=1)
     assert (await stage.line("begin", "guilty"))[-1] == pid
-    await until(lambda: "it is replaced" in stage.programs[0].said)
+    await until(lambda: "it is replaced" in stage.programs[0].output_text)
     await stage.enqueue("quick", "next")
     assert (await stage.line("quick", "next"))[-1] != pid
     assert not stage.lines("end", "innocent")
@@ -68,10 +68,10 @@ async def test_concurrency_holds_while_a_process_is_replaced(stage: Stage) -> No
     await stage.enqueue("thread", "guilty", timeout=0.3, max_attempts=1)
     assert (await stage.line("begin", "guilty"))[-1] == pid
     await stage.enqueue("single", "second", {"seconds": 0})
-    await until(lambda: "it is replaced" in stage.programs[0].said)
+    await until(lambda: "it is replaced" in stage.programs[0].output_text)
     await stage.state("single", "second", "completed")
-    told = [tuple(line[:2]) for line in stage.lines() if line[1] in ("first", "second")]
-    assert told == [("begin", "first"), ("end", "first"), ("begin", "second"), ("end", "second")]
+    lines = [tuple(line[:2]) for line in stage.lines() if line[1] in ("first", "second")]
+    assert lines == [("begin", "first"), ("end", "first"), ("begin", "second"), ("end", "second")]
 
 
 async def test_other_runs_in_a_blocked_process_are_released(stage: Stage) -> None:
@@ -90,7 +90,7 @@ async def test_a_timed_out_job_enqueues_its_fail_job(stage: Stage) -> None:
     """A timeout that the supervisor settles enqueues a fail job with the original payload."""
     await stage.enqueue("poison", "p", {"how": "hang"}, timeout=0.2)
     stage.worker()
-    assert (await stage.line("buried", "p"))[2:4] == ["RunTimeout", "timeout"]
+    assert (await stage.line("gave_up", "p"))[2:4] == ["RunTimeout", "timeout"]
 
 
 async def test_a_child_is_replaced_after_max_jobs(stage: Stage) -> None:
@@ -111,7 +111,7 @@ async def test_a_child_with_too_much_memory_is_replaced(stage: Stage) -> None:
     await until(lambda: not is_alive(pid))
     await stage.enqueue("quick", "b")
     await stage.state("quick", "b", "completed")
-    assert "it is replaced" in worker.said
+    assert "it is replaced" in worker.output_text
 
 
 async def test_a_signal_reaches_a_running_job(stage: Stage) -> None:

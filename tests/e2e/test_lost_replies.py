@@ -15,7 +15,7 @@ from tests.proxy import Proxy
 from tests.servers import Server, redis_program
 
 #: Timeout longer than any read timeout; no test waits this long unless it fails.
-PATIENCE = 90.0
+LONG_WAIT = 90.0
 
 #: Read timeout (s) of clients behind the proxy.
 SILENCE = 3
@@ -73,7 +73,7 @@ async def test_a_lost_claim_runs_elsewhere(stage: Stage, proxy: Proxy) -> None:
     """A worker that got no answer to its claim does not run the job; after one lease another does, once."""
     await stage.enqueue("quick", "a")
     lost = proxy.lose_reply(sha("claim"))
-    deaf = behind(proxy, stage, "--queues", "quick")
+    cut_off = behind(proxy, stage, "--queues", "quick")
     await until(lambda: lost.happened, 30)
     proxy.refuse()
     proxy.cut()
@@ -87,7 +87,7 @@ async def test_a_lost_claim_runs_elsewhere(stage: Stage, proxy: Proxy) -> None:
     proxy.heal()
     await stage.enqueue("quick", "b")
     await stage.state("quick", "b", "completed")
-    assert deaf.process.poll() is None
+    assert cut_off.process.poll() is None
 
 
 async def test_a_lost_settlement_is_recorded_once(stage: Stage, proxy: Proxy) -> None:
@@ -101,7 +101,7 @@ async def test_a_lost_settlement_is_recorded_once(stage: Stage, proxy: Proxy) ->
     await stage.state("quick", "b", "completed")
     assert [line[1:3] for line in stage.lines("quick")] == [["a", "1"], ["b", "1"]]
     assert stage.lines("lease_lost") == []
-    assert "Traceback" not in worker.said
+    assert "Traceback" not in worker.output_text
 
 
 async def test_lost_renewals_cost_nothing(stage: Stage, proxy: Proxy) -> None:
@@ -123,7 +123,7 @@ async def test_an_idle_worker_outlives_a_cut(stage: Stage, proxy: Proxy, server:
         proxy.cut(reset=reset)
         await stage.enqueue("quick", f"j{number}")
         await stage.state("quick", f"j{number}", "completed")
-    assert "Traceback" not in worker.said
+    assert "Traceback" not in worker.output_text
 
 
 def waits(server: Server) -> bool:
@@ -147,14 +147,14 @@ async def test_work_goes_on_while_the_server_cuts_and_forgets(stage: Stage, serv
                 else:
                     client.script_flush()
             await persistently(stage, f"j{number}")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(LONG_WAIT):
             while completed < count:
                 completed = (await queue.counts())[State.COMPLETED]
                 await asyncio.sleep(0.05)
     assert {line[1] for line in stage.lines("quick")} == {f"j{n}" for n in range(count)}
     if fault == "script flush":
         assert len(stage.lines("quick")) == count
-    assert "Traceback" not in worker.said
+    assert "Traceback" not in worker.output_text
 
 
 async def persistently(stage: Stage, id: str) -> None:
@@ -181,14 +181,14 @@ async def test_half_open_connections_are_given_up(stage: Stage, proxy: Proxy, fa
         assert await asyncio.to_thread(blocking.queue("other").status, "x") is None
         assert proxy.silence() >= 4
         await stage.enqueue("quick", "new")
-        async with asyncio.timeout(PATIENCE):
-            told = await asyncio.gather(
+        async with asyncio.timeout(LONG_WAIT):
+            logged = await asyncio.gather(
                 far.queue("other").enqueue(1, id="a"),
                 asyncio.to_thread(blocking.queue("other").enqueue, 1, id="b"),
                 near.wait("new"),
                 return_exceptions=True,
             )
-        assert [isinstance(answer, StorageUnavailable) for answer in told] == [True, True, False]
+        assert [isinstance(answer, StorageUnavailable) for answer in logged] == [True, True, False]
         assert (await far.queue("other").enqueue(1, id="a")).status == "queued"
         assert (await asyncio.to_thread(blocking.queue("other").enqueue, 1, id="b")).status == "queued"
     status = await stage.status("slow", "long")
@@ -205,7 +205,7 @@ async def test_a_worker_recovers_from_a_network_outage_past_its_lease(stage: Sta
     await until(lambda: stage.lines("cancelled", "a", 1) or pid not in worker.workers(), 30)
     proxy.heal()
     proxy.cut()
-    status = await stage.state("slow", "a", "completed", seconds=PATIENCE)
+    status = await stage.state("slow", "a", "completed", seconds=LONG_WAIT)
     assert (status.attempts, status.stalls) == (2, 1)
     assert not stage.lines("end", "a", 1)
 
@@ -248,7 +248,7 @@ async def test_a_caller_gets_its_answer_whatever_is_lost(stage: Stage, proxy: Pr
     stage.worker("--queues", "slow")
     lost = proxy.lose_reply(sha("put"))
     calling = asyncio.create_task(
-        far.queue("slow").call({"log": str(stage.log), "seconds": 0.5}, timeout=PATIENCE)
+        far.queue("slow").call({"log": str(stage.log), "seconds": 0.5}, timeout=LONG_WAIT)
     )  # fmt: skip
     await stage.line("begin")
     assert lost.happened

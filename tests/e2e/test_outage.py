@@ -35,7 +35,7 @@ async def test_a_worker_outlives_an_outage(stage: Stage, server: Server) -> None
     assert await worker.working() == [pid]
     server.process.send_signal(signal.SIGSTOP)
     try:
-        await until(lambda: "leases were not confirmed in time" in worker.said)
+        await until(lambda: "leases were not confirmed in time" in worker.output_text)
         await until(lambda: pid not in worker.workers())
     finally:
         server.process.send_signal(signal.SIGCONT)
@@ -55,6 +55,6 @@ async def test_a_stop_does_not_wait_for_a_dead_server(stage: Stage, server: Serv
     await asyncio.sleep(0.1)
     worker.signal(signal.SIGTERM)
     worker.signal(signal.SIGTERM)
-    assert await worker.ended() == 0, worker.said
-    assert worker.said.count("the storage cannot be reached") <= 3
-    assert "Traceback" not in worker.said
+    assert await worker.ended() == 0, worker.output_text
+    assert worker.output_text.count("the storage cannot be reached") <= 3
+    assert "Traceback" not in worker.output_text

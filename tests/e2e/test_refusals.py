@@ -42,18 +42,18 @@ async def sat_out(stage: Stage, refuse: Callable[[], object], accept: Callable[[
     refuse()
     try:
         await stage.line("end", "a", 1, seconds=20)
-        await until(lambda: not words or words in worker.said, seconds=40)
+        await until(lambda: not words or words in worker.output_text, seconds=40)
     finally:
         accept()
     status = await stage.state("slow", "a", "completed", seconds=30)
     assert (status.attempts, status.retries, status.stalls, status.timeouts) == (1, 0, 0, 0)
-    await until(lambda: not words or "the storage can be reached again" in worker.said, seconds=30)
+    await until(lambda: not words or "the storage can be reached again" in worker.output_text, seconds=30)
     await stage.enqueue("quick", "b")
     await stage.state("quick", "b", "completed", seconds=30)
     assert worker.process.poll() is None
-    assert "Traceback" not in worker.said
+    assert "Traceback" not in worker.output_text
     # Supervisor and child may each log it, and once more after the other has recovered.
-    assert worker.said.count("the storage cannot be reached") <= 4
+    assert worker.output_text.count("the storage cannot be reached") <= 4
 
 
 class TestRedis:

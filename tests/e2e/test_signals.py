@@ -18,9 +18,9 @@ async def test_a_signal_lets_runs_finish(stage: Stage, number: int) -> None:
     await stage.line("begin", "a")
     assert [each.id for each in await stage.app.storage.workers()] == ["w"]
     worker.signal_group(number)
-    await until(lambda: f"{signal.Signals(number).name}: stopping" in worker.said)
+    await until(lambda: f"{signal.Signals(number).name}: stopping" in worker.output_text)
     await stage.enqueue("quick", "b")
-    assert await worker.ended() == 0, worker.said
+    assert await worker.ended() == 0, worker.output_text
     assert (await stage.status("slow", "a")).state == "completed"
     assert (await stage.status("quick", "b")).state == "queued"
     assert await stage.app.storage.workers() == []
@@ -33,7 +33,7 @@ async def test_runs_longer_than_the_grace_are_released(stage: Stage, queue: str)
     worker = stage.worker("--grace", "0.3", lease=LONG_LEASE)
     await stage.line("begin", "a")
     worker.signal(signal.SIGTERM)
-    assert await worker.ended() == 0, worker.said
+    assert await worker.ended() == 0, worker.output_text
     status = await stage.status(queue, "a")
     assert (status.state, status.attempts, status.stalls) == ("queued", 0, 0)
 
@@ -44,7 +44,7 @@ async def test_a_second_signal_releases_at_once(stage: Stage) -> None:
     worker = stage.worker("--grace", "60")
     await stage.line("begin", "a")
     worker.signal(signal.SIGTERM)
-    await until(lambda: "SIGTERM: stopping" in worker.said)
+    await until(lambda: "SIGTERM: stopping" in worker.output_text)
     worker.signal(signal.SIGTERM)
     assert await worker.ended() == 0
     status = await stage.status("slow", "a")
@@ -87,7 +87,7 @@ async def test_a_signal_during_interpreter_exit_keeps_the_exit_code(
     worker.signal(number)
     worker.signal(signal.SIGTERM)
     (stage.directory / "ending").unlink()
-    assert await worker.ended(30) == 0, worker.said
+    assert await worker.ended(30) == 0, worker.output_text
 
 
 async def test_a_drain_ends_when_nothing_due_is_left(stage: Stage) -> None:
@@ -96,7 +96,7 @@ async def test_a_drain_ends_when_nothing_due_is_left(stage: Stage) -> None:
         await stage.enqueue("quick", f"q{number}")
     await stage.enqueue("quick", "later", delay=3600)
     worker = stage.worker("--drain", processes=2)
-    assert await worker.ended() == 0, worker.said
+    assert await worker.ended() == 0, worker.output_text
     counts = await stage.app.queue("quick").counts()
     assert (counts[State.COMPLETED], counts[State.SCHEDULED]) == (40, 1)
 
@@ -159,9 +159,9 @@ async def test_a_worker_of_a_script_releases_stops_and_starts_again(stage: Stage
     for id in ("a", "b"):
         await stage.enqueue("mine", id, {"seconds": 1.0})
     program = stage.run(str(script))
-    assert await program.ended() == 0, program.said
-    assert "released 2" in program.said
-    assert "again" in program.said
+    assert await program.ended() == 0, program.output_text
+    assert "released 2" in program.output_text
+    assert "again" in program.output_text
     assert (await stage.app.queue("mine").counts())[State.COMPLETED] == 2
 
 
@@ -171,7 +171,7 @@ async def test_an_app_in_memory_cannot_be_shared(stage: Stage) -> None:
     script.write_text(SCRIPT.replace("Penstock(", 'Penstock("memory:", '))
     program = stage.run(str(script))
     assert await program.ended() == 1
-    assert "memory: is private" in program.said
+    assert "memory: is private" in program.output_text
 
 
 PARTS = {
@@ -193,10 +193,10 @@ async def test_handlers_of_many_modules_are_all_there(stage: Stage) -> None:
     await stage.enqueue("one", "a")
     await stage.enqueue("two", "b")
     program, late = stage.run("main.py"), stage.run("late.py")
-    assert await program.ended() == 0, program.said
+    assert await program.ended() == 0, program.output_text
     assert ((await stage.status("one", "a")).result, (await stage.status("two", "b")).result) == (1, 2)
     assert await late.ended() == 1
-    assert "no handler for 'three' in a child process" in late.said
+    assert "no handler for 'three' in a child process" in late.output_text
 
 
 BUSY = (
@@ -221,6 +221,6 @@ async def test_a_busy_parent_keeps_the_leases_of_its_children(stage: Stage) -> N
     script.write_text(BUSY)
     await stage.enqueue("mine", "a", {"seconds": 2.0})
     program = stage.run(str(script))
-    assert await program.ended() == 0, program.said
+    assert await program.ended() == 0, program.output_text
     status = await stage.status("mine", "a")
     assert (status.state, status.attempts, status.stalls) == ("completed", 1, 0)

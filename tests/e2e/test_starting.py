@@ -32,16 +32,18 @@ async def test_a_worker_retries_a_refused_first_heartbeat(stage: Stage, processe
     options = ["--wait"] if wait else []
     worker = stage.worker(*options, app="refusing:app", processes=processes)
     gone = stage.worker(*options, app="refusing:app", processes=processes)
-    await until(lambda: "cannot take this now" in worker.said and "cannot take this now" in gone.said, seconds=30)
+    await until(
+        lambda: "cannot take this now" in worker.output_text and "cannot take this now" in gone.output_text, seconds=30
+    )
     gone.signal(signal.SIGTERM)
-    assert await gone.ended(30) == 0, gone.said
+    assert await gone.ended(30) == 0, gone.output_text
     (stage.directory / "accepts").touch()
-    await until(lambda: "the storage can be reached again" in worker.said, seconds=30)
+    await until(lambda: "the storage can be reached again" in worker.output_text, seconds=30)
     await stage.enqueue("quick", "a")
     await stage.state("quick", "a", "completed", seconds=30)
     for program in (worker, gone):
-        assert program.said.count("cannot take this now") == 1
-        assert "Traceback" not in program.said
+        assert program.output_text.count("cannot take this now") == 1
+        assert "Traceback" not in program.output_text
 
 
 BROKEN = REFUSING.replace("StorageUnavailable", "StorageError").replace("OOM", "NOPERM")
@@ -53,8 +55,8 @@ async def test_a_first_heartbeat_that_fails_for_good_is_one_line(stage: Stage) -
     (stage.directory / "broken.py").write_text(BROKEN)
     worker = stage.worker("--wait", "--quiet", app="broken:app")
     assert await worker.ended(30) != 0
-    assert "NOPERM" in worker.said
-    assert worker.said.count("\n") == 1
+    assert "NOPERM" in worker.output_text
+    assert worker.output_text.count("\n") == 1
 
 
 LOSING = """
@@ -94,7 +96,7 @@ async def test_a_file_for_each_process_is_refused(stage: Stage) -> None:
     (stage.directory / "apart.py").write_text(APART)
     worker = stage.worker("--quiet", app="apart:app")
     assert await worker.ended(25) == 1
-    (line,) = [line for line in worker.said.splitlines() if line.startswith("Error")]
+    (line,) = [line for line in worker.output_text.splitlines() if line.startswith("Error")]
     assert f"jobs-{worker.pid}.db" in line
     assert line.count("/jobs-") == 2
-    assert "Traceback" not in worker.said
+    assert "Traceback" not in worker.output_text

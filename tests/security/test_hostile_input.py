@@ -126,10 +126,10 @@ def test_every_name_has_a_family(name: str) -> None:
 
 # signed and encrypted payloads ---------------------------------------------------------------------------------
 
-SEALED_SERDES = [Signed("raw", "a secret of sixteen"), Encrypted("raw", bytes(range(32)))]
+KEYED_SERDES = [Signed("raw", "a secret of sixteen"), Encrypted("raw", bytes(range(32)))]
 
 
-@pytest.mark.parametrize("serde", SEALED_SERDES, ids=["signed", "encrypted"])
+@pytest.mark.parametrize("serde", KEYED_SERDES, ids=["signed", "encrypted"])
 @any_input
 @given(payload=st.binary(max_size=300), data=st.data())
 def test_a_changed_signed_or_encrypted_payload_is_refused(serde: Any, payload: bytes, data: st.DataObject) -> None:
@@ -161,7 +161,7 @@ def test_a_changed_signed_or_encrypted_payload_is_refused(serde: Any, payload: b
             serde.loads(bytes(bad), bytes)
 
 
-@pytest.mark.parametrize("serde", SEALED_SERDES, ids=["signed", "encrypted"])
+@pytest.mark.parametrize("serde", KEYED_SERDES, ids=["signed", "encrypted"])
 @any_input
 @given(data=st.binary(max_size=300))
 def test_random_bytes_are_no_signed_or_encrypted_payload(serde: Any, data: bytes) -> None:

@@ -36,9 +36,9 @@ def in_child(work: Callable[[], object]) -> None:
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as pipe:
-        said = pipe.read()
+        output = pipe.read()
     os.waitpid(pid, 0)
-    assert said == "fine", said
+    assert output == "fine", output
 
 
 def test_many_threads(app: Penstock) -> None:
@@ -173,7 +173,7 @@ before = threading.active_count()
 try:
     app.queue("q").call(1, timeout=0.01)
 except CallTimeout:
-    print("said")
+    print("output")
 held = app.queue("q").reserve()
 stream = app.events()
 threading.Thread(target=lambda: next(stream), daemon=True).start()
@@ -186,7 +186,7 @@ def test_an_exit_without_close(url: str, backend: Backend) -> None:
         [sys.executable, "-W", "error", "-c", SCRIPT, url, backend.namespace],
         capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": "src"},
     )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (0, "said\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "output\n", "")
 
 
 def test_importing_starts_nothing() -> None:

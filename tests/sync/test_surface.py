@@ -67,8 +67,8 @@ def test_the_app_takes_the_same_arguments() -> None:
 
 def _plain(signature: inspect.Signature) -> list[tuple[Any, ...]]:
     """Return the parameters to compare, without async iterables, which sync methods do not take."""
-    return [(each.name, each.kind, *_said(each)) for each in signature.parameters.values()]
+    return [(each.name, each.kind, *_docstring(each)) for each in signature.parameters.values()]
 
 
-def _said(parameter: inspect.Parameter) -> tuple[Any, str]:
+def _docstring(parameter: inspect.Parameter) -> tuple[Any, str]:
     return parameter.default, str(parameter.annotation).partition(" | AsyncIterable")[0]

@@ -58,7 +58,7 @@ async def test_no_second_try(app: Penstock) -> None:
     assert job.attempts == 1
 
 
-async def test_the_handler_says_when(app: Penstock, clock: Clock) -> None:
+async def test_the_handler_chooses_the_delay(app: Penstock, clock: Clock) -> None:
     """`Retry` asks for another run at a time of the handler's choice."""
 
     @app.handler("payments")
@@ -74,20 +74,20 @@ async def test_the_handler_says_when(app: Penstock, clock: Clock) -> None:
     assert await app.queue("payments").result("p") == "paid"
 
 
-async def test_somebody_is_told(app: Penstock) -> None:
+async def test_a_fail_handler_is_called(app: Penstock) -> None:
     """A fail handler gets what failed for good: payload, job and error. It runs as a job of its own."""
-    told: list[str] = []
+    failures: list[str] = []
 
-    def tell(failure: Failure) -> None:
-        told.append(f"{failure.payload}: {failure.error.message} ({failure.job.queue} {failure.job.id})")
+    def report(failure: Failure) -> None:
+        failures.append(f"{failure.payload}: {failure.error.message} ({failure.job.queue} {failure.job.id})")
 
-    @app.handler("uploads", max_retries=0, on_failure=tell)
+    @app.handler("uploads", max_retries=0, on_failure=report)
     async def upload(name: str) -> None:
         raise OSError("the disk is full")
 
     await app.queue("uploads").enqueue("film", id="f")
     await Worker(app).drain()
-    assert told == ["film: the disk is full (uploads f)"]
+    assert failures == ["film: the disk is full (uploads f)"]
     assert (await app.queue("uploads/failures").counts())[State.COMPLETED] == 1
 
 

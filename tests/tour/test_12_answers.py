@@ -34,7 +34,7 @@ async def test_a_call_that_fails(app: Penstock) -> None:
     assert (failed.value.error.type, failed.value.error.message) == ("PermanentError", "no division by zero")
 
 
-async def test_patience(app: Penstock) -> None:
+async def test_a_timeout(app: Penstock) -> None:
     """`timeout` is how long the caller waits; the job goes on without it, and can be waited for again."""
     app.listen("squares", lambda number: number * number)
     with pytest.raises(CallTimeout):

@@ -37,7 +37,7 @@ async def test_not_waiting(app: Penstock) -> None:
     assert await add.result(job.id) == 3
 
 
-async def test_wrong_arguments_are_told_at_once(app: Penstock) -> None:
+async def test_wrong_arguments_raise_at_once(app: Penstock) -> None:
     """Wrong arguments are a `TypeError` at the call, and nothing is enqueued."""
 
     @app.task

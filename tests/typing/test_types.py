@@ -34,11 +34,11 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, set[s
     command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(place)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
     try:
-        said: list[dict[str, Any]] = json.loads(done.stdout)["generalDiagnostics"]
+        output: list[dict[str, Any]] = json.loads(done.stdout)["generalDiagnostics"]
     except ValueError:
         pytest.fail(f"pyright gave no report: {done.stdout[-500:]} {done.stderr[-500:]}")
     lines: dict[str, dict[int, set[str]]] = {"api.py": {}, "wrong.py": {}}
-    for each in said:
+    for each in output:
         line = each["range"]["start"]["line"] + 1
         lines[Path(each["file"]).name].setdefault(line, set()).add(each.get("rule", each["message"]))
     return lines

@@ -16,7 +16,7 @@ A, B = "a secret of sixteen", b"another secret, as bytes"
 K, L = "k" * 42 + "I=", bytes(range(32))
 
 
-def sealed(kind: type[Any], *keys: int, serde: str | Serde = "json") -> Any:
+def serde_of(kind: type[Any], *keys: int, serde: str | Serde = "json") -> Any:
     secrets = [A, B] if kind is Signed else [K, L]
     return kind(serde, [secrets[key] for key in keys])
 
@@ -28,8 +28,8 @@ def kind(request: pytest.FixtureRequest) -> type[Any]:
 
 def test_values_survive(kind: type[Any]) -> None:
     """A signed or encrypted value comes back, typed by the annotation, with any serde inside."""
-    assert sealed(kind, 0).loads(sealed(kind, 0).dumps({"a": [1]}), dict[str, list[int]]) == {"a": [1]}
-    raw = sealed(kind, 0, serde="raw")
+    assert serde_of(kind, 0).loads(serde_of(kind, 0).dumps({"a": [1]}), dict[str, list[int]]) == {"a": [1]}
+    raw = serde_of(kind, 0, serde="raw")
     assert raw.loads(raw.dumps(b"\xff"), bytes) == b"\xff"
     assert raw.loads(raw.dumps(b""), bytes) == b""
 
@@ -37,12 +37,12 @@ def test_values_survive(kind: type[Any]) -> None:
 def test_one_key_or_several(kind: type[Any]) -> None:
     """A key alone is a list of one."""
     key = A if kind is Signed else K
-    assert kind("json", key) == kind(JsonSerde(), (key,)) == sealed(kind, 0)
+    assert kind("json", key) == kind(JsonSerde(), (key,)) == serde_of(kind, 0)
 
 
 def test_keys_rotate(kind: type[Any]) -> None:
     """The first key seals, every key opens, and a key that is gone opens nothing."""
-    old, both, new = sealed(kind, 0), sealed(kind, 1, 0), sealed(kind, 1)
+    old, both, new = serde_of(kind, 0), serde_of(kind, 1, 0), serde_of(kind, 1)
     assert both.loads(old.dumps(1), Any) == 1
     assert new.loads(both.dumps(1), Any) == 1
     with pytest.raises(InvalidPayload):
@@ -53,7 +53,7 @@ def test_keys_rotate(kind: type[Any]) -> None:
 
 def test_every_changed_byte_is_noticed(kind: type[Any]) -> None:
     """No bit of the bytes can be flipped, none left out and none added."""
-    serde = sealed(kind, 0, serde="raw")
+    serde = serde_of(kind, 0, serde="raw")
     data = serde.dumps(b"payload")
     for at in range(len(data)):
         for bad in (data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], data[:at], data[:at] + data[at + 1 :]):
@@ -65,7 +65,7 @@ def test_every_changed_byte_is_noticed(kind: type[Any]) -> None:
 
 def test_other_bytes_are_refused(kind: type[Any]) -> None:
     """Plain payloads, the other kind of sealing and nothing at all are no sealed payload, and the other way round."""
-    serde, other = sealed(kind, 0), sealed(Encrypted if kind is Signed else Signed, 0)
+    serde, other = serde_of(kind, 0), serde_of(Encrypted if kind is Signed else Signed, 0)
     for data in (b"", b"{}", JsonSerde().dumps({"a": 1}), MsgpackSerde().dumps([1]), other.dumps(1)):
         with pytest.raises(InvalidPayload):
             serde.loads(data, Any)
@@ -84,7 +84,7 @@ def test_the_same_secret_serves_both_kinds_apart() -> None:
 
 def test_encryption_hides_and_never_repeats() -> None:
     """The payload cannot be seen, and the same one looks different each time."""
-    serde = sealed(Encrypted, 0, serde="raw")
+    serde = serde_of(Encrypted, 0, serde="raw")
     first, second = serde.dumps(b"a very secret text"), serde.dumps(b"a very secret text")
     assert b"secret" not in first
     assert first != second
@@ -99,13 +99,13 @@ def test_new_keys_are_fresh_and_good() -> None:
 
 def test_keys_are_never_shown(kind: type[Any]) -> None:
     """Neither the text of a serde nor its errors hold a key."""
-    serde = sealed(kind, 0, 1)
+    serde = serde_of(kind, 0, 1)
     assert repr(serde) == f"{kind.__name__}(JsonSerde(), <2 keys>)"
-    assert repr(sealed(kind, 0)) == f"{kind.__name__}(JsonSerde(), <1 key>)"
+    assert repr(serde_of(kind, 0)) == f"{kind.__name__}(JsonSerde(), <1 key>)"
     app = Penstock("memory:")
     app.queue("q", serde=serde)
     with pytest.raises(ValueError, match="has the serde") as refused:
-        app.queue("q", serde=sealed(kind, 0))
+        app.queue("q", serde=serde_of(kind, 0))
     texts = [str(refused.value)]
     for bad in ("short secret", b"short secret", "not base64 at all! not base64 at all!!"):
         try:
@@ -118,16 +118,16 @@ def test_keys_are_never_shown(kind: type[Any]) -> None:
 def test_equal_ones_are_one_serde(kind: type[Any]) -> None:
     """A queue may be given equal sealed serdes twice, and they compare by kind, serde and keys."""
     app = Penstock("memory:")
-    assert app.queue("q", serde=sealed(kind, 0, 1)) is app.queue("q", serde=sealed(kind, 0, 1))
-    assert hash(sealed(kind, 0)) == hash(sealed(kind, 0))
-    assert sealed(kind, 0, 1) != sealed(kind, 1, 0)
-    assert sealed(kind, 0) != sealed(kind, 0, serde="msgpack")
-    assert sealed(kind, 0) != JsonSerde()
+    assert app.queue("q", serde=serde_of(kind, 0, 1)) is app.queue("q", serde=serde_of(kind, 0, 1))
+    assert hash(serde_of(kind, 0)) == hash(serde_of(kind, 0))
+    assert serde_of(kind, 0, 1) != serde_of(kind, 1, 0)
+    assert serde_of(kind, 0) != serde_of(kind, 0, serde="msgpack")
+    assert serde_of(kind, 0) != JsonSerde()
 
 
 def test_they_can_be_sent_to_another_process(kind: type[Any]) -> None:
     """A copy made by pickle opens what the original sealed."""
-    serde = sealed(kind, 0)
+    serde = serde_of(kind, 0)
     assert pickle.loads(pickle.dumps(serde)).loads(serde.dumps([1]), Any) == [1]
 
 
@@ -148,11 +148,11 @@ def test_weak_keys_are_refused(kind: type[Any], key: Any) -> None:
         kind("json", [key])
 
 
-def test_results_of_a_sealed_raw_queue_are_sealed_msgpack(kind: type[Any]) -> None:
+def test_results_of_an_encrypted_raw_queue_are_encrypted_msgpack(kind: type[Any]) -> None:
     """Raw has no None, so the results are msgpack, under the same seal."""
-    payload = sealed(kind, 0, serde="raw")
+    payload = serde_of(kind, 0, serde="raw")
     codec = codec_for(payload, None)
-    assert codec.result == sealed(kind, 0, serde="msgpack")
+    assert codec.result == serde_of(kind, 0, serde="msgpack")
     assert codec.result.loads(codec.result.dumps(None), Any) is None
     assert codec_for(payload, RawSerde()).result == RawSerde()
 
@@ -160,7 +160,7 @@ def test_results_of_a_sealed_raw_queue_are_sealed_msgpack(kind: type[Any]) -> No
 def test_annotations_are_checked_through_the_seal(kind: type[Any]) -> None:
     """A type that the serde inside cannot decode is refused when the handler is declared."""
     with pytest.raises(TypeError, match="JSON"):
-        check_type(sealed(kind, 0), complex)
+        check_type(serde_of(kind, 0), complex)
 
 
 def test_the_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ def event(name: str = "completed") -> Event:
     return Event(name=name, at=NOW, queue="q", id="a")
 
 
-def test_a_listener_hears_its_event_and_no_other() -> None:
+def test_a_listener_receives_its_event_and_no_other() -> None:
     """Listeners are chosen by name; "*" gets every event."""
     listeners, received, everything = Listeners(), list[Event](), list[Event]()
     listeners.add("completed", received.append)
@@ -28,7 +28,7 @@ def test_a_listener_hears_its_event_and_no_other() -> None:
     assert [e.name for e in everything] == ["completed", "failed"]
 
 
-def test_nobody_builds_events_that_nobody_hears() -> None:
+def test_events_without_a_listener_are_not_built() -> None:
     """wants() is False without listeners, so the hot path stays free."""
     listeners = Listeners()
     assert not listeners

@@ -96,7 +96,7 @@ def test_a_handler_by_path_is_loaded_when_needed() -> None:
         Handler("q", "no-colon", HandlerOptions())
 
 
-def test_a_path_that_leads_nowhere_says_where_it_ended() -> None:
+def test_a_path_to_a_missing_function_names_the_missing_part() -> None:
     """The import error names the part that is missing."""
     with pytest.raises(ImportError, match="'missing'"):
         load_function("tests.unit.test_handler:missing")

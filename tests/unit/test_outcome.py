@@ -11,7 +11,7 @@ from penstock.model.outcome import Raised, Value, raised, stalled_out, timed_out
 from penstock.model.retry_policy import RetryRequest
 
 
-def test_an_exception_is_retriable_unless_it_says_otherwise() -> None:
+def test_an_exception_is_retriable_unless_its_kind_is_permanent() -> None:
     """Only a kind of "permanent" makes an exception final, in any exception class."""
 
     class OwnError(Exception):
@@ -40,7 +40,7 @@ def test_any_exception_may_carry_a_wish() -> None:
     assert raised(error).retry_request == RetryRequest(delay=1500)
 
 
-def test_a_bad_wish_is_ignored_and_said_so() -> None:
+def test_a_bad_retry_request_is_ignored_and_logged() -> None:
     """A wish that makes no sense leaves the usual backoff, and a note in the message."""
     outcome = raised(Retry(at=datetime(2030, 1, 1)))
     assert outcome.retry_request == RetryRequest()

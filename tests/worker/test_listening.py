@@ -118,10 +118,10 @@ class Slow:
         self.hurried.clear()
         return self
 
-    async def answer(self, hear: Callable[[bool, Claimed], object]) -> None:
+    async def answer(self, received: Callable[[bool, Claimed], object]) -> None:
         await self.hurried.wait()
         look_at, self.look_at = self.look_at, None
-        hear(False, Claimed([], look_at))
+        received(False, Claimed([], look_at))
 
     def hurry(self) -> None:
         self.hurried.set()

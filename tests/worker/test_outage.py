@@ -119,11 +119,11 @@ async def test_idle_is_emitted_after_the_last_outcome(app: Penstock, trouble: Fa
 
     trouble.settle = slow  # type: ignore[attr-defined]
 
-    def hear(event: Event) -> None:
+    def receive(event: Event) -> None:
         emitted.append(event.name)
 
-    app.on("idle")(hear)
-    app.on("completed")(hear)
+    app.on("idle")(receive)
+    app.on("completed")(receive)
     app.listen("q", lambda payload: payload)
     app.listen("other", lambda payload: payload)
     async with Worker(app):

@@ -18,20 +18,20 @@ def test_a_child_on_a_server_waits_for_its_parent(parent: str, child: str) -> No
     """A child on a server waits for the record of its parent, which may be lost for a while, but not for ever."""
     assert why_parent_is_missing(parent, child, 0.0) is None
     assert why_parent_is_missing(parent, child, PARENT_TIMEOUT - 0.1) is None
-    said = why_parent_is_missing(parent, child, PARENT_TIMEOUT)
-    assert said is not None
-    assert "the same namespace" in said
-    assert parent in said
-    assert child in said
+    reason = why_parent_is_missing(parent, child, PARENT_TIMEOUT)
+    assert reason is not None
+    assert "the same namespace" in reason
+    assert parent in reason
+    assert child in reason
 
 
 @pytest.mark.parametrize(("parent", "child"), [(FILE, "sqlite:/b/jobs.db"), (FILE, REDIS), (REDIS, FILE)])
 def test_a_child_on_another_file_gives_up_at_once(parent: str, child: str) -> None:
     """A child on another file than its parent gives up at once; the reason names both files."""
-    said = why_parent_is_missing(parent, child, 0.0)
-    assert said is not None
-    assert parent in said
-    assert child in said
+    reason = why_parent_is_missing(parent, child, 0.0)
+    assert reason is not None
+    assert parent in reason
+    assert child in reason
 
 
 def test_a_child_in_memory_gives_up_at_once() -> None:

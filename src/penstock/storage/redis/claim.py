@@ -123,8 +123,8 @@ class _OpenClaim:
         self._answered = self._hurried = False
         self._unblocking: asyncio.Task[None] | None = None
 
-    async def answer(self, hear: Callable[[bool, Claimed], object] = lambda hinted, claimed: None) -> None:
-        """Wait for the answer; call `hear` at once with whether there was a hint, and with the claims."""
+    async def answer(self, received: Callable[[bool, Claimed], object] = lambda hinted, claimed: None) -> None:
+        """Wait for the answer; call `received` at once with whether there was a hint, and with the claims."""
         delivered = False
 
         def at_once(answers: list[Any]) -> None:
@@ -132,7 +132,7 @@ class _OpenClaim:
             hint, *rest = answers
             if not isinstance(hint, Exception) and (claimed := self._read(rest)) is not None:
                 delivered = True
-                hear(hint is not None, claimed)
+                received(hint is not None, claimed)
 
         try:
             hint, answers = await self._ask(at_once)
@@ -146,7 +146,7 @@ class _OpenClaim:
             if isinstance(answer, Exception) and not isinstance(answer, NoScriptError):
                 raise self._connection.explain(answer) from answer
         if not delivered:
-            hear(hint is not None, await self._finish(answers))
+            received(hint is not None, await self._finish(answers))
 
     async def _ask(self, on_answers: Callable[[list[Any]], None]) -> tuple[Any, list[Any]]:
         pipeline, answered = await self._connection.take_pipeline(), False
