@@ -236,6 +236,11 @@ def make_backend(name: str, servers: Servers, directory: Path, namespace: str) -
     return RedisBackend(name, f"{scheme}://{server.address}/0", namespace, server)
 
 
+def share_of(examples: int) -> int:
+    """Return the number of random examples to run: `PENSTOCK_EXAMPLES` percent of those of an ordinary run."""
+    return max(examples * int(os.environ.get("PENSTOCK_EXAMPLES", "100")) // 100, 1)
+
+
 def new_namespace() -> str:
     return f"t{os.urandom(6).hex()}"
 

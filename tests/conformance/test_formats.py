@@ -44,7 +44,7 @@ from tests.support import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-pytestmark = pytest.mark.beyond_model
+pytestmark = [pytest.mark.beyond_model, pytest.mark.one_per_engine]
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from penstock.storage.sqlite.blocking import BlockingSqliteStorage
 from penstock.testing.conformance.strategies import IDS
 from penstock.testing.conformance.walk import QUEUES, Walk, check_invariants, take_walks
 from tests.servers import Servers
-from tests.support import SECOND, Backend, ModelStorage, SqliteBackend, find_all, make_backend, new_namespace
+from tests.support import SECOND, Backend, ModelStorage, SqliteBackend, find_all, make_backend, new_namespace, share_of
 
 #: Examples of each storage in an ordinary run; the whole must stay within two minutes on two cores.
 EXAMPLES = {"model": 50, "memory": 150, "sqlite": 60, "redis": 80, "valkey": 30, "cluster": 20}
@@ -194,19 +194,19 @@ def walk_on(kind: type[ModelWalk], backend: Backend, examples: int) -> None:
 @patient
 def test_a_random_walk_agrees_with_the_model(backend: Backend) -> None:
     """Any verbs in any order: the storage answers as the model does."""
-    walk_on(ModelWalk, backend, EXAMPLES[backend.name])
+    walk_on(ModelWalk, backend, share_of(EXAMPLES[backend.name]))
 
 
 @patient
 def test_a_random_walk_on_a_clock_that_is_set_back_agrees_with_the_model(backend: Backend) -> None:
     """On a clock that is set back at times the storage answers as the model does."""
-    walk_on(WalkWithSetbacks, backend, EXAMPLES[backend.name] // 3)
+    walk_on(WalkWithSetbacks, backend, share_of(EXAMPLES[backend.name] // 3))
 
 
 @patient
 def test_a_random_walk_of_old_and_new_software_agrees_with_the_model(backend: Backend) -> None:
     """Software that cannot read a format passes over its records, and all other answers are those of the model."""
-    walk_on(WalkWithFormats, backend, EXAMPLES[backend.name] // 3)
+    walk_on(WalkWithFormats, backend, share_of(EXAMPLES[backend.name] // 3))
 
 
 @patient
@@ -219,7 +219,9 @@ def test_a_random_walk_of_jobs_put_alone_agrees_with_the_model(
     done: list[bool] = []
     put_fast = blocking.put_fast
     monkeypatch.setattr(blocking, "put_fast", lambda *given: done.append(put_fast(*given)) or done[-1])
-    walk_on(WalkAlone, DirectBackend(backend.name, backend.path, backend.namespace), EXAMPLES[backend.name] // 3)
+    walk_on(
+        WalkAlone, DirectBackend(backend.name, backend.path, backend.namespace), share_of(EXAMPLES[backend.name] // 3)
+    )
     assert {True, False} == set(done)
 
 

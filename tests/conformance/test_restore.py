@@ -34,7 +34,7 @@ from tests.support import (
     update,
 )
 
-pytestmark = pytest.mark.beyond_model
+pytestmark = [pytest.mark.beyond_model, pytest.mark.one_per_engine]
 
 CARRIED = (State.RETRYING, State.QUEUED, State.SCHEDULED, State.COMPLETED, State.FAILED, State.CANCELLED)
 

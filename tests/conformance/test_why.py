@@ -35,6 +35,7 @@ from tests.support import (
     put1,
     release,
     retried,
+    share_of,
     update,
 )
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
     from penstock.client.queue import Queue
 
-pytestmark = pytest.mark.beyond_model
+pytestmark = [pytest.mark.beyond_model, pytest.mark.one_per_engine]
 
 
 @pytest.fixture
@@ -487,7 +488,7 @@ def test_removing_the_reasons_brings_any_job_to_run(backend: Backend) -> None:
     """In any state the named reason keeps the job from running, and without its reasons the job runs."""
 
     @settings(
-        max_examples=EXAMPLES[backend.name], deadline=None, derandomize=True, database=None, print_blob=True,
+        max_examples=share_of(EXAMPLES[backend.name]), deadline=None, derandomize=True, database=None, print_blob=True,
         suppress_health_check=list(HealthCheck),  # type: ignore[arg-type]
     )  # fmt: skip
     @given(script=st.lists(steps, min_size=15, max_size=40), order=st.permutations(IDS))

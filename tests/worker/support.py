@@ -1,4 +1,4 @@
-"""Parts of a worker for tests: a flow that ignores every station of a run, and a pool on it."""
+"""Parts of a worker for tests: a flow that ignores every step of a run, and a pool on it."""
 
 from __future__ import annotations
 

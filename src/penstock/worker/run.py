@@ -1,4 +1,4 @@
-"""One run of a handler: its jobs, why it may be interrupted, and the stations it passes through."""
+"""One run of a handler: its jobs, why it may be interrupted, and the steps it passes through."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class SettleFlow(Protocol):
 
 
 class RunFlow(SettleFlow, Protocol):
-    """The stations of a run, in order, as the parts of a worker announce them to its `WorkerRuntime`."""
+    """The steps of a run, in order, as the parts of a worker announce them to its `WorkerRuntime`."""
 
     #: Whether the process may be killed and replaced for the sake of a run that does not end.
     replaceable: bool

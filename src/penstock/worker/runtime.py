@@ -1,4 +1,4 @@
-"""One start-to-stop of a worker: its parts, its loops, and the stations of a job.
+"""One start-to-stop of a worker: its parts, its loops, and the steps of a job.
 
 The `Claimer` asks the storage for jobs, and `claimed` makes runs of them, holds their leases and gives
 them to the `Pool`. When a run has its units and its turn, the pool calls `started`, and the `Executor`
@@ -7,7 +7,7 @@ records them in batches. `settled` then drops the leases of the recorded jobs. A
 storage did not confirm in time goes to `lost` instead, which interrupts the run, and its outcome is
 never recorded.
 
-The parts announce these stations to the runtime (`RunFlow`) and do not know what follows.
+The parts report these steps to the runtime (`RunFlow`) and do not know what follows.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class WorkerRuntime:
         """Build the thread that renews the leases while a handler blocks this event loop."""
         return LeaseThread(self._leases, self._worker, self._host.blocking_storage)
 
-    # the stations of a job ------------------------------------------------------------------------
+    # the steps of a job ------------------------------------------------------------------------
 
     def claimed(self, handler: Handler, batches: Sequence[Sequence[Claim]], units: int, asked: float) -> None:
         """Make runs of claims of one queue, hold their leases, and start them; a stopping worker releases them.

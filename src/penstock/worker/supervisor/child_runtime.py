@@ -100,7 +100,7 @@ class ChildRuntime(WorkerRuntime):
         self._send(FromChild.IDLE)
         return self._claimer.wait_time()
 
-    # the stations of a job ------------------------------------------------------------------------
+    # the steps of a job ------------------------------------------------------------------------
 
     def _start(self, runs: Sequence[Run]) -> None:
         """Start runs; those on their last chance run alone, because they may be what killed the process before."""
