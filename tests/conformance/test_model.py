@@ -6,11 +6,10 @@ the time is over. A failure prints the calls that lead to it, shortened, and a b
 
 from __future__ import annotations
 
-import asyncio
 import os
 import tempfile
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -25,16 +24,12 @@ from penstock.model.job import NewJob, Snapshot, State
 from penstock.storage.base import JobPosition, Put, Settlement, Storage
 from penstock.storage.sqlite import SqliteStorage, blocking
 from penstock.storage.sqlite.blocking import BlockingSqliteStorage
-from penstock.testing.conformance.strategies import IDS
-from penstock.testing.conformance.walk import QUEUES, Walk, check_invariants, take_walks
+from penstock.testing.conformance.walk import QUEUES, Walk, take_walks
 from tests.servers import Servers
-from tests.support import SECOND, Backend, ModelStorage, SqliteBackend, find_all, make_backend, new_namespace, share_of
+from tests.support import SECOND, Backend, ModelStorage, SqliteBackend, make_backend, new_namespace, share_of
 
 #: Examples of each storage in an ordinary run; the whole must stay within two minutes on two cores.
 EXAMPLES = {"model": 50, "memory": 150, "sqlite": 60, "redis": 80, "valkey": 30, "cluster": 20}
-
-#: The reads that are compared after each step, in the order in which they are made.
-READS = ("find", "counts", "peek", "get", "why")
 
 SOAK = float(os.environ.get("PENSTOCK_SOAK_SECONDS", 0))
 
@@ -43,14 +38,9 @@ patient = pytest.mark.timeout(600 + SOAK)
 
 
 class ModelWalk(Walk):
-    """The shipped walk, compared with the model.
-
-    After each step the storage's reads are sent together, which takes a fraction of the round trips: they are
-    answered in the order in which they were sent. At the end of a walk they are made one by one.
-    """
+    """The shipped walk, compared with the model."""
 
     backend: ClassVar[Backend]
-    together = True
 
     @staticmethod
     def make(clock: Any) -> Storage:
@@ -62,48 +52,6 @@ class ModelWalk(Walk):
     @property
     def model(self) -> ModelStorage:
         return cast(ModelStorage, self.reference)
-
-    def teardown(self) -> None:
-        self.together = False
-        super().teardown()
-
-    def compare(self) -> None:
-        if self.together:
-            self.runner.run(self.compare_together())
-        else:
-            super().compare()
-
-    async def compare_together(self) -> None:
-        """Compare the same reads as `Walk.compare`, those of the storage sent at once."""
-        asked: list[tuple[str, str]] = []
-        for queue in QUEUES:
-            self.comparisons += 1
-            asked.append((queue, IDS[self.comparisons % len(IDS)]))
-        names, *answers = cast(
-            list[Any],
-            await asyncio.gather(
-                self.storage.queues(), *(read for queue, id in asked for read in self.reads(self.storage, queue, id))
-            ),
-        )
-        assert names == await self.reference.queues()
-        each = iter(answers)
-        for queue, id in asked:
-            found, counted, *_ = got = [next(each) for _ in READS]
-            want = [await read for read in self.reads(self.reference, queue, id)]
-            for name, one, other in zip(READS, got, want, strict=True):
-                assert one == other, f"{name}({queue!r}, {id!r}):\n got {one}\nwant {other}"
-            check_invariants(found, counted)
-
-    def reads(self, storage: Storage, queue: str, id: str) -> list[Awaitable[Any]]:
-        """Return the reads of one queue, in the order of `READS`."""
-
-        async def find() -> list[Snapshot]:
-            return self.comparable_listing(await find_all(storage, queue))
-
-        async def why() -> JobPosition | None:
-            return self.comparable_position(await storage.why(queue, id))
-
-        return [find(), storage.counts(queue), storage.peek(queue), storage.get(queue, IDS), why()]
 
 
 class WalkWithSetbacks(ModelWalk):
