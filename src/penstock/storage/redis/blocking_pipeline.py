@@ -38,7 +38,8 @@ class ThreadConnection:
 
     def call(self, commands: bytes, count: int = 1) -> list[Any]:
         """Send commands, wait for their answers, and return them, errors among them."""
-        reader, answers = self._reader, list[Any]()
+        reader = self._reader
+        answers: list[Any] = []
         self._socket.sendall(commands)
         while True:
             reader.feed(self._read())

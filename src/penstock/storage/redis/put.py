@@ -94,7 +94,7 @@ class PutCalls:
             if plain is not None and len(jobs) == 1 and self._single is not None:
                 answer = await self._connection.try_once(self._single.encode(queue, caller, number, plain))
                 if answer is not None:
-                    return _read_puts(answer[1], 1, _QUEUED)
+                    return [_QUEUED] if answer[1] == 1 else _read_puts(answer[1], 1, _QUEUED)
             window = self._connection.retry_window_ms
         call, queued = self._calls.build("put", queue, (caller, number, window, *encoded)), _QUEUED
         if self._keys.cluster:
