@@ -85,6 +85,17 @@ def test_every_class_and_file_in_the_text_exists() -> None:
     assert [each for each in mentioned if (CLASS.fullmatch(each) or FILE.fullmatch(each)) and each not in known] == []
 
 
+def test_files_of_a_package_paragraph_are_in_that_package() -> None:
+    """A paragraph that begins with a package names files of that package, unless the file is linked."""
+    for paragraph in PAGE.read_text(encoding="utf-8").split("\n\n"):
+        if not (head := LINK.match(paragraph.removeprefix("**"))):
+            continue
+        package = PACKAGE / head["path"]
+        files = [each for each in CODE.findall(LINK.sub("", paragraph)) if FILE.fullmatch(each)]
+        if package.is_dir():
+            assert [each for each in files if not (package / each).exists()] == [], head["path"]
+
+
 @pytest.mark.parametrize("walk", WALKS)
 def test_every_walk_is_a_list_of_steps(walk: str) -> None:
     """Each part of a job's life is followed step by step, each step beginning with a link."""

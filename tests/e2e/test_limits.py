@@ -48,15 +48,15 @@ async def test_other_runs_finish_before_a_stuck_process_is_killed(stage: Stage) 
     await stage.enqueue("slow", "innocent", {"seconds": 2.5})
     stage.worker()
     pid = (await stage.line("begin", "innocent"))[-1]
-    await stage.enqueue("thread", "guilty", timeout=0.3, max_attempts=1)
-    assert (await stage.line("begin", "guilty"))[-1] == pid
+    await stage.enqueue("thread", "overdue", timeout=0.3, max_attempts=1)
+    assert (await stage.line("begin", "overdue"))[-1] == pid
     await until(lambda: "it is replaced" in stage.programs[0].output_text)
     await stage.enqueue("quick", "next")
     assert (await stage.line("quick", "next"))[-1] != pid
     assert not stage.lines("end", "innocent")
     status = await stage.state("slow", "innocent", "completed")
     assert (status.attempts, status.stalls) == (1, 0)
-    assert (await stage.state("thread", "guilty", "failed")).timeouts == 1
+    assert (await stage.state("thread", "overdue", "failed")).timeouts == 1
     await until(lambda: not is_alive(int(pid)))
 
 
@@ -65,8 +65,8 @@ async def test_concurrency_holds_while_a_process_is_replaced(stage: Stage) -> No
     await stage.enqueue("single", "first", {"seconds": 3})
     stage.worker()
     pid = (await stage.line("begin", "first"))[-1]
-    await stage.enqueue("thread", "guilty", timeout=0.3, max_attempts=1)
-    assert (await stage.line("begin", "guilty"))[-1] == pid
+    await stage.enqueue("thread", "overdue", timeout=0.3, max_attempts=1)
+    assert (await stage.line("begin", "overdue"))[-1] == pid
     await stage.enqueue("single", "second", {"seconds": 0})
     await until(lambda: "it is replaced" in stage.programs[0].output_text)
     await stage.state("single", "second", "completed")
@@ -79,11 +79,11 @@ async def test_other_runs_in_a_blocked_process_are_released(stage: Stage) -> Non
     await stage.enqueue("slow", "innocent", {"seconds": 1})
     stage.worker()
     pid = (await stage.line("begin", "innocent"))[-1]
-    await stage.enqueue("greedy", "guilty", timeout=0.8, max_attempts=1)
-    assert (await stage.line("begin", "guilty"))[-1] == pid
+    await stage.enqueue("greedy", "overdue", timeout=0.8, max_attempts=1)
+    assert (await stage.line("begin", "overdue"))[-1] == pid
     status = await stage.state("slow", "innocent", "completed")
     assert (status.attempts, status.stalls, status.timeouts) == (1, 0, 0)
-    assert (await stage.state("greedy", "guilty", "failed")).timeouts == 1
+    assert (await stage.state("greedy", "overdue", "failed")).timeouts == 1
 
 
 async def test_a_timed_out_job_enqueues_its_fail_job(stage: Stage) -> None:
