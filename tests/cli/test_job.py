@@ -80,6 +80,7 @@ def test_cancel_exits_with_1_for_jobs_that_cannot_be_cancelled(cli: Cli) -> None
     """`job cancel` cancels waiting jobs, and exits with 1 if one is finished or unknown."""
     cli.do(work)
     assert cli.ok("job", "cancel", "mail", "next") == "next: cancelled\n"
+    assert cli.ok("job", "cancel", "mail", "next") == "next: already cancelled\n"
     result = cli.run("job", "cancel", "mail", "later", "done", "none")
     assert (result.exit_code, result.stdout) == (1, "later: cancelled\ndone: completed\nnone: not found\n")
     assert json.loads(cli.run("job", "cancel", "mail", "none", "--json").stdout)[0]["status"] == "not_found"

@@ -194,6 +194,8 @@ async def test_cancel_answers_what_it_found(app: Penstock) -> None:
     await queue.enqueue(1, id="a")
     cancelled = await queue.cancel("a")
     assert (cancelled.status, bool(cancelled), cancelled.running) == ("cancelled", True, False)
+    again = await queue.cancel("a")
+    assert (again.status, bool(again), again.already, cancelled.already) == ("cancelled", False, True, False)
     await queue.enqueue(1, id="b")
     await Worker(app).drain()
     done = await queue.cancel("b")

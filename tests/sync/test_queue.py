@@ -83,6 +83,7 @@ def test_changes(app: Penstock) -> None:
     queue = app.queue("q")
     queue.enqueue_many([Entry(1, id="a"), Entry(2, id="b"), Entry(2, id="c")])
     assert queue.cancel("a")
+    assert not queue.cancel("a")
     assert queue.cancel("nobody").status == "not_found"
     assert sorted(queue.cancel_matching(2)) == ["b", "c"]
     assert queue.retry(["a", "b"]) == 2

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from typing import Any
 
-from penstock import Entry, Failure, Job, Penstock, State, Worker
+from penstock import Entry, Event, Failure, Job, Penstock, State, Worker
 from penstock.model.job import Claim
 from penstock.storage.base import Request
 from penstock.testing import Clock
@@ -145,20 +145,23 @@ async def test_too_many_stalls_fail_without_a_run(app: Penstock, clock: Clock) -
         await app.storage.reap(["q"])
     await Worker(app).drain()
     status = await shown(app)
-    assert (status.state, status.stalls, status.attempts) == (State.FAILED, 2, 3)
+    assert (status.state, status.stalls, status.attempts) == (State.FAILED, 2, 2)
     assert (status.error.type, status.error.kind) == ("StallError", "stall")
-    assert [failure.error.kind for failure in failures] == ["stall"]
+    assert [(failure.error.kind, failure.job.attempt) for failure in failures] == [("stall", 2)]
 
 
 async def test_at_most_once_is_not_run_after_a_stall(app: Penstock, clock: Clock) -> None:
-    """A job that must not run twice has failed when its worker is gone."""
+    """A job that must not run twice has failed when its worker is gone; the claim that fails it is no attempt."""
+    ended: list[Event] = []
+    app.on("failed")(ended.append)
     app.listen("q", lambda payload: None, at_most_once=True)
     await app.queue("q").enqueue(1, id="a")
     await claim_elsewhere(app)
     clock.advance(11)
     await Worker(app).drain()
     status = await shown(app)
-    assert (status.state, status.error.kind) == (State.FAILED, "stall")
+    assert (status.state, status.error.kind, status.attempts) == (State.FAILED, "stall", 1)
+    assert [(event.id, event.attempt) for event in ended] == [("a", 1)]
 
 
 async def test_a_cancel_signal_reaches_the_run(app: Penstock) -> None:
