@@ -101,6 +101,15 @@ def test_retry_by_id(cli: Cli) -> None:
     assert "neither failed nor cancelled" in cli.fails("job", "retry", "mail", "done")
 
 
+def test_retry_of_a_completed_job(cli: Cli) -> None:
+    """`job retry --completed` queues a completed job again; with --all it is refused."""
+    cli.do(work)
+    assert cli.ok("job", "retry", "mail", "done", "bad", "--completed") == "mail: 2 jobs queued again\n"
+    assert cli.json("job", "show", "mail", "done")["state"] == "queued"
+    assert "neither failed, cancelled nor completed" in cli.fails("job", "retry", "mail", "done", "--completed")
+    assert "--completed goes with the ids" in cli.fails("job", "retry", "mail", "--all", "--completed", code=2)
+
+
 def test_retry_all(cli: Cli) -> None:
     """`job retry --all` queues every failed job again after asking with their number."""
     cli.do(work)

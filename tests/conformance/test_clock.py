@@ -18,6 +18,7 @@ from tests.support import (
     claim1,
     claim_all,
     complete,
+    fail,
     get1,
     ids,
     new,
@@ -76,6 +77,17 @@ async def test_a_plain_put_or_settlement_does_not_promote_due_jobs(
     clock.advance(seconds=-4.5)
     assert await state_of(storage, "old") == how
     assert ids(await claim_all(storage)) == ([] if step == "settle" else ["new"])
+
+
+async def test_a_failure_without_a_group_does_not_promote_due_jobs(storage: Storage, clock: Clock) -> None:
+    """A scheduled job that fell due before a failed run was settled is scheduled again after the clock was set back."""
+    await put1(storage, "q", "run")
+    run = await claim1(storage)
+    await put1(storage, "q", "old", delay=SECOND)
+    clock.advance(seconds=5)
+    await settle1(storage, fail(run))
+    clock.advance(seconds=-4.5)
+    assert await state_of(storage, "old") is State.SCHEDULED
 
 
 @pytest.mark.parametrize("step", ["put with a group", "put of a taken id", "settle with a group"])

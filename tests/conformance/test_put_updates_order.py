@@ -71,8 +71,9 @@ async def test_an_update_with_a_group_moves_the_job_to_the_end_of_it(
     storage: Storage, clock: Clock, flags: Update
 ) -> None:
     """A job that changes its group stands behind the jobs that were accepted into it before."""
-    await storage.put([new("q", "a"), new("q", "b", group="g"), new("q", "c", group="h"), new("q", "d", group="h")])
+    await storage.put([new("q", "a"), new("q", "b", group="g")])
     clock.advance(seconds=1)
+    await storage.put([new("q", "c", group="h"), new("q", "d", group="h")])
     assert await update1(storage, "a", flags, group="h") == UPDATED
     assert await update1(storage, "b", flags, group="h") == UPDATED
     await put1(storage, "q", "e", group="h")

@@ -87,6 +87,8 @@ def test_changes(app: Penstock) -> None:
     assert queue.cancel("nobody").status == "not_found"
     assert sorted(queue.cancel_matching(2)) == ["b", "c"]
     assert queue.retry(["a", "b"]) == 2
+    queue.reserve()[0].complete("done")
+    assert (queue.retry("a"), queue.retry("a", completed=True)) == (0, 1)
     assert queue.update_result_ttl("c", timedelta(minutes=5))
     assert queue.pause() is True
     assert queue.pause() is False

@@ -20,34 +20,11 @@ from penstock.model.outcome import Cancel, Complete, Fail, Release, Resolution, 
 from penstock.model.why import JobPosition
 
 __all__ = [
-    "BlockingStorage",
-    "Cancel",
-    "CancelAnswer",
-    "CancelMode",
-    "ClaimRef",
-    "Claimed",
-    "Complete",
-    "EndNotice",
-    "EventRecord",
-    "Fail",
-    "JobPosition",
-    "OpenClaim",
-    "OpensClaims",
-    "Page",
-    "Put",
-    "PutStatus",
-    "Reaped",
-    "Release",
-    "Renewal",
-    "Request",
-    "Resolution",
-    "Retried",
-    "Settled",
-    "Settlement",
-    "Stall",
-    "Storage",
+    "BlockingStorage", "Cancel", "CancelAnswer", "CancelMode", "ClaimRef", "Claimed", "Complete", "EndNotice",
+    "EventRecord", "Fail", "JobPosition", "OpenClaim", "OpensClaims", "Page", "Put", "PutStatus", "Reaped",
+    "Release", "Renewal", "Request", "Resolution", "Retried", "Settled", "Settlement", "Stall", "Storage",
     "WorkerRecord",
-]
+]  # fmt: skip
 
 #: The effect of `cancel` on a running job: none; make this run its last; request its end; end it.
 CancelMode = Literal["refuse", "forget", "signal", "kill"]

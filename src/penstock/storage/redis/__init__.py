@@ -244,7 +244,7 @@ class RedisStorage:
         answers: list[CancelAnswer] = []
         for at in range(0, len(ids), MAX_BATCH):
             chosen = ids[at : at + MAX_BATCH]
-            codes = await self._calls.run_once("cancel", queue, running, -1 if ttl is None else ttl, *chosen)
+            codes: list[int] = await self._calls.run_once("cancel", queue, running, -1 if ttl is None else ttl, *chosen)
             answers += [CancelAnswer(_CANCELS[code % 8], bool(code & 8), bool(code & 16)) for code in codes]
         return answers
 
