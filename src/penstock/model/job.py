@@ -48,8 +48,8 @@ class Update(msgspec.Struct, frozen=True):
 
     `payload` replaces the payload and headers; `run_at` moves the job always, never, or only
     later or earlier; `reset_counts` (as `payload` unless given) zeroes its counts; `limits`
-    replaces the job's own timeout, limits and result TTL. `priority` and `group` replace the same, if
-    the enqueue gives them; a job whose group changes joins the end of its new group.
+    replaces the job's own timeout, limits and result TTL; `priority` and `group` replace the job's
+    priority and group, if the enqueue gives one. A job whose group changes joins the end of the new one.
     """
 
     payload: bool = True
