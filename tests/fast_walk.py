@@ -146,6 +146,8 @@ class FastWalk:
             run_at=draw.choice([True, False, "if_later", "if_earlier"]),
             reset_counts=draw.choice([None, True, False]),
             limits=draw.random() < 0.5,
+            priority=draw.random() < 0.5,
+            group=draw.random() < 0.5,
         )
 
     def plain(self, queue: str, **fields: Any) -> NewJob:
@@ -227,9 +229,9 @@ class FastWalk:
             case "complete":
                 return Complete(draw.choice([b"", b"r"]), draw.choice(TTLS), then)
             case "fail":
-                return Fail(b"e", draw.choice(TTLS), draw.choice([None, "timeouts"]), then)
+                return Fail(b"e", draw.choice(TTLS), draw.choice([None, "timeouts"]), then, draw.random() < 0.5)
             case "cancel":
-                return Cancel(draw.choice(TTLS))
+                return Cancel(draw.choice(TTLS), draw.random() < 0.5)
             case "release":
                 return Release()
             case "stall":
@@ -308,7 +310,8 @@ class FastWalk:
 
     async def revive(self) -> None:
         queue, ids = self.some_ids()
-        await self.both(f"revive({queue!r}, {ids})", lambda s: s.revive(queue, ids))
+        completed = self.random.random() < 0.5
+        await self.both(f"revive({queue!r}, {ids}, {completed})", lambda s: s.revive(queue, ids, completed))
 
     async def pause(self) -> None:
         queue, paused = self.random.choice(QUEUES), self.random.random() < 0.3

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from penstock.model.job import FINISHED, Claim, MoveWhen, NewJob, Snapshot, State, Update
 from penstock.model.why import MAX_AHEAD
 from penstock.storage.base import (
@@ -153,14 +155,16 @@ class Model:
         answers: list[Put] = []
         for new in jobs:
             answers.append(self._put(new))
-            if new.waiter is not None and answers[-1].status is not PutStatus.COMPLETED:
+            answer = answers[-1]
+            if new.waiter is not None and answer.status is not PutStatus.COMPLETED and not answer.refused:
                 self.all[new.queue].waits.add(new.id)
         return answers
 
     def _put(self, new: NewJob) -> Put:
         queue = self.all.setdefault(new.queue, Queue())
-        self._promote(queue)
         old = queue.jobs.get(new.id)
+        if old or new.group is not None:
+            self._promote(queue)
         if old and old.finish and self._expired(old.finish):
             del queue.jobs[new.id]
             old = None
@@ -177,23 +181,30 @@ class Model:
                 return Put(PutStatus.COMPLETED, state, old.finish.result)
             return Put(PutStatus.DUPLICATE, state)
         if old.run is None:
+            if has_both(old, new, new.update):
+                return Put(PutStatus.DUPLICATE, state, refused=True)
+            group, seq = old.group, old.seq
             old.entered = False
-            self._apply(old, new, new.update)
+            self._apply(queue, old, new, new.update)
             self._enter_if_due(queue, old)
+            if old.group != group:
+                self._update_turn(queue, group, (0, self.now, seq))
             self._emit("updated", new.queue, old)
             return Put(PutStatus.UPDATED, old.state(self.now))
         successor = queue.blocked.get(new.id)
+        if self._cannot_block(old, successor, new, new.update):
+            return Put(PutStatus.DUPLICATE, State.RUNNING, refused=True)
         if successor is None:
             queue.blocked[new.id] = job = self._accept(queue, new)
-            job.flags = new.update
+            job.flags = given_flags(new, new.update)
             self._emit("enqueued", new.queue, job)
             return Put(PutStatus.BLOCKED, State.BLOCKED)
         if self._newer(successor):
             return Put(PutStatus.DUPLICATE, State.RUNNING)
         assert successor.flags
-        self._apply(successor, new, new.update)
+        self._apply(queue, successor, new, new.update)
         successor.format = self.format
-        successor.flags = merge_flags(successor.flags, new.update)
+        successor.flags = merge_flags(successor.flags, given_flags(new, new.update))
         self._emit("updated", new.queue, successor)
         return Put(PutStatus.UPDATED, State.BLOCKED)
 
@@ -217,8 +228,26 @@ class Model:
     def _asked(self, new: NewJob) -> int | None:
         return new.run_at if new.delay is None else self.now + new.delay
 
-    def _apply(self, job: Job, new: NewJob | Job, flags: Update) -> None:
-        """Change a waiting or blocked job in place, by the flags of the update."""
+    def _cannot_block(self, running: Job, successor: Job | None, new: NewJob, flags: Update) -> bool:
+        """Return whether a put behind a run is refused: the successor, or the job it is folded in, would have both."""
+        after: NewJob | Job = new
+        if successor is not None:
+            if self._newer(successor):
+                return False  # it is left as it is
+            if has_both(successor, new, flags):
+                return True
+            assert successor.flags
+            after = replace(successor, priority=new.priority if flags.priority else successor.priority)
+            if flags.group and new.group is not None:
+                after.group = new.group
+            flags = merge_flags(successor.flags, given_flags(new, flags))
+        return not self._newer(running) and has_both(running, after, flags)  # else it is replaced, not merged
+
+    def _apply(self, queue: Queue, job: Job, new: NewJob | Job, flags: Update) -> None:
+        """Change a waiting or blocked job in place, by the flags of the update.
+
+        A job that changes its group is accepted there now: it joins the end, and a backoff does not hold the group.
+        """
         if flags.payload:
             job.payload, job.headers = new.payload, new.headers
         if flags.limits:
@@ -234,6 +263,12 @@ class Model:
         if flags.resets:
             job.attempts = job.retries = job.stalls = job.timeouts = 0
             job.solo, job.error = False, None
+        if flags.priority:
+            job.priority = new.priority
+        if flags.group and new.group is not None and new.group != job.group:
+            queue.time = max(queue.time, self.now)
+            job.group, job.seq, job.retried = new.group, queue.next_seq(), False
+            job.time = max(job.due, queue.time)
 
     # ready order and groups ----------------------------------------------------------------------
 
@@ -270,7 +305,10 @@ class Model:
     def _promote(self, queue: Queue) -> None:
         """Enter all due jobs into the order: scheduled ones before retrying ones, each by due time.
 
-        Every verb begins with it, so the order never depends on which call came first.
+        Every verb that reads the order or gives a group its turn begins with it, so the order never depends on which
+        call came first. It shows only when the clock is set back later: a job that has entered stays queued then. So
+        a put of a job without a group and with a free id, and the settlement of one without a group and a successor,
+        do not promote: nothing else depends on it, and they are the most frequent calls.
         """
         due = [j for j in queue.jobs.values() if j.waiting() and not j.entered and j.due <= self.now]
         for job in sorted(due, key=lambda j: (j.retried, j.due, j.seq)):
@@ -339,11 +377,14 @@ class Model:
         queue = self.all.get(s.queue)
         if queue is None:
             return Settled(None, lost=True)
-        self._promote(queue)
         job = queue.jobs.get(s.id)
         if job is None or job.run is None or job.run.token != s.token:
             return self._settle_again(queue, job, s)
+        if job.group is not None or s.id in queue.blocked:
+            self._promote(queue)
         worker = job.run.worker
+        if isinstance(s.resolution, Fail | Cancel) and not s.resolution.ran:
+            job.attempts -= 1
         if job.run.cancel is not None and not isinstance(s.resolution, Complete):
             self._finish(s.queue, job, State.CANCELLED, s.token, job.run.cancel_ttl)
             return Settled(State.CANCELLED)
@@ -414,8 +455,11 @@ class Model:
             return self._replace(name, job, successor)
         if successor:
             assert successor.flags
-            self._apply(job, successor, successor.flags)
+            group = job.group
+            self._apply(queue, job, successor, successor.flags)
             self._emit("updated", name, job)
+            if job.group != group:
+                self._update_turn(queue, group)
         return self._requeue(queue, job)
 
     def _requeue(self, queue: Queue, job: Job) -> Job:
@@ -509,32 +553,36 @@ class Model:
         if queue is None or job is None or (job.finish and self._expired(job.finish)):
             return CancelAnswer("not_found")
         if job.finish:
-            return CancelAnswer(job.finish.state.value)  # type: ignore[arg-type]
+            already = job.finish.state is State.CANCELLED
+            return CancelAnswer(job.finish.state.value, already=already)  # type: ignore[arg-type]
         if job.run is None:
             self._finish(name, job, State.CANCELLED, "", ttl)
             return CancelAnswer("cancelled")
+        before = CANCEL_MODES.index(job.run.cancel or "refuse")
+        already = before >= CANCEL_MODES.index(running) > CANCEL_MODES.index("forget")
         if running != "refuse":
             asked: tuple[CancelMode, CancelMode] = (running, job.run.cancel or "refuse")
             job.run.cancel, job.run.cancel_ttl = max(asked, key=CANCEL_MODES.index), ttl
-            if running != "forget":
+            if running != "forget" and not already:
                 self._emit("cancel_requested", name, job, worker=job.run.worker)
         successor = queue.blocked.pop(id, None)
         if successor:
             self._emit("cancelled", name, successor)
             return CancelAnswer("cancelled", running=True)
-        return CancelAnswer("running" if running in ("refuse", "forget") else "cancel_requested", running=True)
+        status = "running" if running in ("refuse", "forget") else "cancel_requested"
+        return CancelAnswer(status, running=True, already=already)
 
-    def revive(self, name: str, ids: Sequence[str]) -> list[bool]:
-        return [self._revive(name, id) for id in ids]
+    def revive(self, name: str, ids: Sequence[str], completed: bool = False) -> list[bool]:
+        return [self._revive(name, id, completed) for id in ids]
 
-    def _revive(self, name: str, id: str) -> bool:
+    def _revive(self, name: str, id: str, completed: bool) -> bool:
         queue = self.all.get(name)
         if queue:
             self._promote(queue)
         job = queue.jobs.get(id) if queue else None
         if queue is None or job is None or job.finish is None or self._expired(job.finish):
             return False
-        if job.finish.state is State.COMPLETED:
+        if job.finish.state is State.COMPLETED and not completed:
             return False
         queue.time = max(queue.time, self.now)
         new = replace(
@@ -741,7 +789,21 @@ def merge_flags(first: Update, later: Update) -> Update:
         run_at=run_at,
         reset_counts=first.resets or later.resets,
         limits=first.limits or later.limits,
+        priority=first.priority or later.priority,
+        group=first.group or later.group,
     )
+
+
+def given_flags(new: NewJob, flags: Update) -> Update:
+    """Return the flags without that of a group which is not given."""
+    return flags if new.group is not None else structs.replace(flags, group=False)
+
+
+def has_both(job: Job, new: NewJob | Job, flags: Update) -> bool:
+    """Return whether an update would leave a job with a group and a priority."""
+    priority = new.priority if flags.priority else job.priority
+    group = new.group if flags.group and new.group is not None else job.group
+    return bool(priority) and group is not None
 
 
 def expiry(job: Job) -> tuple[int, int]:

@@ -5,10 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from msgspec.structs import replace
+
 from penstock.errors import ErrorKind, InvalidPayload, JobError
 from penstock.host import AppHost
 from penstock.model.job import Claim, State
-from penstock.model.outcome import Cancel, Complete, Fail, Outcome, Raised, Release, Resolution, Retried, Stall
+from penstock.model.outcome import (
+    Cancel,
+    Complete,
+    Fail,
+    Outcome,
+    Raised,
+    Release,
+    Resolution,
+    Retried,
+    Stall,
+    attempts_after,
+)
 from penstock.model.serde import decode
 from penstock.storage.base import MAX_BATCH, ClaimRef, Renewal, Settled, Storage
 
@@ -74,6 +87,8 @@ def emit_settled(
     error = outcome.error if isinstance(outcome, Raised) else None
     if answer.lost:
         return _emit(host, worker, "lease_lost", claim)
+    if (attempts := attempts_after(claim, resolution)) != claim.attempts:
+        claim = replace(claim, attempts=attempts)
     if answer.state is State.CANCELLED:
         return _emit(host, worker, "cancelled", claim)
     if invalid:

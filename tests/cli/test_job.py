@@ -80,6 +80,7 @@ def test_cancel_exits_with_1_for_jobs_that_cannot_be_cancelled(cli: Cli) -> None
     """`job cancel` cancels waiting jobs, and exits with 1 if one is finished or unknown."""
     cli.do(work)
     assert cli.ok("job", "cancel", "mail", "next") == "next: cancelled\n"
+    assert cli.ok("job", "cancel", "mail", "next") == "next: already cancelled\n"
     result = cli.run("job", "cancel", "mail", "later", "done", "none")
     assert (result.exit_code, result.stdout) == (1, "later: cancelled\ndone: completed\nnone: not found\n")
     assert json.loads(cli.run("job", "cancel", "mail", "none", "--json").stdout)[0]["status"] == "not_found"
@@ -98,6 +99,15 @@ def test_retry_by_id(cli: Cli) -> None:
     assert cli.ok("job", "retry", "mail", "bad") == "mail: 1 job queued again\n"
     assert cli.json("job", "show", "mail", "bad")["state"] == "queued"
     assert "neither failed nor cancelled" in cli.fails("job", "retry", "mail", "done")
+
+
+def test_retry_of_a_completed_job(cli: Cli) -> None:
+    """`job retry --completed` queues a completed job again; with --all it is refused."""
+    cli.do(work)
+    assert cli.ok("job", "retry", "mail", "done", "bad", "--completed") == "mail: 2 jobs queued again\n"
+    assert cli.json("job", "show", "mail", "done")["state"] == "queued"
+    assert "neither failed, cancelled nor completed" in cli.fails("job", "retry", "mail", "done", "--completed")
+    assert "--completed goes with the ids" in cli.fails("job", "retry", "mail", "--all", "--completed", code=2)
 
 
 def test_retry_all(cli: Cli) -> None:

@@ -43,6 +43,7 @@ async def is_updated_and_cancelled(app: Penstock, clock: Clock) -> list[Fields]:
     await app.queue("q").enqueue(1, id="a")
     await app.queue("q").enqueue(2, id="a", on_conflict="update")
     await app.queue("q").cancel("a")
+    await app.queue("q").cancel("a")
     return [expected("enqueued"), expected("updated"), expected("cancelled")]
 
 

@@ -50,6 +50,67 @@ async def test_a_job_without_an_id_gets_a_new_one(app: Penstock) -> None:
     assert len({answer.id for answer in answers}) == 3
 
 
+async def test_an_update_changes_priority_and_group_if_they_are_given(app: Penstock) -> None:
+    """An update applies a priority or a group that the call gives, a priority of 0 too, and no other."""
+    queue = app.queue("q")
+    await queue.enqueue(1, id="a", priority=3)
+
+    async def update(**options: Any) -> tuple[str | None, int]:
+        assert (await queue.enqueue(2, id="a", **{"on_conflict": "update", **options})).status == "updated"
+        status = await queue.status("a")
+        assert status is not None
+        return status.group, status.priority
+
+    assert await update() == (None, 3)
+    assert await update(priority=9) == (None, 9)
+    assert await update(priority=5, on_conflict=Update(priority=False)) == (None, 9)
+    assert await update(group="g", priority=0) == ("g", 0)
+    assert await update(group="h", on_conflict=Update(group=False)) == ("g", 0)
+    assert await update(group="h") == ("h", 0)
+    assert await update(group=None) == ("h", 0)
+    many = [Entry(3, id="a", on_conflict="update"), Entry(4, id="a", group="i", on_conflict=Update())]
+    assert [answer.status for answer in await queue.enqueue_many(many)] == ["updated", "updated"]
+    assert await update() == ("i", 0)
+
+
+@pytest.mark.parametrize("state", ["queued", "running"])
+async def test_an_update_to_a_group_and_a_priority_raises(app: Penstock, state: str) -> None:
+    """An update after which a job would have a group and a priority is a ValueError, and the job is as before."""
+    queue = app.queue("q")
+    await queue.enqueue(1, id="a", group="g")
+    reserved = await queue.reserve() if state == "running" else []
+    before = await queue.status("a")
+    message = "'a' in queue 'q' would have a group and a priority, so it was not changed: give priority=0"
+    for call in (queue.enqueue, queue.call):
+        with pytest.raises(ValueError, match=message):
+            await call(2, id="a", priority=9, delay=60, on_conflict="update")
+    with pytest.raises(ValueError, match=message):
+        await queue.enqueue_many([Entry(2, id="a", priority=9, on_conflict="update"), 3])
+    assert await queue.status("a") == before
+    assert await queue.find("blocked") == []
+    for each in reserved:
+        await each.release()
+
+
+async def test_a_completed_job_is_retried_if_asked(app: Penstock) -> None:
+    """retry() leaves a completed job as it is, and with completed=True runs it once more without its old result."""
+    runs: list[int] = []
+    app.listen("q", lambda payload: runs.append(payload) or len(runs))
+    queue = app.queue("q")
+    await queue.enqueue(7, id="a")
+    await Worker(app).drain()
+    assert await queue.retry("a") == 0
+    assert await queue.result("a") == 1
+    assert await queue.retry(["a", "b"], completed=True) == 1
+    status = await queue.status("a")
+    assert status is not None
+    assert (status.state, status.attempts, status.result) == (State.QUEUED, 0, None)
+    await Worker(app).drain()
+    assert (runs, await queue.result("a")) == ([7, 7], 2)
+    with pytest.raises(TypeError, match="completed must be True or False, not int"):
+        await queue.retry("a", completed=1)  # type: ignore[arg-type]
+
+
 async def test_on_conflict_decides_about_a_taken_id(app: Penstock, clock: Clock) -> None:
     """reject, raise and update: one answer each, and a falsy one only for a duplicate."""
     queue = app.queue("q")
@@ -194,6 +255,8 @@ async def test_cancel_answers_what_it_found(app: Penstock) -> None:
     await queue.enqueue(1, id="a")
     cancelled = await queue.cancel("a")
     assert (cancelled.status, bool(cancelled), cancelled.running) == ("cancelled", True, False)
+    again = await queue.cancel("a")
+    assert (again.status, bool(again), again.already, cancelled.already) == ("cancelled", False, True, False)
     await queue.enqueue(1, id="b")
     await Worker(app).drain()
     done = await queue.cancel("b")

@@ -422,9 +422,9 @@ async def test_too_many_stalls_are_not_handed_out(app: Penstock, clock: Clock) -
     taken = await one(app)
     assert (lost.id, taken.id) == ("a", "b")
     status = await shown(app)
-    assert (status.state, status.error.kind) == (State.FAILED, "stall")
-    emitted = [(event.name, event.id) for event in events if event.name in ("stalled", "failed")]
-    assert emitted == [("stalled", "a"), ("failed", "a")]
+    assert (status.state, status.error.kind, status.attempts) == (State.FAILED, "stall", 1)
+    emitted = [(event.name, event.id, event.attempt) for event in events if event.name in ("stalled", "failed")]
+    assert emitted == [("stalled", "a", 1), ("failed", "a", 1)]
 
 
 async def test_a_payload_that_cannot_be_decoded_is_not_handed_out(app: Penstock) -> None:

@@ -80,12 +80,13 @@ async def test_cancel_of_an_unknown_job_answers_not_found(storage: Storage) -> N
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_cancel_of_a_finished_job_changes_nothing(storage: Storage, mode: CancelMode) -> None:
-    """A cancel of a completed, failed or cancelled job answers its state and changes nothing."""
+    """A cancel of a completed, failed or cancelled job answers its state, with `already`, and changes nothing."""
     await storage.put([new("q", id) for id in "abc"])
     a, b, c = await claim_all(storage)
     await storage.settle([complete(a), fail(b), cancel_run(c)])
     answers = await storage.cancel("q", ["a", "b", "c"], mode)
-    assert answers == [CancelAnswer("completed"), CancelAnswer("failed"), CancelAnswer("cancelled")]
+    already = CancelAnswer("cancelled", already=True)
+    assert answers == [CancelAnswer("completed"), CancelAnswer("failed"), already]
     assert await storage.counts("q") == tally(completed=1, failed=1, cancelled=1)
 
 
@@ -187,6 +188,35 @@ async def test_a_weaker_cancel_request_does_not_replace_a_stronger_one(
     await storage.cancel("q", ["a"], first)
     await storage.cancel("q", ["a"], then)
     assert (await get1(storage)).cancel == shown
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "already"),
+    [
+        ("signal", "signal", True),
+        ("kill", "signal", True),
+        ("kill", "kill", True),
+        ("signal", "kill", False),
+        ("forget", "signal", False),
+    ],
+)
+async def test_a_cancel_request_after_the_same_or_a_stronger_one_answers_already(
+    storage: Storage, first: CancelMode, then: CancelMode, already: bool
+) -> None:
+    """A second cancel request to a run answers `already` unless its mode is stronger than that of the first."""
+    await put1(storage, "q", "a")
+    await claim1(storage)
+    await storage.cancel("q", ["a"], first)
+    assert await storage.cancel("q", ["a"], then) == [CancelAnswer("cancel_requested", True, already)]
+
+
+async def test_cancel_of_a_cancelled_job_answers_already_in_one_call_too(storage: Storage) -> None:
+    """An id that is named twice in one cancel is cancelled once: the second answer is `already`."""
+    await put1(storage, "q", "a")
+    already = CancelAnswer("cancelled", already=True)
+    assert await storage.cancel("q", ["a", "a"], ttl=HOUR) == [CancelAnswer("cancelled"), already]
+    assert await storage.cancel("q", ["a"], ttl=HOUR) == [already]
+    assert await storage.counts("q") == tally(cancelled=1)
 
 
 async def test_the_last_cancel_request_sets_the_ttl(storage: Storage) -> None:

@@ -18,10 +18,12 @@ from tests.support import (
     claim1,
     claim_all,
     complete,
+    fail,
     get1,
     ids,
     new,
     put1,
+    retried,
     run_order,
     settle1,
     state_of,
@@ -52,6 +54,55 @@ async def test_a_queued_job_stays_queued_when_the_clock_is_set_back(storage: Sto
     await put1(storage, "q", "a")
     clock.advance(ms=-SECOND)
     assert ids(await claim_all(storage)) == ["a"]
+
+
+@pytest.mark.parametrize("step", ["put", "put with a waiter", "put with options", "settle"])
+@pytest.mark.parametrize("how", ["retrying", "scheduled"])
+async def test_a_plain_put_or_settlement_does_not_promote_due_jobs(
+    storage: Storage, clock: Clock, how: str, step: str
+) -> None:
+    """A job that fell due before a put or settlement without a group is not queued after the clock was set back."""
+    if step == "settle":
+        await put1(storage, "q", "run")
+        run = await claim1(storage)
+    await put1(storage, "q", "old", delay=SECOND if how == "scheduled" else None)
+    if how == "retrying":
+        await settle1(storage, retried(await claim1(storage), delay=SECOND))
+    clock.advance(seconds=5)
+    if step == "settle":
+        await settle1(storage, complete(run))
+    else:
+        options = {"put with a waiter": {"waiter": "w"}, "put with options": {"headers": b"h", "priority": -1}}
+        await put1(storage, "q", "new", **options.get(step, {}))
+    clock.advance(seconds=-4.5)
+    assert await state_of(storage, "old") == how
+    assert ids(await claim_all(storage)) == ([] if step == "settle" else ["new"])
+
+
+async def test_a_failure_without_a_group_does_not_promote_due_jobs(storage: Storage, clock: Clock) -> None:
+    """A scheduled job that fell due before a failed run was settled is scheduled again after the clock was set back."""
+    await put1(storage, "q", "run")
+    run = await claim1(storage)
+    await put1(storage, "q", "old", delay=SECOND)
+    clock.advance(seconds=5)
+    await settle1(storage, fail(run))
+    clock.advance(seconds=-4.5)
+    assert await state_of(storage, "old") is State.SCHEDULED
+
+
+@pytest.mark.parametrize("step", ["put with a group", "put of a taken id", "settle with a group"])
+async def test_other_puts_and_settlements_promote_due_jobs(storage: Storage, clock: Clock, step: str) -> None:
+    """A job that fell due before a call that may give a group its turn stays queued when the clock is set back."""
+    await put1(storage, "q", "run", group="g")
+    run = await claim1(storage)
+    await put1(storage, "q", "old", delay=SECOND)
+    clock.advance(seconds=5)
+    if step == "settle with a group":
+        await settle1(storage, complete(run))
+    else:
+        await put1(storage, "q", "run" if step == "put of a taken id" else "new", group="h")
+    clock.advance(seconds=-4.5)
+    assert await state_of(storage, "old") is State.QUEUED
 
 
 async def test_all_reads_agree_after_the_clock_was_set_back(storage: Storage, clock: Clock) -> None:

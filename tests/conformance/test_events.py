@@ -195,6 +195,19 @@ async def test_events_of_cancels(storage: Storage, clock: Clock) -> None:
         )  # fmt: skip
 
 
+async def test_a_second_cancel_emits_nothing(storage: Storage, clock: Clock) -> None:
+    """A cancelled job, and a run with a cancel request, emit no second event; a stronger request emits one."""
+    async with scene(storage, clock) as s:
+        await s.do("put", [new("q", "a")])
+        await s.do("cancel", "q", ["a", "a"], "refuse", HOUR)
+        await s.do("cancel", "q", ["a"], "kill", HOUR)
+        await s.do("put", [new("q", "b")])
+        await s.claim()
+        for mode in ("signal", "signal", "kill", "signal"):
+            await s.do("cancel", "q", ["b"], mode, 0)
+        await s.expect("enqueued", "cancelled", "enqueued", "started", "cancel_requested", "cancel_requested")
+
+
 async def test_cancel_forget_emits_no_cancel_requested(storage: Storage, clock: Clock) -> None:
     """Forget does not ask the run to end, so there is no cancel_requested."""
     async with scene(storage, clock) as s:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
 from penstock.errors import StorageError, StorageUnavailable
-from penstock.model.job import State
-from penstock.storage.base import Renewal, Request, Settled, Settlement, Storage
+from penstock.model.job import State, Update
+from penstock.storage.base import CancelAnswer, CancelMode, Renewal, Request, Settled, Settlement, Storage
 from penstock.storage.redis import RedisStorage
 from penstock.storage.redis.blocking import BlockingConnection
 from penstock.storage.redis.connection import Connection
@@ -20,8 +20,10 @@ from penstock.storage.redis.scripts import script
 from tests.proxy import Proxy
 from tests.servers import Server
 from tests.support import (
+    HOUR,
     LEASE,
     LOST,
+    MINUTE,
     Clock,
     HasToken,
     RedisBackend,
@@ -61,7 +63,7 @@ def far(
     far = RedisBackend(backend.name, url, backend.namespace, backend.server).build(clock)
     runner.run(far.open())
     with backend.server.client() as client:
-        for verb in ("put", "claim", "settle", "renew", "reap", "wait_done", "cancel"):
+        for verb in ("put", "claim", "settle", "renew", "reap", "wait_done", "cancel", *ONCE):
             client.script_load(script(verb).text)
     yield far
     proxy.heal()
@@ -331,6 +333,108 @@ async def test_every_put_of_a_lost_call_raises(proxy: Proxy, far: Storage, stora
         if isinstance(answer, BaseException):
             await put1(far, "q", name)
     assert sorted(await run_order(storage)) == names
+
+
+# cancel, revive and the other verbs of operators -------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def listening_to(storage: Storage, queue: str) -> AsyncGenerator[list[str]]:
+    """Yield the names of the events of a queue, from now on."""
+    names: list[str] = []
+
+    async def listen() -> None:
+        async for record in storage.events(queue):
+            names.append(record.name)
+
+    async def probe() -> bool:
+        await put1(storage, queue, "probe", update=Update())
+        return bool(names)
+
+    task = asyncio.create_task(listen())
+    await eventually(probe, 30)
+    await storage.delete_queue(queue)
+    await eventually(lambda: names[-1] == "queue_deleted", 30)
+    names.clear()
+    try:
+        yield names
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("loss", ["reply", "request"])
+@pytest.mark.parametrize("ttl", [HOUR, 0])
+@pytest.mark.parametrize("what", ["waiting", "successor", "run"])
+async def test_a_lost_cancel_is_made_once(
+    proxy: Proxy, far: Storage, storage: Storage, what: str, ttl: int, loss: str
+) -> None:
+    """A cancel whose answer is lost is sent again, and answered as the first time; its event is emitted once."""
+    async with listening_to(storage, "q") as events:
+        await put1(storage, "q", "a")
+        if what != "waiting":
+            await claim1(storage)
+        if what == "successor":
+            await storage.put([update("q", "a")])
+        lost = proxy.lose_reply(sha("cancel")) if loss == "reply" else proxy.lose_request(sha("cancel"))
+        expected = {
+            "waiting": CancelAnswer("cancelled"),
+            "successor": CancelAnswer("cancelled", running=True),
+            "run": CancelAnswer("cancel_requested", running=True),
+        }[what]
+        mode: CancelMode = "signal" if what == "run" else "refuse"
+        assert await far.cancel("q", ["a", "none"], mode, ttl) == [expected, CancelAnswer("not_found")]
+        assert lost.happened
+        await put1(storage, "q", "last")
+        await eventually(lambda: events[-1] == "enqueued", 30)
+        assert events.count("cancel_requested" if what == "run" else "cancelled") == 1
+
+
+async def test_a_cancel_repeated_after_the_id_was_put_again_leaves_that_job_alone(
+    proxy: Proxy, far: Storage, storage: Storage
+) -> None:
+    """A cancel that is sent again after another client has put the id anew does not cancel the new job."""
+    await put1(storage, "q", "a")
+    holding = proxy.hold_reply(sha("cancel"))
+    cancelling = asyncio.create_task(far.cancel("q", ["a"], ttl=HOUR))
+    await eventually(lambda: holding.happened, 30)
+    assert (await put1(storage, "q", "a", b"new")).status == "queued"
+    proxy.cut()
+    assert await cancelling == [CancelAnswer("cancelled")]
+    assert (await claim1(storage)).payload == b"new"
+
+
+ONCE: dict[str, tuple[Callable[[Storage], Awaitable[Any]], Any]] = {
+    "revive": (lambda storage: storage.revive("q", ["failed", "queued"]), [True, False]),
+    "set_paused": (lambda storage: storage.set_paused("q", True), True),
+    "delete_queue": (lambda storage: storage.delete_queue("q"), 2),
+    "set_ttl": (lambda storage: storage.set_ttl("q", "failed", 0), True),
+}
+
+
+@pytest.mark.parametrize("loss", ["reply", "request"])
+@pytest.mark.parametrize("verb", ONCE)
+async def test_a_lost_call_of_an_operator_is_made_once(
+    proxy: Proxy, far: Storage, storage: Storage, verb: str, loss: str
+) -> None:
+    """A revive, pause, delete or new TTL whose answer is lost is sent again, and answered as the first time."""
+    call, expected = ONCE[verb]
+    await put1(storage, "q", "failed")
+    await settle1(storage, fail(await claim1(storage)))
+    await put1(storage, "q", "queued")
+    lost = proxy.lose_reply(sha(verb)) if loss == "reply" else proxy.lose_request(sha(verb))
+    assert await call(far) == expected
+    assert lost.happened
+
+
+async def test_the_answers_kept_for_repetitions_expire(backend: RedisBackend, storage: Storage) -> None:
+    """The answer that is kept for a repeated cancel is a few bytes for each id, and has a TTL."""
+    await storage.cancel("q", [f"id{n}" for n in range(1000)])
+    stored = backend.keys()
+    [key] = [key for key in stored if b":requests:" in key]
+    with backend.clients()[0] as client:
+        assert 0 < client.pttl(key) <= 2 * MINUTE
+        assert client.strlen(key) <= 1010
 
 
 # renew and reap ----------------------------------------------------------------------------------

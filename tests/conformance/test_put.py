@@ -191,9 +191,10 @@ async def test_the_same_id_in_two_queues_is_two_jobs(storage: Storage) -> None:
 
 
 async def test_an_update_changes_a_waiting_job_in_place(storage: Storage) -> None:
-    """An update replaces payload and headers and keeps the position, the priority and the limits."""
+    """An update without the flag `priority` replaces payload and headers, and keeps position, priority and limits."""
     await storage.put([new("q", "a", b"old", headers=b"h1", limits=b"l1", priority=2), new("q", "b", priority=2)])
-    [answer] = await storage.put([update("q", "a", b"new", headers=b"h2", limits=b"l2", priority=9)])
+    flags = Update(priority=False)
+    [answer] = await storage.put([update("q", "a", b"new", flags, headers=b"h2", limits=b"l2", priority=9)])
     assert answer == Put(PutStatus.UPDATED, State.QUEUED)
     job = await get1(storage)
     assert (job.payload, job.headers, job.limits, job.priority) == (b"new", b"h2", b"l1", 2)

@@ -1,4 +1,4 @@
-"""revive: failed or cancelled → queued at the end of the line, all counts zero."""
+"""revive: failed or cancelled (or completed, if asked) → queued at the end of the line, all counts zero."""
 
 from __future__ import annotations
 
@@ -69,6 +69,29 @@ async def test_only_failed_and_cancelled_jobs_are_revived(storage: Storage) -> N
     await settle1(storage, complete(done))
     assert await storage.revive("q", ["a", "b", "c", "d"]) == [False] * 4
     assert await storage.counts("q") == tally(completed=1, running=1, queued=1)
+
+
+async def test_revive_of_a_completed_job_if_asked(storage: Storage, clock: Clock) -> None:
+    """With `completed` a completed job is queued again, without its result and with all counts zero."""
+    await storage.put([new("q", "a", b"p"), new("q", "b")])
+    await settle1(storage, stall(await claim1(storage)))
+    await settle1(storage, complete(await claim1(storage), ttl=None))
+    clock.advance(seconds=1)
+    assert await storage.revive("q", ["a", "b", "none"], completed=True) == [True, False, False]
+    assert await get1(storage) == Snapshot(
+        queue="q", id="a", state=State.QUEUED, payload=b"p", created=T0, run_at=T0 + SECOND
+    )
+    assert await run_order(storage) == ["b", "a"]
+
+
+async def test_revive_of_a_completed_job_that_was_kept_for_its_waiter(storage: Storage) -> None:
+    """A revived job with an id that was free keeps that id: a put of it is a duplicate."""
+    await put1(storage, "q", "a", waiter="w")
+    await settle1(storage, complete(await claim1(storage), ttl=0))
+    assert await storage.revive("q", ["a"], completed=True) == [True]
+    assert (await put1(storage, "q", "a")).status == "duplicate"
+    await settle1(storage, complete(await claim1(storage)))
+    assert (await put1(storage, "q", "a")).status == "completed"
 
 
 async def test_revive_of_an_expired_job_answers_false(storage: Storage, clock: Clock) -> None:

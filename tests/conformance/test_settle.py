@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock.model.job import Claim, Snapshot, State
-from penstock.storage.base import Settled, Settlement, Storage
+from penstock.storage.base import Cancel, Fail, Settled, Settlement, Storage
 from tests.support import (
     DAY,
     HOUR,
@@ -31,6 +31,7 @@ from tests.support import (
     retried,
     run_order,
     settle1,
+    settlement,
     stall,
     state_of,
     tally,
@@ -146,6 +147,23 @@ async def test_settle_cancel_keeps_the_job_for_its_ttl(storage: Storage) -> None
     assert await settle1(storage, cancel_run(await claim1(storage), ttl=SECOND)) == Settled(State.CANCELLED)
     job = await get1(storage)
     assert (job.state, job.expires) == (State.CANCELLED, T0 + SECOND)
+
+
+@pytest.mark.parametrize("requested", [False, True])
+@pytest.mark.parametrize("ending", [Fail(b"e", HOUR, ran=False), Cancel(HOUR, ran=False)])
+async def test_a_claim_that_called_no_handler_is_no_attempt(
+    storage: Storage, ending: Fail | Cancel, requested: bool
+) -> None:
+    """A run that failed or was cancelled before its handler was called is not counted, with a cancel request too."""
+    await put1(storage, "q", "a")
+    await settle1(storage, stall(await claim1(storage)))
+    claim = await claim1(storage)
+    if requested:
+        await storage.cancel("q", ["a"], "signal", HOUR)
+    for _ in range(2):
+        answer = await settle1(storage, settlement(claim, ending))
+        assert answer.state == ("cancelled" if requested or isinstance(ending, Cancel) else "failed")
+        assert (await get1(storage)).attempts == 1
 
 
 async def test_release_refunds_the_attempt(storage: Storage) -> None:

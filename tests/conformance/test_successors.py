@@ -194,7 +194,7 @@ async def test_a_folded_job_keeps_its_own_priority_and_group(storage: Storage) -
     """A fold changes the fields that the flags name and no others."""
     await put1(storage, "q", "a", b"1", group="g")
     claim = await claim1(storage)
-    await storage.put([update("q", "a", b"2", priority=5)])
+    await storage.put([update("q", "a", b"2", Update(priority=False), priority=5)])
     await settle1(storage, retried(claim))
     job = await get1(storage)
     assert (job.payload, job.priority, job.group) == (b"2", 0, "g")

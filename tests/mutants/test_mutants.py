@@ -39,6 +39,7 @@ class Mutant(NamedTuple):
 SETTLE = "test_settle.py"
 GROUPS = "test_groups.py"
 ORDER = "test_order.py"
+UPDATES = "test_put_updates_order.py"
 
 MUTANTS = [
     # SQLite
@@ -111,7 +112,7 @@ MUTANTS = [
     ),
     Mutant(
         "sqlite: a fold is not applied", "sqlite/finish.py",
-        "        apply_update(tx, job, successor, flags_of(successor.flags or 0))\n", "",
+        "        apply_update(tx, queue, job, successor, flags_of(successor.flags or 0))\n", "",
         ("test_successors.py::test_the_successor_is_folded_into_a_returning_run",),
     ),
     Mutant(
@@ -129,7 +130,143 @@ MUTANTS = [
         "max(running, stored, key=CANCEL_MODES.index)", "running",
         ("test_cancel.py::test_a_weaker_cancel_request_does_not_replace_a_stronger_one",),
     ),
+    Mutant(
+        "sqlite: a cancelled job is cancelled again", "sqlite/cancel.py",
+        'CancelAnswer("cancelled", already=True)', 'CancelAnswer("cancelled")',
+        ("test_cancel.py::test_cancel_of_a_finished_job_changes_nothing",),
+    ),
+    Mutant(
+        "sqlite: a second cancel request emits its event again", "sqlite/cancel.py",
+        'if running != "forget" and not already:', 'if running != "forget":',
+        ("test_events.py::test_a_second_cancel_emits_nothing",),
+    ),
+    Mutant(
+        "sqlite: a completed job is always revived", "sqlite/revive.py",
+        "    if job.place == Bucket.COMPLETED and not completed:\n        return False\n", "",
+        ("test_revive.py::test_only_failed_and_cancelled_jobs_are_revived",),
+    ),
+    Mutant(
+        "sqlite: a revived job keeps its id free", "sqlite/revive.py",
+        "job.cancel = job.flags = None", "job.cancel = None",
+        ("test_revive.py::test_revive_of_a_completed_job_that_was_kept_for_its_waiter",),
+    ),
+    Mutant(
+        "sqlite: a claim that called no handler is an attempt", "sqlite/settle.py",
+        "        job.attempts -= 1  # the claim called no handler\n", "        pass\n",
+        (f"{SETTLE}::test_a_claim_that_called_no_handler_is_no_attempt",),
+    ),
+    Mutant(
+        "sqlite: a plain put promotes due jobs", "sqlite/put.py",
+        "            queues[new.queue] = tx.ensure_queue(new.queue)\n",
+        "            queues[new.queue] = tx.ensure_queue(new.queue)\n            promote(tx, queues[new.queue])\n",
+        ("test_clock.py::test_a_plain_put_or_settlement_does_not_promote_due_jobs",),
+    ),
+    Mutant(
+        "sqlite: a put with a group does not promote due jobs", "sqlite/put.py",
+        "    if new.group is not None:\n        promote(tx, queue)\n", "",
+        ("test_clock.py::test_other_puts_and_settlements_promote_due_jobs",),
+    ),
+    Mutant(
+        "sqlite: an update keeps the priority", "sqlite/put.py",
+        "    if flags.priority:\n        job.rank = rank\n", "",
+        (f"{UPDATES}::test_an_update_changes_the_priority",),
+    ),
+    Mutant(
+        "sqlite: a job that changes its group keeps its place", "sqlite/put.py",
+        "        job.time = max(job.due, queue.time)\n", "        job.time = job.created\n",
+        (f"{UPDATES}::test_an_update_with_a_group_moves_the_job_to_the_end_of_it",),
+    ),
+    Mutant(
+        "sqlite: a job in backoff holds the group it moves to", "sqlite/put.py",
+        "group, queue.next_seq(), 0\n", "group, queue.next_seq(), job.retried\n",
+        (f"{UPDATES}::test_a_job_in_backoff_does_not_hold_the_group_it_moves_to",),
+    ),
+    Mutant(
+        "sqlite: the group that a job leaves stays held", "sqlite/ordering.py",
+        "        if held:\n            change_holds(tx, queue, group, -1)\n        update_turn", "        update_turn",
+        (f"{UPDATES}::test_the_group_that_a_job_leaves_goes_on",),
+    ),
+    Mutant(
+        "sqlite: an update may give a group and a priority", "sqlite/put.py",
+        "    if has_both(old, new, new.update):\n", "    if False:\n",
+        (f"{UPDATES}::test_an_update_to_a_group_and_a_priority_is_refused",),
+    ),
+    Mutant(
+        "sqlite: a successor that cannot be folded in is accepted", "sqlite/put.py",
+        "    return running.format <= tx.format and rank != 0 and group is not None\n", "    return False\n",
+        (f"{UPDATES}::test_a_successor_that_could_not_be_folded_in_is_refused",),
+    ),
     # Redis
+    Mutant(
+        "redis: a cancelled job is cancelled again", "redis/lua/cancel.lua",
+        "state == 'cancelled' and CANCELLED + ALREADY or STATES[state]", "STATES[state]",
+        ("test_cancel.py::test_cancel_of_a_finished_job_changes_nothing",),
+    ),
+    Mutant(
+        "redis: a second cancel request emits its event again", "redis/lua/cancel.lua",
+        "if not already then emit('cancel_requested'", "if true then emit('cancel_requested'",
+        ("test_events.py::test_a_second_cancel_emits_nothing",),
+    ),
+    Mutant(
+        "redis: a repeated request is made again", "redis/lua/_once.lua",
+        "  if before then return", "  if false then return",
+        ("test_lost_replies.py::test_a_lost_cancel_is_made_once",),
+    ),
+    Mutant(
+        "redis: the answer of a request is kept for ever", "redis/lua/_once.lua",
+        ", 'PX', ARGV[5])", ")",
+        ("test_lost_replies.py::test_the_answers_kept_for_repetitions_expire",),
+    ),
+    Mutant(
+        "redis: a completed job is always revived", "redis/lua/revive.lua",
+        "(state == 'completed' and ARGV[6] ~= '1') or ", "",
+        ("test_revive.py::test_only_failed_and_cancelled_jobs_are_revived",),
+    ),
+    Mutant(
+        "redis: a claim that called no handler is an attempt", "redis/lua/settle.lua",
+        "run.attempt = uncounted and 0 or COUNT_ATTEMPT", "run.attempt = COUNT_ATTEMPT",
+        (f"{SETTLE}::test_a_claim_that_called_no_handler_is_no_attempt",),
+    ),
+    Mutant(
+        "redis: a plain settlement promotes due jobs", "redis/lua/settle.lua",
+        "  if run.group or run.successor then promote(q) end\n", "  promote(q)\n",
+        ("test_clock.py::test_a_failure_without_a_group_does_not_promote_due_jobs",),
+    ),
+    Mutant(
+        "redis: an update keeps the priority", "redis/lua/_transitions.lua",
+        "  if flags.priority then j.priority = e.priority end\n", "",
+        (f"{UPDATES}::test_an_update_changes_the_priority",),
+    ),
+    Mutant(
+        "redis: a job that changes its group keeps its place", "redis/lua/_transitions.lua",
+        "    j.time = math.max(j.due, acceptance(q))\n", "    j.time = j.created\n",
+        (f"{UPDATES}::test_an_update_with_a_group_moves_the_job_to_the_end_of_it",),
+    ),
+    Mutant(
+        "redis: a job in backoff holds the group it moves to", "redis/lua/_transitions.lua",
+        "e.group, seq or next_seq(q), false\n", "e.group, seq or next_seq(q), j.retried\n",
+        (f"{UPDATES}::test_a_job_in_backoff_does_not_hold_the_group_it_moves_to",),
+    ),
+    Mutant(
+        "redis: the group that a job leaves gets no turn", "redis/lua/_transitions.lua",
+        "  if j.group ~= group then regroup(q, group, turn) end\n", "",
+        (f"{UPDATES}::test_the_group_that_a_job_leaves_goes_on",),
+    ),
+    Mutant(
+        "redis: the group that a folded job leaves gets no turn", "redis/lua/_transitions.lua",
+        "      if j.group ~= group then regroup(q, group) end\n", "",
+        (f"{UPDATES}::test_a_successor_folds_its_group_in",),
+    ),
+    Mutant(
+        "redis: an update may give a group and a priority", "redis/lua/_transitions.lua",
+        "  if has_both(j, e, e.update) then return { 'refused', waiting_state(q, e.id, j) } end\n", "",
+        (f"{UPDATES}::test_an_update_to_a_group_and_a_priority_is_refused",),
+    ),
+    Mutant(
+        "redis: a successor that cannot be folded in is accepted", "redis/lua/_transitions.lua",
+        "  return running and not running.rest and has_both(running, after, flags)\n", "  return false\n",
+        (f"{UPDATES}::test_a_successor_that_could_not_be_folded_in_is_refused",),
+    ),
     Mutant(
         "redis: no token check", "redis/lua/settle.lua",
         "if not held or sub(held, 1, 16) ~= token then", "if not held then",
@@ -189,7 +326,7 @@ MUTANTS = [
     ),
     Mutant(
         "redis: a fold is not applied", "redis/lua/_transitions.lua",
-        "      apply(j, s, flags_of(byte(waiting, 1)))\n", "",
+        "      apply(q, j, s, flags_of(byte(waiting, 1)))\n", "",
         ("test_successors.py::test_the_successor_is_folded_into_a_returning_run",),
     ),
     Mutant(

@@ -83,9 +83,12 @@ def test_changes(app: Penstock) -> None:
     queue = app.queue("q")
     queue.enqueue_many([Entry(1, id="a"), Entry(2, id="b"), Entry(2, id="c")])
     assert queue.cancel("a")
+    assert not queue.cancel("a")
     assert queue.cancel("nobody").status == "not_found"
     assert sorted(queue.cancel_matching(2)) == ["b", "c"]
     assert queue.retry(["a", "b"]) == 2
+    queue.reserve()[0].complete("done")
+    assert (queue.retry("a"), queue.retry("a", completed=True)) == (0, 1)
     assert queue.update_result_ttl("c", timedelta(minutes=5))
     assert queue.pause() is True
     assert queue.pause() is False

@@ -7,7 +7,20 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from penstock import ErrorKind, Outcome, PermanentError, Retry
-from penstock.model.outcome import Raised, Value, raised, stalled_out, timed_out
+from penstock.model.job import Claim
+from penstock.model.options import HandlerOptions
+from penstock.model.outcome import (
+    Cancel,
+    Fail,
+    Raised,
+    Stopped,
+    Value,
+    attempts_after,
+    raised,
+    resolve,
+    stalled_out,
+    timed_out,
+)
 from penstock.model.retry_policy import RetryRequest
 
 
@@ -73,3 +86,20 @@ def test_timeouts_and_stalls_name_themselves() -> None:
     """A fail handler meets RunTimeout and StallError as error types."""
     assert (timed_out(5).error.type, timed_out(5).error.kind) == ("RunTimeout", ErrorKind.TIMEOUT)
     assert (stalled_out("why").error.type, stalled_out("why").error.kind) == ("StallError", ErrorKind.STALL)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "attempts"),
+    [
+        (stalled_out("why"), 1),
+        (Stopped(ran=False), 1),
+        (Stopped(), 2),
+        (raised(PermanentError("no")), 2),
+    ],
+)
+def test_an_outcome_without_a_call_of_the_handler_is_no_attempt(outcome: Outcome, attempts: int) -> None:
+    """A job that is failed or cancelled before its handler is called has the attempts of its earlier runs."""
+    claim = Claim(queue="q", id="a", token="t", payload=b"p", attempts=2, stalls=1)
+    resolution = resolve(claim, HandlerOptions(), outcome)
+    assert isinstance(resolution, Fail | Cancel)
+    assert (attempts_after(claim, resolution), resolution.ran) == (attempts, attempts == 2)

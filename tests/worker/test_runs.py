@@ -6,10 +6,16 @@ import asyncio
 import threading
 from typing import Any
 
-from penstock import Entry, Failure, Job, Penstock, State, Worker
+import pytest
+
+from penstock import Entry, Event, Failure, Job, Penstock, State, Worker
 from penstock.model.job import Claim
+from penstock.model.outcome import Stopped
 from penstock.storage.base import Request
 from penstock.testing import Clock
+from penstock.worker.executor import interrupted
+from penstock.worker.run import Interruption, Run, RunJob
+from penstock.worker.supervisor.crash_recovery import ClosedServices
 from tests.support import eventually
 
 
@@ -145,20 +151,34 @@ async def test_too_many_stalls_fail_without_a_run(app: Penstock, clock: Clock) -
         await app.storage.reap(["q"])
     await Worker(app).drain()
     status = await shown(app)
-    assert (status.state, status.stalls, status.attempts) == (State.FAILED, 2, 3)
+    assert (status.state, status.stalls, status.attempts) == (State.FAILED, 2, 2)
     assert (status.error.type, status.error.kind) == ("StallError", "stall")
-    assert [failure.error.kind for failure in failures] == ["stall"]
+    assert [(failure.error.kind, failure.job.attempt) for failure in failures] == [("stall", 2)]
 
 
 async def test_at_most_once_is_not_run_after_a_stall(app: Penstock, clock: Clock) -> None:
-    """A job that must not run twice has failed when its worker is gone."""
+    """A job that must not run twice has failed when its worker is gone; the claim that fails it is no attempt."""
+    ended: list[Event] = []
+    app.on("failed")(ended.append)
     app.listen("q", lambda payload: None, at_most_once=True)
     await app.queue("q").enqueue(1, id="a")
     await claim_elsewhere(app)
     clock.advance(11)
     await Worker(app).drain()
     status = await shown(app)
-    assert (status.state, status.error.kind) == (State.FAILED, "stall")
+    assert (status.state, status.error.kind, status.attempts) == (State.FAILED, "stall", 1)
+    assert [(event.id, event.attempt) for event in ended] == [("a", 1)]
+
+
+@pytest.mark.parametrize("began", [0.0, 12.5])
+def test_a_run_that_is_killed_before_it_began_is_no_attempt(app: Penstock, began: float) -> None:
+    """A killed run ends as cancelled, and counts only if its handler was called."""
+    app.listen("q", lambda payload: None)
+    handler = app.handlers["q"]
+    job = RunJob(Claim(queue="q", id="a", token="t", payload=b"1"), handler.options, ClosedServices())
+    run = Run(handler, [job], 1)
+    run.began, run.interruption, job.kill_requested = began, Interruption.KILL, True
+    assert interrupted(run, job) == Stopped(ran=began > 0)
 
 
 async def test_a_cancel_signal_reaches_the_run(app: Penstock) -> None:

@@ -244,8 +244,8 @@ def cancel(target: Target, queue: str, ids: tuple[str, ...], running: CancelMode
         echo_json(answers)
     else:
         for answer in answers:
-            echo(f"{answer.id}: {answer.status.replace('_', ' ')}")
-    if not all(answer or answer.requested for answer in answers):
+            echo(f"{answer.id}: {'already ' if answer.already else ''}{answer.status.replace('_', ' ')}")
+    if not all(answer or answer.requested or answer.already for answer in answers):
         raise click.exceptions.Exit(1)
 
 
@@ -255,17 +255,21 @@ def cancel(target: Target, queue: str, ids: tuple[str, ...], running: CancelMode
         penstock job retry mail welcome-42
         penstock job retry mail --all              # every failed job of the queue
         penstock job retry mail --all --yes        # without asking
+        penstock job retry mail welcome-42 --completed
     """,
 )
 @queue_argument
 @click.argument("ids", metavar="[ID...]", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Retry every failed job of the queue.")
+@click.option("--completed", is_flag=True, help="Also retry jobs that completed; their results are dropped.")
 @yes_option
 @target_options
-def retry(target: Target, queue: str, ids: tuple[str, ...], every: bool, yes: bool) -> None:
+def retry(target: Target, queue: str, ids: tuple[str, ...], every: bool, completed: bool, yes: bool) -> None:
     """Queue failed or cancelled jobs again, with all counts zero."""
     if every == bool(ids):
         raise click.UsageError("give the ids of jobs, or --all, not both")
+    if every and completed:
+        raise click.UsageError("--completed goes with the ids of jobs, not with --all, which retries failed jobs")
 
     async def work() -> None:
         async with target.opened() as app:
@@ -275,10 +279,11 @@ def retry(target: Target, queue: str, ids: tuple[str, ...], every: bool, yes: bo
                     confirm(f"Run {count(failed, 'failed job')} of {queue} again?", yes)
                 echo(f"{queue}: {count(await retry_all(app, queue, failed), 'job')} queued again")
                 return
-            retried = await app.queue(queue).retry(ids)
+            retried = await app.queue(queue).retry(ids, completed=completed)
             echo(f"{queue}: {count(retried, 'job')} queued again")
             if retried < len(ids):
-                raise CommandError(f"{count(len(ids) - retried, 'job')} of these are neither failed nor cancelled")
+                states = "failed, cancelled nor completed" if completed else "failed nor cancelled"
+                raise CommandError(f"{count(len(ids) - retried, 'job')} of these are neither {states}")
 
     run(work())
 

@@ -49,19 +49,24 @@ class CancelStatus(StrEnum):
 
 
 class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a cancel; truthy only when a job was cancelled. `running` means that a run of this id goes on."""
+    """The answer to a cancel; truthy only when this call cancelled a job.
+
+    `running` means that a run of this id goes on. `already` means that the job was cancelled, or its cancel
+    requested, before this call.
+    """
 
     id: str
     status: CancelStatus
     running: bool = False
+    already: bool = False
 
     @classmethod
     def of(cls, id: str, answer: CancelAnswer) -> Cancelled:
         """Return the answer for the user from that of a storage."""
-        return cls(id=id, status=CancelStatus(answer.status), running=answer.running)
+        return cls(id=id, status=CancelStatus(answer.status), running=answer.running, already=answer.already)
 
     def __bool__(self) -> bool:
-        return self.status is CancelStatus.CANCELLED
+        return self.status is CancelStatus.CANCELLED and not self.already
 
     @property
     def requested(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypedDict, cast
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from penstock.model.clock import Moment, Span, milliseconds, span_ms
 from penstock.model.headers import encode_headers
@@ -18,7 +19,7 @@ __all__ = ["CommonOptions", "Entry", "JobOptions", "OnConflict", "entry_fields",
 #: The most bytes that the headers of a job may have together: headers are labels, not data.
 MAX_HEADERS = 32_768
 
-UPDATE = Update()
+UPDATE, UPDATE_WITHOUT_PRIORITY = Update(), Update(priority=False)
 
 
 class CommonOptions(TypedDict, total=False):
@@ -27,7 +28,7 @@ class CommonOptions(TypedDict, total=False):
     id: str | None
     run_at: Moment | None
     delay: Span | None
-    priority: int
+    priority: int | UnsetType
     group: str | None
     on_conflict: OnConflict | None
     max_attempts: int | UnsetType | None
@@ -54,7 +55,7 @@ class Entry:
         id: str | None = None,
         run_at: Moment | None = None,
         delay: Span | None = None,
-        priority: int = 0,
+        priority: int | UnsetType = UNSET,
         group: str | None = None,
         on_conflict: OnConflict | None = None,
         timeout: Span | UnsetType | None = UNSET,
@@ -114,7 +115,7 @@ def _fields(
     id: str | None = None,
     run_at: Moment | None = None,
     delay: Span | None = None,
-    priority: int = 0,
+    priority: int | UnsetType = UNSET,
     group: str | None = None,
     on_conflict: OnConflict | None = None,
     timeout: Span | UnsetType | None = UNSET,
@@ -125,21 +126,17 @@ def _fields(
 ) -> dict[str, Any]:
     if run_at is not None and delay is not None:
         raise ValueError("give run_at or delay, not both")
-    if isinstance(priority, bool) or not isinstance(priority, int):
-        raise TypeError(f"priority must be an int, not {type(priority).__name__}")
-    if abs(priority) > MAX_PRIORITY:
-        raise ValueError(f"priority must be between -{MAX_PRIORITY} and {MAX_PRIORITY}, not {priority}")
     fields: dict[str, Any] = {}
-    if priority:
+    if priority is not UNSET and _check_priority(priority):
         fields["priority"] = priority
     if group is not None:
         fields["group"] = check_name(group, "group")
-        if priority:
+        if "priority" in fields:
             raise ValueError("priority does not reorder a group: give group or priority, not both")
     if id is not None:
         fields["id"] = check_name(id, "id")
     if on_conflict is not None:
-        fields["update"] = update_for(on_conflict)
+        fields["update"] = update_for(on_conflict, priority=priority is not UNSET)
     if run_at is not None:
         fields["run_at"] = milliseconds(run_at, "run_at")
     if delay is not None:
@@ -151,14 +148,25 @@ def _fields(
     return fields
 
 
-def update_for(on_conflict: OnConflict) -> Update | None:
-    """Return the changes that an enqueue makes to a job that has its id already, None for no change."""
+def _check_priority(priority: int) -> int:
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise TypeError(f"priority must be an int, not {type(priority).__name__}")
+    if abs(priority) > MAX_PRIORITY:
+        raise ValueError(f"priority must be between -{MAX_PRIORITY} and {MAX_PRIORITY}, not {priority}")
+    return priority
+
+
+def update_for(on_conflict: OnConflict, *, priority: bool) -> Update | None:
+    """Return the changes that an enqueue makes to a job that has its id already, None for no change.
+
+    `priority` is whether the enqueue gives a priority; without one it does not change that of the job.
+    """
     if on_conflict == "reject" or on_conflict == "raise":
         return None
     if on_conflict == "update":
-        return UPDATE
+        return UPDATE if priority else UPDATE_WITHOUT_PRIORITY
     if isinstance(on_conflict, Update):
-        return on_conflict
+        return on_conflict if priority or not on_conflict.priority else replace(on_conflict, priority=False)
     raise ValueError(f'on_conflict must be "reject", "update", "raise" or an Update, not {on_conflict!r}')
 
 

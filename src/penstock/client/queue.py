@@ -154,14 +154,19 @@ class Queue(QueueReader):
                     break
         return cancelled
 
-    async def retry(self, ids: str | Iterable[str]) -> int:
-        """Enqueue failed or cancelled jobs again with all counts zero; returns the number of jobs revived."""
+    async def retry(self, ids: str | Iterable[str], *, completed: bool = False) -> int:
+        """Enqueue failed or cancelled jobs again with all counts zero; returns the number of jobs revived.
+
+        With `completed=True` completed jobs too: they run once more, and their results are dropped.
+        """
+        if not isinstance(completed, bool):
+            raise TypeError(f"completed must be True or False, not {type(completed).__name__}")
         wanted = [check_name(id, "ids") for id in ([ids] if isinstance(ids, str) else ids)]
         storage = await self._host.opened()
         revived = 0
         for at in range(0, len(wanted), MAX_BATCH):
             chunk = wanted[at : at + MAX_BATCH]
-            for id, done in zip(chunk, await storage.revive(self.name, chunk), strict=True):
+            for id, done in zip(chunk, await storage.revive(self.name, chunk, completed), strict=True):
                 if done:
                     revived += 1
                     self._host.emit("enqueued", queue=self.name, id=id)
@@ -219,6 +224,11 @@ class Queue(QueueReader):
 
     def _answer(self, job: NewJob, put: Put, on_conflict: OnConflict | None) -> Enqueued:
         """Return the answer for one job, and emit its event; raises `DuplicateJob` if that was asked for."""
+        if put.refused:
+            raise ValueError(
+                f"job {job.id!r} in queue {self.name!r} would have a group and a priority, so it was not changed: "
+                "give priority=0 together with group, or leave priority out"
+            )
         if put.status in (PutStatus.DUPLICATE, PutStatus.COMPLETED):
             if (self._host.defaults.on_conflict if on_conflict is None else on_conflict) == "raise":
                 raise DuplicateJob(f"there is a job {job.id!r} in queue {self.name!r} already; it is {put.state}")
@@ -276,7 +286,7 @@ class Queue(QueueReader):
         storage = await self._host.opened()
         answers = await storage.cancel(self.name, ids, running, self._host.options(self.name).keep_ms)
         for id, answer in zip(ids, answers, strict=True):
-            if answer.status in ("cancelled", "cancel_requested"):
+            if answer.status in ("cancelled", "cancel_requested") and not answer.already:
                 self._host.emit(answer.status, queue=self.name, id=id)
         return [Cancelled.of(*each) for each in zip(ids, answers, strict=True)]
 

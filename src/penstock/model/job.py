@@ -48,16 +48,19 @@ class Update(msgspec.Struct, frozen=True):
 
     `payload` replaces the payload and headers; `run_at` moves the job always, never, or only
     later or earlier; `reset_counts` (as `payload` unless given) zeroes its counts; `limits`
-    replaces the job's own timeout, limits and result TTL.
+    replaces the job's own timeout, limits and result TTL; `priority` and `group` replace the job's
+    priority and group, if the enqueue gives one. A job whose group changes joins the end of the new one.
     """
 
     payload: bool = True
     run_at: MoveWhen = True
     reset_counts: bool | None = None
     limits: bool = False
+    priority: bool = True
+    group: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("payload", "limits"):
+        for name in ("payload", "limits", "priority", "group"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"Update({name}=...) must be True or False")
         if self.reset_counts not in (None, True, False):
@@ -78,7 +81,8 @@ OnConflict = Literal["reject", "update", "raise"] | Update
 class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job to be stored. Times are milliseconds; payload, headers and limits are opaque bytes.
 
-    `update` None changes nothing if the id is taken. `fresh` means that the id was just generated, so a
+    `update` None changes nothing if the id is taken; its flag `priority` is set only if the enqueue gives a
+    priority, its flag `group` has no effect without a group. `fresh` means that the id was just generated, so a
     storage need not look for it. `waiter` identifies the waiter to notify when the job finishes.
     """
 

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.errors import ErrorKind, JobError, Retry
 from penstock.model.clock import milliseconds, span_ms
@@ -30,6 +31,7 @@ __all__ = [
     "Stalled",
     "Stopped",
     "Value",
+    "attempts_after",
     "raised",
     "resolve",
     "stalled_out",
@@ -83,7 +85,8 @@ class Raised(Outcome, frozen=True):
     """The run failed, took too long, or was refused; the error's kind distinguishes them.
 
     `solo` asks that the job, one of a batch, runs alone next time. `shared` means that the whole batch
-    failed, perhaps because of another job. `invalid` means that the payload could not be decoded.
+    failed, perhaps because of another job. `invalid` means that the payload could not be decoded. `ran` False
+    means that the handler was not called, because the job is over its limits.
     """
 
     error: JobError
@@ -91,10 +94,13 @@ class Raised(Outcome, frozen=True):
     solo: bool = False
     invalid: bool = False
     shared: bool = False
+    ran: bool = True
 
 
 class Stopped(Outcome, frozen=True):
-    """The run ended without a value after its cancellation was requested."""
+    """The run ended without a value after a cancel was requested; `ran` False: before the handler was called."""
+
+    ran: bool = True
 
 
 class Stalled(Outcome, frozen=True):
@@ -112,7 +118,7 @@ def raised(error: BaseException) -> Raised:
         return Raised(record, _retry_request(error))
     except (TypeError, ValueError) as bad:
         message = f"{record.message} (its wish for a retry was ignored: {bad})"
-        return Raised(msgspec.structs.replace(record, message=message))
+        return Raised(replace(record, message=message))
 
 
 def _retry_request(error: BaseException) -> RetryRequest:
@@ -133,7 +139,7 @@ def timed_out(seconds: float, solo: bool = False, shared: bool = False) -> Raise
 
 def stalled_out(reason: str) -> Raised:
     """Return the outcome of a job that is not run again, because too many of its runs stalled."""
-    return Raised(JobError("StallError", reason, ErrorKind.STALL))
+    return Raised(JobError("StallError", reason, ErrorKind.STALL), ran=False)
 
 
 # resolutions ---------------------------------------------------------------------------------------
@@ -159,18 +165,23 @@ class Retried(msgspec.Struct, frozen=True, gc=False):
 
 
 class Fail(msgspec.Struct, frozen=True, gc=False):
-    """running → failed, kept `ttl` ms; `then` holds the fail job, put in the same step."""
+    """running → failed, kept `ttl` ms; `then` holds the fail job, put in the same step.
+
+    `ran` False means that the claim called no handler: its attempt is not counted.
+    """
 
     error: bytes
     ttl: int | None
     count: Literal["timeouts"] | None = None
     then: tuple[NewJob, ...] = ()
+    ran: bool = True
 
 
 class Cancel(msgspec.Struct, frozen=True, gc=False):
-    """running → cancelled, kept `ttl` ms."""
+    """running → cancelled, kept `ttl` ms; `ran` as in `Fail`."""
 
     ttl: int | None
+    ran: bool = True
 
 
 class Release(msgspec.Struct, frozen=True, gc=False):
@@ -197,15 +208,23 @@ def resolve(claim: Claim, rules: HandlerOptions, outcome: Outcome) -> Resolution
             if isinstance(verdict, RetryLater):
                 return Retried(verdict.at, verdict.delay, verdict.count, rules.retry_position, solo, error.encode())
             count = verdict.count if isinstance(verdict, GiveUp) else None
-            return Fail(error.encode(), rules.keep_failed_ms, count, _fail_job(claim, rules, error))
-        case Stopped():
-            return Cancel(rules.keep_ms)
+            if not outcome.ran:
+                claim = replace(claim, attempts=claim.attempts - 1)
+            return Fail(error.encode(), rules.keep_failed_ms, count, _fail_job(claim, rules, error), outcome.ran)
+        case Stopped(ran):
+            return Cancel(rules.keep_ms, ran)
         case Stalled():
             return Stall()
         case Released():
             return Release()
         case _:
             raise AssertionError(f"{outcome!r} is no outcome of a run")
+
+
+def attempts_after(claim: Claim, resolution: Resolution) -> int:
+    """Return the attempts of a job after a failed or cancelled run: without this one if it called no handler."""
+    ran = resolution.ran if isinstance(resolution, Fail | Cancel) else True
+    return claim.attempts if ran else claim.attempts - 1
 
 
 def _fail_job(claim: Claim, rules: HandlerOptions, error: JobError) -> tuple[NewJob, ...]:

@@ -20,34 +20,11 @@ from penstock.model.outcome import Cancel, Complete, Fail, Release, Resolution, 
 from penstock.model.why import JobPosition
 
 __all__ = [
-    "BlockingStorage",
-    "Cancel",
-    "CancelAnswer",
-    "CancelMode",
-    "ClaimRef",
-    "Claimed",
-    "Complete",
-    "EndNotice",
-    "EventRecord",
-    "Fail",
-    "JobPosition",
-    "OpenClaim",
-    "OpensClaims",
-    "Page",
-    "Put",
-    "PutStatus",
-    "Reaped",
-    "Release",
-    "Renewal",
-    "Request",
-    "Resolution",
-    "Retried",
-    "Settled",
-    "Settlement",
-    "Stall",
-    "Storage",
+    "BlockingStorage", "Cancel", "CancelAnswer", "CancelMode", "ClaimRef", "Claimed", "Complete", "EndNotice",
+    "EventRecord", "Fail", "JobPosition", "OpenClaim", "OpensClaims", "Page", "Put", "PutStatus", "Reaped",
+    "Release", "Renewal", "Request", "Resolution", "Retried", "Settled", "Settlement", "Stall", "Storage",
     "WorkerRecord",
-]
+]  # fmt: skip
 
 #: The effect of `cancel` on a running job: none; make this run its last; request its end; end it.
 CancelMode = Literal["refuse", "forget", "signal", "kill"]
@@ -71,6 +48,8 @@ class PutStatus(StrEnum):
 class Put(msgspec.Struct, frozen=True, gc=False):
     """The answer to one `NewJob`: its status, the state of the job now, a cached result.
 
+    `refused` means that an update changed nothing, because the job would have had a group and a priority: now,
+    or when it is merged into the running job of its id. Its status is `duplicate`.
     `durability` is the level that was reached, from a storage that confirms it.
     """
 
@@ -78,6 +57,7 @@ class Put(msgspec.Struct, frozen=True, gc=False):
     state: State
     result: bytes | None = None
     durability: DurabilityReport | None = None
+    refused: bool = False
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -181,10 +161,14 @@ class Reaped(msgspec.Struct, frozen=True):
 
 
 class CancelAnswer(msgspec.Struct, frozen=True):
-    """The answer to the cancel of one id; `running` means that a run of this id goes on."""
+    """The answer to the cancel of one id; `running` means that a run of this id goes on.
+
+    `already` means that the job was cancelled, or its cancel requested, before this call.
+    """
 
     status: Literal["cancelled", "running", "cancel_requested", "completed", "failed", "not_found"]
     running: bool = False
+    already: bool = False
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -267,11 +251,18 @@ class Storage(Protocol):
     async def cancel(
         self, queue: str, ids: Sequence[str], running: CancelMode = "refuse", ttl: int | None = 0
     ) -> list[CancelAnswer]:
-        """Cancel jobs: waiting or blocked → cancelled, kept `ttl` ms; for a running job `running` decides."""
+        """Cancel jobs: waiting or blocked → cancelled, kept `ttl` ms; for a running job `running` decides.
+
+        A storage that sends a call again after a lost answer gives the answer of the first time, and emits each
+        event once; the same holds for `revive`, `set_paused`, `delete_queue` and `set_ttl`.
+        """
         ...
 
-    async def revive(self, queue: str, ids: Sequence[str]) -> list[bool]:
-        """Revive jobs: failed or cancelled → queued at the end of the order, all counts zero."""
+    async def revive(self, queue: str, ids: Sequence[str], completed: bool = False) -> list[bool]:
+        """Revive jobs: failed or cancelled → queued at the end of the order, all counts zero.
+
+        With `completed` also completed ones, whose results are dropped.
+        """
         ...
 
     async def purge(self, queues: Sequence[str], limit: int = MAX_BATCH) -> int:

@@ -144,9 +144,12 @@ class Queue:
         queue = self._queue()
         return self._run(queue.cancel_matching(payload) if running is None else queue.cancel_matching(payload, running))
 
-    def retry(self, ids: str | Iterable[str]) -> int:
-        """Enqueue failed or cancelled jobs again with all counts zero; returns the number of jobs revived."""
-        return self._run(self._queue().retry(ids))
+    def retry(self, ids: str | Iterable[str], *, completed: bool = False) -> int:
+        """Enqueue failed or cancelled jobs again with all counts zero; returns the number of jobs revived.
+
+        With `completed=True` completed jobs too: they run once more, and their results are dropped.
+        """
+        return self._run(self._queue().retry(ids, completed=completed))
 
     def update_result_ttl(self, id: str, ttl: Span | None) -> bool:
         """Keep a finished job for this long from now, None for ever; False if it does not exist or is not finished."""

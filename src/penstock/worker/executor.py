@@ -176,7 +176,7 @@ def interrupted(run: Run, job: RunJob) -> Outcome:
             return Stopped()
         return timed_out(run.timeout or 0.0, solo=run.handler.batch, shared=len(run.jobs) > 1)
     if run.interruption is Interruption.KILL and job.kill_requested:
-        return Stopped()
+        return Stopped(ran=run.began > 0)
     return Released()
 
 

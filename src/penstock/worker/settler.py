@@ -11,7 +11,7 @@ from penstock.claims import emit_settled
 from penstock.errors import ErrorKind, JobError
 from penstock.host import AppHost
 from penstock.model.job import State
-from penstock.model.outcome import Outcome, Raised, resolve
+from penstock.model.outcome import Outcome, Raised, attempts_after, resolve
 from penstock.storage.base import MAX_BATCH, Settled, Settlement
 from penstock.worker.run import Run, RunJob, SettleFlow
 
@@ -129,6 +129,7 @@ def log_run(job: RunJob, answer: Settled) -> None:
     ms = run.took * 1000 if run is not None and run.began else 0.0
     how = type(job.settlement.resolution).__name__.lower() if answer.state is not State.CANCELLED else "cancel"
     outcome = "lost" if answer.lost else OUTCOME_WORDS[how]
-    fields = {"queue": claim.queue, "job_id": claim.id, "attempt": claim.attempts, "ms": ms, "outcome": outcome}
+    attempt = attempts_after(claim, job.settlement.resolution)
+    fields = {"queue": claim.queue, "job_id": claim.id, "attempt": attempt, "ms": ms, "outcome": outcome}
     text = "%s: job %s, attempt %d, %s after %.1f ms"
-    log.info(text, claim.queue, claim.id, claim.attempts, outcome, ms, extra=fields)
+    log.info(text, claim.queue, claim.id, attempt, outcome, ms, extra=fields)

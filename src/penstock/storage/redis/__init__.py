@@ -64,6 +64,8 @@ from penstock.storage.redis.script_calls import ScriptCall, ScriptCalls
 __all__ = ["RedisStorage"]
 
 _RENEWALS = [Renewal(False), Renewal(True), *(Renewal(True, mode) for mode in CANCEL_MODES[1:])]
+#: The statuses of `cancel.lua`, by their numbers.
+_CANCELS = ("not_found", "completed", "failed", "cancelled", "running", "cancel_requested")
 _COMPLETED = Settled(State.COMPLETED)
 _LOST = Settled(None, lost=True)
 
@@ -93,7 +95,7 @@ class RedisStorage:
         #: CLIENT UNBLOCK. They are not with a test clock, because a call carries the time at which it was sent.
         self.opens_claims = clock is None and fast and not connection.cluster
         self._inspector = Inspector(connection, keys, calls)
-        self._restorer = Restorer(connection, calls, self._families)
+        self._restorer = Restorer(calls, self._families)
 
     def __repr__(self) -> str:
         return f"RedisStorage({self._connection.where!r}, namespace={self._keys.namespace!r})"
@@ -148,8 +150,8 @@ class RedisStorage:
         except BaseException:
             self._notifier.forget([(job.queue, job.id) for job in awaited])
             raise
-        done = [(j.queue, j.id) for j, a in zip(jobs, answers, strict=True) if a.status is PutStatus.COMPLETED]
-        self._notifier.forget(done)
+        over = [a.status is PutStatus.COMPLETED or a.refused for a in answers]
+        self._notifier.forget([(job.queue, job.id) for job, done in zip(jobs, over, strict=True) if done])
         return answers
 
     async def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
@@ -242,15 +244,16 @@ class RedisStorage:
         answers: list[CancelAnswer] = []
         for at in range(0, len(ids), MAX_BATCH):
             chosen = ids[at : at + MAX_BATCH]
-            flat = await self._calls.run("cancel", queue, running, -1 if ttl is None else ttl, *chosen, repeat=False)
-            answers += [CancelAnswer(flat[i].decode(), flat[i + 1] == 1) for i in range(0, len(flat), 2)]
+            codes: list[int] = await self._calls.run_once("cancel", queue, running, -1 if ttl is None else ttl, *chosen)
+            answers += [CancelAnswer(_CANCELS[code % 8], bool(code & 8), bool(code & 16)) for code in codes]
         return answers
 
-    async def revive(self, queue: str, ids: Sequence[str]) -> list[bool]:
+    async def revive(self, queue: str, ids: Sequence[str], completed: bool = False) -> list[bool]:
         answers: list[bool] = []
         for at in range(0, len(ids), MAX_BATCH):
             chosen = ids[at : at + MAX_BATCH]
-            answers += [code == 1 for code in await self._calls.run("revive", queue, *chosen, repeat=False)]
+            codes = await self._calls.run_once("revive", queue, int(completed), *chosen)
+            answers += [code == 1 for code in codes]
         return answers
 
     async def purge(self, queues: Sequence[str], limit: int = MAX_BATCH) -> int:
@@ -263,15 +266,15 @@ class RedisStorage:
     async def set_paused(self, queue: str, paused: bool) -> bool:
         if paused:
             await self._families.add(queue, created=True)
-        return await self._calls.run("set_paused", queue, int(paused), repeat=False) == 1
+        return await self._calls.run_once("set_paused", queue, int(paused)) == 1
 
     async def delete_queue(self, queue: str) -> int:
-        count = int(await self._calls.run("delete_queue", queue, repeat=False))
+        count = int(await self._calls.run_once("delete_queue", queue))
         await self._families.drop_empty([queue])
         return count
 
     async def set_ttl(self, queue: str, id: str, ttl: int | None) -> bool:
-        return await self._calls.run("set_ttl", queue, id, -1 if ttl is None else ttl) == 1
+        return await self._calls.run_once("set_ttl", queue, id, -1 if ttl is None else ttl) == 1
 
     async def report(self, held: ClaimRef, progress: bytes) -> bool:
         return await self._calls.run("report", held.queue, held.id, fence(held.token), progress) == 1

@@ -49,6 +49,7 @@ _END = Struct(">BHIHIHIBBH")
 _RUN = Struct(">BBHIH")
 _TIMES = Struct(">HIHI")
 _SETTLED, _SHORT = 4, 8
+_UPDATE, _FRESH = 128, 256
 ENDS = {1: State.COMPLETED, 2: State.FAILED, 3: State.CANCELLED}
 _MOVES = {False: 0, True: 1, "if_later": 2, "if_earlier": 3}
 
@@ -75,10 +76,10 @@ def fence(token: str) -> str:
     return urlsafe_b64encode(blake2b(token.encode(), digest_size=12).digest()).decode()
 
 
-def _update_code(update: Update | None) -> int:
-    if update is None:
-        return 0
-    return 32 + update.payload + 2 * _MOVES[update.run_at] + 8 * update.resets + 16 * update.limits
+def _update_code(update: Update, group: str | None) -> int:
+    """Encode the flags of an update as in `_transitions.lua`."""
+    code = update.payload + 2 * _MOVES[update.run_at] + 8 * update.resets + 16 * update.limits
+    return _UPDATE + code + 32 * update.priority + 64 * (update.group and group is not None)
 
 
 class Blobs:
@@ -101,7 +102,9 @@ def _or_false(value: object) -> object:
 
 def encode_job(new: NewJob, blobs: Blobs, *, fresh: bool | None = None) -> list[Any]:
     """Encode a job for `read_entry` in `_transitions.lua`; trailing defaults are left off."""
-    code = (64 if (new.fresh if fresh is None else fresh) else 0) + _update_code(new.update)
+    code = _FRESH if (new.fresh if fresh is None else fresh) else 0
+    if new.update is not None:
+        code += _update_code(new.update, new.group)
     payload = blobs.add(new.payload)
     if new.run_at is None and new.group is None and not (new.limits or new.headers or new.priority or new.waiter):
         return [new.id, code, payload] if new.delay is None else [new.id, code, payload, 0, 0, False, new.delay]
@@ -133,12 +136,12 @@ def encode_settlement(s: Settlement, prefix: Callable[[str], str], blobs: Blobs)
         case Complete():
             more = ["c", -1 if end.ttl is None else end.ttl, blobs.add(end.result), then]
         case Fail():
-            more = ["f", -1 if end.ttl is None else end.ttl, blobs.add(end.error), end.count is not None, then]
+            more = ["f", -1 if end.ttl is None else end.ttl, blobs.add(end.error), end.count is not None, then, end.ran]
         case Retried():
             at = False if end.at is None else end.at
             more = ["r", at, end.delay, end.count or "", end.position == "due", end.solo, blobs.add(end.error)]
         case Cancel():
-            more = ["x", -1 if end.ttl is None else end.ttl]
+            more = ["x", -1 if end.ttl is None else end.ttl, end.ran]
         case Release():
             more = ["l"]
         case Stall():

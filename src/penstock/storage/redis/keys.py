@@ -91,6 +91,10 @@ class Keys:
         """Return the key of the number of a caller's last put of made-up ids; `put.lua` builds the same."""
         return f"{self.prefix(queue)}puts:{caller}"
 
+    def request(self, queue: str, request: str) -> str:
+        """Return the key of the answer to a request, kept for its repetitions; `_once.lua` builds the same."""
+        return f"{self.prefix(queue)}requests:{request}"
+
     def confirmed(self, queue: str) -> str:
         """Return the key of a string that is written after a put that must be confirmed, for a second."""
         return f"{self.prefix(queue)}confirmed"

@@ -119,6 +119,8 @@ def _read_puts(answers: Any, count: int, queued: Put) -> list[Put]:
 
 
 def _read_put(answer: Any, report: DurabilityReport | None) -> Put:
+    if answer[0] == b"refused":
+        return Put(PutStatus.DUPLICATE, State(answer[1].decode()), None, report, refused=True)
     status, state = PutStatus(answer[0].decode()), State(answer[1].decode())
     return Put(status, state, answer[2] if len(answer) > 2 else None, report)
 

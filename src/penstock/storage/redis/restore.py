@@ -9,7 +9,6 @@ from penstock.model.job import FINISHED, Snapshot, State
 from penstock.model.storage_info import check_restorable
 from penstock.storage.base import MAX_BATCH
 from penstock.storage.redis.cluster_families import ClusterFamilies
-from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.encoding import pack
 from penstock.storage.redis.script_calls import ScriptCalls
 
@@ -19,8 +18,7 @@ __all__ = ["Restorer"]
 class Restorer:
     """Sends the calls of `restore.lua`; see `penstock.model.storage_info.Restorable`."""
 
-    def __init__(self, connection: Connection, calls: ScriptCalls, families: ClusterFamilies) -> None:
-        self._connection = connection
+    def __init__(self, calls: ScriptCalls, families: ClusterFamilies) -> None:
         self._calls = calls
         self._families = families
 
@@ -37,7 +35,7 @@ class Restorer:
             for at in range(0, len(indexes), MAX_BATCH):
                 chosen = indexes[at : at + MAX_BATCH]
                 args = (pack([_head(jobs[i]) for i in chosen]), *(part for i in chosen for part in _bytes(jobs[i])))
-                created, given = await self._connection.run(*self._calls.build("restore", queue, args), repeat=False)
+                created, given = await self._calls.run_once("restore", queue, *args)
                 if created:
                     await self._families.add(queue, created=True)
                 for i, code in zip(chosen, given, strict=True):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.model.clock import Clock
-from penstock.model.ids import family_of
+from penstock.model.ids import family_of, new_token
 from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.encoding import FORMAT
 from penstock.storage.redis.keys import Keys
@@ -51,6 +51,17 @@ class ScriptCalls:
     async def run(self, name: str, queue: str, *args: Any, repeat: bool = True) -> Any:
         """Run a script for one queue and return its answer; `repeat` as for `Connection.run`."""
         return await self._connection.run(*self.build(name, queue, args), repeat=repeat)
+
+    async def run_once(self, name: str, queue: str, *args: Any) -> Any:
+        """Run a script that includes `_once.lua`, and return its answer.
+
+        It is sent again until it is answered: it takes effect once, and the answer is that of the first time.
+        """
+        request = new_token()
+        call = self.build(name, queue, (request, self._connection.retry_window_ms, *args))
+        if self._keys.cluster:
+            call[1].append(self._keys.request(queue, request))
+        return await self._connection.run(*call, repeat=True)
 
     async def run_for_workers(self, name: str, *args: Any) -> Any:
         """Run a script on the table of workers, which belongs to no queue, and return its answer."""

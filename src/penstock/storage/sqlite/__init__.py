@@ -184,9 +184,9 @@ class SqliteStorage:
         """Cancel jobs: waiting or blocked → cancelled, kept `ttl` ms; `running` is the mode for running jobs."""
         return await self._write(lambda tx: cancel.cancel(tx, queue, ids, running, ttl))
 
-    async def revive(self, queue: str, ids: Sequence[str]) -> list[bool]:
-        """Revive jobs: failed or cancelled → queued, last in the order, all counts zero."""
-        return await self._write(lambda tx: revive.revive(tx, queue, ids))
+    async def revive(self, queue: str, ids: Sequence[str], completed: bool = False) -> list[bool]:
+        """Revive jobs: failed or cancelled (or completed, if asked) → queued, last in the order, all counts zero."""
+        return await self._write(lambda tx: revive.revive(tx, queue, ids, completed))
 
     async def purge(self, queues: Sequence[str], limit: int = MAX_BATCH) -> int:
         """Purge records: finished with the TTL over → gone; returns how many, at most `limit` per queue."""

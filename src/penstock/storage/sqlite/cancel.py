@@ -8,13 +8,17 @@ from typing import cast
 from penstock.storage.base import CANCEL_MODES, CancelAnswer, CancelMode
 from penstock.storage.sqlite.finish import finish
 from penstock.storage.sqlite.ordering import promote
-from penstock.storage.sqlite.rows import BLOCKED, RUNNING, STATES, Bucket, JobRow
+from penstock.storage.sqlite.rows import BLOCKED, RUNNING, Bucket, JobRow
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
 __all__ = ["cancel"]
 
 _NOT_FOUND = CancelAnswer("not_found")
-_FINISHED = {bucket: CancelAnswer(STATES[bucket].value) for bucket in STATES if bucket > BLOCKED}  # type: ignore[arg-type]
+_FINISHED = {
+    Bucket.COMPLETED: CancelAnswer("completed"),
+    Bucket.FAILED: CancelAnswer("failed"),
+    Bucket.CANCELLED: CancelAnswer("cancelled", already=True),
+}
 
 
 def cancel(tx: Transaction, name: str, ids: Sequence[str], running: CancelMode, ttl: int | None) -> list[CancelAnswer]:
@@ -31,28 +35,33 @@ def _cancel(tx: Transaction, queue: QueueRow, id: str, running: CancelMode, ttl:
     if job is None or job.expired(tx.now):
         return _NOT_FOUND
     if job.place > BLOCKED:
-        return _FINISHED[job.place]
+        return _FINISHED[Bucket(job.place)]
     if job.place != RUNNING:
         finish(tx, queue, job, Bucket.CANCELLED, "", ttl)
         return CancelAnswer("cancelled")
-    if running != "refuse":
-        _request_cancel(tx, queue, job, running, ttl)
+    already = running != "refuse" and _request_cancel(tx, queue, job, running, ttl)
     successor = tx.job(queue, id, twin=1)
     if successor:
         tx.delete(queue, successor)
         tx.emit("cancelled", queue, id, successor.attempts)
         return CancelAnswer("cancelled", running=True)
-    return CancelAnswer("running" if running in ("refuse", "forget") else "cancel_requested", running=True)
+    if running in ("refuse", "forget"):
+        return CancelAnswer("running", running=True)
+    return CancelAnswer("cancel_requested", running=True, already=already)
 
 
-def _request_cancel(tx: Transaction, queue: QueueRow, job: JobRow, running: CancelMode, ttl: int | None) -> None:
+def _request_cancel(tx: Transaction, queue: QueueRow, job: JobRow, running: CancelMode, ttl: int | None) -> bool:
     """Store the cancel request of a running job, and wake its worker unless the mode is "forget".
 
-    A later, weaker mode never replaces a stronger one.
+    A later, weaker mode never replaces a stronger one. Returns whether the same mode or a stronger one was
+    requested before; then no event is emitted.
     """
     stored = cast(CancelMode, job.cancel or "refuse")
     job.cancel, job.cancel_ttl = max(running, stored, key=CANCEL_MODES.index), ttl
     tx.save(queue, job)
+    already = CANCEL_MODES.index(stored) >= CANCEL_MODES.index(running)
     if running != "forget":
         tx.notify_cancel(job.worker)
+    if running != "forget" and not already:
         tx.emit("cancel_requested", queue, job.id, job.attempts, job.worker)
+    return already

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from penstock.storage.sqlite.ordering import change_holds, enter, enter_and_save, save_with_hold, update_turn
+from penstock.storage.sqlite.ordering import (
+    change_holds,
+    enter,
+    enter_and_save,
+    leave_group,
+    save_with_hold,
+    update_turn,
+)
 from penstock.storage.sqlite.put import apply_update
 from penstock.storage.sqlite.rows import RUNNING, STATES, Bucket, JobRow, expiry, flags_of
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
@@ -58,12 +65,17 @@ def requeue(tx: Transaction, queue: QueueRow, job: JobRow, event: str, due: int)
     successor = tx.job(queue, job.id, twin=1)
     if successor and max(successor.format, job.format) > tx.format:
         return _replace(tx, queue, job, successor, held)
+    group = job.grp
     if successor:
-        apply_update(tx, job, successor, flags_of(successor.flags or 0))
+        apply_update(tx, queue, job, successor, flags_of(successor.flags or 0))
         tx.delete(queue, successor)
         tx.emit("updated", queue, job.id, job.attempts)
     enter(tx, queue, job)
-    save_with_hold(tx, queue, job, held)
+    if job.grp == group:
+        save_with_hold(tx, queue, job, held)
+    else:
+        save_with_hold(tx, queue, job, held=False)
+        leave_group(tx, queue, group, held, None)
     update_turn(tx, queue, job.grp)
     return job
 

@@ -16,6 +16,7 @@ __all__ = [
     "change_holds",
     "enter",
     "enter_and_save",
+    "leave_group",
     "park",
     "promote",
     "release_groups",
@@ -81,6 +82,14 @@ def release_groups(tx: Transaction, queue: QueueRow, groups: Sequence[str]) -> N
     tx.run_with_list("lanes_drop", (queue.k,), [group for group in last if not found[group][3]])
 
 
+def leave_group(tx: Transaction, queue: QueueRow, group: str | None, held: bool, turn: tuple[int, int] | None) -> None:
+    """Take a saved job's hold from the group that it has left, and give the group the turn if it is free by that."""
+    if group is not None:
+        if held:
+            change_holds(tx, queue, group, -1)
+        update_turn(tx, queue, group, turn)
+
+
 def save_with_hold(tx: Transaction, queue: QueueRow, job: JobRow, held: bool) -> None:
     """Write a record back and update the holds of its group; `held` is whether it held the group before."""
     tx.save(queue, job)
@@ -138,9 +147,10 @@ def unpark(tx: Transaction, queue: QueueRow, wake: bool = True) -> bool:
 def promote(tx: Transaction, queue: QueueRow, wake: bool = True) -> bool:
     """Make due jobs ready: scheduled ones before retrying ones, each by due time.
 
-    Every verb that changes a queue begins with it, so the order never depends on which process read
-    the queue first. Once per transaction is enough, since `tx.now` is fixed. At most `PROMOTE_MAX`
-    jobs. Returns True if more are due, or in a read if any are.
+    Every verb that reads the order or gives a group its turn begins with it, so the order never depends on which
+    process read the queue first. A put of a job without a group and with a free id, and the settlement of a job
+    without a group and a successor, do not need it. Once per transaction is enough, since `tx.now` is fixed. At
+    most `PROMOTE_MAX` jobs. Returns True if more are due, or in a read if any are.
     """
     if queue.promoted:
         return False

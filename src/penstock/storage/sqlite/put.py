@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from penstock.model.job import MoveWhen, NewJob, State, Update
 from penstock.storage.base import Put, PutStatus
 from penstock.storage.sqlite.fast_path import is_plain_job
 from penstock.storage.sqlite.fast_put import allows_fast_put
-from penstock.storage.sqlite.ordering import enter_and_save, promote
+from penstock.storage.sqlite.ordering import enter_and_save, leave_group, promote
 from penstock.storage.sqlite.rows import (
     BLOCKED,
     LANE,
@@ -41,8 +43,7 @@ def put(tx: Transaction, jobs: Sequence[NewJob]) -> list[Put]:
     queues: dict[str, QueueRow] = {}
     for new in jobs:
         if new.queue not in queues:
-            queues[new.queue] = queue = tx.ensure_queue(new.queue)
-            promote(tx, queue)
+            queues[new.queue] = tx.ensure_queue(new.queue)
     taken = _taken_ids(tx, jobs)
     if tx.fast and not taken and len(queues) == 1 and _put_plain(tx, queues[jobs[0].queue], jobs):
         return [QUEUED] * len(jobs)
@@ -61,7 +62,7 @@ def put(tx: Transaction, jobs: Sequence[NewJob]) -> list[Put]:
         answers.append(_accept_new(tx, queue, new, rows, turns))
     _insert(tx, rows, turns)
     for new, answer in zip(jobs, answers, strict=True):
-        if new.waiter is not None and answer.status is not PutStatus.COMPLETED:
+        if new.waiter is not None and answer.status is not PutStatus.COMPLETED and not answer.refused:
             tx.run("wait_add", tx.namespace, new.queue, new.id, new.waiter, "", tx.wall + WAITER_MS)
             tx.mark_awaited(new.queue)
     return answers
@@ -131,6 +132,8 @@ def _insert(tx: Transaction, rows: list[Row], turns: GroupTurns) -> None:
 
 def _accept_new(tx: Transaction, queue: QueueRow, new: NewJob, rows: list[Row], turns: GroupTurns) -> Put:
     """Accept a job whose id is free: collect its row, and its group's turn, for `_insert`."""
+    if new.group is not None:
+        promote(tx, queue)
     if tx.has_listeners:
         tx.emit("enqueued", queue, new.id, 0)
     time, due = _stamps(tx, queue, new)
@@ -174,6 +177,7 @@ def _stamps(tx: Transaction, queue: QueueRow, new: NewJob) -> tuple[int, int]:
 
 def _put_existing(tx: Transaction, queue: QueueRow, new: NewJob) -> Put:
     """Put a job whose id is taken: replace, update or keep the old job, depending on its state."""
+    promote(tx, queue)
     old = tx.job(queue, new.id)
     if old is None or old.expired(tx.now) or (
         old.place > BLOCKED and (new.update or old.place != Bucket.COMPLETED or old.flags)
@@ -192,17 +196,28 @@ def _put_existing(tx: Transaction, queue: QueueRow, new: NewJob) -> Put:
             return Put(PutStatus.COMPLETED, state, old.result)
         return Put(PutStatus.DUPLICATE, state)
     if old.place == RUNNING:
-        return _put_successor(tx, queue, new, new.update)
-    held = old.holds_group
-    apply_update(tx, old, new, new.update)
-    enter_and_save(tx, queue, old, held)
+        return _put_successor(tx, queue, old, new, new.update)
+    if has_both(old, new, new.update):
+        return Put(PutStatus.DUPLICATE, state, refused=True)
+    held, group, seq = old.holds_group, old.grp, old.seq
+    apply_update(tx, queue, old, new, new.update)
+    if old.grp == group:
+        enter_and_save(tx, queue, old, held)
+    else:
+        enter_and_save(tx, queue, old, held=False)
+        leave_group(tx, queue, group, held, (tx.now, seq))
     tx.emit("updated", queue, old.id, old.attempts)
     return Put(PutStatus.UPDATED, state_of(old, tx.now))
 
 
-def _put_successor(tx: Transaction, queue: QueueRow, new: NewJob, flags: Update) -> Put:
+def _put_successor(tx: Transaction, queue: QueueRow, running: JobRow, new: NewJob, flags: Update) -> Put:
     """Put a job whose id is running: create its blocked successor, or update the one there is."""
     successor = tx.job(queue, new.id, twin=1)
+    flags = flags if new.group is not None else replace(flags, group=False)
+    if successor is not None and successor.format > tx.format:
+        return Put(PutStatus.DUPLICATE, State.RUNNING)
+    if _cannot_block(tx, running, successor, new, flags):
+        return Put(PutStatus.DUPLICATE, State.RUNNING, refused=True)
     if successor is None:
         time, due = _stamps(tx, queue, new)
         row = (
@@ -213,9 +228,7 @@ def _put_successor(tx: Transaction, queue: QueueRow, new: NewJob, flags: Update)
         queue.count(BLOCKED, 1)
         tx.emit("enqueued", queue, new.id, 0)
         return Put(PutStatus.BLOCKED, State.BLOCKED)
-    if successor.format > tx.format:
-        return Put(PutStatus.DUPLICATE, State.RUNNING)
-    apply_update(tx, successor, new, flags)
+    apply_update(tx, queue, successor, new, flags)
     successor.format = tx.format
     successor.flags = flags_to_bits(merge_flags(flags_of(successor.flags or 0), flags))
     tx.save(queue, successor)
@@ -223,16 +236,41 @@ def _put_successor(tx: Transaction, queue: QueueRow, new: NewJob, flags: Update)
     return Put(PutStatus.UPDATED, State.BLOCKED)
 
 
-def apply_update(tx: Transaction, job: JobRow, new: NewJob | JobRow, flags: Update) -> None:
-    """Change a waiting or blocked job in memory, as the flags of the new one ask."""
+def _cannot_block(tx: Transaction, running: JobRow, successor: JobRow | None, new: NewJob, flags: Update) -> bool:
+    """Return whether the successor, or the running job it may be merged into, would have a group and a priority."""
+    rank, group = -new.priority, new.group
+    if successor is not None:
+        if has_both(successor, new, flags):
+            return True
+        rank = rank if flags.priority else successor.rank
+        group = group if flags.group else successor.grp
+        flags = merge_flags(flags_of(successor.flags or 0), flags)
+    rank = rank if flags.priority else running.rank
+    group = group if flags.group else running.grp
+    # A running job of a newer format is replaced by its successor, not merged.
+    return running.format <= tx.format and rank != 0 and group is not None
+
+
+def has_both(job: JobRow, new: NewJob, flags: Update) -> bool:
+    """Return whether an update would leave a job with a group and a priority."""
+    priority = new.priority if flags.priority else job.rank
+    group = new.group if flags.group and new.group is not None else job.grp
+    return priority != 0 and group is not None
+
+
+def apply_update(tx: Transaction, queue: QueueRow, job: JobRow, new: NewJob | JobRow, flags: Update) -> None:
+    """Change a waiting or blocked job in memory, as the flags of the new one ask.
+
+    A job that changes its group is accepted there now: it joins the end, and a backoff does not hold the group.
+    """
     if flags.payload:
         job.payload, job.headers = new.payload, new.headers
     if flags.limits:
         job.limits = new.limits
     if isinstance(new, NewJob):
-        requested = _requested_due(tx, new)
+        requested, rank, group = _requested_due(tx, new), -new.priority, new.group
     else:
-        requested = new.due if new.due > tx.now else None
+        requested, rank, group = new.due if new.due > tx.now else None, new.rank, new.grp
     due = moved_due(flags.run_at, requested, tx.now, job.due)
     if due is not None:
         job.due, job.retried = due, 0
@@ -240,6 +278,12 @@ def apply_update(tx: Transaction, job: JobRow, new: NewJob | JobRow, flags: Upda
     if flags.resets:
         job.attempts = job.retries = job.stalls = job.timeouts = 0
         job.solo, job.error = 0, None
+    if flags.priority:
+        job.rank = rank
+    if flags.group and group is not None and group != job.grp:
+        queue.time = max(queue.time, tx.now)
+        job.grp, job.seq, job.retried = group, queue.next_seq(), 0
+        job.time = max(job.due, queue.time)
 
 
 def moved_due(flag: MoveWhen, requested: int | None, now: int, due: int) -> int | None:
@@ -265,4 +309,6 @@ def merge_flags(first: Update, later: Update) -> Update:
         run_at=run_at,
         reset_counts=first.resets or later.resets,
         limits=first.limits or later.limits,
+        priority=first.priority or later.priority,
+        group=first.group or later.group,
     )

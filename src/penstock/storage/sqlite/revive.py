@@ -1,4 +1,4 @@
-"""revive: failed or cancelled → queued, last in the order, all counts zero."""
+"""revive: failed or cancelled (or completed, if asked) → queued, last in the order, all counts zero."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from penstock.storage.sqlite.transaction import QueueRow, Transaction
 __all__ = ["revive"]
 
 
-def revive(tx: Transaction, name: str, ids: Sequence[str]) -> list[bool]:
-    """Queue finished jobs again; False for those that do not exist, are not finished, or completed."""
+def revive(tx: Transaction, name: str, ids: Sequence[str], completed: bool) -> list[bool]:
+    """Queue finished jobs again; False for those that do not exist, are not finished, or (unless asked) completed."""
     queue = tx.queue(name)
     if queue is None:
         return [False for _ in ids]
     promote(tx, queue)
-    return [_revive(tx, queue, id) for id in ids]
+    return [_revive(tx, queue, id, completed) for id in ids]
 
 
-def _revive(tx: Transaction, queue: QueueRow, id: str) -> bool:
+def _revive(tx: Transaction, queue: QueueRow, id: str, completed: bool) -> bool:
     job = tx.job(queue, id)
-    if job is None or job.place <= BLOCKED or job.expired(tx.now) or job.place == Bucket.COMPLETED:
+    if job is None or job.place <= BLOCKED or job.expired(tx.now):
+        return False
+    if job.place == Bucket.COMPLETED and not completed:
         return False
     queue.time = max(queue.time, tx.now)
     job.time, job.seq, job.due = queue.time, queue.next_seq(), tx.now
     job.attempts = job.retries = job.stalls = job.timeouts = job.retried = job.solo = 0
-    job.settled = job.token = job.worker = job.cancel = None
+    job.settled = job.token = job.worker = job.cancel = job.flags = None
     job.expires = job.number = job.finished = job.until = None
     job.error = job.result = job.progress = None
     enter_and_save(tx, queue, job, held=False)

@@ -129,10 +129,10 @@ class JobRow(msgspec.Struct, gc=False):
     def values(self) -> tuple[object, ...]:
         """Return the parameters of `job_save`."""
         return (
-            self.twin, self.place, self.time, self.seq, self.due, self.retried, self.solo, self.format, self.attempts,
-            self.retries, self.stalls, self.timeouts, self.settled, self.flags, self.token, self.worker, self.until,
-            self.cancel, self.cancel_ttl, self.expires, self.number, self.finished, self.progress, self.error,
-            self.result, self.headers, self.limits, self.payload, self.n,
+            self.twin, self.place, self.rank, self.time, self.seq, self.due, self.grp, self.retried, self.solo,
+            self.format, self.attempts, self.retries, self.stalls, self.timeouts, self.settled, self.flags, self.token,
+            self.worker, self.until, self.cancel, self.cancel_ttl, self.expires, self.number, self.finished,
+            self.progress, self.error, self.result, self.headers, self.limits, self.payload, self.n,
         )  # fmt: skip
 
 
@@ -197,7 +197,8 @@ _MOVES: tuple[MoveWhen, ...] = (False, True, "if_later", "if_earlier")
 def flags_to_bits(flags: Update) -> int:
     """Encode the update flags of a successor as one integer."""
     move = next(i for i, value in enumerate(_MOVES) if value == flags.run_at)
-    return move | flags.payload << 2 | flags.resets << 3 | flags.limits << 4
+    bits = move | flags.payload << 2 | flags.resets << 3 | flags.limits << 4
+    return bits | flags.priority << 5 | flags.group << 6
 
 
 def flags_of(bits: int) -> Update:
@@ -207,4 +208,6 @@ def flags_of(bits: int) -> Update:
         run_at=_MOVES[bits & 3],
         reset_counts=bool(bits & 8),
         limits=bool(bits & 16),
+        priority=bool(bits & 32),
+        group=bool(bits & 64),
     )

@@ -36,9 +36,6 @@ Row = tuple[Any, ...]
 
 def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[Settled]:
     """Settle in order; neighbours that are plain completions are written together."""
-    for name in {s.queue for s in settlements}:
-        if queue := tx.queue(name):
-            promote(tx, queue)
     if not tx.fast:
         return [_settle(tx, s) for s in settlements]
     answers: list[Settled] = []
@@ -157,6 +154,8 @@ class _Completions:
             self.write()
             queue = self.queue = tx.ensure_queue(s.queue)
         _, _, n, _, _, worker, group, attempts = row
+        if group is not None:
+            promote(tx, queue)
         queue.finished += 1
         queue.dirty = True
         if resolution.ttl == 0:
@@ -198,6 +197,10 @@ def _settle(tx: Transaction, s: Settlement) -> Settled:
     job = tx.job(queue, s.id)
     if job is None or job.place != RUNNING or job.token != s.token:
         return _answer_repeat(tx, queue, job, s)
+    if job.grp is not None or (queue.has_blocked and tx.job(queue, s.id, twin=1) is not None):
+        promote(tx, queue)
+    if isinstance(s.resolution, Fail | Cancel) and not s.resolution.ran:
+        job.attempts -= 1  # the claim called no handler
     if job.cancel is not None and not isinstance(s.resolution, Complete):
         finish(tx, queue, job, Bucket.CANCELLED, s.token, job.cancel_ttl)
         return Settled(State.CANCELLED)

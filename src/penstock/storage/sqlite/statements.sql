@@ -50,7 +50,7 @@ SELECT {job} FROM jobs WHERE queue = ? AND id = ? AND twin = ?
 
 -- name: job_save
 -- All that a transition may change in a record.
-UPDATE jobs SET twin = ?, place = ?, time = ?, seq = ?, due = ?, retried = ?, solo = ?, format = ?, attempts = ?, retries = ?,
+UPDATE jobs SET twin = ?, place = ?, rank = ?, time = ?, seq = ?, due = ?, grp = ?, retried = ?, solo = ?, format = ?, attempts = ?, retries = ?,
     stalls = ?, timeouts = ?, settled = ?, flags = ?, token = ?, worker = ?, until = ?, cancel = ?, cancel_ttl = ?,
     expires = ?, number = ?, finished = ?, progress = ?, error = ?, result = ?, headers = ?, limits = ?, payload = ?
 WHERE n = ?

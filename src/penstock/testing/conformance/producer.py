@@ -131,6 +131,20 @@ class ProducerTests:
         assert await case.state("a") is State.CANCELLED
 
     @scenario
+    async def test_a_cancelled_job_is_cancelled_once(self, case: Case) -> None:
+        """A second cancel answers `already`: of a cancelled job, and of a run whose end was requested."""
+        await case.put("a")
+        await case.storage.cancel("q", ["a"], ttl=HOUR)
+        assert await case.storage.cancel("q", ["a"], ttl=HOUR) == [CancelAnswer("cancelled", already=True)]
+        await case.put("b")
+        await case.claim_one()
+        await case.storage.cancel("q", ["b"], "signal", HOUR)
+        again = CancelAnswer("cancel_requested", running=True, already=True)
+        assert await case.storage.cancel("q", ["b"], "signal", HOUR) == [again]
+        assert await case.storage.cancel("q", ["b"], "kill", HOUR) == [CancelAnswer("cancel_requested", running=True)]
+        assert await case.storage.cancel("q", ["b"], "signal", HOUR) == [again]
+
+    @scenario
     async def test_a_running_job_is_cancelled_as_asked(self, case: Case) -> None:
         """A cancel of a running job is refused by default; with "signal" `renew` reports it, and a retry cancels it."""
         await case.put("a")
@@ -158,6 +172,17 @@ class ProducerTests:
         await case.settle(await case.claim_one(), Fail(b"e", HOUR))
         assert await case.storage.revive("q", ["a", "b", "c"]) == [True, False, False]
         assert await case.order() == ["b", "a"]
+
+    @scenario
+    async def test_completed_jobs_are_revived_if_asked(self, case: Case) -> None:
+        """`revive` leaves a completed job as it is, and with `completed` queues it again without its result."""
+        await case.put("a")
+        await case.settle(await case.claim_one(), Complete(b"r", HOUR))
+        assert await case.storage.revive("q", ["a"]) == [False]
+        assert await case.state("a") is State.COMPLETED
+        assert await case.storage.revive("q", ["a"], True) == [True]
+        again = await case.claim_one()
+        assert (again.id, again.attempts) == ("a", 1)
 
     # queues --------------------------------------------------------------------------------------
 

@@ -32,6 +32,8 @@ updates = st.builds(
     run_at=st.sampled_from([True, False, "if_later", "if_earlier"]),
     reset_counts=st.sampled_from([None, True, False]),
     limits=st.booleans(),
+    priority=st.booleans(),
+    group=st.booleans(),
 )
 
 
@@ -64,9 +66,10 @@ def resolutions(draw: st.DrawFn) -> dict[str, Any]:
             return {"kind": kind, "result": draw(small_bytes), "ttl": draw(ttls), "then": draw(then)}
         case "fail":
             count = draw(st.sampled_from([None, "timeouts"]))
-            return {"kind": kind, "error": draw(small_bytes), "ttl": draw(ttls), "count": count, "then": draw(then)}
+            fields = {"kind": kind, "error": draw(small_bytes), "ttl": draw(ttls), "count": count, "then": draw(then)}
+            return fields | {"ran": draw(st.booleans())}
         case "cancel":
-            return {"kind": kind, "ttl": draw(ttls)}
+            return {"kind": kind, "ttl": draw(ttls), "ran": draw(st.booleans())}
         case "retried":
             return {
                 "kind": kind,

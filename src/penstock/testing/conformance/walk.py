@@ -143,9 +143,9 @@ class Walk(RuleBasedStateMachine):
             case "complete":
                 return Complete(spec["result"], spec["ttl"], then)
             case "fail":
-                return Fail(spec["error"], spec["ttl"], spec["count"], then)
+                return Fail(spec["error"], spec["ttl"], spec["count"], then, spec["ran"])
             case "cancel":
-                return Cancel(spec["ttl"])
+                return Cancel(spec["ttl"], spec["ran"])
             case "release":
                 return Release()
             case "stall":
@@ -243,9 +243,9 @@ class Walk(RuleBasedStateMachine):
     def cancel(self, queue: str, named: list[str], mode: CancelMode, ttl: int | None) -> None:
         self.both("cancel", queue, named, mode, ttl)
 
-    @rule(queue=queues, named=st.lists(ids, min_size=1, max_size=3, unique=True))
-    def revive(self, queue: str, named: list[str]) -> None:
-        self.both("revive", queue, named)
+    @rule(queue=queues, named=st.lists(ids, min_size=1, max_size=3, unique=True), completed=st.booleans())
+    def revive(self, queue: str, named: list[str], completed: bool) -> None:
+        self.both("revive", queue, named, completed)
 
     @rule(names=st.lists(queues, min_size=1, max_size=4, unique=True))
     def purge(self, names: list[str]) -> None:

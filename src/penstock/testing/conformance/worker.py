@@ -6,7 +6,19 @@ import asyncio
 
 from penstock.model.clock import Clock
 from penstock.model.job import NewJob, State
-from penstock.storage.base import ClaimRef, Complete, Fail, Reaped, Release, Request, Retried, Settled, Stall, Storage
+from penstock.storage.base import (
+    Cancel,
+    ClaimRef,
+    Complete,
+    Fail,
+    Reaped,
+    Release,
+    Request,
+    Retried,
+    Settled,
+    Stall,
+    Storage,
+)
 from penstock.testing.conformance.case import HOUR, LEASE, SECOND, Case, claim_ref, ids, scenario
 
 __all__ = ["WorkerTests"]
@@ -158,6 +170,15 @@ class WorkerTests:
         job = await case.job("a")
         assert (job.attempts, job.worker) == (0, None)
         assert await case.order() == ["a", "b"]
+
+    @scenario
+    async def test_a_claim_that_called_no_handler_is_no_attempt(self, case: Case) -> None:
+        """A run that ends as failed or cancelled with `ran` False does not count as an attempt."""
+        for end in (Fail(b"e", HOUR, ran=False), Cancel(HOUR, ran=False)):
+            await case.put("a")
+            await case.settle(await case.claim_one(), Stall())
+            await case.settle(await case.claim_one(), end)
+            assert (await case.job("a")).attempts == 1
 
     @scenario
     async def test_a_stall_is_counted(self, case: Case) -> None:

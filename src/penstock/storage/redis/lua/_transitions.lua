@@ -4,21 +4,23 @@
 
 local MOVE_ALWAYS, MOVE_LATER, MOVE_EARLIER = 1, 2, 3
 -- The flags of an update as one number: payload 1, run-at 2 * (0 never, 1 always, 2 if later, 3 if earlier), counts 8,
--- limits 16; 32 is set for every update.
+-- limits 16, priority 32, group 64 (only if there is one).
+local UPDATE, FRESH = 128, 256 -- set in addition: for every update, and for an id that was just made up
 local function flags_of(code)
-  return { payload = has(code, 1), move = floor(code / 2) % 4, resets = has(code, 8), limits = has(code, 16) }
+  return { payload = has(code, 1), move = floor(code / 2) % 4, resets = has(code, 8), limits = has(code, 16),
+    priority = has(code, 32), group = has(code, 64) }
 end
 
 -- Bytes are passed as arguments of their own, because msgpack has no type for them here; they are found by number.
 local function blob(number) return number and number > 0 and ARGV[blobs + number] or '' end
 
--- A job to put: id, code (64: fresh, 32..1: update flags), payload, limits, headers, run-at, delay, priority, group,
--- waiter; trailing defaults are left off, and false stands for none.
+-- A job to put: id, code (FRESH, UPDATE and the flags of the update), payload, limits, headers, run-at, delay, priority,
+-- group, waiter; trailing defaults are left off, and false stands for none.
 local function read_entry(e)
   local run_at = e[6] or nil
   if e[7] then run_at = now + e[7] end
-  return { id = e[1], fresh = has(e[2], 64), update = has(e[2], 32) and flags_of(e[2]) or nil, code = e[2] % 32,
-    payload = blob(e[3]), limits = blob(e[4]), headers = blob(e[5]), run_at = run_at, priority = e[8] or 0,
+  return { id = e[1], fresh = has(e[2], FRESH), update = has(e[2], UPDATE) and flags_of(e[2]) or nil,
+    code = e[2] % UPDATE, payload = blob(e[3]), limits = blob(e[4]), headers = blob(e[5]), run_at = run_at, priority = e[8] or 0,
     group = e[9] or nil, waiter = e[10] or nil }
 end
 
@@ -52,8 +54,15 @@ local function moved(move, run_at, due)
   end
 end
 
--- Change a waiting or blocked job in place, by the flags of an update.
-local function apply(j, e, flags)
+-- Whether an update would leave a job with a group and a priority.
+local function has_both(j, e, flags)
+  local priority, group = flags.priority and e.priority or j.priority, flags.group and e.group or j.group
+  return priority ~= 0 and group ~= nil
+end
+
+-- Change a waiting or blocked job in place, by the flags of an update. A job that changes its group is accepted there
+-- now: it joins the end, with the sequence number given or a new one, and a backoff does not hold the group.
+local function apply(q, j, e, flags, seq)
   if flags.payload then j.payload, j.headers = e.payload, e.headers end
   if flags.limits then j.limits = e.limits end
   local due = moved(flags.move, e.run_at, j.due)
@@ -63,6 +72,11 @@ local function apply(j, e, flags)
   end
   if flags.resets then
     j.attempts, j.retries, j.stalls, j.timeouts, j.solo, j.error = 0, 0, 0, 0, false, ''
+  end
+  if flags.priority then j.priority = e.priority end
+  if flags.group and e.group ~= j.group then
+    j.group, j.seq, j.retried = e.group, seq or next_seq(q), false
+    j.time = math.max(j.due, acceptance(q))
   end
 end
 
@@ -93,7 +107,8 @@ local function merge_codes(first, later_code)
   local move = a.move
   if b.move ~= 0 and a.move ~= MOVE_ALWAYS then move = b.move end
   return ((a.payload or b.payload) and 1 or 0) + move * 2 + ((a.resets or b.resets) and 8 or 0)
-    + ((a.limits or b.limits) and 16 or 0)
+    + ((a.limits or b.limits) and 16 or 0) + ((a.priority or b.priority) and 32 or 0)
+    + ((a.group or b.group) and 64 or 0)
 end
 
 local function accept_now(q, e, seq)
@@ -102,12 +117,26 @@ local function accept_now(q, e, seq)
   return accept(q, e, acceptance(q), seq)
 end
 
-local function block(q, e, run, seq)
+-- Whether the successor of a run, or the job into which it may be merged, would have a group and a priority. `s` is the
+-- successor that there is, with its code. A run whose record is newer is replaced by its successor, not merged.
+local function cannot_block(e, running, s, code)
+  local after, flags = { priority = e.priority, group = e.group }, e.update
+  if s then
+    if has_both(s, e, flags) then return true end
+    if not flags.priority then after.priority = s.priority end
+    if not flags.group then after.group = s.group end
+    flags = flags_of(merge_codes(code, e.code))
+  end
+  return running and not running.rest and has_both(running, after, flags)
+end
+
+local function block(q, e, run, rec, seq)
   local waiting = call('HGET', q.blocked, e.id)
+  local j = waiting and parse(sub(waiting, 2))
+  if waiting and (not j or j.rest) then return { 'duplicate', 'running' } end -- this software cannot read it
+  if cannot_block(e, parse(rec), j, waiting and byte(waiting, 1)) then return { 'refused', 'running' } end
   if waiting then
-    local j = parse(sub(waiting, 2))
-    if not j or j.rest then return { 'duplicate', 'running' } end -- this software cannot read it
-    apply(j, e, e.update)
+    apply(q, j, e, e.update, seq)
     call('HSET', q.blocked, e.id, string.char(merge_codes(byte(waiting, 1), e.code)) .. build(j))
     emit('updated', q, e.id, j.attempts)
     return { 'updated', 'blocked' }
@@ -129,10 +158,32 @@ local function create(q, e, seq)
   return { state, state }
 end
 
+-- waiting -> waiting, changed by the flags of the update
+local function update(q, e, j, seq)
+  if has_both(j, e, e.update) then return { 'refused', waiting_state(q, e.id, j) } end
+  local group, turn = j.group, rank(0, now, j.seq)
+  leave(q, e.id, j)
+  apply(q, j, e, e.update, seq)
+  store(q, e.id, j)
+  if j.group ~= group then regroup(q, group, turn) end
+  emit('updated', q, e.id, j.attempts)
+  return { 'updated', waiting_state(q, e.id, j) }
+end
+
+-- The answer to a put of an id that waits or runs.
+local function put_known(q, e, rec, seq)
+  local run = call('HGET', q.runs, e.id)
+  if run then return e.update and block(q, e, run, rec, seq) or { 'duplicate', 'running' } end
+  local j = parse(rec)
+  if not j then return { 'duplicate', 'queued' } end -- damaged: the id is taken until a claim fails the job
+  if not e.update or j.rest then return { 'duplicate', waiting_state(q, e.id, j) } end
+  return update(q, e, j, seq)
+end
+
 -- nothing -> queued / scheduled / blocked, or updated, or the existing state
 local function put_one(q, e, seq)
-  promote(q)
   local rec = call('HGET', q.jobs, e.id)
+  if rec or e.group then promote(q) end
   if not rec then return create(q, e, seq) end
   local ended = call('HGET', q.ends, e.id)
   if ended then
@@ -144,20 +195,9 @@ local function put_one(q, e, seq)
     end
     return { 'completed', state, value }
   end
-  local run = call('HGET', q.runs, e.id)
-  add_waiter(q, e.id, e.waiter)
-  if run then
-    if not e.update then return { 'duplicate', 'running' } end
-    return block(q, e, run, seq)
-  end
-  local j = parse(rec)
-  if not j then return { 'duplicate', 'queued' } end -- damaged: the id is taken until a claim fails the job
-  if not e.update or j.rest then return { 'duplicate', waiting_state(q, e.id, j) } end
-  leave(q, e.id, j)
-  apply(j, e, e.update)
-  store(q, e.id, j)
-  emit('updated', q, e.id, j.attempts)
-  return { 'updated', waiting_state(q, e.id, j) }
+  local answer = put_known(q, e, rec, seq)
+  if answer[1] ~= 'refused' then add_waiter(q, e.id, e.waiter) end
+  return answer
 end
 
 -- Ending -------------------------------------------------------------------------------------------
@@ -220,7 +260,8 @@ local function give_back(q, id, j, name, worker)
       regroup(q, group)
     elseif s then
       s.run_at = s.due > now and s.due or nil
-      apply(j, s, flags_of(byte(waiting, 1)))
+      apply(q, j, s, flags_of(byte(waiting, 1)))
+      if j.group ~= group then regroup(q, group) end
     end
     if s then emit('updated', q, id, j.attempts) end
   end

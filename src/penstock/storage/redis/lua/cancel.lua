@@ -1,21 +1,24 @@
 -- cancel: waiting or blocked -> cancelled; a running job is treated as the mode demands
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs batches completed failed cancelled gone meta waits wake
--- args: mode ttl (-1: for ever) ids...
--- gives: {status, 1 when a run goes on, ...}
--- include: shared transitions
+-- args: request, window (see _once.lua), mode, ttl (-1: for ever), ids...
+-- gives: a number for each id: its status, + 8 when a run goes on, + 16 when it was so already
+-- include: shared transitions once
 local q = queue_at(ARGV[2], ARGV[3])
-local mode, ttl = CANCEL[ARGV[4]], tonumber(ARGV[5])
+local mode, ttl = CANCEL[ARGV[6]], tonumber(ARGV[7])
 local kept = ttl >= 0 and ttl or nil
+local NOT_FOUND, COMPLETED, FAILED, CANCELLED, RUNNING, REQUESTED = 0, 1, 2, 3, 4, 5 -- those of ends as in STATES
+local GOES_ON, ALREADY = 8, 16
 
 local function cancel_run(id, held)
   local run = parse_run(held)
   local worker = call('HGET', q.batches, 'w' .. run.token) or ''
   local successor = run.successor and call('HGET', q.blocked, id)
+  local already = run.cancel >= mode
   if mode > 0 then
     run.cancel, run.ttl = math.max(mode, run.cancel), kept
     if mode > 1 then
       local j = parse(call('HGET', q.jobs, id))
-      emit('cancel_requested', q, id, j and j.attempts + 1 or 0, worker)
+      if not already then emit('cancel_requested', q, id, j and j.attempts + 1 or 0, worker) end
       call('PUBLISH', string.match(q.prefix, '^[^:]*') .. ':cancel:' .. worker, '')
     end
   end
@@ -24,35 +27,34 @@ local function cancel_run(id, held)
   if successor then
     call('HDEL', q.blocked, id)
     emit('cancelled', q, id, 0)
-    return 'cancelled', 1
+    return CANCELLED + GOES_ON
   end
-  return mode > 1 and 'cancel_requested' or 'running', 1
+  if mode <= 1 then return RUNNING + GOES_ON end
+  return REQUESTED + GOES_ON + (already and ALREADY or 0)
 end
 
 local function cancel_one(id)
   local rec = call('HGET', q.jobs, id)
-  if not rec then return 'not_found', 0 end
+  if not rec then return NOT_FOUND end
   local ended = call('HGET', q.ends, id)
   if ended then
     local state, _, expires = parse_end(ended)
-    if expires ~= 0 and expires <= now then return 'not_found', 0 end
-    return state or 'failed', 0
+    if expires ~= 0 and expires <= now then return NOT_FOUND end
+    return state == 'cancelled' and CANCELLED + ALREADY or STATES[state] or FAILED
   end
   local held = call('HGET', q.runs, id)
   if held then return cancel_run(id, held) end
   local j = parse(rec)
-  if not j then return 'not_found', 0 end
+  if not j then return NOT_FOUND end
   leave(q, id, j)
   finish(q, id, { state = 'cancelled', token = '', ttl = kept, value = '', counted = 0, group = j.group,
     successor = false, attempt = j.attempts })
-  return 'cancelled', 0
+  return CANCELLED
 end
 
-promote(q)
-local gives = {}
-for i = 6, #ARGV do
-  local status, running = cancel_one(ARGV[i])
-  gives[#gives + 1] = status
-  gives[#gives + 1] = running
-end
-return gives
+return once(function()
+  promote(q)
+  local gives = {}
+  for i = 8, #ARGV do gives[#gives + 1] = cancel_one(ARGV[i]) end
+  return gives
+end)

@@ -3,7 +3,7 @@
 -- args: caller, number, retry window (ms): of a call whose ids were all just made up; else '' 0 0
 --       'fresh' or 'named', waiter or '', then id, payload, ...: plain jobs; ids just made up, or all different
 --       'any', entries (msgpack: a list of jobs, see read_entry), blobs...
--- gives: {1 when the queue is new, 1 (all queued) or a list of 1 (queued) or {status, state, result?}}
+-- gives: {1 when the queue is new, 1 (all queued) or a list of 1 (queued) or {status (or refused), state, result?}}
 --
 -- A call with made-up ids is sent again when its answer does not come, so it may arrive twice, in any order and
 -- with anything between. A caller makes its calls one after the other and numbers them: one whose number is not
@@ -31,7 +31,7 @@ if form == 'any' then
 else
   local waiter = ARGV[8] ~= ''
   for i = 9, #ARGV, 2 do
-    local e = { ARGV[i], form == 'fresh' and 64 or 0, i - 7 }
+    local e = { ARGV[i], form == 'fresh' and FRESH or 0, i - 7 }
     if waiter then e[4], e[5], e[6], e[7], e[8], e[9], e[10] = 0, 0, false, false, 0, false, ARGV[8] end
     entries[#entries + 1] = e
   end
@@ -48,7 +48,7 @@ end
 -- Ids that may be taken are looked up together, and new jobs are written together.
 local known, ask, grouped = {}, {}, false
 for _, e in ipairs(entries) do
-  if e[2] < 64 then ask[#ask + 1] = e[1] end
+  if e[2] < FRESH then ask[#ask + 1] = e[1] end
   grouped = grouped or e[9]
 end
 if #ask > 0 then
@@ -129,7 +129,7 @@ end
 
 for i, e in ipairs(entries) do
   local id = e[1]
-  if (e[2] >= 64 or known[id] == false) and not own[id] and not e[10] then
+  if (e[2] >= FRESH or known[id] == false) and not own[id] and not e[10] then
     gives[i] = add_new(e, seq + i)
   else
     flush()

@@ -1,9 +1,10 @@
 -- restore: nothing -> the state that the job had in another storage, its counts and times included
 -- keys: jobs ends ready scheduled retrying lanes turns holds parked backoffs completed failed cancelled meta wake
--- args: jobs (msgpack: a list of {id, state, priority, due, created, attempts, retries, stalls, timeouts, group or
---   false, finished, expires (0: never)}), then of each: limits, headers, error, payload, worker, value
+-- args: request, window (see _once.lua), jobs (msgpack: a list of {id, state, priority, due, created, attempts, retries,
+--   stalls, timeouts, group or false, finished, expires (0: never)}), then of each: limits, headers, error, payload,
+--   worker, value
 -- gives: {1 when the queue is new, a list of 1 (restored) or 0 (its id is taken)}
--- include: shared transitions
+-- include: shared transitions once
 local q = queue_at(ARGV[2], ARGV[3])
 local BYTES = 6
 local created = 0
@@ -51,7 +52,9 @@ local function restore_one(e, at)
   return 1
 end
 
-promote(q)
-local gives = {}
-for i, e in ipairs(cmsgpack.unpack(ARGV[4])) do gives[i] = restore_one(e, 5 + (i - 1) * BYTES) end
-return { created, gives }
+return once(function()
+  promote(q)
+  local gives = {}
+  for i, e in ipairs(cmsgpack.unpack(ARGV[6])) do gives[i] = restore_one(e, 7 + (i - 1) * BYTES) end
+  return { created, gives }
+end)

@@ -1,8 +1,8 @@
--- revive: failed or cancelled -> queued at the end of the order, all counts zero
+-- revive: failed or cancelled (or completed, if asked) -> queued at the end of the order, all counts zero
 -- keys: jobs ends ready scheduled retrying lanes turns holds parked backoffs completed failed cancelled meta wake
--- args: ids...
+-- args: request, window (see _once.lua), 1 for completed jobs too, ids...
 -- gives: a list of 1 (revived) or 0
--- include: shared transitions
+-- include: shared transitions once
 local q = queue_at(ARGV[2], ARGV[3])
 
 local function revive_one(id)
@@ -10,7 +10,7 @@ local function revive_one(id)
   local j = ended and parse(call('HGET', q.jobs, id))
   if not j then return 0 end
   local state, _, expires = parse_end(ended)
-  if state == 'completed' or (expires ~= 0 and expires <= now) then return 0 end
+  if (state == 'completed' and ARGV[6] ~= '1') or (expires ~= 0 and expires <= now) then return 0 end
   forget_end(q, id, ended)
   j.time, j.seq, j.due = acceptance(q), next_seq(q), now
   j.attempts, j.retries, j.stalls, j.timeouts = 0, 0, 0, 0
@@ -20,7 +20,9 @@ local function revive_one(id)
   return 1
 end
 
-promote(q)
-local gives = {}
-for i = 4, #ARGV do gives[#gives + 1] = revive_one(ARGV[i]) end
-return gives
+return once(function()
+  promote(q)
+  local gives = {}
+  for i = 7, #ARGV do gives[#gives + 1] = revive_one(ARGV[i]) end
+  return gives
+end)

@@ -1,21 +1,24 @@
 -- set_ttl: set the retention of a finished job, from now on
 -- keys: jobs ends completed failed cancelled
--- args: id ttl (-1: for ever)
+-- args: request, window (see _once.lua), id, ttl (-1: for ever)
 -- gives: 1, or 0 when it is not there or not finished
--- include: shared
+-- include: shared once
 local q = queue_at(ARGV[2], ARGV[3])
-local id, ttl = ARGV[4], tonumber(ARGV[5])
-local ended = call('HGET', q.ends, id)
-if not ended then return 0 end
-local state, _, expires, number = parse_end(ended)
-if expires ~= 0 and expires <= now then return 0 end
-call('ZREM', q[state], end_member(expires, number, id))
-if ttl == 0 then
-  call('HDEL', q.ends, id)
-  call('HDEL', q.jobs, id)
-else
-  local fresh = ttl > 0 and now + ttl or 0
-  call('HSET', q.ends, id, sub(ended, 1, 7) .. pack('>I6', fresh) .. sub(ended, 14))
-  call('ZADD', q[state], 0, end_member(fresh, number, id))
-end
-return 1
+local id, ttl = ARGV[6], tonumber(ARGV[7])
+
+return once(function()
+  local ended = call('HGET', q.ends, id)
+  if not ended then return 0 end
+  local state, _, expires, number = parse_end(ended)
+  if expires ~= 0 and expires <= now then return 0 end
+  call('ZREM', q[state], end_member(expires, number, id))
+  if ttl == 0 then
+    call('HDEL', q.ends, id)
+    call('HDEL', q.jobs, id)
+  else
+    local fresh = ttl > 0 and now + ttl or 0
+    call('HSET', q.ends, id, sub(ended, 1, 7) .. pack('>I6', fresh) .. sub(ended, 14))
+    call('ZADD', q[state], 0, end_member(fresh, number, id))
+  end
+  return 1
+end)

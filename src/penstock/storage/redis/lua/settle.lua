@@ -5,9 +5,10 @@
 --       'any', settlements (msgpack: a list of {id, token, kind, ...}, see below), blobs...
 -- gives: 1 (all completed) or a list of 1 (completed), 0 (lost) or the name of the state
 --
--- kinds: c complete {ttl (-1: for ever), result, then}   f fail {ttl, error, counts a timeout, then}
---        r retried {at or false, delay, count, position due, solo, error}   x cancel {ttl}
+-- kinds: c complete {ttl (-1: for ever), result, then}   f fail {ttl, error, counts a timeout, then, ran}
+--        r retried {at or false, delay, count, position due, solo, error}   x cancel {ttl, ran}
 --        l release {}   s stall {}
+-- `ran` false: the claim called no handler, so it does not count as an attempt.
 -- `then` is a list of {queue prefix, queue name, job (see read_entry)}.
 local q = queue_at(ARGV[2], ARGV[3])
 local form, given = ARGV[4], cmsgpack.unpack(ARGV[5])
@@ -61,7 +62,7 @@ end
 local function finish_run(id, run, j, state, ttl, value, counted)
   drop_run(q, id, run)
   finish(q, id, { state = state, token = run.token, worker = run.worker, ttl = ttl, value = value,
-    counted = COUNT_ATTEMPT + counted, group = run.group, successor = run.successor, attempt = j.attempts + 1 })
+    counted = run.attempt + counted, group = run.group, successor = run.successor, attempt = j.attempts + run.attempt })
   return state
 end
 
@@ -90,11 +91,13 @@ end
 
 local function settle_one(s)
   local id, token, kind = s[1], s[2], s[3]
-  promote(q)
   local held = call('HGET', q.runs, id)
   if not held or sub(held, 1, 16) ~= token then return settled_before(s) end
   local run = parse_run(held)
+  if run.group or run.successor then promote(q) end
   run.worker = call('HGET', q.batches, 'w' .. token) or ''
+  local uncounted = (kind == 'f' and s[8] == false) or (kind == 'x' and s[5] == false)
+  run.attempt = uncounted and 0 or COUNT_ATTEMPT
   local j = parse(call('HGET', q.jobs, id))
   if not j then -- its record was damaged while it ran: it fails, and its bytes are kept
     return finish_run(id, run, { attempts = 0 }, 'failed', FAILED_MS, kind == 'f' and blob(s[5]) or '', 0)
@@ -106,7 +109,7 @@ local function settle_one(s)
   elseif run.cancel > 0 then
     return finish_run(id, run, j, 'cancelled', run.ttl, '', 0)
   elseif kind == 'f' then
-    if s[6] then emit('timed_out', q, id, j.attempts + 1, run.worker) end
+    if s[6] then emit('timed_out', q, id, j.attempts + run.attempt, run.worker) end
     finish_run(id, run, j, 'failed', ttl_of(s[4]), blob(s[5]), s[6] and COUNT_TIMEOUT or 0)
     put_all(s[7])
     return 'failed'

@@ -1,0 +1,11 @@
+-- A call that must take effect once, though its client sends it again when the answer does not come, so that it may
+-- arrive twice, with anything between. ARGV 4 is the name of the request, 5 the time (ms) in which it may arrive again.
+-- Its answer is kept for that time: a request that arrives again gets it, and changes nothing.
+local function once(answer_of)
+  local key = ARGV[2] .. 'requests:' .. ARGV[4]
+  local before = call('GET', key)
+  if before then return cmsgpack.unpack(before) end
+  local answer = answer_of()
+  call('SET', key, cmsgpack.pack(answer), 'PX', ARGV[5])
+  return answer
+end
