@@ -95,7 +95,7 @@ def signature(name: str, function: Any, *, bound: bool = True) -> str:
         pieces.append(f"{mark}{parameter.name}{kind}{default if kind else default.replace(' ', '')}")
     gives = inspect.signature(function).return_annotation
     tail = "" if gives is inspect.Signature.empty or name[0].isupper() else f" -> {annotation_text(gives)}"
-    asynchronous = "await " if inspect.iscoroutinefunction(function) else ""
+    asynchronous = "await " if inspect.iscoroutinefunction(inspect.unwrap(function)) else ""
     line = f"{asynchronous}{name}({', '.join(pieces)}){tail}"
     if len(line) <= 100:
         return line

@@ -35,8 +35,9 @@ LAYERS = {
     each.path: each
     for each in (
         layer("penstock._version", libraries=""),
-        layer("penstock.errors"),
-        layer("penstock.model", "penstock.errors"),
+        layer("penstock._times", libraries=""),
+        layer("penstock.errors", "penstock._times"),
+        layer("penstock.model", "penstock._times penstock.errors"),
         layer("penstock.storage.base", "penstock.errors penstock.model"),
         layer("penstock.storage.sqlite", f"{BOTTOM} penstock.aio"),
         layer("penstock.storage.redis", f"{BOTTOM} penstock.aio", "msgspec redis hiredis"),

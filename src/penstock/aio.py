@@ -1,17 +1,67 @@
-"""Helpers for coroutines: run one without an event loop, wait for the first of several, coalesce reads."""
+"""Helpers for coroutines: run one without an event loop, refuse one that is never awaited, coalesce reads."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from penstock.errors import StorageError
 
-__all__ = ["RequestCoalescer", "drive", "first_of"]
+__all__ = ["RequestCoalescer", "drive", "first_of", "plain_handlers", "refused_in_plain_handlers"]
 
 T = TypeVar("T")
+C = TypeVar("C")
+
+
+class PlainHandlers(threading.local):
+    """Whether this thread runs plain handlers, which cannot await; a worker sets it for its threads."""
+
+    here: bool = False
+
+
+plain_handlers = PlainHandlers()
+
+
+def refused_in_plain_handlers(is_driven: Callable[[Any], bool]) -> Callable[[type[C]], type[C]]:
+    """Decorate a class whose public coroutine methods raise, at the call, in the thread of a plain handler.
+
+    There the coroutine would never be awaited, and a job that it was to enqueue would be lost.
+    `is_driven` returns whether a sync app runs the coroutines of an object: these are not refused.
+    """
+
+    def decorate(cls: type[C]) -> type[C]:
+        for name, function in list(vars(cls).items()):
+            if inspect.iscoroutinefunction(function) and not name.startswith("_"):
+                setattr(cls, name, _refused(function, is_driven))
+        return cls
+
+    return decorate
+
+
+def _refused(function: Callable[..., Any], is_driven: Callable[[Any], bool]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(self: Any, *args: Any, **options: Any) -> Any:
+        if plain_handlers.here and not is_driven(self) and not _has_running_loop():
+            raise RuntimeError(
+                f"{function.__qualname__}() of an async app returns a coroutine, which a plain handler cannot await: "
+                "write the handler as `async def`, use job.then(...) for follow-up jobs, or use penstock.sync.Penstock"
+            )
+        return function(self, *args, **options)
+
+    return call
+
+
+def _has_running_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from msgspec import MsgspecError
 from msgspec.structs import replace
 
 from penstock.errors import ErrorKind, InvalidPayload, JobError
 from penstock.host import AppHost
 from penstock.model.job import Claim, State
+from penstock.model.options import HandlerOptions
 from penstock.model.outcome import (
     Cancel,
     Complete,
@@ -21,11 +24,18 @@ from penstock.model.outcome import (
     Retried,
     Stall,
     attempts_after,
+    resolve,
+    unrecordable,
 )
 from penstock.model.serde import decode
-from penstock.storage.base import MAX_BATCH, ClaimRef, Renewal, Settled, Storage
+from penstock.storage.base import MAX_BATCH, ClaimRef, Renewal, Settled, Settlement, Storage
 
-__all__ = ["HeldClaim", "emit_settled", "reap_all", "renew_all"]
+__all__ = ["EndedClaim", "Ending", "HeldClaim", "emit_settled", "reap_all", "renew_all", "set_outcome", "settle_all"]
+
+log = logging.getLogger("penstock.worker")
+
+#: The errors of encoding a value, in any storage. Other errors are those of a storage that may recover.
+REFUSALS = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError, MsgspecError)
 
 #: Events that are published to every process, so that they are emitted without local listeners too.
 PUBLISHED = ("lease_lost", "invalid_data")
@@ -58,6 +68,68 @@ async def renew_all(
         batch = claims[start : start + MAX_BATCH]
         asked = clock()
         renewed(batch, await storage.renew(worker, [claim.ref for claim in batch], lease_ms), asked)
+
+
+class EndedClaim(Protocol):
+    """A claim whose run has ended, with the settlement that records the outcome."""
+
+    claim: Claim
+    rules: HandlerOptions
+    outcome: Outcome
+    settlement: Settlement
+
+
+class Ending:
+    """The end of a claim, for claims that are no runs of a worker."""
+
+    __slots__ = ("claim", "outcome", "rules", "settlement")
+
+    outcome: Outcome
+    settlement: Settlement
+
+    def __init__(self, claim: Claim, rules: HandlerOptions, outcome: Outcome) -> None:
+        self.claim = claim
+        self.rules = rules
+        set_outcome(self, outcome)
+
+
+def set_outcome(ended: EndedClaim, outcome: Outcome) -> None:
+    """Set the outcome of a claim and the settlement for it; an outcome that cannot be resolved fails the job."""
+    claim = ended.claim
+    try:
+        resolution = resolve(claim, ended.rules, outcome)
+    except Exception as error:
+        outcome, resolution = unrecordable(claim, ended.rules, error)
+    ended.outcome = outcome
+    ended.settlement = Settlement(claim.queue, claim.id, claim.token, resolution)
+
+
+async def settle_all(storage: Storage, ended: Sequence[EndedClaim]) -> list[Settled]:
+    """Record outcomes in one call; returns the answers. Errors of the storage are raised, to be tried again.
+
+    If an outcome cannot be encoded, each is sent by itself. A job whose own outcome is refused fails for
+    good, so that it holds up no other.
+    """
+    try:
+        return await storage.settle([each.settlement for each in ended])
+    except REFUSALS:
+        return [await _settle_alone(storage, each) for each in ended]
+
+
+async def _settle_alone(storage: Storage, ended: EndedClaim) -> Settled:
+    """Settle one claim; a refused outcome becomes a failure, and a refused failure is given up: its lease expires."""
+    for then_fail_job in (True, False):
+        try:
+            return (await storage.settle([ended.settlement]))[0]
+        except REFUSALS as error:
+            log.error("the storage refused the outcome of job %r: %s", ended.claim.id, error)
+            ended.outcome, failed = unrecordable(ended.claim, ended.rules, error)
+            resolution = failed if then_fail_job else replace(failed, then=())
+            ended.settlement = replace(ended.settlement, resolution=resolution)
+    try:
+        return (await storage.settle([ended.settlement]))[0]
+    except REFUSALS:
+        return Settled(None, lost=True)
 
 
 async def reap_all(host: AppHost, queues: Sequence[str], counted: Callable[[int], None] | None = None) -> None:

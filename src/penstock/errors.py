@@ -22,13 +22,17 @@ Exception
 
 from __future__ import annotations
 
+import os
 import traceback as _traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from types import TracebackType
+from typing import Any, TypeVar
 
 import msgspec
+
+from penstock._times import milliseconds, span_ms
 
 __all__ = [
     "CallTimeout",
@@ -52,11 +56,21 @@ __all__ = [
     "VersionMismatch",
 ]
 
+T = TypeVar("T")
+
 #: The errors of decoding bytes that another program may have written: no such record, no UTF-8, nesting too deep.
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 #: A traceback with more characters than this loses its middle: its top and its end matter most.
 MAX_TRACEBACK = 8_000
+
+#: The longest class name that is stored, in characters.
+MAX_TYPE = 200
+
+#: The folder of the package: a stored traceback begins with the first frame outside of it.
+PACKAGE = os.path.dirname(__file__) + os.sep
+
+NAME_OF_CLASS: Any = type.__dict__["__name__"]
 
 
 class ErrorKind(StrEnum):
@@ -163,8 +177,16 @@ class Retry(PenstockError):
         delay: timedelta | float | None = None,
         count: bool = True,
     ) -> None:
+        if not isinstance(message, str):
+            raise TypeError(f"message must be a str, not {type(message).__name__}; delay= takes seconds")
         if at is not None and delay is not None:
             raise ValueError("Retry takes at= or delay=, not both")
+        if at is not None:
+            milliseconds(at, "at")
+        if delay is not None:
+            span_ms(delay, "delay")
+        if not isinstance(count, bool):
+            raise TypeError(f"count must be True or False, not {type(count).__name__}")
         super().__init__(message or "the handler asked for a retry")
         self.retry_at = at
         self.retry_in = delay
@@ -181,15 +203,17 @@ class JobError(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def from_exception(cls, error: BaseException, kind: ErrorKind | None = None) -> JobError:
-        """Return the record of an exception; without `kind` its own `kind` attribute is used."""
+        """Return the record of an exception, whatever its attributes and methods do.
+
+        Without `kind` its own `kind` attribute is used. Text that UTF-8 cannot encode is escaped. The
+        traceback begins with the first frame outside of this package, if there is one.
+        """
         if kind is None:
-            permanent = getattr(error, "kind", None) == ErrorKind.PERMANENT
+            permanent = attempted(lambda: bool(getattr(error, "kind", None) == ErrorKind.PERMANENT), otherwise=False)
             kind = ErrorKind.PERMANENT if permanent else ErrorKind.RETRIABLE
-        text = "".join(_traceback.format_exception(error))
-        if len(text) > MAX_TRACEBACK:
-            half = MAX_TRACEBACK // 2
-            text = f"{text[:half]}\n  ... cut ...\n{text[-half:]}"
-        return cls(type(error).__name__, _message(error), kind, text)
+        name = escaped(NAME_OF_CLASS.__get__(type(error)))[:MAX_TYPE]
+        message = attempted(lambda: _message(error), f"<{name} whose message cannot be shown>")
+        return cls(name, message, kind, _traceback_text(error, f"{name}: {message}\n"))
 
     def encode(self) -> bytes:
         """Return its stored form."""
@@ -204,11 +228,41 @@ class JobError(msgspec.Struct, frozen=True, array_like=True):
             return cls("UnreadableError", f"{len(data)} bytes that are no error record", ErrorKind.PERMANENT)
 
 
-def _message(error: BaseException) -> str:
+def attempted(call: Callable[[], T], otherwise: T) -> T:
+    """Return the value of a call that runs methods of a user's exception, or `otherwise` if it raises anything."""
     try:
-        return str(error)[:MAX_TRACEBACK]
-    except Exception:  # a broken __str__ must not hide the failure itself
-        return f"<{type(error).__name__} whose message cannot be shown>"
+        return call()
+    except BaseException:
+        return otherwise
+
+
+def escaped(text: str) -> str:
+    """Return a text that UTF-8 can encode: lone surrogates, as in `os.fsdecode(b"\\xff")`, become backslash escapes."""
+    return str.encode(text, "utf-8", "backslashreplace").decode()
+
+
+def _message(error: BaseException) -> str:
+    return escaped(str.__getitem__(str(error), slice(MAX_TRACEBACK)))
+
+
+def _traceback_text(error: BaseException, last_line: str) -> str:
+    """Return the traceback of an exception as text, without its middle if it is long."""
+    trace = _users_part(error.__traceback__)
+    text = attempted(lambda: "".join(_traceback.format_exception(type(error), error, trace)), "")
+    if not text:  # a note, a cause or a group that cannot be shown
+        text = attempted(lambda: "".join(_traceback.format_tb(trace)), "") + last_line
+    if len(text) > MAX_TRACEBACK:
+        half = MAX_TRACEBACK // 2
+        text = f"{text[:half]}\n  ... cut ...\n{text[-half:]}"
+    return escaped(text)
+
+
+def _users_part(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without its first frames that are of this package; all of it if it has no others."""
+    part = trace
+    while part is not None and part.tb_frame.f_code.co_filename.startswith(PACKAGE):
+        part = part.tb_next
+    return trace if part is None else part
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -33,6 +33,9 @@ class AppHost(Protocol):
     def listeners(self) -> Listeners: ...
 
     @property
+    def driven(self) -> bool: ...
+
+    @property
     def lease(self) -> float: ...
 
     @property

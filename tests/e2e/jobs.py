@@ -130,6 +130,47 @@ async def asks(payload: dict[str, Any], job: Job) -> str:
     return "asked"
 
 
+@app.handler("freezes", min_backoff=0.05)
+async def freezes(payload: dict[str, Any], job: Job) -> None:
+    """Stop the own process in the first run, if the payload demands it; never suspend.
+
+    It sleeps first, so as not to be stopped inside of a transaction of its own SQLite writer.
+    """
+    note(payload, "begin", job.id, job.attempt)
+    if "freeze" in payload and job.attempt == 1:
+        time.sleep(0.3)  # noqa: ASYNC251
+        os.kill(os.getpid(), signal.SIGSTOP)
+    note(payload, "end", job.id, job.attempt)
+
+
+class OwnBaseError(BaseException):
+    """An exception that `except Exception` does not catch."""
+
+
+def throw(how: str) -> None:
+    """Raise an exception of this name."""
+    known = (OwnBaseError, GeneratorExit, KeyboardInterrupt, asyncio.CancelledError)
+    raise {each.__name__: each for each in known}[how]("thrown")
+
+
+@app.handler("raises", timeout=None, max_retries=0)
+async def raises(payload: dict[str, Any], job: Job) -> None:
+    note(payload, "begin", job.id, job.attempt)
+    throw(payload["how"])
+
+
+@app.handler("raises-plain", timeout=None, max_retries=0)
+def raises_plain(payload: dict[str, Any], job: Job) -> None:
+    note(payload, "begin", job.id, job.attempt)
+    throw(payload["how"])
+
+
+@app.handler("raises-batch", timeout=None, max_retries=0, batch_size=2)
+async def raises_batch(payloads: list[dict[str, Any]], jobs: list[Job]) -> None:
+    note(payloads[0], "begin", jobs[0].id, jobs[0].attempt)
+    throw(payloads[0]["how"])
+
+
 KEPT: list[bytearray] = []
 
 

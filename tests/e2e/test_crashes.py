@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import LONG_LEASE, Stage, is_alive, until
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a process is stopped by SIGSTOP."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 async def test_jobs_run_in_child_processes(stage: Stage) -> None:
@@ -79,6 +86,45 @@ async def test_a_frozen_worker_kills_its_stale_runs_when_it_goes_on(stage: Stage
     assert (status.attempts, status.stalls) == (2, 1)
     assert not stage.lines("end", "a", 1)
     await until(lambda: len(frozen.workers()) == 1)
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+async def test_a_frozen_worker_begins_no_run_after_its_lease(stage: Stage, processes: int) -> None:
+    """Of ten jobs it is frozen in the first run; the ten complete elsewhere; thawed, it begins none of the other nine.
+
+    A child goes on before its parent does, so it decides by itself.
+    """
+    ids = [f"j{number}" for number in range(10)]
+    for id in ids:
+        await stage.enqueue("freezes", id, {"freeze": True})
+    frozen = stage.worker("--id", "frozen", "--queues", "freezes", processes=processes, lease=1)
+    stopped = int((await stage.line("begin", "j0", 1))[-1])
+    await until(lambda: is_stopped(stopped))
+    frozen.signal(signal.SIGSTOP)
+    stage.worker("--id", "fresh", processes=0)
+    for id in ids:
+        assert (await stage.state("freezes", id, "completed")).attempts == 2
+    os.kill(stopped, signal.SIGCONT)
+    for id in ids:
+        await stage.line("lease_lost", id, 1)
+    frozen.signal(signal.SIGCONT)
+    assert [line[1] for line in stage.lines("begin") if line[2] == "1"] == ["j0"]
+
+
+async def test_a_frozen_child_goes_on_if_its_parent_kept_its_leases(stage: Stage) -> None:
+    """A child that was stopped for longer than its lease begins its other runs: the parent has renewed them."""
+    for number in range(10):
+        await stage.enqueue("freezes", f"j{number}", {"freeze": True} if number == 0 else None)
+    worker = stage.worker("--queues", "freezes", lease=1)
+    stopped = int((await stage.line("begin", "j0", 1))[-1])
+    await until(lambda: is_stopped(stopped))
+    until_over = time.monotonic() + 1.5
+    await until(lambda: time.monotonic() > until_over)
+    os.kill(stopped, signal.SIGCONT)
+    for number in range(10):
+        status = await stage.state("freezes", f"j{number}", "completed")
+        assert (status.attempts, status.stalls) == (1, 0)
+    assert worker.workers() == [stopped]
 
 
 async def test_a_frozen_parent_does_not_leave_stale_runs_behind(stage: Stage) -> None:

@@ -1,7 +1,7 @@
-"""Storages that are broken on purpose, each in one place: the conformance suite must notice every one.
+"""Storages and workers that are broken on purpose, each in one place: the tests must notice every one.
 
 Each mutant is an overlay of links to the package in which one text, found exactly once, was replaced; a few
-conformance tests are run against it and have to fail. The same tests pass on the package as it is.
+tests are run against it and have to fail. The same tests pass on the package as it is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ PACKAGE = Path(penstock.__file__).parent
 
 
 class Mutant(NamedTuple):
-    """A defect: the text `old` of a file becomes `new`, and one of the tests (`file::name` or `file`) must fail."""
+    """A defect: the text `old` of a file becomes `new`, and one of the tests (`file::name` or `file`) must fail.
+
+    A file of a storage is named below `storage`, its tests below `tests/conformance`; other files below the
+    package, and their tests below `tests`.
+    """
 
     name: str
     file: str
@@ -32,8 +36,22 @@ class Mutant(NamedTuple):
     tests: tuple[str, ...]
 
     @property
+    def of_storage(self) -> bool:
+        return self.file.startswith(("sqlite/", "redis/"))
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        parts = self.file.split("/")
+        return ("storage", *parts) if self.of_storage else tuple(parts)
+
+    @property
     def storage(self) -> str:
-        return "memory" if self.file.startswith("sqlite/") else "redis"
+        return "redis" if self.file.startswith("redis/") else "memory"
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        folder = "tests/conformance" if self.of_storage else "tests"
+        return tuple(f"{folder}/{test}" for test in self.tests)
 
 
 SETTLE = "test_settle.py"
@@ -375,6 +393,55 @@ MUTANTS = [
         "    call('ZADD', q.ready, 0, rank(j.priority, j.time, j.seq) .. 'j' .. id)\n",
         ("test_waits.py::test_every_transition_to_ready_wakes_a_waiter",),
     ),
+    # Runs
+    Mutant(
+        "errors: a lone surrogate is not escaped", "errors.py",
+        'return str.encode(text, "utf-8", "backslashreplace").decode()', "return text",
+        ("unit/test_errors.py::test_every_exception_has_a_record_that_can_be_stored",),
+    ),
+    Mutant(
+        "errors: an exception may raise while it is recorded", "errors.py",
+        "        return call()\n    except BaseException:\n", "        return call()\n    except Exception:\n",
+        ("unit/test_errors.py::test_every_exception_has_a_record_that_can_be_stored[kind raises]",),
+    ),
+    Mutant(
+        "worker: an outcome that cannot be resolved is not noticed", "claims.py",
+        "    except Exception as error:\n        outcome, resolution = unrecordable",
+        "    except ImportError as error:\n        outcome, resolution = unrecordable",
+        ("worker/test_odd_exceptions.py::test_an_outcome_that_cannot_be_resolved_fails_its_own_job",),
+    ),
+    Mutant(
+        "worker: a base exception of a handler is not noticed", "worker/executor.py",
+        "        except BaseException as error:\n            return self._failed(run, error)",
+        "        except Exception as error:\n            return self._failed(run, error)",
+        ("worker/test_executor.py::test_a_run_ends_with_an_outcome_whatever_its_handler_raises",),
+    ),
+    Mutant(
+        "worker: a task that its run cancelled takes the next run", "worker/task_pool.py",
+        "run.interruption is not None or task.cancelling() or", "run.interruption is not None or",
+        ("worker/test_odd_exceptions.py::test_a_handler_that_cancels_its_own_task_fails_its_run_alone",),
+    ),
+    Mutant(
+        "worker: a run begins after its lease", "worker/pool.py",
+        "now >= run.jobs[0].confirmed + self._lease", "False",
+        ("worker/test_runs.py::test_no_run_begins_after_its_lease",),
+    ),
+    Mutant(
+        "worker: a batch begins with a lost job", "worker/pool.py",
+        "(len(run.jobs) > 1 or now", "(now",
+        ("worker/test_runs.py::test_a_batch_with_a_lost_job_is_not_begun",),
+    ),
+    Mutant(
+        "model: a listener may raise a base exception", "model/events.py",
+        "            except BaseException as error:\n                self.log_raised",
+        "            except Exception as error:\n                self.log_raised",
+        ("unit/test_events.py::test_a_raising_listener_is_logged_and_harms_nothing",),
+    ),
+    Mutant(
+        "model: a permanent class is not looked at", "model/outcome.py",
+        "    if issubclass(kind, permanent):\n", "    if kind in permanent:\n",
+        ("unit/test_outcome.py::test_an_exception_of_a_permanent_class_is_permanent",),
+    ),
 ]  # fmt: skip
 
 
@@ -399,12 +466,12 @@ class Runs:
         )  # fmt: skip
 
     def run(self, source: Path, storage: str, tests: tuple[str, ...]) -> tuple[int, str]:
-        """Run conformance tests against the package in `source`, up to the first failure: exit code and output."""
+        """Run tests against the package in `source`, up to the first failure: exit code and output."""
         assert self._process.stdin
         assert self._process.stdout
         arguments = [
             "-x", "-q", "--tb=line", "-p", "no:cacheprovider", *(f"-p{plugin}" for plugin in PLUGINS),
-            "-o", f"pythonpath={source}", "--storages", storage, *(f"tests/conformance/{test}" for test in tests),
+            "-o", f"pythonpath={source}", "--storages", storage, *tests,
         ]  # fmt: skip
         output = source / "output"
         request = {"arguments": arguments, "source": str(source), "output": str(output)}
@@ -449,24 +516,24 @@ def make_overlay(source: Path, target: Path, changed: tuple[str, ...] = ()) -> N
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_broken_storage_is_noticed(mutant: Mutant, runs: Runs, tmp_path: Path) -> None:
-    """A storage with this defect fails the conformance suite."""
-    path = ("storage", *mutant.file.split("/"))
+def test_a_defect_is_noticed(mutant: Mutant, runs: Runs, tmp_path: Path) -> None:
+    """A package with this defect fails the tests."""
+    path = mutant.path
     make_overlay(PACKAGE, tmp_path / "penstock", path)
     text = PACKAGE.joinpath(*path).read_text()
     assert text.count(mutant.old) == 1, f"{mutant.file} has the text {text.count(mutant.old)} times: {mutant.old!r}"
     tmp_path.joinpath("penstock", *path).write_text(text.replace(mutant.old, mutant.new))
-    code, output = runs.run(tmp_path, mutant.storage, mutant.tests)
+    code, output = runs.run(tmp_path, mutant.storage, mutant.paths)
     assert code == 1, f"not noticed (exit code {code}):\n{output[-5000:]}"
     assert "failed" in output or "FAILED" in output or "ERROR" in output
 
 
 @pytest.mark.parametrize("storage", ["memory", "redis"])
-def test_a_whole_storage_passes(storage: str, runs: Runs, tmp_path: Path) -> None:
+def test_a_whole_package_passes(storage: str, runs: Runs, tmp_path: Path) -> None:
     """The tests that notice the mutants pass on an overlay without a defect, so they fail because of the defect."""
-    path = next(("storage", *mutant.file.split("/")) for mutant in MUTANTS if mutant.storage == storage)
+    path = next(mutant.path for mutant in MUTANTS if mutant.storage == storage)
     make_overlay(PACKAGE, tmp_path / "penstock", path)
     tmp_path.joinpath("penstock", *path).write_text(PACKAGE.joinpath(*path).read_text())
-    tests = {test for mutant in MUTANTS if mutant.storage == storage for test in mutant.tests}
+    tests = {test for mutant in MUTANTS if mutant.storage == storage for test in mutant.paths}
     code, output = runs.run(tmp_path, storage, tuple(sorted(tests)))
     assert code == 0, f"exit code {code}:\n{output[-5000:]}"

@@ -55,15 +55,18 @@ async def test_an_async_listener_goes_on_in_the_background() -> None:
     assert received == ["completed"]
 
 
-async def test_a_raising_listener_is_logged_and_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """The listeners after a broken one are called all the same."""
+@pytest.mark.parametrize("error", [RuntimeError, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit])
+async def test_a_raising_listener_is_logged_and_harms_nothing(
+    caplog: pytest.LogCaptureFixture, error: type[BaseException]
+) -> None:
+    """The listeners after a broken one are called all the same, whatever it raises."""
     listeners, received = Listeners(), list[str]()
 
     def broken(event: Event) -> None:
-        raise RuntimeError("plain")
+        raise error("plain")
 
     async def broken_later(event: Event) -> None:
-        raise RuntimeError("async")
+        raise error("async")
 
     listeners.add("completed", broken)
     listeners.add("completed", broken_later)

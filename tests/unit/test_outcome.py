@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -12,6 +15,7 @@ from penstock.model.options import HandlerOptions
 from penstock.model.outcome import (
     Cancel,
     Fail,
+    Failed,
     Raised,
     Stopped,
     Value,
@@ -53,20 +57,66 @@ def test_any_exception_may_carry_a_wish() -> None:
     assert raised(error).retry_request == RetryRequest(delay=1500)
 
 
-def test_a_bad_retry_request_is_ignored_and_logged() -> None:
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"delay": -1}, "delay must not be negative"),
+        ({"delay": math.nan}, "delay must not be negative, infinite"),
+        ({"delay": math.inf}, "delay must not be negative, infinite"),
+        ({"delay": True}, "delay must be seconds or a timedelta, not bool"),
+        ({"delay": "5"}, "delay must be seconds or a timedelta, not str"),
+        ({"delay": 10**5000}, "delay must not be .* not an int of 16610 bits"),
+        ({"delay": timedelta.max}, "delay must not be .* beyond the year 9999"),
+        ({"at": datetime(2030, 1, 1)}, "at must be an aware datetime"),
+        ({"at": -1}, "at must be a Unix timestamp"),
+        ({"at": math.nan}, "at must be a Unix timestamp"),
+        ({"at": False}, "at must be an aware datetime or a Unix timestamp, not bool"),
+        ({"at": 10**5000}, "at must be a Unix timestamp"),
+        ({"at": 1, "delay": 1}, "not both"),
+        ({"count": 1}, "count must be True or False, not int"),
+        ({"message": 30}, "message must be a str, not int; delay= takes seconds"),
+    ],
+    ids=lambda value: str(value)[:30] if isinstance(value, str) else None,
+)
+def test_a_retry_with_a_bad_argument_raises_where_it_is_built(arguments: dict[str, Any], words: str) -> None:
+    """The error names the argument of Retry; Outcome.retry raises the same."""
+    with pytest.raises((TypeError, ValueError), match=words):
+        Retry(**arguments)
+    if not {"count", "message"} & arguments.keys():
+        with pytest.raises((TypeError, ValueError), match=words):
+            Outcome.retry(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("retry_at", datetime(2030, 1, 1), "retry_at must be an aware datetime"),
+        ("retry_at", "tomorrow", "retry_at must be an aware datetime or a Unix timestamp, not str"),
+        ("retry_in", -1, "retry_in must not be negative"),
+        ("retry_in", math.nan, "retry_in must not be negative, infinite"),
+        ("retry_in", True, "retry_in must be seconds or a timedelta, not bool"),
+        ("retry_in", 10**5000, "retry_in must not be negative, infinite or beyond the year 9999, not an int of"),
+        ("retry_in", property(lambda error: 1 / 0), "retry_in cannot be read (ZeroDivisionError)"),
+        ("retry_at", property(lambda error: sys.exit()), "retry_at cannot be read (SystemExit)"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_a_bad_retry_attribute_is_ignored_with_a_note_that_names_it(name: str, value: Any, words: str) -> None:
     """A wish that makes no sense leaves the usual backoff, and a note in the message."""
-    outcome = raised(Retry(at=datetime(2030, 1, 1)))
+    outcome = raised(type("OwnError", (Exception,), {name: value})("busy"))
     assert outcome.retry_request == RetryRequest()
-    assert "retry_at must be an aware datetime" in outcome.error.message
+    assert outcome.error.message.startswith("busy (its wish for a retry was ignored: ")
+    assert words in outcome.error.message
 
 
 def test_batch_outcomes() -> None:
     """complete, fail and retry are what a handler would have returned or raised."""
     assert Outcome.complete(3) == Value(3)
-    failed = Outcome.fail(PermanentError("no"))
-    assert isinstance(failed, Raised)
-    assert failed.error.kind is ErrorKind.PERMANENT
-    assert isinstance(Outcome.fail("text"), Raised)
+    error = PermanentError("no")
+    assert Outcome.fail(error) == Failed(error)
+    text = Outcome.fail("text")
+    assert isinstance(text, Failed)
+    assert repr(text.error) == "RuntimeError('text')"
     again = Outcome.retry(delay=2)
     assert isinstance(again, Raised)
     assert again.retry_request.delay == 2000
@@ -103,3 +153,40 @@ def test_an_outcome_without_a_call_of_the_handler_is_no_attempt(outcome: Outcome
     resolution = resolve(claim, HandlerOptions(), outcome)
     assert isinstance(resolution, Fail | Cancel)
     assert (attempts_after(claim, resolution), resolution.ran) == (attempts, attempts == 2)
+
+
+class RefusedError(Exception):
+    """An error of a mail server."""
+
+
+class AddressError(RefusedError):
+    """One kind of it."""
+
+
+@pytest.mark.parametrize(
+    ("error", "permanent"),
+    [
+        (RefusedError("no"), True),
+        (AddressError("no"), True),
+        (KeyError("no"), True),
+        (ValueError("no"), False),
+        (Retry("later"), False),
+        (ExceptionGroup("all", [AddressError("a"), ExceptionGroup("inner", [KeyError("b")])]), True),
+        (ExceptionGroup("some", [AddressError("a"), ValueError("b")]), False),
+        (ExceptionGroup("later", [AddressError("a"), Retry("b")]), False),
+        (BaseExceptionGroup("exit", [AddressError("a"), SystemExit()]), False),
+    ],
+    ids=repr,
+)
+def test_an_exception_of_a_permanent_class_is_permanent(error: BaseException, permanent: bool) -> None:
+    """Subclasses count; a group counts if all exceptions in it do; a Retry asks for a retry itself."""
+    kind = raised(error, (RefusedError, LookupError)).error.kind
+    assert (kind is ErrorKind.PERMANENT) is permanent
+
+
+def test_a_permanent_class_counts_before_the_retry_attributes() -> None:
+    """An exception of a permanent class has no wish for a retry."""
+    error = RefusedError("no")
+    error.retry_in = 5  # type: ignore[attr-defined]
+    outcome = raised(error, (RefusedError,))
+    assert (outcome.error.kind, outcome.retry_request) == (ErrorKind.PERMANENT, RetryRequest())

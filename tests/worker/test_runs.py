@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ import pytest
 from penstock import Entry, Event, Failure, Job, Penstock, State, Worker
 from penstock.model.job import Claim
 from penstock.model.outcome import Stopped
-from penstock.storage.base import Request
-from penstock.testing import Clock
+from penstock.storage.base import Renewal, Request
+from penstock.testing import Clock, FaultyStorage
 from penstock.worker.executor import interrupted
+from penstock.worker.leases import Leases
 from penstock.worker.run import Interruption, Run, RunJob
 from penstock.worker.supervisor.crash_recovery import ClosedServices
 from tests.support import eventually
@@ -300,6 +302,70 @@ async def test_a_lost_lease_ends_the_run_and_its_outcome_is_not_recorded(app: Pe
         await eventually(lambda: state_is(app, "a", State.COMPLETED))
     assert await app.queue("q").result("a") == 2
     assert lost == ["a"]
+
+
+async def test_no_run_begins_after_its_lease(app: Penstock, trouble: FaultyStorage) -> None:
+    """A handler holds up its process past the lease: the other claimed jobs are given up, and not begun."""
+    begun, lost = list[int](), list[str]()
+    app.on("lease_lost")(lambda event: lost.append(event.id))
+
+    @app.handler("q")
+    async def handle(payload: int, job: Job) -> None:
+        begun.append(payload)
+        hold_up(trouble, 0.5)
+
+    await app.queue("q").enqueue_many([Entry(n, id=str(n)) for n in range(10)])
+    async with Worker(app, lease=0.3):
+        await eventually(lambda: len(lost) == 10)
+        trouble.down = False
+    assert begun == [0]
+
+
+async def test_no_batch_begins_after_its_lease(app: Penstock, trouble: FaultyStorage) -> None:
+    """Batches that wait in line are given up as single jobs are."""
+    begun, lost = list[list[int]](), list[str]()
+    app.on("lease_lost")(lambda event: lost.append(event.id))
+
+    @app.handler("q", batch_size=2)
+    async def handle(payloads: list[int]) -> None:
+        begun.append(payloads)
+        hold_up(trouble, 0.5)
+
+    await app.queue("q").enqueue_many([Entry(n, id=str(n)) for n in range(10)])
+    async with Worker(app, lease=0.3):
+        await eventually(lambda: len(lost) == 10)
+        trouble.down = False
+    assert begun == [[0, 1]]
+
+
+async def test_a_batch_with_a_lost_job_is_not_begun(app: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The storage answers that one of two jobs is lost while their batch waits: the other one is released, and runs."""
+    begun: list[list[int]] = []
+
+    @app.handler("q", batch_size=2)
+    async def handle(payloads: list[int]) -> None:
+        begun.append(payloads)
+
+    hold = Leases.hold
+
+    def hold_and_lose(leases: Leases, runs: list[Run], asked: float) -> None:
+        hold(leases, runs, asked)
+        if len(runs[0].jobs) == 2:
+            leases.renewed(runs[0].jobs, [Renewal(kept=True), Renewal(kept=False)], asked)
+
+    monkeypatch.setattr(Leases, "hold", hold_and_lose)
+    await app.queue("q").enqueue_many([Entry(n, id=str(n)) for n in range(2)])
+    await Worker(app).drain()
+    assert begun == [[0]]
+    assert (await shown(app, "0")).attempts == 1
+
+
+def hold_up(trouble: FaultyStorage, seconds: float) -> None:
+    """Block the event loop, as a frozen process does; the storage is not reached meanwhile, nor afterwards."""
+    trouble.down = True
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
 
 
 async def test_a_deleted_queue_ends_its_runs(app: Penstock) -> None:

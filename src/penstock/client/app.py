@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
+from penstock.aio import refused_in_plain_handlers
 from penstock.client.event_publisher import EventPublisher
 from penstock.client.event_stream import EventStream
 from penstock.client.queue import Queue
@@ -41,6 +42,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_URL = "sqlite:penstock.db"
 
 
+@refused_in_plain_handlers(lambda app: app.driven)
 class Penstock:
     """A job queue: the storage that keeps the jobs, and the handlers, tasks and listeners of the app.
 
@@ -50,6 +52,9 @@ class Penstock:
     of a call or a handler win over it. With `durability` ("replicas", "fsync" or a `Durability`) an
     enqueue is acknowledged when replicas or the disk have the job, and raises `NotDurable` otherwise.
     """
+
+    #: Whether a sync app runs the coroutines of this app.
+    driven: bool = False
 
     def __init__(
         self,

@@ -9,6 +9,7 @@ from typing import Any, Unpack
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from penstock.aio import refused_in_plain_handlers
 from penstock.client.answers import Cancelled, Enqueued
 from penstock.client.entry import CommonOptions, Entry, JobOptions, OnConflict, entry_fields, job_fields, options_of
 from penstock.client.queue_reader import QueueReader
@@ -34,6 +35,7 @@ QUEUED = PutStatus.QUEUED
 CANCELLABLE = (State.BLOCKED, State.QUEUED, State.RETRYING, State.SCHEDULED, State.RUNNING)
 
 
+@refused_in_plain_handlers(lambda queue: queue._host.driven)
 class Queue(QueueReader):
     """A named queue of jobs, for producers. Get one from `app.queue(name)`."""
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import UNSET
 
+from penstock.aio import refused_in_plain_handlers
 from penstock.client.answers import JobStatus, Page, status_of
 from penstock.errors import JobCancelled, JobError, JobFailed, JobNotFound, NotFinished
 from penstock.host import AppHost
@@ -19,6 +20,7 @@ from penstock.storage.base import MAX_BATCH, EndNotice
 __all__ = ["QueueReader"]
 
 
+@refused_in_plain_handlers(lambda queue: queue._host.driven)
 class QueueReader:
     """The methods of a queue that change nothing."""
 

@@ -13,7 +13,7 @@ from penstock.model.clock import Span, milliseconds, span_ms
 from penstock.model.context import Cancellation, JobInfo
 from penstock.model.job import Claim, State
 from penstock.model.options import HandlerOptions
-from penstock.model.outcome import Outcome, Raised, Released, Resolution, Returned, resolve
+from penstock.model.outcome import Failed, Outcome, Released, Resolution, Returned, raised
 from penstock.model.serde import Serde, encode
 from penstock.storage.base import ClaimRef, Settled, Settlement
 
@@ -23,7 +23,7 @@ __all__ = ["Reservation"]
 class Manager(Protocol):
     """The `ReservationManager`, as one of its reservations sees it: the manager is built on `Reservation`."""
 
-    async def settle(self, reservation: Reservation, outcome: Outcome, resolution: Resolution) -> Settled: ...
+    async def settle(self, reservation: Reservation, rules: HandlerOptions, outcome: Outcome) -> Settled: ...
 
     async def renew(self, reservation: Reservation) -> bool: ...
 
@@ -86,15 +86,17 @@ class Reservation(JobInfo):
 
         A permanent error fails the job at once.
         """
-        outcome = Outcome.fail(error)
-        assert isinstance(outcome, Raised)
+        failed = Outcome.fail(error)
+        assert isinstance(failed, Failed)
+        outcome = raised(failed.error, self._rules.permanent)
         record = outcome.error
         return await self._settle(("fail", record.type, record.message, record.kind), outcome)
 
     async def retry(self, *, at: datetime | float | None = None, delay: timedelta | float | None = None) -> State:
         """Run the job again: at a time, after a delay, or after the usual backoff. It counts as a retry."""
+        outcome = Outcome.retry(at=at, delay=delay)
         asked = (None if at is None else milliseconds(at, "at"), None if delay is None else span_ms(delay, "delay"))
-        return await self._settle(("retry", *asked), Outcome.retry(at=at, delay=delay))
+        return await self._settle(("retry", *asked), outcome)
 
     async def release(self) -> State:
         """Give the job back at its position, as if it had not been reserved."""
@@ -126,7 +128,7 @@ class Reservation(JobInfo):
         async with self._settling:
             if (state := self._check(wanted)) is not None:
                 return state
-            answer = await self._manager.settle(self, outcome, resolve(self._claim, self._rules, outcome))
+            answer = await self._manager.settle(self, self._rules, outcome)
             if answer.lost or answer.state is None:
                 self._manager.lose(self)
                 raise self._gone()

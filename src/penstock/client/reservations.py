@@ -11,14 +11,14 @@ import socket
 import weakref
 from collections.abc import Sequence
 
-from penstock.claims import emit_settled, reap_all, renew_all
+from penstock.claims import Ending, emit_settled, reap_all, renew_all, settle_all
 from penstock.client.reservation import Reservation
 from penstock.errors import ErrorKind, InvalidPayload, JobError, StorageError
 from penstock.host import AppHost
 from penstock.model.ids import new_token
 from penstock.model.job import Claim
 from penstock.model.options import HandlerOptions, JobLimits, rules_for
-from penstock.model.outcome import Outcome, Raised, Release, Released, Resolution, resolve, stalled_out
+from penstock.model.outcome import Outcome, Raised, Release, Released, stalled_out
 from penstock.model.retry_policy import GiveUp, decide
 from penstock.model.serde import decode
 from penstock.storage.base import MAX_BATCH, Claimed, Renewal, Request, Settled, Settlement
@@ -78,7 +78,7 @@ class ReservationManager:
                 self._host.emit("skipped", queue=queue, id=id, worker=self.worker)
             for _, id in claimed.corrupt:
                 self._host.emit("invalid_data", queue=queue, id=id, worker=self.worker)
-            refused: list[tuple[Claim, HandlerOptions, Outcome]] = []
+            refused: list[Ending] = []
             for claim in claimed.claims:
                 self._emit("started", claim)
                 rules = rules_for(self._host.options(queue), JobLimits.decode(claim.limits))
@@ -87,7 +87,7 @@ class ReservationManager:
                     self._hold(reserved, asked)
                     got.append(reserved)
                 else:
-                    refused.append((claim, rules, reserved))
+                    refused.append(Ending(claim, rules, reserved))
             await self._refuse(refused)
             if len(got) >= limit or (len(claimed.claims) < wanted and not refused):
                 return claimed.look_at
@@ -116,27 +116,26 @@ class ReservationManager:
             return Raised(JobError.from_exception(error, ErrorKind.PERMANENT), invalid=True)
         return Reservation(claim, payload, rules, codec.result, self, lease_ms)
 
-    async def _refuse(self, refused: Sequence[tuple[Claim, HandlerOptions, Outcome]]) -> None:
-        """Settle claims that must not be reserved with these outcomes."""
-        resolutions = [resolve(claim, rules, outcome) for claim, rules, outcome in refused]
-        settlements = [
-            Settlement(claim.queue, claim.id, claim.token, resolution)
-            for (claim, _, _), resolution in zip(refused, resolutions, strict=True)
-        ]
-        if settlements:
-            answers = await self._host.storage.settle(settlements)
-            for (claim, _, outcome), resolution, answer in zip(refused, resolutions, answers, strict=True):
-                emit_settled(self._host, self.worker, claim, outcome, resolution, answer)
+    async def _refuse(self, refused: Sequence[Ending]) -> None:
+        """Settle claims that must not be reserved."""
+        if refused:
+            for each, answer in zip(refused, await settle_all(self._host.storage, refused), strict=True):
+                self._emit_settled(each, answer)
 
     # settling --------------------------------------------------------------------------------------
 
-    async def settle(self, reservation: Reservation, outcome: Outcome, resolution: Resolution) -> Settled:
+    async def settle(self, reservation: Reservation, rules: HandlerOptions, outcome: Outcome) -> Settled:
         """Record the outcome of a reservation; returns the storage's answer."""
-        [answer] = await self._host.storage.settle([reservation.settlement(resolution)])
+        ending = Ending(reservation.claim, rules, outcome)
+        [answer] = await settle_all(self._host.storage, [ending])
         if not answer.lost:
             self._drop(reservation)
-            emit_settled(self._host, self.worker, reservation.claim, outcome, resolution, answer)
+            self._emit_settled(ending, answer)
         return answer
+
+    def _emit_settled(self, ending: Ending, answer: Settled) -> None:
+        resolution = ending.settlement.resolution
+        emit_settled(self._host, self.worker, ending.claim, ending.outcome, resolution, answer)
 
     def lose(self, reservation: Reservation) -> None:
         """Mark a reservation as lost and cancel it: the job may run elsewhere by now."""

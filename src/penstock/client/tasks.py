@@ -21,6 +21,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, ove
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from penstock.aio import refused_in_plain_handlers
 from penstock.client.answers import Enqueued
 from penstock.client.entry import CommonOptions, Entry
 from penstock.client.queue import Queue
@@ -141,17 +142,18 @@ class TaskDefinition:
     def __init__(self, host: AppHost, queue: Queue, parameters: Parameters) -> None:
         self.queue = queue
         self.parameters = parameters
-        self._host = host
+        self.host = host
 
     def convert_result(self, value: Any) -> Any:
         """Convert a result to the type of the return annotation, which the queue does not know."""
         wanted = self.parameters.result
         if wanted is Any or type(value) is wanted:
             return value
-        serde = self._host.codec(self.queue.name).result
+        serde = self.host.codec(self.queue.name).result
         return decode(serde, encode(serde, value, "result"), wanted)
 
 
+@refused_in_plain_handlers(lambda task: task.definition.host.driven)
 class TaskCall(Generic[P, R]):
     """A task with options for its next calls, as `task.options(...)` returns it."""
 
@@ -228,6 +230,7 @@ class TaskCall(Generic[P, R]):
         return options
 
 
+@refused_in_plain_handlers(lambda task: task.definition.host.driven)
 class Task(TaskCall[P, R], Generic[P, R, V]):
     """A function whose calls can be jobs: `task(1)` runs it here, `enqueue(1)` and `call(1)` let a worker run it.
 

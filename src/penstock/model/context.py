@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from penstock.errors import UNREADABLE
+from penstock.errors import UNREADABLE, escaped
 from penstock.model.clock import as_datetime
 from penstock.model.headers import decode_headers
 from penstock.model.job import Claim, NewJob
@@ -32,8 +32,8 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
             raise TypeError(f"message must be a str, not {type(self.message).__name__}")
 
     def encode(self) -> bytes:
-        """Return its stored form."""
-        return _encode(self)
+        """Return its stored form; text that UTF-8 cannot encode is escaped."""
+        return _encode(Progress(self.fraction, escaped(self.message)))
 
     @classmethod
     def decode(cls, data: bytes) -> Progress | None:

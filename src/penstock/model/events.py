@@ -98,8 +98,8 @@ class Listeners:
                     task = asyncio.ensure_future(self._finish(event, answer))
                     self._running.add(task)
                     task.add_done_callback(self._running.discard)
-            except Exception:
-                log.exception("a listener for %r raised", event.name)
+            except BaseException as error:
+                self.log_raised(event, error)
 
     async def wait_finished(self) -> None:
         """Wait until the running async listeners have finished."""
@@ -109,8 +109,26 @@ class Listeners:
     async def _finish(self, event: Event, answer: Awaitable[object]) -> None:
         try:
             await answer
-        except Exception:
+        except BaseException as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise  # the task was cancelled from outside, as when the event loop is shut down
             log.exception("a listener for %r raised", event.name)
+
+    def log_raised(self, event: Event, error: BaseException) -> None:
+        """Log the exception of a listener. A thread without an event loop gets its Ctrl-C nonetheless."""
+        log.error("a listener for %r raised", event.name, exc_info=error)
+        if isinstance(error, KeyboardInterrupt) and not has_running_loop():
+            raise error
+
+
+def has_running_loop() -> bool:
+    """Return whether an event loop runs in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def check_names(names: str | Iterable[str], argument: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ __all__ = ["decode_headers", "encode_headers"]
 
 
 def encode_headers(headers: Mapping[str, str] | None) -> bytes:
-    """Encode headers; raises `TypeError` unless they map text to text."""
+    """Encode headers; raises `TypeError` unless they map text to text, `ValueError` if UTF-8 cannot encode them."""
     if headers is None:
         return b""
     if not isinstance(headers, Mapping):
@@ -20,7 +20,11 @@ def encode_headers(headers: Mapping[str, str] | None) -> bytes:
     for key, value in headers.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise TypeError(f"headers must map str to str; {key!r} does not")
-    return msgspec.msgpack.encode(dict(headers)) if headers else b""
+    try:
+        plain = {str.__str__(key): str.__str__(value) for key, value in headers.items()}
+        return msgspec.msgpack.encode(plain) if plain else b""
+    except UnicodeEncodeError:
+        raise ValueError("headers must be valid Unicode (a key or a value holds a lone surrogate)") from None
 
 
 def decode_headers(data: bytes) -> dict[str, str]:

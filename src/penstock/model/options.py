@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -50,6 +50,16 @@ def _check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
 
 
+def _exception_classes(value: object, name: str) -> tuple[type[BaseException], ...]:
+    """Return one exception class or a tuple of them as a tuple; raises `TypeError`, which names the option."""
+    classes = cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,)
+    for each in classes:
+        if not (isinstance(each, type) and issubclass(each, BaseException)):
+            shown = each.__name__ if isinstance(each, type) else type(each).__name__
+            raise TypeError(f"{name} must be an exception class or a tuple of them, not {shown}")
+    return cast("tuple[type[BaseException], ...]", classes)
+
+
 class HandlerArguments(TypedDict, total=False):
     """The options that `handler` and `listen` accept, for type checkers; `HandlerOptions` has the defaults."""
 
@@ -67,6 +77,7 @@ class HandlerArguments(TypedDict, total=False):
     batch_size: int
     on_failure: Callable[..., Any] | str | None
     failure_options: Mapping[str, Any]
+    permanent: type[BaseException] | tuple[type[BaseException], ...]
     retry_position: RetryPosition
     at_most_once: bool
     result_ttl: Span
@@ -94,6 +105,7 @@ class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     batch_size: int = 1
     on_failure: Callable[..., Any] | str | None = None
     failure_options: Mapping[str, Any] = {}
+    permanent: tuple[type[BaseException], ...] = ()
     retry_position: RetryPosition = "keep"
     at_most_once: bool = False
     result_ttl: float = 3600.0
@@ -126,6 +138,7 @@ class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             raise TypeError("at_most_once must be True or False")
         if not (self.on_failure is None or callable(self.on_failure) or isinstance(self.on_failure, str)):
             raise TypeError('on_failure must be a function or "module:function"')
+        msgspec.structs.force_setattr(self, "permanent", _exception_classes(self.permanent, "permanent"))
         if not isinstance(self.failure_options, Mapping):
             raise TypeError("failure_options must be a mapping of handler options")
         if self.failure_options and self.on_failure is None:

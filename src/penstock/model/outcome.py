@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 from msgspec.structs import replace
 
-from penstock.errors import ErrorKind, JobError, Retry
+from penstock.errors import ErrorKind, JobError, Retry, attempted
 from penstock.model.clock import milliseconds, span_ms
 from penstock.model.failure import failure_payload
 from penstock.model.ids import fail_queue_of, new_id
@@ -20,6 +21,7 @@ __all__ = [
     "Cancel",
     "Complete",
     "Fail",
+    "Failed",
     "Outcome",
     "Raised",
     "Release",
@@ -36,6 +38,7 @@ __all__ = [
     "resolve",
     "stalled_out",
     "timed_out",
+    "unrecordable",
 ]
 
 # outcomes ------------------------------------------------------------------------------------------
@@ -56,15 +59,11 @@ class Outcome(msgspec.Struct, frozen=True):
             error = RuntimeError(error)
         if not isinstance(error, Exception):
             raise TypeError(f"error must be an exception or a str, not {type(error).__name__}")
-        return raised(error)
+        return Failed(error)
 
     @staticmethod
     def retry(*, at: datetime | float | None = None, delay: timedelta | float | None = None) -> Outcome:
         """Return the outcome of a job to run again: at a time, after a delay, or after the usual backoff."""
-        if at is not None:
-            milliseconds(at, "at")
-        if delay is not None:
-            span_ms(delay, "delay")
         return raised(Retry(at=at, delay=delay))
 
 
@@ -72,6 +71,12 @@ class Value(Outcome, frozen=True):
     """The handler returned a value that is not encoded yet."""
 
     value: Any
+
+
+class Failed(Outcome, frozen=True):
+    """The handler returned an error that is not judged yet: its class may be `permanent` by the handler's options."""
+
+    error: Exception
 
 
 class Returned(Outcome, frozen=True, gc=False):
@@ -111,24 +116,53 @@ class Released(Outcome, frozen=True):
     """The run was released unfinished; the attempt is not counted."""
 
 
-def raised(error: BaseException) -> Raised:
-    """Return the outcome for an exception of a handler, by its `kind`, `retry_at`, `retry_in` and `count`."""
+def raised(error: BaseException, permanent: tuple[type[BaseException], ...] = ()) -> Raised:
+    """Return the outcome for an exception of a handler, by its `kind`, `retry_at`, `retry_in` and `count`.
+
+    Exceptions of the classes in `permanent` are permanent, except `Retry`, which asks for a retry itself.
+    Whatever the attributes of the exception do, there is an outcome.
+    """
+    if permanent and attempted(lambda: is_permanent(error, permanent), otherwise=False):
+        return Raised(JobError.from_exception(error, ErrorKind.PERMANENT))
     record = JobError.from_exception(error)
     try:
         return Raised(record, _retry_request(error))
-    except (TypeError, ValueError) as bad:
-        message = f"{record.message} (its wish for a retry was ignored: {bad})"
+    except BaseException as bad:
+        reason = JobError.from_exception(bad).message
+        message = f"{record.message} (its wish for a retry was ignored: {reason})"
         return Raised(replace(record, message=message))
 
 
+def is_permanent(error: BaseException, permanent: tuple[type[BaseException], ...]) -> bool:
+    """Return whether an exception is of these classes; so is a group if all exceptions in it are."""
+    kind = type(error)
+    if issubclass(kind, Retry):
+        return False
+    if issubclass(kind, permanent):
+        return True
+    if not issubclass(kind, BaseExceptionGroup):
+        return False
+    group = cast("BaseExceptionGroup[BaseException]", error)
+    return all(is_permanent(each, permanent) for each in group.exceptions)
+
+
 def _retry_request(error: BaseException) -> RetryRequest:
-    at, delay = getattr(error, "retry_at", None), getattr(error, "retry_in", None)
-    counted = not isinstance(error, Retry) or error.count
-    return RetryRequest(
-        at=None if at is None else milliseconds(at, "retry_at"),
-        delay=None if delay is None else span_ms(delay, "retry_in"),
-        counted=counted,
-    )
+    at, delay = _wish(error, "retry_at", milliseconds), _wish(error, "retry_in", span_ms)
+    return RetryRequest(at=at, delay=delay, counted=not isinstance(error, Retry) or bool(error.count))
+
+
+def _wish(error: BaseException, name: str, convert: Callable[[Any, str], int]) -> int | None:
+    """Return an attribute of an exception in milliseconds, None if it has none; errors name the attribute."""
+    try:
+        value = getattr(error, name, None)
+    except BaseException as bad:
+        raise ValueError(f"{name} cannot be read ({type(bad).__name__})") from None
+    try:
+        return None if value is None else convert(value, name)
+    except (TypeError, ValueError):
+        raise
+    except BaseException as bad:
+        raise ValueError(f"{name} cannot be converted ({type(bad).__name__})") from None
 
 
 def timed_out(seconds: float, solo: bool = False, shared: bool = False) -> Raised:
@@ -225,6 +259,14 @@ def attempts_after(claim: Claim, resolution: Resolution) -> int:
     """Return the attempts of a job after a failed or cancelled run: without this one if it called no handler."""
     ran = resolution.ran if isinstance(resolution, Fail | Cancel) else True
     return claim.attempts if ran else claim.attempts - 1
+
+
+def unrecordable(claim: Claim, rules: HandlerOptions, why: BaseException) -> tuple[Raised, Fail]:
+    """Return the outcome and its transition for a job whose own outcome cannot be recorded: it fails for good."""
+    record = JobError.from_exception(why, ErrorKind.PERMANENT)
+    message = f"the outcome of the run cannot be recorded: {record.type}: {record.message}"
+    error = replace(record, message=message)
+    return Raised(error), Fail(error.encode(), rules.keep_failed_ms, None, _fail_job(claim, rules, error))
 
 
 def _fail_job(claim: Claim, rules: HandlerOptions, error: JobError) -> tuple[NewJob, ...]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
-import logging
 import os
 import threading
 import weakref
@@ -32,8 +31,6 @@ __all__ = ["BackendApp", "SyncBackends"]
 
 T = TypeVar("T")
 
-log = logging.getLogger("penstock")
-
 
 class ConnectOptions(TypedDict):
     """Arguments for connecting the storages of an app."""
@@ -45,6 +42,8 @@ class ConnectOptions(TypedDict):
 
 class BackendApp(AsyncPenstock):
     """An async app that can be cloned onto another storage object, sharing its declarations."""
+
+    driven = True
 
     def __init__(self, storage: Storage, url: str | None, **arguments: Any) -> None:
         super().__init__(storage=storage, **arguments)
@@ -124,8 +123,8 @@ class SharedListeners(Listeners):
                 answer = listener(event)
                 if inspect.isawaitable(answer):
                     self._portal.spawn(self._finish(event, answer))
-            except Exception:
-                log.exception("a listener for %r raised", event.name)
+            except BaseException as error:
+                self.log_raised(event, error)
 
 
 class SyncBackends:

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+import msgspec
+
 from penstock.errors import ErrorKind, InvalidPayload, JobError
 from penstock.model.formats import JSON_SAFE_TYPES, fast_decoder, fast_encoder
 from penstock.model.handler import Handler
-from penstock.model.outcome import Outcome, Raised, Released, Returned, Stopped, Value, raised, stalled_out, timed_out
+from penstock.model.outcome import (
+    Failed,
+    Outcome,
+    Raised,
+    Released,
+    Returned,
+    Stopped,
+    Value,
+    raised,
+    stalled_out,
+    timed_out,
+)
 from penstock.model.retry_policy import GiveUp, decide
 from penstock.model.serde import Codec, decode, encode
 from penstock.worker.run import Interruption, Run, RunJob
-from penstock.worker.thread_pool import ThreadPool
+from penstock.worker.thread_pool import ThreadPool, Thrown
 
 __all__ = ["Executor"]
 
@@ -51,34 +63,42 @@ class Routine:
 class Executor:
     """Decodes payloads, calls handlers and encodes results; async handlers run on the loop, sync ones in threads."""
 
-    def __init__(self, codec: Callable[[str], Codec], threads: ThreadPool) -> None:
+    def __init__(
+        self, codec: Callable[[str], Codec], threads: ThreadPool, stop_as_by_ctrl_c: Callable[[], None]
+    ) -> None:
         self._codec = codec
         self._threads = threads
+        self._stop_as_by_ctrl_c = stop_as_by_ctrl_c
         self._routines: dict[Handler, Routine] = {}
 
     async def execute(self, run: Run) -> list[Outcome]:
-        """Call the handler; returns an outcome for each job. A returned value counts even after an interruption."""
-        handler = run.handler
-        routine = self._routines.get(handler)
-        if routine is None:
-            routine = self._routines[handler] = Routine(handler, self._codec(handler.queue))
-        if routine.batch:
-            return await self._execute_batch(run, routine)
-        job = run.jobs[0]
+        """Call the handler; returns an outcome for each job. A returned value counts even after an interruption.
+
+        It never raises: a run without an outcome would be held for ever.
+        """
         try:
+            routine = self._routines.get(run.handler) or self._routine(run.handler)
+            if routine.batch:
+                return await self._execute_batch(run, routine)
+            job = run.jobs[0]
             payload = self._payload(routine, job)
-        except _RefusedError as refusal:
-            return [refusal.outcome]
-        try:
             if routine.is_async:
                 value = await (routine.function(payload, job.job) if routine.takes_job else routine.function(payload))
             else:
                 value = await self._in_thread(routine, payload, job.job if routine.takes_job else None)
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
-            return [self._ended(run, job, self._raised(run, error), routine)]
-        if isinstance(value, Outcome):
-            return [self._ended(run, job, value, routine)]
-        return [self._returned(job, value, routine)]
+                if isinstance(value, Thrown):
+                    return self._failed(run, value.error)
+            if isinstance(value, Outcome):
+                return [self._ended(run, job, value, routine)]
+            return [self._returned(job, value, routine)]
+        except _RefusedError as refusal:
+            return [refusal.outcome]
+        except BaseException as error:
+            return self._failed(run, error)
+
+    def _routine(self, handler: Handler) -> Routine:
+        routine = self._routines[handler] = Routine(handler, self._codec(handler.queue))
+        return routine
 
     async def _execute_batch(self, run: Run, routine: Routine) -> list[Outcome]:
         payloads: list[Any] = []
@@ -129,23 +149,30 @@ class Executor:
                 )
             else:
                 value = await self._in_thread(routine, payloads, contexts)
+                if isinstance(value, Thrown):
+                    return self._raised(run, value.error, len(payloads))
             return per_payload(value, len(payloads))
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
-            outcome = self._raised(run, error)
-        return [Raised(outcome.error, outcome.retry_request, solo=True, shared=len(payloads) > 1)] * len(payloads)
+        except BaseException as error:
+            return self._raised(run, error, len(payloads))
 
     async def _in_thread(self, routine: Routine, payload: Any, job: Any) -> Any:
+        """Call a plain handler in a thread; returns its value, awaited if it is awaitable, or `Thrown`."""
         args = (payload, job) if routine.takes_job else (payload,)
         value = await self._threads.run(routine.function, *args)
         return await value if inspect.isawaitable(value) else value
 
-    def _raised(self, run: Run, error: BaseException) -> Raised:
-        """Return the outcome of a handler's exception; a cancellation from outside of the worker is raised again."""
-        if isinstance(error, asyncio.CancelledError):
-            task = asyncio.current_task()
-            if run.interruption is None and task is not None and task.cancelling():
-                raise error  # the event loop is being shut down
-        return raised(error)
+    def _raised(self, run: Run, error: BaseException, count: int) -> list[Outcome]:
+        """Return the outcomes of a run of `count` jobs whose handler raised, whatever it raised."""
+        if issubclass(type(error), KeyboardInterrupt):
+            self._stop_as_by_ctrl_c()
+        outcome: Outcome = raised(error, run.handler.options.permanent)
+        if run.handler.batch:
+            outcome = msgspec.structs.replace(outcome, solo=True, shared=count > 1)
+        return [outcome] * count
+
+    def _failed(self, run: Run, error: BaseException) -> list[Outcome]:
+        outcomes = self._raised(run, error, len(run.jobs))
+        return [self._unfinished(run, job, outcome) for job, outcome in zip(run.jobs, outcomes, strict=True)]
 
     def _returned(self, job: RunJob, value: Any, routine: Routine) -> Outcome:
         try:
@@ -156,6 +183,12 @@ class Executor:
     def _ended(self, run: Run, job: RunJob, outcome: Outcome, routine: Routine) -> Outcome:
         if isinstance(outcome, Value):
             return self._returned(job, outcome.value, routine)
+        if isinstance(outcome, Failed):
+            outcome = raised(outcome.error, job.rules.permanent)
+        return self._unfinished(run, job, outcome)
+
+    def _unfinished(self, run: Run, job: RunJob, outcome: Outcome) -> Outcome:
+        """Return the outcome of a job without a value: that of an interruption or a cancel counts before its own."""
         if run.interruption is not None:
             return interrupted(run, job)
         return Stopped() if job.cancelled else outcome

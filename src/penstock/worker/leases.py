@@ -63,11 +63,18 @@ class Leases:
 
     def fence(self, now: float) -> float:
         """Give up the claims that were not confirmed within their lease; returns when the next one expires."""
-        for job in list(self._held):
-            if job.confirmed + self.seconds <= now:
-                self._lose(job)
+        self.give_up(self.expired(list(self._held), now))
         first = min((job.confirmed for job in self._held), default=math.inf)
         return first + self.seconds
+
+    def expired(self, jobs: Sequence[RunJob], now: float) -> list[RunJob]:
+        """Return those of these jobs that are held and were not confirmed within their lease."""
+        return [job for job in jobs if not job.lost and job.confirmed + self.seconds <= now]
+
+    def give_up(self, jobs: Sequence[RunJob]) -> None:
+        """Give up claims: other workers may have the jobs."""
+        for job in jobs:
+            self._lose(job)
 
     def age(self, now: float) -> float | None:
         """Return the seconds since the oldest confirmation of a held lease, None without leases."""

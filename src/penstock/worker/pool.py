@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from time import monotonic
 from typing import Protocol
 
 from penstock.model.outcome import Outcome, Released
@@ -36,8 +37,11 @@ class Pool:
     A waiting run was claimed while others ran, because runs of its queue end quickly; it holds no units.
     """
 
-    def __init__(self, capacity: int, executor: RunExecutor, flow: RunFlow, least: int = 1) -> None:
+    def __init__(
+        self, capacity: int, executor: RunExecutor, flow: RunFlow, least: int = 1, lease: float = math.inf
+    ) -> None:
         self.capacity = capacity
+        self._lease = lease
         self._least = least
         #: The share of the capacity that may be used: less than 1 while the process cannot keep up.
         self.share = 1.0
@@ -50,6 +54,9 @@ class Pool:
         self._give_up = executor.give_up
         self._flow = flow
         self._loop = asyncio.get_running_loop()
+        #: The offset from the event loop's clock to the monotonic one. Runs begin and end by the latter: the
+        #: clock of some event loops stands still during a turn, so it would not show that the process was frozen.
+        self._ahead = monotonic() - self._loop.time()
         self._tasks = TaskPool(self._begin, executor.execute, self._finish, self.advance)
         self._watched = math.inf
         self._change = asyncio.Event()
@@ -211,11 +218,14 @@ class Pool:
         await self._change.wait()
 
     def _begin(self, run: Run) -> bool:
-        """Note that a run begins; False if it was interrupted before, which ends it."""
+        """Note that a run begins; False if it was interrupted before or a lease of it may be over, which ends it."""
+        now = monotonic() - self._ahead
+        if run.interruption is None and (len(run.jobs) > 1 or now >= run.jobs[0].confirmed + self._lease):
+            self._flow.fence(run, now)
         if run.interruption is not None:
             self._finish(run, self._give_up(run))
             return False
-        run.began = now = self._loop.time()
+        run.began = now
         if run.timeout is not None:
             run.deadline = due = now + run.timeout
             if due < self._watched:
@@ -227,6 +237,8 @@ class Pool:
         if run not in self.live:
             return
         queue = run.handler.queue
+        if run.began:
+            run.took = monotonic() - self._ahead - run.began
         self.live.discard(run)
         self.busy -= run.units
         self._running[queue] -= 1

@@ -140,6 +140,10 @@ class RunFlow(SettleFlow, Protocol):
         """Note that the handler is about to be called."""
         ...
 
+    def fence(self, run: Run, now: float) -> None:
+        """Interrupt a run that is about to begin, unless the leases of all its jobs are confirmed at this time."""
+        ...
+
     def ended(self, run: Run, outcomes: list[Outcome]) -> None:
         """Hand the outcomes of a run to the settler."""
         ...

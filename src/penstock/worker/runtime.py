@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -33,7 +34,7 @@ from penstock.worker.leases import CANCEL_WAIT, Leases, wait_for_cancel
 from penstock.worker.loop import Loop
 from penstock.worker.maintenance import Maintenance
 from penstock.worker.outage import OutageLog
-from penstock.worker.pool import Pool
+from penstock.worker.pool import INTERRUPT_GRACE, Pool
 from penstock.worker.rss import resident
 from penstock.worker.run import Interruption, Run, RunJob, units_of
 from penstock.worker.settler import Settler
@@ -81,7 +82,8 @@ class WorkerRuntime:
         self._services = WorkerJobServices(host)
         self._threads = ThreadPool()
         largest = max((units_of(handler) for handler in handlers.values()), default=1)
-        self._pool = Pool(capacity, Executor(host.codec, self._threads), self, least=max(largest, 1))
+        executor = Executor(host.codec, self._threads, self._stop_as_by_ctrl_c)
+        self._pool = Pool(capacity, executor, self, max(largest, 1), lease)
         self._leases = self._new_leases(lease)
         self._settler = Settler(host, worker, self)
         self._claimer = Claimer(host, worker, round(lease * 1000), handlers.values(), self._pool, self)
@@ -100,6 +102,7 @@ class WorkerRuntime:
         self._throttling = Loop("adapt", monitor.step, self._outage) if adaptive else None
         self._lease_thread: LeaseThread | None = None
         self._held_up = False
+        self._interrupt: asyncio.Task[None] | None = None
         self._look = DRAIN_LOOK
         self._draining: bool = False
         self._scheduled = False
@@ -151,6 +154,16 @@ class WorkerRuntime:
         if self._listeners.by_name and self._listeners.wants("started"):
             for job in run.jobs:
                 self._emit("started", job.claim)
+
+    def fence(self, run: Run, now: float) -> None:
+        """Interrupt a run that is about to begin if a lease of it is over: it may have completed elsewhere by now.
+
+        Its other jobs, if it is a batch, are released.
+        """
+        expired = self._leases.expired(run.jobs, now)
+        if expired or any(job.lost for job in run.jobs):
+            run.interruption = Interruption.LOSS
+            self._leases.give_up(expired)
 
     def ended(self, run: Run, outcomes: list[Outcome]) -> None:
         """Leave the outcomes of a run with the settler, and claim again if a queue waited for its units."""
@@ -209,6 +222,20 @@ class WorkerRuntime:
         if self._claimer.starved:
             self._claiming.wake()
 
+    def _stop_as_by_ctrl_c(self) -> None:
+        """Send this process SIGINT, because a handler raised `KeyboardInterrupt`; its outcome is recorded before.
+
+        The exception itself would end the event loop, and with it the settler. Children ignore the signal.
+        """
+        if self._interrupt is None or self._interrupt.done():
+            self._interrupt = asyncio.ensure_future(self._send_interrupt())
+
+    async def _send_interrupt(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(INTERRUPT_GRACE):
+                await self._settler.wait_empty()
+        signal.raise_signal(signal.SIGINT)
+
     # start and stop -------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -256,6 +283,8 @@ class WorkerRuntime:
         self._threads.close()
         self._pool.close()
         await self._leave()
+        if self._interrupt is not None:
+            await self._interrupt
 
     async def _leave(self) -> None:
         with contextlib.suppress(StorageError):

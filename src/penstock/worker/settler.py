@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from msgspec.structs import replace
-
-from penstock.claims import emit_settled
-from penstock.errors import ErrorKind, JobError
+from penstock.claims import emit_settled, set_outcome, settle_all
 from penstock.host import AppHost
 from penstock.model.job import State
-from penstock.model.outcome import Outcome, Raised, attempts_after, resolve
-from penstock.storage.base import MAX_BATCH, Settled, Settlement
+from penstock.model.outcome import Outcome, attempts_after
+from penstock.storage.base import MAX_BATCH, Settled
 from penstock.worker.run import Run, RunJob, SettleFlow
 
 __all__ = ["Settler"]
@@ -34,7 +31,6 @@ class Settler:
         self._worker = worker
         self._flow = flow
         self._pending: list[RunJob] = []
-        self._loop = asyncio.get_running_loop()
         self._in_flight = 0
         self._empty = asyncio.Event()
         self._empty.set()
@@ -53,17 +49,16 @@ class Settler:
 
     def add(self, run: Run, outcomes: list[Outcome]) -> None:
         """Take the outcomes of a run; those of lost claims are dropped."""
-        run.took = self._loop.time() - run.began
         pending = self._pending
         if not pending:
             self._empty.clear()
             self._flow.settle_soon()
         for job, outcome in zip(run.jobs, outcomes, strict=True):
             job.ended = True
-            if not job.lost:
-                claim = job.claim
-                job.outcome = outcome
-                job.settlement = Settlement(claim.queue, claim.id, claim.token, resolve(claim, job.rules, outcome))
+            if job.lost:
+                job.run = None
+            else:
+                set_outcome(job, outcome)
                 pending.append(job)
 
     async def wait_empty(self) -> None:
@@ -95,32 +90,24 @@ class Settler:
         return batch
 
     async def _send(self, batch: list[RunJob]) -> None:
-        try:
-            answers = await self._host.storage.settle([job.settlement for job in batch])
-        except (TypeError, ValueError):
-            answers = [await self._send_alone(job) for job in batch]
+        answers = await settle_all(self._host.storage, batch)
         self.rounds += 1
         self._flow.settled(batch)
         quiet = not (log.isEnabledFor(logging.INFO) or self._host.listeners)
         for job, answer in zip(batch, answers, strict=True):
             if not (quiet and answer.state is State.COMPLETED):
-                log_run(job, answer)
-                if not (answer.lost and job.lost):  # a loss that was noticed before was emitted then
-                    resolution = job.settlement.resolution
-                    emit_settled(self._host, self._worker, job.claim, job.outcome, resolution, answer)
+                self._report(job, answer)
             job.run = None
 
-    async def _send_alone(self, job: RunJob) -> Settled:
-        """Settle one job of a batch that the storage refused; if its own outcome is refused, fail the job."""
-        settle = self._host.storage.settle
+    def _report(self, job: RunJob, answer: Settled) -> None:
+        """Log and emit the end of a run; an error is only logged, because the outcome is recorded."""
         try:
-            return (await settle([job.settlement]))[0]
-        except (TypeError, ValueError) as error:
-            log.error("the storage refused the outcome of job %r: %s", job.claim.id, error)
-            outcome = Raised(JobError.from_exception(error, ErrorKind.PERMANENT))
-        job.outcome = outcome
-        job.settlement = replace(job.settlement, resolution=resolve(job.claim, job.rules, outcome))
-        return (await settle([job.settlement]))[0]
+            log_run(job, answer)
+            if not (answer.lost and job.lost):  # a loss that was noticed before was emitted then
+                resolution = job.settlement.resolution
+                emit_settled(self._host, self._worker, job.claim, job.outcome, resolution, answer)
+        except Exception:
+            log.exception("the end of job %r could not be reported", job.claim.id)
 
 
 def log_run(job: RunJob, answer: Settled) -> None:

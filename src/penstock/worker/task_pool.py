@@ -31,7 +31,8 @@ class TaskPool(Generic[R, E]):
     """As many tasks as runs are under way. They are reused: a task for each run would cost more than most runs.
 
     A run goes as it would in a task of its own (`tests/worker/test_task_pool.py`): a task ends after a
-    run that was interrupted, or that set context variables and did not reset them.
+    run that was interrupted, that cancelled the task itself, or that set context variables and did not
+    reset them.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class TaskPool(Generic[R, E]):
 
     async def _work(self) -> None:
         task = asyncio.current_task()
+        assert task is not None
         before, line = contextvars.copy_context(), self._line
         begin, execute, finish = self._begin, self._execute, self._finish
         while True:
@@ -101,10 +103,12 @@ class TaskPool(Generic[R, E]):
                         finish(run, await execute(run))
                 finally:
                     run.task = None
-                if run.interruption is not None or contextvars.copy_context() != before:
-                    if self._refilled() and not self._called:
+                if run.interruption is not None or task.cancelling() or contextvars.copy_context() != before:
+                    del run
+                    if not loop_is_ending(task) and self._refilled() and not self._called:
                         self._call()
                     return
+                del run  # an idle task keeps nothing of its last run alive
                 in_a_row += 1
                 if in_a_row == IN_A_ROW:
                     in_a_row = 0
@@ -115,3 +119,11 @@ class TaskPool(Generic[R, E]):
                 await waiter
             except asyncio.CancelledError:
                 return
+
+
+def loop_is_ending(task: asyncio.Task[None]) -> bool:
+    """Return whether a cancelled task was cancelled together with all others, as when the event loop is shut down.
+
+    Otherwise the run cancelled its task itself, and the runs in line go on.
+    """
+    return bool(task.cancelling()) and all(each.cancelling() for each in asyncio.all_tasks())

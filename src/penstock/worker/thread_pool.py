@@ -9,9 +9,24 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-__all__ = ["ThreadPool"]
+from penstock.aio import plain_handlers
+
+__all__ = ["ThreadPool", "Thrown"]
 
 Call = tuple[Callable[[], Any], "asyncio.Future[Any]"]
+
+
+class Thrown:
+    """An exception of a function that was called in a thread.
+
+    It is handed over and not raised again: its traceback would refer to the frame of the caller, and
+    that frame to the exception. Such a cycle keeps the payload alive until the garbage collector runs.
+    """
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
 
 
 class ThreadPool:
@@ -22,15 +37,15 @@ class ThreadPool:
         self._closed = False
 
     async def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function in a thread; returns its value. If the caller is cancelled, the call goes on unnoticed."""
+        """Call a function in a thread; returns its value, or `Thrown` with its exception.
+
+        If the caller is cancelled, the call goes on unnoticed.
+        """
         context = contextvars.copy_context()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         inbox = self._idle.pop() if self._idle else self._thread()
         inbox.put((lambda: context.run(function, *args), future))
-        returned, value = await future
-        if returned:
-            return value
-        raise value
+        return await future
 
     def close(self) -> None:
         """Let idle threads end; the others end after their call."""
@@ -44,19 +59,20 @@ class ThreadPool:
         return inbox
 
     def _work(self, inbox: SimpleQueue[Call | None]) -> None:
+        plain_handlers.here = True
         while (call := inbox.get()) is not None:
             function, future = call
             try:
-                answer = (True, function())
-            except BaseException as error:  # raised again in the caller
-                answer = (False, error)
+                answer = function()
+            except BaseException as error:
+                answer = Thrown(error)
             try:
                 future.get_loop().call_soon_threadsafe(self._done, inbox, future, answer)
             except RuntimeError:  # the event loop is gone
                 return
             del call, function, future, answer
 
-    def _done(self, inbox: SimpleQueue[Call | None], future: asyncio.Future[Any], answer: tuple[bool, Any]) -> None:
+    def _done(self, inbox: SimpleQueue[Call | None], future: asyncio.Future[Any], answer: Any) -> None:
         if not future.done():
             future.set_result(answer)
         if self._closed:

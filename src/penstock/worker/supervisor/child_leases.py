@@ -53,11 +53,12 @@ class ChildLeases(Leases):
                 self._cancel(job, kill=command is ParentCommand.KILL)
         return self.seconds / 3
 
-    def fence(self, now: float) -> float:
-        """Give up the claims that the supervisor could not renew in time; returns when the next one expires."""
-        for job in self._held:
-            job.confirmed = self._table.confirmed(job.slot) - self.ahead
-        return super().fence(now)
+    def expired(self, jobs: Sequence[RunJob], now: float) -> list[RunJob]:
+        """Return the jobs that the supervisor could not renew in time, by the times that it wrote into the table."""
+        for job in jobs:
+            if job.slot >= 0:
+                job.confirmed = self._table.confirmed(job.slot) - self.ahead
+        return super().expired(jobs, now)
 
     def escalate(self, run: Run) -> None:
         """Write into the table why a run must end that the child cannot end; the supervisor kills the child.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from penstock.errors import StorageError
 from penstock.host import AppHost
 from penstock.model.context import Progress
 from penstock.model.handler import Handler
@@ -18,6 +20,8 @@ from penstock.worker.supervisor.child_handle import ChildHandle
 from penstock.worker.supervisor.claim_table import Phase, Slot
 
 __all__ = ["CrashRecovery"]
+
+log = logging.getLogger("penstock.worker")
 
 
 class OrphanedClaim(NamedTuple):
@@ -76,7 +80,12 @@ class CrashRecovery:
         while self._orphans:
             orphan = self._orphans[0]
             if orphan.slot.confirmed + self._lease > time.monotonic():
-                await self._settle(orphan)
+                try:
+                    await self._settle(orphan)
+                except StorageError:
+                    raise  # it is tried again
+                except Exception:  # its lease expires; the claims behind it go on
+                    log.exception("job %r of a dead process could not be given back", orphan.slot.ref.id)
             self._orphans.popleft()
         return None
 
