@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from penstock import Penstock, StorageError, StorageUnavailable, Worker
+from penstock import StorageError, StorageUnavailable, Worker
 from penstock.cli.base import Command, CommandError, debug_option
 from penstock.cli.reload import ChangeDetector, restart
 from penstock.cli.secrets import redact_secrets
@@ -22,6 +22,7 @@ from penstock.cli.target import find_app_source, load_app
 from penstock.cli.workers import ls
 from penstock.host import AppHost
 from penstock.log_config import configure
+from penstock.model.printing import count, join_names
 from penstock.ops.doctor import warnings_at_start
 from penstock.worker.handlers import select_handlers
 from penstock.worker.supervisor import CannotImport
@@ -145,7 +146,7 @@ def dev(**options: Any) -> None:
     Every run is logged when it ends, a failed one with its traceback. If a file cannot be imported, the
     command prints the error and waits for a change.
     """
-    run_worker(**options, drain=False, reload=True, show_failures=True)
+    run_worker(**options, drain=False, reload=True, tracebacks=True)
 
 
 def run_worker(
@@ -156,12 +157,12 @@ def run_worker(
     reload: bool,
     verbose: bool,
     quiet: bool,
-    show_failures: bool = False,
+    tracebacks: bool = False,
     **options: Any,
 ) -> None:
     """Load the app and run its worker until it stops; after a change of the sources, restart the command."""
     level = logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO
-    configure(level)
+    configure(level, tracebacks=tracebacks)
     source = find_app_source(app)
     if source is None:
         raise click.UsageError(
@@ -180,7 +181,8 @@ def run_worker(
         ChangeDetector(everything=True).wait()
         restart()
     worker.log_level = level
-    session = WorkerSession(loaded, worker, grace, wait, drain, reload, show_failures)
+    worker.log_tracebacks = tracebacks
+    session = WorkerSession(loaded, worker, grace, wait, drain, reload)
     before = {number: signal.getsignal(number) for number in SIGNALS}
     try:
         changed = run(session.run())
@@ -215,20 +217,21 @@ def build_worker(app: AppHost, source: str, options: dict[str, Any]) -> Worker:
     return made
 
 
-async def log_failures(app: Penstock) -> None:
-    """Log failed runs with their tracebacks, for developers of handlers."""
-    async for event in app.events(("retrying", "failed", "timed_out", "stalled", "invalid_data")):
-        error = event.error
-        if error is not None:
-            why = error.traceback.rstrip() or f"{error.type}: {error.message}"
-            log.warning("%s: job %s is %s after attempt %d\n%s", event.queue, event.id, event.name, event.attempt, why)
+def describe_stop(runs: list[tuple[str, str]], grace: float) -> str:
+    """Return how a worker with these runs stops."""
+    if not runs:
+        return "stopping, no runs are left"
+    if not grace:
+        return f"stopping, {count(len(runs), 'run')} ({join_names(runs)}) {'is' if len(runs) == 1 else 'are'} released"
+    what = f"{count(len(runs), 'run')} ({join_names(runs)})"
+    return f"stopping, waiting up to {grace:g} s for {what}; signal again to release {'it' if len(runs) == 1 else 'them'} now"
 
 
 class WorkerSession:
     """One run of the command, from opening the storage to the end of its worker."""
 
     def __init__(
-        self, app: AppHost, worker: Worker, grace: float, wait: bool, drain: bool, reload: bool, show_failures: bool
+        self, app: AppHost, worker: Worker, grace: float, wait: bool, drain: bool, reload: bool
     ) -> None:
         self._app = app
         self._worker = worker
@@ -236,7 +239,6 @@ class WorkerSession:
         self._wait = wait
         self._drain = drain
         self._reload = reload
-        self._show_failures = show_failures
         #: How many signals have arrived.
         self.signals = 0
         self._finished = self._restart = False
@@ -264,10 +266,7 @@ class WorkerSession:
             return False
         await self._warn()
         background = [asyncio.create_task(self._watch())] if self._reload else []
-        if self._show_failures and isinstance(self._app, Penstock):
-            background.append(asyncio.create_task(log_failures(self._app)))
         try:
-            log.info("worker %s starts, child processes: %d", self._worker.id, self._worker.processes)
             if not self.signals:
                 await (self._worker.drain() if self._drain else self._worker.run())
             if self._stopping:
@@ -305,10 +304,11 @@ class WorkerSession:
             for line in await warnings_at_start(self._app.storage):
                 log.warning("JOBS MAY BE LOST: %s", redact_secrets(line))
 
-    def _signal(self, number: signal.Signals, count: int) -> None:
+    def _signal(self, number: signal.Signals, times: int) -> None:
         self._signalled.set()
-        log.info("%s: %s", number.name, "stopping" if count == 1 else "releasing all jobs now")
-        self._stop(self._grace if count == 1 else 0.0)
+        grace = self._grace if times == 1 else 0.0
+        log.info("%s: %s", number.name, describe_stop(self._worker.runs, grace))
+        self._stop(grace)
 
     def _stop(self, grace: float) -> None:
         task = asyncio.ensure_future(self._worker.stop(grace))

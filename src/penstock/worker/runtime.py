@@ -36,6 +36,7 @@ from penstock.worker.outage import OutageLog
 from penstock.worker.pool import Pool
 from penstock.worker.rss import resident
 from penstock.worker.run import Interruption, Run, RunJob, units_of
+from penstock.worker.run_log import log_lost
 from penstock.worker.settler import Settler
 from penstock.worker.thread_pool import ThreadPool
 from penstock.worker.throttle import LoadMonitor
@@ -61,6 +62,8 @@ class Runtime(Protocol):
     async def finish(self) -> None: ...
 
     async def release(self) -> int: ...
+
+    def runs(self) -> list[tuple[str, str]]: ...
 
 
 class WorkerRuntime:
@@ -166,6 +169,7 @@ class WorkerRuntime:
 
     def lost(self, job: RunJob) -> None:
         """Emit `lease_lost` for a job that may run elsewhere by now; interrupt its run if all its jobs are lost."""
+        log_lost(job.claim)
         self._emit("lease_lost", job.claim)
         if job.run is not None and all(each.lost for each in job.run.jobs):
             self._pool.interrupt(job.run, Interruption.LOSS)
@@ -270,6 +274,11 @@ class WorkerRuntime:
         await self._pool.wait_gone(runs)
         await self._settler.wait_empty()
         return waiting + sum(len(run.jobs) for run in runs)
+
+    def runs(self) -> list[tuple[str, str]]:
+        """Return the jobs that are running, as queue and id, the oldest run first."""
+        live = sorted(self._pool.live, key=lambda run: run.began or math.inf)
+        return [(job.claim.queue, job.claim.id) for run in live for job in run.jobs]
 
     # drain ----------------------------------------------------------------------------------------
 

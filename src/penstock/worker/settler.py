@@ -14,16 +14,12 @@ from penstock.model.job import State
 from penstock.model.outcome import Outcome, Raised, resolve
 from penstock.storage.base import MAX_BATCH, Settled, Settlement
 from penstock.worker.run import Run, RunJob, SettleFlow
+from penstock.worker.run_log import log as runs
+from penstock.worker.run_log import log_run
 
 __all__ = ["Settler"]
 
 log = logging.getLogger("penstock.worker")
-
-#: The names of the resolutions in log lines.
-OUTCOME_WORDS = {
-    "complete": "completed", "retried": "retrying", "fail": "failed", "release": "released", "stall": "stalled",
-    "cancel": "cancelled",
-}  # fmt: skip
 
 
 class Settler:
@@ -101,7 +97,7 @@ class Settler:
             answers = [await self._send_alone(job) for job in batch]
         self.rounds += 1
         self._flow.settled(batch)
-        quiet = not (log.isEnabledFor(logging.INFO) or self._host.listeners)
+        quiet = not (runs.isEnabledFor(logging.INFO) or self._host.listeners)
         for job, answer in zip(batch, answers, strict=True):
             if not (quiet and answer.state is State.COMPLETED):
                 log_run(job, answer)
@@ -121,14 +117,3 @@ class Settler:
         job.outcome = outcome
         job.settlement = replace(job.settlement, resolution=resolve(job.claim, job.rules, outcome))
         return (await settle([job.settlement]))[0]
-
-
-def log_run(job: RunJob, answer: Settled) -> None:
-    """Log the one line of a run."""
-    claim, run = job.claim, job.run
-    ms = run.took * 1000 if run is not None and run.began else 0.0
-    how = type(job.settlement.resolution).__name__.lower() if answer.state is not State.CANCELLED else "cancel"
-    outcome = "lost" if answer.lost else OUTCOME_WORDS[how]
-    fields = {"queue": claim.queue, "job_id": claim.id, "attempt": claim.attempts, "ms": ms, "outcome": outcome}
-    text = "%s: job %s, attempt %d, %s after %.1f ms"
-    log.info(text, claim.queue, claim.id, claim.attempts, outcome, ms, extra=fields)

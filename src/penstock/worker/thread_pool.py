@@ -9,6 +9,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+from penstock.worker.fork_guard import PROCESS, end_copy
+
 __all__ = ["ThreadPool"]
 
 Call = tuple[Callable[[], Any], "asyncio.Future[Any]"]
@@ -20,6 +22,7 @@ class ThreadPool:
     def __init__(self) -> None:
         self._idle: list[SimpleQueue[Call | None]] = []
         self._closed = False
+        self._pid = PROCESS.pid
 
     async def run(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call a function in a thread; returns its value. If the caller is cancelled, the call goes on unnoticed."""
@@ -50,6 +53,8 @@ class ThreadPool:
                 answer = (True, function())
             except BaseException as error:  # raised again in the caller
                 answer = (False, error)
+            if self._pid != PROCESS.pid:
+                end_copy()
             try:
                 future.get_loop().call_soon_threadsafe(self._done, inbox, future, answer)
             except RuntimeError:  # the event loop is gone

@@ -17,6 +17,7 @@ from penstock.aio import first_of
 from penstock.errors import PenstockError, StorageError, StorageUnavailable
 from penstock.host import AppHost
 from penstock.model.handler import Handler
+from penstock.model.printing import MAX_NAMES, count, indent, job_name, join_names
 from penstock.model.worker_info import Heartbeat, RunSummary, oldest
 from penstock.worker.lease_thread import LeaseThread
 from penstock.worker.leases import CANCEL_WAIT, wait_for_cancel
@@ -28,10 +29,11 @@ from penstock.worker.run import Interruption, RunJob
 from penstock.worker.settler import Settler
 from penstock.worker.supervisor.channel import FromChild, ToChild
 from penstock.worker.supervisor.child_handle import ChildHandle, Stage
-from penstock.worker.supervisor.claim_table import IDLE, LIVE, UNITS, WITHHELD, Phase
+from penstock.worker.supervisor.claim_table import IDLE, LIVE, UNITS, WITHHELD, Phase, Slot
 from penstock.worker.supervisor.config import ChildConfig
 from penstock.worker.supervisor.crash_recovery import CrashRecovery
 from penstock.worker.supervisor.lease_renewer import LeaseRenewer
+from penstock.worker.supervisor.stacks import describe
 from penstock.worker.supervisor.storage_match import location_of
 
 __all__ = ["Supervisor"]
@@ -46,6 +48,13 @@ DRAIN_BOUND = 30.0
 
 #: A child that lived shorter than this (seconds) failed to start; the next ones start later, by up to this long.
 QUICK_EXIT, LONGEST_REST = 2.0, 5.0
+
+#: Why a run that does not end should have ended.
+ENDED_BY = {
+    Interruption.KILL: "its cancel",
+    Interruption.RELEASE: "its release",
+    Interruption.LOSS: "the loss of its lease",
+}
 
 
 class Supervisor:
@@ -226,6 +235,11 @@ class Supervisor:
         await self._nothing_pending()
         return len(wanted)
 
+    def runs(self) -> list[tuple[str, str]]:
+        """Return the jobs that the children run, as queue and id, the oldest run first."""
+        slots = [slot for child in self._children for slot in child.table.held() if slot.phase is Phase.RUNNING]
+        return [(slot.ref.queue, slot.ref.id) for slot in sorted(slots, key=lambda slot: slot.begun)]
+
     def _set_deadlines(self, child: ChildHandle) -> None:
         for slot in child.table.held():
             child.set_deadline(slot, Interruption.RELEASE)
@@ -284,10 +298,28 @@ class Supervisor:
         overdue = child.overdue(now)
         if overdue and not child.stuck:
             child.stuck = True
-            log.warning("process %s has runs that do not end (%d): it is replaced", child.pid, len(overdue))
+            child.request_stacks(now)
             self._replace(child)
-        if child.stage is Stage.LEAVING and child.must_die(now, overdue):
+        written = not child.stuck or child.stuck_logged or child.stacks_written(now)
+        if overdue and written and not child.stuck_logged:
+            child.stuck_logged = True
+            child.stacks = child.table.stacks()
+            self._log_stuck(child, overdue)
+        if child.stage is Stage.LEAVING and written and child.must_die(now, overdue):
             child.kill(overdue)
+
+    def _log_stuck(self, child: ChildHandle, overdue: Mapping[tuple[int, int], Interruption]) -> None:
+        slots = [slot for slot in child.table.held() if slot.key in overdue]
+        runs = ", ".join(describe_stuck(slot, overdue[slot.key]) for slot in slots[:MAX_NAMES])
+        log.warning(
+            "process %s has %s not end (%s%s): it is %s%s",
+            child.pid,
+            count(len(overdue), "run that does", "runs that do"),
+            runs,
+            ", …" if len(slots) > MAX_NAMES else "",
+            "killed" if self._finishing else "replaced",
+            indent(describe(child.stacks)),
+        )
 
     def _replace(self, child: ChildHandle) -> None:
         """Start another child at once; this one stops when its runs have ended."""
@@ -298,7 +330,7 @@ class Supervisor:
     def _check_memory(self, most: int) -> None:
         for child in self._children:
             if child.stage is Stage.WORKING and (size := child.memory()) > most:
-                log.info("process %s has %d MB: it is replaced", child.pid, size // 2**20)
+                log.info("process %s uses %d MB: it is replaced", child.pid, size // 2**20)
                 self._replace(child)
 
     def _counted_before(self, child: ChildHandle) -> bool:
@@ -351,18 +383,20 @@ class Supervisor:
         self._recovering.wake()
         self._maintaining.wake()
         if not self._finishing and not child.was_leaving:
-            self._log_exit(child, len(slots))
+            self._log_exit(child, slots)
         child.close()
         self._change.set()
 
-    def _log_exit(self, child: ChildHandle, jobs: int) -> None:
-        code = child.exit_code
+    def _log_exit(self, child: ChildHandle, slots: Sequence[Slot]) -> None:
+        jobs = [(slot.ref.queue, slot.ref.id) for slot in slots if slot.phase is Phase.RUNNING]
+        held = f"with {count(len(jobs), 'run')} ({join_names(jobs)})" if jobs else "without runs"
         if child.failure is not None:
             log.error("a child process cannot start: %s", child.failure)
         elif child.fenced:
-            log.warning("process %s ended: its leases were not confirmed in time (%d jobs)", child.pid, jobs)
+            log.warning("process %s ended %s: its leases were not confirmed in time", child.pid, held)
         else:
-            log.warning("process %s died (exit code %s) with %d jobs; they go back", child.pid, code, jobs)
+            text = "process %s died (%s) %s; another one starts%s"
+            log.warning(text, child.pid, child.death, held, indent(describe(child.stacks)))
         lived = time.monotonic() - child.born
         self._quick_exits[child.slot] = self._quick_exits[child.slot] + 1 if lived < QUICK_EXIT or child.failure else 0
         tries = self._quick_exits[child.slot]
@@ -411,6 +445,12 @@ class Supervisor:
     def pids(self) -> list[int]:
         """The ids of the processes that are alive."""
         return [child.pid for child in self._children if child.pid is not None]
+
+
+def describe_stuck(slot: Slot, why: Interruption) -> str:
+    """Return the name of a run that does not end, and why it should."""
+    since = f"its timeout of {slot.timeout:g} s" if why is Interruption.TIMEOUT else ENDED_BY[why]
+    return f"{job_name(slot.ref.queue, slot.ref.id)} after {since}"
 
 
 def context(host: AppHost) -> BaseContext:
