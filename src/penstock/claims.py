@@ -10,7 +10,7 @@ from penstock.host import AppHost
 from penstock.model.job import Claim, State
 from penstock.model.outcome import Cancel, Complete, Fail, Outcome, Raised, Release, Resolution, Retried, Stall
 from penstock.model.serde import decode
-from penstock.storage.base import MAX_BATCH, ClaimRef, Renewal, Settled, Storage
+from penstock.storage.base import MAX_BATCH, ClaimRef, Reaped, Renewal, Settled, Storage
 
 __all__ = ["HeldClaim", "emit_settled", "reap_all", "renew_all"]
 
@@ -47,15 +47,17 @@ async def renew_all(
         renewed(batch, await storage.renew(worker, [claim.ref for claim in batch], lease_ms), asked)
 
 
-async def reap_all(host: AppHost, queues: Sequence[str], counted: Callable[[int], None] | None = None) -> None:
+async def reap_all(
+    host: AppHost, queues: Sequence[str], taken_back: Callable[[Sequence[Reaped]], None] | None = None
+) -> None:
     """Take back every job of the queues whose lease expired, and emit `stalled` and `cancelled` for them.
 
-    `counted` gets the number of jobs of each call to the storage, as soon as that has answered.
+    `taken_back` gets the jobs of each call to the storage, as soon as that has answered.
     """
     while queues:
         reaped = await host.storage.reap(queues)
-        if counted is not None:
-            counted(len(reaped))
+        if taken_back is not None:
+            taken_back(reaped)
         for job in reaped:
             host.emit("stalled", queue=job.queue, id=job.id, attempt=job.attempt, worker=job.worker)
             if job.state is State.CANCELLED:

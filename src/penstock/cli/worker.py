@@ -83,8 +83,10 @@ def worker_options(function: Callable[..., None]) -> Any:
             ),
             click.option("--adaptive", is_flag=True, help="Claim less while a process cannot keep up."),
             click.option("--wait", is_flag=True, help="If the server cannot be reached at the start, wait for it."),
-            click.option("--verbose", "-v", is_flag=True, help="Log more."),
-            click.option("--quiet", "-q", is_flag=True, help="Log warnings only, not every run."),
+            click.option("--verbose", "-v", is_flag=True, help="Log details, and every failed run with its traceback."),
+            click.option(
+                "--quiet", "-q", is_flag=True, help="Log failures and warnings, but not the runs that ended well."
+            ),
             debug_option,
         ]
     ):
@@ -119,6 +121,9 @@ def worker(**options: Any) -> None:
 
     After SIGTERM or Ctrl-C, runs may go on for --grace seconds; then their jobs are released to other
     workers. A second signal releases them at once.
+
+    The log has a line for each run: its time if it ended well, the error and its place if it failed, and
+    the traceback if the job has failed for good.
     """
     run_worker(**options)
 
@@ -221,18 +226,16 @@ def describe_stop(runs: list[tuple[str, str]], grace: float) -> str:
     """Return how a worker with these runs stops."""
     if not runs:
         return "stopping, no runs are left"
+    named = f"{count(len(runs), 'run')} ({join_names(runs)})"
     if not grace:
-        return f"stopping, {count(len(runs), 'run')} ({join_names(runs)}) {'is' if len(runs) == 1 else 'are'} released"
-    what = f"{count(len(runs), 'run')} ({join_names(runs)})"
-    return f"stopping, waiting up to {grace:g} s for {what}; signal again to release {'it' if len(runs) == 1 else 'them'} now"
+        return f"stopping, {named} released"
+    return f"stopping, waiting up to {grace:g} s for {named}; a second signal releases all at once"
 
 
 class WorkerSession:
     """One run of the command, from opening the storage to the end of its worker."""
 
-    def __init__(
-        self, app: AppHost, worker: Worker, grace: float, wait: bool, drain: bool, reload: bool
-    ) -> None:
+    def __init__(self, app: AppHost, worker: Worker, grace: float, wait: bool, drain: bool, reload: bool) -> None:
         self._app = app
         self._worker = worker
         self._grace = grace

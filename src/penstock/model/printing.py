@@ -99,5 +99,5 @@ def is_library(path: str) -> bool:
 
 
 def indent(lines: Iterable[str]) -> str:
-    """Return lines of detail below the line of a log: indented, so that no text of a user looks like a line of its own."""
+    """Return lines of detail for a log line: indented, so that none of them looks like a line of the log."""
     return "".join(f"\n  {escape_controls(line)}" for line in lines)

@@ -35,7 +35,7 @@ from penstock.worker.maintenance import Maintenance
 from penstock.worker.outage import OutageLog
 from penstock.worker.pool import Pool
 from penstock.worker.rss import resident
-from penstock.worker.run import Interruption, Run, RunJob, units_of
+from penstock.worker.run import Interruption, Run, RunJob, slots_of, units_of
 from penstock.worker.run_log import log_lost
 from penstock.worker.settler import Settler
 from penstock.worker.thread_pool import ThreadPool
@@ -80,6 +80,8 @@ class WorkerRuntime:
         self._listeners = host.listeners
         self._worker = worker
         self._queues = sorted(handlers)
+        #: The runs that each handler with `concurrency=n` may have.
+        self._slots = slots_of(handlers.values())
         self._outage = OutageLog(host, worker)
         self._services = WorkerJobServices(host)
         self._threads = ThreadPool()
@@ -351,4 +353,5 @@ class WorkerRuntime:
         return Heartbeat(
             capacity=pool.capacity, allowed=pool.allowed, busy=pool.busy, memory=resident(),
             lease_age=None if age is None else round(age * 1000), running=len(runs), runs=oldest(runs),
+            slots=sum(self._slots.values()), slots_used=sum(pool.running(queue) for queue in self._slots),
         )  # fmt: skip

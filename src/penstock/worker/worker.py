@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
-import socket
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Self, cast
@@ -23,6 +21,7 @@ from penstock.model.clock import Span, span_ms
 from penstock.model.ids import check_name
 from penstock.model.printing import count, one_line
 from penstock.worker.handlers import select_handlers
+from penstock.worker.identity import default_id
 from penstock.worker.runtime import Runtime, WorkerRuntime
 from penstock.worker.startup_checks import warn_of_eviction
 from penstock.worker.supervisor import ChildConfig, Supervisor, modules_of, source_of
@@ -224,11 +223,6 @@ def check_app(app: object) -> AppHost:
     if not is_app(found):
         raise TypeError(f"app must be a Penstock app, not {type(app).__name__}")
     return found
-
-
-def default_id() -> str:
-    """Return a unique id for a worker, with its host and process."""
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def check_whole(value: object, name: str, least: int) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from multiprocessing.context import BaseContext
 
 from penstock.aio import first_of
+from penstock.app_loader import loaded_files, modification_times
 from penstock.errors import PenstockError, StorageError, StorageUnavailable
 from penstock.host import AppHost
 from penstock.model.handler import Handler
@@ -25,7 +26,7 @@ from penstock.worker.loop import Loop
 from penstock.worker.maintenance import Maintenance
 from penstock.worker.outage import OutageLog
 from penstock.worker.rss import resident
-from penstock.worker.run import Interruption, RunJob
+from penstock.worker.run import Interruption, RunJob, slots_of
 from penstock.worker.settler import Settler
 from penstock.worker.supervisor.channel import FromChild, ToChild
 from penstock.worker.supervisor.child_handle import ChildHandle, Stage
@@ -68,10 +69,14 @@ class Supervisor:
         self._spawning: dict[asyncio.Task[None], int] = {}
         self._quick_exits: Counter[int] = Counter()
         self._context = context(host)
+        #: The slots that have had a child, and the source files that the first children imported, with their times.
+        self._started: set[int] = set()
+        self._sources = modification_times(loaded_files())
         self._outage = OutageLog(host, config.worker)
         self._maintenance = Maintenance(host, config.worker, config.lease, sorted(handlers), self._status)
         self._settler = Settler(host, config.worker, self)
-        self._counted = frozenset(queue for queue, handler in handlers.items() if handler.options.concurrency)
+        #: The runs that each handler with `concurrency=n` may have in all children.
+        self._slots = slots_of(handlers.values())
         self._crash_recovery = CrashRecovery(host, handlers, config.lease, self._settler)
         self._lease_renewer = LeaseRenewer(host, config.worker, config.lease, lambda: self._children)
         self._lease_thread = LeaseThread(self._lease_renewer, config.worker, host.blocking_storage, ahead=0.0)
@@ -176,8 +181,20 @@ class Supervisor:
         child = ChildHandle(config, self._received, self._died)
         await child.start(self._context)
         self._children.append(child)
+        if slot in self._started:
+            self._check_sources(child)
+        self._started.add(slot)
         if self._finishing:
             child.leave()
+
+    def _check_sources(self, child: ChildHandle) -> None:
+        """Warn once of each source file that has changed: a new child imports it, the others have the old code."""
+        now = modification_times(self._sources)
+        changed = sorted(os.path.relpath(path) for path, time in self._sources.items() if now[path] != time)
+        if changed:
+            self._sources = now
+            text = "%s changed since this worker started: process %s has the new code, others the old; restart it"
+            log.warning(text, ", ".join(changed[:MAX_NAMES]) + (", …" if len(changed) > MAX_NAMES else ""), child.pid)
 
     def _spawned(self, task: asyncio.Task[None]) -> None:
         slot = self._spawning.pop(task)
@@ -339,7 +356,7 @@ class Supervisor:
             each for each in self._children if each.slot == child.slot and each is not child and not each.replacing
         ]
         return any(
-            not each.stop_confirmed or any(slot.ref.queue in self._counted for slot in each.table.held())
+            not each.stop_confirmed or any(slot.ref.queue in self._slots for slot in each.table.held())
             for each in before
         )
 
@@ -439,6 +456,7 @@ class Supervisor:
             memory=resident() + sum(child.memory() for child in self._children),
             lease_age=None if confirmed is None else round((now - confirmed) * 1000),
             running=len(runs), runs=oldest(runs),
+            slots=sum(self._slots.values()), slots_used=sum(run.queue in self._slots for run in runs),
         )  # fmt: skip
 
     @property
