@@ -43,4 +43,4 @@ def configure(level: int, *, tracebacks: bool = False) -> None:
     root.handlers[:] = [handler]
     root.setLevel(max(level, logging.INFO))
     logging.getLogger("penstock").setLevel(level)
-    logging.getLogger("penstock.worker.tracebacks").setLevel(logging.DEBUG if tracebacks else logging.NOTSET)
+    logging.getLogger("penstock.worker.run_log.tracebacks").setLevel(logging.DEBUG if tracebacks else logging.NOTSET)

@@ -25,8 +25,8 @@ async def test_a_quiet_worker_logs_each_failure_and_the_traceback_of_the_last(st
     """With -q a failed run is one WARNING with error, place and next try; a job that failed for good is an ERROR."""
     await stage.enqueue("raises", "a")
     worker = stage.worker("-q", app=APP)
-    await logged(worker, r"WARNING \d+ penstock.worker.runs: raises/a: attempt 1 of 2 raised ConnectionError: refused "
-                 r"\(\S*failing_jobs.py:\d+\); next try in 10 ms$")  # fmt: skip
+    error = r"raised ConnectionError: refused \(\S*failing_jobs.py:\d+\)"
+    await logged(worker, rf"WARNING \d+ penstock.worker.run_log: raises/a: attempt 1 of 2 {error}; next try in 10 ms$")
     text = await logged(worker, r"ERROR .*: raises/a: failed for good after 2 runs: ConnectionError: refused \(.*")
     await logged(worker, r"^  ConnectionError: refused$")
     assert "Traceback (most recent call last):" in text

@@ -1,4 +1,4 @@
-"""The lines of `penstock.worker.runs`: one for each run, with the reason if it failed."""
+"""The lines of `penstock.worker.run_log`: one for each run, with the reason if it failed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.storage.base import Request
 from penstock.testing import Clock
 from tests.support import eventually
 
-RUNS = "penstock.worker.runs"
+RUNS = "penstock.worker.run_log"
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,7 @@ async def test_each_failure_names_error_place_and_next_try(
 async def test_tracebacks_of_every_failure_can_be_switched_on_and_off(
     app: Penstock, clock: Clock, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
 ) -> None:
-    """The logger `penstock.worker.tracebacks` at DEBUG adds them to retried runs, above ERROR to none."""
+    """The logger `penstock.worker.run_log.tracebacks` at DEBUG adds them to retried runs, above ERROR to none."""
 
     @app.handler("q", max_retries=1)
     async def handle(payload: int) -> None:
@@ -91,7 +91,7 @@ async def test_tracebacks_of_every_failure_can_be_switched_on_and_off(
         caplog.clear()
         return found
 
-    logger = logging.getLogger("penstock.worker.tracebacks")
+    logger = logging.getLogger("penstock.worker.run_log.tracebacks")
     for level, expected in ((logging.DEBUG, [True, True]), (logging.CRITICAL, [False, False])):
         logger.setLevel(level)
         request.addfinalizer(lambda: logger.setLevel(logging.NOTSET))

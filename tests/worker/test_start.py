@@ -11,6 +11,8 @@ import pytest
 
 from penstock import Penstock, Worker
 from penstock import __version__ as version
+from penstock.worker import maintenance
+from tests.support import eventually
 
 
 async def test_a_start_logs_version_storage_namespace_and_queues(caplog: pytest.LogCaptureFixture) -> None:
@@ -59,8 +61,9 @@ async def test_a_worker_in_place_of_a_coroutine_names_its_methods(app: Penstock)
         assert repr(worker) == "<Worker 'w1', started>"
 
 
-async def test_a_worker_lists_its_runs(app: Penstock) -> None:
-    """`runs` has the running jobs in the order in which they began; before the start there are none."""
+async def test_a_worker_lists_its_runs(app: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`runs` has the running jobs in the order in which they began, and the heartbeat counts those without units."""
+    monkeypatch.setattr(maintenance, "REAP", (0.01, 0.01))
     begun, gate = asyncio.Semaphore(0), asyncio.Event()
 
     @app.handler("q", concurrency=3)
@@ -75,5 +78,10 @@ async def test_a_worker_lists_its_runs(app: Penstock) -> None:
             await app.queue("q").enqueue(1, id=id)
             await begun.acquire()
         assert worker.runs == [("q", "a"), ("q", "b")]
+
+        async def counted() -> bool:
+            return [(info.busy, info.slots, info.slots_used) for info in await app.workers()] == [(0, 3, 2)]
+
+        await eventually(counted)
         gate.set()
     assert worker.runs == []

@@ -1,9 +1,9 @@
 """The log of runs: one line for each when its outcome is recorded, and the reason if it failed.
 
-The logger is `penstock.worker.runs`: INFO for runs that ended as they should, WARNING for failures that
+The logger is `penstock.worker.run_log`: INFO for runs that ended as they should, WARNING for failures that
 are followed by another run, ERROR for jobs that have failed for good. An error of a child process is
 known by its record alone, so the traceback is a part of the message and not `exc_info`. The logger
-`penstock.worker.tracebacks` decides which lines have one: at ERROR those of jobs that failed for good,
+`penstock.worker.run_log.tracebacks` decides which lines have one: at ERROR those of jobs that failed for good,
 at DEBUG those of every failed run.
 """
 
@@ -21,8 +21,8 @@ from penstock.worker.run import RunJob
 
 __all__ = ["log_lost", "log_run"]
 
-log = logging.getLogger("penstock.worker.runs")
-tracebacks = logging.getLogger("penstock.worker.tracebacks")
+log = logging.getLogger("penstock.worker.run_log")
+tracebacks = logging.getLogger("penstock.worker.run_log.tracebacks")
 
 #: The names of the resolutions in log lines.
 OUTCOME_WORDS = {
