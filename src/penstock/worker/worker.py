@@ -150,7 +150,7 @@ class Worker:
 
     @property
     def runs(self) -> list[tuple[str, str]]:
-        """The jobs that are running here, as queue and id, those that began first first."""
+        """The jobs that are running here, as queue and id, the oldest run first."""
         return [] if self._runtime is None else self._runtime.runs()
 
     async def release_all(self) -> int:
