@@ -5,14 +5,30 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Iterable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.host import AppHost, async_app
+from penstock.model.printing import place_of
 
-__all__ = ["CannotImport", "load", "load_all", "modules_of", "source_of"]
+__all__ = [
+    "SKIPPED_DIRECTORIES",
+    "CannotImport",
+    "is_app",
+    "load",
+    "load_all",
+    "loaded_files",
+    "modification_times",
+    "modules_of",
+    "source_of",
+]
+
+#: Directories without sources of the project.
+SKIPPED_DIRECTORIES = {"node_modules", "__pycache__", "site-packages", "venv"}
 
 
 class CannotImport(PenstockError):
@@ -34,7 +50,7 @@ def load(source: str) -> AppHost:
         try:
             found = found()
         except Exception as error:
-            raise CannotImport(f"{source} failed: {type(error).__name__}: {one_line(error)}") from error
+            raise CannotImport(f"{source} failed: {describe(error)}") from error
     found = async_app(found)
     if not is_app(found):
         what = "add () to call it" if callable(found) else f"it is a {type(found).__name__}"
@@ -50,7 +66,7 @@ def import_module(name: str, source: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
-            raise CannotImport(f"importing {name!r} failed: {one_line(error)}") from error
+            raise CannotImport(f"importing {name!r} failed: {one_line(error)}{place(error)}") from error
         raise CannotImport(
             f"there is no module {error.name!r} in {os.getcwd()} or on PYTHONPATH; "
             "start the worker where it can be imported"
@@ -58,7 +74,7 @@ def import_module(name: str, source: str) -> ModuleType:
     except BaseException as error:  # a module may also call sys.exit()
         if isinstance(error, KeyboardInterrupt):
             raise
-        raise CannotImport(f"importing {name!r} failed: {type(error).__name__}: {one_line(error)}") from error
+        raise CannotImport(f"importing {name!r} failed: {describe(error)}") from error
 
 
 def source_of(app: AppHost) -> str:
@@ -100,6 +116,27 @@ def load_all(source: str, modules: Iterable[str], serves: Iterable[str]) -> AppH
     return app
 
 
+def loaded_files() -> set[str]:
+    """Return the files of loaded modules below this directory, without installed packages."""
+    here, found = os.getcwd() + os.sep, set[str]()
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if path and os.path.abspath(path).startswith(here) and not SKIPPED_DIRECTORIES & set(Path(path).parts):
+            found.add(os.path.abspath(path))
+    return found
+
+
+def modification_times(paths: Iterable[str]) -> dict[str, int]:
+    """Return when each file was changed last (nanoseconds), 0 if it is not there."""
+    times: dict[str, int] = {}
+    for path in paths:
+        try:
+            times[path] = os.stat(path).st_mtime_ns
+        except OSError:
+            times[path] = 0
+    return times
+
+
 def can_run_again(main: ModuleType) -> bool:
     """Return whether a child process can import this `__main__`, which has no file if it was typed in or piped."""
     path = getattr(main, "__file__", None)
@@ -113,6 +150,19 @@ def is_app(value: object) -> bool:
 def hint(module: ModuleType, name: str) -> str:
     apps = [attribute for attribute, value in vars(module).items() if is_app(value)]
     return f"; did you mean {name}:{apps[0]}?" if apps else ""
+
+
+def describe(error: BaseException) -> str:
+    """Return an error of an import as one line: its type, its message, and its place."""
+    return f"{type(error).__name__}: {one_line(error)}{place(error)}"
+
+
+def place(error: BaseException) -> str:
+    """Return the file and line of an error in brackets; "" if the message has them, or if they are not known."""
+    if isinstance(error, SyntaxError):
+        return ""
+    found = place_of("".join(traceback.format_tb(error.__traceback__)))
+    return f" ({found})" if found else ""
 
 
 def one_line(error: BaseException) -> str:

@@ -28,7 +28,7 @@ from penstock.model.outcome import (
     unrecordable,
 )
 from penstock.model.serde import decode
-from penstock.storage.base import MAX_BATCH, ClaimRef, Renewal, Settled, Settlement, Storage
+from penstock.storage.base import MAX_BATCH, ClaimRef, Reaped, Renewal, Settled, Settlement, Storage
 
 __all__ = ["EndedClaim", "Ending", "HeldClaim", "emit_settled", "reap_all", "renew_all", "set_outcome", "settle_all"]
 
@@ -132,15 +132,17 @@ async def _settle_alone(storage: Storage, ended: EndedClaim) -> Settled:
         return Settled(None, lost=True)
 
 
-async def reap_all(host: AppHost, queues: Sequence[str], counted: Callable[[int], None] | None = None) -> None:
+async def reap_all(
+    host: AppHost, queues: Sequence[str], taken_back: Callable[[Sequence[Reaped]], None] | None = None
+) -> None:
     """Take back every job of the queues whose lease expired, and emit `stalled` and `cancelled` for them.
 
-    `counted` gets the number of jobs of each call to the storage, as soon as that has answered.
+    `taken_back` gets the jobs of each call to the storage, as soon as that has answered.
     """
     while queues:
         reaped = await host.storage.reap(queues)
-        if counted is not None:
-            counted(len(reaped))
+        if taken_back is not None:
+            taken_back(reaped)
         for job in reaped:
             host.emit("stalled", queue=job.queue, id=job.id, attempt=job.attempt, worker=job.worker)
             if job.state is State.CANCELLED:

@@ -27,6 +27,9 @@ class AppHost(Protocol):
     # settings -------------------------------------------------------------------------------------
 
     @property
+    def namespace(self) -> str: ...
+
+    @property
     def handlers(self) -> Mapping[str, Handler]: ...
 
     @property

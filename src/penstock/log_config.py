@@ -34,8 +34,8 @@ class Coloured(logging.Formatter):
         return f"{colour}{text}{RESET}" if colour else text
 
 
-def configure(level: int) -> None:
-    """Log to stderr, one line per record."""
+def configure(level: int, *, tracebacks: bool = False) -> None:
+    """Log to stderr; with `tracebacks`, every failed run with its traceback."""
     handler = logging.StreamHandler(sys.stderr)
     watched = sys.stderr.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     handler.setFormatter(Coloured() if watched else logging.Formatter(LONG_FORMAT))
@@ -43,3 +43,4 @@ def configure(level: int) -> None:
     root.handlers[:] = [handler]
     root.setLevel(max(level, logging.INFO))
     logging.getLogger("penstock").setLevel(level)
+    logging.getLogger("penstock.worker.run_log.tracebacks").setLevel(logging.DEBUG if tracebacks else logging.NOTSET)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
+from typing import Any
 
-from penstock import Penstock, Worker
+from penstock import Penstock, Worker, WorkerInfo
+from penstock.cli.workers import load_cell, worker_row
 from tests.cli.conftest import Cli, wait_for_worker
 
 
@@ -26,6 +29,34 @@ def test_a_running_worker_is_listed(cli: Cli) -> None:
             assert "0/100" in line
 
     cli.do(look)
+
+
+def worker_info(**fields: Any) -> WorkerInfo:
+    """Return a worker with these facts."""
+    now = datetime(2030, 1, 2, tzinfo=UTC)
+    facts: dict[str, Any] = {
+        "id": "w", "host": "h", "pid": 1, "processes": [], "queues": [], "capacity": 100, "allowed": 100, "busy": 0,
+        "memory": 0, "lease_age": None, "running": 0, "runs": [], "started_at": None, "seen_at": now, "until": now,
+    }  # fmt: skip
+    return WorkerInfo(**{**facts, **fields})
+
+
+def test_runs_of_concurrency_count_as_load() -> None:
+    """Runs of handlers with `concurrency=n` hold no units: they are shown beside them, and fill the bar."""
+    full = worker_info(slots=4, slots_used=4, running=4)
+    assert load_cell(full, bars=False) == ("0/100 + 4/4", "red")
+    assert load_cell(full, bars=True).text == "██████████ 0/100 + 4/4"
+    assert load_cell(worker_info(busy=50, slots=4, slots_used=1), bars=True).text == "█████░░░░░ 50/100 + 1/4"
+    assert load_cell(worker_info(busy=50), bars=False) == ("50/100", "green")
+
+
+def test_an_id_of_two_workers_is_marked() -> None:
+    """The id of a worker that another one has too is marked."""
+    assert worker_row(worker_info(duplicate=True), datetime(2030, 1, 2, tzinfo=UTC))[0] == (
+        "w (id used twice)",
+        "bold red",
+    )
+    assert worker_row(worker_info(), datetime(2030, 1, 2, tzinfo=UTC))[0] == ("w", "bold")
 
 
 def test_worker_ls_without_workers(cli: Cli) -> None:

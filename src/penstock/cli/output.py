@@ -15,6 +15,7 @@ import click
 import msgspec
 
 from penstock.model.job import State
+from penstock.model.printing import count, escape_controls
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -192,20 +193,7 @@ def plain_text(cell: Cell, *, lines: bool = False) -> str:
     return escape_controls(cell.text if isinstance(cell, Styled) else cell, lines=lines)
 
 
-def escape_controls(text: str, *, lines: bool = False) -> str:
-    """Return the text with control characters escaped: names of jobs are user data and must not drive the terminal."""
-    if text.isprintable():
-        return text
-    keep = "\n" if lines else ""
-    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
-
-
 # formatting --------------------------------------------------------------------------------------
-
-
-def count(number: int, one: str, many: str | None = None) -> str:
-    """Return a number with its noun: "1 job", "1,204 jobs"."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def format_duration(seconds: float) -> str:

@@ -6,13 +6,11 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NoReturn
 
-__all__ = ["ChangeDetector", "restart"]
+from penstock.app_loader import SKIPPED_DIRECTORIES, loaded_files, modification_times
 
-#: Directories without sources of the project.
-SKIPPED_DIRECTORIES = {"node_modules", "__pycache__", "site-packages", "venv"}
+__all__ = ["ChangeDetector", "restart"]
 
 
 class ChangeDetector:
@@ -39,23 +37,7 @@ class ChangeDetector:
             time.sleep(0.5)
 
     def _times(self) -> dict[str, int]:
-        times: dict[str, int] = {}
-        for path in project_files() if self._everything else loaded_files():
-            try:
-                times[path] = os.stat(path).st_mtime_ns
-            except OSError:
-                times[path] = 0
-        return times
-
-
-def loaded_files() -> set[str]:
-    """Return the files of loaded modules below this directory, without installed packages."""
-    here, found = os.getcwd() + os.sep, set[str]()
-    for module in list(sys.modules.values()):
-        path = getattr(module, "__file__", None)
-        if path and os.path.abspath(path).startswith(here) and not SKIPPED_DIRECTORIES & set(Path(path).parts):
-            found.add(os.path.abspath(path))
-    return found
+        return modification_times(project_files() if self._everything else loaded_files())
 
 
 def project_files() -> Iterator[str]:

@@ -18,7 +18,7 @@ from penstock.cli.output import (
     format_duration,
     rich_table,
 )
-from penstock.cli.workers import load_cell
+from penstock.cli.workers import id_cell, load_cell, load_of
 from penstock.ops.overview import FailedJob, Overview, QueueView, Rate
 
 if TYPE_CHECKING:
@@ -150,8 +150,8 @@ def queue_row(queue: QueueView, frame: Frame) -> list[Cell]:
 def worker_row(worker: WorkerInfo, overview: Overview) -> list[Cell]:
     load = load_cell(worker, bars=False)
     return [
-        Styled(worker.id, "bold"),
-        Styled(bar(worker.busy, worker.capacity), load.style),
+        id_cell(worker),
+        Styled(bar(load_of(worker), 1), load.style),
         load.text,
         str(worker.running),
         format_bytes(worker.memory) if worker.memory else Styled("-", DIM),

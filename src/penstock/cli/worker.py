@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from penstock import Penstock, StorageError, StorageUnavailable, Worker
+from penstock import StorageError, StorageUnavailable, Worker
 from penstock.cli.base import Command, CommandError, debug_option
 from penstock.cli.reload import ChangeDetector, restart
 from penstock.cli.secrets import redact_secrets
@@ -22,6 +22,7 @@ from penstock.cli.target import find_app_source, load_app
 from penstock.cli.workers import ls
 from penstock.host import AppHost
 from penstock.log_config import configure
+from penstock.model.printing import count, join_names
 from penstock.ops.doctor import warnings_at_start
 from penstock.worker.handlers import select_handlers
 from penstock.worker.supervisor import CannotImport
@@ -82,8 +83,10 @@ def worker_options(function: Callable[..., None]) -> Any:
             ),
             click.option("--adaptive", is_flag=True, help="Claim less while a process cannot keep up."),
             click.option("--wait", is_flag=True, help="If the server cannot be reached at the start, wait for it."),
-            click.option("--verbose", "-v", is_flag=True, help="Log more."),
-            click.option("--quiet", "-q", is_flag=True, help="Log warnings only, not every run."),
+            click.option("--verbose", "-v", is_flag=True, help="Log details, and every failed run with its traceback."),
+            click.option(
+                "--quiet", "-q", is_flag=True, help="Log failures and warnings, but not the runs that ended well."
+            ),
             debug_option,
         ]
     ):
@@ -118,6 +121,9 @@ def worker(**options: Any) -> None:
 
     After SIGTERM or Ctrl-C, runs may go on for --grace seconds; then their jobs are released to other
     workers. A second signal releases them at once.
+
+    The log has a line for each run: its time if it ended well, the error and its place if it failed, and
+    the traceback if the job has failed for good.
     """
     run_worker(**options)
 
@@ -145,7 +151,7 @@ def dev(**options: Any) -> None:
     Every run is logged when it ends, a failed one with its traceback. If a file cannot be imported, the
     command prints the error and waits for a change.
     """
-    run_worker(**options, drain=False, reload=True, show_failures=True)
+    run_worker(**options, drain=False, reload=True, tracebacks=True)
 
 
 def run_worker(
@@ -156,12 +162,12 @@ def run_worker(
     reload: bool,
     verbose: bool,
     quiet: bool,
-    show_failures: bool = False,
+    tracebacks: bool = False,
     **options: Any,
 ) -> None:
     """Load the app and run its worker until it stops; after a change of the sources, restart the command."""
     level = logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO
-    configure(level)
+    configure(level, tracebacks=tracebacks)
     source = find_app_source(app)
     if source is None:
         raise click.UsageError(
@@ -180,7 +186,8 @@ def run_worker(
         ChangeDetector(everything=True).wait()
         restart()
     worker.log_level = level
-    session = WorkerSession(loaded, worker, grace, wait, drain, reload, show_failures)
+    worker.log_tracebacks = tracebacks
+    session = WorkerSession(loaded, worker, grace, wait, drain, reload)
     before = {number: signal.getsignal(number) for number in SIGNALS}
     try:
         changed = run(session.run())
@@ -215,28 +222,26 @@ def build_worker(app: AppHost, source: str, options: dict[str, Any]) -> Worker:
     return made
 
 
-async def log_failures(app: Penstock) -> None:
-    """Log failed runs with their tracebacks, for developers of handlers."""
-    async for event in app.events(("retrying", "failed", "timed_out", "stalled", "invalid_data")):
-        error = event.error
-        if error is not None:
-            why = error.traceback.rstrip() or f"{error.type}: {error.message}"
-            log.warning("%s: job %s is %s after attempt %d\n%s", event.queue, event.id, event.name, event.attempt, why)
+def describe_stop(runs: list[tuple[str, str]], grace: float) -> str:
+    """Return how a worker with these runs stops."""
+    if not runs:
+        return "stopping, no runs are left"
+    named = f"{count(len(runs), 'run')} ({join_names(runs)})"
+    if not grace:
+        return f"stopping, {named} released"
+    return f"stopping, waiting up to {grace:g} s for {named}; a second signal releases all at once"
 
 
 class WorkerSession:
     """One run of the command, from opening the storage to the end of its worker."""
 
-    def __init__(
-        self, app: AppHost, worker: Worker, grace: float, wait: bool, drain: bool, reload: bool, show_failures: bool
-    ) -> None:
+    def __init__(self, app: AppHost, worker: Worker, grace: float, wait: bool, drain: bool, reload: bool) -> None:
         self._app = app
         self._worker = worker
         self._grace = grace
         self._wait = wait
         self._drain = drain
         self._reload = reload
-        self._show_failures = show_failures
         #: How many signals have arrived.
         self.signals = 0
         self._finished = self._restart = False
@@ -264,10 +269,7 @@ class WorkerSession:
             return False
         await self._warn()
         background = [asyncio.create_task(self._watch())] if self._reload else []
-        if self._show_failures and isinstance(self._app, Penstock):
-            background.append(asyncio.create_task(log_failures(self._app)))
         try:
-            log.info("worker %s starts, child processes: %d", self._worker.id, self._worker.processes)
             if not self.signals:
                 await (self._worker.drain() if self._drain else self._worker.run())
             if self._stopping:
@@ -305,10 +307,11 @@ class WorkerSession:
             for line in await warnings_at_start(self._app.storage):
                 log.warning("JOBS MAY BE LOST: %s", redact_secrets(line))
 
-    def _signal(self, number: signal.Signals, count: int) -> None:
+    def _signal(self, number: signal.Signals, times: int) -> None:
         self._signalled.set()
-        log.info("%s: %s", number.name, "stopping" if count == 1 else "releasing all jobs now")
-        self._stop(self._grace if count == 1 else 0.0)
+        grace = self._grace if times == 1 else 0.0
+        log.info("%s: %s", number.name, describe_stop(self._worker.runs, grace))
+        self._stop(grace)
 
     def _stop(self, grace: float) -> None:
         task = asyncio.ensure_future(self._worker.stop(grace))

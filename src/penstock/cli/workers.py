@@ -24,7 +24,7 @@ from penstock.cli.output import (
 from penstock.cli.target import Target, target_options
 from penstock.ops.overview import read_overview
 
-__all__ = ["COLUMNS", "load_cell", "ls", "worker_row"]
+__all__ = ["COLUMNS", "id_cell", "load_cell", "load_of", "ls", "worker_row"]
 
 COLUMNS = [
     Column("worker", elastic=True), Column("host"), Column("pid", True), Column("processes", True), Column("busy"),
@@ -44,7 +44,11 @@ COLUMNS = [
 @json_option
 @target_options
 def ls(target: Target, as_json: bool) -> None:
-    """List the workers: their host, load and queues."""
+    """List the workers: their host, load and queues.
+
+    The column busy has the units in use, and with `+` the runs of handlers with concurrency=n, which hold
+    no units.
+    """
 
     async def work() -> tuple[list[WorkerInfo], datetime]:
         async with target.opened() as app:
@@ -65,7 +69,7 @@ def ls(target: Target, as_json: bool) -> None:
 def worker_row(worker: WorkerInfo, now: datetime) -> list[Cell]:
     """Return the row of a worker."""
     return [
-        Styled(worker.id, "bold"),
+        id_cell(worker),
         worker.host,
         str(worker.pid),
         str(len(worker.processes)),
@@ -79,10 +83,23 @@ def worker_row(worker: WorkerInfo, now: datetime) -> list[Cell]:
 
 
 def load_cell(worker: WorkerInfo, *, bars: bool) -> Styled:
-    """Return the units in use of a worker's capacity, with a bar if `bars`."""
-    share = worker.busy / worker.capacity if worker.capacity else 0.0
+    """Return the units in use of a worker's capacity and its runs of `concurrency=n`, with a bar if `bars`."""
+    share = load_of(worker)
     style = "red" if share >= 0.95 else "yellow" if share >= 0.7 else "green"
     numbers = f"{worker.busy}/{worker.capacity}"
     if worker.allowed < worker.capacity:
         numbers = f"{worker.busy}/{worker.allowed} of {worker.capacity}"
-    return Styled(f"{bar(worker.busy, worker.capacity)} {numbers}" if bars else numbers, style)
+    if worker.slots:
+        numbers = f"{numbers} + {worker.slots_used}/{worker.slots}"
+    return Styled(f"{bar(share, 1)} {numbers}" if bars else numbers, style)
+
+
+def load_of(worker: WorkerInfo) -> float:
+    """Return how full a worker is: by its units, or by its handlers with `concurrency=n`, which hold none."""
+    units = worker.busy / worker.capacity if worker.capacity else 0.0
+    return max(units, worker.slots_used / worker.slots if worker.slots else 0.0)
+
+
+def id_cell(worker: WorkerInfo) -> Styled:
+    """Return the id of a worker, marked if another one has it too."""
+    return Styled(f"{worker.id} (id used twice)", "bold red") if worker.duplicate else Styled(worker.id, "bold")

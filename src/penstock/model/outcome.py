@@ -109,7 +109,9 @@ class Stopped(Outcome, frozen=True):
 
 
 class Stalled(Outcome, frozen=True):
-    """The process of the run died."""
+    """The process of the run died; `reason` is its exit code or signal in words."""
+
+    reason: str = ""
 
 
 class Released(Outcome, frozen=True):
@@ -165,10 +167,10 @@ def _wish(error: BaseException, name: str, convert: Callable[[Any, str], int]) -
         raise ValueError(f"{name} cannot be converted ({type(bad).__name__})") from None
 
 
-def timed_out(seconds: float, solo: bool = False, shared: bool = False) -> Raised:
-    """Return the outcome of a run that took longer than its timeout."""
+def timed_out(seconds: float, solo: bool = False, shared: bool = False, traceback: str = "") -> Raised:
+    """Return the outcome of a run that took longer than its timeout; `traceback` has the place where it was."""
     text = f"the run took longer than its timeout of {seconds:g} s"
-    return Raised(JobError("RunTimeout", text, ErrorKind.TIMEOUT), solo=solo, shared=shared)
+    return Raised(JobError("RunTimeout", text, ErrorKind.TIMEOUT, traceback), solo=solo, shared=shared)
 
 
 def stalled_out(reason: str) -> Raised:

@@ -10,6 +10,7 @@ import msgspec
 
 from penstock.errors import ErrorKind
 from penstock.model.options import HandlerOptions
+from penstock.model.printing import count
 
 __all__ = ["Counts", "GiveUp", "Proceed", "RetryDecision", "RetryLater", "RetryRequest", "backoff", "decide"]
 
@@ -107,9 +108,9 @@ def _before(counts: Counts, rules: HandlerOptions) -> RetryDecision:
     if counts.stalls and rules.at_most_once:
         return GiveUp("its worker stopped answering, and it must not be run twice (at_most_once)")
     if counts.stalls and _reached(counts.stalls, rules.max_stalls):
-        return GiveUp(f"its worker stopped answering {counts.stalls} times (max_stalls={rules.max_stalls})")
+        return GiveUp(f"its worker stopped answering {count(counts.stalls, 'time')} (max_stalls={rules.max_stalls})")
     if rules.max_attempts is not None and counts.attempts > rules.max_attempts:
-        return GiveUp(f"it was claimed {counts.attempts} times (max_attempts={rules.max_attempts})")
+        return GiveUp(f"it was claimed {count(counts.attempts, 'time')} (max_attempts={rules.max_attempts})")
     return PROCEED
 
 

@@ -41,10 +41,16 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     capacity: int = 0
     allowed: int | None = None
     busy: int = 0
+    #: The runs that handlers with `concurrency=n` may have, and those that they have.
+    slots: int = 0
+    slots_used: int = 0
     memory: int = 0
     lease_age: int | None = None
     running: int = 0
     runs: list[RunSummary] = []
+    #: Distinguishes two workers with one id, and whether there are two.
+    instance: str = ""
+    duplicate: bool = False
 
     def encode(self) -> bytes:
         """Return its stored form."""
@@ -61,7 +67,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def shape(self) -> tuple[object, ...]:
         """The facts whose change makes a worker send a heartbeat at once."""
-        return self.processes, self.capacity, self.allowed, self.busy, self.running
+        return self.processes, self.capacity, self.allowed, self.busy, self.slots_used, self.running
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,10 +88,11 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     `processes` are the ids of its child processes, none if handlers run in `pid` itself. Of its `capacity`
     in units, over all processes, `busy` are in use; an adaptive worker that cannot keep up allows itself
-    fewer, `allowed`. `memory` is the resident bytes of all its processes, 0 where that is not known.
+    fewer, `allowed`. Handlers with `concurrency=n` hold no units: they may have `slots` runs, and have
+    `slots_used`. `memory` is the resident bytes of all its processes, 0 where that is not known.
     `lease_age` is how many seconds before `seen_at` the storage had last confirmed its leases, or the
     oldest of them, None when it holds none. `running` counts the jobs that it runs, and `runs` names the
-    hundred that began first.
+    hundred that began first. `duplicate` means that another live worker has the same id.
     """
 
     id: str
@@ -103,6 +110,9 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None
     seen_at: datetime
     until: datetime
+    slots: int = 0
+    slots_used: int = 0
+    duplicate: bool = False
 
 
 def worker_info(id: str, seen: int, until: int, heartbeat: bytes) -> WorkerInfo:
@@ -127,6 +137,9 @@ def worker_info(id: str, seen: int, until: int, heartbeat: bytes) -> WorkerInfo:
         started_at=as_datetime(beat.started) if beat.started else None,
         seen_at=as_datetime(seen),
         until=as_datetime(until),
+        slots=beat.slots,
+        slots_used=beat.slots_used,
+        duplicate=beat.duplicate,
     )
 
 

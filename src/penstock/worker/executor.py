@@ -190,7 +190,8 @@ class Executor:
     def _unfinished(self, run: Run, job: RunJob, outcome: Outcome) -> Outcome:
         """Return the outcome of a job without a value: that of an interruption or a cancel counts before its own."""
         if run.interruption is not None:
-            return interrupted(run, job)
+            where = outcome.error.traceback if isinstance(outcome, Raised) else ""
+            return interrupted(run, job, where)
         return Stopped() if job.cancelled else outcome
 
 
@@ -202,12 +203,15 @@ class _RefusedError(Exception):
         self.outcome = outcome
 
 
-def interrupted(run: Run, job: RunJob) -> Outcome:
-    """Return the outcome of one job of an interrupted run; a job that a kill did not name is released."""
+def interrupted(run: Run, job: RunJob, where: str = "") -> Outcome:
+    """Return the outcome of one job of an interrupted run; a job that a kill did not name is released.
+
+    `where` is the traceback of the cancellation, for the record of a timeout.
+    """
     if run.interruption is Interruption.TIMEOUT:
         if job.cancelled:
             return Stopped()
-        return timed_out(run.timeout or 0.0, solo=run.handler.batch, shared=len(run.jobs) > 1)
+        return timed_out(run.timeout or 0.0, run.handler.batch, len(run.jobs) > 1, where)
     if run.interruption is Interruption.KILL and job.kill_requested:
         return Stopped(ran=run.began > 0)
     return Released()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -11,10 +12,14 @@ import msgspec
 
 from penstock.claims import reap_all
 from penstock.host import AppHost
+from penstock.model.printing import count, join_names, one_line
 from penstock.model.worker_info import Heartbeat
-from penstock.storage.base import MAX_BATCH
+from penstock.storage.base import MAX_BATCH, Reaped
+from penstock.worker.identity import IdCheck
 
 __all__ = ["Maintenance"]
+
+log = logging.getLogger("penstock.worker")
 
 #: How often (seconds) an idle worker sends a heartbeat and how long that counts; how often old jobs are purged.
 BEAT, PRESENCE, PURGE = 10.0, 25.0, 30.0
@@ -42,6 +47,7 @@ class Maintenance:
         self._status = status
         self._last_heartbeat: Heartbeat = Heartbeat()
         self._started = 0
+        self._id_check = IdCheck(host, worker)
 
     async def step(self) -> float | None:
         """Do what is due; returns the seconds until the next step."""
@@ -57,11 +63,15 @@ class Maintenance:
     async def reap(self) -> None:
         """Take back every job of the queues whose lease expired."""
         async with self._reaping:
-            await reap_all(self._host, self._queues, self._count)
+            await reap_all(self._host, self._queues, self._reaped)
 
-    def _count(self, reaped: int) -> None:
-        self.reaped += reaped
+    def _reaped(self, jobs: Sequence[Reaped]) -> None:
+        self.reaped += len(jobs)
         self.rounds += 1
+        for worker in dict.fromkeys(job.worker for job in jobs):
+            names = [(job.queue, job.id) for job in jobs if job.worker == worker]
+            text = "took back %s of worker %s, which stopped answering: %s"
+            log.warning(text, count(len(names), "job"), one_line(worker), join_names(names))
 
     async def _beat(self, now: float) -> None:
         """Send a heartbeat if one is due, or if the worker runs jobs, or if it has changed."""
@@ -69,9 +79,11 @@ class Maintenance:
         if now < self._next_beat and not status.running and status.shape == self._last_heartbeat.shape:
             return
         self._started = self._started or await self._host.storage.time()
+        await self._id_check.look(now)
         heartbeat = msgspec.structs.replace(
-            status, host=socket.gethostname(), pid=os.getpid(), queues=list(self._queues), started=self._started
-        )
+            status, host=socket.gethostname(), pid=os.getpid(), queues=list(self._queues), started=self._started,
+            instance=self._id_check.instance, duplicate=self._id_check.duplicate,
+        )  # fmt: skip
         await self._host.storage.beat(self._worker, round(PRESENCE * 1000), heartbeat.encode())
         self._last_heartbeat, self._next_beat = status, now + BEAT
         self.rounds += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import Protocol
 
@@ -14,7 +14,7 @@ from penstock.model.options import HandlerOptions, JobLimits, rules_for
 from penstock.model.outcome import Outcome
 from penstock.storage.base import ClaimRef, Settlement
 
-__all__ = ["Interruption", "Run", "RunFlow", "RunJob", "SettleFlow", "units_of"]
+__all__ = ["Interruption", "Run", "RunFlow", "RunJob", "SettleFlow", "slots_of", "units_of"]
 
 
 class Interruption(IntEnum):
@@ -186,3 +186,8 @@ def timeout_of(jobs: Sequence[RunJob]) -> float | None:
 def units_of(handler: Handler) -> int:
     """Return the units that one run of a handler holds: none with `concurrency=n`, which is a limit of its own."""
     return handler.options.size if handler.options.concurrency is None else 0
+
+
+def slots_of(handlers: Iterable[Handler]) -> dict[str, int]:
+    """Return how many runs each queue with `concurrency=n` may have."""
+    return {handler.queue: n for handler in handlers if (n := handler.options.concurrency) is not None}

@@ -36,7 +36,8 @@ from penstock.worker.maintenance import Maintenance
 from penstock.worker.outage import OutageLog
 from penstock.worker.pool import INTERRUPT_GRACE, Pool
 from penstock.worker.rss import resident
-from penstock.worker.run import Interruption, Run, RunJob, units_of
+from penstock.worker.run import Interruption, Run, RunJob, slots_of, units_of
+from penstock.worker.run_log import log_lost
 from penstock.worker.settler import Settler
 from penstock.worker.thread_pool import ThreadPool
 from penstock.worker.throttle import LoadMonitor
@@ -63,6 +64,8 @@ class Runtime(Protocol):
 
     async def release(self) -> int: ...
 
+    def runs(self) -> list[tuple[str, str]]: ...
+
 
 class WorkerRuntime:
     """The parts of a started worker. It is started once and finished once."""
@@ -78,6 +81,8 @@ class WorkerRuntime:
         self._listeners = host.listeners
         self._worker = worker
         self._queues = sorted(handlers)
+        #: The runs that each handler with `concurrency=n` may have.
+        self._slots = slots_of(handlers.values())
         self._outage = OutageLog(host, worker)
         self._services = WorkerJobServices(host)
         self._threads = ThreadPool()
@@ -179,6 +184,7 @@ class WorkerRuntime:
 
     def lost(self, job: RunJob) -> None:
         """Emit `lease_lost` for a job that may run elsewhere by now; interrupt its run if all its jobs are lost."""
+        log_lost(job.claim)
         self._emit("lease_lost", job.claim)
         if job.run is not None and all(each.lost for each in job.run.jobs):
             self._pool.interrupt(job.run, Interruption.LOSS)
@@ -300,6 +306,11 @@ class WorkerRuntime:
         await self._settler.wait_empty()
         return waiting + sum(len(run.jobs) for run in runs)
 
+    def runs(self) -> list[tuple[str, str]]:
+        """Return the jobs that are running, as queue and id, the oldest run first."""
+        live = sorted(self._pool.live, key=lambda run: run.began or math.inf)
+        return [(job.claim.queue, job.claim.id) for run in live for job in run.jobs]
+
     # drain ----------------------------------------------------------------------------------------
 
     async def drain(self, scheduled: bool) -> None:
@@ -371,4 +382,5 @@ class WorkerRuntime:
         return Heartbeat(
             capacity=pool.capacity, allowed=pool.allowed, busy=pool.busy, memory=resident(),
             lease_age=None if age is None else round(age * 1000), running=len(runs), runs=oldest(runs),
+            slots=sum(self._slots.values()), slots_used=sum(pool.running(queue) for queue in self._slots),
         )  # fmt: skip

@@ -8,19 +8,15 @@ import logging
 from penstock.claims import emit_settled, set_outcome, settle_all
 from penstock.host import AppHost
 from penstock.model.job import State
-from penstock.model.outcome import Outcome, attempts_after
+from penstock.model.outcome import Outcome
 from penstock.storage.base import MAX_BATCH, Settled
 from penstock.worker.run import Run, RunJob, SettleFlow
+from penstock.worker.run_log import log as runs
+from penstock.worker.run_log import log_run
 
 __all__ = ["Settler"]
 
 log = logging.getLogger("penstock.worker")
-
-#: The names of the resolutions in log lines.
-OUTCOME_WORDS = {
-    "complete": "completed", "retried": "retrying", "fail": "failed", "release": "released", "stall": "stalled",
-    "cancel": "cancelled",
-}  # fmt: skip
 
 
 class Settler:
@@ -93,7 +89,7 @@ class Settler:
         answers = await settle_all(self._host.storage, batch)
         self.rounds += 1
         self._flow.settled(batch)
-        quiet = not (log.isEnabledFor(logging.INFO) or self._host.listeners)
+        quiet = not (runs.isEnabledFor(logging.INFO) or self._host.listeners)
         for job, answer in zip(batch, answers, strict=True):
             if not (quiet and answer.state is State.COMPLETED):
                 self._report(job, answer)
@@ -108,15 +104,3 @@ class Settler:
                 emit_settled(self._host, self._worker, job.claim, job.outcome, resolution, answer)
         except Exception:
             log.exception("the end of job %r could not be reported", job.claim.id)
-
-
-def log_run(job: RunJob, answer: Settled) -> None:
-    """Log the one line of a run."""
-    claim, run = job.claim, job.run
-    ms = run.took * 1000 if run is not None and run.began else 0.0
-    how = type(job.settlement.resolution).__name__.lower() if answer.state is not State.CANCELLED else "cancel"
-    outcome = "lost" if answer.lost else OUTCOME_WORDS[how]
-    attempt = attempts_after(claim, job.settlement.resolution)
-    fields = {"queue": claim.queue, "job_id": claim.id, "attempt": attempt, "ms": ms, "outcome": outcome}
-    text = "%s: job %s, attempt %d, %s after %.1f ms"
-    log.info(text, claim.queue, claim.id, attempt, outcome, ms, extra=fields)

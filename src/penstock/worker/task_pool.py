@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
+
+from penstock.worker.fork_guard import PROCESS, end_copy, leave_loop, watch_forks
 
 __all__ = ["TaskPool"]
 
@@ -54,6 +57,12 @@ class TaskPool(Generic[R, E]):
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._called = False
+        self._thread = threading.get_ident()
+        self._pid = watch_forks(self)
+
+    def forked(self) -> None:
+        """Have this copy of the process, which a handler forked, end before it runs the loop."""
+        leave_loop(self._loop, self._thread)
 
     def add(self, runs: Sequence[R]) -> None:
         """Add runs to the line; each begins after those before it."""
@@ -89,7 +98,7 @@ class TaskPool(Generic[R, E]):
         task = asyncio.current_task()
         assert task is not None
         before, line = contextvars.copy_context(), self._line
-        begin, execute, finish = self._begin, self._execute, self._finish
+        begin, execute, finish, pid = self._begin, self._execute, self._finish, self._pid
         while True:
             self._called = False
             in_a_row = 0
@@ -100,7 +109,10 @@ class TaskPool(Generic[R, E]):
                 run.task = task
                 try:
                     if begin(run):
-                        finish(run, await execute(run))
+                        outcomes = await execute(run)
+                        if PROCESS.pid != pid:
+                            end_copy()
+                        finish(run, outcomes)
                 finally:
                     run.task = None
                 if run.interruption is not None or task.cancelling() or contextvars.copy_context() != before:

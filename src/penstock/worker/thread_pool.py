@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from penstock.aio import plain_handlers
+from penstock.worker.fork_guard import PROCESS, end_copy
 
 __all__ = ["ThreadPool", "Thrown"]
 
@@ -35,6 +36,7 @@ class ThreadPool:
     def __init__(self) -> None:
         self._idle: list[SimpleQueue[Call | None]] = []
         self._closed = False
+        self._pid = PROCESS.pid
 
     async def run(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call a function in a thread; returns its value, or `Thrown` with its exception.
@@ -66,6 +68,8 @@ class ThreadPool:
                 answer = function()
             except BaseException as error:
                 answer = Thrown(error)
+            if self._pid != PROCESS.pid:
+                end_copy()
             try:
                 future.get_loop().call_soon_threadsafe(self._done, inbox, future, answer)
             except RuntimeError:  # the event loop is gone

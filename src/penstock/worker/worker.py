@@ -7,23 +7,32 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-import secrets
-import socket
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
+from penstock._version import __version__
 from penstock.aio import first_of
+from penstock.app_loader import is_app
 from penstock.host import AppHost, SyncApp, async_app
 from penstock.model.clock import Span, span_ms
 from penstock.model.ids import check_name
+from penstock.model.printing import count, one_line
 from penstock.worker.handlers import select_handlers
+from penstock.worker.identity import default_id
 from penstock.worker.runtime import Runtime, WorkerRuntime
 from penstock.worker.startup_checks import warn_of_eviction
 from penstock.worker.supervisor import ChildConfig, Supervisor, modules_of, source_of
+from penstock.worker.supervisor.storage_match import location_of
 
 __all__ = ["Worker"]
+
+log = logging.getLogger("penstock.worker")
+
+#: How many queues the line of a start names.
+MAX_QUEUES = 20
 
 
 class Worker:
@@ -43,6 +52,8 @@ class Worker:
     source: str | None = None
     #: The level at which child processes log to stderr; None leaves their logging to the app.
     log_level: int | None = None
+    #: Whether child processes log every failed run with its traceback, if they log to stderr.
+    log_tracebacks: bool = False
     #: Whether it warns of a server that may lose jobs, when it starts.
     warns: bool = True
 
@@ -59,7 +70,7 @@ class Worker:
         max_rss: int | None = None,
         adaptive: bool = False,
     ) -> None:
-        app = async_app(app)
+        app = check_app(app)
         check_whole(processes, "processes", least=0)
         check_whole(capacity, "capacity", least=1)
         if max_jobs is not None:
@@ -84,7 +95,7 @@ class Worker:
         self._close_app = False
 
     def __repr__(self) -> str:
-        return f"<Worker {self.id!r}{' working' if self._runtime else ''}>"
+        return f"<Worker {self.id!r}, {'started' if self._runtime else 'not started: await its run() or drain()'}>"
 
     async def __aenter__(self) -> Self:
         await self._start()
@@ -137,6 +148,11 @@ class Worker:
             if self._runtime is not runtime:
                 timer.cancel()
 
+    @property
+    def runs(self) -> list[tuple[str, str]]:
+        """The jobs that are running here, as queue and id, the oldest run first."""
+        return [] if self._runtime is None else self._runtime.runs()
+
     async def release_all(self) -> int:
         """Release every job that is running here: it keeps its position and its attempts. Returns their number."""
         return 0 if self._runtime is None else await self._runtime.release()
@@ -149,6 +165,7 @@ class Worker:
         self._close_app = not self._app.is_open
         await self._app.open()
         self._stopped.clear()
+        self._log_start(handlers)
         if self.warns:
             await warn_of_eviction(self._app.storage)
         if self.processes:
@@ -161,12 +178,31 @@ class Worker:
             await self.stop(grace=0)
             raise
 
+    def _log_start(self, handlers: Iterable[str]) -> None:
+        """Log the facts by which a wrong storage, namespace or queue is seen at once."""
+        queues = [one_line(queue) for queue in sorted(handlers)]
+        names = ", ".join(queues[:MAX_QUEUES]) + (", …" if len(queues) > MAX_QUEUES else "")
+        log.info(
+            "worker %s starts: Penstock %s on %s, namespace %s, %s%s, %s, pid %d",
+            one_line(self.id),
+            __version__,
+            location_of(self._app.storage) or type(self._app.storage).__name__,
+            one_line(self._app.namespace),
+            count(len(queues), "queue"),
+            f" ({names})" if names else "",
+            count(self.processes, "child process", "child processes") if self.processes else "no child processes",
+            os.getpid(),
+        )
+        if not queues:
+            log.warning("no handler is registered, so no job will run: import the modules that register handlers")
+
     def _child_config(self, source: str, serves: Iterable[str]) -> ChildConfig:
         return ChildConfig(
             source=source, modules=modules_of(self._app), serves=tuple(serves), worker=self.id,
             queues=None if self._queues is None else tuple(self._queues),
             capacity=self.capacity, lease=self.lease, slots=self.processes, max_jobs=self._max_jobs,
             max_rss=self._max_rss, adaptive=self.adaptive, log_level=self.log_level,
+            log_tracebacks=self.log_tracebacks,
         )  # fmt: skip
 
     async def _stop(self, runtime: Runtime) -> None:
@@ -179,9 +215,14 @@ class Worker:
             self._stopped.set()
 
 
-def default_id() -> str:
-    """Return a unique id for a worker, with its host and process."""
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+def check_app(app: object) -> AppHost:
+    """Return the async app behind the argument of a worker; raises TypeError if it is none."""
+    if isinstance(app, str):
+        raise TypeError(f"app must be a Penstock app, not the str {app!r}; import it, or run: penstock worker {app}")
+    found = async_app(cast("AppHost", app))
+    if not is_app(found):
+        raise TypeError(f"app must be a Penstock app, not {type(app).__name__}")
+    return found
 
 
 def check_whole(value: object, name: str, least: int) -> None:

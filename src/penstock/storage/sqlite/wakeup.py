@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import hashlib
+import itertools
 import os
 import secrets
 import socket
@@ -19,6 +20,9 @@ __all__ = ["WakeupSocket", "send_wakeups", "socket_directory"]
 
 #: The path of a socket must fit into 108 bytes with its NUL on Linux, 104 elsewhere.
 MAX_PATH = 100
+
+#: How many sockets a process looks at when it opens its own.
+MAX_LOOKS = 1000
 
 #: Bytes of waiters' names in one datagram.
 MAX_DATAGRAM = 8_000
@@ -44,6 +48,7 @@ class WakeupSocket:
         self._directory = socket_directory(path, name)
         self.address = os.path.join(self._directory, name)
         self._socket = _bind(self._directory, self.address)
+        remove_stale(self._directory, self.address)
         loop.add_reader(self._socket.fileno(), self._read)
 
     def _read(self) -> None:
@@ -91,6 +96,32 @@ def _bind(directory: str, address: str) -> socket.socket:
             bound.close()
             raise
     raise AssertionError("unreachable")
+
+
+def remove_stale(directory: str, own: str) -> None:
+    """Remove the sockets of processes that were killed: a connect to them is refused.
+
+    A process id would not do: a process of another container has one that means nothing here.
+    """
+    with contextlib.suppress(OSError), os.scandir(directory) as entries:
+        for entry in itertools.islice(entries, MAX_LOOKS):
+            is_socket = stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode)
+            if is_socket and entry.path != own and not _is_alive(entry.path):
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)
+
+
+def _is_alive(address: str) -> bool:
+    """Return whether a process reads this socket; True if that cannot be known."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(address)
+        except ConnectionRefusedError:
+            return False
+        except OSError:
+            return True
+    return True
 
 
 def send_wakeups(wakes: Iterable[Wake], own: str, local: Callable[[str], bool]) -> list[Wake]:

@@ -16,7 +16,7 @@ import socket
 import sys
 from collections.abc import Coroutine
 from multiprocessing import forkserver
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from penstock.app_loader import load_all, one_line
 from penstock.errors import StorageUnavailable
@@ -43,10 +43,11 @@ PR_SET_PDEATHSIG = 1
 def main(config: ChildConfig, table: ClaimTable, end: socket.socket) -> None:
     """Run a child process from its start to its end."""
     bind_to_parent()
+    table.write_stacks_on_request()
     os.environ.clear()
     os.environ.update(config.environment)
     if config.log_level is not None:
-        configure(config.log_level)
+        configure(config.log_level, tracebacks=config.log_tracebacks)
     try:
         app = load_all(config.source, config.modules, config.serves)
         handlers = select_handlers(app, config.queues, config.capacity)
@@ -73,9 +74,12 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def bind_to_parent() -> None:
-    """Leave signals to the parent, and die with it."""
+    """Leave signals to the parent, die with it, and have a process group that can be ended as a whole."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, do_nothing)  # not SIG_IGN, which programs started by handlers would inherit
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the fork server has a handler for it
+    with contextlib.suppress(OSError):
+        os.setpgid(0, 0)
     server: Any = getattr(forkserver, "_forkserver", None)
     alive = getattr(server, "_forkserver_alive_fd", None)
     if alive is None or not sys.platform.startswith("linux"):
@@ -85,6 +89,13 @@ def bind_to_parent() -> None:
         os.close(alive)
     server._forkserver_alive_fd = None
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def end_with_parent() -> NoReturn:
+    """End this process because its parent is gone, and the processes that handlers started."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(1)
 
 
 def do_nothing(number: int, frame: object) -> None:
@@ -107,7 +118,7 @@ class Child:
 
     async def work(self, end: socket.socket) -> None:
         """Work until stopped; `end` is this process's end of the channel. The process exits when the parent is gone."""
-        channel = self._channel = Channel(end, self._receive, lambda: os._exit(1))
+        channel = self._channel = Channel(end, self._receive, end_with_parent)
         if await self._open(channel):
             runtime = self._runtime = ChildRuntime(
                 self._app, self._config, self._handlers, self._table, channel.send

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import math
+import os
+import signal
 import socket
 import time
 import weakref
@@ -16,10 +19,11 @@ from multiprocessing.process import BaseProcess
 from penstock.worker.pool import INTERRUPT_GRACE
 from penstock.worker.rss import resident
 from penstock.worker.run import Interruption
-from penstock.worker.supervisor import child
+from penstock.worker.supervisor import child, stacks
 from penstock.worker.supervisor.channel import Channel, FromChild, ToChild
-from penstock.worker.supervisor.claim_table import ClaimTable, Phase, Slot
+from penstock.worker.supervisor.claim_table import STACKS, ClaimTable, Phase, Slot
 from penstock.worker.supervisor.config import ChildConfig
+from penstock.worker.supervisor.stacks import Stack
 
 __all__ = ["LATE", "ChildHandle", "Stage"]
 
@@ -28,6 +32,9 @@ LATE = INTERRUPT_GRACE + 0.3
 
 #: A child that has nothing left to do is killed if it does not exit within this time (seconds).
 EXIT_TIME = 2.0
+
+#: How long (seconds) a child may take to write its stacks, and the pause between two looks at their size.
+STACKS_WITHIN, STACKS_PAUSE = 1.0, 0.05
 
 Key = tuple[int, int]
 
@@ -62,8 +69,12 @@ class ChildHandle:
         self.killed_for: Mapping[Key, Interruption] = {}
         #: Whether it was killed because its leases were not confirmed in time.
         self.fenced = False
-        #: Whether it is replaced because a run of it does not end.
-        self.stuck = False
+        #: Whether it is replaced because a run of it does not end, and whether that is logged.
+        self.stuck = self.stuck_logged = False
+        #: The stacks of its runs that do not end, or those of its crash.
+        self.stacks: list[Stack] = []
+        self._stacks_due, self._next_look = -math.inf, 0.0
+        self._stacks_before = self._stacks_size = 0
         self.stop_confirmed = self.was_leaving = False
         self.left_at = self.bound = math.inf
         self._config = config
@@ -84,6 +95,15 @@ class ChildHandle:
     def exit_code(self) -> int | None:
         """The exit code of the process, None as long as it runs."""
         return None if self._process is None else self._process.exitcode
+
+    @property
+    def death(self) -> str:
+        """Its exit code, or the signal that ended it, in words."""
+        code = self.exit_code or 0
+        if code >= 0:
+            return f"exit code {code}"
+        name = next((each.name for each in signal.Signals if each == -code), "")
+        return f"signal {-code}, {name}" if name else f"signal {-code}"
 
     async def start(self, context: BaseContext) -> None:
         """Start the process. It sends a message when it is ready."""
@@ -155,6 +175,21 @@ class ChildHandle:
         frozen = not self.stop_confirmed and now >= self.left_at + INTERRUPT_GRACE
         return frozen or all(slot.key in overdue for slot in self.table.held())
 
+    def request_stacks(self, now: float) -> None:
+        """Have the child write the stacks of its threads, even while its interpreter is busy."""
+        if self.pid is not None and self.table.head[STACKS]:
+            self._stacks_due, self._next_look = now + STACKS_WITHIN, now
+            self._stacks_before = self._stacks_size = self.table.stacks_size
+            stacks.request(self.pid)
+
+    def stacks_written(self, now: float) -> bool:
+        """Return whether the stacks are written, or not to be expected: their size does not change any more."""
+        if now < min(self._next_look, self._stacks_due):
+            return False
+        size, before = self.table.stacks_size, self._stacks_size
+        self._stacks_size, self._next_look = size, now + STACKS_PAUSE
+        return now >= self._stacks_due or self._stacks_before < size == before
+
     def memory(self) -> int:
         """Return the bytes of memory that the process has, 0 where that is not known."""
         return 0 if self.pid is None else resident(self.pid)
@@ -171,6 +206,7 @@ class ChildHandle:
         """Kill the process when the interpreter exits: multiprocessing would wait for it."""
         if self._process is not None and self.stage is not Stage.DEAD:
             self._process.kill()
+            end_group(self.pid)
 
     def _receive(self, message: str) -> None:
         if message == FromChild.READY and self.stage is Stage.STARTING:
@@ -187,12 +223,24 @@ class ChildHandle:
         assert self._process is not None
         asyncio.get_running_loop().remove_reader(self._process.sentinel)
         self._process.join()
+        end_group(self.pid)
         if self._channel is not None:
             self._channel.read_rest()
+        self.stacks = self.stacks or self.table.stacks()
         self.was_leaving = self.stage is Stage.LEAVING
         self.stage = Stage.DEAD
         ALIVE.discard(self)
         self._died(self)
+
+
+def end_group(pid: int | None) -> None:
+    """Kill the processes that handlers of a dead child started, and that are still in its process group.
+
+    A process that is to outlive its worker leaves the group: `start_new_session=True`, or `os.setsid()`.
+    """
+    if pid is not None:
+        with contextlib.suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)
 
 
 #: The children that are alive: multiprocessing would wait for them when the interpreter exits.

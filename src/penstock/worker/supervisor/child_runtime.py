@@ -16,6 +16,7 @@ from penstock.worker.supervisor.channel import FromChild
 from penstock.worker.supervisor.child_leases import ChildLeases
 from penstock.worker.supervisor.claim_table import ENDED, RUNS, UNITS, WITHHELD, ClaimTable
 from penstock.worker.supervisor.config import ChildConfig
+from penstock.worker.supervisor.stacks import coroutine_stack
 
 __all__ = ["ChildRuntime"]
 
@@ -155,6 +156,9 @@ class ChildRuntime(WorkerRuntime):
 
     def stuck(self, run: Run) -> None:
         """Have the supervisor replace this process: a run does not end."""
+        if run.task is not None and run.handler.signature.is_async:
+            for job in run.jobs:
+                self._table.write_stack(coroutine_stack(run.task.get_coro(), job.claim.queue, job.claim.id))
         self._child_leases.escalate(run)
         self._send(FromChild.STUCK)
 

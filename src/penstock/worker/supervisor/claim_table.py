@@ -5,6 +5,8 @@ that the supervisor can renew the lease and watch the deadline while the child's
 or dead. The number of a slot grows by one when a claim takes it and when the claim leaves it: odd is
 held, even is free. A command carries that number, so that it never applies to the next claim in the
 slot. Messages that need a reaction travel over the channel, see `channel`.
+
+Behind the table, in the same file, the child writes the stacks of runs that do not end, see `stacks`.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any, NamedTuple
 from penstock.model.job import Claim
 from penstock.storage.base import ClaimRef
 from penstock.worker.run import Interruption
+from penstock.worker.supervisor.stacks import Stack, parse, write_on_request
 
 __all__ = ["ClaimTable", "ParentCommand", "Phase", "Slot"]
 
@@ -33,9 +36,12 @@ TEXT_SIZE = 1104
 MAX_TOKEN = TEXT_SIZE - TEXT_HEAD.size - 2 * 512
 
 #: Counters of the head, all written by the child: the highest slot used so far, claims held, the idle counter
-#: (see `set_idle`), units in use, runs under way, and units that the throttle withholds.
-HIGH, LIVE, IDLE, UNITS, RUNS, WITHHELD = range(6)
+#: (see `set_idle`), units in use, runs under way, units that the throttle withholds, and whether it writes stacks.
+HIGH, LIVE, IDLE, UNITS, RUNS, WITHHELD, STACKS = range(7)
 HEAD_SIZE = 64
+
+#: How many bytes of stacks are written for coroutines, and read.
+MAX_STACKS = 65_536
 
 
 class Phase(IntEnum):
@@ -86,8 +92,9 @@ class ClaimTable:
     def __init__(self, fd: int | None = None, slots: int = SLOTS) -> None:
         self.slots = slots
         sizes = (HEAD_SIZE * 8, slots * 8, slots * 8, slots * 8, slots * 8, slots * 8, slots * 4, slots, slots)
-        size = sum(sizes) + slots * TEXT_SIZE
+        size = self._size = sum(sizes) + slots * TEXT_SIZE
         self._fd = anonymous_file(size) if fd is None else fd
+        os.lseek(self._fd, 0, os.SEEK_END)  # where stacks are written
         self._memory = mmap.mmap(self._fd, size)
         self._views: list[Any] = []
         whole: Any = memoryview(self._memory)
@@ -186,7 +193,25 @@ class ClaimTable:
         if self.head[IDLE] % 2 != idle:
             self.head[IDLE] += 1
 
+    def write_stacks_on_request(self) -> None:
+        """Have the fault handler of this process write stacks behind the table."""
+        self.head[STACKS] = write_on_request(self._fd)
+
+    def write_stack(self, text: str) -> None:
+        """Write the stack of a coroutine behind the table."""
+        if self.stacks_size + len(text) < MAX_STACKS:
+            os.write(self._fd, text.encode("utf-8", "backslashreplace"))
+
     # read and written by the supervisor -----------------------------------------------------------
+
+    @property
+    def stacks_size(self) -> int:
+        """The number of bytes of stacks that the child has written."""
+        return os.fstat(self._fd).st_size - self._size
+
+    def stacks(self) -> list[Stack]:
+        """Return the stacks that the child has written."""
+        return parse(os.pread(self._fd, MAX_STACKS, self._size).decode("utf-8", "replace"))
 
     def held(self) -> list[Slot]:
         """Return every claim that the child holds."""

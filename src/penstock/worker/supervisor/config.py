@@ -31,4 +31,6 @@ class ChildConfig:
     max_jobs: int | None = None
     max_rss: int | None = None
     log_level: int | None = None
+    #: Whether the log has the traceback of every failed run, not only of the last one of a job.
+    log_tracebacks: bool = False
     environment: dict[str, str] = field(default_factory=dict[str, str])

@@ -18,6 +18,7 @@ from penstock.worker.run import Interruption, Run, RunJob
 from penstock.worker.settler import Settler
 from penstock.worker.supervisor.child_handle import ChildHandle
 from penstock.worker.supervisor.claim_table import Phase, Slot
+from penstock.worker.supervisor.stacks import describe
 
 __all__ = ["CrashRecovery"]
 
@@ -31,6 +32,9 @@ class OrphanedClaim(NamedTuple):
     why: Interruption | None
     #: Whether other jobs were in the same run.
     shared: bool
+    #: How the process ended, and the stack of the run as lines.
+    death: str = ""
+    stack: Sequence[str] = ()
 
 
 class ClosedServices:
@@ -73,7 +77,14 @@ class CrashRecovery:
                 ref = slot.ref
                 self._host.emit("lease_lost", queue=ref.queue, id=ref.id, attempt=slot.attempt, worker=worker)
             else:
-                self._orphans.append(OrphanedClaim(slot, why, runs[run_of(slot)] > 1))
+                stack = self._stack_of(child, slot) if why is Interruption.TIMEOUT else ()
+                self._orphans.append(OrphanedClaim(slot, why, runs[run_of(slot)] > 1, child.death, stack))
+
+    def _stack_of(self, child: ChildHandle, slot: Slot) -> Sequence[str]:
+        """Return the stack of a run that did not end, for the record of its error."""
+        handler = self._handlers.get(slot.ref.queue)
+        function = handler.function if handler is not None and handler.loaded else None
+        return describe(child.stacks, (slot.ref.queue, slot.ref.id), function)
 
     async def step(self) -> float | None:
         """Hand the orphaned claims to the settler, except those whose lease has expired meanwhile."""
@@ -125,13 +136,14 @@ def outcome_of(orphan: OrphanedClaim, handler: Handler) -> Outcome:
     """Return the outcome of a run whose process is dead."""
     match orphan.why:
         case Interruption.TIMEOUT:
-            return timed_out(orphan.slot.timeout, solo=handler.batch, shared=handler.batch and orphan.shared)
+            shared = handler.batch and orphan.shared
+            return timed_out(orphan.slot.timeout, handler.batch, shared, "\n".join(orphan.stack))
         case Interruption.KILL:
             return Stopped()
         case Interruption.RELEASE:
             return Released()
         case _:
-            return Stalled()
+            return Stalled(orphan.death)
 
 
 def claim_of(job: Snapshot, token: str) -> Claim:

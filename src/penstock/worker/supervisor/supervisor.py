@@ -14,9 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from multiprocessing.context import BaseContext
 
 from penstock.aio import first_of
+from penstock.app_loader import loaded_files, modification_times
 from penstock.errors import PenstockError, StorageError, StorageUnavailable
 from penstock.host import AppHost
 from penstock.model.handler import Handler
+from penstock.model.printing import MAX_NAMES, count, indent, job_name, join_names
 from penstock.model.worker_info import Heartbeat, RunSummary, oldest
 from penstock.worker.lease_thread import LeaseThread
 from penstock.worker.leases import CANCEL_WAIT, wait_for_cancel
@@ -24,14 +26,15 @@ from penstock.worker.loop import Loop
 from penstock.worker.maintenance import Maintenance
 from penstock.worker.outage import OutageLog
 from penstock.worker.rss import resident
-from penstock.worker.run import Interruption, RunJob
+from penstock.worker.run import Interruption, RunJob, slots_of
 from penstock.worker.settler import Settler
 from penstock.worker.supervisor.channel import FromChild, ToChild
 from penstock.worker.supervisor.child_handle import ChildHandle, Stage
-from penstock.worker.supervisor.claim_table import IDLE, LIVE, UNITS, WITHHELD, Phase
+from penstock.worker.supervisor.claim_table import IDLE, LIVE, UNITS, WITHHELD, Phase, Slot
 from penstock.worker.supervisor.config import ChildConfig
 from penstock.worker.supervisor.crash_recovery import CrashRecovery
 from penstock.worker.supervisor.lease_renewer import LeaseRenewer
+from penstock.worker.supervisor.stacks import describe
 from penstock.worker.supervisor.storage_match import location_of
 
 __all__ = ["Supervisor"]
@@ -47,6 +50,13 @@ DRAIN_BOUND = 30.0
 #: A child that lived shorter than this (seconds) failed to start; the next ones start later, by up to this long.
 QUICK_EXIT, LONGEST_REST = 2.0, 5.0
 
+#: Why a run that does not end should have ended.
+ENDED_BY = {
+    Interruption.KILL: "its cancel",
+    Interruption.RELEASE: "its release",
+    Interruption.LOSS: "the loss of its lease",
+}
+
 
 class Supervisor:
     """The child processes of one worker, from start to stop. It is started once and finished once."""
@@ -59,10 +69,14 @@ class Supervisor:
         self._spawning: dict[asyncio.Task[None], int] = {}
         self._quick_exits: Counter[int] = Counter()
         self._context = context(host)
+        #: The slots that have had a child, and the source files that the first children imported, with their times.
+        self._started: set[int] = set()
+        self._sources = modification_times(loaded_files())
         self._outage = OutageLog(host, config.worker)
         self._maintenance = Maintenance(host, config.worker, config.lease, sorted(handlers), self._status)
         self._settler = Settler(host, config.worker, self)
-        self._counted = frozenset(queue for queue, handler in handlers.items() if handler.options.concurrency)
+        #: The runs that each handler with `concurrency=n` may have in all children.
+        self._slots = slots_of(handlers.values())
         self._crash_recovery = CrashRecovery(host, handlers, config.lease, self._settler)
         self._lease_renewer = LeaseRenewer(host, config.worker, config.lease, lambda: self._children)
         self._lease_thread = LeaseThread(self._lease_renewer, config.worker, host.blocking_storage, ahead=0.0)
@@ -167,8 +181,20 @@ class Supervisor:
         child = ChildHandle(config, self._received, self._died)
         await child.start(self._context)
         self._children.append(child)
+        if slot in self._started:
+            self._check_sources(child)
+        self._started.add(slot)
         if self._finishing:
             child.leave()
+
+    def _check_sources(self, child: ChildHandle) -> None:
+        """Warn once of each source file that has changed: a new child imports it, the others have the old code."""
+        now = modification_times(self._sources)
+        changed = sorted(os.path.relpath(path) for path, time in self._sources.items() if now[path] != time)
+        if changed:
+            self._sources = now
+            text = "%s changed since this worker started: process %s has the new code, others the old; restart it"
+            log.warning(text, ", ".join(changed[:MAX_NAMES]) + (", …" if len(changed) > MAX_NAMES else ""), child.pid)
 
     def _spawned(self, task: asyncio.Task[None]) -> None:
         slot = self._spawning.pop(task)
@@ -225,6 +251,11 @@ class Supervisor:
             await self._changed(SWEEP / 5)
         await self._nothing_pending()
         return len(wanted)
+
+    def runs(self) -> list[tuple[str, str]]:
+        """Return the jobs that the children run, as queue and id, the oldest run first."""
+        slots = [slot for child in self._children for slot in child.table.held() if slot.phase is Phase.RUNNING]
+        return [(slot.ref.queue, slot.ref.id) for slot in sorted(slots, key=lambda slot: slot.begun)]
 
     def _set_deadlines(self, child: ChildHandle) -> None:
         for slot in child.table.held():
@@ -284,10 +315,28 @@ class Supervisor:
         overdue = child.overdue(now)
         if overdue and not child.stuck:
             child.stuck = True
-            log.warning("process %s has runs that do not end (%d): it is replaced", child.pid, len(overdue))
+            child.request_stacks(now)
             self._replace(child)
-        if child.stage is Stage.LEAVING and child.must_die(now, overdue):
+        written = not child.stuck or child.stuck_logged or child.stacks_written(now)
+        if overdue and written and not child.stuck_logged:
+            child.stuck_logged = True
+            child.stacks = child.table.stacks()
+            self._log_stuck(child, overdue)
+        if child.stage is Stage.LEAVING and written and child.must_die(now, overdue):
             child.kill(overdue)
+
+    def _log_stuck(self, child: ChildHandle, overdue: Mapping[tuple[int, int], Interruption]) -> None:
+        slots = [slot for slot in child.table.held() if slot.key in overdue]
+        runs = ", ".join(describe_stuck(slot, overdue[slot.key]) for slot in slots[:MAX_NAMES])
+        log.warning(
+            "process %s has %s not end (%s%s): it is %s%s",
+            child.pid,
+            count(len(overdue), "run that does", "runs that do"),
+            runs,
+            ", …" if len(slots) > MAX_NAMES else "",
+            "killed" if self._finishing else "replaced",
+            indent(describe(child.stacks)),
+        )
 
     def _replace(self, child: ChildHandle) -> None:
         """Start another child at once; this one stops when its runs have ended."""
@@ -298,7 +347,7 @@ class Supervisor:
     def _check_memory(self, most: int) -> None:
         for child in self._children:
             if child.stage is Stage.WORKING and (size := child.memory()) > most:
-                log.info("process %s has %d MB: it is replaced", child.pid, size // 2**20)
+                log.info("process %s uses %d MB: it is replaced", child.pid, size // 2**20)
                 self._replace(child)
 
     def _counted_before(self, child: ChildHandle) -> bool:
@@ -307,7 +356,7 @@ class Supervisor:
             each for each in self._children if each.slot == child.slot and each is not child and not each.replacing
         ]
         return any(
-            not each.stop_confirmed or any(slot.ref.queue in self._counted for slot in each.table.held())
+            not each.stop_confirmed or any(slot.ref.queue in self._slots for slot in each.table.held())
             for each in before
         )
 
@@ -351,18 +400,20 @@ class Supervisor:
         self._recovering.wake()
         self._maintaining.wake()
         if not self._finishing and not child.was_leaving:
-            self._log_exit(child, len(slots))
+            self._log_exit(child, slots)
         child.close()
         self._change.set()
 
-    def _log_exit(self, child: ChildHandle, jobs: int) -> None:
-        code = child.exit_code
+    def _log_exit(self, child: ChildHandle, slots: Sequence[Slot]) -> None:
+        jobs = [(slot.ref.queue, slot.ref.id) for slot in slots if slot.phase is Phase.RUNNING]
+        held = f"with {count(len(jobs), 'run')} ({join_names(jobs)})" if jobs else "without runs"
         if child.failure is not None:
             log.error("a child process cannot start: %s", child.failure)
         elif child.fenced:
-            log.warning("process %s ended: its leases were not confirmed in time (%d jobs)", child.pid, jobs)
+            log.warning("process %s ended %s: its leases were not confirmed in time", child.pid, held)
         else:
-            log.warning("process %s died (exit code %s) with %d jobs; they go back", child.pid, code, jobs)
+            text = "process %s died (%s) %s; another one starts%s"
+            log.warning(text, child.pid, child.death, held, indent(describe(child.stacks)))
         lived = time.monotonic() - child.born
         self._quick_exits[child.slot] = self._quick_exits[child.slot] + 1 if lived < QUICK_EXIT or child.failure else 0
         tries = self._quick_exits[child.slot]
@@ -405,12 +456,19 @@ class Supervisor:
             memory=resident() + sum(child.memory() for child in self._children),
             lease_age=None if confirmed is None else round((now - confirmed) * 1000),
             running=len(runs), runs=oldest(runs),
+            slots=sum(self._slots.values()), slots_used=sum(run.queue in self._slots for run in runs),
         )  # fmt: skip
 
     @property
     def pids(self) -> list[int]:
         """The ids of the processes that are alive."""
         return [child.pid for child in self._children if child.pid is not None]
+
+
+def describe_stuck(slot: Slot, why: Interruption) -> str:
+    """Return the name of a run that does not end, and why it should."""
+    since = f"its timeout of {slot.timeout:g} s" if why is Interruption.TIMEOUT else ENDED_BY[why]
+    return f"{job_name(slot.ref.queue, slot.ref.id)} after {since}"
 
 
 def context(host: AppHost) -> BaseContext:
