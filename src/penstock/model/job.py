@@ -79,7 +79,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job to be stored. Times are milliseconds; payload, headers and limits are opaque bytes.
 
     `update` None changes nothing if the id is taken. `fresh` means that the id was just generated, so a
-    storage need not look for it. `waiter` identifies the waiter to notify when the job finishes.
+    storage need not look for it. `waiter` identifies the waiter to notify when the job finishes. If its
+    first run has not begun at `start_by`, or `start_within` ms after its acceptance, the job expires.
     """
 
     queue: str
@@ -94,6 +95,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     headers: bytes = b""
     limits: bytes = b""
     waiter: str | None = None
+    start_by: int | None = None
+    start_within: int | None = None
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -144,5 +147,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     cancel: str | None = None
     finished: int | None = None
     expires: int | None = None
+    #: When it expires; None if it does not, or if its first run has begun.
+    start_by: int | None = None
     #: The format of the record if this software is too old to read it, otherwise None; the payload is empty then.
     format: int | None = None

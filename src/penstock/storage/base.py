@@ -4,6 +4,11 @@ A storage keeps bytes, counts and times; it decides nothing about limits or back
 nothing of handlers. Times are integer milliseconds on the storage's own clock. A waiting job is
 `queued` when its time has come and `scheduled` or `retrying` before, so its state depends on the
 clock alone and never on whether a client has read it.
+
+A job put with a start-by time expires then, unless its first run has begun: waiting or blocked →
+cancelled, with the error `EXPIRED`. A waiting one is kept for `EXPIRED_MS`, a blocked one is gone, as
+after `cancel`. These verbs look for such jobs first, a bounded number per call, and so never return
+or claim one: put, claim, cancel, discard, revive, purge, get, find, peek, why, counts, queues.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
+from penstock.errors import ErrorKind, JobError
 from penstock.model.durability import DurabilityReport
 from penstock.model.job import Claim, NewJob, Snapshot, State
 from penstock.model.outcome import Cancel, Complete, Fail, Release, Resolution, Retried, Stall
@@ -27,6 +33,7 @@ __all__ = [
     "ClaimRef",
     "Claimed",
     "Complete",
+    "DiscardAnswer",
     "EndNotice",
     "EventRecord",
     "Fail",
@@ -52,6 +59,14 @@ __all__ = [
 #: The effect of `cancel` on a running job: none; make this run its last; request its end; end it.
 CancelMode = Literal["refuse", "forget", "signal", "kill"]
 CANCEL_MODES: tuple[CancelMode, ...] = ("refuse", "forget", "signal", "kill")
+
+#: The result of `discard` for one id: gone, unfinished or finished; refused because it runs; kept because its state
+#: or age is another; or there is no such job.
+DiscardAnswer = Literal["cancelled", "discarded", "running", "kept", "not_found"]
+
+#: The error of a job that expired, and how long (ms) the job is kept.
+EXPIRED = JobError("Expired", "its first run had not begun when it expired", ErrorKind.PERMANENT).encode()
+EXPIRED_MS = 3_600_000
 
 #: One verb touches at most this many jobs of one queue; callers split or repeat.
 MAX_BATCH = 1000
@@ -242,7 +257,10 @@ class Storage(Protocol):
         ...
 
     async def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
-        """Claim jobs: due → running under `token` for `lease` ms; promotes some of the jobs whose time has come."""
+        """Claim jobs: due → running under `token` for `lease` ms; promotes some of the jobs whose time has come.
+
+        A run that has begun removes the start-by time of its job for good, also if it is released.
+        """
         ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
@@ -268,6 +286,17 @@ class Storage(Protocol):
         self, queue: str, ids: Sequence[str], running: CancelMode = "refuse", ttl: int | None = 0
     ) -> list[CancelAnswer]:
         """Cancel jobs: waiting or blocked → cancelled, kept `ttl` ms; for a running job `running` decides."""
+        ...
+
+    async def discard(
+        self, queue: str, ids: Sequence[str], state: State | None = None, before: int | None = None
+    ) -> list[DiscardAnswer]:
+        """Discard jobs: waiting, blocked or finished → gone; of a running job only the blocked successor goes.
+
+        With `state` only a job in that state goes, with `before` only one that finished (or, unfinished,
+        was accepted) until that time. Waiting and blocked jobs emit `cancelled`; one with a waiter stays
+        as cancelled for a minute, as after `cancel` with a TTL of 0.
+        """
         ...
 
     async def revive(self, queue: str, ids: Sequence[str]) -> list[bool]:

@@ -1,8 +1,8 @@
 -- cancel: waiting or blocked -> cancelled; a running job is treated as the mode demands
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs batches completed failed cancelled gone meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring batches completed failed cancelled gone meta waits wake
 -- args: mode ttl (-1: for ever) ids...
 -- gives: {status, 1 when a run goes on, ...}
--- include: shared transitions
+-- include: shared transitions expiry
 local q = queue_at(ARGV[2], ARGV[3])
 local mode, ttl = CANCEL[ARGV[4]], tonumber(ARGV[5])
 local kept = ttl >= 0 and ttl or nil
@@ -19,13 +19,13 @@ local function cancel_run(id, held)
       call('PUBLISH', string.match(q.prefix, '^[^:]*') .. ':cancel:' .. worker, '')
     end
   end
-  run.successor = false
-  call('HSET', q.runs, id, build_run(run))
   if successor then
-    call('HDEL', q.blocked, id)
+    drop_successor(q, id, run)
     emit('cancelled', q, id, 0)
     return 'cancelled', 1
   end
+  run.successor = false
+  call('HSET', q.runs, id, build_run(run))
   return mode > 1 and 'cancel_requested' or 'running', 1
 end
 
@@ -49,6 +49,7 @@ local function cancel_one(id)
 end
 
 promote(q)
+expire(q)
 local gives = {}
 for i = 6, #ARGV do
   local status, running = cancel_one(ARGV[i])
