@@ -45,7 +45,7 @@ async def one_in_each_state(storage: Storage) -> None:
 
 
 async def test_a_job_in_any_state_but_running_is_gone(storage: Storage) -> None:
-    """The answer tells unfinished jobs from finished ones; a running job and an unknown id are left alone."""
+    """Unfinished and finished jobs have different answers; a running job and an unknown id are left alone."""
     await one_in_each_state(storage)
     names = ["queued", "scheduled", "retrying", "completed", "failed", "cancelled", "running", "unknown"]
     answers = await storage.discard("q", names)

@@ -333,7 +333,8 @@ async def test_a_run_leaves_no_expiry_behind(storage: Storage, backend: Backend)
     assert isinstance(backend, RedisBackend)
     await storage.put([new("q", "a", start_within=HOUR), new("q", "b", group="g", start_within=HOUR)])
     await claim_all(storage)
+    left = backend.keys()
+    assert not any(key.endswith(b":expiring") for key in left)
     with backend.clients()[0] as client:
-        [meta] = [key for key in backend.keys() if key.endswith(b":meta")]
+        [meta] = [key for key in left if key.endswith(b":meta")]
         assert client.hget(meta, "expiry") is None
-        assert not any(key.endswith(b":expiring") for key in backend.keys())

@@ -136,8 +136,8 @@ MUTANTS = [
     ),
     Mutant(
         "sqlite: a job expires after its first run has begun", "sqlite/statements.sql",
-        "attempts = attempts + 1, start_by = NULL, token = ?, worker = ?, until = ?, cancel = NULL,\n    progress = NULL\n"
-        "WHERE n IN", "attempts = attempts + 1, token = ?, worker = ?, until = ?, cancel = NULL,\n    progress = NULL\nWHERE n IN",
+        "start_by = NULL, token = ?, worker = ?, until = ?, cancel = NULL,\n    progress = NULL\nWHERE n IN",
+        "token = ?, worker = ?, until = ?, cancel = NULL,\n    progress = NULL\nWHERE n IN",
         ("test_expire.py::test_a_released_job_does_not_expire",),
     ),
     Mutant(

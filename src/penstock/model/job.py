@@ -7,11 +7,16 @@ from typing import Literal
 
 import msgspec
 
+from penstock.errors import ErrorKind, JobError
+
 __all__ = [
+    "EXPIRED",
+    "EXPIRED_MS",
     "FINISHED",
     "MAX_PRIORITY",
     "WAITING",
     "Claim",
+    "DiscardAnswer",
     "MoveWhen",
     "NewJob",
     "OnConflict",
@@ -19,6 +24,14 @@ __all__ = [
     "State",
     "Update",
 ]
+
+#: The result of `discard` for one id: gone, unfinished or finished; refused because it runs; kept because its state
+#: or age is another; or there is no such job.
+DiscardAnswer = Literal["cancelled", "discarded", "running", "kept", "not_found"]
+
+#: The error of a job that expired, and how long (ms) the job is kept.
+EXPIRED = JobError("Expired", "its first run had not begun when it expired", ErrorKind.PERMANENT).encode()
+EXPIRED_MS = 3_600_000
 
 #: Priorities are between this and its negative.
 MAX_PRIORITY = 2**31 - 1

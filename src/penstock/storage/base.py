@@ -19,13 +19,15 @@ from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from penstock.errors import ErrorKind, JobError
 from penstock.model.durability import DurabilityReport
-from penstock.model.job import Claim, NewJob, Snapshot, State
+from penstock.model.events import EventRecord
+from penstock.model.job import EXPIRED, EXPIRED_MS, Claim, DiscardAnswer, NewJob, Snapshot, State
 from penstock.model.outcome import Cancel, Complete, Fail, Release, Resolution, Retried, Stall
 from penstock.model.why import JobPosition
 
 __all__ = [
+    "EXPIRED",
+    "EXPIRED_MS",
     "BlockingStorage",
     "Cancel",
     "CancelAnswer",
@@ -54,19 +56,11 @@ __all__ = [
     "Stall",
     "Storage",
     "WorkerRecord",
-]
+]  # fmt: skip
 
 #: The effect of `cancel` on a running job: none; make this run its last; request its end; end it.
 CancelMode = Literal["refuse", "forget", "signal", "kill"]
 CANCEL_MODES: tuple[CancelMode, ...] = ("refuse", "forget", "signal", "kill")
-
-#: The result of `discard` for one id: gone, unfinished or finished; refused because it runs; kept because its state
-#: or age is another; or there is no such job.
-DiscardAnswer = Literal["cancelled", "discarded", "running", "kept", "not_found"]
-
-#: The error of a job that expired, and how long (ms) the job is kept.
-EXPIRED = JobError("Expired", "its first run had not begun when it expired", ErrorKind.PERMANENT).encode()
-EXPIRED_MS = 3_600_000
 
 #: One verb touches at most this many jobs of one queue; callers split or repeat.
 MAX_BATCH = 1000
@@ -207,23 +201,6 @@ class Page(msgspec.Struct, frozen=True):
 
     jobs: list[Snapshot]
     cursor: str | None = None
-
-
-class EventRecord(msgspec.Struct, frozen=True, array_like=True):
-    """One event as the storage records it, with bytes where the user sees values.
-
-    Names: enqueued updated started completed retrying failed stalled timed_out cancelled
-    cancel_requested skipped invalid_data released queue_deleted, and those of `announce`.
-    """
-
-    name: str
-    queue: str
-    id: str
-    at: int
-    attempt: int = 0
-    worker: str | None = None
-    result: bytes | None = None
-    error: bytes | None = None
 
 
 class WorkerRecord(msgspec.Struct, frozen=True):
