@@ -10,6 +10,7 @@ import pytest
 
 from penstock import Event, JobCancelled, Penstock, PermanentError, State, Worker
 from penstock.testing import Clock
+from tests.support import eventually
 
 
 @pytest.fixture
@@ -40,8 +41,7 @@ async def test_discard_answers_for_each_id(app: Penstock) -> None:
 async def test_the_caller_of_a_discarded_job_gets_job_cancelled(app: Penstock) -> None:
     """call() does not wait for a job that is gone."""
     calling = asyncio.create_task(app.queue("q").call(1, id="a", timeout=30))
-    while await app.queue("q").status("a") is None:
-        await asyncio.sleep(0)
+    await eventually(lambda: app.queue("q").status("a"))
     assert all(await app.queue("q").discard("a"))
     with pytest.raises(JobCancelled):
         await asyncio.wait_for(calling, 10)

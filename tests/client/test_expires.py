@@ -12,6 +12,7 @@ import pytest
 from penstock import Entry, Job, JobCancelled, Penstock, State, Worker
 from penstock.ops.export import export_jobs, import_jobs
 from penstock.testing import Clock
+from tests.support import eventually
 
 
 async def state_of(app: Penstock, id: str, queue: str = "q") -> State | None:
@@ -69,8 +70,7 @@ async def test_an_expired_job_shows_why_it_was_cancelled(app: Penstock, clock: C
 async def test_a_caller_of_an_expired_job_gets_job_cancelled(app: Penstock, clock: Clock) -> None:
     """As soon as any call decides it, call() raises, with the reason."""
     calling = asyncio.create_task(app.queue("q").call(1, id="a", expires=60, timeout=30))
-    while await state_of(app, "a") is None:
-        await asyncio.sleep(0)
+    await eventually(lambda: state_of(app, "a"))
     clock.advance(seconds=60)
     assert (await app.queue("q").counts())[State.CANCELLED] == 1
     with pytest.raises(JobCancelled, match="Expired"):
