@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from penstock import Penstock, State
 from tests.cli.conftest import Cli, on_sqlite
 from tests.cli.terminal import Terminal
 
 
 async def fill(app: Penstock) -> None:
-    """Put a waiting, a cancelled and a running job."""
+    """Put a cancelled job and a waiting one."""
     queue = app.queue("mail")
     await queue.enqueue(1, id="cancelled")
     await queue.cancel("cancelled")
@@ -26,16 +28,16 @@ def test_jobs_are_deleted_and_each_answer_printed(cli: Cli) -> None:
 
 
 def test_a_running_job_is_not_deleted(cli: Cli) -> None:
-    """The line says what to do instead, and the job goes on."""
+    """The line has the command to use instead, and the job goes on."""
 
-    async def claim_and_delete(app: Penstock) -> str:
+    async def delete_a_running_job(app: Penstock) -> None:
         await app.queue("mail").enqueue(1, id="a")
         [reservation] = await app.queue("mail").reserve()
-        result = await app.queue("mail").discard("a")
+        result = await asyncio.to_thread(cli.run, "job", "delete", "mail", "a", "--yes")
+        assert (result.exit_code, result.stdout) == (1, "a: is running; cancel it instead\n")
         await reservation.complete(None)
-        return result[0].status
 
-    assert cli.do(claim_and_delete) == "running"
+    cli.do(delete_a_running_job)
 
 
 def test_a_queue_is_cleared_by_state_and_age(cli: Cli) -> None:

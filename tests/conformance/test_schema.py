@@ -45,7 +45,7 @@ async def test_a_newer_schema_is_refused(backend: Backend, clock: Clock) -> None
 
 @pytest.mark.only("sqlite", "redis")
 async def test_an_older_schema_is_refused_with_the_way_to_move_its_jobs(backend: Backend, clock: Clock) -> None:
-    """Opening a storage of an older layout raises `VersionMismatch`, which says how to move its jobs."""
+    """Opening a storage of an older layout raises `VersionMismatch`, which has the way to move its jobs."""
     storage = backend.build(clock)
     await storage.open()
     await storage.close()
