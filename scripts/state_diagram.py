@@ -40,10 +40,10 @@ ARROWS = [
     ("M 578 244 L 724 330", [("settle,", 620, 300), ("for good", 632, 316)]),
     ("M 578 196 L 724 112", [("settle or reap,", 612, 138), ("after a cancel", 596, 153)]),
     ("M 492 196 C 480 156 560 156 548 194", [("renew", 520, 158)]),
-    ("M 230 50 C 240 8 780 8 798 72", [("cancel (also of a blocked job)", 515, 13)]),
+    ("M 230 50 C 240 8 780 8 798 72", [("cancel or expiry (also of a blocked job)", 515, 13)]),
     ("M 800 364 L 800 440 C 800 480 780 480 740 480 L 140 480 C 100 480 100 300 154 232",
      [("revive (failed or cancelled; completed if asked)", 600, 472)]),
-    ("M 888 220 L 948 220", [("purge", 920, 212)]),
+    ("M 888 220 L 948 220", [("purge,", 920, 196), ("discard", 920, 212)]),
 ]  # fmt: skip
 #: The dashed frames: left, top, width, height, name.
 FRAMES = [(140, 56, 180, 324, "waiting"), (712, 56, 176, 324, "finished")]

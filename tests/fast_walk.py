@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.model.job import NewJob, Update
+from penstock.model.job import NewJob, State, Update
 from penstock.storage.base import (
     CANCEL_MODES,
     Cancel,
@@ -51,7 +51,7 @@ PAUSE = 0.003
 #: All that can be read of one queue is compared after every third step.
 READ_EVERY = 3
 #: Fields that are times: all of them in ms.
-TIMES = frozenset({"created", "run_at", "finished", "expires", "lease", "at", "paused", "look_at"})
+TIMES = frozenset({"created", "run_at", "finished", "expires", "lease", "at", "paused", "look_at", "start_by"})
 STEP = 600_000
 
 Call = Callable[[Storage], Coroutine[Any, Any, Any]]
@@ -85,7 +85,8 @@ class FastWalk:
             (self.open_claim, 3),
             (self.settle_one, 4), (self.settle_many, 4), (self.settle_claim, 4), (self.settle_again, 2),
             (self.settle_with_a_stale_token, 1), (self.renew, 2), (self.report, 1), (self.reap, 2), (self.cancel, 2),
-            (self.revive, 1), (self.pause, 1), (self.set_ttl, 1), (self.purge, 1), (self.delete_queue, 0.2),
+            (self.revive, 1), (self.discard, 1), (self.pause, 1), (self.set_ttl, 1), (self.purge, 1),
+            (self.delete_queue, 0.2),
         ]  # fmt: skip
         rules, weights = zip(*weighted, strict=True)
         for step in range(steps):
@@ -119,10 +120,13 @@ class FastWalk:
 
     # putting -----------------------------------------------------------------------------------------
 
-    def job(self, queue: str, *, delays: Sequence[int | None] = DELAYS, **fields: Any) -> NewJob:
+    def job(
+        self, queue: str, *, delays: Sequence[int | None] = DELAYS, expiries: Sequence[int] = (), **fields: Any
+    ) -> NewJob:
         """Make a job with random options.
 
         A delay of a `MOMENT` is for a call of one job: a call of several may be sent in parts, at different times.
+        The same holds for an expiry.
         """
         draw, group = self.random, self.random.choice([None, None, *GROUPS])
         moved = draw.choice([None, None, draw.choice(OFFSETS)])
@@ -136,6 +140,7 @@ class FastWalk:
             "update": draw.choice([None, None, self.update()]),
             "run_at": None if moved is None else round(time.time() * 1000) + moved,
             "delay": draw.choice(delays) if moved is None else None,
+            "start_within": draw.choice([None, None, None, 6 * HOUR, *expiries]),
         }
         return NewJob(queue=queue, **(options | fields))
 
@@ -161,7 +166,7 @@ class FastWalk:
         await self.both(f"put({jobs})", lambda s: s.put(jobs), pair=pair)
 
     async def put_one(self) -> None:
-        await self.put([self.job(self.random.choice(QUEUES), delays=(*DELAYS, MOMENT))])
+        await self.put([self.job(self.random.choice(QUEUES), delays=(*DELAYS, MOMENT), expiries=(MOMENT,))])
 
     async def put_fresh(self) -> None:
         """Put plain jobs of one queue, some with a waiter or a group: one job, a few, or enough for a large batch."""
@@ -307,6 +312,11 @@ class FastWalk:
         queue, ids = self.some_ids()
         mode, ttl = self.random.choice(CANCEL_MODES), self.random.choice(TTLS)
         await self.both(f"cancel({queue!r}, {ids}, {mode!r}, {ttl})", lambda s: s.cancel(queue, ids, mode, ttl))
+
+    async def discard(self) -> None:
+        queue, ids = self.some_ids()
+        state = self.random.choice([None, None, *State])
+        await self.both(f"discard({queue!r}, {ids}, {state})", lambda s: s.discard(queue, ids, state))
 
     async def revive(self) -> None:
         queue, ids = self.some_ids()

@@ -11,6 +11,8 @@ from penstock.model.job import FINISHED, Claim, MoveWhen, NewJob, Snapshot, Stat
 from penstock.model.why import MAX_AHEAD
 from penstock.storage.base import (
     CANCEL_MODES,
+    EXPIRED,
+    EXPIRED_MS,
     FIND_ORDER,
     MAX_BATCH,
     Cancel,
@@ -19,6 +21,7 @@ from penstock.storage.base import (
     Claimed,
     ClaimRef,
     Complete,
+    DiscardAnswer,
     EventRecord,
     Fail,
     JobPosition,
@@ -94,6 +97,7 @@ class Job:
     timeouts: int = 0
     retried: bool = False
     solo: bool = False
+    start_by: int | None = None  # when it expires, unless its first run has begun
     error: bytes | None = None
     settled: tuple[str, type] | None = None  # the last run's token and resolution, for a repeated settlement
     flags: Update | None = None  # of a blocked successor
@@ -153,6 +157,8 @@ class Model:
 
     def put(self, jobs: Sequence[NewJob]) -> list[Put]:
         answers: list[Put] = []
+        for name in dict.fromkeys(new.queue for new in jobs):
+            self._expire(name)
         for new in jobs:
             answers.append(self._put(new))
             answer = answers[-1]
@@ -222,8 +228,13 @@ class Model:
         return Job(
             id=new.id, payload=new.payload, headers=new.headers, limits=new.limits,
             priority=new.priority, group=new.group, time=time, seq=queue.next_seq(), due=due, created=self.now,
-            format=self.format,
+            format=self.format, start_by=self._start_by(new),
         )  # fmt: skip
+
+    def _start_by(self, new: NewJob | Job) -> int | None:
+        """Return when a new job expires, or one that a returning run is merged with."""
+        within = new.start_within if isinstance(new, NewJob) else None
+        return new.start_by if within is None else self.now + within
 
     def _asked(self, new: NewJob) -> int | None:
         return new.run_at if new.delay is None else self.now + new.delay
@@ -269,6 +280,34 @@ class Model:
             queue.time = max(queue.time, self.now)
             job.group, job.seq, job.retried = new.group, queue.next_seq(), False
             job.time = max(job.due, queue.time)
+        start_by = self._start_by(new)
+        if start_by is not None and job.attempts == 0:
+            job.start_by = start_by
+
+    # expiry --------------------------------------------------------------------------------------
+
+    def _expire(self, name: str) -> None:
+        """Cancel the jobs whose first run has not begun by their start-by time.
+
+        Verbs that read or claim waiting jobs begin with it, so its result depends on the clock alone.
+        """
+        queue = self.all.get(name)
+        if queue is None:
+            return
+
+        def overdue() -> list[Job]:
+            jobs = [j for j in queue.jobs.values() if j.waiting()] + list(queue.blocked.values())
+            late = [j for j in jobs if j.start_by is not None and j.start_by <= self.now]
+            return sorted(late, key=lambda j: (j.start_by, j.seq))
+
+        if overdue():
+            self._promote(queue)
+        for job in overdue():
+            if queue.blocked.get(job.id) is job:
+                del queue.blocked[job.id]
+                self._emit("cancelled", name, job, error=EXPIRED)
+            else:
+                self._finish(name, job, State.CANCELLED, "", EXPIRED_MS, error=EXPIRED)
 
     # ready order and groups ----------------------------------------------------------------------
 
@@ -323,10 +362,12 @@ class Model:
             queue = self.all.get(request.queue)
             if queue is None or queue.paused is not None:
                 continue
+            self._expire(request.queue)
             self._promote(queue)
             for number, batch in enumerate(self._batches(queue, request.limit, request.batch)):
                 for job in batch:
                     job.run = Run(token, worker, self.now + lease)
+                    job.start_by = None
                     job.attempts += 1
                     job.entered = False
                     claims.append(claim_of(request.queue, job, number))
@@ -486,7 +527,7 @@ class Model:
         queue = self.all[name]
         worker = job.run.worker if job.run else None
         queue.finished += 1
-        job.run, job.entered = None, False
+        job.run, job.entered, job.start_by = None, False, None
         free = ttl == 0 and job.id in queue.waits
         queue.waits.discard(job.id)
         expires = None if ttl is None else self.now + (WAITED_MS if free else ttl)
@@ -543,6 +584,7 @@ class Model:
     def cancel(
         self, name: str, ids: Sequence[str], running: CancelMode = "refuse", ttl: int | None = 0
     ) -> list[CancelAnswer]:
+        self._expire(name)
         return [self._cancel(name, id, running, ttl) for id in ids]
 
     def _cancel(self, name: str, id: str, running: CancelMode, ttl: int | None) -> CancelAnswer:
@@ -572,7 +614,39 @@ class Model:
         status = "running" if running in ("refuse", "forget") else "cancel_requested"
         return CancelAnswer(status, running=True, already=already)
 
+    def discard(
+        self, name: str, ids: Sequence[str], state: State | None = None, before: int | None = None
+    ) -> list[DiscardAnswer]:
+        self._expire(name)
+        return [self._discard(name, id, state, before) for id in ids]
+
+    def _discard(self, name: str, id: str, state: State | None, before: int | None) -> DiscardAnswer:
+        queue = self.all.get(name)
+        if queue:
+            self._promote(queue)
+        job = queue.jobs.get(id) if queue else None
+        if queue is None or job is None or (job.finish and self._expired(job.finish)):
+            return "not_found"
+        if job.run:
+            if id not in queue.blocked:
+                return "running"
+            job = queue.blocked[id]
+        found = State.BLOCKED if id in queue.blocked else job.state(self.now)
+        since = job.finish.at if job.finish else job.created
+        if (state is not None and found is not state) or (before is not None and since > before):
+            return "kept"
+        if job.finish:
+            del queue.jobs[id]
+            return "discarded"
+        if found is State.BLOCKED:
+            del queue.blocked[id]
+            self._emit("cancelled", name, job)
+        else:
+            self._finish(name, job, State.CANCELLED, "", 0)
+        return "cancelled"
+
     def revive(self, name: str, ids: Sequence[str], completed: bool = False) -> list[bool]:
+        self._expire(name)
         return [self._revive(name, id, completed) for id in ids]
 
     def _revive(self, name: str, id: str, completed: bool) -> bool:
@@ -600,6 +674,7 @@ class Model:
             queue = self.all.get(name)
             if queue is None:
                 continue
+            self._expire(name)
             for id in [j.id for j in queue.jobs.values() if j.finish and self._expired(j.finish)]:
                 del queue.jobs[id]
                 count += 1
@@ -645,6 +720,7 @@ class Model:
     # reads ---------------------------------------------------------------------------------------
 
     def get(self, name: str, ids: Sequence[str]) -> list[Snapshot | None]:
+        self._expire(name)
         queue = self.all.get(name, Queue())
         return [self._snapshot(name, queue.jobs.get(id)) for id in ids]
 
@@ -664,7 +740,7 @@ class Model:
             error=job.finish.error if job.finish else None if newer else job.error,
             cancel=job.run.cancel if job.run else None,
             finished=job.finish.at if job.finish else None,
-            expires=job.finish.expires if job.finish else None,
+            expires=job.finish.expires if job.finish else None, start_by=job.start_by,
         )  # fmt: skip
 
     def _in_state(self, queue: Queue, state: State) -> list[Job]:
@@ -684,6 +760,7 @@ class Model:
 
     def find(self, name: str, state: State | None = None) -> list[Snapshot]:
         """Return all jobs at once; only storages have pages."""
+        self._expire(name)
         queue = self.all.get(name, Queue())
         self._promote(queue)
         states = FIND_ORDER if state is None else (state,)
@@ -697,6 +774,7 @@ class Model:
         queue = self.all.get(name)
         if queue is None or queue.paused is not None:
             return None
+        self._expire(name)
         self._promote(queue)
         for kind, entry in self._order(queue):
             job = queue.jobs[entry] if kind == "job" else self._jobs_of_group(queue, entry)[0]
@@ -705,6 +783,7 @@ class Model:
         return None
 
     def why(self, name: str, id: str) -> JobPosition | None:
+        self._expire(name)
         queue = self.all.get(name)
         if queue:
             self._promote(queue)
@@ -740,10 +819,13 @@ class Model:
         )  # fmt: skip
 
     def counts(self, name: str) -> dict[State, int]:
+        self._expire(name)
         queue = self.all.get(name, Queue())
         return {state: len(self._in_state(queue, state)) for state in State}
 
     def queues(self) -> list[str]:
+        for name in self.all:
+            self._expire(name)
         held = [n for n, q in self.all.items() if q.paused is not None or q.blocked or self._live(q)]
         return sorted(held)
 

@@ -17,6 +17,7 @@ MODULES = [name for _, name, _ in pkgutil.walk_packages(penstock.__path__, "pens
 EXPECTED = [
     "CallTimeout",
     "Cancelled",
+    "Discarded",
     "DuplicateJob",
     "Durability",
     "DurabilityReport",

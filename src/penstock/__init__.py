@@ -1,7 +1,7 @@
 """Penstock, a job queue: exact order, fenced runs, one set of rules on SQLite, Redis and Valkey."""
 
 from penstock._version import __version__
-from penstock.client.answers import Cancelled, Enqueued, JobStatus, Page
+from penstock.client.answers import Cancelled, Discarded, Enqueued, JobStatus, Page
 from penstock.client.app import Penstock
 from penstock.client.entry import Entry
 from penstock.client.queue import Queue
@@ -44,6 +44,7 @@ from penstock.worker import Worker
 __all__ = [
     "CallTimeout",
     "Cancelled",
+    "Discarded",
     "DuplicateJob",
     "Durability",
     "DurabilityReport",

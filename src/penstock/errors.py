@@ -13,7 +13,7 @@ Exception
     ├── StorageError          the storage answered with an error
     │   ├── StorageUnavailable    it cannot be reached, or takes no writes
     │   │   └── NotDurable        stored, but less safely than asked for
-    │   └── VersionMismatch       written by a newer Penstock
+    │   └── VersionMismatch       written by another version of Penstock
     ├── PermanentError        raised by a handler: fail without a retry
     ├── Retry                 raised by a handler: run the job again
     ├── StallError            recorded for a job whose worker vanished
@@ -110,7 +110,14 @@ class JobFailed(PenstockError):
 
 
 class JobCancelled(PenstockError):
-    """The job was cancelled, so it has no result."""
+    """The job was cancelled, so it has no result; `.error` has the type `Expired` if it expired, else is None."""
+
+    def __init__(self, message: str, error: JobError | None = None) -> None:
+        super().__init__(message)
+        self.error = error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.args[0], self.error)
 
 
 class CallTimeout(PenstockError, TimeoutError):
@@ -149,7 +156,7 @@ class NotDurable(StorageUnavailable):
 
 
 class VersionMismatch(StorageError):
-    """The storage was written by a newer Penstock than this one."""
+    """The storage was written by a newer or older Penstock, in a layout that this one does not know."""
 
 
 class PermanentError(PenstockError):

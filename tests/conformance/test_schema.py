@@ -9,6 +9,7 @@ import pytest
 
 from penstock.errors import PenstockError, StorageError, VersionMismatch
 from penstock.storage.base import Storage
+from penstock.storage.redis.keys import SCHEMA_VERSION
 from tests.servers import free_port
 from tests.support import Backend, Clock, RedisBackend, SqliteBackend, claim_all, ids, new, put1, state_of, tally
 
@@ -42,6 +43,18 @@ async def test_a_newer_schema_is_refused(backend: Backend, clock: Clock) -> None
     await storage.close()
 
 
+@pytest.mark.only("sqlite", "redis")
+async def test_an_older_schema_is_refused_with_the_way_to_move_its_jobs(backend: Backend, clock: Clock) -> None:
+    """Opening a storage of an older layout raises `VersionMismatch`, which has the way to move its jobs."""
+    storage = backend.build(clock)
+    await storage.open()
+    await storage.close()
+    set_version(backend, 1)
+    with pytest.raises(VersionMismatch, match=r"schema version 1, .*; .* export its jobs .* import"):
+        await storage.open()
+    await storage.close()
+
+
 @pytest.mark.only("sqlite", "redis", "valkey", "cluster")
 async def test_a_refused_storage_is_untouched(backend: Backend, clock: Clock) -> None:
     """An open that raises `VersionMismatch` changes nothing: the newer Penstock finds its jobs unchanged."""
@@ -53,7 +66,7 @@ async def test_a_refused_storage_is_untouched(backend: Backend, clock: Clock) ->
     with pytest.raises(VersionMismatch):
         await storage.open()
     await storage.close()
-    set_version(backend, 1)
+    set_version(backend, SCHEMA_VERSION)
     await storage.open()
     assert await state_of(storage) == "queued"
     await storage.delete_queue("q")

@@ -175,8 +175,7 @@ MUTANTS = [
     ),
     Mutant(
         "sqlite: a plain put promotes due jobs", "sqlite/put.py",
-        "            queues[new.queue] = tx.ensure_queue(new.queue)\n",
-        "            queues[new.queue] = tx.ensure_queue(new.queue)\n            promote(tx, queues[new.queue])\n",
+        "            expire(tx, queue)\n", "            promote(tx, queue)\n            expire(tx, queue)\n",
         ("test_clock.py::test_a_plain_put_or_settlement_does_not_promote_due_jobs",),
     ),
     Mutant(
@@ -213,6 +212,37 @@ MUTANTS = [
         "sqlite: a successor that cannot be folded in is accepted", "sqlite/put.py",
         "    return running.format <= tx.format and rank != 0 and group is not None\n", "    return False\n",
         (f"{UPDATES}::test_a_successor_that_could_not_be_folded_in_is_refused",),
+    ),
+    Mutant(
+        "sqlite: an expired job is claimed", "sqlite/claim.py",
+        "        if expire(tx, queue):\n            tx.notify_work(queue)\n            continue\n", "",
+        ("test_expire.py::test_a_job_that_has_not_begun_in_time_is_never_claimed",),
+    ),
+    Mutant(
+        "sqlite: a job expires after its first run has begun", "sqlite/statements.sql",
+        "start_by = NULL, token = ?, worker = ?, until = ?, cancel = NULL,\n    progress = NULL\nWHERE n IN",
+        "token = ?, worker = ?, until = ?, cancel = NULL,\n    progress = NULL\nWHERE n IN",
+        ("test_expire.py::test_a_released_job_does_not_expire",),
+    ),
+    Mutant(
+        "sqlite: an expired head keeps its group", "sqlite/expire.py",
+        "        change_holds(tx, queue, job.grp, -1)\n", "        pass\n",
+        ("test_expire.py::test_a_reset_head_in_backoff_that_expires_frees_its_group",),
+    ),
+    Mutant(
+        "sqlite: a plain put does not look for expired jobs", "sqlite/put.py",
+        "            expire(tx, queue)\n", "",
+        ("test_expire.py::test_the_id_of_an_expired_job_is_free",),
+    ),
+    Mutant(
+        "sqlite: a discard takes jobs in any state", "sqlite/discard.py",
+        "(state is not None and state_of(job, tx.now) is not state) or ", "",
+        ("test_discard.py::test_discard_with_a_state_keeps_jobs_in_other_states",),
+    ),
+    Mutant(
+        "sqlite: a discarded job leaves its group held", "sqlite/discard.py",
+        "        finish(tx, queue, job, Bucket.CANCELLED, \"\", 0)\n", "        tx.delete(queue, job)\n",
+        ("test_discard.py::test_discarding_a_head_in_backoff_frees_its_group",),
     ),
     # Redis
     Mutant(
@@ -284,6 +314,46 @@ MUTANTS = [
         "redis: a successor that cannot be folded in is accepted", "redis/lua/_transitions.lua",
         "  return running and not running.rest and has_both(running, after, flags)\n", "  return false\n",
         (f"{UPDATES}::test_a_successor_that_could_not_be_folded_in_is_refused",),
+    ),
+    Mutant(
+        "redis: an expired job is claimed", "redis/lua/claim.lua",
+        " or (known[4] and expire(q, known[4]))", "",
+        ("test_expire.py::test_a_job_that_has_not_begun_in_time_is_never_claimed",),
+    ),
+    Mutant(
+        "redis: the fast path claims jobs that may expire", "redis/lua/_fast_claim.lua",
+        "known[2] or known[4] or size", "known[2] or size",
+        ("test_expire.py::test_a_job_that_has_not_begun_in_time_is_never_claimed",),
+    ),
+    Mutant(
+        "redis: a job expires after its first run has begun", "redis/lua/_transitions.lua",
+        "  j.retried, j.start_by = j.due > now, nil\n", "  j.retried = j.due > now\n",
+        ("test_expire.py::test_a_released_job_does_not_expire",),
+    ),
+    Mutant(
+        "redis: an expired head keeps its turn", "redis/lua/_expiry.lua",
+        "  regroup(q, j.group)\n", "",
+        ("test_expire.py",),
+    ),
+    Mutant(
+        "redis: the fast path of put does not look for expired jobs", "redis/lua/_fast_put.lua",
+        " or (meta[3] and tonumber(meta[3]) <= now)", "",
+        ("test_expire.py::test_a_plain_put_after_the_start_by_time_of_another_job_ends_it",),
+    ),
+    Mutant(
+        "redis: a claimed job stays among those that may expire", "redis/lua/claim.lua",
+        "    drop_expiry(q, id, parse(rec))\n", "",
+        ("test_expire.py::test_a_run_leaves_no_expiry_behind",),
+    ),
+    Mutant(
+        "redis: a discard takes jobs in any state", "redis/lua/discard.lua",
+        "(wanted == '' or wanted == state) and ", "",
+        ("test_discard.py::test_discard_with_a_state_keeps_jobs_in_other_states",),
+    ),
+    Mutant(
+        "redis: a discarded job leaves its end behind", "redis/lua/discard.lua",
+        "  forget_end(q, id, ended)\n", "",
+        ("test_discard.py::test_a_job_in_any_state_but_running_is_gone",),
     ),
     Mutant(
         "redis: no token check", "redis/lua/settle.lua",

@@ -65,6 +65,10 @@ async def never_purge(storage: Storage, queues: Any, limit: int = MAX_BATCH) -> 
     return 0
 
 
+async def never_discard(storage: Storage, queue: str, ids: Any, *others: Any) -> list[str]:
+    return ["not_found" for _ in ids]
+
+
 async def never_wake(storage: Storage, queues: Any, timeout: float) -> bool:
     return False
 
@@ -75,6 +79,7 @@ BROKEN_VERBS = {
     "settle": accept_stale_tokens,
     "reap": never_reap,
     "purge": never_purge,
+    "discard": never_discard,
     "wait_work": never_wake,
 }
 

@@ -21,8 +21,8 @@ COMMANDS = {
     "demo": LazyCommand(RUN, "penstock.cli.demo", "demo", "Enqueue and run three kinds of example jobs."),
     "enqueue": LazyCommand(ENQUEUE, "penstock.cli.enqueue", "enqueue", "Add a job to a queue."),
     "call": LazyCommand(ENQUEUE, "penstock.cli.enqueue", "call", "Add a job, wait for it and print its result."),
-    "queue": LazyCommand(INSPECT, "penstock.cli.queue", "queue", "Show queues; pause, resume and delete them."),
-    "job": LazyCommand(INSPECT, "penstock.cli.job", "job", "Show jobs; cancel and retry them."),
+    "queue": LazyCommand(INSPECT, "penstock.cli.queue", "queue", "Show queues; pause, resume, clear and delete them."),
+    "job": LazyCommand(INSPECT, "penstock.cli.job", "job", "Show jobs; cancel, retry and delete them."),
     "events": LazyCommand(INSPECT, "penstock.cli.events", "events", "Print the events of all processes, live."),
     "top": LazyCommand(INSPECT, "penstock.cli.top", "top", "Watch queues, workers and failures, live."),
     "doctor": LazyCommand(

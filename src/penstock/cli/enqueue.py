@@ -15,7 +15,7 @@ from penstock.cli.base import EXIT_USAGE, Command, CommandError, run
 from penstock.cli.completion import queue_argument
 from penstock.cli.output import count, echo, echo_json, json_option
 from penstock.cli.target import Target, target_options
-from penstock.cli.values import format_value, parse_headers, parse_value
+from penstock.cli.values import SpanType, format_value, parse_headers, parse_value
 
 __all__ = ["call", "enqueue"]
 
@@ -27,12 +27,12 @@ def job_options(function: Callable[..., Any]) -> Any:
     def wrapped(
         id: str | None, delay: float | None, at: str | None, priority: int | None, group: str | None,
         on_conflict: str | None, max_attempts: int | None, max_retries: int | None, result_ttl: float | None,
-        header: tuple[str, ...], **others: Any,
+        expires: float | None, header: tuple[str, ...], **others: Any,
     ) -> Any:  # fmt: skip
         given = {
             "id": id, "delay": delay, "run_at": None if at is None else parse_time(at), "priority": priority,
             "group": group, "on_conflict": on_conflict, "max_attempts": max_attempts, "max_retries": max_retries,
-            "result_ttl": result_ttl, "headers": parse_headers(header),
+            "result_ttl": result_ttl, "expires": expires, "headers": parse_headers(header),
         }  # fmt: skip
         return function(job={name: value for name, value in given.items() if value is not None}, **others)
 
@@ -43,6 +43,7 @@ def job_options(function: Callable[..., Any]) -> Any:
             click.option("--id", help="The job's id.  [default: a new random one]"),
             click.option("--delay", type=float, metavar="SECONDS", help="Run the job after this time."),
             click.option("--at", metavar="TIME", help="Run the job at this time, e.g. 2030-01-31T09:00+01:00."),
+            click.option("--expires", type=SpanType(), help="Cancel the job unless it starts within this time."),
             click.option("--priority", type=int, help="Jobs with a higher number run first.  [default: 0]"),
             click.option("--group", help="Jobs of one group run one at a time, in order."),
             click.option("--on-conflict", type=conflicts, help="What to do if the id is taken.  [default: reject]"),

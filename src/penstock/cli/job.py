@@ -1,4 +1,4 @@
-"""`penstock job`: list, show, explain, cancel, retry and follow jobs."""
+"""`penstock job`: list, show, explain, cancel, retry and follow jobs; `delete` is in `discard.py`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 from penstock import JobStatus, Penstock, State
 from penstock.cli.base import CommandError, Group, confirm, run, yes_option
 from penstock.cli.completion import queue_argument
+from penstock.cli.discard import delete_jobs
 from penstock.cli.output import (
     DIM,
     STYLES,
@@ -42,7 +43,10 @@ PAGE = 1000
 
 @click.group(cls=Group)
 def job() -> None:
-    """Show jobs; cancel and retry them."""
+    """Show jobs; cancel, retry and delete them."""
+
+
+job.add_command(delete_jobs)
 
 
 @job.command(
@@ -139,6 +143,7 @@ def show(target: Target, queue: str, id: str, as_json: bool) -> None:
         ("state", Styled(str(status.state), STYLES[status.state])),
         ("enqueued", format_time(status.created_at, now)),
         ("due", format_time(status.run_at, now)),
+        *([("expires", format_time(status.start_by, now))] if status.start_by is not None else []),
         ("counts", ", ".join(count_texts(status))),
     ]
     pairs += [(name, str(value)) for name in ("group", "priority", "worker") if (value := getattr(status, name))]

@@ -1,4 +1,4 @@
-"""`penstock queue`: list, show, pause, resume and delete queues."""
+"""`penstock queue`: list, show, pause, resume and delete queues; `clear` is in `discard.py`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 from penstock import JobStatus, Queue, State
 from penstock.cli.base import Group, confirm, run, yes_option
 from penstock.cli.completion import queue_argument
+from penstock.cli.discard import clear_queue
 from penstock.cli.output import (
     DIM,
     STYLES,
@@ -41,7 +42,10 @@ ALWAYS_SHOWN = (State.QUEUED, State.RUNNING, State.COMPLETED, State.FAILED)
 
 @click.group(cls=Group)
 def queue() -> None:
-    """Show queues; pause, resume and delete them."""
+    """Show queues; pause, resume, clear and delete them."""
+
+
+queue.add_command(clear_queue)
 
 
 @queue.command(

@@ -1,14 +1,16 @@
-"""Conversion of payloads, results and headers between typed text and values."""
+"""Conversion of payloads, results, headers and spans between typed text and values."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import TYPE_CHECKING, Any
 
+import click
 import msgspec
 
 from penstock.cli.base import EXIT_USAGE, CommandError
 
-__all__ = ["format_value", "parse_headers", "parse_value"]
+__all__ = ["SpanType", "format_value", "parse_headers", "parse_value"]
 
 
 def format_value(value: Any) -> str:
@@ -44,3 +46,40 @@ def parse_headers(given: tuple[str, ...]) -> dict[str, str] | None:
             raise CommandError(f"--header is NAME=VALUE, not {pair!r}", EXIT_USAGE)
         headers[name] = value
     return headers or None
+
+
+# times and spans ---------------------------------------------------------------------------------
+
+
+UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])")
+
+
+if TYPE_CHECKING:
+    FloatParam = click.ParamType[float]
+else:
+    FloatParam = click.ParamType  # generic from click 8.3 on
+
+
+class SpanType(FloatParam):
+    """A span of time: seconds, or numbers with the units d, h, m, s and ms, such as 1h30m."""
+
+    name = "span"
+
+    def __init__(self, least: float = 0.0) -> None:
+        self.least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds; a text that is no span is a usage error."""
+        text = str(value)
+        if re.fullmatch(r"\d+(\.\d*)?|\.\d+", text):
+            seconds = float(text)
+        elif re.fullmatch(rf"({PART.pattern})+", text):
+            seconds = sum(float(number) * UNITS[unit] for number, unit in PART.findall(text))
+        else:
+            self.fail(
+                f"{text!r} is not a span of time; write seconds or units, such as 90, 5m, 1h30m or 2d", param, ctx
+            )
+        if seconds < self.least:
+            self.fail(f"{text!r} is less than {self.least:g} seconds", param, ctx)
+        return seconds

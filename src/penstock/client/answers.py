@@ -18,7 +18,7 @@ from penstock.model.job import Snapshot, State
 from penstock.model.serde import Codec, Serde, decode
 from penstock.storage.base import CancelAnswer, PutStatus
 
-__all__ = ["CancelStatus", "Cancelled", "Enqueued", "JobStatus", "Page", "status_of"]
+__all__ = ["CancelStatus", "Cancelled", "DiscardStatus", "Discarded", "Enqueued", "JobStatus", "Page", "status_of"]
 
 
 class Enqueued(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,9 +74,28 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
         return self.status is CancelStatus.CANCEL_REQUESTED
 
 
+class DiscardStatus(StrEnum):
+    """Status of a discard."""
+
+    DISCARDED = "discarded"
+    RUNNING = "running"
+    NOT_FOUND = "not_found"
+
+
+class Discarded(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a discard; truthy only when the job is gone. A running job is refused."""
+
+    id: str
+    status: DiscardStatus
+
+    def __bool__(self) -> bool:
+        return self.status is DiscardStatus.DISCARDED
+
+
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Status of a job at the time of the call. A payload that cannot be decoded is given as its bytes.
 
+    `start_by` is when it expires unless its first run begins before; None if it does not expire, or not any more.
     `format` is None, except for a job that newer software wrote in a format that is not known here: its
     payload and headers are empty.
     """
@@ -98,6 +117,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     result: Any
     error: JobError | None
     headers: dict[str, str]
+    start_by: datetime | None = None
     format: int | None = None
 
 
@@ -129,6 +149,7 @@ def status_of(snapshot: Snapshot, codec: Codec) -> JobStatus:
         result=None if snapshot.result is None else _decode_or_bytes(codec.result, snapshot.result),
         error=None if snapshot.error is None else JobError.decode(snapshot.error),
         headers=decode_headers(snapshot.headers),
+        start_by=None if snapshot.start_by is None else as_datetime(snapshot.start_by),
         format=snapshot.format,
     )
 

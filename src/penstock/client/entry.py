@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, TypedDict, cast
 
 from msgspec import UNSET, UnsetType
@@ -28,6 +29,7 @@ class CommonOptions(TypedDict, total=False):
     id: str | None
     run_at: Moment | None
     delay: Span | None
+    expires: Span | datetime | None
     priority: int | UnsetType
     group: str | None
     on_conflict: OnConflict | None
@@ -55,6 +57,7 @@ class Entry:
         id: str | None = None,
         run_at: Moment | None = None,
         delay: Span | None = None,
+        expires: Span | datetime | None = None,
         priority: int | UnsetType = UNSET,
         group: str | None = None,
         on_conflict: OnConflict | None = None,
@@ -68,6 +71,7 @@ class Entry:
         self.id = id
         self.run_at = run_at
         self.delay = delay
+        self.expires = expires
         self.priority = priority
         self.group = group
         self.on_conflict: OnConflict | None = on_conflict
@@ -88,8 +92,8 @@ NAMES = tuple(JobOptions.__annotations__)
 def entry_fields(entry: Entry) -> dict[str, Any]:
     """Check the options of an entry and return the fields of a `NewJob` that they set, as `job_fields` does."""
     return _fields(
-        id=entry.id, run_at=entry.run_at, delay=entry.delay, priority=entry.priority, group=entry.group,
-        on_conflict=entry.on_conflict, timeout=entry.timeout, max_attempts=entry.max_attempts,
+        id=entry.id, run_at=entry.run_at, delay=entry.delay, expires=entry.expires, priority=entry.priority,
+        group=entry.group, on_conflict=entry.on_conflict, timeout=entry.timeout, max_attempts=entry.max_attempts,
         max_retries=entry.max_retries, result_ttl=entry.result_ttl, headers=entry.headers,
     )  # fmt: skip
 
@@ -115,6 +119,7 @@ def _fields(
     id: str | None = None,
     run_at: Moment | None = None,
     delay: Span | None = None,
+    expires: Span | datetime | None = None,
     priority: int | UnsetType = UNSET,
     group: str | None = None,
     on_conflict: OnConflict | None = None,
@@ -141,11 +146,25 @@ def _fields(
         fields["run_at"] = milliseconds(run_at, "run_at")
     if delay is not None:
         fields["delay"] = span_ms(delay, "delay")
+    if expires is not None:
+        _add_expiry(fields, expires)
     if headers is not None:
         fields["headers"] = _encode_headers(headers)
     if not (timeout is max_attempts is max_retries is result_ttl is UNSET):
         fields["limits"] = JobLimits.of(timeout, max_attempts, max_retries, result_ttl).encode()
     return fields
+
+
+def _add_expiry(fields: dict[str, Any], expires: Span | datetime) -> None:
+    """Add the start-by time: a datetime is a moment, all else a span from the acceptance of the job."""
+    if isinstance(expires, datetime):
+        fields["start_by"] = by = milliseconds(expires, "expires")
+        due, name = fields.get("run_at", -1), "run_at"
+    else:
+        fields["start_within"] = by = span_ms(expires, "expires", zero=False)
+        due, name = fields.get("delay", -1), "delay"
+    if by <= due:
+        raise ValueError(f"expires must be later than {name}: the job would expire before it may run")
 
 
 def _check_priority(priority: int) -> int:

@@ -10,9 +10,9 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from penstock.aio import refused_in_plain_handlers
-from penstock.client.answers import Cancelled, Enqueued
+from penstock.client.answers import Cancelled, Discarded, DiscardStatus, Enqueued
 from penstock.client.entry import CommonOptions, Entry, JobOptions, OnConflict, entry_fields, job_fields, options_of
-from penstock.client.queue_reader import QueueReader
+from penstock.client.queue_reader import QueueReader, as_state
 from penstock.client.reservation import Reservation
 from penstock.client.reservations import ReservationManager
 from penstock.client.results import ResultWaiter
@@ -22,7 +22,7 @@ from penstock.model.ids import check_name, new_id, new_ids, new_token
 from penstock.model.job import FINISHED, NewJob, Snapshot, State
 from penstock.model.presets import NO_PRESET
 from penstock.model.serde import decode, encode
-from penstock.storage.base import CANCEL_MODES, MAX_BATCH, CancelMode, Put, PutStatus
+from penstock.storage.base import CANCEL_MODES, MAX_BATCH, CancelMode, DiscardAnswer, Put, PutStatus
 
 __all__ = ["Queue"]
 
@@ -33,6 +33,16 @@ QUEUED = PutStatus.QUEUED
 
 #: The states that `cancel_matching` searches, in this order: successors go before the runs they wait for.
 CANCELLABLE = (State.BLOCKED, State.QUEUED, State.RETRYING, State.SCHEDULED, State.RUNNING)
+
+
+GONE = DiscardStatus.DISCARDED
+_DISCARDS: dict[DiscardAnswer, DiscardStatus] = {
+    "cancelled": GONE,
+    "discarded": GONE,
+    "running": DiscardStatus.RUNNING,
+    "kept": DiscardStatus.NOT_FOUND,
+    "not_found": DiscardStatus.NOT_FOUND,
+}
 
 
 @refused_in_plain_handlers(lambda queue: queue._host.driven)
@@ -174,6 +184,45 @@ class Queue(QueueReader):
                     self._host.emit("enqueued", queue=self.name, id=id)
         return revived
 
+    async def discard(self, ids: str | Iterable[str]) -> list[Discarded]:
+        """Delete jobs for good, whether they wait or have finished; a running one is refused.
+
+        Of a running job with a successor the successor goes. A caller that waits for an unfinished job gets
+        `JobCancelled`.
+        """
+        wanted = [check_name(id, "ids") for id in ([ids] if isinstance(ids, str) else ids)]
+        discarded: list[Discarded] = []
+        for at in range(0, len(wanted), MAX_BATCH):
+            chunk = wanted[at : at + MAX_BATCH]
+            pairs = zip(chunk, await self._discard(chunk), strict=True)
+            discarded += [Discarded(id=id, status=_DISCARDS[answer]) for id, answer in pairs]
+        return discarded
+
+    async def clear(
+        self, state: State | str | Iterable[State | str] | None = None, *, older_than: Span | None = None
+    ) -> int:
+        """Delete the jobs in a state, or in one of several, and return their number; by default all finished ones.
+
+        With `older_than` only those that ended, or if unfinished were enqueued, at least this long ago. Jobs that
+        end or arrive during the call are kept. Running jobs cannot be cleared.
+        """
+        states = _clearable(state)
+        age = 0 if older_than is None else span_ms(older_than, "older_than")
+        storage = await self._host.opened()
+        before = await storage.time() - age
+        count = 0
+        for each in states:
+            cursor: str | None = None
+            while True:
+                page = await storage.find(self.name, each, cursor, CHUNK)
+                ids = [job.id for job in page.jobs]
+                if ids:
+                    count += sum(_DISCARDS[a] is GONE for a in await self._discard(ids, each, before))
+                cursor = page.cursor
+                if cursor is None:
+                    break
+        return count
+
     async def update_result_ttl(self, id: str, ttl: Span | None) -> bool:
         """Keep a finished job for this long from now, None for ever; False if it does not exist or is not finished."""
         check_name(id, "id")
@@ -292,6 +341,15 @@ class Queue(QueueReader):
                 self._host.emit(answer.status, queue=self.name, id=id)
         return [Cancelled.of(*each) for each in zip(ids, answers, strict=True)]
 
+    async def _discard(
+        self, ids: Sequence[str], state: State | None = None, before: int | None = None
+    ) -> list[DiscardAnswer]:
+        answers = await (await self._host.opened()).discard(self.name, ids, state, before)
+        for id, answer in zip(ids, answers, strict=True):
+            if answer == "cancelled":
+                self._host.emit("cancelled", queue=self.name, id=id)
+        return answers
+
     async def _wait_result(self, id: str, timeout: float | None, *, read_first: bool = True) -> Any:
         """Return the result of a job once it has finished; raises the reason if it has none."""
         results: ResultWaiter = self._host.results
@@ -307,6 +365,17 @@ class Queue(QueueReader):
                 "and goes on; wait() for it again, or cancel() it"
             )
         return self._result(snapshot)
+
+
+def _clearable(state: State | str | Iterable[State | str] | None) -> list[State]:
+    """Return the states that `clear` walks through; raises `ValueError` for a wrong one."""
+    if state is None:
+        return [each for each in State if each in FINISHED]
+    given = [state] if isinstance(state, str) else state
+    states = list(dict.fromkeys(map(as_state, given)))
+    if State.RUNNING in states:
+        raise ValueError("state must not be running: cancel running jobs instead")
+    return states
 
 
 def _matches(job: Snapshot, data: bytes) -> bool:

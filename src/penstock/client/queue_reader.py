@@ -17,7 +17,7 @@ from penstock.model.why import Why, explain
 from penstock.model.worker_info import WorkerInfo, worker_info
 from penstock.storage.base import MAX_BATCH, EndNotice
 
-__all__ = ["QueueReader"]
+__all__ = ["QueueReader", "as_state"]
 
 
 @refused_in_plain_handlers(lambda queue: queue._host.driven)
@@ -51,7 +51,7 @@ class QueueReader:
 
     async def find(self, state: State | str | None = None, after: str | None = None, limit: int = 100) -> Page:
         """Return a page of jobs, of one state or of all, in queue order; `after` is the cursor of the page before."""
-        wanted = None if state is None else _state(state)
+        wanted = None if state is None else as_state(state)
         if isinstance(limit, bool) or not isinstance(limit, int):
             raise TypeError(f"limit must be an int, not {type(limit).__name__}")
         if not 1 <= limit <= MAX_BATCH:
@@ -95,14 +95,17 @@ class QueueReader:
         if snapshot.state not in FINISHED:
             raise NotFinished(f"{about} is {snapshot.state}")
         if snapshot.state is State.CANCELLED:
-            raise JobCancelled(f"{about} was cancelled")
+            reason = None if snapshot.error is None else JobError.decode(snapshot.error)
+            because = "" if reason is None else f": {reason.type}: {reason.message}"
+            raise JobCancelled(f"{about} was cancelled{because}", reason)
         if snapshot.state is State.FAILED:
             error = JobError.decode(snapshot.error or b"")
             raise JobFailed(f"{about} failed: {error.type}: {error.message}", error)
         return decode(self._host.codec(self.name).result, snapshot.result or b"")
 
 
-def _state(value: State | str) -> State:
+def as_state(value: State | str) -> State:
+    """Return a state by its name; raises `ValueError` for an unknown one."""
     try:
         return State(value)
     except ValueError:

@@ -14,7 +14,17 @@ import msgspec
 
 from penstock.errors import JobError
 
-__all__ = ["EVENTS", "LEVELS", "LOCAL_EVENTS", "Event", "EventLog", "Listener", "Listeners", "check_names"]
+__all__ = [
+    "EVENTS",
+    "LEVELS",
+    "LOCAL_EVENTS",
+    "Event",
+    "EventLog",
+    "EventRecord",
+    "Listener",
+    "Listeners",
+    "check_names",
+]
 
 log = logging.getLogger("penstock")
 
@@ -52,6 +62,23 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     result: Any = None
     error: JobError | None = None
     worker: str | None = None
+
+
+class EventRecord(msgspec.Struct, frozen=True, array_like=True):
+    """One event as the storage records it, with bytes where the user sees values.
+
+    Names: enqueued updated started completed retrying failed stalled timed_out cancelled
+    cancel_requested skipped invalid_data released queue_deleted, and those of `announce`.
+    """
+
+    name: str
+    queue: str
+    id: str
+    at: int
+    attempt: int = 0
+    worker: str | None = None
+    result: bytes | None = None
+    error: bytes | None = None
 
 
 Listener = Callable[[Event], Awaitable[object] | object]

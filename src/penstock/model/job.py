@@ -7,11 +7,16 @@ from typing import Literal
 
 import msgspec
 
+from penstock.errors import ErrorKind, JobError
+
 __all__ = [
+    "EXPIRED",
+    "EXPIRED_MS",
     "FINISHED",
     "MAX_PRIORITY",
     "WAITING",
     "Claim",
+    "DiscardAnswer",
     "MoveWhen",
     "NewJob",
     "OnConflict",
@@ -19,6 +24,14 @@ __all__ = [
     "State",
     "Update",
 ]
+
+#: The result of `discard` for one id: gone, unfinished or finished; refused because it runs; kept because its state
+#: or age is another; or there is no such job.
+DiscardAnswer = Literal["cancelled", "discarded", "running", "kept", "not_found"]
+
+#: The error of a job that expired, and how long (ms) the job is kept.
+EXPIRED = JobError("Expired", "its first run had not begun when it expired", ErrorKind.PERMANENT).encode()
+EXPIRED_MS = 3_600_000
 
 #: Priorities are between this and its negative.
 MAX_PRIORITY = 2**31 - 1
@@ -83,7 +96,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `update` None changes nothing if the id is taken; its flag `priority` is set only if the enqueue gives a
     priority, its flag `group` has no effect without a group. `fresh` means that the id was just generated, so a
-    storage need not look for it. `waiter` identifies the waiter to notify when the job finishes.
+    storage need not look for it. `waiter` identifies the waiter to notify when the job finishes. If its first
+    run has not begun at `start_by`, or `start_within` ms after its acceptance, the job expires.
     """
 
     queue: str
@@ -98,6 +112,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     headers: bytes = b""
     limits: bytes = b""
     waiter: str | None = None
+    start_by: int | None = None
+    start_within: int | None = None
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -148,5 +164,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     cancel: str | None = None
     finished: int | None = None
     expires: int | None = None
+    #: When it expires; None if it does not, or if its first run has begun.
+    start_by: int | None = None
     #: The format of the record if this software is too old to read it, otherwise None; the payload is empty then.
     format: int | None = None

@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from penstock.errors import VersionMismatch
 from penstock.model.clock import MAX_MS
 from penstock.model.ids import check_name
 from penstock.model.job import FINISHED, MAX_PRIORITY, WAITING, Snapshot, State
@@ -24,6 +25,7 @@ __all__ = [
     "ServerInfo",
     "check_restorable",
     "describe_eviction",
+    "schema_mismatch",
 ]
 
 
@@ -128,6 +130,15 @@ class Restorable(Protocol):
         ...
 
 
+def schema_mismatch(where: str, found: int | None, known: int) -> VersionMismatch:
+    """Return the error for a storage whose schema version is not the known one."""
+    if found is not None and found < known:
+        remedy = "it was written by an older Penstock: export its jobs with that one and import them here"
+    else:
+        remedy = "it was written by a newer Penstock: upgrade this one, or use another storage"
+    return VersionMismatch(f"{where} has schema version {found}, and this Penstock knows {known}; {remedy}")
+
+
 def describe_eviction(node: NodeInfo) -> str:
     """Return a sentence about the effect of a server's eviction policy on jobs."""
     if node.policy and node.policy.startswith("volatile"):
@@ -152,6 +163,6 @@ def check_restorable(job: Snapshot) -> None:
         raise ValueError("priority does not reorder a group: a job has one or the other")
     if min(job.attempts, job.retries, job.stalls, job.timeouts) < 0:
         raise ValueError("attempts, retries, stalls and timeouts must not be negative")
-    for moment in (job.created, job.run_at, job.finished or 0, job.expires or 0):
+    for moment in (job.created, job.run_at, job.finished or 0, job.expires or 0, job.start_by or 0):
         if not 0 <= moment <= MAX_MS:
             raise ValueError("times must be between 1970 and 9999")

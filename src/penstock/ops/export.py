@@ -77,6 +77,7 @@ class ExportedJob(msgspec.Struct, kw_only=True, omit_defaults=True):
     error: ExportedError | None = None
     finished_at: datetime | None = None
     expires_at: datetime | None = None
+    start_by: datetime | None = None
 
     @classmethod
     def of(cls, job: Snapshot) -> ExportedJob:
@@ -95,6 +96,7 @@ class ExportedJob(msgspec.Struct, kw_only=True, omit_defaults=True):
             ),
             finished_at=None if job.finished is None else as_datetime(job.finished),
             expires_at=None if job.expires is None else as_datetime(job.expires),
+            start_by=None if job.start_by is None else as_datetime(job.start_by),
         )  # fmt: skip
 
     def snapshot(self) -> Snapshot:
@@ -111,6 +113,7 @@ class ExportedJob(msgspec.Struct, kw_only=True, omit_defaults=True):
             error=None if e is None else JobError(e.type, e.message, e.kind, e.traceback).encode(),
             finished=None if self.finished_at is None else _to_ms(self.finished_at),
             expires=None if self.expires_at is None else _to_ms(self.expires_at),
+            start_by=None if self.start_by is None else _to_ms(self.start_by),
         )  # fmt: skip
 
 
@@ -219,7 +222,7 @@ async def _store(storage: Storage, jobs: list[Snapshot], report: ImportReport) -
 def _new_job(job: Snapshot) -> NewJob:
     return NewJob(
         queue=job.queue, id=job.id, payload=job.payload, run_at=job.run_at, priority=job.priority, group=job.group,
-        headers=job.headers, limits=job.limits,
+        headers=job.headers, limits=job.limits, start_by=job.start_by,
     )  # fmt: skip
 
 

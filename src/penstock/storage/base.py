@@ -4,6 +4,11 @@ A storage keeps bytes, counts and times; it decides nothing about limits or back
 nothing of handlers. Times are integer milliseconds on the storage's own clock. A waiting job is
 `queued` when its time has come and `scheduled` or `retrying` before, so its state depends on the
 clock alone and never on whether a client has read it.
+
+A job put with a start-by time expires then, unless its first run has begun: waiting or blocked →
+cancelled, with the error `EXPIRED`. A waiting one is kept for `EXPIRED_MS`, a blocked one is gone, as
+after `cancel`. These verbs look for such jobs first, a bounded number per call, and so never return
+or claim one: put, claim, cancel, discard, revive, purge, get, find, peek, why, counts, queues.
 """
 
 from __future__ import annotations
@@ -15,14 +20,16 @@ from typing import Literal, Protocol, runtime_checkable
 import msgspec
 
 from penstock.model.durability import DurabilityReport
-from penstock.model.job import Claim, NewJob, Snapshot, State
+from penstock.model.events import EventRecord
+from penstock.model.job import EXPIRED, EXPIRED_MS, Claim, DiscardAnswer, NewJob, Snapshot, State
 from penstock.model.outcome import Cancel, Complete, Fail, Release, Resolution, Retried, Stall
 from penstock.model.why import JobPosition
 
 __all__ = [
-    "BlockingStorage", "Cancel", "CancelAnswer", "CancelMode", "ClaimRef", "Claimed", "Complete", "EndNotice",
-    "EventRecord", "Fail", "JobPosition", "OpenClaim", "OpensClaims", "Page", "Put", "PutStatus", "Reaped",
-    "Release", "Renewal", "Request", "Resolution", "Retried", "Settled", "Settlement", "Stall", "Storage",
+    "EXPIRED", "EXPIRED_MS", "BlockingStorage", "Cancel", "CancelAnswer", "CancelMode", "ClaimRef", "Claimed",
+    "Complete", "DiscardAnswer", "EndNotice", "EventRecord", "Fail", "JobPosition", "OpenClaim", "OpensClaims", "Page", "Put",
+    "PutStatus", "Reaped", "Release", "Renewal", "Request", "Resolution", "Retried", "Settled", "Settlement", "Stall",
+    "Storage",
     "WorkerRecord",
 ]  # fmt: skip
 
@@ -178,23 +185,6 @@ class Page(msgspec.Struct, frozen=True):
     cursor: str | None = None
 
 
-class EventRecord(msgspec.Struct, frozen=True, array_like=True):
-    """One event as the storage records it, with bytes where the user sees values.
-
-    Names: enqueued updated started completed retrying failed stalled timed_out cancelled
-    cancel_requested skipped invalid_data released queue_deleted, and those of `announce`.
-    """
-
-    name: str
-    queue: str
-    id: str
-    at: int
-    attempt: int = 0
-    worker: str | None = None
-    result: bytes | None = None
-    error: bytes | None = None
-
-
 class WorkerRecord(msgspec.Struct, frozen=True):
     """Record of a live worker: its id, when it sent its last heartbeat, when that expires, and the heartbeat."""
 
@@ -226,7 +216,10 @@ class Storage(Protocol):
         ...
 
     async def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
-        """Claim jobs: due → running under `token` for `lease` ms; promotes some of the jobs whose time has come."""
+        """Claim jobs: due → running under `token` for `lease` ms; promotes some of the jobs whose time has come.
+
+        A run that has begun removes the start-by time of its job for good, also if it is released.
+        """
         ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
@@ -255,6 +248,17 @@ class Storage(Protocol):
 
         A storage that sends a call again after a lost answer gives the answer of the first time, and emits each
         event once; the same holds for `revive`, `set_paused`, `delete_queue` and `set_ttl`.
+        """
+        ...
+
+    async def discard(
+        self, queue: str, ids: Sequence[str], state: State | None = None, before: int | None = None
+    ) -> list[DiscardAnswer]:
+        """Discard jobs: waiting, blocked or finished → gone; of a running job only the blocked successor goes.
+
+        With `state` only a job in that state goes, with `before` only one that finished (or, unfinished,
+        was accepted) until that time. Waiting and blocked jobs emit `cancelled`; one with a waiter stays
+        as cancelled for a minute, as after `cancel` with a TTL of 0.
         """
         ...
 

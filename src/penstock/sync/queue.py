@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from msgspec import UNSET, UnsetType
 
-from penstock.client.answers import Cancelled, Enqueued, JobStatus, Page
+from penstock.client.answers import Cancelled, Discarded, Enqueued, JobStatus, Page
 from penstock.client.entry import CommonOptions, JobOptions
 from penstock.client.queue import Queue as AsyncQueue
 from penstock.model.clock import Span
@@ -150,6 +150,22 @@ class Queue:
         With `completed=True` completed jobs too: they run once more, and their results are dropped.
         """
         return self._run(self._queue().retry(ids, completed=completed))
+
+    def discard(self, ids: str | Iterable[str]) -> list[Discarded]:
+        """Delete jobs for good, whether they wait or have finished; a running one is refused.
+
+        Of a running job with a successor the successor goes. A caller that waits for an unfinished job gets
+        `JobCancelled`.
+        """
+        return self._run(self._queue().discard(ids))
+
+    def clear(self, state: State | str | Iterable[State | str] | None = None, *, older_than: Span | None = None) -> int:
+        """Delete the jobs in a state, or in one of several, and return their number; by default all finished ones.
+
+        With `older_than` only those that ended, or if unfinished were enqueued, at least this long ago. Jobs that
+        end or arrive during the call are kept. Running jobs cannot be cleared.
+        """
+        return self._run(self._queue().clear(state, older_than=older_than))
 
     def update_result_ttl(self, id: str, ttl: Span | None) -> bool:
         """Keep a finished job for this long from now, None for ever; False if it does not exist or is not finished."""

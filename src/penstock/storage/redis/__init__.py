@@ -8,12 +8,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from penstock.errors import VersionMismatch
 from penstock.model.clock import Clock
 from penstock.model.durability import Durability
 from penstock.model.ids import family_of
 from penstock.model.job import NewJob, Snapshot, State
-from penstock.model.storage_info import QueueMeter, ServerInfo
+from penstock.model.storage_info import QueueMeter, ServerInfo, schema_mismatch
 from penstock.model.why import MAX_AHEAD
 from penstock.storage.base import (
     CANCEL_MODES,
@@ -23,6 +22,7 @@ from penstock.storage.base import (
     CancelMode,
     Claimed,
     ClaimRef,
+    DiscardAnswer,
     EndNotice,
     EventRecord,
     JobPosition,
@@ -126,11 +126,8 @@ class RedisStorage:
     async def _check(self) -> None:
         await self._connection.command("SET", self._keys.schema, SCHEMA_VERSION, "NX")
         found = int(await self._connection.command("GET", self._keys.schema))
-        if found > SCHEMA_VERSION:
-            raise VersionMismatch(
-                f"{self._connection.where} holds schema {found}, and this Penstock knows {SCHEMA_VERSION}: "
-                "upgrade Penstock here, or use another namespace"
-            )
+        if found != SCHEMA_VERSION:
+            raise schema_mismatch(self._connection.where, found, SCHEMA_VERSION)
         if self._confirmer is not None:
             await self._confirmer.check(self._keys.schema)
 
@@ -248,6 +245,16 @@ class RedisStorage:
             answers += [CancelAnswer(_CANCELS[code % 8], bool(code & 8), bool(code & 16)) for code in codes]
         return answers
 
+    async def discard(
+        self, queue: str, ids: Sequence[str], state: State | None = None, before: int | None = None
+    ) -> list[DiscardAnswer]:
+        answers: list[DiscardAnswer] = []
+        fixed = "" if state is None else state.value, -1 if before is None else before
+        for at in range(0, len(ids), MAX_BATCH):
+            chosen = ids[at : at + MAX_BATCH]
+            answers += [a.decode() for a in await self._calls.run_once("discard", queue, *fixed, *chosen)]
+        return answers
+
     async def revive(self, queue: str, ids: Sequence[str], completed: bool = False) -> list[bool]:
         answers: list[bool] = []
         for at in range(0, len(ids), MAX_BATCH):
@@ -281,11 +288,17 @@ class RedisStorage:
 
     # reads -----------------------------------------------------------------------------------------
 
+    async def _read(self, name: str, queue: str, *args: Any) -> Any:
+        """Run a script that only reads and return its answer; if that is 0, `expire` must end expired jobs first."""
+        while (answer := await self._calls.run(name, queue, *args)) == 0:
+            await self._calls.run("expire", queue)
+        return answer
+
     async def get(self, queue: str, ids: Sequence[str]) -> list[Snapshot | None]:
         found: list[Snapshot | None] = []
         for at in range(0, len(ids), MAX_BATCH):
             chosen = ids[at : at + MAX_BATCH]
-            now, *rows = await self._calls.run("get", queue, *chosen)
+            now, *rows = await self._read("get", queue, *chosen)
             for id, row in zip(chosen, rows, strict=True):
                 found.append(None if row == 0 else read_snapshot(queue, id, int(now), *row, format=self.format))
         return found
@@ -328,18 +341,18 @@ class RedisStorage:
         return job and read_position(queue, int(now), paused, job, head, self.format)
 
     async def counts(self, queue: str) -> dict[State, int]:
-        numbers = await self._calls.run("counts", queue)
+        numbers = await self._read("counts", queue)
         return dict(zip(State, (int(n) for n in numbers[:8]), strict=True))
 
     async def paused(self, queue: str) -> int | None:
-        since = (await self._calls.run("counts", queue))[8]
+        since = await self._connection.command("HGET", f"{self._keys.prefix(queue)}meta", "paused")
         return None if since is None else int(since)
 
     async def queues(self) -> list[str]:
         found: list[str] = []
         for family in await self._families.all():
             for name in await self._connection.command("SMEMBERS", self._keys.names(family)):
-                numbers = await self._calls.run("counts", text(name))
+                numbers = await self._read("counts", text(name))
                 if any(numbers[:8]) or numbers[8] is not None:
                     found.append(text(name))
         return sorted(found)

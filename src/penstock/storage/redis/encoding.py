@@ -48,7 +48,7 @@ _SHORT_HEAD = Struct(">BBHIHI")
 _END = Struct(">BHIHIHIBBH")
 _RUN = Struct(">BBHIH")
 _TIMES = Struct(">HIHI")
-_SETTLED, _SHORT = 4, 8
+_SETTLED, _SHORT, _EXPIRES = 4, 8, 16
 _UPDATE, _FRESH = 128, 256
 ENDS = {1: State.COMPLETED, 2: State.FAILED, 3: State.CANCELLED}
 _MOVES = {False: 0, True: 1, "if_later": 2, "if_earlier": 3}
@@ -106,12 +106,23 @@ def encode_job(new: NewJob, blobs: Blobs, *, fresh: bool | None = None) -> list[
     if new.update is not None:
         code += _update_code(new.update, new.group)
     payload = blobs.add(new.payload)
-    if new.run_at is None and new.group is None and not (new.limits or new.headers or new.priority or new.waiter):
+    rest = _encode_expiry(new)
+    if (
+        new.run_at is None
+        and new.group is None
+        and not (new.limits or new.headers or new.priority or new.waiter or rest)
+    ):
         return [new.id, code, payload] if new.delay is None else [new.id, code, payload, 0, 0, False, new.delay]
     return [
         new.id, code, payload, blobs.add(new.limits), blobs.add(new.headers), _or_false(new.run_at),
-        _or_false(new.delay), new.priority, _or_false(new.group), _or_false(new.waiter),
+        _or_false(new.delay), new.priority, _or_false(new.group), _or_false(new.waiter), *rest,
     ]  # fmt: skip
+
+
+def _encode_expiry(new: NewJob) -> list[Any]:
+    if new.start_by is None and new.start_within is None:
+        return []
+    return [_or_false(new.start_by), _or_false(new.start_within)]
 
 
 def encode_jobs(jobs: Sequence[NewJob], *, fresh: bool) -> list[Any]:
@@ -171,7 +182,7 @@ def read_claims(
                 claims.append(Claim(queue, id, token, record[short_size:], batch, None, 0, b"", b"", time, time))
                 continue
             head = unpack(record)
-            if head[1] & _SETTLED or head[15] or head[16] or head[17] or head[18]:
+            if head[1] & (_SETTLED | _EXPIRES) or head[15] or head[16] or head[17] or head[18]:
                 group, limits, headers, _, payload = _sections(record, head)
             else:
                 payload = record[size:]
@@ -198,7 +209,7 @@ def _long(record: bytes) -> bytes:
 def _sections(record: bytes, head: tuple[Any, ...]) -> tuple[str | None, bytes, bytes, bytes, bytes]:
     """Return group, limits, headers, error and payload of a record; raises `ValueError` if it is too short."""
     glen, llen, hlen, elen = head[15:19]
-    at = _HEAD.size
+    at = _group_at(head)
     if not (glen or llen or hlen or elen or head[1] & _SETTLED):
         return None, b"", b"", b"", record[at:]
     end = at + glen + llen + hlen + elen + (17 if head[1] & _SETTLED else 0)
@@ -215,10 +226,19 @@ def _sections(record: bytes, head: tuple[Any, ...]) -> tuple[str | None, bytes, 
 
 def _newer_sections(record: bytes, head: tuple[Any, ...]) -> tuple[str | None, bytes, bytes, bytes, bytes]:
     """Return the same of a record in a newer format: only the group is known, the rest is empty."""
-    glen = head[15]
-    if len(record) < _HEAD.size + glen:
+    glen, at = head[15], _group_at(head)
+    if len(record) < at + glen:
         raise ValueError("a record that is too short for its group")
-    return record[_HEAD.size : _HEAD.size + glen].decode() or None, b"", b"", b"", b""
+    return record[at : at + glen].decode() or None, b"", b"", b"", b""
+
+
+def _group_at(head: tuple[Any, ...]) -> int:
+    """Return where the group of a record begins: behind the head and the start-by time."""
+    return _HEAD.size + (6 if head[1] & _EXPIRES else 0)
+
+
+def _start_by(record: bytes, head: tuple[Any, ...]) -> int | None:
+    return int.from_bytes(record[_HEAD.size : _HEAD.size + 6], "big") if head[1] & _EXPIRES else None
 
 
 def read_snapshot(
@@ -250,6 +270,8 @@ def read_snapshot(
         known = {"state": State(waiting.decode()) if waiting else State.QUEUED}
     if not ended:
         known["error"] = last_error or None
+    if not ended and not run:
+        known["start_by"] = _start_by(whole, head)
     return Snapshot(
         queue=queue, id=id, payload=payload, group=group, priority=head[2], headers=headers, limits=limits,
         created=head[9] << 32 | head[10], run_at=head[7] << 32 | head[8], attempts=head[11] + (counted & 1),
@@ -295,7 +317,7 @@ def _read_end(end: bytes) -> dict[str, Any]:
         "worker": worker,
         "counted": counted,
         "result": value if state == 1 else None,
-        "error": value if state == 2 else None,
+        "error": value if state == 2 else (value or None) if state == 3 else None,
     }
 
 

@@ -57,5 +57,6 @@ def read_end_notice(data: bytes) -> tuple[tuple[str, str], EndNotice | None]:
     state, value = ENDS.get(code), data[at + size :]
     if state is None:
         return (queue, id), None
-    result, error = value if state is State.COMPLETED else None, value if state is State.FAILED else None
+    completed = state is State.COMPLETED
+    result, error = (value, None) if completed else (None, value or None)
     return (queue, id), EndNotice(id, state, result, error)

@@ -13,7 +13,7 @@ from penstock.model.ids import family_of
 
 __all__ = ["QUEUE_KEYS", "SCHEMA_VERSION", "Keys"]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 #: The keys of one queue.
 QUEUE_KEYS: dict[str, str] = {
@@ -29,13 +29,14 @@ QUEUE_KEYS: dict[str, str] = {
     "holds": "hash group -> how many of its jobs run or wait for a retry; '' belongs to no group",
     "parked": "sorted set, by bytes: format + member of ready, of jobs that only newer software can run",
     "backoffs": "sorted set, by bytes: group + NUL NUL, due + sequence + id of jobs with a group in backoff",
+    "expiring": "sorted set, by bytes: start-by time + sequence + id of jobs that have not begun",
     "leases": "sorted set token -> deadline; token~1 and on for runs with a deadline of their own",
     "batches": "hash b + token -> ids, n + token -> how many still run, w + token -> worker, p + token -> parts",
     "completed": "sorted set, by bytes: expiry + number + id",
     "failed": "sorted set, by bytes: expiry + number + id",
     "cancelled": "sorted set, by bytes: expiry + number + id",
     "gone": "sorted set token + state + id -> until when the settlement of a job that is not kept is remembered",
-    "meta": "hash seq, time, finished, paused, parked, alarm",
+    "meta": "hash seq, time, finished, paused, parked, alarm, expiry",
     "waits": "hash id -> channels of the clients that wait for its end",
     "wake": "list of at most one element, which wakes one idle worker",
 }

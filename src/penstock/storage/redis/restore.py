@@ -48,6 +48,7 @@ def _head(job: Snapshot) -> list[Any]:
     return [
         job.id, job.state.value, job.priority, job.run_at, job.created, job.attempts, job.retries, job.stalls,
         job.timeouts, False if job.group is None else job.group, job.finished or 0, job.expires or 0,
+        False if job.start_by is None else job.start_by,
     ]  # fmt: skip
 
 

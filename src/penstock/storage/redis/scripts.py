@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from penstock.storage.base import EXPIRED
 from penstock.storage.redis.encoding import FORMAT
 from penstock.storage.redis.keys import QUEUE_KEYS
 
@@ -15,6 +16,7 @@ __all__ = ["Script", "script"]
 
 _FORMAT = "local FORMAT = {}\n"
 _FAST = "local FAST = {}\n"
+_EXPIRED = "local EXPIRED = '{}'\n"
 _INCLUDE = re.compile(r"^-- include: (.*)$", re.MULTILINE)
 _HEADER = re.compile(r"^-- (keys|args|gives):(.*)$", re.MULTILINE)
 
@@ -60,5 +62,6 @@ def script(name: str, format: int = FORMAT, fast: bool = True) -> Script:
     text = f"{_source('_base')}\n{_with_includes(body, set())}"
     text = text.replace(_FORMAT.format(FORMAT), _FORMAT.format(format))
     text = text.replace(_FAST.format("true"), _FAST.format("true" if fast else "false"))
+    text = text.replace(_EXPIRED.format(""), _EXPIRED.format("".join(f"\\{byte:03}" for byte in EXPIRED)))
     keys = tuple(key for key in header["keys"] if key in QUEUE_KEYS)
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(), keys)

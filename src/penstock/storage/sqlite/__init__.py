@@ -24,6 +24,7 @@ from penstock.storage.base import (
     CancelMode,
     Claimed,
     ClaimRef,
+    DiscardAnswer,
     EventRecord,
     JobPosition,
     Page,
@@ -39,6 +40,7 @@ from penstock.storage.sqlite import (
     admin,
     cancel,
     claim,
+    discard,
     inspection,
     purge,
     put,
@@ -151,6 +153,13 @@ class SqliteStorage:
     async def _read(self, verb: Callable[[Transaction], T]) -> T:
         return await self._submit(verb, False)
 
+    async def _read_current(self, queue: str | None, verb: Callable[[Transaction], T]) -> T:
+        """Read after the jobs of a queue, or of all (None), whose start-by time has passed were ended."""
+        while True:
+            read = await self._read(lambda tx: () if reads.expire_all(tx, queue) else (verb(tx),))
+            if read:
+                return read[0]
+
     # transitions ---------------------------------------------------------------------------------
 
     async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
@@ -184,6 +193,12 @@ class SqliteStorage:
         """Cancel jobs: waiting or blocked → cancelled, kept `ttl` ms; `running` is the mode for running jobs."""
         return await self._write(lambda tx: cancel.cancel(tx, queue, ids, running, ttl))
 
+    async def discard(
+        self, queue: str, ids: Sequence[str], state: State | None = None, before: int | None = None
+    ) -> list[DiscardAnswer]:
+        """Discard jobs: waiting, blocked or finished → gone; running ones are refused."""
+        return await self._write(lambda tx: discard.discard(tx, queue, ids, state, before))
+
     async def revive(self, queue: str, ids: Sequence[str], completed: bool = False) -> list[bool]:
         """Revive jobs: failed or cancelled (or completed, if asked) → queued, last in the order, all counts zero."""
         return await self._write(lambda tx: revive.revive(tx, queue, ids, completed))
@@ -212,7 +227,7 @@ class SqliteStorage:
 
     async def get(self, queue: str, ids: Sequence[str]) -> list[Snapshot | None]:
         """Return jobs by id; a running job hides its blocked successor."""
-        return await self._read(lambda tx: reads.get(tx, queue, ids))
+        return await self._read_current(queue, lambda tx: reads.get(tx, queue, ids))
 
     async def find(self, queue: str, state: State | None = None, after: str | None = None, limit: int = 100) -> Page:
         """Return a page of jobs, state by state, each in its order."""
@@ -238,7 +253,7 @@ class SqliteStorage:
 
     async def counts(self, queue: str) -> dict[State, int]:
         """Return the number of jobs in each state."""
-        return await self._read(lambda tx: reads.counts(tx, queue))
+        return await self._read_current(queue, lambda tx: reads.counts(tx, queue))
 
     async def paused(self, queue: str) -> int | None:
         """Return since when (ms) a queue is paused, or None."""
@@ -246,7 +261,7 @@ class SqliteStorage:
 
     async def queues(self) -> list[str]:
         """Return the names of the queues that have jobs or are paused, sorted."""
-        return await self._read(reads.queues)
+        return await self._read_current(None, reads.queues)
 
     async def beat(self, worker: str, ttl: int, info: bytes = b"") -> None:
         """Store a worker's heartbeat for the next `ttl` ms; a `ttl` of 0 deletes it."""

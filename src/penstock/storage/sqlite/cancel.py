@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from penstock.storage.base import CANCEL_MODES, CancelAnswer, CancelMode
+from penstock.storage.sqlite.expire import expire
 from penstock.storage.sqlite.finish import finish
 from penstock.storage.sqlite.ordering import promote
 from penstock.storage.sqlite.rows import BLOCKED, RUNNING, Bucket, JobRow
@@ -27,6 +28,7 @@ def cancel(tx: Transaction, name: str, ids: Sequence[str], running: CancelMode, 
     if queue is None:
         return [_NOT_FOUND for _ in ids]
     promote(tx, queue)
+    expire(tx, queue)
     return [_cancel(tx, queue, id, running, ttl) for id in ids]
 
 

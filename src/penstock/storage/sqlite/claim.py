@@ -10,6 +10,7 @@ from typing import Any
 from penstock.errors import ErrorKind, JobError
 from penstock.model.job import Claim
 from penstock.storage.base import Claimed, Request
+from penstock.storage.sqlite.expire import expire
 from penstock.storage.sqlite.fast_path import can_claim_plain
 from penstock.storage.sqlite.ordering import park, promote, unpark, update_turn
 from penstock.storage.sqlite.rows import FAILED, FOREVER, LANE, PARKED, READY, RUNNING
@@ -44,6 +45,9 @@ def claim(tx: Transaction, requests: Sequence[Request], worker: str, lease: int,
         if queue is None or queue.paused is not None:
             continue
         more = unpark(tx, queue, wake=False) | promote(tx, queue, wake=False)
+        if expire(tx, queue):
+            tx.notify_work(queue)
+            continue
         taken = _claim_plain(tx, queue, request, worker, tx.now + lease, token)
         if taken is None:
             batches, left = _select_batches(tx, queue, request.limit, request.batch, corrupt)

@@ -17,8 +17,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, TypeVar, get_args
 
-from penstock.errors import PenstockError, StorageError, StorageUnavailable, VersionMismatch
+from penstock.errors import PenstockError, StorageError, StorageUnavailable
 from penstock.model.clock import Clock, SystemClock
+from penstock.model.storage_info import schema_mismatch
 from penstock.storage.sqlite.fast_put import remember
 from penstock.storage.sqlite.rows import FORMAT
 from penstock.storage.sqlite.sql import FAST_PUT, SCHEMA
@@ -28,7 +29,7 @@ from penstock.storage.sqlite.wakeup import send_wakeups
 
 __all__ = ["SCHEMA_VERSION", "Engine", "Op", "Synchronous"]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 #: A writer gives up after waiting this long (s) for the lock of the file.
 BUSY_TIMEOUT = 30.0
@@ -177,11 +178,8 @@ class Engine:
                 _roll_back(db)
                 raise
         version = _version(db)
-        if version is None or version > SCHEMA_VERSION:
-            raise VersionMismatch(
-                f"{self.path} has schema version {version}, written by a newer Penstock;"
-                f" this one understands versions up to {SCHEMA_VERSION}"
-            )
+        if version != SCHEMA_VERSION:
+            raise schema_mismatch(self.path, version, SCHEMA_VERSION)
 
     # transactions --------------------------------------------------------------------------------
 

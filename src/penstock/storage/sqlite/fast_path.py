@@ -27,6 +27,7 @@ def is_plain_job(new: NewJob) -> bool:
     return (
         new.group is None and new.delay is None and new.run_at is None
         and not new.headers and not new.limits and new.waiter is None
+        and new.start_by is None and new.start_within is None
     )  # fmt: skip
 
 

@@ -5,11 +5,11 @@ queue, COMMIT. `put_fast` runs one: an insert into a temporary view whose trigge
 same. It takes 22 µs instead of 35 µs per job, and only blocking storages use it: an async put pays for a
 switch to the writer thread anyway.
 
-It works for a queue whose number is known and in which a put has no further effect: no idle worker has to be
-woken, no listener wants an event. `put._put_plain`
-finds such queues (`allows_fast_put`), the engine keeps their numbers after the commit (`remember`), and the
-trigger checks the conditions again with each job. If one does not hold, the statement changes nothing,
-the number is forgotten and the caller takes the general path.
+It works for a queue whose number is known and in which a put has no further effect: no job may expire, no
+idle worker has to be woken, no listener wants an event. `put._put_plain` finds such queues
+(`allows_fast_put`), the engine keeps their numbers after the commit (`remember`), and the trigger checks the
+conditions again with each job. If one does not hold, the statement changes nothing, the number is forgotten
+and the caller takes the general path.
 
 `tests/storage/test_sqlite_fast_put.py` proves that both paths leave equal rows, and
 `tests/conformance/test_model.py` compares random walks with the model.
@@ -73,7 +73,7 @@ def put_fast(engine: FastPutEngine, new: NewJob) -> bool:
 
 def allows_fast_put(tx: Transaction, queue: QueueRow) -> bool:
     """Return whether a put of a plain job into this queue has no effect but its row and the counts."""
-    return tx.fast and not (queue.idle or tx.has_listeners)
+    return tx.fast and not (queue.expiry is not None or queue.idle or tx.has_listeners)
 
 
 def remember(queues: dict[str, int], name: str, number: int) -> None:

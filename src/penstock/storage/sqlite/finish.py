@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.storage.sqlite.expire import note_start_by
 from penstock.storage.sqlite.ordering import (
     change_holds,
     enter,
@@ -44,6 +45,7 @@ def finish(
     else:
         job.place, job.token, job.worker, job.expires = bucket, token, worker, expiry(ttl, tx.now)
         job.number, job.finished, job.result, job.error = queue.finished, tx.now, result, error
+        job.start_by = None
         tx.save(queue, job)
     if held and job.grp is not None:
         change_holds(tx, queue, job.grp, -1)
@@ -68,6 +70,7 @@ def requeue(tx: Transaction, queue: QueueRow, job: JobRow, event: str, due: int)
     group = job.grp
     if successor:
         apply_update(tx, queue, job, successor, flags_of(successor.flags or 0))
+        note_start_by(queue, job.start_by)
         tx.delete(queue, successor)
         tx.emit("updated", queue, job.id, job.attempts)
     enter(tx, queue, job)

@@ -22,5 +22,5 @@ DELETE FROM events WHERE namespace = ?
 -- name: restore_insert
 -- A record with the values it had in another storage.
 INSERT INTO jobs (queue, id, place, rank, time, seq, due, created, grp, retried, format, attempts, retries, stalls,
-    timeouts, token, worker, expires, number, finished, result, error, headers, limits, payload)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    timeouts, start_by, token, worker, expires, number, finished, result, error, headers, limits, payload)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.storage.sqlite.expire import expire
 from penstock.storage.sqlite.rows import Bucket
 from penstock.storage.sqlite.transaction import Transaction
 
@@ -20,6 +21,7 @@ def purge(tx: Transaction, queues: Sequence[str], limit: int) -> int:
         queue = tx.queue(name)
         if queue is None:
             continue
+        expire(tx, queue)
         left = limit
         for bucket in (Bucket.COMPLETED, Bucket.FAILED, Bucket.CANCELLED):
             deleted = tx.run("purge_ended", queue.k, bucket, tx.now, left)

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from penstock.model.job import MoveWhen, NewJob, State, Update
 from penstock.storage.base import Put, PutStatus
+from penstock.storage.sqlite.expire import expire, note_start_by
 from penstock.storage.sqlite.fast_path import is_plain_job
 from penstock.storage.sqlite.fast_put import allows_fast_put
 from penstock.storage.sqlite.ordering import enter_and_save, leave_group, promote
@@ -43,7 +44,8 @@ def put(tx: Transaction, jobs: Sequence[NewJob]) -> list[Put]:
     queues: dict[str, QueueRow] = {}
     for new in jobs:
         if new.queue not in queues:
-            queues[new.queue] = tx.ensure_queue(new.queue)
+            queues[new.queue] = queue = tx.ensure_queue(new.queue)
+            expire(tx, queue)
     taken = _taken_ids(tx, jobs)
     if tx.fast and not taken and len(queues) == 1 and _put_plain(tx, queues[jobs[0].queue], jobs):
         return [QUEUED] * len(jobs)
@@ -149,8 +151,10 @@ def _accept_new(tx: Transaction, queue: QueueRow, new: NewJob, rows: list[Row], 
         bucket, answer = LATER, _SCHEDULED
         tx.notify_due(queue, due)
     queue.deltas[bucket] += 1
+    start_by = _start_by(tx, new)
+    note_start_by(queue, start_by)
     rows.append(
-        (queue.k, new.id, 0, bucket, -new.priority, time, seq, due, tx.now, new.group, None,
+        (queue.k, new.id, 0, bucket, -new.priority, time, seq, due, tx.now, new.group, start_by, None,
          tx.format, new.headers, new.limits, new.payload)
     )  # fmt: skip
     return answer
@@ -159,6 +163,12 @@ def _accept_new(tx: Transaction, queue: QueueRow, new: NewJob, rows: list[Row], 
 def _requested_due(tx: Transaction, new: NewJob) -> int | None:
     """Return the due time that a job asks for, or None for at once."""
     return new.run_at if new.delay is None else tx.now + new.delay
+
+
+def _start_by(tx: Transaction, new: NewJob | JobRow) -> int | None:
+    """Return when a job expires, or None."""
+    within = new.start_within if isinstance(new, NewJob) else None
+    return new.start_by if within is None else tx.now + within
 
 
 def _stamps(tx: Transaction, queue: QueueRow, new: NewJob) -> tuple[int, int]:
@@ -201,6 +211,7 @@ def _put_existing(tx: Transaction, queue: QueueRow, new: NewJob) -> Put:
         return Put(PutStatus.DUPLICATE, state, refused=True)
     held, group, seq = old.holds_group, old.grp, old.seq
     apply_update(tx, queue, old, new, new.update)
+    note_start_by(queue, old.start_by)
     if old.grp == group:
         enter_and_save(tx, queue, old, held)
     else:
@@ -220,15 +231,18 @@ def _put_successor(tx: Transaction, queue: QueueRow, running: JobRow, new: NewJo
         return Put(PutStatus.DUPLICATE, State.RUNNING, refused=True)
     if successor is None:
         time, due = _stamps(tx, queue, new)
+        start_by = _start_by(tx, new)
+        note_start_by(queue, start_by)
         row = (
             queue.k, new.id, 1, BLOCKED, -new.priority, time, queue.next_seq(), due, tx.now, new.group,
-            flags_to_bits(flags), tx.format, new.headers, new.limits, new.payload,
+            start_by, flags_to_bits(flags), tx.format, new.headers, new.limits, new.payload,
         )  # fmt: skip
         tx.run_with_rows("put_insert", [row])
         queue.count(BLOCKED, 1)
         tx.emit("enqueued", queue, new.id, 0)
         return Put(PutStatus.BLOCKED, State.BLOCKED)
     apply_update(tx, queue, successor, new, flags)
+    note_start_by(queue, successor.start_by)
     successor.format = tx.format
     successor.flags = flags_to_bits(merge_flags(flags_of(successor.flags or 0), flags))
     tx.save(queue, successor)
@@ -284,6 +298,9 @@ def apply_update(tx: Transaction, queue: QueueRow, job: JobRow, new: NewJob | Jo
         queue.time = max(queue.time, tx.now)
         job.grp, job.seq, job.retried = group, queue.next_seq(), 0
         job.time = max(job.due, queue.time)
+    start_by = _start_by(tx, new)
+    if start_by is not None and job.attempts == 0:
+        job.start_by = start_by
 
 
 def moved_due(flag: MoveWhen, requested: int | None, now: int, due: int) -> int | None:

@@ -11,6 +11,7 @@ import msgspec
 from penstock.model.job import Snapshot, State
 from penstock.storage.base import FIND_ORDER, Page, WorkerRecord
 from penstock.storage.sqlite.claim import next_id
+from penstock.storage.sqlite.expire import expire
 from penstock.storage.sqlite.ordering import promote, unpark
 from penstock.storage.sqlite.rows import (
     BLOCKED,
@@ -26,7 +27,19 @@ from penstock.storage.sqlite.rows import (
 )
 from penstock.storage.sqlite.transaction import NeedsWriteLock, QueueRow, Transaction
 
-__all__ = ["Cursor", "beat", "counts", "find", "get", "parse_cursor", "paused", "peek", "queues", "workers"]
+__all__ = [
+    "Cursor",
+    "beat",
+    "counts",
+    "expire_all",
+    "find",
+    "get",
+    "parse_cursor",
+    "paused",
+    "peek",
+    "queues",
+    "workers",
+]
 
 _LOW = -(1 << 62)
 
@@ -62,9 +75,17 @@ def get(tx: Transaction, name: str, ids: Sequence[str]) -> list[Snapshot | None]
     ]
 
 
+def expire_all(tx: Transaction, name: str | None) -> bool:
+    """Expire jobs before a read of one queue, or of all (None); True if there are more, so the caller must repeat."""
+    names = [name] if name is not None else [each for (each,) in tx.all("expire_queues", tx.namespace, tx.now)]
+    found = [queue for each in names if (queue := tx.queue(each)) is not None]
+    more = [expire(tx, queue) for queue in found]
+    return any(more)
+
+
 def promote_all(tx: Transaction, queue: QueueRow) -> bool:
-    """Promote due jobs before a read and return whether more are due; a read that finds some runs again as a write."""
-    more = unpark(tx, queue) or promote(tx, queue)
+    """Promote and expire jobs before a read and return whether more are due; a read that finds some becomes a write."""
+    more = unpark(tx, queue) or promote(tx, queue) or expire(tx, queue)
     if more and not tx.write:
         raise NeedsWriteLock
     return more

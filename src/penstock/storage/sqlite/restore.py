@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from penstock.model.job import FINISHED, Snapshot, State
 from penstock.model.storage_info import check_restorable
+from penstock.storage.sqlite.expire import note_start_by
 from penstock.storage.sqlite.ordering import enter_and_save, promote
 from penstock.storage.sqlite.rows import FOREVER, LATER, RETRYING, Bucket
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
@@ -34,6 +35,7 @@ def _restore(tx: Transaction, queue: QueueRow, job: Snapshot) -> bool:
     tx.run("restore_insert", *_row(tx, queue, job))
     queue.count(RETRYING if job.state is State.RETRYING else FINISHED_BUCKETS.get(job.state, LATER), 1)
     if job.state not in FINISHED:
+        note_start_by(queue, job.start_by)
         tx.emit("enqueued", queue, job.id, 0)
         stored = tx.job(queue, job.id)
         assert stored is not None
@@ -53,7 +55,8 @@ def _row(tx: Transaction, queue: QueueRow, job: Snapshot) -> tuple[object, ...]:
         queue.k, job.id, FINISHED_BUCKETS.get(job.state, LATER), -job.priority, _stamp(queue, job, due),
         queue.next_seq(), due,
         job.created, job.group, int(job.state is State.RETRYING), tx.format, job.attempts, job.retries, job.stalls,
-        job.timeouts, *finish, job.error, job.headers, job.limits, job.payload,
+        job.timeouts, None if job.state in FINISHED else job.start_by, *finish, job.error, job.headers, job.limits,
+        job.payload,
     )  # fmt: skip
 
 

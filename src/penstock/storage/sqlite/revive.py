@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.storage.sqlite.expire import expire
 from penstock.storage.sqlite.ordering import enter_and_save, promote
 from penstock.storage.sqlite.rows import BLOCKED, Bucket
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
@@ -17,6 +18,7 @@ def revive(tx: Transaction, name: str, ids: Sequence[str], completed: bool) -> l
     if queue is None:
         return [False for _ in ids]
     promote(tx, queue)
+    expire(tx, queue)
     return [_revive(tx, queue, id, completed) for id in ids]
 
 

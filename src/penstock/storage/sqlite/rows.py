@@ -49,7 +49,7 @@ class Bucket(IntEnum):
     CANCELLED = 7
 
 
-PARKED, LATER, READY, LANE, RUNNING, BLOCKED, COMPLETED, FAILED = -1, 0, 1, 2, 3, 4, 5, 6
+PARKED, LATER, READY, LANE, RUNNING, BLOCKED, COMPLETED, FAILED, CANCELLED = -1, 0, 1, 2, 3, 4, 5, 6, 7
 
 #: Rows are counted by slot: their bucket, but retrying jobs in `LATER` have a slot of their own. -1 is the last.
 RETRYING, SLOT_COUNT = 8, 10
@@ -85,6 +85,7 @@ class JobRow(msgspec.Struct, gc=False):
     retries: int
     stalls: int
     timeouts: int
+    start_by: int | None
     settled: str | None
     flags: int | None
     token: str | None
@@ -130,9 +131,9 @@ class JobRow(msgspec.Struct, gc=False):
         """Return the parameters of `job_save`."""
         return (
             self.twin, self.place, self.rank, self.time, self.seq, self.due, self.grp, self.retried, self.solo,
-            self.format, self.attempts, self.retries, self.stalls, self.timeouts, self.settled, self.flags, self.token,
-            self.worker, self.until, self.cancel, self.cancel_ttl, self.expires, self.number, self.finished,
-            self.progress, self.error, self.result, self.headers, self.limits, self.payload, self.n,
+            self.format, self.attempts, self.retries, self.stalls, self.timeouts, self.start_by, self.settled,
+            self.flags, self.token, self.worker, self.until, self.cancel, self.cancel_ttl, self.expires, self.number,
+            self.finished, self.progress, self.error, self.result, self.headers, self.limits, self.payload, self.n,
         )  # fmt: skip
 
 
@@ -177,6 +178,7 @@ def snapshot(queue: str, job: JobRow, now: int, format: int = FORMAT) -> Snapsho
         cancel=job.cancel if running else None,
         finished=job.finished if finished else None,
         expires=None if not finished or job.expires == FOREVER else job.expires,
+        start_by=job.start_by,
         format=job.format if newer else None,
     )
 

@@ -15,6 +15,7 @@ CREATE TABLE queues (
     paused INTEGER,                      -- since when it is paused, or NULL
     parked INTEGER,                      -- the lowest format among what waits for newer software, or NULL
     alarm INTEGER,                       -- when some worker has promised to look again, or NULL
+    expiry INTEGER,                      -- the first start_by of its jobs, or an earlier time; NULL: none has one
     -- How many rows of jobs there are in each place; later ones for a further try apart.
     n_later INTEGER NOT NULL DEFAULT 0,
     n_ready INTEGER NOT NULL DEFAULT 0,
@@ -52,6 +53,7 @@ CREATE TABLE jobs (
     retries INTEGER DEFAULT 0,           -- failed runs so far
     stalls INTEGER DEFAULT 0,            -- lost runs so far
     timeouts INTEGER DEFAULT 0,          -- timed-out runs so far
+    start_by INTEGER,                    -- when it expires, until its first run begins
     settled TEXT,                        -- the last outcome that sent it back: a letter and the token
     flags INTEGER,                       -- a blocked successor's update flags, as bits; of an ended job, 1: its id is free
     token TEXT,                          -- the fence of the run it is in, or that ended it
@@ -86,6 +88,8 @@ CREATE INDEX jobs_backoff ON jobs (queue, grp, due, seq, place) WHERE retried = 
 CREATE INDEX jobs_running ON jobs (queue, until, place) WHERE place = 3;
 -- Blocked successors by acceptance.
 CREATE INDEX jobs_blocked ON jobs (queue, seq, place) WHERE place = 4;
+-- Jobs that have not begun and must by a time.
+CREATE INDEX jobs_start_by ON jobs (queue, start_by, seq) WHERE start_by IS NOT NULL;
 -- Finished jobs in the order in which they expire.
 CREATE INDEX jobs_ended ON jobs (queue, place, expires, number) WHERE expires IS NOT NULL;
 

@@ -7,7 +7,7 @@
 -- name: queue_get
 -- A queue by its name: the counts of scheduled and retrying jobs and of blocked ones; whether there are rows of
 -- groups, idle workers, callers that wait for the end of one of its jobs, and listeners to events.
-SELECT k, seq, time, finished, paused, parked, alarm, n_later + n_retrying, n_blocked,
+SELECT k, seq, time, finished, paused, parked, alarm, expiry, n_later + n_retrying, n_blocked,
     EXISTS (SELECT 1 FROM lanes WHERE queue = k),
     EXISTS (SELECT 1 FROM idle WHERE namespace = ?1 AND queue = ?2),
     EXISTS (SELECT 1 FROM waits WHERE namespace = ?1 AND queue = ?2),
@@ -20,7 +20,7 @@ INSERT INTO queues (namespace, name) VALUES (?, ?)
 
 -- name: queue_save
 -- All that a transaction may change in a queue's row.
-UPDATE queues SET seq = ?, time = ?, finished = ?, paused = ?, parked = ?, alarm = ?, n_later = n_later + ?,
+UPDATE queues SET seq = ?, time = ?, finished = ?, paused = ?, parked = ?, alarm = ?, expiry = ?, n_later = n_later + ?,
     n_ready = n_ready + ?, n_lane = n_lane + ?, n_running = n_running + ?, n_blocked = n_blocked + ?,
     n_completed = n_completed + ?, n_failed = n_failed + ?, n_cancelled = n_cancelled + ?,
     n_retrying = n_retrying + ?, n_parked = n_parked + ?
@@ -51,7 +51,7 @@ SELECT {job} FROM jobs WHERE queue = ? AND id = ? AND twin = ?
 -- name: job_save
 -- All that a transition may change in a record.
 UPDATE jobs SET twin = ?, place = ?, rank = ?, time = ?, seq = ?, due = ?, grp = ?, retried = ?, solo = ?, format = ?, attempts = ?, retries = ?,
-    stalls = ?, timeouts = ?, settled = ?, flags = ?, token = ?, worker = ?, until = ?, cancel = ?, cancel_ttl = ?,
+    stalls = ?, timeouts = ?, start_by = ?, settled = ?, flags = ?, token = ?, worker = ?, until = ?, cancel = ?, cancel_ttl = ?,
     expires = ?, number = ?, finished = ?, progress = ?, error = ?, result = ?, headers = ?, limits = ?, payload = ?
 WHERE n = ?
 
@@ -67,7 +67,8 @@ SELECT id FROM jobs WHERE queue = ? AND twin = 0 AND id IN ({list})
 
 -- name: put_insert
 -- New records.
-INSERT INTO jobs (queue, id, twin, place, rank, time, seq, due, created, grp, flags, format, headers, limits, payload)
+INSERT INTO jobs (queue, id, twin, place, rank, time, seq, due, created, grp, start_by, flags, format, headers, limits,
+    payload)
 VALUES {rows}
 
 -- name: fast_put
@@ -139,6 +140,24 @@ UPDATE jobs SET place = ?, retried = 0 WHERE n IN ({list})
 -- Whether there is a due job that was not promoted yet.
 SELECT 1 FROM jobs WHERE queue = ?1 AND place = 0 AND retried IN (0, 1) AND due <= ?2 LIMIT 1
 
+-- expire ------------------------------------------------------------------------------------------
+
+-- name: expire_first
+-- Whether the start-by time of a job has passed.
+SELECT 1 FROM jobs WHERE queue = ? AND start_by <= ? LIMIT 1
+
+-- name: expire_due
+-- The jobs whose start-by time has passed.
+SELECT {job} FROM jobs WHERE queue = ? AND start_by <= ? ORDER BY start_by, seq LIMIT ?
+
+-- name: expire_next
+-- The first start-by time of a queue.
+SELECT min(start_by) FROM jobs WHERE queue = ? AND start_by IS NOT NULL
+
+-- name: expire_queues
+-- The queues that may have a job whose start-by time has passed.
+SELECT name FROM queues WHERE namespace = ? AND expiry <= ?
+
 -- claim -------------------------------------------------------------------------------------------
 
 -- name: claim_ready
@@ -175,12 +194,14 @@ FROM jobs WHERE queue = ? AND grp = ? AND place = 2 ORDER BY time, seq LIMIT ?
 
 -- name: claim_start
 -- due → running: the same token, worker and lease for all jobs that one claim takes from a queue.
-UPDATE jobs SET place = 3, attempts = attempts + 1, token = ?, worker = ?, until = ?, cancel = NULL, progress = NULL
+UPDATE jobs SET place = 3, attempts = attempts + 1, start_by = NULL, token = ?, worker = ?, until = ?, cancel = NULL,
+    progress = NULL
 WHERE n IN ({list})
 
 -- name: claim_range
 -- The same for rows with consecutive numbers.
-UPDATE jobs SET place = 3, attempts = attempts + 1, token = ?, worker = ?, until = ?, cancel = NULL, progress = NULL
+UPDATE jobs SET place = 3, attempts = attempts + 1, start_by = NULL, token = ?, worker = ?, until = ?, cancel = NULL,
+    progress = NULL
 WHERE n BETWEEN ? AND ?
 
 -- name: claim_lanes

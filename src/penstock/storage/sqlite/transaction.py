@@ -61,6 +61,8 @@ class QueueRow(msgspec.Struct):
     paused: int | None
     parked: int | None
     alarm: int | None
+    #: The first start-by time of its jobs, or an earlier time: see `expire.py`.
+    expiry: int | None
     #: The stored counts of scheduled and retrying jobs, and of blocked ones.
     later: int
     blocked: int
@@ -310,7 +312,7 @@ class Transaction:
         """Write queue rows and events, and choose the waiters to wake."""
         for queue in self._queues.values():
             if queue.dirty:
-                kept = (queue.seq, queue.time, queue.finished, queue.paused, queue.parked, queue.alarm)
+                kept = (queue.seq, queue.time, queue.finished, queue.paused, queue.parked, queue.alarm, queue.expiry)
                 self.run("queue_save", *kept, *queue.deltas, queue.k)
             elif queue.ready_added:
                 self.run("queue_grow", queue.seq, queue.time, queue.deltas[READY], queue.k)

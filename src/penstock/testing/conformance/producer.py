@@ -1,17 +1,29 @@
-"""Conformance tests of the verbs of producers: put, update, cancel, revive, pause, delete, purge."""
+"""Conformance tests of the verbs of producers: put, update, cancel, discard, revive, pause, delete, purge."""
 
 from __future__ import annotations
 
 from penstock.model.clock import Clock
 from penstock.model.job import NewJob, State, Update
-from penstock.storage.base import Cancel, CancelAnswer, ClaimRef, Complete, Fail, Put, PutStatus, Retried, Storage
+from penstock.storage.base import (
+    EXPIRED,
+    Cancel,
+    CancelAnswer,
+    ClaimRef,
+    Complete,
+    Fail,
+    Put,
+    PutStatus,
+    Release,
+    Retried,
+    Storage,
+)
 from penstock.testing.conformance.case import HOUR, LEASE, SECOND, Case, claim_ref, ids, scenario
 
 __all__ = ["ProducerTests"]
 
 
 class ProducerTests:
-    """Tests of `put`, `cancel`, `revive`, `set_paused`, `delete_queue`, `set_ttl` and `purge`."""
+    """Tests of `put`, `cancel`, `discard`, `revive`, `set_paused`, `delete_queue`, `set_ttl` and `purge`."""
 
     def make(self, clock: Clock) -> Storage:
         raise NotImplementedError
@@ -163,6 +175,32 @@ class ProducerTests:
         run = await case.claim_one()
         await case.storage.cancel("q", ["a"], "kill")
         assert (await case.settle(run)).state is State.COMPLETED
+
+    @scenario
+    async def test_a_job_expires_unless_its_first_run_has_begun(self, case: Case) -> None:
+        """A job that has not begun at its start-by time is cancelled with the error `EXPIRED`; one that has, never."""
+        for id in ("begun", "in time", "late"):
+            await case.put(id, start_within=SECOND, group="g" if id == "late" else None)
+        await case.settle(await case.claim_one(), Release())
+        await case.put("behind", group="g")
+        case.pass_ms(SECOND - 1)
+        assert ids(await case.claim(2)) == ["begun", "in time"]
+        case.pass_ms(1)
+        assert await case.state("late") is State.CANCELLED
+        assert (await case.job("late")).error == EXPIRED
+        assert ids(await case.claim()) == ["behind"]
+        assert (await case.storage.counts("q"))[State.CANCELLED] == 1
+
+    @scenario
+    async def test_a_discarded_job_is_gone(self, case: Case) -> None:
+        """A waiting or finished job that is discarded is gone and its group goes on; a running one is refused."""
+        for id in ("done", "head", "next"):
+            await case.put(id, group=None if id == "done" else "g")
+        await case.settle(await case.claim_one())
+        assert await case.storage.discard("q", ["done", "head"], State.QUEUED) == ["kept", "cancelled"]
+        assert await case.storage.discard("q", ["done", "done"]) == ["discarded", "not_found"]
+        assert ids(await case.claim()) == ["next"]
+        assert await case.storage.discard("q", ["next"]) == ["running"]
 
     @scenario
     async def test_failed_jobs_are_revived(self, case: Case) -> None:

@@ -39,9 +39,10 @@ updates = st.builds(
 
 @st.composite
 def new_jobs(draw: st.DrawFn, queue: st.SearchStrategy[str] = queues) -> dict[str, Any]:
-    """Draw the fields of a job to put; its `at` is relative to the clock, which only the walk knows."""
+    """Draw the fields of a job to put; its `at` and `by` are relative to the clock, which only the walk knows."""
     group = draw(st.sampled_from([None, None, *GROUPS]))
     when = draw(st.sampled_from(["none", "none", "run_at", "delay"]))
+    expiry = draw(st.sampled_from(["none", "none", "none", "start_by", "start_within"]))
     return {
         "queue": draw(queue),
         "id": draw(ids),
@@ -53,6 +54,8 @@ def new_jobs(draw: st.DrawFn, queue: st.SearchStrategy[str] = queues) -> dict[st
         "update": draw(st.none() | updates),
         "at": draw(offsets) if when == "run_at" else None,
         "delay": draw(spans) if when == "delay" else None,
+        "by": draw(offsets) if expiry == "start_by" else None,
+        "start_within": draw(spans) if expiry == "start_within" else None,
     }
 
 

@@ -131,10 +131,11 @@ class Walk(RuleBasedStateMachine):
         return expected
 
     def job(self, spec: dict[str, Any], queue: str | None = None) -> NewJob:
-        at = spec["at"]
-        fields = {name: value for name, value in spec.items() if name not in ("at", "queue")}
+        at, by = spec["at"], spec["by"]
+        fields = {name: value for name, value in spec.items() if name not in ("at", "by", "queue")}
         run_at = None if at is None else self.clock.ms + at
-        return NewJob(queue=queue or spec["queue"], run_at=run_at, **fields)
+        start_by = None if by is None else self.clock.ms + by
+        return NewJob(queue=queue or spec["queue"], run_at=run_at, start_by=start_by, **fields)
 
     def resolution(self, spec: dict[str, Any], queue: str) -> Resolution:
         family = queue.partition("/")[0]
@@ -242,6 +243,13 @@ class Walk(RuleBasedStateMachine):
     )  # fmt: skip
     def cancel(self, queue: str, named: list[str], mode: CancelMode, ttl: int | None) -> None:
         self.both("cancel", queue, named, mode, ttl)
+
+    @rule(
+        queue=queues, named=st.lists(ids, min_size=1, max_size=3, unique=True),
+        state=st.sampled_from([None, None, *State]), age=st.sampled_from([None, None, 0, 1, SECOND]),
+    )  # fmt: skip
+    def discard(self, queue: str, named: list[str], state: State | None, age: int | None) -> None:
+        self.both("discard", queue, named, state, None if age is None else self.clock.ms - age)
 
     @rule(queue=queues, named=st.lists(ids, min_size=1, max_size=3, unique=True), completed=st.booleans())
     def revive(self, queue: str, named: list[str], completed: bool) -> None:

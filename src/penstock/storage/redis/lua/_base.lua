@@ -7,8 +7,8 @@
 -- KEYS 1 is `ears` (the channel of event listeners), 2 is `names` (the names of the queues); on a Cluster the queue's
 -- other keys follow, declared so that the server can refuse a slot that is being moved.
 --
--- job record:  head, then group, limits, headers, error, settled (17 bytes or none), payload; head and group mean the
---              same in every format, the rest may differ. A plain job, which is only a payload, has a short head: its
+-- job record:  head, start-by time (6 bytes or none), then group, limits, headers, error, settled (17 bytes or
+--              none), payload; head, start-by time and group mean the same in every format, the rest may differ. A plain job, which is only a payload, has a short head: its
 --              time, at which it is also due, and its sequence number
 -- run record:  token (16), then, unless all are absent: cancel, successor, ttl + 1, group, has progress, progress (or
 --              padding)
@@ -21,7 +21,7 @@ local FORMAT = 1
 local FAST = true
 local HEAD, HEAD_SIZE = '>BBi4I6I6I6I6HHHHHHHI4', 48
 local SHORT_HEAD, SHORT_SIZE = '>BBI6I6', 14
-local RETRIED, SOLO, SETTLED, SHORT = 1, 2, 4, 8
+local RETRIED, SOLO, SETTLED, SHORT, EXPIRES = 1, 2, 4, 8, 16
 local PLAIN_RANK = '\127\255\255\255' -- the first bytes of the rank of a job without priority
 local FOREVER = 281474976710655
 local COUNT_ATTEMPT, COUNT_TIMEOUT, COUNT_STALL = 1, 2, 4
@@ -29,6 +29,8 @@ local FREE = 8 -- a flag next to these counts: the job is kept for its waiters o
 local GONE_MS = 60000
 local WAITED_MS = 60000 -- retention for waiters of a job that is otherwise not kept
 local FAILED_MS = 604800000 -- retention of a job with a damaged record
+local EXPIRED_MS = 3600000 -- retention of a job that expired
+local EXPIRED = ''
 local PROMOTE = 1000
 local WAKE_MS = 60000
 local MAX_NOTICE = 8192 -- the longest result or error in an end notice

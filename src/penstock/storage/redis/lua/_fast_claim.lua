@@ -31,9 +31,9 @@ local function plain_front()
 end
 
 -- The answer of claim, or nil if the general path must make it: an event is to be published for each job, jobs are
--- parked, a batch may have several jobs, or jobs have fallen due.
+-- parked or may expire, a batch may have several jobs, or jobs have fallen due.
 local function claim_front()
-  if not FAST or event_channel or known[2] or size ~= 1 or limit <= 0 then return nil end
+  if not FAST or event_channel or known[2] or known[4] or size ~= 1 or limit <= 0 then return nil end
   local due = next_due(q)
   if due and due <= now then return nil end
   local ids, recs, runs, groups, held, heads = plain_front()

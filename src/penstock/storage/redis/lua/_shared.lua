@@ -10,9 +10,10 @@ end
 
 -- A job whose format is newer than this software: it is moved, counted and cancelled by its head, but never claimed, and
 -- the bytes after the head are written back unchanged.
-local function parse_newer(rec, j, flags, glen, llen, hlen, elen)
-  if #rec < HEAD_SIZE + glen then return nil end
-  j.rest, j.flags, j.sizes = sub(rec, HEAD_SIZE + 1), flags, { glen, llen, hlen, elen }
+local function parse_newer(rec, at, j, flags, glen, llen, hlen, elen)
+  if #rec < at - 1 + glen then return nil end
+  if j.start_by then flags = flags - EXPIRES end
+  j.rest, j.flags, j.sizes = sub(rec, at), flags, { glen, llen, hlen, elen }
   j.limits, j.headers, j.error, j.settled, j.payload = '', '', '', '', ''
   return j
 end
@@ -35,10 +36,14 @@ local function parse(rec)
     glen, llen, hlen, elen = unpack_head(HEAD, rec)
   local slen = has(flags, SETTLED) and 17 or 0
   local at = HEAD_SIZE + 1
+  if has(flags, EXPIRES) then
+    if #rec < HEAD_SIZE + 6 then return nil end
+    j.start_by, at = unpack_head('>I6', rec, at)
+  end
   j.retried, j.solo = has(flags, RETRIED), has(flags, SOLO)
   j.group = glen > 0 and sub(rec, at, at + glen - 1) or nil
-  if j.format > FORMAT then return parse_newer(rec, j, flags, glen, llen, hlen, elen) end
-  if #rec < HEAD_SIZE + glen + llen + hlen + elen + slen then return nil end
+  if j.format > FORMAT then return parse_newer(rec, at, j, flags, glen, llen, hlen, elen) end
+  if #rec < at - 1 + glen + llen + hlen + elen + slen then return nil end
   at = at + glen
   j.limits = sub(rec, at, at + llen - 1)
   at = at + llen
@@ -52,15 +57,16 @@ local function parse(rec)
 end
 
 local function build_head(j, format, flags, glen, llen, hlen, elen)
-  return pack(HEAD, format, flags + (j.retried and RETRIED or 0) + (j.solo and SOLO or 0), j.priority, j.time, j.seq,
-    j.due, j.created, math.min(j.attempts, 65535), math.min(j.retries, 65535), math.min(j.stalls, 65535),
-    math.min(j.timeouts, 65535), glen, llen, hlen, elen)
+  local expires = j.start_by and EXPIRES or 0
+  return pack(HEAD, format, flags + (j.retried and RETRIED or 0) + (j.solo and SOLO or 0) + expires, j.priority, j.time,
+    j.seq, j.due, j.created, math.min(j.attempts, 65535), math.min(j.retries, 65535), math.min(j.stalls, 65535),
+    math.min(j.timeouts, 65535), glen, llen, hlen, elen) .. (j.start_by and pack('>I6', j.start_by) or '')
 end
 
 -- Whether a job is only a payload, due at the time that orders it, and has not run.
 local function is_plain(j)
   return j.time == j.due and j.time == j.created and j.priority == 0 and j.attempts == 0 and not j.group
-    and not j.retried and not j.solo and j.retries + j.stalls + j.timeouts == 0
+    and not j.retried and not j.solo and not j.start_by and j.retries + j.stalls + j.timeouts == 0
     and #j.limits + #j.headers + #j.error + #j.settled == 0
 end
 
@@ -156,6 +162,7 @@ end
 
 local function lane_member(j, id) return lane_prefix(j.group) .. pack('>I6I6', j.time, j.seq) .. id end
 local function due_member(j, id) return pack('>I6I6', j.due, j.seq) .. id end
+local function expiry_member(j, id) return pack('>I6I6', j.start_by, j.seq) .. id end
 local function backoff_member(j, id) return lane_prefix(j.group) .. due_member(j, id) end
 
 -- A job that only newer software can run is parked: its member of ready goes, after its format, to `parked`, so that no
@@ -251,6 +258,23 @@ local function waiting_state(q, id, j)
   return 'queued'
 end
 
+-- A job with a start-by time is in `expiring` until its first run begins.
+local function add_expiry(q, id, j)
+  if not j.start_by then return end
+  call('ZADD', q.expiring, 0, expiry_member(j, id))
+  local first = tonumber(call('HGET', q.meta, 'expiry') or FOREVER)
+  if j.start_by < first then call('HSET', q.meta, 'expiry', j.start_by) end
+end
+local function drop_expiry(q, id, j)
+  if j and j.start_by then call('ZREM', q.expiring, expiry_member(j, id)) end
+end
+
+-- Whether a start-by time may have passed: `expiry` in meta is the first of them, or an earlier time.
+local function may_expire(q)
+  local first = call('HGET', q.meta, 'expiry')
+  return first and tonumber(first) <= now
+end
+
 -- Add a job to the ready order, to its lane, or to `scheduled` or `retrying` if it is not due.
 local function enter(q, id, j)
   if j.due > now then
@@ -268,6 +292,7 @@ end
 
 -- Remove a waiting job from the order that it is in.
 local function leave(q, id, j)
+  drop_expiry(q, id, j)
   if call('ZREM', q.scheduled, due_member(j, id)) == 1 then return end
   if call('ZREM', q.retrying, due_member(j, id)) == 1 then
     end_backoff(q, id, j)

@@ -15,18 +15,21 @@ end
 local function blob(number) return number and number > 0 and ARGV[blobs + number] or '' end
 
 -- A job to put: id, code (FRESH, UPDATE and the flags of the update), payload, limits, headers, run-at, delay, priority,
--- group, waiter; trailing defaults are left off, and false stands for none.
+-- group, waiter, start-by time, time to start within; trailing defaults are left off, and false stands for none.
 local function read_entry(e)
   local run_at = e[6] or nil
   if e[7] then run_at = now + e[7] end
+  local start_by = e[11] or nil
+  if e[12] then start_by = now + e[12] end
   return { id = e[1], fresh = has(e[2], FRESH), update = has(e[2], UPDATE) and flags_of(e[2]) or nil,
-    code = e[2] % UPDATE, payload = blob(e[3]), limits = blob(e[4]), headers = blob(e[5]), run_at = run_at, priority = e[8] or 0,
-    group = e[9] or nil, waiter = e[10] or nil }
+    code = e[2] % UPDATE, payload = blob(e[3]), limits = blob(e[4]), headers = blob(e[5]), run_at = run_at,
+    priority = e[8] or 0, group = e[9] or nil, waiter = e[10] or nil, start_by = start_by }
 end
 
--- The queue's acceptance time: the clock, but never backwards.
-local function acceptance(q)
-  local last = tonumber(call('HGET', q.meta, 'time') or 0)
+-- The queue's acceptance time: the clock, but never backwards. `last` is the time before, if the script has read it.
+local function acceptance(q, last)
+  if last == nil then last = call('HGET', q.meta, 'time') end
+  last = tonumber(last or 0)
   if last >= now then return last end
   call('HSET', q.meta, 'time', now)
   return now
@@ -39,7 +42,7 @@ local function accept(q, e, accepted, seq)
   if e.group and time < accepted then time = accepted end
   return { priority = e.priority, time = time, seq = seq, due = e.run_at or now, created = now,
     attempts = 0, retries = 0, stalls = 0, timeouts = 0, retried = false, solo = false, group = e.group,
-    limits = e.limits, headers = e.headers, error = '', settled = '', payload = e.payload }
+    start_by = e.start_by, limits = e.limits, headers = e.headers, error = '', settled = '', payload = e.payload }
 end
 
 local function moved(move, run_at, due)
@@ -78,6 +81,7 @@ local function apply(q, j, e, flags, seq)
     j.group, j.seq, j.retried = e.group, seq or next_seq(q), false
     j.time = math.max(j.due, acceptance(q))
   end
+  if e.start_by and j.attempts == 0 then j.start_by = e.start_by end
 end
 
 local function forget_end(q, id, ended)
@@ -90,6 +94,7 @@ end
 local function store(q, id, j)
   if j.due <= now then j.retried = false end
   call('HSET', q.jobs, id, build(j))
+  add_expiry(q, id, j)
   enter(q, id, j)
   regroup(q, j.group, rank(0, now, j.seq))
 end
@@ -136,12 +141,16 @@ local function block(q, e, run, rec, seq)
   if waiting and (not j or j.rest) then return { 'duplicate', 'running' } end -- this software cannot read it
   if cannot_block(e, parse(rec), j, waiting and byte(waiting, 1)) then return { 'refused', 'running' } end
   if waiting then
+    drop_expiry(q, e.id, j)
     apply(q, j, e, e.update, seq)
     call('HSET', q.blocked, e.id, string.char(merge_codes(byte(waiting, 1), e.code)) .. build(j))
+    add_expiry(q, e.id, j)
     emit('updated', q, e.id, j.attempts)
     return { 'updated', 'blocked' }
   end
-  call('HSET', q.blocked, e.id, string.char(e.code) .. build(accept_now(q, e, seq)))
+  local j = accept_now(q, e, seq)
+  call('HSET', q.blocked, e.id, string.char(e.code) .. build(j))
+  add_expiry(q, e.id, j)
   local r = parse_run(run)
   r.successor = true
   call('HSET', q.runs, e.id, build_run(r))
@@ -215,6 +224,14 @@ local function release_successor(q, id)
   if j then store(q, id, j) end
 end
 
+-- Remove the successor of a running job.
+local function drop_successor(q, id, run)
+  drop_expiry(q, id, parse(sub(call('HGET', q.blocked, id) or '', 2)))
+  call('HDEL', q.blocked, id)
+  run.successor = false
+  call('HSET', q.runs, id, build_run(run))
+end
+
 -- -> completed / failed / cancelled, in one step with the release of the successor. `how` has:
 -- state, token ('' when no run ended it), worker, ttl (nil: for ever), value, counted, group,
 -- successor (whether there may be one), attempt (for the event).
@@ -249,12 +266,13 @@ end
 -- running -> waiting; a blocked successor is merged into the job as an update, by its own flags.
 local function give_back(q, id, j, name, worker)
   local group = j.group
-  j.retried = j.due > now
+  j.retried, j.start_by = j.due > now, nil
   emit(name, q, id, j.attempts, worker, nil, name == 'retrying' and #j.error > 0 and j.error or nil)
   local waiting = call('HGET', q.blocked, id)
   if waiting then
     call('HDEL', q.blocked, id)
     local s = parse(sub(waiting, 2))
+    drop_expiry(q, id, s)
     if s and (s.rest or j.rest) then
       replace(j, s) -- this software cannot merge records that it cannot read
       regroup(q, group)
@@ -267,6 +285,7 @@ local function give_back(q, id, j, name, worker)
   end
   if j.due <= now then j.retried = false end
   call('HSET', q.jobs, id, build(j))
+  add_expiry(q, id, j)
   enter(q, id, j)
   regroup(q, j.group)
 end

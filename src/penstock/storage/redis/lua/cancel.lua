@@ -1,8 +1,8 @@
 -- cancel: waiting or blocked -> cancelled; a running job is treated as the mode demands
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs batches completed failed cancelled gone meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring batches completed failed cancelled gone meta waits wake
 -- args: request, window (see _once.lua), mode, ttl (-1: for ever), ids...
 -- gives: a number for each id: its status, + 8 when a run goes on, + 16 when it was so already
--- include: shared transitions once
+-- include: shared transitions expiry once
 local q = queue_at(ARGV[2], ARGV[3])
 local mode, ttl = CANCEL[ARGV[6]], tonumber(ARGV[7])
 local kept = ttl >= 0 and ttl or nil
@@ -22,13 +22,13 @@ local function cancel_run(id, held)
       call('PUBLISH', string.match(q.prefix, '^[^:]*') .. ':cancel:' .. worker, '')
     end
   end
-  run.successor = false
-  call('HSET', q.runs, id, build_run(run))
   if successor then
-    call('HDEL', q.blocked, id)
+    drop_successor(q, id, run)
     emit('cancelled', q, id, 0)
     return CANCELLED + GOES_ON
   end
+  run.successor = false
+  call('HSET', q.runs, id, build_run(run))
   if mode <= 1 then return RUNNING + GOES_ON end
   return REQUESTED + GOES_ON + (already and ALREADY or 0)
 end
@@ -54,6 +54,7 @@ end
 
 return once(function()
   promote(q)
+  expire(q)
   local gives = {}
   for i = 8, #ARGV do gives[#gives + 1] = cancel_one(ARGV[i]) end
   return gives

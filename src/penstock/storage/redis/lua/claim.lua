@@ -1,11 +1,11 @@
 -- claim: due -> running
--- keys: jobs runs ends ready scheduled retrying lanes turns holds parked backoffs leases batches failed meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches failed cancelled meta waits wake
 -- args: token worker lease limit batch
 -- gives: {again, look_at or false, {id, ...}, {record, ...}, {batch number, ...} or false (each its own),
 --         {corrupt id, ...}, {id without a record, ...}}
 local q = queue_at(ARGV[2], ARGV[3])
 local token, worker, lease, limit, size = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local known = call('HMGET', q.meta, 'paused', 'parked', 'alarm')
+local known = call('HMGET', q.meta, 'paused', 'parked', 'alarm', 'expiry')
 if known[1] then return { 0, false, {}, {}, {}, {}, {} } end
 -- include: ordering
 
@@ -42,17 +42,22 @@ end
 local answer = claim_front()
 if answer then return answer end
 
--- include: shared
-if (known[2] and unpark(q)) or promote(q) then return { 1, false, {}, {}, {}, {}, {} } end
+-- include: shared expiry
+if (known[2] and unpark(q)) or promote(q) or (known[4] and expire(q, known[4])) then return { 1, false, {}, {}, {}, {}, {} } end
 
 local ids, recs, numbers, runs, corrupt, skipped = {}, {}, {}, {}, {}, {}
 local aside, parked = 0, 0 -- the number of entries used without a run, and of these those that were parked
+local begun = false -- whether a job that could expire has begun
 local batches, filled, solo_batch = 0, 0, true -- filled: the number of jobs in the open batch without a group
 
 local function take(id, rec, group)
   ids[#ids + 1], recs[#recs + 1], numbers[#numbers + 1] = id, rec, batches - 1
   runs[#runs + 1] = id
   runs[#runs + 1] = group and group_run(token, group) or token
+  if has(byte(rec, 2), EXPIRES) then
+    drop_expiry(q, id, parse(rec))
+    begun = true
+  end
   if event_channel then emit('started', q, id, (parse(rec) or { attempts = 0 }).attempts + 1, worker) end
 end
 
@@ -193,5 +198,6 @@ repeat
 until used == 0 or full or aside > PROMOTE
 
 start_runs(ids, runs)
+if begun then reset_expiry(q) end
 -- Another worker may know the format of the entries that were parked.
 return { 0, pass_on(parked > 0 or call('ZCARD', q.ready) > 0, next_due(q)), ids, recs, numbers, corrupt, skipped }

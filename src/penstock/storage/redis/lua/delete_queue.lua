@@ -1,5 +1,5 @@
 -- delete_queue: every record of a queue -> gone; running claims are lost
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs leases batches completed failed cancelled gone meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches completed failed cancelled gone meta waits wake
 -- args: request, window (see _once.lua)
 -- gives: the number of jobs deleted
 -- include: shared once
@@ -11,7 +11,8 @@ return once(function()
   end
   for _, id in ipairs(call('HKEYS', q.waits)) do notify_waiters(q, id) end
   call('UNLINK', q.jobs, q.runs, q.ends, q.blocked, q.ready, q.scheduled, q.retrying, q.lanes, q.turns, q.holds,
-    q.parked, q.backoffs, q.leases, q.batches, q.completed, q.failed, q.cancelled, q.gone, q.meta, q.waits, q.wake)
+    q.parked, q.backoffs, q.expiring, q.leases, q.batches, q.completed, q.failed, q.cancelled, q.gone, q.meta, q.waits,
+    q.wake)
   call('SREM', KEYS[2], q.name)
   emit('queue_deleted', q, '', 0)
   return count

@@ -1,11 +1,11 @@
 -- find: ids of one state after a cursor, in the order that FIND_ORDER in base.py describes
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs batches completed failed cancelled meta wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring batches completed failed cancelled meta waits wake
 -- args: state cursor (empty: from the start) limit
 -- gives: {again, cursor to go on with or false, {now, {position, id, record, run or false, worker or false, end or false, state}, ...}}
--- include: shared
+-- include: shared expiry
 local q = queue_at(ARGV[2], ARGV[3])
 local state, cursor, limit = ARGV[4], ARGV[5], tonumber(ARGV[6])
-if unpark(q) or promote(q) then return { 1, false, { now } } end
+if unpark(q) or promote(q) or expire(q) then return { 1, false, { now } } end
 
 local ids, positions = {}, {}
 local function found(id, position)

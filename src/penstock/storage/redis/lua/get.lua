@@ -1,9 +1,10 @@
 -- get: jobs by id
--- keys: jobs runs ends batches scheduled retrying
+-- keys: jobs runs ends scheduled retrying batches meta
 -- args: ids...
--- gives: {now, {record, run or false, worker or false, end or false, state if it waits or false} or 0, ...}
+-- gives: 0 when jobs may have expired: then `expire` first; else {now, {record, run or false, worker or false, end or false, state if it waits or false} or 0, ...}
 -- include: shared
 local q = queue_at(ARGV[2], ARGV[3])
+if may_expire(q) then return 0 end
 local gives = { now }
 for i = 4, #ARGV do
   local rec = call('HGET', q.jobs, ARGV[i])

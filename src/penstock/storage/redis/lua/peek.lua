@@ -1,11 +1,11 @@
 -- peek: the id of the job that a claim would give next
--- keys: jobs ready scheduled retrying lanes turns holds parked backoffs meta wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring cancelled meta waits wake
 -- args:
 -- gives: {again, id or false}
--- include: shared
+-- include: shared expiry
 local q = queue_at(ARGV[2], ARGV[3])
 if call('HEXISTS', q.meta, 'paused') == 1 then return { 0, false } end
-if unpark(q) or promote(q) then return { 1, false } end
+if unpark(q) or promote(q) or expire(q) then return { 1, false } end
 for _ = 1, PROMOTE do
   local first = call('ZRANGE', q.ready, 0, 0)[1]
   if not first then return { 0, false } end

@@ -1,11 +1,12 @@
 -- purge: finished with its TTL over -> gone; a queue that holds nothing more leaves no key behind
--- keys: jobs ends blocked completed failed cancelled gone turns holds parked backoffs meta wake waits leases batches
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches completed failed cancelled gone meta waits wake
 -- args: limit
 -- gives: the number of records, remembered settlements included
--- include: shared
+-- include: shared expiry
 local q = queue_at(ARGV[2], ARGV[3])
 local limit = tonumber(ARGV[4])
 local count = 0
+expire(q)
 for _, state in ipairs(STATE_NAMES) do
   local over = limit > count
       and call('ZRANGEBYLEX', q[state], '-', '(' .. pack('>I6', now + 1), 'LIMIT', 0, limit - count) or {}
@@ -24,7 +25,7 @@ if #memories > 0 then
   count = count + #memories
 end
 if call('EXISTS', q.jobs, q.blocked, q.gone) == 0 and call('HEXISTS', q.meta, 'paused') == 0 then
-  call('DEL', q.meta, q.turns, q.holds, q.parked, q.backoffs, q.wake, q.waits, q.leases, q.batches)
+  call('DEL', q.meta, q.turns, q.holds, q.parked, q.backoffs, q.expiring, q.wake, q.waits, q.leases, q.batches)
   call('SREM', KEYS[2], q.name)
 end
 return count

@@ -1,5 +1,5 @@
 -- put: nothing -> queued / scheduled / blocked, or updated, or the existing state
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs completed failed cancelled meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring completed failed cancelled meta waits wake
 -- args: caller, number, retry window (ms): of a call whose ids were all just made up; else '' 0 0
 --       'fresh' or 'named', waiter or '', then id, payload, ...: plain jobs; ids just made up, or all different
 --       'any', entries (msgpack: a list of jobs, see read_entry), blobs...
@@ -22,7 +22,7 @@ end
 local answer = not repeated and all_plain(form) and put_together()
 if answer then return answer end
 
--- include: queue shared transitions
+-- include: queue shared transitions expiry
 local q = queue_at(prefix, ARGV[3])
 local entries, gives, own = {}, {}, {}
 blobs = 8
@@ -45,6 +45,9 @@ if repeated then -- the answer of the first time, even if the jobs have run sinc
   return { 1, gives }
 end
 
+local meta = call('HMGET', q.meta, 'time', 'expiry')
+if meta[2] then expire(q, meta[2]) end
+
 -- Ids that may be taken are looked up together, and new jobs are written together.
 local known, ask, grouped = {}, {}, false
 for _, e in ipairs(entries) do
@@ -59,7 +62,7 @@ if grouped then promote(q) end
 
 local seq = call('HINCRBY', q.meta, 'seq', #entries) - #entries
 if seq == 0 then call('SADD', KEYS[2], q.name) end
-local accepted = acceptance(q)
+local accepted = acceptance(q, meta[1])
 
 local jobs, ready, scheduled, lanes, groups, first, first_due = {}, {}, {}, {}, {}, {}, nil
 
@@ -73,6 +76,7 @@ local function add_new(e, number)
   own[id] = true
   jobs[#jobs + 1] = id
   jobs[#jobs + 1] = build(j)
+  add_expiry(q, id, j)
   emit('enqueued', q, id, 0)
   if j.due > now then
     add(scheduled, due_member(j, id))

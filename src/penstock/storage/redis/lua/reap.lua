@@ -1,5 +1,5 @@
 -- reap: running with its lease expired -> queued at its old position with stalls + 1, or cancelled if that was requested
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs leases batches completed failed cancelled gone meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches completed failed cancelled gone meta waits wake
 -- args: limit
 -- gives: {id, state, worker, attempt, ...}
 -- include: shared transitions

@@ -1,8 +1,8 @@
 -- restore: nothing -> the state that the job had in another storage, its counts and times included
--- keys: jobs ends ready scheduled retrying lanes turns holds parked backoffs completed failed cancelled meta wake
+-- keys: jobs ends ready scheduled retrying lanes turns holds parked backoffs expiring completed failed cancelled meta wake
 -- args: request, window (see _once.lua), jobs (msgpack: a list of {id, state, priority, due, created, attempts, retries,
---   stalls, timeouts, group or false, finished, expires (0: never)}), then of each: limits, headers, error, payload,
---   worker, value
+--   stalls, timeouts, group or false, finished, expires (0: never), start-by time or false}), then of each: limits,
+--   headers, error, payload, worker, value
 -- gives: {1 when the queue is new, a list of 1 (restored) or 0 (its id is taken)}
 -- include: shared transitions once
 local q = queue_at(ARGV[2], ARGV[3])
@@ -38,7 +38,7 @@ local function restore_one(e, at)
   local ended = STATES[state]
   local j = { priority = e[3], time = stamp(state, due, e[5], group, acceptance(q)), seq = seq, due = due, created = e[5],
     attempts = e[6], retries = e[7], stalls = e[8], timeouts = e[9], retried = state == 'retrying', solo = false,
-    group = group, limits = ARGV[at], headers = ARGV[at + 1], error = ended and '' or ARGV[at + 2], settled = '',
+    group = group, start_by = not ended and e[13] or nil, limits = ARGV[at], headers = ARGV[at + 1], error = ended and '' or ARGV[at + 2], settled = '',
     payload = ARGV[at + 3] }
   if not ended then
     store(q, id, j)

@@ -1,8 +1,8 @@
 -- revive: failed or cancelled (or completed, if asked) -> queued at the end of the order, all counts zero
--- keys: jobs ends ready scheduled retrying lanes turns holds parked backoffs completed failed cancelled meta wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring completed failed cancelled meta waits wake
 -- args: request, window (see _once.lua), 1 for completed jobs too, ids...
 -- gives: a list of 1 (revived) or 0
--- include: shared transitions once
+-- include: shared transitions expiry once
 local q = queue_at(ARGV[2], ARGV[3])
 
 local function revive_one(id)
@@ -14,7 +14,7 @@ local function revive_one(id)
   forget_end(q, id, ended)
   j.time, j.seq, j.due = acceptance(q), next_seq(q), now
   j.attempts, j.retries, j.stalls, j.timeouts = 0, 0, 0, 0
-  j.retried, j.solo, j.error, j.settled = false, false, '', ''
+  j.retried, j.solo, j.start_by, j.error, j.settled = false, false, nil, '', ''
   store(q, id, j)
   emit('enqueued', q, id, 0)
   return 1
@@ -22,6 +22,7 @@ end
 
 return once(function()
   promote(q)
+  expire(q)
   local gives = {}
   for i = 7, #ARGV do gives[#gives + 1] = revive_one(ARGV[i]) end
   return gives

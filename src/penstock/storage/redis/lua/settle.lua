@@ -1,5 +1,5 @@
 -- settle: running -> completed / retrying / failed / cancelled / queued, fenced by the token
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs leases batches completed failed cancelled gone meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches completed failed cancelled gone meta waits wake
 -- args: 'completed', {{token, ttl (-1: for ever), count}, ...} (msgpack), then id, result, ...: completions that
 --       are kept and put no jobs, all of different ids
 --       'any', settlements (msgpack: a list of {id, token, kind, ...}, see below), blobs...
@@ -17,7 +17,7 @@ local form, given = ARGV[4], cmsgpack.unpack(ARGV[5])
 local answer = FAST and form == 'completed' and not event_channel and complete_together(given)
 if answer then return answer end
 
--- include: shared transitions
+-- include: shared transitions expiry
 local settlements, gives = given, {}
 if form == 'completed' then
   settlements = {}
@@ -33,6 +33,7 @@ end
 local function ttl_of(value) if value >= 0 then return value end end
 
 local function put_all(jobs)
+  for _, new in ipairs(jobs or {}) do expire(queue_at(new[1], new[2])) end
   for _, new in ipairs(jobs or {}) do put_one(queue_at(new[1], new[2]), read_entry(new[3])) end
 end
 

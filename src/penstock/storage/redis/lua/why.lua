@@ -1,13 +1,13 @@
 -- why: the position of a job, and of the job of its group that must end before it
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs leases batches meta wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches cancelled meta waits wake
 -- args: id most
 -- gives: {again, now, paused since or false, job or false, head of its group or false}; a job is {id, record, run or
 --         false, worker or false, end or false, state if it waits or false, lease or false, 1 with a successor,
 --         position in the order, at most `most`, or false}
--- include: shared
+-- include: shared expiry
 local q = queue_at(ARGV[2], ARGV[3])
 local most = tonumber(ARGV[5])
-if unpark(q) or promote(q) then return { 1 } end
+if unpark(q) or promote(q) or expire(q) then return { 1 } end
 
 local function lease_of(token, id)
   local _, part_of = parts_of(q, token)

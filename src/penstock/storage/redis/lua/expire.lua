@@ -1,0 +1,7 @@
+-- expire: waiting or blocked -> cancelled, if the first run of a job has not begun by its start-by time; for reads that
+-- must not write
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring cancelled meta waits wake
+-- args:
+-- gives: 1 when there may be more
+-- include: shared expiry
+return expire(queue_at(ARGV[2], ARGV[3])) and 1 or 0

@@ -1,0 +1,58 @@
+"""expire: waiting or blocked → cancelled, if the first run of a job has not begun by its start-by time.
+
+No verb of its own: each verb that reads or claims waiting jobs begins with it. `queues.expiry` is the first
+start-by time of the queue or an earlier time, so a queue without such jobs costs one comparison.
+"""
+
+from __future__ import annotations
+
+from penstock.storage.base import EXPIRED, EXPIRED_MS
+from penstock.storage.sqlite.ordering import change_holds, promote, update_turn
+from penstock.storage.sqlite.rows import BLOCKED, CANCELLED, JobRow
+from penstock.storage.sqlite.transaction import NeedsWriteLock, QueueRow, Transaction
+
+__all__ = ["expire", "note_start_by"]
+
+#: How many jobs one call ends at most.
+EXPIRE_MAX = 1_000
+
+
+def note_start_by(queue: QueueRow, start_by: int | None) -> None:
+    """Record that a job with this start-by time was stored."""
+    if start_by is not None and (queue.expiry is None or start_by < queue.expiry):
+        queue.expiry, queue.dirty = start_by, True
+
+
+def expire(tx: Transaction, queue: QueueRow) -> bool:
+    """End the jobs whose start-by time has passed; True if there are more, so no job may be claimed yet.
+
+    A read that finds one asks for the write lock.
+    """
+    if queue.expiry is None or queue.expiry > tx.now:
+        return False
+    if not tx.write:
+        raise NeedsWriteLock
+    if tx.one("expire_first", queue.k, tx.now) is not None:
+        if promote(tx, queue):
+            return True
+        for row in tx.all("expire_due", queue.k, tx.now, EXPIRE_MAX):
+            _expire(tx, queue, JobRow(*row))
+    queue.expiry, queue.dirty = tx.one("expire_next", queue.k)[0], True
+    return queue.expiry is not None and queue.expiry <= tx.now
+
+
+def _expire(tx: Transaction, queue: QueueRow, job: JobRow) -> None:
+    tx.emit("cancelled", queue, job.id, job.attempts, error=EXPIRED)
+    if job.place == BLOCKED:
+        tx.delete(queue, job)
+        return
+    held = job.holds_group
+    queue.finished += 1
+    job.place, job.start_by, job.token, job.worker = CANCELLED, None, "", None
+    job.expires, job.number, job.finished = tx.now + EXPIRED_MS, queue.finished, tx.now
+    job.result, job.error = None, EXPIRED
+    tx.save(queue, job)
+    tx.finished_jobs.append((queue.name, job.id))
+    if held and job.grp is not None:
+        change_holds(tx, queue, job.grp, -1)
+    update_turn(tx, queue, job.grp)
