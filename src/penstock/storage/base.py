@@ -27,9 +27,9 @@ from penstock.model.why import JobPosition
 
 __all__ = [
     "EXPIRED", "EXPIRED_MS", "BlockingStorage", "Cancel", "CancelAnswer", "CancelMode", "ClaimRef", "Claimed",
-    "Complete", "DiscardAnswer", "EndNotice", "EventRecord", "Fail", "JobPosition", "OpenClaim", "OpensClaims", "Page", "Put",
-    "PutStatus", "Reaped", "Release", "Renewal", "Request", "Resolution", "Retried", "Settled", "Settlement", "Stall",
-    "Storage",
+    "Complete", "DiscardAnswer", "EndNotice", "EventRecord", "Fail", "JobPosition", "OpenClaim", "OpensClaims", "Page",
+    "Put", "PutStatus", "Reaped", "Release", "Renewal", "Request", "Resolution", "Retried", "Settled", "Settlement",
+    "Stall", "Storage",
     "WorkerRecord",
 ]  # fmt: skip
 
