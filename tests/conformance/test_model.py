@@ -16,7 +16,7 @@ from typing import Any, ClassVar, cast
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import precondition, rule
 from msgspec.structs import replace
 
 from penstock.model.clock import Clock
@@ -24,7 +24,8 @@ from penstock.model.job import NewJob, Snapshot, State
 from penstock.storage.base import JobPosition, Put, Settlement, Storage
 from penstock.storage.sqlite import SqliteStorage, blocking
 from penstock.storage.sqlite.blocking import BlockingSqliteStorage
-from penstock.testing.conformance.walk import QUEUES, Walk, take_walks
+from penstock.testing.conformance.strategies import GROUPS, QUEUES, resolutions
+from penstock.testing.conformance.walk import Walk, take_walks
 from tests.servers import Servers
 from tests.support import LEASE, SECOND, Backend, ModelStorage, SqliteBackend, make_backend, new_namespace, share_of
 
@@ -68,6 +69,20 @@ class WalkWithSetbacks(ModelWalk):
         """Move the clock forward for the next call only. No read comes between: a read would promote the due jobs."""
         self.clock.ms += ms
         self.ahead += ms
+
+    @rule(queue=st.sampled_from(QUEUES), group=st.sampled_from([None, *GROUPS]), ms=st.sampled_from([1, SECOND]))
+    def put_while_the_clock_is_ahead(self, queue: str, group: str | None, ms: int) -> None:
+        """Put a job for later, and another one on a clock by which the first may be due."""
+        self.made += 1
+        self.both("put", [NewJob(queue=queue, id=f"later{self.made}", payload=b"l", fresh=True, delay=SECOND)])
+        self.let_the_clock_be_ahead(ms)
+        self.put_fresh(queue, group, 1)
+
+    @precondition(lambda self: self.tokens)
+    @rule(data=st.data(), spec=resolutions(), ms=st.sampled_from([1, SECOND]))
+    def settle_while_the_clock_is_ahead(self, data: st.DataObject, spec: dict[str, Any], ms: int) -> None:
+        self.let_the_clock_be_ahead(ms)
+        self.settle_one(data, spec)
 
     def both(self, verb: str, *args: Any, unordered: bool = False) -> Any:
         if not self.ahead:
