@@ -7,6 +7,7 @@ from typing import Any, assert_type
 
 from penstock import (
     Cancelled,
+    Discarded,
     Encrypted,
     Enqueued,
     Entry,
@@ -118,6 +119,9 @@ async def queue() -> None:
     assert_type(await mail.find("failed"), Page)
     assert_type(await mail.counts(), dict[State, int])
     assert_type(await mail.cancel("a", running="signal"), Cancelled)
+    assert_type(await mail.discard(["a"]), list[Discarded])
+    assert_type(await mail.clear(["failed", State.CANCELLED], older_than=60), int)
+    await mail.enqueue({}, expires=timedelta(minutes=5))
     assert_type(await mail.retry(["a"]), int)
     assert_type(await mail.pause(), bool)
     assert_type(await app.queues(), list[str])
