@@ -22,7 +22,7 @@ CLASS = re.compile(r"[A-Z][a-z]\w*")
 FILE = re.compile(r"\w+\.(?:py|lua|sql)")
 WALKS = ("Enqueue", "Claim", "Run", "Settle", "Wait for a result", "Cancel", "Crash")
 #: Layers that are not worth a box or a paragraph.
-SMALL = {"penstock", "penstock._version", "penstock.__main__", "_penstock_pytest"}
+SMALL = {"penstock", "penstock._times", "penstock._version", "penstock.__main__", "_penstock_pytest"}
 
 
 class Link(NamedTuple):

@@ -105,7 +105,7 @@ def test_every_exception_has_a_record_that_can_be_stored(name: str) -> None:
 
 
 def test_surrogates_are_escaped_and_everything_else_stays() -> None:
-    """The record says as much as UTF-8 can: umlauts stay, lone surrogates become backslash escapes."""
+    """Umlauts stay; only lone surrogates become backslash escapes."""
     record = JobError.from_exception(ValueError("Größe " + BAD))
     assert record.message == "Größe \\udcff.txt"
     assert record.traceback.endswith("ValueError: Größe \\udcff.txt\n")

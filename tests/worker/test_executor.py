@@ -71,7 +71,7 @@ async def test_a_run_ends_with_an_outcome_whatever_its_handler_raises(
 
 @pytest.mark.parametrize("batch", [1, 2])
 async def test_a_serde_that_exits_fails_the_attempt(app: Penstock, batch: int) -> None:
-    """What a serde raises besides exceptions ends the run as an exception of the handler does."""
+    """A `SystemExit` of a serde ends the run as one of the handler does."""
     app.listen("q", lambda payload: None, serde=OddSerde(), batch_size=batch)
     outcomes = await outcomes_of(app, [], batch)
     assert [outcome.error.type for outcome in outcomes] == ["SystemExit"] * batch
