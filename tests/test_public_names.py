@@ -55,6 +55,7 @@ EXPECTED = [
     "State",
     "StorageError",
     "StorageUnavailable",
+    "StorageUnusable",
     "Task",
     "Update",
     "VersionMismatch",

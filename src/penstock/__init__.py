@@ -26,6 +26,7 @@ from penstock.errors import (
     StallError,
     StorageError,
     StorageUnavailable,
+    StorageUnusable,
     VersionMismatch,
 )
 from penstock.model.context import Job, Progress
@@ -82,6 +83,7 @@ __all__ = [
     "State",
     "StorageError",
     "StorageUnavailable",
+    "StorageUnusable",
     "Task",
     "Update",
     "VersionMismatch",

@@ -28,7 +28,7 @@ from penstock.cli.output import (
     print_table,
 )
 from penstock.cli.target import Target, target_options
-from penstock.ops.overview import QueueView, read_overview
+from penstock.ops.overview import QueueView, describe_empty, read_overview
 
 __all__ = ["queue"]
 
@@ -59,6 +59,7 @@ def ls(target: Target, as_json: bool) -> None:
     async def work() -> None:
         async with target.opened() as app:
             overview = await read_overview(app)
+            empty = "" if overview.queues else await describe_empty(app)
         if as_json:
             echo_json([queue_json(view, overview.at) for view in overview.queues])
             return
@@ -70,7 +71,7 @@ def ls(target: Target, as_json: bool) -> None:
         rows = [
             [Styled(v.name, "bold"), *count_cells(v, states), *status_cells(v, overview.at)] for v in overview.queues
         ]
-        print_table([*columns, Column("waits", True), Column("workers", True), Column("")], rows, "no queues here")
+        print_table([*columns, Column("waits", True), Column("workers", True), Column("")], rows, empty)
 
     run(work())
 

@@ -15,7 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from penstock import Penstock, StorageError, StorageUnavailable, Worker
-from penstock.cli.base import Command, CommandError, debug_option
+from penstock.cli.base import Command, CommandError, debug_option, explain_unavailable
 from penstock.cli.reload import ChangeDetector, restart
 from penstock.cli.secrets import redact_secrets
 from penstock.cli.target import find_app_source, load_app
@@ -185,7 +185,7 @@ def run_worker(
     try:
         changed = run(session.run())
     except StorageUnavailable as error:
-        raise CommandError(f"{str(error).rstrip('.')}; is it running there? --wait waits for it") from error
+        raise CommandError(explain_unavailable(error, "--wait waits for it")) from error
     finally:
         for number in SIGNALS:  # after one signal the process is ending: another must not end it with a traceback
             signal.signal(number, signal.SIG_IGN if session.signals else before[number] or signal.SIG_DFL)

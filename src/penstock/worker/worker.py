@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.aio import first_of
+from penstock.errors import StorageUnusable
 from penstock.host import AppHost, SyncApp, async_app
 from penstock.model.clock import Span, span_ms
 from penstock.model.ids import check_name
@@ -82,6 +83,8 @@ class Worker:
         self._stopping: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()
         self._close_app = False
+        #: Why it ended by itself, if it did.
+        self._failure: StorageUnusable | None = None
 
     def __repr__(self) -> str:
         return f"<Worker {self.id!r}{' working' if self._runtime else ''}>"
@@ -94,15 +97,21 @@ class Worker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop(grace=30 if kind is None else 0)
+        if kind is None:
+            self._raise_failure()
 
     async def run(self) -> None:
-        """Work until stopped; a cancellation releases the running jobs at once."""
+        """Work until stopped; a cancellation releases the running jobs at once.
+
+        Raises `StorageUnusable` if the storage cannot be used until an operator changes something.
+        """
         await self._start()
         try:
             await self._stopped.wait()
         except asyncio.CancelledError:
             await self.stop(grace=0)
             raise
+        self._raise_failure()
 
     async def drain(self, scheduled: bool = False) -> None:
         """Work until no job is due or running; with `scheduled` also wait for jobs that are due later.
@@ -118,6 +127,7 @@ class Worker:
             await self.stop(grace=0)
             raise
         await self.stop()
+        self._raise_failure()
 
     async def stop(self, grace: Span = 30) -> None:
         """Claim no more, let runs end for `grace` seconds, release the rest. Idempotent.
@@ -149,17 +159,33 @@ class Worker:
         self._close_app = not self._app.is_open
         await self._app.open()
         self._stopped.clear()
+        self._failure = None
         if self.warns:
             await warn_of_eviction(self._app.storage)
         if self.processes:
-            self._runtime = Supervisor(self._app, handlers, self._child_config(source, handlers))
+            config = self._child_config(source, handlers)
+            self._runtime = Supervisor(self._app, handlers, config, self._give_up)
         else:
-            self._runtime = WorkerRuntime(self._app, self.id, handlers, self.capacity, self.lease, self.adaptive)
+            self._runtime = WorkerRuntime(
+                self._app, self.id, handlers, self.capacity, self.lease, self.adaptive, self._give_up
+            )  # fmt: skip
         try:
             await (self._runtime.start() if start is None else start(self._runtime))
         except BaseException:
             await self.stop(grace=0)
             raise
+
+    def _give_up(self, error: StorageUnusable) -> None:
+        """Stop without a grace period: no outcome can be recorded, so the leases of the runs expire."""
+        self._failure = error
+        if self._runtime is not None:
+            self._runtime.release_now.set()
+            if self._stopping is None:
+                self._stopping = asyncio.create_task(self._stop(self._runtime))
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
     def _child_config(self, source: str, serves: Iterable[str]) -> ChildConfig:
         return ChildConfig(

@@ -10,11 +10,11 @@ import multiprocessing
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing.context import BaseContext
 
 from penstock.aio import first_of
-from penstock.errors import PenstockError, StorageError, StorageUnavailable
+from penstock.errors import PenstockError, StorageError, StorageUnavailable, StorageUnusable
 from penstock.host import AppHost
 from penstock.model.handler import Handler
 from penstock.model.worker_info import Heartbeat, RunSummary, oldest
@@ -51,7 +51,13 @@ QUICK_EXIT, LONGEST_REST = 2.0, 5.0
 class Supervisor:
     """The child processes of one worker, from start to stop. It is started once and finished once."""
 
-    def __init__(self, host: AppHost, handlers: Mapping[str, Handler], config: ChildConfig) -> None:
+    def __init__(
+        self,
+        host: AppHost,
+        handlers: Mapping[str, Handler],
+        config: ChildConfig,
+        give_up: Callable[[StorageUnusable], None],
+    ) -> None:
         self._host = host
         self._worker = config.worker
         self._config = config
@@ -59,7 +65,7 @@ class Supervisor:
         self._spawning: dict[asyncio.Task[None], int] = {}
         self._quick_exits: Counter[int] = Counter()
         self._context = context(host)
-        self._outage = OutageLog(host, config.worker)
+        self._outage = OutageLog(host, config.worker, give_up)
         self._maintenance = Maintenance(host, config.worker, config.lease, sorted(handlers), self._status)
         self._settler = Settler(host, config.worker, self)
         self._counted = frozenset(queue for queue, handler in handlers.items() if handler.options.concurrency)
@@ -338,6 +344,8 @@ class Supervisor:
         elif message == FromChild.PARENT_MISSING:
             self._maintenance.beat_again()
             self._maintaining.wake()
+        elif message.startswith(FromChild.UNUSABLE):
+            self._outage.failed("child", StorageUnusable(message.removeprefix(FromChild.UNUSABLE)), 1)
         self._failure = child.failure or self._failure
         self._change.set()
 
