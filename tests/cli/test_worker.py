@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from penstock import StorageUnavailable
+from penstock.cli.worker import WorkerSession
 from tests.e2e.conftest import APP, Stage, stage, until, url
 from tests.servers import Server, redis_program
 
@@ -81,3 +84,37 @@ async def test_dev_logs_tracebacks_and_restarts_on_a_change(stage: Stage, tmp_pa
     await until(lambda: "starting again" in program.output_text, 30)
     await stage.enqueue("answers", "b")
     assert (await stage.state("answers", "b", "completed", seconds=30)).result == "written"
+
+
+class LateApp:
+    """An app whose storage opens at the third try."""
+
+    def __init__(self, error: str) -> None:
+        self.error = error
+        self.tries = 0
+
+    async def open(self) -> None:
+        self.tries += 1
+        if self.tries < 3:
+            raise StorageUnavailable(self.error)
+
+
+@pytest.mark.parametrize(
+    ("error", "wait", "drain", "waits"),
+    [
+        ("jobs.db cannot grow: the disk is full", False, False, True),
+        ("jobs.db cannot grow: the disk is full", False, True, False),
+        ("cannot reach redis://host", False, False, False),
+        ("cannot reach redis://host", True, False, True),
+    ],
+)
+async def test_a_worker_waits_at_its_start_for_a_file(error: str, wait: bool, drain: bool, waits: bool) -> None:
+    """A full disk or a locked file is waited for at the start, a server only with --wait."""
+    app = LateApp(error)
+    session = WorkerSession(cast("Any", app), cast("Any", None), 0, wait, drain, False, False)
+    if waits:
+        assert await session._open()
+        assert app.tries == 3
+    else:
+        with pytest.raises(StorageUnavailable):
+            await session._open()

@@ -17,7 +17,7 @@ from penstock.errors import StorageError, StorageUnavailable, StorageUnusable
 from penstock.storage.sqlite import SqliteStorage, engine, ordering
 from penstock.storage.sqlite.blocking import BlockingSqliteStorage
 from penstock.storage.sqlite.file_errors import APPLICATION_ID
-from tests.support import HOUR, Clock, claim_all, complete, ids, new, put1, state_of, tally
+from tests.support import HOUR, Clock, claim_all, complete, ids, limit_pages, new, put1, state_of, tally
 
 pytestmark = pytest.mark.beyond_model
 
@@ -172,14 +172,6 @@ async def test_a_change_of_the_directory_is_not_a_deletion(
 # a full disk ---------------------------------------------------------------------------------------
 
 
-def set_pages(storage: SqliteStorage, spare: int | None) -> None:
-    """Let the file grow by `spare` pages at most, None for no limit: SQLite answers as on a full disk."""
-    with storage.engine.lock:
-        db = storage.engine.connection()
-        [pages] = db.execute("pragma page_count").fetchone()
-        db.execute(f"pragma max_page_count = {1 << 30 if spare is None else pages + spare}")
-
-
 @contextlib.contextmanager
 def max_file_size(size: int) -> Iterator[None]:
     """Let no file of this process grow beyond `size` bytes."""
@@ -205,14 +197,14 @@ async def test_put_on_a_full_disk_is_refused_and_reads_go_on(path: Path) -> None
     """On a full disk put raises `StorageUnavailable` that names it, reads answer, and with room put works again."""
     async with opened(path) as storage:
         await put1(storage, "q", "a")
-        set_pages(storage, 2)
+        limit_pages(storage, 2)
         accepted = await fill(storage)
         with pytest.raises(StorageUnavailable, match="the disk is full"):
             await put1(storage, "q", "b", b"x" * 5000)
         assert await storage.counts("full") == tally(queued=accepted)
         assert await state_of(storage) == "queued"
         assert ids((await storage.find("q")).jobs) == ["a"]
-        set_pages(storage, None)
+        limit_pages(storage, None)
         await put1(storage, "q", "b", b"x" * 5000)
         assert ids(await claim_all(storage)) == ["a", "b"]
 

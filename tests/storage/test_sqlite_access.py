@@ -61,7 +61,9 @@ async def test_a_file_that_this_user_may_not_read_names_owner_and_mode(directory
     owner = pwd.getpwuid(path.stat().st_uid).pw_name
     with unprivileged() as user, pytest.raises(StorageUnusable) as caught:
         await app.open()
-    assert f"{path} belongs to {owner} (mode 0), this process runs as {user}; " in str(caught.value)
+    assert f"jobs.db cannot be opened: it belongs to {owner} (mode 0), this process runs as {user}; " in str(
+        caught.value
+    )
     assert "chown" in str(caught.value) or "chmod" in str(caught.value)
 
 
@@ -92,7 +94,7 @@ def test_a_file_cannot_be_created_in_a_directory_of_another_user(directory: Path
     """Creating a file where this user may not write raises an error that names the directory, also in a sync app."""
     directory.chmod(0o555)
     app = sync.Penstock(f"sqlite:{directory / 'jobs.db'}")
-    with unprivileged(), pytest.raises(StorageUnusable, match=rf"cannot create .*{directory} belongs to"):
+    with unprivileged(), pytest.raises(StorageUnusable, match=rf"cannot create .*jobs\.db: {directory} belongs to"):
         app.queue("q").enqueue(1)
     app.close()
 
@@ -101,7 +103,7 @@ def test_a_file_cannot_be_created_in_a_directory_of_another_user(directory: Path
     ("name", "expected"),
     [
         ("nowhere/jobs.db", "there is no directory .*/nowhere; create it"),
-        ("taken", "taken is a directory; give the name of a file"),
+        ("taken", "taken cannot be opened: it is a directory; give the name of a file"),
     ],
 )
 async def test_a_wrong_path_is_named(tmp_path: Path, name: str, expected: str) -> None:

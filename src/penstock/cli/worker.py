@@ -15,7 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from penstock import Penstock, StorageError, StorageUnavailable, Worker
-from penstock.cli.base import Command, CommandError, debug_option, explain_unavailable
+from penstock.cli.base import Command, CommandError, debug_option, explain_unavailable, is_unreachable
 from penstock.cli.reload import ChangeDetector, restart
 from penstock.cli.secrets import redact_secrets
 from penstock.cli.target import find_app_source, load_app
@@ -281,14 +281,18 @@ class WorkerSession:
         return self._restart
 
     async def _open(self) -> bool:
-        """Open the storage, with --wait for as long as it takes; returns False if a signal came first."""
+        """Open the storage; returns False if a signal came first.
+
+        A server that cannot be reached is waited for with --wait; a locked file and a full disk always, except with
+        --drain.
+        """
         delay = FIRST_RETRY_DELAY
         while not self.signals:
             try:
                 await self._app.open()
                 return True
             except StorageUnavailable as error:
-                if not self._wait:
+                if not self._wait and (self._drain or is_unreachable(error)):
                     raise
                 if delay == FIRST_RETRY_DELAY:
                     log.warning("waiting for the storage: %s", error)

@@ -38,8 +38,6 @@ class OutageLog:
         if isinstance(error, StorageUnusable):
             if not self._given_up:
                 self._given_up = True
-                log.error("the worker ends: %s", error)
-                self._host.emit("error", error=JobError.from_exception(error), worker=self._worker)
                 self._give_up(error)
             return
         if isinstance(error, StorageUnavailable):

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 import socket
@@ -15,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.aio import first_of
-from penstock.errors import StorageUnusable
+from penstock.errors import JobError, StorageUnusable
 from penstock.host import AppHost, SyncApp, async_app
 from penstock.model.clock import Span, span_ms
 from penstock.model.ids import check_name
@@ -25,6 +26,8 @@ from penstock.worker.startup_checks import warn_of_eviction
 from penstock.worker.supervisor import ChildConfig, Supervisor, modules_of, source_of
 
 __all__ = ["Worker"]
+
+log = logging.getLogger("penstock.worker")
 
 
 class Worker:
@@ -177,6 +180,8 @@ class Worker:
 
     def _give_up(self, error: StorageUnusable) -> None:
         """Stop without a grace period: no outcome can be recorded, so the leases of the runs expire."""
+        log.error("the worker ends: %s", error)
+        self._app.emit("error", error=JobError.from_exception(error), worker=self.id)
         self._failure = error
         if self._runtime is not None:
             self._runtime.release_now.set()

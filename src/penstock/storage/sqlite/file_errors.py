@@ -166,16 +166,17 @@ def find_obstacle(path: str) -> str | None:
         if not os.path.isdir(parent):
             return f"there is no directory {parent}; create it"
         if not _may(parent, os.X_OK):
-            return _refusal(parent)
+            return _refusal(parent, parent)
     if os.path.isdir(path):
-        return f"{path} is a directory; give the name of a file"
+        return "it is a directory; give the name of a file"
     if os.statvfs(directory).f_flag & os.ST_RDONLY:
         return "its file system is mounted read-only; mount it read-write, or use another directory"
     for file in (path, f"{path}-wal", f"{path}-shm"):
         if os.path.exists(file) and not _may(file, os.R_OK | os.W_OK):
-            return _refusal(file)
+            return _refusal(file, "it" if file == path else file)
     if not _may(directory, os.W_OK):
-        return f"SQLite keeps a -wal and a -shm file beside it, but {_refusal(directory)}"
+        reason = "SQLite keeps a -wal and a -shm file beside it, but " if os.path.exists(path) else ""
+        return reason + _refusal(directory, directory)
     return None
 
 
@@ -191,12 +192,12 @@ def _may(path: str, access: int) -> bool:
     return os.access(path, access, effective_ids=os.access in os.supports_effective_ids)
 
 
-def _refusal(path: str) -> str:
-    """Return whose a file or directory is and who this process is, with the change that would help."""
+def _refusal(path: str, name: str) -> str:
+    """Return the owner of a file or directory and the user of this process, with the change that would help."""
     status, user = os.stat(path), os.geteuid()
     owner, mode = _user_name(status.st_uid), status.st_mode & 0o777
     fix = f"chmod u+rwX {path}" if status.st_uid == user else f"run it as {owner}, or chown {path}"
-    return f"{path} belongs to {owner} (mode {mode:o}), this process runs as {_user_name(user)}; {fix}"
+    return f"{name} belongs to {owner} (mode {mode:o}), this process runs as {_user_name(user)}; {fix}"
 
 
 def _user_name(id: int) -> str:

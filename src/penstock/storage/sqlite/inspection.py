@@ -32,7 +32,8 @@ def inspect_file(tx: Transaction, engine: Engine, check: bool) -> FileInfo:
     faults = None
     if check:
         rows = tx.db.execute(f"PRAGMA quick_check({MAX_FAULTS})").fetchall()
-        faults = [str(row[0]) for row in rows if row[0] != "ok"]
+        lines = [line for (text,) in rows for line in str(text).splitlines()]
+        faults = [line for line in lines if line != "ok" and not line.startswith("***")]
     about = FileInfo(
         path="" if engine.memory else os.path.abspath(engine.path),
         version=sqlite3.sqlite_version,
