@@ -26,7 +26,6 @@ __all__ = [
     "confirm",
     "debug_option",
     "explain_unavailable",
-    "is_unreachable",
     "run",
     "yes_option",
 ]
@@ -82,12 +81,7 @@ class Command(CommandWithExamples):
 def explain_unavailable(error: StorageUnavailable, advice: str) -> str:
     """Return an error as one line; if a server could not be reached, with a question and this advice."""
     text = " ".join(str(error).split()).rstrip(".")
-    return f"{text}; is it running there? {advice}" if is_unreachable(error) else text
-
-
-def is_unreachable(error: StorageUnavailable) -> bool:
-    """Return whether a server could not be reached; otherwise a file is locked, or a disk or a server is full."""
-    return str(error).startswith("cannot reach ")
+    return f"{text}; is it running there? {advice}" if text.startswith("cannot reach ") else text
 
 
 def as_command_error(error: Exception) -> CommandError:

@@ -29,6 +29,7 @@ __all__ = [
     "load_app",
     "read_project",
     "target_options",
+    "uses_file",
 ]
 
 KNOWN_KEYS = ("app", "url", "namespace")
@@ -129,6 +130,11 @@ class Target(NamedTuple):
             raise CommandError(f"{describe_location(app)} cannot be used as a URL: {URL_RULES}", EXIT_USAGE) from None
         async with app:
             yield app
+
+
+def uses_file(app: AppHost) -> bool:
+    """Return whether the storage of an app is a file or memory, and not a server."""
+    return isinstance(app.storage, Inspectable) and location_of(app.storage.where) is not None
 
 
 def check_location(app: Penstock, create: bool) -> None:

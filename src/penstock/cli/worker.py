@@ -15,10 +15,10 @@ import click
 from click.shell_completion import CompletionItem
 
 from penstock import Penstock, StorageError, StorageUnavailable, Worker
-from penstock.cli.base import Command, CommandError, debug_option, explain_unavailable, is_unreachable
+from penstock.cli.base import Command, CommandError, debug_option, explain_unavailable
 from penstock.cli.reload import ChangeDetector, restart
 from penstock.cli.secrets import redact_secrets
-from penstock.cli.target import find_app_source, load_app
+from penstock.cli.target import find_app_source, load_app, uses_file
 from penstock.cli.workers import ls
 from penstock.host import AppHost
 from penstock.log_config import configure
@@ -283,16 +283,16 @@ class WorkerSession:
     async def _open(self) -> bool:
         """Open the storage; returns False if a signal came first.
 
-        A server that cannot be reached is waited for with --wait; a locked file and a full disk always, except with
-        --drain.
+        A server is waited for with --wait; a file that is locked or cannot grow always, except with --drain.
         """
+        patient = self._wait or (not self._drain and uses_file(self._app))
         delay = FIRST_RETRY_DELAY
         while not self.signals:
             try:
                 await self._app.open()
                 return True
             except StorageUnavailable as error:
-                if not self._wait and (self._drain or is_unreachable(error)):
+                if not patient:
                     raise
                 if delay == FIRST_RETRY_DELAY:
                     log.warning("waiting for the storage: %s", error)
