@@ -32,6 +32,7 @@ from penstock.storage.base import (
     Stall,
     Storage,
 )
+from penstock.storage.sqlite import SqliteStorage
 from tests.model import Model
 from tests.servers import Cluster, Server, Servers, skip_or_fail
 
@@ -121,6 +122,14 @@ class SqliteBackend(Backend):
                     rows += [f"{table}: {row!r}"[:300] for row in db.execute(f'select * from "{table}"')]
         db.close()
         return rows
+
+
+def limit_pages(storage: SqliteStorage, spare: int | None) -> None:
+    """Let the file of an open storage grow by `spare` pages at most, None for no limit: SQLite answers FULL beyond."""
+    with storage.engine.lock:
+        db = storage.engine.connection()
+        [pages] = db.execute("pragma page_count").fetchone()
+        db.execute(f"pragma max_page_count = {1 << 30 if spare is None else pages + spare}")
 
 
 class RedisBackend(Backend):

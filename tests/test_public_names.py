@@ -56,6 +56,7 @@ EXPECTED = [
     "State",
     "StorageError",
     "StorageUnavailable",
+    "StorageUnusable",
     "Task",
     "Update",
     "VersionMismatch",

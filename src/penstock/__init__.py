@@ -26,6 +26,7 @@ from penstock.errors import (
     StallError,
     StorageError,
     StorageUnavailable,
+    StorageUnusable,
     VersionMismatch,
 )
 from penstock.model.context import Job, Progress
@@ -83,6 +84,7 @@ __all__ = [
     "State",
     "StorageError",
     "StorageUnavailable",
+    "StorageUnusable",
     "Task",
     "Update",
     "VersionMismatch",

@@ -1,8 +1,10 @@
-"""Actions on claims that workers, supervisors and reservations share, so that they cannot differ."""
+"""Actions that workers, supervisors and reservations share, so that they cannot differ: renew, reap, purge, emit."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -30,12 +32,24 @@ from penstock.model.outcome import (
 from penstock.model.serde import decode
 from penstock.storage.base import MAX_BATCH, ClaimRef, Reaped, Renewal, Settled, Settlement, Storage
 
-__all__ = ["EndedClaim", "Ending", "HeldClaim", "emit_settled", "reap_all", "renew_all", "set_outcome", "settle_all"]
+__all__ = [
+    "EndedClaim",
+    "Ending",
+    "HeldClaim",
+    "Purger",
+    "emit_settled",
+    "reap_all",
+    "renew_all",
+    "set_outcome",
+    "settle_all",
+]
 
 log = logging.getLogger("penstock.worker")
 
 #: The errors of encoding a value, in any storage. Other errors are those of a storage that may recover.
 REFUSALS = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError, MsgspecError)
+#: How often (seconds) the expired records of a queue are purged.
+PURGE_INTERVAL = 30.0
 
 #: Events that are published to every process, so that they are emitted without local listeners too.
 PUBLISHED = ("lease_lost", "invalid_data")
@@ -149,6 +163,26 @@ async def reap_all(
                 host.emit("cancelled", queue=job.queue, id=job.id, attempt=job.attempt, worker=job.worker)
         if len(reaped) < MAX_BATCH:
             break
+
+
+class Purger:
+    """Purges the finished jobs of queues whose time is over: at the first call, then every `PURGE_INTERVAL`."""
+
+    def __init__(self, host: AppHost) -> None:
+        self._host = host
+        #: When each queue is due again, on the clock of the event loop.
+        self._due: dict[str, float] = {}
+
+    async def purge_due(self, queues: Sequence[str], calls: int = sys.maxsize) -> None:
+        """Purge those of the queues that are due, in at most this many calls; if that is too few, they stay due."""
+        now = asyncio.get_running_loop().time()
+        due = [queue for queue in queues if self._due.get(queue, now) <= now]
+        if not due:
+            return
+        for _ in range(calls):
+            if await self._host.storage.purge(due) < MAX_BATCH:
+                self._due.update(dict.fromkeys(due, now + PURGE_INTERVAL))
+                return
 
 
 def emit_settled(

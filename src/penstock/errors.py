@@ -11,8 +11,9 @@ Exception
     ├── LeaseLost             the claim is no longer held
     ├── InvalidPayload        bytes or values that do not fit the serde (also a ValueError)
     ├── StorageError          the storage answered with an error
-    │   ├── StorageUnavailable    it cannot be reached, or takes no writes
+    │   ├── StorageUnavailable    it cannot be reached, or takes no writes now
     │   │   └── NotDurable        stored, but less safely than asked for
+    │   ├── StorageUnusable       it cannot be used until an operator changes something
     │   └── VersionMismatch       written by another version of Penstock
     ├── PermanentError        raised by a handler: fail without a retry
     ├── Retry                 raised by a handler: run the job again
@@ -53,6 +54,7 @@ __all__ = [
     "StallError",
     "StorageError",
     "StorageUnavailable",
+    "StorageUnusable",
     "VersionMismatch",
 ]
 
@@ -153,6 +155,14 @@ class NotDurable(StorageUnavailable):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.args[0], self.enqueued)
+
+
+class StorageUnusable(StorageError):
+    """The storage cannot be used until an operator changes something, so a worker exits instead of waiting.
+
+    A file is damaged, read-only, of another user or of another program, or was deleted while it was open. The
+    message has the way out.
+    """
 
 
 class VersionMismatch(StorageError):

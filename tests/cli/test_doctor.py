@@ -102,6 +102,8 @@ def test_each_node_of_a_cluster_is_named() -> None:
     [
         ({"mode": 0o644}, "permissions", "chmod 600"),
         ({"free": 10**7}, "disk", "make room"),
+        ({"free": 0}, "disk", "the disk is full"),
+        ({"obstacle": "it belongs to root; run it as root"}, "access", "belongs to root run it as root"),
         ({"journal_mode": "delete"}, "journal", "block each other"),
         ({"log_size": 10**9}, "log", "1,000 MB"),
         ({"filesystem": "nfs4"}, "file system", "network"),

@@ -38,7 +38,7 @@ def test_queue_ls_of_an_empty_storage(cli: Cli) -> None:
     cli.do(Penstock.queues)
     result = cli.run("queue", "ls")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "no queues here" in result.stderr
+    assert f"no queues here: the namespace {cli.namespace!r} is empty" in result.stderr
     assert cli.json("queue", "ls") == []
 
 
@@ -94,3 +94,16 @@ def test_delete_asks_at_a_terminal(cli: Cli) -> None:
             terminal.type(answer)
             assert terminal.wait_for_exit() == code
         assert cli.do(Penstock.queues) == left
+
+
+@on_sqlite
+def test_an_empty_namespace_names_the_others(cli: Cli) -> None:
+    """`queue ls` and `doctor` on a namespace without queues name the namespaces of the file that have some."""
+    cli.ok("enqueue", "mail", "1", PENSTOCK_NAMESPACE="shop")
+    cli.ok("enqueue", "mail", "1", PENSTOCK_NAMESPACE="blog")
+    expected = f"the namespace {cli.namespace!r} is empty; there are queues in 'blog', 'shop'"
+    assert expected in cli.run("queue", "ls").stderr
+    assert expected in cli.ok("doctor")
+    assert "is empty" not in cli.run("doctor", PENSTOCK_NAMESPACE="shop").stdout
+    for name in ("shop", "blog"):
+        cli.ok("queue", "delete", "mail", "--yes", PENSTOCK_NAMESPACE=name)

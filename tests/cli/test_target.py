@@ -145,3 +145,24 @@ def test_a_wrong_url_is_one_line_without_its_password(
         assert expected in line
         assert "sesame" not in line
         assert "se/same" not in line
+
+
+@on_sqlite
+@pytest.mark.parametrize("value", ["", "  "])
+def test_an_empty_url_is_an_error(cli: Cli, value: str) -> None:
+    """PENSTOCK_URL and --url that are set but empty are usage errors, not a penstock.db in this directory."""
+    line = cli.fails("enqueue", "mail", "1", PENSTOCK_URL=value, code=2)
+    assert "PENSTOCK_URL is set but empty" in line
+    assert "url is empty" in cli.fails("enqueue", "mail", "1", "--url", value, code=2)
+    assert list(cli.directory.iterdir()) == []
+    cli.ok("enqueue", "mail", "1", "--url", cli.url, PENSTOCK_URL=value)
+
+
+@on_sqlite
+def test_a_file_error_is_not_about_a_server(cli: Cli) -> None:
+    """An error about a file names its reason and does not ask whether a server is running."""
+    (cli.directory / "notes.db").write_text("no database, only text\n" * 100)
+    line = cli.fails("queue", "ls", "--url", "sqlite:notes.db")
+    assert "notes.db is not an SQLite database" in line
+    assert "running there" not in line
+    assert "there is no directory" in cli.fails("enqueue", "mail", "1", "--url", "sqlite:nowhere/jobs.db")

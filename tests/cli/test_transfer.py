@@ -193,3 +193,24 @@ def test_a_storage_without_restore_gets_waiting_jobs_only(cli: Cli) -> None:
         return taken.stored.total(), taken.refused
 
     assert cli.do(bring) == (4, 2)
+
+
+@on_sqlite
+def test_an_export_of_a_damaged_file_writes_the_jobs_before_the_damage(cli: Cli, tmp_path: Path) -> None:
+    """Export of a damaged file writes the jobs that can be read, names the rest, and exits with 1."""
+    names = ["first", "second"]
+    for name in names:
+        cli.do(lambda app, name=name: app.queue(name).enqueue_many([{"text": "x" * 900}] * 200))  # type: ignore[misc]
+    path = tmp_path / "jobs.db"
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(size - 150_000)  # the records of the second queue
+        file.write(bytes(100_000))
+    out = cli.directory / "out.jsonl"
+    line = cli.fails("export", "-o", str(out))
+    assert "second (queued)" in line
+    assert "penstock doctor" in line
+    lines = out.read_text().splitlines()
+    assert sum('"queue":"first"' in each for each in lines) == 200
+    assert 0 < sum('"queue":"second"' in each for each in lines) < 200
+    path.unlink()

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock import Penstock, StorageUnavailable, Worker
+from penstock.cli.worker import WorkerSession
 from tests.e2e.conftest import APP, Stage, stage, until, url
 from tests.servers import Server, redis_program
 
@@ -81,3 +83,35 @@ async def test_dev_logs_tracebacks_and_restarts_on_a_change(stage: Stage, tmp_pa
     await until(lambda: "starting again" in program.output_text, 30)
     await stage.enqueue("answers", "b")
     assert (await stage.state("answers", "b", "completed", seconds=30)).result == "written"
+
+
+class LateApp(Penstock):
+    """An app whose storage opens at the third try."""
+
+    tries = 0
+
+    async def open(self) -> None:
+        self.tries += 1
+        if self.tries < 3:
+            raise StorageUnavailable("not yet")
+
+
+@pytest.mark.parametrize(
+    ("where", "wait", "drain", "waits"),
+    [
+        ("sqlite:jobs.db", False, False, True),
+        ("sqlite:jobs.db", False, True, False),
+        ("redis://host", False, False, False),
+        ("redis://host", True, False, True),
+    ],
+)
+async def test_a_worker_waits_at_its_start_for_a_file(where: str, wait: bool, drain: bool, waits: bool) -> None:
+    """A full disk or a locked file is waited for at the start, a server only with --wait."""
+    app = LateApp(where)
+    session = WorkerSession(app, Worker(app), 0, wait, drain, False, False)
+    if waits:
+        assert await session._open()
+        assert app.tries == 3
+    else:
+        with pytest.raises(StorageUnavailable):
+            await session._open()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Event, Failure, Job, Penstock, State, Worker
+from penstock import Event, Failure, Job, Penstock, State, Worker, sync
 from penstock.storage import connect
 
 
@@ -44,6 +44,19 @@ async def test_the_url_comes_from_the_environment(tmp_path: Path, monkeypatch: p
     async with Penstock() as app:
         await app.queues()
     assert (tmp_path / "penstock.db").exists()
+
+
+@pytest.mark.parametrize("value", ["", "  "])
+@pytest.mark.parametrize("app_class", [Penstock, sync.Penstock])
+def test_an_empty_url_is_refused(app_class: Any, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A url or a PENSTOCK_URL that is set but empty is a `ValueError`, not a file in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="url is empty; leave it out"):
+        app_class(value)
+    monkeypatch.setenv("PENSTOCK_URL", value)
+    with pytest.raises(ValueError, match="PENSTOCK_URL is set but empty; unset it"):
+        app_class()
+    app_class("memory:")
 
 
 async def test_a_file_url_keeps_the_jobs_in_a_directory(tmp_path: Path) -> None:

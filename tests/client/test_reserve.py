@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from penstock import Entry, Event, InvalidPayload, LeaseLost, Penstock, PermanentError, State
+from penstock import Entry, Event, InvalidPayload, LeaseLost, Penstock, PermanentError, State, claims
 from penstock.client.reservation import Reservation
+from penstock.client.reservations import PURGE_CALLS
+from penstock.storage.base import MAX_BATCH
 from penstock.testing import Clock
 from tests.support import Backend, eventually, forget_all
 
@@ -490,3 +492,50 @@ async def test_a_refused_reservation_that_fails_for_good_emits_enqueued_for_its_
     names = [event.name for event in events]
     assert names == ["started", "invalid_data", "failed", "enqueued"]
     assert events[-1].queue == "q/failures"
+
+
+# purging -----------------------------------------------------------------------------------------
+
+
+async def test_reserve_purges_jobs_whose_time_is_over(
+    app: Penstock, backend: Backend, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue that only reservations serve keeps no record after the TTLs are over."""
+    monkeypatch.setattr(claims, "PURGE_INTERVAL", 0.0)
+    queue = app.queue("q")
+    await queue.enqueue_many(list(range(35)))
+    for taken in await queue.reserve(limit=30):
+        await taken.complete(1)
+    for taken in await queue.reserve(limit=5):
+        await taken.fail(PermanentError("no"))
+    assert (await queue.counts())[State.FAILED] == 5
+    clock.advance(days=35)
+    assert await queue.reserve() == []
+    await eventually(lambda: backend.leftovers() == [])
+
+
+async def test_reserve_purges_now_and_then(app: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first reserve of a queue purges it, the next ones do not until the interval is over."""
+    purges = counted(app, "purge", monkeypatch)
+    for _ in range(3):
+        await app.queue("q").reserve()
+    assert purges() == 1
+    await app.queue("other").reserve()
+    assert purges() == 2
+
+
+async def test_purge_of_many_jobs_goes_on_with_the_next_reserve(app: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One reserve purges a bounded number of jobs; the next one goes on at once."""
+    found = iter([MAX_BATCH] * 6 + [3])
+    asked: list[Any] = []
+
+    async def purge(queues: Any, limit: int = MAX_BATCH) -> int:
+        asked.append(queues)
+        return next(found)
+
+    monkeypatch.setattr(app.storage, "purge", purge)
+    await app.queue("q").reserve()
+    assert len(asked) == PURGE_CALLS
+    for _ in range(3):
+        await app.queue("q").reserve()
+    assert len(asked) == 7

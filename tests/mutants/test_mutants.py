@@ -57,6 +57,7 @@ class Mutant(NamedTuple):
 SETTLE = "test_settle.py"
 GROUPS = "test_groups.py"
 ORDER = "test_order.py"
+FILE = "test_sqlite_file.py"
 UPDATES = "test_put_updates_order.py"
 
 MUTANTS = [
@@ -243,6 +244,42 @@ MUTANTS = [
         "sqlite: a discarded job leaves its group held", "sqlite/discard.py",
         "        finish(tx, queue, job, Bucket.CANCELLED, \"\", 0)\n", "        tx.delete(queue, job)\n",
         ("test_discard.py::test_discarding_a_head_in_backoff_frees_its_group",),
+    ),
+    Mutant(
+        "sqlite: the database of another program is used", "sqlite/file_errors.py",
+        "if id == APPLICATION_ID or (id == 0 and table is None):", "if True:",
+        (f"{FILE}::test_open_refuses_the_database_of_another_program",),
+    ),
+    Mutant(
+        "sqlite: a new file is not marked", "sqlite/engine.py",
+        "                    db.execute(f\"PRAGMA application_id = {APPLICATION_ID}\")\n", "",
+        (f"{FILE}::test_a_new_file_is_marked_with_the_application_id",),
+    ),
+    Mutant(
+        "sqlite: a replaced file is not noticed", "sqlite/file_errors.py",
+        "None if FileIdentity.of(path) == known else", "None if FileIdentity.of(path) else",
+        (f"{FILE}::test_put_is_refused_when_the_file_was_replaced",),
+    ),
+    Mutant(
+        "sqlite: a deleted file is compared once", "sqlite/engine.py",
+        "            if time.monotonic() >= self._next_check:\n                self._check_file()\n", "",
+        (f"{FILE}::test_put_is_refused_when_the_file_was_deleted",),
+    ),
+    Mutant(
+        "sqlite: the log is not used again on a full disk", "sqlite/engine.py",
+        "                self._reuse_log()\n", "                pass\n",
+        (f"{FILE}::test_a_full_disk_can_be_drained",),
+    ),
+    Mutant(
+        "sqlite: a read fails with its promotions on a full disk", "sqlite/engine.py",
+        "return self._attempt(ops, True, reading=True)", "return self._attempt(ops, True)",
+        (f"{FILE}::test_find_on_a_full_disk_shows_jobs_that_fell_due",),
+    ),
+    Mutant(
+        "sqlite: a damaged file is waited for", "sqlite/file_errors.py",
+        "        case sqlite3.SQLITE_CORRUPT:\n            return StorageUnusable(",
+        "        case sqlite3.SQLITE_CORRUPT:\n            return StorageUnavailable(",
+        (f"{FILE}::test_open_names_the_way_out_of_a_damaged_file",),
     ),
     # Redis
     Mutant(

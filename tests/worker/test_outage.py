@@ -28,7 +28,7 @@ class NoListeners:
 @pytest.fixture
 def outage_log(caplog: pytest.LogCaptureFixture) -> OutageLog:
     caplog.set_level(logging.INFO, "penstock.worker")
-    return OutageLog(cast("AppHost", NoListeners()), "w")
+    return OutageLog(cast("AppHost", NoListeners()), "w", lambda error: None)
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -25,6 +25,7 @@ __all__ = [
     "LazyGroup",
     "confirm",
     "debug_option",
+    "explain_unavailable",
     "run",
     "yes_option",
 ]
@@ -77,6 +78,12 @@ class Command(CommandWithExamples):
             raise as_command_error(error) from error
 
 
+def explain_unavailable(error: StorageUnavailable, advice: str) -> str:
+    """Return an error as one line; if a server could not be reached, with a question and this advice."""
+    text = " ".join(str(error).split()).rstrip(".")
+    return f"{text}; is it running there? {advice}" if text.startswith("cannot reach ") else text
+
+
 def as_command_error(error: Exception) -> CommandError:
     """Return the `CommandError` for an error: its text as one line, and its exit code."""
     text = " ".join(str(error).split()) or type(error).__name__
@@ -84,7 +91,7 @@ def as_command_error(error: Exception) -> CommandError:
         more = "" if error.__cause__ is None else " (--debug shows the traceback)"
         return CommandError(f"{text}{more}", EXIT_USAGE)
     if isinstance(error, StorageUnavailable):
-        return CommandError(f"{text.rstrip('.')}; is it running there? --url or PENSTOCK_URL names another storage")
+        return CommandError(explain_unavailable(error, "--url or PENSTOCK_URL names another storage"))
     if isinstance(error, (PenstockError, OSError)):
         return CommandError(text)
     if isinstance(error, (ValueError, TypeError, ImportError)):

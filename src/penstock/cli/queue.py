@@ -29,7 +29,7 @@ from penstock.cli.output import (
     print_table,
 )
 from penstock.cli.target import Target, target_options
-from penstock.ops.overview import QueueView, read_overview
+from penstock.ops.overview import QueueView, describe_empty, read_overview
 
 __all__ = ["queue"]
 
@@ -63,6 +63,7 @@ def ls(target: Target, as_json: bool) -> None:
     async def work() -> None:
         async with target.opened() as app:
             overview = await read_overview(app)
+            empty = "" if overview.queues else await describe_empty(app)
         if as_json:
             echo_json([queue_json(view, overview.at) for view in overview.queues])
             return
@@ -74,7 +75,7 @@ def ls(target: Target, as_json: bool) -> None:
         rows = [
             [Styled(v.name, "bold"), *count_cells(v, states), *status_cells(v, overview.at)] for v in overview.queues
         ]
-        print_table([*columns, Column("waits", True), Column("workers", True), Column("")], rows, "no queues here")
+        print_table([*columns, Column("waits", True), Column("workers", True), Column("")], rows, empty)
 
     run(work())
 

@@ -15,10 +15,10 @@ import click
 
 from penstock.cli.base import EXIT_USAGE, CommandError, debug_option
 from penstock.cli.secrets import redact_secrets, register_secrets
-from penstock.client.app import DEFAULT_URL, Penstock
+from penstock.client.app import Penstock
 from penstock.host import AppHost
 from penstock.model.storage_info import Inspectable
-from penstock.storage import location_of, redact
+from penstock.storage import choose_url, location_of, redact
 from penstock.worker.supervisor import CannotImport, load
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "load_app",
     "read_project",
     "target_options",
+    "uses_file",
 ]
 
 KNOWN_KEYS = ("app", "url", "namespace")
@@ -111,7 +112,10 @@ class Target(NamedTuple):
     def url_and_namespace(self) -> tuple[str, str]:
         """Return URL and namespace without an app: from options, environment, project, or the defaults."""
         settings = read_project()
-        url = self.url or os.environ.get("PENSTOCK_URL") or settings.url or DEFAULT_URL
+        try:
+            url = choose_url(self.url, settings.url)
+        except ValueError as error:
+            raise CommandError(str(error), EXIT_USAGE) from error
         namespace = self.namespace or os.environ.get("PENSTOCK_NAMESPACE") or settings.namespace or "penstock"
         return register_secrets(url), namespace
 
@@ -128,6 +132,11 @@ class Target(NamedTuple):
             yield app
 
 
+def uses_file(app: AppHost) -> bool:
+    """Return whether the storage of an app is a file or memory, and not a server."""
+    return isinstance(app.storage, Inspectable) and location_of(app.storage.where) is not None
+
+
 def check_location(app: Penstock, create: bool) -> None:
     """Refuse storages that this process cannot read: another process's memory, and a missing file."""
     location = location_of(app.storage.where) if isinstance(app.storage, Inspectable) else None
@@ -137,8 +146,14 @@ def check_location(app: Penstock, create: bool) -> None:
         raise CommandError(
             "memory: is private to the process that made it; give a file or a server with --url", EXIT_USAGE
         )
-    if not create and not os.path.exists(location.path):
-        raise CommandError(f"there is no {location.path} here; give the storage with --url or PENSTOCK_URL")
+    try:
+        os.stat(location.path)
+    except (FileNotFoundError, NotADirectoryError):
+        if not create:
+            text = f"there is no {location.path} here; give the storage with --url or PENSTOCK_URL"
+            raise CommandError(text) from None
+    except OSError:
+        return  # the error of opening the file names the reason
 
 
 def describe_location(app: Penstock) -> str:

@@ -16,7 +16,7 @@ from penstock.cli.base import EXIT_USAGE, Command, CommandError, run
 from penstock.cli.completion import queue_names
 from penstock.cli.output import console, count, echo, echo_json, is_terminal, json_option
 from penstock.cli.target import Target, describe_location, target_options
-from penstock.ops.export import ImportReport, count_jobs, export_jobs, import_jobs
+from penstock.ops.export import ImportReport, LeftOut, count_jobs, export_jobs, import_jobs
 from penstock.ops.overview import read_overview
 
 __all__ = ["export", "import_"]
@@ -60,10 +60,10 @@ def export(target: Target, queues: tuple[str, ...], output: str | None) -> None:
         async with target.opened() as app:
             names = await select_queues(app, queues)
             total, left = await count_jobs(app, names)
-            newer: list[str] = []
+            left_out = LeftOut()
             with open_output(output) as file, progress("exporting", total) as step:
                 written = -1  # the first line is no job
-                async for line in export_jobs(app, names, newer):
+                async for line in export_jobs(app, names, left_out):
                     file.write(line + b"\n")
                     written += 1
                     step(written)
@@ -76,10 +76,13 @@ def export(target: Target, queues: tuple[str, ...], output: str | None) -> None:
                     f"left out: {format_counts(left)}; pause the queue, let its runs end, and export again for those",
                     err=True,
                 )
-            if newer:
-                echo(
-                    f"left out: {count(len(newer), 'job')} in a newer format; export them with the newer Penstock",
-                    err=True,
+            if left_out.newer:
+                newer = count(len(left_out.newer), "job")
+                echo(f"left out: {newer} in a newer format; export them with the newer Penstock", err=True)
+            if left_out.damaged:
+                raise CommandError(
+                    f"the storage is damaged, and was read only in part: {', '.join(left_out.damaged)}; "
+                    "`penstock doctor` names the way to recover more"
                 )
             for name in await find_served_queues(app, names):
                 echo(f"workers serve {name}: for an exact copy, `penstock queue pause {name}` first", err=True)

@@ -15,10 +15,10 @@ import click
 from click.shell_completion import CompletionItem
 
 from penstock import StorageError, StorageUnavailable, Worker
-from penstock.cli.base import Command, CommandError, debug_option
+from penstock.cli.base import Command, CommandError, debug_option, explain_unavailable
 from penstock.cli.reload import ChangeDetector, restart
 from penstock.cli.secrets import redact_secrets
-from penstock.cli.target import find_app_source, load_app
+from penstock.cli.target import find_app_source, load_app, uses_file
 from penstock.cli.workers import ls
 from penstock.host import AppHost
 from penstock.log_config import configure
@@ -192,7 +192,7 @@ def run_worker(
     try:
         changed = run(session.run())
     except StorageUnavailable as error:
-        raise CommandError(f"{str(error).rstrip('.')}; is it running there? --wait waits for it") from error
+        raise CommandError(explain_unavailable(error, "--wait waits for it")) from error
     finally:
         for number in SIGNALS:  # after one signal the process is ending: another must not end it with a traceback
             signal.signal(number, signal.SIG_IGN if session.signals else before[number] or signal.SIG_DFL)
@@ -283,14 +283,18 @@ class WorkerSession:
         return self._restart
 
     async def _open(self) -> bool:
-        """Open the storage, with --wait for as long as it takes; returns False if a signal came first."""
+        """Open the storage; returns False if a signal came first.
+
+        A server is waited for with --wait; a file that is locked or cannot grow always, except with --drain.
+        """
+        patient = self._wait or (not self._drain and uses_file(self._app))
         delay = FIRST_RETRY_DELAY
         while not self.signals:
             try:
                 await self._app.open()
                 return True
             except StorageUnavailable as error:
-                if not self._wait:
+                if not patient:
                     raise
                 if delay == FIRST_RETRY_DELAY:
                     log.warning("waiting for the storage: %s", error)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import weakref
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from datetime import UTC, datetime
@@ -32,14 +31,12 @@ from penstock.model.options import FAILURE_DEFAULTS, HandlerArguments, HandlerOp
 from penstock.model.presets import preset_named
 from penstock.model.serde import Codec, Serde
 from penstock.model.worker_info import WorkerInfo, worker_info
-from penstock.storage import connect, connect_blocking
+from penstock.storage import choose_url, connect, connect_blocking
 from penstock.storage.base import BlockingStorage, EventRecord, Storage
 
 __all__ = ["Penstock"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-DEFAULT_URL = "sqlite:penstock.db"
 
 
 @refused_in_plain_handlers(lambda app: app.driven)
@@ -91,7 +88,7 @@ class Penstock:
         self._fail_queues: dict[str, str] = {}
         self._queues: dict[str, Queue] = {}
         if storage is None:
-            url = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
+            url = choose_url(url)
             storage = connect(url, namespace=namespace, clock=clock, durability=asked)
         self._set_storage(storage, url, clock)
 

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections import deque
 
-from penstock.errors import StorageUnavailable
+from penstock.errors import StorageUnavailable, StorageUnusable
 from penstock.storage.base import EventRecord, Storage
 
 __all__ = ["EventPublisher"]
@@ -73,6 +73,8 @@ class EventPublisher:
             await self._storage.announce(records)
         except StorageUnavailable:
             return
+        except StorageUnusable as error:  # the worker or the caller whose call fails reports it
+            log.debug("events are dropped: %s", error)
         except Exception:
             log.exception("the storage refused an announcement")
         for record in records:

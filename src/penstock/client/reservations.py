@@ -1,4 +1,7 @@
-"""The reservations of one app: claimed here, renewed by one task, released when the app closes."""
+"""The reservations of one app: claimed here, renewed by one task, released when the app closes.
+
+A queue may be served by reservations alone, so they also reap and purge their queue, as a worker does.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import socket
 import weakref
 from collections.abc import Sequence
 
-from penstock.claims import Ending, emit_settled, reap_all, renew_all, settle_all
+from penstock.claims import Ending, Purger, emit_settled, reap_all, renew_all, settle_all
 from penstock.client.reservation import Reservation
 from penstock.errors import ErrorKind, InvalidPayload, JobError, StorageError
 from penstock.host import AppHost
@@ -27,6 +30,9 @@ __all__ = ["ReservationManager"]
 
 log = logging.getLogger("penstock")
 
+#: How many calls of purge one look for jobs makes at most: a large number of expired jobs must not delay it.
+PURGE_CALLS = 4
+
 #: How often (seconds) a waiting `reserve` looks for work even if no hint comes.
 SLOW_POLL = 5.0
 
@@ -41,6 +47,7 @@ class ReservationManager:
         self._renewed: weakref.WeakKeyDictionary[Reservation, float] = weakref.WeakKeyDictionary()
         self._renewing: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
+        self._purger = Purger(host)
 
     # reserving -------------------------------------------------------------------------------------
 
@@ -53,6 +60,7 @@ class ReservationManager:
         try:
             while True:
                 await reap_all(self._host, [queue])
+                await self._purger.purge_due([queue], PURGE_CALLS)
                 look_at = await self._fill(queue, limit, lease_ms, got)
                 left = deadline - loop.time()
                 if got or left <= 0:

@@ -91,8 +91,12 @@ class FileInfo(msgspec.Struct, frozen=True, kw_only=True):
     own: bool = True
     free: int = 0
     filesystem: str | None = None
+    #: Why this process may not write the file, and what to change; empty if it may.
+    obstacle: str = ""
     #: The faults that a check of the file found; None when it was not checked.
     faults: list[str] | None = None
+    #: The namespaces in the file that have queues, the first ones of many.
+    namespaces: list[str] = []
     latency_ms: float = 0.0
 
 

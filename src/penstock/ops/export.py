@@ -13,7 +13,7 @@ from datetime import datetime
 import msgspec
 
 from penstock.client.app import Penstock
-from penstock.errors import ErrorKind, JobError
+from penstock.errors import ErrorKind, JobError, StorageUnusable
 from penstock.model.clock import as_datetime
 from penstock.model.headers import decode_headers, encode_headers
 from penstock.model.job import WAITING, NewJob, Snapshot, State
@@ -21,7 +21,7 @@ from penstock.model.options import JobLimits
 from penstock.model.storage_info import Restorable, check_restorable
 from penstock.storage.base import PutStatus, Storage
 
-__all__ = ["ExportHeader", "ExportedJob", "ImportReport", "count_jobs", "export_jobs", "import_jobs"]
+__all__ = ["ExportHeader", "ExportedJob", "ImportReport", "LeftOut", "count_jobs", "export_jobs", "import_jobs"]
 
 FORMAT = 1
 
@@ -131,33 +131,53 @@ class ImportReport(msgspec.Struct):
 
 
 async def count_jobs(app: Penstock, queues: Iterable[str]) -> tuple[int, Counter[State]]:
-    """Return the number of jobs that an export will write, and those that it will skip by state."""
+    """Return the number of jobs that an export will write, and those that it will skip by state.
+
+    Queues of a damaged storage that cannot be counted are left out.
+    """
     exported, skipped = 0, Counter[State]()
     for name in queues:
-        counts = await app.queue(name).counts()
+        try:
+            counts = await app.queue(name).counts()
+        except StorageUnusable:
+            continue
         exported += sum(counts[state] for state in EXPORTED_STATES)
         skipped += Counter({state: counts[state] for state in SKIPPED_STATES})
     return exported, skipped
 
 
-async def export_jobs(app: Penstock, queues: Sequence[str], newer: list[str] | None = None) -> AsyncIterator[bytes]:
-    """Yield the lines of an export, without line ends.
+class LeftOut(msgspec.Struct):
+    """Jobs that an export could not write."""
 
-    Jobs that only a newer Penstock can read are left out; their ids are added to `newer`.
-    """
+    #: The ids of jobs that only a newer Penstock can read.
+    newer: list[str] = []
+    #: The parts of a damaged storage that could not be read to their end, as "queue (state)".
+    damaged: list[str] = []
+
+
+async def export_jobs(app: Penstock, queues: Sequence[str], left_out: LeftOut) -> AsyncIterator[bytes]:
+    """Yield the lines of an export, without line ends; jobs that cannot be exported are added to `left_out`."""
     storage = await app.opened()
     at = as_datetime(await storage.time())
     yield _encode(ExportHeader(penstock_export=FORMAT, exported_at=at, queues=list(queues)))
     for name in queues:
         for state in EXPORTED_STATES:
             cursor: str | None = None
+            size = BATCH_SIZE
             while True:
-                page = await storage.find(name, state, cursor, BATCH_SIZE)
+                try:
+                    page = await storage.find(name, state, cursor, size)
+                except StorageUnusable:
+                    if size > 1:  # the jobs before the damage can be read one by one
+                        size = 1
+                        continue
+                    left_out.damaged.append(f"{name} ({state})")
+                    break
                 for job in page.jobs:
                     if job.format is None:
                         yield _encode(ExportedJob.of(job))
-                    elif newer is not None:
-                        newer.append(job.id)
+                    else:
+                        left_out.newer.append(job.id)
                 cursor = page.cursor
                 if cursor is None:
                     break

@@ -12,11 +12,11 @@ from penstock.client.app import Penstock
 from penstock.errors import JobError
 from penstock.model.clock import as_datetime
 from penstock.model.job import FINISHED, Snapshot, State
-from penstock.model.storage_info import Inspectable, QueueMeter
+from penstock.model.storage_info import FileInfo, Inspectable, QueueMeter
 from penstock.model.worker_info import WorkerInfo
 from penstock.storage.base import Storage
 
-__all__ = ["FailedJob", "Overview", "QueueView", "Rate", "rates", "read_overview"]
+__all__ = ["FailedJob", "Overview", "QueueView", "Rate", "describe_empty", "rates", "read_overview"]
 
 
 #: How many queues are read at the same time.
@@ -89,6 +89,15 @@ async def read_overview(app: Penstock, names: Iterable[str] | None = None, *, fa
         workers=workers,
         failures=await newest_failures(storage, queues, failures) if failures else [],
     )
+
+
+async def describe_empty(app: Penstock) -> str:
+    """Return a sentence about a namespace without queues, with the other namespaces if the storage lists them."""
+    storage = await app.opened()
+    info = await storage.inspect(check=False) if isinstance(storage, Inspectable) else None
+    others = [name for name in info.namespaces if name != app.namespace] if isinstance(info, FileInfo) else []
+    hint = f"; there are queues in {', '.join(map(repr, others))}" if others else ""
+    return f"no queues here: the namespace {app.namespace!r} is empty{hint}"
 
 
 async def _meters(storage: Storage, names: list[str]) -> list[QueueMeter]:

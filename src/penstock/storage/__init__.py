@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -12,7 +13,18 @@ from penstock.model.clock import Clock
 from penstock.model.durability import Durability, DurabilityReport
 from penstock.storage.base import BlockingStorage, Storage
 
-__all__ = ["SqliteLocation", "connect", "connect_blocking", "connect_refcounted", "location_of", "redact"]
+__all__ = [
+    "DEFAULT_URL",
+    "SqliteLocation",
+    "choose_url",
+    "connect",
+    "connect_blocking",
+    "connect_refcounted",
+    "location_of",
+    "redact",
+]
+
+DEFAULT_URL = "sqlite:penstock.db"
 
 SERVERS = ("redis", "rediss", "valkey", "valkeys", "unix", "redis+sentinel", "redis+cluster")
 KNOWN = ("memory:", "sqlite:PATH", "file:DIRECTORY", *(f"{scheme}://" for scheme in SERVERS))
@@ -26,6 +38,20 @@ class SqliteLocation(NamedTuple):
 
     path: str
     synchronous: Synchronous = "NORMAL"
+
+
+def choose_url(given: str | None, project: str | None = None) -> str:
+    """Return the URL to use: the given one, that in PENSTOCK_URL, the project's, or the default.
+
+    An empty one is a `ValueError`: each program would use a `penstock.db` in its own directory instead.
+    """
+    if given is None:
+        given = os.environ.get("PENSTOCK_URL")
+        if given is not None and not given.strip():
+            raise ValueError(f"PENSTOCK_URL is set but empty; unset it to use {DEFAULT_URL}, or name a storage in it")
+    elif isinstance(given, str) and not given.strip():
+        raise ValueError(f"url is empty; leave it out to use PENSTOCK_URL or {DEFAULT_URL}, or name a storage")
+    return given or project or DEFAULT_URL
 
 
 def connect(

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
 
-from penstock.client.app import DEFAULT_URL
 from penstock.client.app import Penstock as AsyncPenstock
 from penstock.model.clock import Clock
 from penstock.model.durability import Durability, DurabilityLevel, durability_from
@@ -17,7 +15,7 @@ from penstock.model.ids import check_name
 from penstock.model.options import HandlerArguments
 from penstock.model.serde import Serde
 from penstock.model.worker_info import WorkerInfo
-from penstock.storage import connect_refcounted
+from penstock.storage import choose_url, connect_refcounted
 from penstock.storage.base import Storage
 from penstock.sync.backends import BackendApp, SyncBackends
 from penstock.sync.events import EventStream
@@ -63,7 +61,7 @@ class Penstock:
         if url is not None and storage is not None:
             raise ValueError("give url or storage, not both")
         if storage is None:
-            url = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
+            url = choose_url(url)
             check_name(namespace, "namespace")
             storage = connect_refcounted(url, namespace=namespace, clock=clock, durability=asked)
         app = BackendApp(

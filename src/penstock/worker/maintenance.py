@@ -10,19 +10,19 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from penstock.claims import reap_all
+from penstock.claims import Purger, reap_all
 from penstock.host import AppHost
 from penstock.model.printing import count, join_names, one_line
 from penstock.model.worker_info import Heartbeat
-from penstock.storage.base import MAX_BATCH, Reaped
+from penstock.storage.base import Reaped
 from penstock.worker.identity import IdCheck
 
 __all__ = ["Maintenance"]
 
 log = logging.getLogger("penstock.worker")
 
-#: How often (seconds) an idle worker sends a heartbeat and how long that counts; how often old jobs are purged.
-BEAT, PRESENCE, PURGE = 10.0, 25.0, 30.0
+#: How often (seconds) an idle worker sends a heartbeat, and how long that counts.
+BEAT, PRESENCE = 10.0, 25.0
 
 #: Expired leases are reaped every half lease, but at intervals between these two (seconds).
 REAP = (2.0, 5.0)
@@ -38,7 +38,8 @@ class Maintenance:
         self._worker = worker
         self._queues = queues
         self._rest = min(max(lease / 2, REAP[0]), REAP[1])
-        self._next_beat = self._next_purge = 0.0
+        self._next_beat = 0.0
+        self._purger = Purger(host)
         self._reaping = asyncio.Lock()
         #: The number of jobs taken back so far.
         self.reaped = 0
@@ -54,10 +55,7 @@ class Maintenance:
         now = asyncio.get_running_loop().time()
         await self._beat(now)
         await self.reap()
-        if self._queues and now >= self._next_purge:
-            while await self._host.storage.purge(self._queues) >= MAX_BATCH:
-                pass
-            self._next_purge = now + PURGE
+        await self._purger.purge_due(self._queues)
         return self._rest
 
     async def reap(self) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
-from penstock.errors import JobError, StorageUnavailable
+from penstock.errors import JobError, StorageUnavailable, StorageUnusable
 from penstock.host import AppHost
 
 __all__ = ["OutageLog"]
@@ -17,11 +18,15 @@ class OutageLog:
 
     The worker counts as disconnected from the first loop that cannot reach the storage until no loop
     fails any more and the storage has answered: a step without a call proves nothing.
+
+    A storage that cannot be used any more is passed to `give_up`, once: the worker ends.
     """
 
-    def __init__(self, host: AppHost, worker: str) -> None:
+    def __init__(self, host: AppHost, worker: str, give_up: Callable[[StorageUnusable], None]) -> None:
         self._host = host
         self._worker = worker
+        self._give_up = give_up
+        self._given_up = False
         self._disconnected = False
         #: The loops whose last step could not reach the storage.
         self._away: set[str] = set()
@@ -30,6 +35,11 @@ class OutageLog:
 
     def failed(self, loop: str, error: Exception, times: int) -> None:
         """Log a failed step of a loop and emit `disconnected` or `error`, unless that was done before."""
+        if isinstance(error, StorageUnusable):
+            if not self._given_up:
+                self._given_up = True
+                self._give_up(error)
+            return
         if isinstance(error, StorageUnavailable):
             if not self._disconnected:
                 self._disconnected = True

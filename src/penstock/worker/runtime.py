@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from penstock.aio import first_of
-from penstock.errors import StorageError
+from penstock.errors import StorageError, StorageUnusable
 from penstock.host import AppHost
 from penstock.model.handler import Handler
 from penstock.model.job import Claim, State
@@ -75,7 +75,7 @@ class WorkerRuntime:
 
     def __init__(
         self, host: AppHost, worker: str, handlers: Mapping[str, Handler], capacity: int, lease: float,
-        adaptive: bool = False,
+        adaptive: bool, give_up: Callable[[StorageUnusable], None],
     ) -> None:  # fmt: skip
         self._host = host
         self._listeners = host.listeners
@@ -83,7 +83,7 @@ class WorkerRuntime:
         self._queues = sorted(handlers)
         #: The runs that each handler with `concurrency=n` may have.
         self._slots = slots_of(handlers.values())
-        self._outage = OutageLog(host, worker)
+        self._outage = OutageLog(host, worker, give_up)
         self._services = WorkerJobServices(host)
         self._threads = ThreadPool()
         largest = max((units_of(handler) for handler in handlers.values()), default=1)

@@ -16,6 +16,7 @@ from typing import Self, cast
 from penstock._version import __version__
 from penstock.aio import first_of
 from penstock.app_loader import is_app
+from penstock.errors import JobError, StorageUnusable
 from penstock.host import AppHost, SyncApp, async_app
 from penstock.model.clock import Span, span_ms
 from penstock.model.ids import check_name
@@ -93,6 +94,8 @@ class Worker:
         self._stopping: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()
         self._close_app = False
+        #: Why it ended by itself, if it did.
+        self._failure: StorageUnusable | None = None
 
     def __repr__(self) -> str:
         return f"<Worker {self.id!r}, {'started' if self._runtime else 'not started: await its run() or drain()'}>"
@@ -105,15 +108,21 @@ class Worker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop(grace=30 if kind is None else 0)
+        if kind is None:
+            self._raise_failure()
 
     async def run(self) -> None:
-        """Work until stopped; a cancellation releases the running jobs at once."""
+        """Work until stopped; a cancellation releases the running jobs at once.
+
+        Raises `StorageUnusable` if the storage cannot be used until an operator changes something.
+        """
         await self._start()
         try:
             await self._stopped.wait()
         except asyncio.CancelledError:
             await self.stop(grace=0)
             raise
+        self._raise_failure()
 
     async def drain(self, scheduled: bool = False) -> None:
         """Work until no job is due or running; with `scheduled` also wait for jobs that are due later.
@@ -129,6 +138,7 @@ class Worker:
             await self.stop(grace=0)
             raise
         await self.stop()
+        self._raise_failure()
 
     async def stop(self, grace: Span = 30) -> None:
         """Claim no more, let runs end for `grace` seconds, release the rest. Idempotent.
@@ -166,12 +176,16 @@ class Worker:
         await self._app.open()
         self._stopped.clear()
         self._log_start(handlers)
+        self._failure = None
         if self.warns:
             await warn_of_eviction(self._app.storage)
         if self.processes:
-            self._runtime = Supervisor(self._app, handlers, self._child_config(source, handlers))
+            config = self._child_config(source, handlers)
+            self._runtime = Supervisor(self._app, handlers, config, self._give_up)
         else:
-            self._runtime = WorkerRuntime(self._app, self.id, handlers, self.capacity, self.lease, self.adaptive)
+            self._runtime = WorkerRuntime(
+                self._app, self.id, handlers, self.capacity, self.lease, self.adaptive, self._give_up
+            )  # fmt: skip
         try:
             await (self._runtime.start() if start is None else start(self._runtime))
         except BaseException:
@@ -195,6 +209,20 @@ class Worker:
         )
         if not queues:
             log.warning("no handler is registered, so no job will run: import the modules that register handlers")
+
+    def _give_up(self, error: StorageUnusable) -> None:
+        """Stop without a grace period: no outcome can be recorded, so the leases of the runs expire."""
+        log.error("the worker ends: %s", error)
+        self._app.emit("error", error=JobError.from_exception(error), worker=self.id)
+        self._failure = error
+        if self._runtime is not None:
+            self._runtime.release_now.set()
+            if self._stopping is None:
+                self._stopping = asyncio.create_task(self._stop(self._runtime))
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
     def _child_config(self, source: str, serves: Iterable[str]) -> ChildConfig:
         return ChildConfig(

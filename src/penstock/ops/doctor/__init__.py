@@ -13,7 +13,7 @@ from penstock.ops.doctor.findings import Finding, Level, note
 from penstock.ops.doctor.redis_checks import check_server, startup_warnings
 from penstock.ops.doctor.sqlite_checks import check_file
 from penstock.ops.doctor.work_checks import QueueSymptoms, check_work, read_symptoms
-from penstock.ops.overview import read_overview
+from penstock.ops.overview import describe_empty, read_overview
 from penstock.storage.base import Storage
 
 __all__ = [
@@ -55,7 +55,10 @@ async def examine(app: Penstock, *, check: bool = True) -> Report:
         findings.append(note("settings", "this storage cannot be inspected; only its jobs were checked"))
     overview = await read_overview(app)
     symptoms = {queue.name: await read_symptoms(storage, queue) for queue in overview.queues}
-    return Report(where=where, findings=findings + check_work(overview, symptoms), lost=lost)
+    findings += check_work(overview, symptoms)
+    if not overview.queues:
+        findings.append(note("namespace", await describe_empty(app), "choose another with --namespace or --app"))
+    return Report(where=where, findings=findings, lost=lost)
 
 
 async def warnings_at_start(storage: Storage) -> list[str]:

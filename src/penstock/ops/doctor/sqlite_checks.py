@@ -9,6 +9,9 @@ from penstock.ops.doctor.findings import MEGABYTE, Finding, fine, note, warning
 
 __all__ = ["check_file"]
 
+#: A disk with less free space (bytes) than this is full.
+FULL_BELOW = 100_000
+
 #: File systems on which SQLite's locks and shared memory fail between machines.
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "ceph", "glusterfs", "fuse.glusterfs", "afs"}
 #: File systems that lose their content with the machine.
@@ -45,6 +48,9 @@ def check_journal(info: FileInfo) -> Iterable[Finding]:
 
 
 def check_access(info: FileInfo) -> Iterable[Finding]:
+    if info.obstacle:
+        yield warning("access", f"the file cannot be written by this user: {info.obstacle.partition('; ')[0]}",
+                      info.obstacle.partition("; ")[2])  # fmt: skip
     if info.mode & 0o077:
         yield warning("permissions", f"{info.mode:o}: other users of this machine can read payloads and results",
                       f"chmod 600 {info.path}, and its -wal and -shm")  # fmt: skip
@@ -67,7 +73,9 @@ def check_access(info: FileInfo) -> Iterable[Finding]:
 
 def check_disk(info: FileInfo) -> Iterable[Finding]:
     usage = f"the file has {info.size / MEGABYTE:,.1f} MB, and {info.free // MEGABYTE:,} MB are free"
-    if info.free < max(200 * MEGABYTE, info.size // 2):
+    if info.free < FULL_BELOW:
+        yield warning("disk", "the disk is full: jobs are refused, and outcomes wait until there is room", "make room")
+    elif info.free < max(200 * MEGABYTE, info.size // 2):
         yield warning("disk", usage, "make room: on a full disk, jobs are refused")
     else:
         yield fine("disk", usage)
@@ -77,6 +85,7 @@ def check_integrity(info: FileInfo) -> Iterable[Finding]:
     if info.faults:
         more = f" and {len(info.faults) - 1} more" if len(info.faults) > 1 else ""
         yield warning("integrity", f"the file is damaged: {info.faults[0]}{more}",
-                      "stop the workers, `penstock export` what can be read, import it into a new file")  # fmt: skip
+                      "stop everything that uses it and copy it; `penstock export` writes the jobs that can be read, "
+                      f"`sqlite3 {info.path} .recover | sqlite3 new.db` recovers more")  # fmt: skip
     elif info.faults is not None:
         yield fine("integrity", "no damage found")

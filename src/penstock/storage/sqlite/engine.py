@@ -6,6 +6,8 @@ commit.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import random
 import secrets
@@ -17,10 +19,21 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, TypeVar, get_args
 
-from penstock.errors import PenstockError, StorageError, StorageUnavailable
+from penstock.errors import PenstockError
 from penstock.model.clock import Clock, SystemClock
 from penstock.model.storage_info import schema_mismatch
 from penstock.storage.sqlite.fast_put import remember
+from penstock.storage.sqlite.file_errors import (
+    APPLICATION_ID,
+    BUSY,
+    FileIdentity,
+    create_file,
+    error_code,
+    is_full,
+    refuse_other_file,
+    refuse_other_program,
+    translate,
+)
 from penstock.storage.sqlite.rows import FORMAT
 from penstock.storage.sqlite.sql import FAST_PUT, SCHEMA
 from penstock.storage.sqlite.transaction import NeedsWriteLock, Transaction, Wake
@@ -40,8 +53,8 @@ FIRST_PAUSE, MAX_PAUSE = 0.000_05, 0.005
 #: Page size of a new file (bytes), and the number of pages in the write-ahead log that starts a checkpoint.
 PAGE_SIZE, CHECKPOINT_PAGES = 2048, 4000
 
-#: The primary result codes of SQLite for a lock that another connection holds.
-BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+#: How often (s) an open file is compared with the one that its path names.
+FILE_CHECK = 1.0
 
 #: How far SQLite protects commits from a power cut; a killed process loses nothing with any of them.
 Synchronous = Literal["OFF", "NORMAL", "FULL", "EXTRA"]
@@ -92,6 +105,10 @@ class Engine:
         #: Wakes a waiter of this process; returns False if there is none of that name.
         self.wake_local: Callable[[str], bool] = lambda waiter: False
         self._db: sqlite3.Connection | None = None
+        #: The absolute path and the identity of the open file, and when they are compared again (monotonic).
+        self._file = path
+        self._identity: FileIdentity | None = None
+        self._next_check = 0.0
         #: The numbers of the queues that the fast path of put may use, by name; see `fast_put.py`.
         self.fast_put_queues: dict[str, int] = {}
         self._pid = 0
@@ -107,7 +124,7 @@ class Engine:
             try:
                 self.connection()
             except sqlite3.Error as error:
-                raise _translate(error, self.path) from error
+                raise translate(error, self.path) from error
 
     def reset_in_child(self) -> None:
         """Replace the lock and the address in a child process: threads of the parent may have held the lock."""
@@ -122,7 +139,7 @@ class Engine:
         """
         self.lock.acquire()
         if not self.memory:
-            self.close()
+            self._disconnect()
 
     def unlock_after_fork(self) -> None:
         """Allow transactions again after a fork, in parent and child."""
@@ -131,24 +148,50 @@ class Engine:
     def close(self) -> None:
         """Close the connection. Idempotent."""
         with self.lock:
-            if self._db is not None and self._pid == os.getpid():
-                self._db.close()
-            self._db = None
+            self._disconnect()
+            self._identity = None
+
+    def _disconnect(self) -> None:
+        """Close the connection; the next one must be to the same file."""
+        if self._db is not None and self._pid == os.getpid():
+            self._db.close()
+        self._db = None
 
     def connection(self) -> sqlite3.Connection:
         """Return the connection of this process, opened if needed; the caller holds `lock`."""
         if self._db is not None and self._pid == os.getpid():
+            if time.monotonic() >= self._next_check:
+                self._check_file()
             return self._db
         if self._db is not None:
             _inherited.append(self._db)
         self._db, self._pid = self._retry_while_busy(self._connect), os.getpid()
         return self._db
 
+    def _check_file(self) -> None:
+        """Raise `StorageUnusable` if the open file is not the one that its path names, with every call from then on."""
+        if self._identity is not None:
+            refuse_other_file(self._file, self._identity)
+        self._next_check = time.monotonic() + FILE_CHECK
+
+    def _locate_file(self) -> FileIdentity | None:
+        """Return the identity of the file to connect to, created if needed; None for a database in memory."""
+        if self.memory:
+            self._next_check = math.inf
+            return None
+        if self._identity is not None:  # this process has forked
+            self._check_file()
+            return self._identity
+        self._file = os.path.abspath(self.path)
+        create_file(self._file)
+        return FileIdentity.of(self._file)
+
     def _connect(self) -> sqlite3.Connection:
-        if not self.memory:
-            _create(self.path)
-        db = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256)
+        identity = self._locate_file()
+        file = self._file
+        db = sqlite3.connect(file, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256)
         try:
+            refuse_other_program(db, self.path)
             # A commit of one job writes four or five whole pages: small pages keep the log small.
             db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
             db.execute("PRAGMA journal_mode = WAL")
@@ -163,6 +206,7 @@ class Engine:
             db.close()
             raise
         self.fast_put_queues.clear()  # another file of the same name has other numbers
+        self._identity = identity
         return db
 
     def _create_tables(self, db: sqlite3.Connection) -> None:
@@ -171,7 +215,9 @@ class Engine:
             db.execute("BEGIN IMMEDIATE")
             try:
                 if _version(db) is None:
+                    refuse_other_program(db, self.path)
                     _run_script(db, SCHEMA)
+                    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                     db.execute("INSERT INTO meta (key, value) VALUES ('schema', ?)", (SCHEMA_VERSION,))
                 db.execute("COMMIT")
             except BaseException:
@@ -194,7 +240,7 @@ class Engine:
             try:
                 [answer], wakes = self._run(ops, write)
             except (sqlite3.Error, TypeError, LookupError) as error:
-                raise _translate(error, self.path) from error
+                raise translate(error, self.path) from error
         if wakes:
             self._wake(wakes)
         return answer
@@ -209,8 +255,8 @@ class Engine:
             try:
                 answers, wakes = self._run(ops, any(writes for _, writes in ops))
             except Exception as error:
-                if len(ops) == 1 or _code(error) in BUSY:
-                    return [_translate(error, self.path) for _ in ops]
+                if len(ops) == 1 or error_code(error) in BUSY:
+                    return [translate(error, self.path) for _ in ops]
                 return [self.run_group([op])[0] for op in ops]
         if wakes:
             self._wake(wakes)
@@ -220,7 +266,9 @@ class Engine:
         """Run one transaction, and repeat it as `_transact` does if the first attempt fails."""
         try:
             return self._attempt(ops, write)
-        except (NeedsWriteLock, sqlite3.OperationalError):
+        except (NeedsWriteLock, sqlite3.OperationalError) as error:
+            if is_full(error):
+                self._reuse_log()
             return self._retry_while_busy(lambda: self._transact(ops, write))
 
     def _transact(self, ops: Sequence[Op], write: bool) -> tuple[list[Any], list[Wake]]:
@@ -228,7 +276,7 @@ class Engine:
         try:
             return self._attempt(ops, write)
         except NeedsWriteLock:
-            return self._attempt(ops, True)
+            return self._attempt(ops, True, reading=True)
         except sqlite3.OperationalError as error:
             if "decode" not in str(error):
                 raise
@@ -239,7 +287,19 @@ class Engine:
         finally:
             self.connection().text_factory = str
 
-    def _attempt(self, ops: Sequence[Op], write: bool, damaged: bool = False) -> tuple[list[Any], list[Wake]]:
+    def _reuse_log(self) -> None:
+        """Copy the write-ahead log into the file, so that the next transaction overwrites the log.
+
+        On a full disk the log cannot grow, and SQLite copies it only after a commit: without this, settle
+        and purge, which free space inside of the file, would be refused too.
+        """
+        with contextlib.suppress(sqlite3.Error):
+            self.connection().execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def _attempt(
+        self, ops: Sequence[Op], write: bool, damaged: bool = False, reading: bool = False
+    ) -> tuple[list[Any], list[Wake]]:
+        """Run one transaction; on a full disk, `reading` answers reads although their promotions cannot be stored."""
         db = self.connection()
         execute = db.cursor().execute
         try:  # also around BEGIN: a KeyboardInterrupt may come between any two steps
@@ -251,7 +311,13 @@ class Engine:
             answers = [verb(tx) for verb, _ in ops]
             if write:
                 tx.before_commit()
-            execute("COMMIT")
+            try:
+                execute("COMMIT")
+            except sqlite3.OperationalError as error:
+                if not (reading and is_full(error)) or tx.must_commit:
+                    raise
+                _roll_back(db)
+                return answers, []
         except BaseException:
             _roll_back(db)
             raise
@@ -269,7 +335,7 @@ class Engine:
             try:
                 return attempt()
             except sqlite3.OperationalError as error:
-                if _code(error) not in BUSY or time.monotonic() >= give_up:
+                if error_code(error) not in BUSY or time.monotonic() >= give_up:
                     raise
             time.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(pause * 1.5, MAX_PAUSE)
@@ -302,16 +368,6 @@ def _after_fork() -> None:
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
-def _create(path: str) -> None:
-    """Create a file that only its owner may read; an existing one keeps its mode."""
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
-        return
-    except OSError as error:
-        raise StorageUnavailable(f"cannot create {path}: {error.strerror}") from error
-
-
 def _version(db: sqlite3.Connection) -> int | None:
     if db.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'meta'").fetchone() is None:
         return None
@@ -336,35 +392,3 @@ def _roll_back(db: sqlite3.Connection) -> None:
 
 def _decode_lossy(data: bytes) -> str:
     return data.decode("utf-8", "replace")
-
-
-def _code(error: BaseException) -> int:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF
-
-
-_MEANINGS: dict[int, tuple[type[StorageError], str]] = {
-    sqlite3.SQLITE_BUSY: (StorageUnavailable, "is locked by another process"),
-    sqlite3.SQLITE_LOCKED: (StorageUnavailable, "is locked by another process"),
-    sqlite3.SQLITE_FULL: (StorageUnavailable, "cannot grow: the disk is full"),
-    sqlite3.SQLITE_READONLY: (StorageUnavailable, "cannot be written: it is read-only"),
-    sqlite3.SQLITE_CANTOPEN: (StorageUnavailable, "cannot be opened"),
-    sqlite3.SQLITE_IOERR: (StorageUnavailable, "cannot be read or written"),
-    sqlite3.SQLITE_PERM: (StorageUnavailable, "may not be opened"),
-    sqlite3.SQLITE_NOTADB: (StorageError, "is not a database"),
-    sqlite3.SQLITE_CORRUPT: (StorageError, "is damaged"),
-}
-
-
-def _translate(error: Exception, path: str) -> Exception:
-    """Return the Penstock error for one of SQLite or of a damaged record; any other error unchanged."""
-    if isinstance(error, TypeError | LookupError):
-        # The column has a type Penstock never writes: the file was edited or damaged.
-        ours = StorageError(f"{path} holds a record that cannot be read ({error}); `penstock doctor` looks for damage")
-        ours.__cause__ = error
-        return ours
-    if not isinstance(error, sqlite3.Error):
-        return error
-    kind, meaning = _MEANINGS.get(_code(error), (StorageError, "gave an error"))
-    ours = kind(f"{path} {meaning} ({error})")
-    ours.__cause__ = error
-    return ours

@@ -12,13 +12,14 @@ from pathlib import Path
 from penstock.model.job import Snapshot, State
 from penstock.model.storage_info import FileInfo, QueueMeter
 from penstock.storage.sqlite.engine import Engine
+from penstock.storage.sqlite.file_errors import find_obstacle
 from penstock.storage.sqlite.rows import STATES, JobRow, snapshot
 from penstock.storage.sqlite.transaction import Transaction
 
 __all__ = ["forget_namespace", "inspect_file", "latest", "meters"]
 
-#: Faults that the integrity check lists at most.
-MAX_FAULTS = 10
+#: Faults that the integrity check lists at most, and namespaces.
+MAX_FAULTS, MAX_NAMESPACES = 10, 20
 
 BUCKETS = {state: bucket for bucket, state in STATES.items()}
 
@@ -31,7 +32,8 @@ def inspect_file(tx: Transaction, engine: Engine, check: bool) -> FileInfo:
     faults = None
     if check:
         rows = tx.db.execute(f"PRAGMA quick_check({MAX_FAULTS})").fetchall()
-        faults = [str(row[0]) for row in rows if row[0] != "ok"]
+        lines = [line for (text,) in rows for line in str(text).splitlines()]
+        faults = [line for line in lines if line != "ok" and not line.startswith("***")]
     about = FileInfo(
         path="" if engine.memory else os.path.abspath(engine.path),
         version=sqlite3.sqlite_version,
@@ -40,6 +42,7 @@ def inspect_file(tx: Transaction, engine: Engine, check: bool) -> FileInfo:
         synchronous=engine.synchronous,
         faults=faults,
         latency_ms=latency,
+        namespaces=[name for (name,) in tx.all("namespaces", MAX_NAMESPACES)],
     )
     return about if engine.memory else _on_disk(about)
 
@@ -53,7 +56,8 @@ def _on_disk(about: FileInfo) -> FileInfo:
         path=about.path, version=about.version, schema=about.schema, journal_mode=about.journal_mode,
         synchronous=about.synchronous, faults=about.faults, latency_ms=about.latency_ms,
         size=status.st_size, log_size=log_size, mode=status.st_mode & 0o777, own=status.st_uid == os.geteuid(),
-        free=room.f_bavail * room.f_frsize, filesystem=filesystem_of(about.path),
+        free=room.f_bavail * room.f_frsize, filesystem=filesystem_of(about.path), namespaces=about.namespaces,
+        obstacle=find_obstacle(about.path) or "",
     )  # fmt: skip
 
 

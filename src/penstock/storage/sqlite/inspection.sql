@@ -9,6 +9,16 @@ FROM queues WHERE namespace = ?2 AND name = ?3
 -- Finished jobs, those that are kept longest first.
 SELECT {job} FROM jobs WHERE queue = ? AND place = ? AND expires > ? ORDER BY expires DESC, number DESC LIMIT ?
 
+-- name: namespaces
+-- The namespaces that have queues: one step of the index for each of them.
+WITH RECURSIVE found (namespace) AS (
+    SELECT min(namespace) FROM queues
+    UNION ALL
+    SELECT (SELECT min(queues.namespace) FROM queues WHERE queues.namespace > found.namespace) FROM found
+    WHERE found.namespace IS NOT NULL
+)
+SELECT namespace FROM found WHERE namespace IS NOT NULL LIMIT ?
+
 -- name: forget_workers
 -- Delete the heartbeats of a namespace.
 DELETE FROM workers WHERE namespace = ?

@@ -88,6 +88,7 @@ def promote_all(tx: Transaction, queue: QueueRow) -> bool:
     more = unpark(tx, queue) or promote(tx, queue) or expire(tx, queue)
     if more and not tx.write:
         raise NeedsWriteLock
+    tx.must_commit |= more
     return more
 
 

@@ -129,6 +129,8 @@ class Transaction:
         #: Queue name and id of each job that ended, to wake its waiters; the id None means all jobs of the queue.
         self.finished_jobs: list[tuple[str, str | None]] = []
         self.wakes: list[Wake] = []
+        #: Whether a read must be committed to be answered: its caller repeats it until there is nothing to write.
+        self.must_commit = False
         #: Name and number of a queue that the fast path of put may use after the commit: see `fast_put.py`.
         self.fast_put_queue: tuple[str, int] | None = None
         self._queues: dict[str, QueueRow] = {}
@@ -304,6 +306,7 @@ class Transaction:
         if self.has_listeners:
             if not self.write:
                 raise NeedsWriteLock
+            self.must_commit = True
             self._events += [msgspec.structs.replace(event, at=self.now) for event in events]
 
     # before the commit ---------------------------------------------------------------------------

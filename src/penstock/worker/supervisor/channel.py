@@ -15,6 +15,7 @@ carries what needs a reaction:
     child → supervisor      the supervisor …
       ready                   counts the child as working
       failed REASON           logs why the child cannot start
+      unusable REASON         ends the worker: the storage cannot be used any more
       parent missing          sends a heartbeat: the child has not found its supervisor in the storage
       stopping                knows that the child's event loop is alive
       full                    replaces the child: it has run `max_jobs` jobs
@@ -48,10 +49,11 @@ class ToChild(StrEnum):
 
 
 class FromChild(StrEnum):
-    """Messages of a child to its supervisor, see the module's list. FAILED is followed by the reason."""
+    """Messages of a child to its supervisor, see the module's list. FAILED and UNUSABLE are followed by the reason."""
 
     READY = "ready"
     FAILED = "failed "
+    UNUSABLE = "unusable "
     PARENT_MISSING = "parent missing"
     STOPPING = "stopping"
     FULL = "full"

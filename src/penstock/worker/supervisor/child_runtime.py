@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from penstock.app_loader import one_line
 from penstock.host import AppHost
 from penstock.model.handler import Handler
 from penstock.model.outcome import Outcome, Released
@@ -49,7 +50,10 @@ class ChildRuntime(WorkerRuntime):
         self._last_chances: list[Run] = []
         self._alone: Run | None = None
         self._counting = False
-        super().__init__(host, config.worker, handlers, config.capacity, config.lease, config.adaptive)
+        super().__init__(
+            host, config.worker, handlers, config.capacity, config.lease, config.adaptive,
+            lambda error: send(FromChild.UNUSABLE + one_line(error)),
+        )  # fmt: skip
         if config.replacing:
             self._claimer.excluded = frozenset(q for q, handler in handlers.items() if handler.options.concurrency)
 

@@ -10,12 +10,12 @@ import multiprocessing
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing.context import BaseContext
 
 from penstock.aio import first_of
 from penstock.app_loader import loaded_files, modification_times
-from penstock.errors import PenstockError, StorageError, StorageUnavailable
+from penstock.errors import PenstockError, StorageError, StorageUnavailable, StorageUnusable
 from penstock.host import AppHost
 from penstock.model.handler import Handler
 from penstock.model.printing import MAX_NAMES, count, indent, job_name, join_names
@@ -61,7 +61,13 @@ ENDED_BY = {
 class Supervisor:
     """The child processes of one worker, from start to stop. It is started once and finished once."""
 
-    def __init__(self, host: AppHost, handlers: Mapping[str, Handler], config: ChildConfig) -> None:
+    def __init__(
+        self,
+        host: AppHost,
+        handlers: Mapping[str, Handler],
+        config: ChildConfig,
+        give_up: Callable[[StorageUnusable], None],
+    ) -> None:
         self._host = host
         self._worker = config.worker
         self._config = config
@@ -72,7 +78,7 @@ class Supervisor:
         #: The slots that have had a child, and the source files that the first children imported, with their times.
         self._started: set[int] = set()
         self._sources = modification_times(loaded_files())
-        self._outage = OutageLog(host, config.worker)
+        self._outage = OutageLog(host, config.worker, give_up)
         self._maintenance = Maintenance(host, config.worker, config.lease, sorted(handlers), self._status)
         self._settler = Settler(host, config.worker, self)
         #: The runs that each handler with `concurrency=n` may have in all children.
@@ -387,6 +393,8 @@ class Supervisor:
         elif message == FromChild.PARENT_MISSING:
             self._maintenance.beat_again()
             self._maintaining.wake()
+        elif message.startswith(FromChild.UNUSABLE):
+            self._outage.failed("child", StorageUnusable(message.removeprefix(FromChild.UNUSABLE)), 1)
         self._failure = child.failure or self._failure
         self._change.set()
 
