@@ -205,7 +205,7 @@ def resolve(claim: Claim, rules: HandlerOptions, outcome: Outcome) -> Resolution
         case Released():
             return Release()
         case _:
-            raise AssertionError(f"{outcome!r} is no outcome of a run")
+            raise AssertionError(f"{outcome!r} is not an outcome of a run")
 
 
 def _fail_job(claim: Claim, rules: HandlerOptions, error: JobError) -> tuple[NewJob, ...]:
