@@ -44,7 +44,7 @@ PAGE = 1000
 
 @click.group(cls=Group)
 def job() -> None:
-    """Show jobs; wait for them, cancel and retry them."""
+    """Show jobs; cancel and retry them."""
 
 
 job.add_command(wait)
