@@ -18,7 +18,7 @@ import penstock
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "api.md"
 
 TOP = """\
-# The Python surface
+# The Python API
 
 <!-- This page is written by scripts/api_reference.py from the docstrings. -->
 

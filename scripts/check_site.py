@@ -1,4 +1,4 @@
-"""Check that the built site loads nothing from other hosts, and that every page is in it."""
+"""Check that the built site loads nothing from other hosts, has every page, and can be searched without a server."""
 
 from __future__ import annotations
 
@@ -84,10 +84,16 @@ def missing(site: Path, docs: Path) -> Iterator[str]:
             yield f"docs/{page.relative_to(docs)}: not in the site"
 
 
+def without_search(site: Path) -> Iterator[str]:
+    """Yield a fault if the search needs a server: the index as a script is for pages that are opened from a disk."""
+    if not (site / "search" / "search_index.js").exists():
+        yield "search/search_index.js: not in the site, so there is no search on pages that are opened from a disk"
+
+
 def main(site: Path) -> int:
     """Print every fault; returns 1 if there is one."""
     pages = sorted(site.rglob("*.html"))
-    found = [*faults(site), *missing(site, ROOT / "docs")]
+    found = [*faults(site), *missing(site, ROOT / "docs"), *without_search(site)]
     for fault in found:
         print(fault, file=sys.stderr)
     print(f"docs: {len(pages)} pages in {site}, {len(found)} faults")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ reports = app.queue("reports")
 @asynccontextmanager
 async def lifespan(web: FastAPI) -> AsyncGenerator[None]:
     async with app:  # one connection for the life of the web app
+        print(f"open http://127.0.0.1:{os.environ.get('PORT', '8000')}")
         yield
 
 

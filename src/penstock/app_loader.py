@@ -54,14 +54,14 @@ def load(source: str) -> AppHost:
     found = async_app(found)
     if not is_app(found):
         what = "add () to call it" if callable(found) else f"it is a {type(found).__name__}"
-        raise CannotImport(f"{source} is no Penstock app ({what}){hint(module, name)}")
+        raise CannotImport(f"{source} is not a Penstock app ({what}){hint(module, name)}")
     return found
 
 
 def import_module(name: str, source: str) -> ModuleType:
     if not name or name.endswith(".py") or "/" in name:
         wanted = name.removesuffix(".py").replace("/", ".").strip(".") or "jobs"
-        raise CannotImport(f"{source!r} is no module; write it as Python imports it, e.g. {wanted}:app")
+        raise CannotImport(f"{source!r} is not a module; write it as Python imports it, e.g. {wanted}:app")
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -123,7 +123,14 @@ class JobCancelled(PenstockError):
 
 
 class CallTimeout(PenstockError, TimeoutError):
-    """No result came within the timeout. The job itself goes on."""
+    """No result came within the timeout. The job itself goes on; `.id` is its id, to wait for it again."""
+
+    def __init__(self, message: str = "", id: str = "") -> None:
+        super().__init__(message)
+        self.id = id
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.args[0], self.id)
 
 
 class LeaseLost(PenstockError):
@@ -242,7 +249,7 @@ class JobError(msgspec.Struct, frozen=True, array_like=True):
         try:
             return _decode(data)
         except UNREADABLE:
-            return cls("UnreadableError", f"{len(data)} bytes that are no error record", ErrorKind.PERMANENT)
+            return cls("UnreadableError", f"{len(data)} bytes that are not an error record", ErrorKind.PERMANENT)
 
 
 def attempted(call: Callable[[], T], otherwise: T) -> T:

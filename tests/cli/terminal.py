@@ -14,6 +14,7 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -27,11 +28,13 @@ TIMEOUT = 30.0
 
 
 class Terminal:
-    """`penstock …` on a terminal of 120 columns and 40 lines."""
+    """`penstock …` on a terminal of `columns` and `lines`."""
 
-    def __init__(self, *arguments: str, environment: dict[str, str], cwd: Path) -> None:
+    def __init__(
+        self, *arguments: str, environment: dict[str, str], cwd: Path, columns: int = 120, lines: int = 40
+    ) -> None:
         main, side = pty.openpty()
-        fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         self.main = main
         self.raw = ""
         inherited = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES", "NO_COLOR")}
@@ -78,6 +81,21 @@ class Terminal:
             assert time.monotonic() < end, f"not shown: {texts} in {self.text[start:]!r}"
             assert self.process.poll() is None or self.read(0) is None
             self.read()
+
+    @property
+    def screen(self) -> list[str]:
+        """The lines of the last whole frame of a live screen, each of which begins at the top left corner."""
+        frames = self.raw.split("\x1b[H")[1:-1]
+        return [line.rstrip() for line in ESCAPES.sub("", frames[-1]).splitlines()] if frames else []
+
+    def until_screen(self, shown: Callable[[list[str]], bool]) -> list[str]:
+        """Wait for a frame that is as wanted, and return its lines."""
+        end = time.monotonic() + TIMEOUT
+        while not shown(self.screen):
+            assert time.monotonic() < end, "not shown:\n" + "\n".join(self.screen)
+            assert self.process.poll() is None, self.text
+            self.read()
+        return self.screen
 
     def type(self, text: str) -> None:
         os.write(self.main, text.encode())

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import UTC, datetime, timedelta
+import os
+import subprocess
+import sys
+from datetime import datetime, timedelta
 
+import click
 import pytest
 
 from penstock import JobStatus, Penstock, PermanentError, Worker
+from penstock.cli.values import SpanType
 from tests.cli.conftest import Cli, on_sqlite, wait_for_worker
 
 
@@ -29,13 +34,85 @@ def test_a_job_is_enqueued(cli: Cli) -> None:
     assert (status(cli, answer["id"]).payload, status(cli, answer["id"]).group) == ([1, 2], "g")
 
 
-def test_at_takes_a_time_in_utc_or_with_a_zone(cli: Cli) -> None:
-    """--at is a time, in UTC unless it has a zone; other text is a usage error."""
-    moment = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=3)
-    cli.ok("enqueue", "mail", "1", "--id", "a", "--at", moment.replace(tzinfo=None).isoformat())
-    cli.ok("enqueue", "mail", "1", "--id", "b", "--at", moment.astimezone().isoformat())
-    assert status(cli, "a").run_at == status(cli, "b").run_at == moment
-    assert "--at is a time such as" in cli.fails("enqueue", "mail", "1", "--at", "soon", code=2)
+def enqueue_at(cli: Cli, time: str, zone: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run `enqueue --at` in a process of its own: a process reads TZ once."""
+    return subprocess.run(
+        [sys.executable, "-m", "penstock", "enqueue", "mail", "1", "--id", "a", "--at", time, *options],
+        env={**os.environ, **cli.environment, "TZ": zone}, cwd=cli.directory, capture_output=True, text=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("time", "zone", "text", "expected"),
+    [
+        ("2030-01-01T09:00", "Europe/Berlin", "2030-01-01 09:00:00 CET (2030-01-01 08:00:00Z)", "2030-01-01T08:00"),
+        ("2030-07-01", "America/New_York", "2030-07-01 00:00:00 EDT (2030-07-01 04:00:00Z)", "2030-07-01T04:00"),
+        ("2030-01-01T09:00+05:30", "UTC", "2030-01-01 03:30:00 UTC (2030-01-01 03:30:00Z)", "2030-01-01T03:30"),
+        ("2030-01-01T09:00Z", "Europe/Berlin", "2030-01-01 10:00:00 CET (2030-01-01 09:00:00Z)", "2030-01-01T09:00"),
+        # Clocks are set back at 03:00: there are two, and the first is taken.
+        ("2030-10-27T02:30", "Europe/Berlin", "2030-10-27 02:30:00 CEST (2030-10-27 00:30:00Z)", "2030-10-27T00:30"),
+    ],
+)  # fmt: skip
+@on_sqlite
+def test_at_is_local_time_unless_it_has_an_offset(cli: Cli, time: str, zone: str, text: str, expected: str) -> None:
+    """--at without an offset is local time; the answer has the time in the local zone and in UTC."""
+    done = enqueue_at(cli, time, zone)
+    assert (done.returncode, done.stdout) == (0, f"mail/a: scheduled for {text}\n"), done.stderr
+    assert status(cli, "a").run_at == datetime.fromisoformat(f"{expected}:00+00:00")
+
+
+@on_sqlite
+def test_a_local_time_that_does_not_exist_is_refused(cli: Cli) -> None:
+    """A time that is skipped when clocks are set forward is a usage error, and nothing is enqueued."""
+    done = enqueue_at(cli, "2030-03-31T02:30", "Europe/Berlin")
+    assert done.returncode == 2
+    assert "there is no 2030-03-31T02:30 in local time" in done.stderr
+    assert cli.do(lambda app: app.queue("mail").status("a")) is None
+    assert "--at must be a time such as" in cli.fails("enqueue", "mail", "1", "--at", "soon", code=2)
+    assert json.loads(enqueue_at(cli, "2030-03-31T03:30", "Europe/Berlin", "--json").stdout)["status"] == "scheduled"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("1.5", 1.5), ("5m", 300), ("1h30m", 5400), ("2d", 172_800), ("250ms", 0.25), ("1d2h3m4s", 93_784)],
+)
+def test_a_span_is_seconds_or_has_units(text: str, seconds: float) -> None:
+    """Spans are seconds, or numbers with the units d, h, m, s and ms; other texts are usage errors."""
+    assert SpanType().convert(text, None, None) == pytest.approx(seconds)
+    for wrong in ("soon", "", "-1", "5 m", "5x", "m", "1e3", "nan"):
+        with pytest.raises(click.BadParameter, match="is not a span of time"):
+            SpanType().convert(wrong, None, None)
+    with pytest.raises(click.BadParameter, match="is less than"):
+        SpanType(0.1).convert("50ms", None, None)
+
+
+def test_delay_result_ttl_and_timeout_take_units(cli: Cli) -> None:
+    """--delay, --result-ttl and --timeout take spans with units, and the answer has the delay."""
+    spans = ["--delay", "5m", "--result-ttl", "2h", "--timeout", "1m30s"]
+    assert cli.ok("enqueue", "mail", "1", "--id", "a", *spans) == "mail/a: scheduled to run in 5m00s\n"
+    job = status(cli, "a")
+    assert timedelta(minutes=4) < job.run_at - job.created_at <= timedelta(minutes=5)
+    assert "mail: 2 jobs enqueued, scheduled to run in 1h00m" in cli.ok(
+        "enqueue", "mail", "--lines", "--delay", "1h", stdin="1\n2\n"
+    )
+
+
+def test_the_timeout_of_a_job_ends_its_run(cli: Cli) -> None:
+    """A job enqueued with --run-timeout is timed out by its worker, whatever the handler's timeout."""
+
+    async def work(app: Penstock) -> None:
+        @app.handler("slow", timeout=None, max_timeouts=0)
+        async def slow(payload: int) -> None:
+            await asyncio.Event().wait()
+
+        cli_options = ["--id", "a", "--run-timeout", "10ms"]
+        await asyncio.to_thread(cli.ok, "enqueue", "slow", "1", *cli_options)
+        async with Worker(app):
+            await asyncio.to_thread(cli.fails, "job", "wait", "slow", "a")
+
+    cli.do(work)
+    found = status(cli, "a", "slow")
+    assert (found.state, found.timeouts) == ("failed", 1)
 
 
 def test_an_id_that_is_taken(cli: Cli) -> None:
@@ -63,6 +140,14 @@ def test_many_payloads_from_stdin(cli: Cli) -> None:
     assert "no --id" in cli.fails("enqueue", "mail", "--lines", "--id", "a", stdin="1\n", code=2)
 
 
+def test_a_bad_line_is_named_by_its_number(cli: Cli) -> None:
+    """If a line of --lines is not JSON, the error has its number and nothing is enqueued."""
+    line = cli.fails("enqueue", "mail", "--lines", stdin="1\n\n{2\n", code=2)
+    assert "line 3: the payload '{2' is not JSON" in line
+    assert "nothing was enqueued" in line
+    assert cli.do(Penstock.queues) == []
+
+
 @on_sqlite
 def test_plain_texts_and_bytes(cli: Cli) -> None:
     """--text takes the payload as text; a raw queue gets its bytes."""
@@ -75,13 +160,13 @@ def test_plain_texts_and_bytes(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["mail", "{to: ann}"], "is no JSON"),
-        (["mail", ""], "is no JSON"),
+        (["mail", "{to: ann}"], "is not JSON"),
+        (["mail", ""], "is not JSON"),
         (["", "1"], "must be 1 to 512 bytes"),
-        (["mail", "1", "--delay", "-1"], "delay must not be negative"),
-        (["mail", "1", "--header", "novalue"], "--header is NAME=VALUE"),
+        (["mail", "1", "--delay", "-1"], "'-1' is not a span of time"),
+        (["mail", "1", "--header", "novalue"], "--header must be NAME=VALUE"),
         (["mail", "1", "--group", "g", "--priority", "1"], "give group or priority, not both"),
-        (["mail", "1", "--delay", "1", "--at", "2030-01-01"], "give run_at or delay, not both"),
+        (["mail", "1", "--delay", "1", "--at", "2030-01-01"], "give --at or --delay, not both"),
     ],
 )
 @on_sqlite
@@ -114,9 +199,67 @@ def test_a_call_prints_the_result(cli: Cli) -> None:
 
 
 def test_a_call_without_a_worker_times_out(cli: Cli) -> None:
-    """Without a worker, `call` warns, exits with 1 after --wait, and the job stays queued."""
-    result = cli.run("call", "add", '{"a": 1, "b": 2}', "--wait", "0.1", "--id", "a")
+    """Without a worker, `call` warns, exits with 1 after --wait, names the next commands, and the job stays queued."""
+    result = cli.run("call", "add", '{"a": 1, "b": 2}', "--wait", "100ms", "--id", "it's")
     assert result.exit_code == 1
-    assert "no worker serves add yet" in result.stderr
-    assert "has not ended within 0.1 s" in result.stderr
-    assert status(cli, "a", "add").state == "queued"
+    assert "no worker serves add yet; waiting" in result.stderr
+    assert "has not ended within 0.1 s and goes on" in result.stderr
+    assert "`penstock job wait add 'it'\"'\"'s'` waits for it again" in result.stderr
+    assert "`penstock job cancel add 'it'\"'\"'s'` cancels it" in result.stderr
+    assert status(cli, "it's", "add").state == "queued"
+    misspelled = cli.run("call", "ad", "1", "--wait", "0.1")
+    assert "no worker serves 'ad' and it had no jobs before; did you mean 'add'?" in misspelled.stderr
+    again = cli.run("call", "add", "1", "--wait", "0.1")
+    [id] = [job["id"] for job in cli.json("job", "ls", "add")["jobs"] if job["payload"] == 1]
+    assert f"`penstock job wait add {id}`" in again.stderr
+
+
+def test_job_wait_prints_the_result_or_the_reason(cli: Cli) -> None:
+    """`job wait` prints the result of a job; exit code 1 if it failed, is unknown, or does not end in time."""
+
+    async def work(app: Penstock) -> None:
+        await serve(app)
+        await app.queue("add").enqueue({"a": 1, "b": 2}, id="good")
+        await app.queue("add").enqueue({"a": -1, "b": 2}, id="bad")
+        line = await asyncio.to_thread(cli.fails, "job", "wait", "add", "good", "--timeout", "50ms")
+        assert "job 'good' in queue 'add' has not ended within 0.05 s and goes on" in line
+        await Worker(app).drain()
+
+    cli.do(work)
+    assert json.loads(cli.ok("job", "wait", "add", "good")) == 3
+    assert "PermanentError: only positive numbers" in cli.fails("job", "wait", "add", "bad")
+    assert "there is no job 'none' in queue 'add'" in cli.fails("job", "wait", "add", "none", "--timeout", "1m")
+
+
+def test_an_unknown_queue_is_hinted_at(cli: Cli) -> None:
+    """A job for a queue without jobs, worker and handler is enqueued, with a hint on stderr and exit code 0."""
+    assert cli.run("enqueue", "thumbnails", "1").stderr == ""  # the first queue of a storage
+    result = cli.run("enqueue", "thumnails", "1", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["status"]) == (0, "queued")
+    assert result.stderr == "no worker serves 'thumnails' and it had no jobs before; did you mean 'thumbnails'?\n"
+    assert cli.run("enqueue", "thumnails", "1").stderr == ""
+    assert cli.run("enqueue", "x", "1").stderr == "no worker serves 'x' and it had no jobs before\n"
+
+
+def test_a_queue_with_a_worker_is_not_hinted_at(cli: Cli) -> None:
+    """A queue without jobs that a live worker serves is known."""
+
+    async def work(app: Penstock) -> None:
+        await serve(app)
+        async with Worker(app):
+            await wait_for_worker(app)
+            assert (await asyncio.to_thread(cli.run, "enqueue", "add", '{"a": 1, "b": 2}')).stderr == ""
+
+    cli.do(work)
+
+
+@on_sqlite
+def test_a_queue_with_a_handler_is_not_hinted_at(cli: Cli) -> None:
+    """A queue of the app that --app names is known before any worker started."""
+    (cli.directory / "hinted_app.py").write_text(
+        "import os\nfrom penstock import Penstock\n"
+        "app = Penstock(os.environ['PENSTOCK_URL'], namespace=os.environ['PENSTOCK_NAMESPACE'])\n"
+        "@app.handler('mail')\ndef mail(payload): ...\n"
+    )
+    assert cli.run("enqueue", "mail", "1", "--app", "hinted_app:app").stderr == ""
+    assert "did you mean 'mail'?" in cli.run("enqueue", "mial", "1", "--app", "hinted_app:app").stderr

@@ -56,6 +56,27 @@ def test_a_list_of_one_state(cli: Cli) -> None:
     assert "no jobs in mail are running" in result.stderr
 
 
+def test_a_list_of_an_unknown_queue(cli: Cli) -> None:
+    """`job ls` of a queue that does not exist prints that on stderr, and exits with 0: a queue exists by its jobs."""
+    cli.do(work)
+    result = cli.run("job", "ls", "mial")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "there is no queue 'mial' at" in result.stderr
+    assert "; did you mean 'mail'?" in result.stderr
+    assert cli.json("job", "ls", "mial") == {"jobs": [], "cursor": None}
+    cli.ok("queue", "pause", "empty")
+    assert cli.run("job", "ls", "empty").stderr == "no jobs in empty\n"
+
+
+@on_sqlite
+def test_a_number_that_is_none_is_a_usage_error(cli: Cli) -> None:
+    """A text in place of a number is named as such."""
+    cli.do(work)
+    assert "'x' is not a valid integer" in cli.fails("job", "ls", "mail", "--limit", "x", code=2)
+    assert "range" not in cli.fails("worker", "jobs:app", "--processes", "x", code=2)
+    assert "0 is not in the range x>=1" in cli.fails("events", "--limit", "0", code=2)
+
+
 def test_one_job_is_shown_whole(cli: Cli) -> None:
     """`job show` has payload, headers, counts, and result or error."""
     cli.do(work)
@@ -98,7 +119,8 @@ def test_retry_by_id(cli: Cli) -> None:
     cli.do(work)
     assert cli.ok("job", "retry", "mail", "bad") == "mail: 1 job queued again\n"
     assert cli.json("job", "show", "mail", "bad")["state"] == "queued"
-    assert "neither failed nor cancelled" in cli.fails("job", "retry", "mail", "done")
+    line = cli.fails("job", "retry", "mail", "done", "none", "next")
+    assert line == "Error: not retried: 'done' is completed, 'none' does not exist, 'next' is queued"
 
 
 def test_retry_of_a_completed_job(cli: Cli) -> None:

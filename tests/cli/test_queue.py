@@ -63,6 +63,19 @@ def test_pause_and_resume(cli: Cli) -> None:
     assert cli.ok("queue", "resume", "mail") == "mail: was not paused\n"
 
 
+def test_an_unknown_queue_is_hinted_at(cli: Cli) -> None:
+    """`pause`, `resume`, `show` and `delete` of an unknown queue work, with a hint on stderr and exit code 0."""
+    cli.do(fill)
+    result = cli.run("queue", "pause", "mial", "mail")
+    assert (result.exit_code, result.stdout) == (0, "mial: paused\nmail: paused\n")
+    assert result.stderr == "no worker serves 'mial' and it had no jobs before; did you mean 'mail'?\n"
+    assert cli.run("queue", "resume", "mial").stderr == ""
+    for verb in (["show"], ["delete", "--yes"]):
+        result = cli.run("queue", *verb, "mial")
+        assert (result.exit_code, "there is no queue 'mial' at" in result.stderr) == (0, True)
+        assert "did you mean 'mail'?" in result.stderr
+
+
 def test_delete_without_a_terminal_needs_yes(cli: Cli) -> None:
     """Without a terminal a queue is deleted only with --yes; the error has the number of jobs."""
     cli.do(fill)

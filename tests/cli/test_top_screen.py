@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from rich.console import Console
 
 from penstock import State, WorkerInfo
+from penstock.cli.controls import Controls
 from penstock.cli.top_screen import Frame, divide_rows, plain_lines, render, sparkline
 from penstock.errors import JobError
 from penstock.ops.overview import FailedJob, Overview, QueueView, Rate, rates
@@ -45,10 +46,10 @@ def test_rates_are_computed_from_two_overviews() -> None:
     assert rates(before, again)["mail0"].ending == 2.0
 
 
-def drawn_frame(frame: Frame, height: int = 40) -> list[str]:
+def drawn_frame(frame: Frame, height: int = 40, width: int = 110, controls: Controls | None = None) -> list[str]:
     with open("/dev/null", "w") as nowhere:
-        console = Console(width=110, height=height, record=True, file=nowhere)
-        console.print(render(frame, height))
+        console = Console(width=width, height=height, record=True, file=nowhere)
+        console.print(render(frame, width, height, controls or Controls()))
         return console.export_text().splitlines()
 
 
@@ -74,13 +75,38 @@ def test_a_frame_fits_its_terminal() -> None:
         lines = drawn_frame(frame, height)
         assert len(lines) <= height
         assert any("more" in line for line in lines)
-    assert divide_rows(frame, 1000) == (50, 1, 20)
+    assert divide_rows(frame.overview, 1000) == (50, 1, 20)
+    assert divide_rows(frame.overview, 9) == (4, 1, 4)
+
+
+def test_optional_columns_are_left_out_whole() -> None:
+    """At 80 columns a long name and large numbers leave no room for the sparkline; wider, it is there."""
+    overview = make_overview(queued=1_234_567, scheduled=12_345)
+    frame = Frame("sqlite:x", overview, {"mail0": Rate(1234.0, 1234.0)}, {"mail0": [1.0] * 20})
+    [narrow] = [line for line in drawn_frame(frame, width=80) if line.startswith("queue ")]
+    [wide] = [line for line in drawn_frame(frame, width=110) if line.startswith("queue ")]
+    assert (narrow.split()[-1], wide.split()[-1]) == ("workers", "recent")
+    assert max(map(len, drawn_frame(frame, width=80))) <= 80
+
+
+def test_queues_are_sorted_and_filtered() -> None:
+    """The screen shows the queues that match the filter, in the order of the key."""
+    frame = Frame("sqlite:x", make_overview(queued=7, failures=2, queues=12), {"mail7": Rate(0.0, 3.0)}, {})
+    controls = Controls()
+    controls.sort = "out/s"
+    rows = [line.split()[0] for line in drawn_frame(frame, controls=controls) if line.startswith("mail")]
+    assert rows[0] == "mail7"
+    controls.filter = "IL7"
+    text = "\n".join(drawn_frame(frame, controls=controls))
+    assert [line.split()[0] for line in text.splitlines() if line.startswith("mail")] == ["mail7"]
+    assert "no workers of these queues" in text
+    assert "nothing has failed" in text
 
 
 def test_a_frame_shows_the_error_of_an_outage() -> None:
     """While the storage is unavailable, the first line has the error."""
     frame = Frame("redis://x", make_overview(), {}, {}, "cannot reach redis://x")
-    assert "cannot reach redis://x; trying again" in drawn_frame(frame)[0]
+    assert "trying again: cannot reach redis://x" in drawn_frame(frame)[0]
 
 
 def test_sparkline() -> None:

@@ -138,10 +138,10 @@ def test_a_queue_that_is_not_there(cli: Cli) -> None:
     ("text", "expected"),
     [
         ("", "the input is empty"),
-        ('{"some": "json"}\n', "line 1: this is no export"),
+        ('{"some": "json"}\n', "line 1: this is not an export"),
         ('{"penstock_export": 2}\n', "newer Penstock"),
-        ('{"penstock_export": 1}\n{"id": 1}\n', "line 2: this is no job"),
-        ('{"penstock_export": 1}\nnot json\n', "line 2: this is no job"),
+        ('{"penstock_export": 1}\n{"id": 1}\n', "line 2: this is not a job"),
+        ('{"penstock_export": 1}\nnot json\n', "line 2: this is not a job"),
         ('{"penstock_export": 1}\n{JOB, "state": "running"}\n', "belongs to its worker"),
         ('{"penstock_export": 1}\n{JOB, "state": "queued", "id": ""}\n', "id must be 1 to 512 bytes"),
         ('{"penstock_export": 1}\n{JOB, "state": "queued", "priority": 99999999999}\n', "priority"),

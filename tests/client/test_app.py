@@ -107,7 +107,7 @@ def print_failure(failure: Failure) -> None: ...
 def test_a_handler_that_is_refused_leaves_nothing_behind() -> None:
     """After a refused declaration the queue is as free as before."""
     app = Penstock("memory:")
-    with pytest.raises(TypeError, match="it takes nothing"):
+    with pytest.raises(TypeError, match="it takes no argument"):
         app.listen("q", lambda: None)
     with pytest.raises(TypeError, match="did you mean"):
         app.listen("q", print_failure, max_retry=3)  # type: ignore[call-arg]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import pickle
 from collections.abc import Awaitable
 from typing import Any
 
@@ -415,3 +416,13 @@ async def test_closing_the_app_ends_waiting_calls(backend: Backend, clock: Any) 
     [error] = await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), SOON)
     assert isinstance(error, Exception)
     assert not app.is_open
+
+
+async def test_the_id_of_a_call_that_timed_out_is_in_its_error(app: Penstock) -> None:
+    """`CallTimeout.id` is the generated id, by which `wait` gets the result later; a copy of the error has it, too."""
+    with pytest.raises(CallTimeout) as over:
+        await app.queue("q").call(1, timeout=0)
+    copy = pickle.loads(pickle.dumps(over.value))
+    assert (copy.id, str(copy)) == (over.value.id, str(over.value))
+    await (await take(app)).complete(result=2)
+    assert await soon(app.queue("q").wait(over.value.id)) == 2

@@ -85,6 +85,15 @@ def test_links_and_own_files_are_no_faults(tmp_path: Path) -> None:
     assert list(script("check_site").faults(tmp_path)) == []
 
 
+def test_a_site_that_cannot_be_searched_from_a_disk_is_a_fault(tmp_path: Path) -> None:
+    """The index of the search must also be there as a script, which a page without a server can load."""
+    check = script("check_site")
+    assert len(list(check.without_search(tmp_path))) == 1
+    (tmp_path / "search").mkdir()
+    (tmp_path / "search" / "search_index.js").write_text("var __index = {}")
+    assert list(check.without_search(tmp_path)) == []
+
+
 def test_pictures_load_nothing() -> None:
     """The pictures of the documentation load nothing from other hosts."""
     assert list(script("check_site").faults(ROOT / "docs")) == []

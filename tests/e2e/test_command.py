@@ -17,7 +17,7 @@ WRONG = {
     "empty:app": "module 'empty' has no 'app'",
     "tests.e2e.jobs:apps": "did you mean tests.e2e.jobs:app?",
     "tests.e2e.jobs:create_app": "add () to call it",
-    "empty:number": "is no Penstock app",
+    "empty:number": "is not a Penstock app",
 }
 
 

@@ -30,7 +30,7 @@ async def test_inline_raises_the_exception_of_the_handler(shop: Shop, clock: Clo
         with inline(app):
             with pytest.raises(ConnectionError, match="the bank is closed"):
                 await app.queue("charge").enqueue("poor", id="poor")
-            with pytest.raises(JobFailed, match="no JSON of the expected type"):
+            with pytest.raises(JobFailed, match="not JSON of the expected type"):
                 await app.queue("charge").enqueue(17)
         status = await app.queue("charge").status("poor")
         assert status is not None

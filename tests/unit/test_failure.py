@@ -22,5 +22,5 @@ def test_a_failure_survives_the_trip() -> None:
     failure = FailureSerde(JsonSerde()).loads(failure_payload(CLAIM, error), Failure)
     assert (failure.payload, failure.job.id, failure.job.attempt, failure.error) == ([1], "a", 3, error)
     assert FailureSerde(JsonSerde(), str).loads(failure_payload(CLAIM, error), Failure).payload == b"[1]"
-    with pytest.raises(ValueError, match="no failure"):
+    with pytest.raises(ValueError, match="not a stored Failure"):
         FailureSerde(JsonSerde()).loads(b"{}", Failure)

@@ -72,9 +72,9 @@ def test_a_batch_handlers_items_are_typed() -> None:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (nothing, "it takes nothing"),
-        (three, "it would get no 'more'"),
-        (keyword, "it would get no 'more'"),
+        (nothing, "it takes no argument"),
+        (three, "there is no value for its 'more'"),
+        (keyword, "there is no value for its 'more'"),
         (stream, "must not yield"),
         (hidden_payload, "cannot be resolved"),
         (5, "must be a function"),

@@ -17,6 +17,7 @@ from penstock import Penstock, Worker
 from penstock.cli.base import Command, debug_option, run
 from penstock.cli.output import Column, count, echo, echo_json, is_terminal, json_option, print_table
 from penstock.cli.secrets import redact_secrets, register_secrets
+from penstock.cli.values import IntegerType
 from penstock.storage import redact
 
 __all__ = ["BenchResult", "bench", "measure"]
@@ -46,7 +47,7 @@ class BenchResult(msgspec.Struct, frozen=True, kw_only=True):
     """,
 )
 @click.option("--url", help="The storage to measure.  [default: a temporary SQLite file]")
-@click.option("--jobs", type=click.IntRange(100, 10_000_000), default=10_000, show_default=True, help="How many jobs.")
+@click.option("--jobs", type=IntegerType(100, 10_000_000), default=10_000, show_default=True, help="How many jobs.")
 @json_option
 @debug_option
 def bench(url: str | None, jobs: int, as_json: bool) -> None:

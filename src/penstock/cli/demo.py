@@ -19,6 +19,7 @@ from penstock import Entry, Job, Penstock, PermanentError, Queue, Worker
 from penstock.cli.base import Command, CommandError, debug_option
 from penstock.cli.output import Column, console, echo, is_terminal, print_table
 from penstock.cli.secrets import redact_secrets, register_secrets
+from penstock.cli.values import IntegerType
 from penstock.storage import redact
 
 __all__ = ["demo"]
@@ -75,7 +76,7 @@ class Report:
     """,
 )
 @click.option("--url", help="Where to keep the jobs, e.g. redis://localhost:6379.  [default: a temporary SQLite file]")
-@click.option("--jobs", type=click.IntRange(3, 1_000_000), default=600, show_default=True, help="How many jobs in all.")
+@click.option("--jobs", type=IntegerType(3, 1_000_000), default=600, show_default=True, help="How many jobs in all.")
 @debug_option
 def demo(url: str | None, jobs: int) -> None:
     """Enqueue and run three kinds of example jobs, and show how they ended.

@@ -5,17 +5,19 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import click
+from msgspec import UNSET
 
 from penstock import Enqueued, Entry, Penstock
 from penstock.cli.base import EXIT_USAGE, Command, CommandError, run
 from penstock.cli.completion import queue_argument
-from penstock.cli.output import count, echo, echo_json, json_option
+from penstock.cli.hints import unknown_queue
+from penstock.cli.output import count, echo, echo_json, format_duration, json_option
 from penstock.cli.target import Target, target_options
-from penstock.cli.values import SpanType, format_value, parse_headers, parse_value
+from penstock.cli.values import SpanType, format_local_time, format_value, parse_headers, parse_time, parse_value
+from penstock.cli.wait import print_result, run_until_result
 
 __all__ = ["call", "enqueue"]
 
@@ -29,6 +31,8 @@ def job_options(function: Callable[..., Any]) -> Any:
         on_conflict: str | None, max_attempts: int | None, max_retries: int | None, result_ttl: float | None,
         expires: float | None, header: tuple[str, ...], **others: Any,
     ) -> Any:  # fmt: skip
+        if delay is not None and at is not None:
+            raise click.UsageError("give --at or --delay, not both")
         given = {
             "id": id, "delay": delay, "run_at": None if at is None else parse_time(at), "priority": priority,
             "group": group, "on_conflict": on_conflict, "max_attempts": max_attempts, "max_retries": max_retries,
@@ -41,30 +45,21 @@ def job_options(function: Callable[..., Any]) -> Any:
     for option in reversed(
         [
             click.option("--id", help="The job's id.  [default: a new random one]"),
-            click.option("--delay", type=float, metavar="SECONDS", help="Run the job after this time."),
-            click.option("--at", metavar="TIME", help="Run the job at this time, e.g. 2030-01-31T09:00+01:00."),
+            click.option("--delay", type=SpanType(), help="Run the job after this time, e.g. 90, 5m, 1h30m or 2d."),
+            click.option("--at", metavar="TIME", help="Run the job at this time, local if it has no offset."),
             click.option("--expires", type=SpanType(), help="Cancel the job unless it starts within this time."),
             click.option("--priority", type=int, help="Jobs with a higher number run first.  [default: 0]"),
             click.option("--group", help="Jobs of one group run one at a time, in order."),
             click.option("--on-conflict", type=conflicts, help="What to do if the id is taken.  [default: reject]"),
             click.option("--max-attempts", type=int, help="How often the job may run, retries and stalls included."),
             click.option("--max-retries", type=int, help="How often the job is run again after a failure."),
-            click.option("--result-ttl", type=float, metavar="SECONDS", help="How long the result is kept."),
+            click.option("--result-ttl", type=SpanType(), help="How long the result is kept."),
             click.option("--header", metavar="NAME=VALUE", multiple=True, help="A header; may be given repeatedly."),
             click.option("--text", is_flag=True, help="Take the payload as plain text, not JSON."),
         ]
     ):
         decorated = option(decorated)
     return decorated
-
-
-def parse_time(text: str) -> datetime:
-    """Parse the value of --at; a time without a zone is UTC."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise CommandError(f"--at is a time such as 2030-01-31T09:00+01:00, not {text!r}", EXIT_USAGE) from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def read_payload(target: Target, typed: str | None, as_text: bool) -> Any:
@@ -75,11 +70,25 @@ def read_payload(target: Target, typed: str | None, as_text: bool) -> Any:
     return parse_value(given or "", as_text=as_text, raw=target.serde == "raw")
 
 
+def read_lines(target: Target, as_text: bool) -> list[Any]:
+    """Return a payload for each line of stdin that is not empty; an error names the number of its line."""
+    values: list[Any] = []
+    advice = "nothing was enqueued; use --text for plain text"
+    for number, line in enumerate(sys.stdin, 1):
+        if line.strip():
+            try:
+                values.append(parse_value(line.rstrip("\n"), as_text=as_text, raw=target.serde == "raw", advice=advice))
+            except CommandError as error:
+                raise CommandError(f"line {number}: {error.message}", EXIT_USAGE) from None
+    return values
+
+
 @click.command(
     cls=Command,
     examples="""
         penstock enqueue thumbnails '{"name": "cat"}'
-        penstock enqueue thumbnails '{"name": "cat"}' --id cat --delay 60
+        penstock enqueue thumbnails '{"name": "cat"}' --id cat --delay 5m
+        penstock enqueue thumbnails '{"name": "cat"}' --at 2030-01-31T09:00
         penstock enqueue add '{"a": 1, "b": 2}'        # a task: its arguments by name
         penstock enqueue mail --lines < payloads.jsonl  # a job for each line
     """,
@@ -87,39 +96,56 @@ def read_payload(target: Target, typed: str | None, as_text: bool) -> Any:
 @queue_argument
 @click.argument("payload", required=False)
 @click.option("--lines", is_flag=True, help="Read payloads from stdin, one per line; each is a job.")
+@click.option("--timeout", "--run-timeout", type=SpanType(), help="How long a run may take.  [default: the handler's]")
 @job_options
 @json_option
 @target_options(serde=True)
 def enqueue(
-    target: Target, queue: str, payload: str | None, lines: bool, text: bool, job: dict[str, Any], as_json: bool
-) -> None:
-    """Add a job to a queue. The payload is JSON, as an argument or from stdin."""
+    target: Target, queue: str, payload: str | None, lines: bool, timeout: float | None, text: bool,
+    job: dict[str, Any], as_json: bool,
+) -> None:  # fmt: skip
+    """Add a job to a queue. The payload is JSON, as an argument or from stdin.
+
+    If no worker serves the queue and it had no jobs before, a hint is printed on stderr: the name may be
+    misspelled.
+    """
     if lines and (payload is not None or "id" in job):
         raise click.UsageError("--lines reads payloads from stdin: give no payload and no --id with it")
-    if lines:
-        raw = target.serde == "raw"
-        values = [parse_value(line.rstrip("\n"), as_text=text, raw=raw) for line in sys.stdin if line.strip()]
-    else:
-        values = [read_payload(target, payload, text)]
-    answers = run(put(target, queue, [Entry(value, **job) for value in values]))
+    values = read_lines(target, text) if lines else [read_payload(target, payload, text)]
+    limit = UNSET if timeout is None else timeout
+    answers = run(put(target, queue, [Entry(value, timeout=limit, **job) for value in values]))
     if as_json:
         echo_json(answers if lines else answers[0])
     elif lines:
-        echo(f"{queue}: {count(sum(map(bool, answers)), 'job')} enqueued")
+        due = describe_due(job) if answers and all(each.status == "scheduled" for each in answers) else ""
+        echo(f"{queue}: {count(sum(map(bool, answers)), 'job')} enqueued{due and f', scheduled{due}'}")
     else:
-        print_answer(queue, answers[0])
+        print_answer(queue, answers[0], describe_due(job))
     if not all(answers):
         raise click.exceptions.Exit(1)
 
 
 async def put(target: Target, queue: str, entries: list[Entry]) -> list[Enqueued]:
+    """Enqueue the entries and return the answers; a hint is printed if the queue was unknown before."""
     async with target.opened(create=True) as app:
-        return await app.queue(queue).enqueue_many(entries)
+        hint = await unknown_queue(app, queue)
+        answers = await app.queue(queue).enqueue_many(entries)
+    if hint is not None:
+        echo(hint, err=True)
+    return answers
 
 
-def print_answer(queue: str, answer: Enqueued) -> None:
+def describe_due(job: dict[str, Any]) -> str:
+    """Return the time of a scheduled job as the end of a sentence, empty without --at and --delay."""
+    if "run_at" in job:
+        return f" for {format_local_time(job['run_at'])}"
+    return f" to run in {format_duration(job['delay'])}" if "delay" in job else ""
+
+
+def print_answer(queue: str, answer: Enqueued, due: str) -> None:
     """Print the answer to an enqueue as one line."""
     texts = {
+        "scheduled": f"scheduled{due}",
         "duplicate": f"exists already and is {answer.state}; nothing was changed (see --on-conflict)",
         "completed": f"was completed before, with the result {format_value(answer.result)}",
         "blocked": "is running; the new job waits until that run has ended",
@@ -131,34 +157,38 @@ def print_answer(queue: str, answer: Enqueued) -> None:
     cls=Command,
     examples="""
         penstock call add '{"a": 1, "b": 2}'
-        penstock call add '{"a": 1, "b": 2}' --wait 5
+        penstock call add '{"a": 1, "b": 2}' --wait 5m
     """,
 )
 @queue_argument
 @click.argument("payload", required=False)
-@click.option("--wait", type=float, default=30.0, show_default=True, metavar="SECONDS", help="How long to wait.")
+@click.option("--wait", type=SpanType(), default="30s", show_default=True, help="How long to wait.")
+@click.option("--run-timeout", type=SpanType(), help="How long a run may take.  [default: the handler's]")
 @job_options
 @target_options(serde=True)
-def call(target: Target, queue: str, payload: str | None, wait: float, text: bool, job: dict[str, Any]) -> None:
+def call(
+    target: Target, queue: str, payload: str | None, wait: float, run_timeout: float | None, text: bool,
+    job: dict[str, Any],
+) -> None:  # fmt: skip
     """Add a job, wait for it and print its result as JSON.
 
-    The exit code is 1 if the job fails, or does not end within --wait; then it goes on without the command.
+    The exit code is 1 if the job fails, or does not end within --wait; then it goes on without the command,
+    and `penstock job wait` waits for it again.
     """
     value = read_payload(target, payload, text)
 
     async def work() -> Any:
         async with target.opened(create=True) as app:
             await warn_without_worker(app, queue)
-            return await app.queue(queue).call(value, timeout=wait, **job)
+            limit = UNSET if run_timeout is None else run_timeout
+            return await app.queue(queue).call(value, timeout=wait, run_timeout=limit, **job)
 
-    answer = run(work())
-    if isinstance(answer, bytes):
-        click.echo(answer, nl=False)
-    else:
-        echo_json(answer)
+    print_result(run_until_result(work(), queue, wait))
 
 
 async def warn_without_worker(app: Penstock, queue: str) -> None:
     """Warn on stderr if no worker serves the queue."""
-    if not any(queue in worker.queues for worker in await app.workers()):
+    if (hint := await unknown_queue(app, queue)) is not None:
+        echo(hint, err=True)
+    elif not any(queue in worker.queues for worker in await app.workers()):
         echo(f"no worker serves {queue} yet; waiting", err=True)

@@ -11,6 +11,7 @@ from penstock.cli.base import Command
 from penstock.cli.output import echo, is_terminal, json_option
 from penstock.cli.tail import follow
 from penstock.cli.target import Target, describe_location, target_options
+from penstock.cli.values import IntegerType
 from penstock.model.events import EVENTS
 
 __all__ = ["events"]
@@ -27,7 +28,7 @@ __all__ = ["events"]
 )
 @click.argument("names", metavar="[NAME...]", nargs=-1, type=click.Choice(EVENTS))
 @click.option("--queue", help="Only events of this queue.")
-@click.option("--limit", type=click.IntRange(1), help="Stop after this many events.")
+@click.option("--limit", type=IntegerType(1), help="Stop after this many events.")
 @json_option
 @target_options
 def events(target: Target, names: tuple[str, ...], queue: str | None, limit: int | None, as_json: bool) -> None:

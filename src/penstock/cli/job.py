@@ -12,6 +12,7 @@ from penstock import JobStatus, Penstock, State
 from penstock.cli.base import CommandError, Group, confirm, run, yes_option
 from penstock.cli.completion import queue_argument
 from penstock.cli.discard import delete_jobs
+from penstock.cli.hints import hint_missing_queue
 from penstock.cli.output import (
     DIM,
     STYLES,
@@ -31,7 +32,8 @@ from penstock.cli.output import (
 )
 from penstock.cli.tail import follow_job
 from penstock.cli.target import Target, target_options
-from penstock.cli.values import format_value
+from penstock.cli.values import IntegerType, format_value
+from penstock.cli.wait import wait
 from penstock.model.why import Why
 from penstock.storage.base import CANCEL_MODES, CancelMode
 
@@ -49,6 +51,9 @@ def job() -> None:
 job.add_command(delete_jobs)
 
 
+job.add_command(wait)
+
+
 @job.command(
     "ls",
     examples="""
@@ -59,19 +64,25 @@ job.add_command(delete_jobs)
 )
 @queue_argument
 @click.option("--state", type=click.Choice([str(state) for state in State]), help="Only jobs in this state.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number of jobs.")
+@click.option("--limit", type=IntegerType(1, 1000), default=50, show_default=True, help="Maximum number of jobs.")
 @click.option("--after", metavar="CURSOR", help="List the page after the one that printed this cursor.")
 @json_option
 @target_options(serde=True)
 def ls(target: Target, queue: str, state: str | None, limit: int, after: str | None, as_json: bool) -> None:
-    """List the jobs of a queue in the order in which they run; finished ones come last."""
+    """List the jobs of a queue in the order in which they run; finished ones come last.
+
+    A queue exists while it has jobs, a pause or a worker. If there is no such queue, that is printed on stderr,
+    and the exit code is 0.
+    """
 
     async def work() -> None:
         async with target.opened() as app:
             page = await app.queue(queue).find(state, after, limit)
             now = datetime_of(await app.storage.time())
+            missing = not page and after is None and await hint_missing_queue(app, queue)
         if as_json:
             echo_json({"jobs": list(page), "cursor": page.cursor})
+        if as_json or missing:
             return
         print_table(
             COLUMNS, [row(status, now) for status in page], f"no jobs in {queue}{f' are {state}' if state else ''}"
@@ -284,13 +295,19 @@ def retry(target: Target, queue: str, ids: tuple[str, ...], every: bool, complet
                     confirm(f"Run {count(failed, 'failed job')} of {queue} again?", yes)
                 echo(f"{queue}: {count(await retry_all(app, queue, failed), 'job')} queued again")
                 return
-            retried = await app.queue(queue).retry(ids, completed=completed)
-            echo(f"{queue}: {count(retried, 'job')} queued again")
-            if retried < len(ids):
-                states = "failed, cancelled nor completed" if completed else "failed nor cancelled"
-                raise CommandError(f"{count(len(ids) - retried, 'job')} of these are neither {states}")
+            refused = [id for id in ids if not await app.queue(queue).retry(id, completed=completed)]
+            echo(f"{queue}: {count(len(ids) - len(refused), 'job')} queued again")
+            if refused:
+                states = [await describe_state(app, queue, id) for id in refused]
+                raise CommandError(f"not retried: {', '.join(states)}")
 
     run(work())
+
+
+async def describe_state(app: Penstock, queue: str, id: str) -> str:
+    """Return a job and its state as a clause, such as "'a' is completed"."""
+    status = await app.queue(queue).status(id)
+    return f"{id!r} does not exist" if status is None else f"{id!r} is {status.state}"
 
 
 async def retry_all(app: Penstock, queue: str, failed: int) -> int:

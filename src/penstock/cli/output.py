@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import click
 import msgspec
@@ -38,6 +38,7 @@ __all__ = [
     "format_time",
     "is_terminal",
     "json_option",
+    "plain_text",
     "print_record",
     "print_table",
     "rich_table",
@@ -79,8 +80,14 @@ class Column(NamedTuple):
 
     name: str
     right: bool = False
-    #: Whether it is wrapped on a narrow terminal; piped output is never shortened.
+    #: Whether it is wrapped, or cut by `fit_table`, on a narrow terminal; piped output is never shortened.
     elastic: bool = False
+    #: The part of a text that `fit_table` leaves out: its start, its middle or its end.
+    cut: Literal["start", "middle", "end"] = "end"
+    #: The width that `fit_table` keeps for an elastic column as long as it can.
+    least: int = 0
+    #: Whether `fit_table` may leave the column out.
+    optional: bool = False
 
 
 def json_option(function: F) -> F:

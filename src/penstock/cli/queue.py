@@ -12,6 +12,7 @@ from penstock import JobStatus, Queue, State
 from penstock.cli.base import Group, confirm, run, yes_option
 from penstock.cli.completion import queue_argument
 from penstock.cli.discard import clear_queue
+from penstock.cli.hints import hint_missing_queue, unknown_queue
 from penstock.cli.output import (
     DIM,
     STYLES,
@@ -117,6 +118,7 @@ def show(target: Target, queue: str, as_json: bool) -> None:
     async def work() -> tuple[QueueView, datetime, JobStatus | None]:
         async with target.opened() as app:
             overview = await read_overview(app, [queue])
+            await hint_missing_queue(app, queue)
             return overview.queues[0], overview.at, await app.queue(queue).peek()
 
     view, now, first = run(work())
@@ -159,10 +161,16 @@ def resume(target: Target, queues: tuple[str, ...]) -> None:
 async def change_each(
     target: Target, queues: tuple[str, ...], act: Callable[[Queue], Awaitable[bool]], done: str, otherwise: str
 ) -> None:
-    """Apply `act` to each queue and print one line for each: `done` if it changed, else `otherwise`."""
+    """Apply `act` to each queue and print one line for each: `done` if it changed, else `otherwise`.
+
+    A hint on stderr names a queue that was unknown before.
+    """
     async with target.opened() as app:
         for name in queues:
+            hint = await unknown_queue(app, name)
             echo(f"{name}: {done if await act(app.queue(name)) else otherwise}")
+            if hint is not None:
+                echo(hint, err=True)
 
 
 @queue.command(
@@ -182,6 +190,7 @@ def delete(target: Target, queue: str, yes: bool) -> None:
         async with target.opened() as app:
             jobs = sum((await app.queue(queue).counts()).values())
             if not jobs:
+                await hint_missing_queue(app, queue)
                 echo(f"{queue}: has no jobs")
             else:
                 confirm(f"Delete {queue} with {count(jobs, 'job')}? They cannot be restored.", yes)

@@ -6,16 +6,20 @@ import asyncio
 import contextlib
 import signal
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import click
+import msgspec
 
 from penstock import Penstock, StorageUnavailable
 from penstock.cli.base import Command, run
+from penstock.cli.completion import queue_names
+from penstock.cli.controls import Controls, read_keys
 from penstock.cli.output import console, echo, echo_json, is_terminal, json_option
 from penstock.cli.target import Target, describe_location, target_options
 from penstock.cli.top_screen import Frame, plain_lines, render
+from penstock.cli.values import SpanType
 from penstock.ops.overview import Overview, Rate, rates, read_overview
 
 __all__ = ["top"]
@@ -35,21 +39,24 @@ HISTORY_LENGTH = 20
     examples="""
         penstock top
         penstock top --interval 0.5
+        penstock top --queue mail --queue invoices
         penstock top --once            # print once, as text
         penstock top --json | jq '.queues[] | {name, ending}'
     """,
 )
-@click.option("--interval", type=click.FloatRange(0.1), default=1.0, show_default=True, help="Seconds between updates.")
+@click.option("--interval", type=SpanType(0.1), default="1s", show_default=True, help="The time between updates.")
+@click.option("--queue", "queues", multiple=True, shell_complete=queue_names, help="Only this queue; repeatable.")
 @click.option("--once", is_flag=True, help="Measure for one interval, print that, and exit.")
 @json_option
 @target_options
-def top(target: Target, interval: float, once: bool, as_json: bool) -> None:
-    """Watch queues, workers and failures, live, until Ctrl-C.
+def top(target: Target, interval: float, queues: tuple[str, ...], once: bool, as_json: bool) -> None:
+    """Watch queues, workers and failures, live, until q or Ctrl-C.
 
+    Keys: q quits, s changes the order of the queues, / filters them by a part of their name.
     Piped, or with --once or --json, it measures for one interval, prints that, and exits.
     """
     if once or as_json or not is_terminal():
-        frame = run(sample_once(target, interval))
+        frame = run(sample_once(target, interval, queues))
         if as_json:
             echo_json(frame_json(frame))
         else:
@@ -57,14 +64,15 @@ def top(target: Target, interval: float, once: bool, as_json: bool) -> None:
                 echo(line)
         return
     with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
-        asyncio.run(run_screen(target, interval))
+        asyncio.run(run_screen(target, interval, queues))
 
 
 class OverviewSampler:
-    """Repeated overviews of an app, kept for as long as rates need them."""
+    """Repeated overviews of an app, of all queues or of those in `names`, kept for as long as rates need them."""
 
-    def __init__(self, app: Penstock) -> None:
+    def __init__(self, app: Penstock, names: Collection[str] = ()) -> None:
         self._app = app
+        self._names = names
         self._overviews: deque[Overview] = deque()
         self._history: dict[str, deque[float]] = {}
         self._outage = ""
@@ -72,13 +80,16 @@ class OverviewSampler:
     async def sample(self) -> Frame:
         """Read a new overview; while the storage is unavailable, the last one is shown with the error."""
         try:
-            overview = await read_overview(self._app, failures=MAX_FAILURES)
+            overview = await read_overview(self._app, self._names or None, failures=MAX_FAILURES)
         except StorageUnavailable as error:
             self._outage = str(error)
             if not self._overviews:
                 raise
         else:
             self._outage = ""
+            if self._names:
+                workers = [worker for worker in overview.workers if not set(self._names).isdisjoint(worker.queues)]
+                overview = msgspec.structs.replace(overview, workers=workers)
             self._overviews.append(overview)
             while len(self._overviews) > 2 and (overview.at - self._overviews[1].at).total_seconds() >= RATE_WINDOW:
                 self._overviews.popleft()
@@ -96,32 +107,47 @@ class OverviewSampler:
         return Frame(describe_location(self._app), now, dict(found), past, self._outage)
 
 
-async def sample_once(target: Target, interval: float) -> Frame:
+async def sample_once(target: Target, interval: float, names: Collection[str]) -> Frame:
     """Return a frame with rates, which need two overviews."""
     async with target.opened() as app:
-        sampler = OverviewSampler(app)
+        sampler = OverviewSampler(app, names)
         await sampler.sample()
         await asyncio.sleep(interval)
         return await sampler.sample()
 
 
-async def run_screen(target: Target, interval: float) -> None:
-    """Draw the screen until Ctrl-C or a signal; the terminal is restored in every case."""
+async def run_screen(target: Target, interval: float, names: Collection[str]) -> None:
+    """Draw the screen until q, Ctrl-C or a signal; the terminal is restored in every case."""
     from rich.live import Live
 
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
+    controls, redraw = Controls(), asyncio.Event()
+
+    def press(keys: str) -> None:
+        controls.press(keys)
+        redraw.set()
+        if controls.quit:
+            task.cancel()
+
     for number in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, task.cancel)
+    loop.add_signal_handler(signal.SIGWINCH, redraw.set)
     async with target.opened() as app:
-        sampler = OverviewSampler(app)
+        sampler = OverviewSampler(app, names)
         frame = await sampler.sample()
         out = console()
-        with Live(render(frame, out.size.height), console=out, screen=True, auto_refresh=False) as screen:
+        with read_keys(press) as controls.has_keys, Live(console=out, screen=True, auto_refresh=False) as screen:
+            due = loop.time() + interval
             while True:
-                screen.update(render(frame, out.size.height), refresh=True)
-                await asyncio.sleep(interval)
-                frame = await sampler.sample()
+                redraw.clear()
+                screen.update(render(frame, *out.size, controls), refresh=True)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(due):
+                        await redraw.wait()
+                if loop.time() >= due:
+                    frame = await sampler.sample()
+                    due = loop.time() + interval
 
 
 def frame_json(frame: Frame) -> dict[str, Any]:

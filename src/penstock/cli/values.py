@@ -1,8 +1,9 @@
-"""Conversion of payloads, results, headers and spans between typed text and values."""
+"""Conversion of payloads, results, headers, times and spans between typed text and values."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +11,15 @@ import msgspec
 
 from penstock.cli.base import EXIT_USAGE, CommandError
 
-__all__ = ["SpanType", "format_value", "parse_headers", "parse_value"]
+__all__ = [
+    "IntegerType",
+    "SpanType",
+    "format_local_time",
+    "format_value",
+    "parse_headers",
+    "parse_time",
+    "parse_value",
+]
 
 
 def format_value(value: Any) -> str:
@@ -20,7 +29,11 @@ def format_value(value: Any) -> str:
     return msgspec.json.encode(value, enc_hook=repr).decode("utf-8", "replace")
 
 
-def parse_value(text: str, *, as_text: bool = False, raw: bool = False) -> Any:
+#: The advice for a payload on the command line that is not JSON.
+QUOTING = """quote it for your shell, as in '{"name": "cat"}', or use --text for plain text"""
+
+
+def parse_value(text: str, *, as_text: bool = False, raw: bool = False, advice: str = QUOTING) -> Any:
     """Return the payload that was typed: decoded JSON, with `as_text` the text, with `raw` its bytes."""
     if raw:
         return text.encode()
@@ -30,11 +43,7 @@ def parse_value(text: str, *, as_text: bool = False, raw: bool = False) -> Any:
         return msgspec.json.decode(text.encode())
     except msgspec.DecodeError as error:
         near = text if len(text) <= 40 else f"{text[:39]}…"
-        raise CommandError(
-            f'the payload {near!r} is no JSON ({error}); quote it for your shell, as in \'{{"name": "cat"}}\', '
-            "or use --text for plain text",
-            EXIT_USAGE,
-        ) from None
+        raise CommandError(f"the payload {near!r} is not JSON ({error}); {advice}", EXIT_USAGE) from None
 
 
 def parse_headers(given: tuple[str, ...]) -> dict[str, str] | None:
@@ -43,12 +52,40 @@ def parse_headers(given: tuple[str, ...]) -> dict[str, str] | None:
     for pair in given:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise CommandError(f"--header is NAME=VALUE, not {pair!r}", EXIT_USAGE)
+            raise CommandError(f"--header must be NAME=VALUE, not {pair!r}", EXIT_USAGE)
         headers[name] = value
     return headers or None
 
 
 # times and spans ---------------------------------------------------------------------------------
+
+
+def parse_time(text: str) -> datetime:
+    """Return the time that was typed, in its zone; without one it is local time, as in `at`.
+
+    Of two local times with the same name, when clocks are set back, it is the first.
+    """
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise CommandError(
+            f"--at must be a time such as 2030-01-31T09:00 or 2030-01-31T09:00+01:00, not {text!r}", EXIT_USAGE
+        ) from None
+    if found.tzinfo is not None:
+        return found
+    local = found.astimezone()
+    if local.astimezone(UTC).astimezone().replace(tzinfo=None) != found:
+        raise CommandError(
+            f"--at: there is no {text} in local time ({local:%Z}), because clocks are set forward then; "
+            "give a time with its offset, such as 2030-01-31T09:00+01:00",
+            EXIT_USAGE,
+        )
+    return local
+
+
+def format_local_time(moment: datetime) -> str:
+    """Return a time in local time and in UTC, as in `2030-01-01 09:00:00 CET (2030-01-01 08:00:00Z)`."""
+    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S %Z} ({moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z)"
 
 
 UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
@@ -83,3 +120,9 @@ class SpanType(FloatParam):
         if seconds < self.least:
             self.fail(f"{text!r} is less than {self.least:g} seconds", param, ctx)
         return seconds
+
+
+class IntegerType(click.IntRange):
+    """A whole number in a range; the error for another text names no range."""
+
+    name = "integer"

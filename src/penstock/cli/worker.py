@@ -19,6 +19,7 @@ from penstock.cli.base import Command, CommandError, debug_option, explain_unava
 from penstock.cli.reload import ChangeDetector, restart
 from penstock.cli.secrets import redact_secrets
 from penstock.cli.target import find_app_source, load_app, uses_file
+from penstock.cli.values import IntegerType, SpanType
 from penstock.cli.workers import ls
 from penstock.host import AppHost
 from penstock.log_config import configure
@@ -68,18 +69,20 @@ def worker_options(function: Callable[..., None]) -> Any:
             click.option("--queues", help="Serve only these queues, separated by commas.  [default: all of the app]"),
             click.option(
                 "--capacity",
-                type=click.IntRange(1),
+                type=IntegerType(1),
                 default=100,
                 show_default=True,
                 help="Units of work that a process runs at the same time.",
             ),
             click.option(
-                "--lease", type=float, help="Seconds until other workers take over the jobs of a worker that vanished."
+                "--lease",
+                type=SpanType(),
+                help="The time until other workers take over the jobs of a worker that vanished.",
             ),
             click.option("--id", help="The worker's id.  [default: a new random one]"),
-            click.option("--max-jobs", type=click.IntRange(1), help="Replace a process after about this many jobs."),
+            click.option("--max-jobs", type=IntegerType(1), help="Replace a process after about this many jobs."),
             click.option(
-                "--max-rss", type=click.IntRange(1), metavar="MB", help="Replace a process that uses more memory."
+                "--max-rss", type=IntegerType(1), metavar="MB", help="Replace a process that uses more memory."
             ),
             click.option("--adaptive", is_flag=True, help="Claim less while a process cannot keep up."),
             click.option("--wait", is_flag=True, help="If the server cannot be reached at the start, wait for it."),
@@ -105,13 +108,13 @@ def worker_options(function: Callable[..., None]) -> Any:
     """,
 )
 @click.argument("app", metavar="[MODULE:APP]", required=False, shell_complete=complete_app)
-@click.option("--processes", type=click.IntRange(0), help="Child processes, 0 for none.  [default: one per core]")
+@click.option("--processes", type=IntegerType(0), help="Child processes, 0 for none.  [default: one per core]")
 @click.option(
     "--grace",
-    type=click.FloatRange(0),
-    default=30.0,
+    type=SpanType(),
+    default="30s",
     show_default=True,
-    help="Seconds that runs may go on after SIGTERM.",
+    help="How long runs may go on after SIGTERM.",
 )
 @click.option("--drain", is_flag=True, help="Run jobs until none is due, then exit.")
 @click.option("--reload", is_flag=True, help="Restart when a source file changes.")
@@ -119,7 +122,7 @@ def worker_options(function: Callable[..., None]) -> Any:
 def worker(**options: Any) -> None:
     """Run the handlers of an app: `penstock worker jobs:app` for the `app` in jobs.py.
 
-    After SIGTERM or Ctrl-C, runs may go on for --grace seconds; then their jobs are released to other
+    After SIGTERM or Ctrl-C, runs may go on for the time of --grace; then their jobs are released to other
     workers. A second signal releases them at once.
 
     The log has a line for each run: its time if it ended well, the error and its place if it failed, and
@@ -136,13 +139,13 @@ def worker(**options: Any) -> None:
     """,
 )
 @click.argument("app", metavar="[MODULE:APP]", required=False)
-@click.option("--processes", type=click.IntRange(0), default=1, show_default=True, help="Child processes, 0 for none.")
+@click.option("--processes", type=IntegerType(0), default=1, show_default=True, help="Child processes, 0 for none.")
 @click.option(
     "--grace",
-    type=click.FloatRange(0),
-    default=2.0,
+    type=SpanType(),
+    default="2s",
     show_default=True,
-    help="Seconds that runs may go on after SIGTERM.",
+    help="How long runs may go on after SIGTERM.",
 )
 @worker_options
 def dev(**options: Any) -> None:

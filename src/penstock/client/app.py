@@ -326,7 +326,7 @@ class Penstock:
     def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob:
         """Check and encode a follow-up job, to be put later."""
         if options.get("on_conflict") == "raise":
-            raise ValueError('on_conflict="raise" cannot be kept by a follow-up job: no caller is there to get it')
+            raise ValueError('a follow-up job cannot have on_conflict="raise": it has no caller to raise an error in')
         return self.queue(queue).build_job(payload, **options)
 
     def emit(
@@ -398,5 +398,5 @@ def fail_handler(handler: Handler) -> Handler:
     wanted = handler_options(options.failure_options, FAILURE_DEFAULTS)
     fails = Handler(fail_queue_of(handler.queue), options.on_failure, wanted)
     if fails.loaded and fails.signature.payload not in (Any, Failure):
-        raise TypeError(f"on_failure: {fails.name} gets a Failure; annotate its payload so, or not at all")
+        raise TypeError(f"on_failure: {fails.name} gets a Failure; annotate its payload as Failure, or not at all")
     return fails

@@ -362,7 +362,8 @@ class Queue(QueueReader):
         if snapshot.state not in FINISHED:
             raise CallTimeout(
                 f"job {id!r} in queue {self.name!r} has not ended within {timeout:g} s: it is {snapshot.state} "
-                "and goes on; wait() for it again, or cancel() it"
+                "and goes on; wait() for it again, or cancel() it",
+                id,
             )
         return self._result(snapshot)
 

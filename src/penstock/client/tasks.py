@@ -69,7 +69,7 @@ class Parameters:
         self._job_names = {name for name, hint in hints.items() if _is_job(hint)}
         for name in self._job_names:
             if self._signature.parameters[name].kind in (Kind.VAR_POSITIONAL, Kind.VAR_KEYWORD):
-                raise TypeError(f"{title}: {name!r} cannot be a Job, because there is one job")
+                raise TypeError(f"{title}: {name!r} cannot be annotated Job: there is one job for each run")
         given = [each for each in self._signature.parameters.values() if each.name not in self._job_names]
         self._payload_signature = self._signature.replace(parameters=given)
         self._name = function.__qualname__
@@ -84,7 +84,7 @@ class Parameters:
     def payload(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call by name; the defaults of the others are filled in when it runs."""
         for name in self._job_names & kwargs.keys():
-            raise TypeError(f"{self._name}(): {name!r} is the running job, which the worker gives")
+            raise TypeError(f"{self._name}(): {name!r} is the running job: leave it out, the worker passes it")
         try:
             return dict(self._payload_signature.bind(*args, **kwargs).arguments)
         except TypeError as error:

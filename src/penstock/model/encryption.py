@@ -87,7 +87,7 @@ class Signed(_KeyedSerde):
         """Verify and decode; bytes without a good signature are an `InvalidPayload`."""
         start = len(SIGNED) + MAC
         if not data.startswith(SIGNED) or len(data) < start:
-            raise InvalidPayload(f"{len(data)} bytes are not signed, or not in this way")
+            raise InvalidPayload(f"{len(data)} bytes are not signed, or in another format")
         given, body = data[len(SIGNED) : start], data[start:]
         if not any(hmac.compare_digest(_mac(secret, body), given) for secret in self._secrets):
             raise InvalidPayload(
@@ -135,7 +135,7 @@ class Encrypted(_KeyedSerde):
         """Decrypt and decode; bytes that no key decrypts are an `InvalidPayload`."""
         start = len(ENCRYPTED) + KEY_ID
         if not data.startswith(ENCRYPTED) or len(data) < start + NONCE + TAG:
-            raise InvalidPayload(f"{len(data)} bytes are not encrypted, or not in this way")
+            raise InvalidPayload(f"{len(data)} bytes are not encrypted, or in another format")
         head, nonce, ciphertext = data[:start], data[start : start + NONCE], data[start + NONCE :]
         return self._inner.loads(self._decrypt(head, nonce, ciphertext), type)
 

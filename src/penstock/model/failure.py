@@ -38,13 +38,13 @@ class FailureSerde:
         return f"FailureSerde({self._inner!r})"
 
     def dumps(self, value: Any, /) -> bytes:
-        raise InvalidPayload("is made by the worker that gives a job up; failures cannot be enqueued by hand")
+        raise InvalidPayload("cannot be enqueued here: workers put a Failure into a fail queue when a job fails")
 
     def loads(self, data: bytes, type: Any, /) -> Failure:
         try:
             record = _decode_record(data)
         except UNREADABLE as error:
-            raise InvalidPayload(f"{len(data)} bytes are no failure: {error}") from error
+            raise InvalidPayload(f"{len(data)} bytes are not a stored Failure: {error}") from error
         try:
             payload = decode(self._inner, record.claim.payload, self._type)
         except InvalidPayload:

@@ -67,7 +67,7 @@ class _Typed(_Stateless):
         try:
             return self.decoder(type)(data)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise InvalidPayload(f"{len(data)} bytes are no {self.name} of the expected type: {error}") from error
+            raise InvalidPayload(f"{len(data)} bytes are not {self.name} of the expected type: {error}") from error
 
     def decoder(self, type: Any) -> Callable[[bytes], Any]:
         """Return the decoder of a type; raises `TypeError` for a type that neither library decodes to."""
@@ -153,7 +153,7 @@ class RawSerde(_Stateless):
         try:
             return data.decode()
         except UnicodeDecodeError as error:
-            raise InvalidPayload(f"{len(data)} bytes are no UTF-8 text: {error}") from error
+            raise InvalidPayload(f"{len(data)} bytes are not UTF-8 text: {error}") from error
 
 
 _NAMED: dict[str, Serde] = {"json": JsonSerde(), "msgpack": MsgpackSerde(), "raw": RawSerde()}
@@ -212,7 +212,7 @@ def check_type(serde: Serde, type: Any, what: str = "the payload's annotation") 
     try:
         typed.decoder(type)
         unknown = next(_unknown_types(type), None)
-        why = None if unknown is None else f"{unknown!r} is no type that it knows"
+        why = None if unknown is None else f"{unknown!r} is not a type that it knows"
     except TypeError as error:
         why = str(error)
     if why is not None:
@@ -256,7 +256,7 @@ def mentions_model(type: Any) -> bool:
 def _encode_other(value: Any) -> Any:
     """Encode a value that msgspec does not know: a model, in its JSON form, in msgpack too."""
     if not is_model(type(value)):
-        raise TypeError(f"there is no form for objects of type {type(value).__name__}")
+        raise TypeError(f"objects of type {type(value).__name__} are not supported")
     plain = value.model_dump(mode="json", by_alias=True, round_trip=True)
     _check_json(plain)
     return plain
@@ -264,7 +264,7 @@ def _encode_other(value: Any) -> Any:
 
 def _decode_model(type: Any, value: Any) -> Any:
     if not is_model(type):
-        raise TypeError(f"{type!r} is no type that can be decoded")
+        raise TypeError(f"{type!r} is not a type that can be decoded")
     return _validate(type.model_validate_json, _encode_json(value))
 
 
@@ -312,11 +312,11 @@ def _parts_of(item: Any) -> Iterable[Any]:
     """Return the parts of a value of a less common type; raises `InvalidPayload` for one that JSON cannot express."""
     if isinstance(item, float):
         if not math.isfinite(item):
-            raise InvalidPayload(f"cannot be encoded as JSON: it has no {item!r}; send None or use msgpack")
+            raise InvalidPayload(f"cannot be encoded as JSON, which has no {item!r}; send None or use msgpack")
         return ()
     if isinstance(item, (bytes, bytearray, memoryview)):
         raise InvalidPayload(
-            'cannot be encoded as JSON: it has no bytes; use serde="msgpack", serde="raw" or base64 text'
+            'cannot be encoded as JSON, which has no bytes; use serde="msgpack", serde="raw" or base64 text'
         )
     if isinstance(item, dict):
         return cast("dict[Any, Any]", item).values()

@@ -109,9 +109,9 @@ def read_signature(function: Callable[..., Any], batch: bool) -> Signature:
     for parameter in parameters:
         required = parameter.default is inspect.Parameter.empty
         if required and (parameter.kind is inspect.Parameter.KEYWORD_ONLY or parameter in positional[2:]):
-            raise TypeError(f"{_title(function)} must take {wanted}; it would get no {parameter.name!r}")
+            raise TypeError(f"{_title(function)} must take {wanted}; there is no value for its {parameter.name!r}")
     if not positional and not rest:
-        raise TypeError(f"{_title(function)} must take {wanted}; it takes nothing")
+        raise TypeError(f"{_title(function)} must take {wanted}; it takes no argument")
     takes_job = rest or (len(positional) > 1 and _wants_job(positional[1]))
     payload = _payload_type(function, target, positional[0]) if positional else Any
     if batch:

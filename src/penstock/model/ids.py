@@ -89,7 +89,7 @@ def check_name(value: object, name: str) -> str:
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        raise ValueError(f"{name} must be valid Unicode (it holds a lone surrogate)") from None
+        raise ValueError(f"{name} must be valid Unicode (it has a lone surrogate)") from None
     if not 1 <= size <= MAX_NAME_BYTES:
         raise ValueError(f"{name} must be 1 to {MAX_NAME_BYTES} bytes of UTF-8, not {size}")
     return value

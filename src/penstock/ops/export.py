@@ -215,7 +215,7 @@ def read_jobs(lines: Iterable[bytes]) -> Iterator[Snapshot]:
             elif _decode_header(line).penstock_export > FORMAT:
                 raise ValueError("it was written by a newer Penstock; upgrade this one")
         except (msgspec.MsgspecError, ValueError) as error:
-            what = "this is no export of Penstock" if number == 1 else "this is no job"
+            what = "this is not an export of Penstock" if number == 1 else "this is not a job"
             raise ValueError(f"line {number}: {what} ({error})") from None
     if not number:
         raise ValueError("there is nothing to import: the input is empty")

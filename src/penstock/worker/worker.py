@@ -79,7 +79,7 @@ class Worker:
         if max_rss is not None:
             check_whole(max_rss, "max_rss", least=1)
         if processes == 0 and (max_jobs or max_rss):
-            raise ValueError("max_jobs and max_rss are about child processes: give processes too")
+            raise ValueError("max_jobs and max_rss need child processes: give processes, too")
         if isinstance(queues, str):
             raise TypeError("queues must be a list of names, not one str")
         self.id = default_id() if id is None else check_name(id, "id")
