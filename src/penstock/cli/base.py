@@ -83,7 +83,7 @@ def as_command_error(error: Exception) -> CommandError:
     if isinstance(error, CannotImport):
         more = "" if error.__cause__ is None else " (--debug shows the traceback)"
         return CommandError(f"{text}{more}", EXIT_USAGE)
-    if isinstance(error, StorageUnavailable):
+    if isinstance(error, StorageUnavailable) and text.startswith("cannot reach"):
         return CommandError(f"{text.rstrip('.')}; is it running there? --url or PENSTOCK_URL names another storage")
     if isinstance(error, (PenstockError, OSError)):
         return CommandError(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 from urllib.parse import parse_qsl
@@ -12,7 +13,15 @@ from penstock.model.clock import Clock
 from penstock.model.durability import Durability, DurabilityReport
 from penstock.storage.base import BlockingStorage, Storage
 
-__all__ = ["SqliteLocation", "connect", "connect_blocking", "connect_refcounted", "location_of", "redact"]
+__all__ = [
+    "SqliteLocation",
+    "bound_requests",
+    "connect",
+    "connect_blocking",
+    "connect_refcounted",
+    "location_of",
+    "redact",
+]
 
 SERVERS = ("redis", "rediss", "valkey", "valkeys", "unix", "redis+sentinel", "redis+cluster")
 KNOWN = ("memory:", "sqlite:PATH", "file:DIRECTORY", *(f"{scheme}://" for scheme in SERVERS))
@@ -90,6 +99,16 @@ def connect_refcounted(
     from penstock.storage.sqlite.blocking import RefCountedSqliteStorage
 
     return RefCountedSqliteStorage(location.path, clock=clock, namespace=namespace)
+
+
+def bound_requests(storage: Storage, timeout: float | None) -> Storage:
+    """Return a storage as producers use it: each request ends within `timeout` seconds, if that is not None.
+
+    It shares the connections of the storage. The verbs that wait for work, ends or events are not bounded. A storage
+    whose class has no method `bounded` is returned as it is.
+    """
+    bounded: Callable[[Storage, float], Storage] | None = getattr(type(storage), "bounded", None)
+    return storage if timeout is None or bounded is None else bounded(storage, timeout)
 
 
 def location_of(url: str) -> SqliteLocation | None:

@@ -72,13 +72,15 @@ def options_of(classes: ClientClasses, read_timeout: float) -> dict[str, Any]:
     }
 
 
-def client_of(url: str, classes: ClientClasses) -> Any:
-    """Make the redis-py client for a URL. It retries nothing.
+def client_of(url: str, classes: ClientClasses, timeout: float | None = None) -> Any:
+    """Make the redis-py client for a URL. It retries nothing, and waits at most `timeout` seconds for a server.
 
     Its socket timeout is that of connecting: `Pipeline` and `ThreadConnection` set their own for answers.
     """
     parts = urlsplit(url)
     read_timeout = read_timeout_of(url)
+    if timeout is not None:
+        read_timeout = min(read_timeout, timeout)
     options = options_of(classes, read_timeout)
     if parts.scheme in _PLAIN_SCHEMES:
         plain = _PLAIN_SCHEMES[parts.scheme] + url[len(parts.scheme) :]

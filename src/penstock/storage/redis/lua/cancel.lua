@@ -1,4 +1,5 @@
 -- cancel: waiting or blocked -> cancelled; a running job is treated as the mode demands
+-- flags: allow-oom
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs batches completed failed cancelled gone meta waits wake
 -- args: mode ttl (-1: for ever) ids...
 -- gives: {status, 1 when a run goes on, ...}

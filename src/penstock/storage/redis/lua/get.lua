@@ -1,4 +1,5 @@
 -- get: jobs by id
+-- flags: no-writes
 -- keys: jobs runs ends batches scheduled retrying
 -- args: ids...
 -- gives: {now, {record, run or false, worker or false, end or false, state if it waits or false} or 0, ...}

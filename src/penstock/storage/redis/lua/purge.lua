@@ -1,4 +1,5 @@
 -- purge: finished with its TTL over -> gone; a queue that holds nothing more leaves no key behind
+-- flags: allow-oom
 -- keys: jobs ends blocked completed failed cancelled gone turns holds parked backoffs meta wake waits leases batches
 -- args: limit
 -- gives: the number of records, remembered settlements included

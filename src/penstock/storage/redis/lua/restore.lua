@@ -1,4 +1,5 @@
 -- restore: nothing -> the state that the job had in another storage, its counts and times included
+-- flags:
 -- keys: jobs ends ready scheduled retrying lanes turns holds parked backoffs completed failed cancelled meta wake
 -- args: jobs (msgpack: a list of {id, state, priority, due, created, attempts, retries, stalls, timeouts, group or
 --   false, finished, expires (0: never)}), then of each: limits, headers, error, payload, worker, value

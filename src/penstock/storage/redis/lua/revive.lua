@@ -1,4 +1,5 @@
 -- revive: failed or cancelled -> queued at the end of the order, all counts zero
+-- flags: allow-oom
 -- keys: jobs ends ready scheduled retrying lanes turns holds parked backoffs completed failed cancelled meta wake
 -- args: ids...
 -- gives: a list of 1 (revived) or 0
