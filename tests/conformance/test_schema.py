@@ -71,7 +71,8 @@ async def test_opening_and_reading_write_nothing(backend: RedisBackend, clock: C
     assert await storage.queues() == []
     assert backend.keys() == []
     await put1(storage, "q", "a")
-    assert f"{backend.namespace}:schema".encode() in backend.keys()
+    found = backend.keys()
+    assert f"{backend.namespace}:schema".encode() in found
     await storage.close()
 
 

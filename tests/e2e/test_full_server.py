@@ -111,7 +111,7 @@ ENQUEUES: dict[str, Enqueue] = {
 
 
 async def test_only_enqueues_are_refused_while_the_server_is_full(server: Server | Cluster) -> None:
-    """Every kind of enqueue raises an error that says that the server is full, and nothing is stored."""
+    """Every kind of enqueue raises an error for a full server, and nothing is stored."""
     async with Penstock(url_of(server)) as app:
         queue = app.queue("q")
         await queue.enqueue(1, id="a")

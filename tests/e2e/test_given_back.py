@@ -18,8 +18,9 @@ from penstock.sync import Penstock as SyncPenstock
 from tests.servers import Server, Servers
 from tests.support import eventually, new_namespace
 
-#: Rounds before the first count, in which pools get their members, and rounds between the two counts.
-FIRST, MORE = 3, 12
+#: Rounds before the first count, in which pools get their members, and rounds between the two counts. The pools of a
+#: Cluster client may grow by some more members; a leak adds one in each round.
+FIRST, MORE, SPARE = 3, 12, 4
 
 
 @pytest.fixture(params=["sqlite", "redis", "cluster"])
@@ -170,7 +171,7 @@ def declare(app: Penstock) -> None:
 
 @pytest.mark.parametrize("name", ROUNDS)
 async def test_an_async_round_gives_back_all_that_it_takes(name: str, url: str, held: Held) -> None:
-    """After twelve more rounds the process has as many connections, tasks, threads and open files as before."""
+    """Twelve more rounds add no connections, tasks, threads and open files."""
     app = Penstock(url, namespace=new_namespace())
     declare(app)
     async with app:
@@ -187,8 +188,8 @@ async def test_an_async_round_gives_back_all_that_it_takes(name: str, url: str, 
 
 
 def exceeds(now: dict[str, int], before: dict[str, int]) -> dict[str, int]:
-    """Return by how much each number has grown."""
-    return {name: now[name] - before[name] for name in now if now[name] > before[name]}
+    """Return by how much each number has grown, if that is more than a pool may grow."""
+    return {name: now[name] - before[name] for name in now if now[name] > before[name] + SPARE}
 
 
 def sync_call_that_times_out(app: SyncPenstock) -> None:

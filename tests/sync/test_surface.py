@@ -13,7 +13,17 @@ from penstock.client import event_stream, reservation, tasks
 
 #: What queues, workers and keepers need of the async object, and no user of the sync one.
 INNER = {
-    "Penstock": {"blocking_storage", "codec", "new_job", "opened", "options", "payload_type", "emit", "using_storage"},
+    "Penstock": {
+        "blocking_storage",
+        "codec",
+        "new_job",
+        "opened",
+        "options",
+        "payload_type",
+        "emit",
+        "ready_storage",
+        "using_storage",
+    },
     "Reservation": {"busy", "claim", "mark_settled", "ref", "settlement"},
     "EventStream": {"aclose"},
 }

@@ -304,7 +304,7 @@ class Queue(QueueReader):
 
 
 def about_storing(error: StorageUnavailable, jobs: Sequence[NewJob]) -> StorageUnavailable:
-    """Return the error of a put with a text that says whether its jobs may have been stored."""
+    """Return the error of a put, with the answer to whether its jobs may have been stored."""
     if error.uncertain is None:
         return error
     if not error.uncertain:

@@ -61,7 +61,10 @@ def connect(
         raise ModuleNotFoundError(
             f'url {redact(url)!r} needs the redis package: pip install "penstock[redis]"', name=error.name
         ) from None
-    return RedisStorage(url, clock=clock, namespace=namespace, durability=durability)
+    try:
+        return RedisStorage(url, clock=clock, namespace=namespace, durability=durability)
+    except ValueError as error:
+        raise ValueError(f"url {redact(url)!r}: {error}") from None
 
 
 def connect_blocking(
@@ -139,7 +142,7 @@ def _on_disk(location: SqliteLocation, durability: Durability) -> SqliteLocation
 
 def redact(url: str) -> str:
     """Return a URL without user, password and secret query values."""
-    url = re.sub(r"//[^?#]*@", "//***@", url)
+    url = re.sub(r"//.*@", "//***@", url, flags=re.DOTALL)  # up to the last @: a password may have any character
     return re.sub(r"(?i)([?&][^=&#]*(?:password|secret|token|key|user)[^=&#]*=)[^&#]*", r"\1***", url)
 
 

@@ -36,6 +36,7 @@ from penstock.errors import StorageError, StorageUnavailable
 from penstock.storage.redis.clients import (
     CONNECT_TIMEOUT,
     ClientClasses,
+    check_url,
     client_of,
     close,
     describe,
@@ -76,6 +77,7 @@ class Connection:
     """Commands and script calls to the server at a URL. A call is repeated only if its caller allows it."""
 
     def __init__(self, url: str) -> None:
+        check_url(url)
         self._url = url
         self.where, self.cluster = describe(url)
         #: The timeout (seconds) of an answer.
