@@ -90,10 +90,12 @@ async def test_a_newer_schema_that_appears_later_is_refused(backend: RedisBacken
         "beat": lambda: storage.beat("w", 1000),
         "pause": lambda: storage.set_paused("q", True),
     }
-    with pytest.raises(VersionMismatch, match="99"):
-        await verbs[write]()
-    await storage.close()
-    await other.close()
+    try:
+        with pytest.raises(VersionMismatch, match="99"):
+            await verbs[write]()
+    finally:
+        await storage.close()
+        await other.close()
 
 
 async def test_opening_twice_is_opening_once(storage: Storage) -> None:

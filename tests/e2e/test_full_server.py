@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def url_of(server: Server | Cluster) -> str:
 
 
 @contextmanager
-def full(server: Server | Cluster) -> Iterator[None]:
+def full(server: Server | Cluster) -> Generator[None]:
     """Let every node have less memory than it uses."""
     nodes = server.nodes if isinstance(server, Cluster) else [server]
     set_all = [node.client() for node in nodes]

@@ -141,7 +141,7 @@ async def stream_that_is_cancelled(app: Penstock) -> None:
             async for _ in app.events("failed"):
                 pass
     gc.collect()
-    await eventually(lambda: not [task for task in asyncio.all_tasks() if task.get_name() == "penstock events"])
+    await eventually(lambda: not [task for task in asyncio.all_tasks() if task.get_name() == "penstock events"], 30)
 
 
 async def close_and_open(app: Penstock) -> None:

@@ -299,7 +299,7 @@ class Connection:
     async def _send_to_cluster(self, args: tuple[Any, ...], deadline: float | None) -> Any:
         async with asyncio.timeout(None if deadline is None else deadline - time.monotonic()):
             async with self._sockets.call_limit:
-                return await self.client.execute_command(*args)
+                return await cancellable(self.client.execute_command(*args))
 
     async def _reconnect_and_send(self, args: tuple[Any, ...], deadline: float | None) -> Any:
         return await (await self._reconnect(deadline)).send(pack_command(*args), deadline)

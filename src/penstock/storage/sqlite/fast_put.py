@@ -49,7 +49,7 @@ class FastPutEngine(Protocol):
         ...
 
 
-def put_fast(engine: FastPutEngine, new: NewJob, timeout: float) -> bool:
+def put_fast(engine: FastPutEngine, new: NewJob, timeout: float = -1) -> bool:
     """Insert a plain job (`fast_path.is_plain_job`) with a fresh id; False if nothing was done.
 
     After False the caller must use `put.put`, which also raises the error if there is one. The clock

@@ -22,6 +22,7 @@ if ttl == 0 then
   delete_expired()
 else
   if call('HSET', workers, worker, pack('>I6I6', now, now + ttl) .. info) == 1 then delete_expired() end
-  if call('PTTL', workers) < ttl + KEPT_MS then call('PEXPIRE', workers, ttl + KEPT_MS) end
+  call('PEXPIRE', workers, ttl + KEPT_MS, 'NX')
+  call('PEXPIRE', workers, ttl + KEPT_MS, 'GT')
 end
 return 1
