@@ -140,6 +140,9 @@ class _Selection:
     def _exits(self, record: Record) -> Record | None:
         return record if self.violation.kind == "wrong_exit" else None
 
+    def _full(self, record: Record) -> Record | None:
+        return record if self.violation.kind == "wrong_refusal" else None
+
     def _loss_window(self, record: Record) -> Record | None:
         return record if self.keys else None
 

@@ -14,6 +14,7 @@ import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from chaos.full_server import try_full_server
 from chaos.processes import Process
 from chaos.setup import Setup
 from chaos.storages import SingleServer, SqliteFile
@@ -168,10 +169,14 @@ async def stop_server(setup: Setup, draw: random.Random) -> dict[str, Any]:
 
 
 async def maxmemory(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    """Leave the server less memory than it uses, and try which requests it refuses meanwhile."""
     storage, span = _server_of(setup), duration(draw, setup.lease)
-    await setup.run_on_server("CONFIG", "SET", "maxmemory", "1mb")
-    await asyncio.sleep(span)
-    await setup.run_on_server("CONFIG", "SET", "maxmemory", "0")
+    await setup.run_on_server("CONFIG", "SET", "maxmemory", "1")
+    try:
+        setup.record("full", wrong=await try_full_server(storage.url))
+        await asyncio.sleep(span)
+    finally:
+        await setup.run_on_server("CONFIG", "SET", "maxmemory", "0")
     return {"span": span, "at": storage.server.port}
 
 

@@ -38,6 +38,7 @@ class History:
         self.durable = False
         self.leftovers: list[str] = []
         self.wrong_exits: list[str] = []
+        self.wrong_refusals: list[str] = []
         #: Whether the runner has read the storage at the end of the run.
         self.storage_read = False
         #: The fail jobs of each failed job.
@@ -259,6 +260,9 @@ class _Reader:
 
     def _exits(self, record: Record) -> None:
         self.history.wrong_exits += record["wrong"]
+
+    def _full(self, record: Record) -> None:
+        self.history.wrong_refusals += record["wrong"]
 
     def _leftovers(self, record: Record) -> None:
         self.history.storage_read = True

@@ -142,6 +142,12 @@ def wrong_exits(history: History) -> Iterator[Violation]:
         yield Violation("wrong_exit", (each.partition(" ")[0],), each)
 
 
+def wrong_refusals(history: History) -> Iterator[Violation]:
+    """Yield requests that a server with a full memory refused, and enqueues that it accepted."""
+    for each in history.wrong_refusals:
+        yield Violation("wrong_refusal", (each.partition(" ")[0],), each)
+
+
 def lost_calls(history: History) -> Iterator[Violation]:
     """Yield jobs that were acknowledged to a caller and do not exist."""
     for (queue, number), put in history.unidentified_puts.items():
@@ -153,4 +159,13 @@ def lost_calls(history: History) -> Iterator[Violation]:
             yield Violation("lost", (queue, f"number {number}"), "it was acknowledged to a caller and does not exist")
 
 
-HISTORY_CHECKS = (overlapped, out_of_order, ran_while_paused, over_capacity, leaked, wrong_exits, lost_calls)
+HISTORY_CHECKS = (
+    overlapped,
+    out_of_order,
+    ran_while_paused,
+    over_capacity,
+    leaked,
+    wrong_exits,
+    wrong_refusals,
+    lost_calls,
+)

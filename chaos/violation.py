@@ -22,6 +22,7 @@ KINDS: dict[str, str] = {
     "ran_after_cancel": "a cancelled job does not run again",
     "over_capacity": "the runs of a process never need more units than its capacity",
     "leaked": "when all jobs are finished and all TTLs have expired, the storage holds the same keys or rows as before",
+    "wrong_refusal": "a server with a full memory refuses new jobs, and no other request",
     "wrong_exit": "a worker exits with 0 after SIGTERM, and no worker exits by itself",
 }
 

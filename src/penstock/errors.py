@@ -146,7 +146,13 @@ class StorageError(PenstockError):
 
 
 class StorageUnavailable(StorageError):
-    """The storage could not be reached, or cannot take writes now."""
+    """The storage could not be reached, or cannot take writes now.
+
+    `.uncertain` is True if the storage may have carried out the request though no answer came, False if it
+    has not, and None if that is not known.
+    """
+
+    uncertain: bool | None = None
 
 
 class NotDurable(StorageUnavailable):

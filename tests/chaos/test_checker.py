@@ -361,9 +361,17 @@ def test_a_worker_exit_code_other_than_0_is_found() -> None:
     assert violation.kind == "wrong_exit"
 
 
+def test_a_request_that_a_full_server_refuses_is_found() -> None:
+    """A request other than an enqueue that a full server refuses is reported as wrong_refusal."""
+    history = HistoryBuilder()
+    history.add("full", "runner", 7, wrong=["counts was refused by a full server"])
+    [violation] = check(history.finish())
+    assert violation.kind == "wrong_refusal"
+
+
 def test_every_kind_of_violation_has_a_scenario() -> None:
     """Each kind of violation has a history that shows it."""
-    assert {*SCENARIOS, "leaked", "wrong_exit"} == set(KINDS)
+    assert {*SCENARIOS, "leaked", "wrong_exit", "wrong_refusal"} == set(KINDS)
 
 
 def test_an_unanswered_settle_is_no_violation() -> None:

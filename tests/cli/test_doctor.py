@@ -55,7 +55,7 @@ def test_good_settings_are_fine() -> None:
         ({"policy": "allkeys-lru", "evicted": 7}, "eviction", "has deleted 7 keys"),
         ({"used_memory": 900_000_000}, "memory", "900 of 1,000 MB"),
         ({"role": "slave"}, "role", "give the URL of the primary"),
-        ({"version": "5.0.9"}, "version", "use Redis 6.2 or newer"),
+        ({"version": "5.0.9"}, "version", "use Redis 7.0 or newer"),
         ({"ahead_ms": 61_000.0}, "clock", "61.0 s ahead of"),
         ({"ahead_ms": -5_000.0}, "clock", "5.0 s behind"),
         ({"latency_ms": 80.0}, "latency", "80.00 ms"),

@@ -76,6 +76,8 @@ def brisk(backend: RedisBackend, proxy: Proxy, clock: Clock, far: Storage, runne
     url = f"redis://{proxy.address}/0?socket_timeout=2"
     brisk = RedisBackend(backend.name, url, backend.namespace, backend.server).build(clock)
     runner.run(brisk.open())
+    runner.run(put1(brisk, "q", "first put, which writes the schema"))
+    runner.run(brisk.delete_queue("q"))
     yield brisk
     proxy.heal()
     runner.run(brisk.close())

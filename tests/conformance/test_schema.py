@@ -36,6 +36,7 @@ async def test_a_newer_schema_is_refused(backend: Backend, clock: Clock) -> None
     """Opening a storage with a newer schema raises `VersionMismatch`, which names that version."""
     storage = backend.build(clock)
     await storage.open()
+    await put1(storage, "q", "a")
     await storage.close()
     set_version(backend, 99)
     with pytest.raises(VersionMismatch, match="99"):
@@ -71,6 +72,43 @@ async def test_a_refused_storage_is_untouched(backend: Backend, clock: Clock) ->
     assert await state_of(storage) == "queued"
     await storage.delete_queue("q")
     await storage.close()
+
+
+@pytest.mark.only("redis", "valkey", "cluster")
+async def test_opening_and_reading_write_nothing(backend: RedisBackend, clock: Clock) -> None:
+    """A server that takes no writes can be opened and read: the schema is written with the first write."""
+    storage = backend.build(clock)
+    await storage.open()
+    await storage.counts("q")
+    await storage.workers()
+    assert await storage.queues() == []
+    assert backend.keys() == []
+    await put1(storage, "q", "a")
+    found = backend.keys()
+    assert f"{backend.namespace}:schema".encode() in found
+    await storage.close()
+
+
+@pytest.mark.only("redis", "cluster")
+@pytest.mark.parametrize("write", ["put", "beat", "pause"])
+async def test_a_newer_schema_that_appears_later_is_refused(backend: RedisBackend, clock: Clock, write: str) -> None:
+    """A storage that was opened in an empty namespace compares the version with its first write."""
+    storage, other = backend.build(clock), backend.build(clock)
+    await storage.open()
+    await other.open()
+    await put1(other, "q", "a")
+    set_version(backend, 99)
+    verbs = {
+        "put": lambda: put1(storage, "q", "b"),
+        "beat": lambda: storage.beat("w", 1000),
+        "pause": lambda: storage.set_paused("q", True),
+    }
+    try:
+        with pytest.raises(VersionMismatch, match="99"):
+            await verbs[write]()
+    finally:
+        await storage.close()
+        await other.close()
 
 
 async def test_opening_twice_is_opening_once(storage: Storage) -> None:

@@ -177,8 +177,8 @@ async def test_half_open_connections_are_given_up(stage: Stage, proxy: Proxy, fa
     ) as blocking:
         await stage.enqueue("slow", "long", {"seconds": 60})
         await stage.line("begin", "long", 1)
-        assert await far.queue("other").status("x") is None
-        assert await asyncio.to_thread(blocking.queue("other").status, "x") is None
+        assert await far.queue("other").enqueue(1, id="first")
+        assert await asyncio.to_thread(blocking.queue("other").enqueue, 1, id="second")
         assert proxy.silence() >= 4
         await stage.enqueue("quick", "new")
         async with asyncio.timeout(LONG_WAIT):

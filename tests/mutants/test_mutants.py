@@ -283,6 +283,41 @@ MUTANTS = [
     ),
     # Redis
     Mutant(
+        "redis: opening writes the schema", "redis/__init__.py",
+        "        await self._schema.check(self._connection)\n", "        await self._schema.write(self._connection)\n",
+        ("test_schema.py::test_opening_and_reading_write_nothing",),
+    ),
+    Mutant(
+        "redis: a newer schema is not noticed by the first write", "redis/schema.py",
+        '"NX")\n            await self.check(connection)\n', '"NX")\n            self.known = True\n',
+        ("test_schema.py::test_a_newer_schema_that_appears_later_is_refused",),
+    ),
+    Mutant(
+        "redis: a claim is refused by a full server", "redis/lua/claim.lua",
+        "-- flags: allow-oom\n", "-- flags:\n",
+        ("test_full.py::test_each_verb_but_put_and_restore_works_on_a_full_server",),
+    ),
+    Mutant(
+        "redis: a settlement is refused by a full server", "redis/lua/settle.lua",
+        "-- flags: allow-oom\n", "-- flags:\n",
+        ("test_full.py::test_each_verb_but_put_and_restore_works_on_a_full_server",),
+    ),
+    Mutant(
+        "redis: a full server takes puts", "redis/lua/put.lua",
+        "-- flags:\n", "-- flags: allow-oom\n",
+        ("test_full.py::test_a_full_server_refuses_put_and_restore",),
+    ),
+    Mutant(
+        "redis: the mark of an event listener is refused by a full server", "redis/notifier.py",
+        'self._connection.write("SET", mark', 'self._connection.command("SET", mark',
+        ("test_full.py::test_events_reach_a_listener_of_a_full_server",),
+    ),
+    Mutant(
+        "redis: a worker that leaves keeps its subscription", "redis/__init__.py",
+        "            await self._notifier.forget_worker(worker)\n", "            pass\n",
+        ("test_full.py::test_a_worker_that_leaves_gives_its_connection_back",),
+    ),
+    Mutant(
         "redis: a cancelled job is cancelled again", "redis/lua/cancel.lua",
         "state == 'cancelled' and CANCELLED + ALREADY or STATES[state]", "STATES[state]",
         ("test_cancel.py::test_cancel_of_a_finished_job_changes_nothing",),

@@ -51,6 +51,7 @@ def test_any_argument_of_an_app_is_accepted_or_refused(value: Any) -> None:
     for call in (
         lambda: Penstock("memory:", namespace=value),
         lambda: Penstock("memory:", max_payload=value),
+        lambda: Penstock("memory:", timeout=value),
         lambda: Penstock("memory:", serde=value),
         lambda: Penstock("memory:", preset=value),
         lambda: Penstock("memory:", durability=value),

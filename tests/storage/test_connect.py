@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from penstock import Penstock
 from penstock.storage import SqliteLocation, connect, location_of, redact
+from penstock.sync import Penstock as SyncPenstock
 
 
 @pytest.mark.parametrize(
@@ -40,6 +43,45 @@ def test_a_url_that_names_no_storage_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"url") as caught:
         connect(url)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("redis://:secret@host:x/0", "the port must be a number"),
+        ("redis://:secret@host:99999", "the port must be a number"),
+        ("redis://:sec/ret@host:6379", "the port must be a number"),
+        ("redis://:sec?ret@host:6379", "the port must be a number"),
+        ("redis+cluster://:secret@a:1,b:y", "the port must be a number"),
+        ("redis+sentinel://a:z/main", "the port must be a number"),
+        ("redis://[::1/0", "the address is not valid"),
+        ("redis://:secret@host/zero", "the database after the address must be a number"),
+        ("valkeys://:secret@host/1/2", "the database after the address must be a number"),
+        ("unix:///run/redis.sock?db=x&password=secret", "the database after the address must be a number"),
+        ("redis+sentinel://a:1/main/x", "the database after the address must be a number"),
+        ("redis+cluster://:secret@host/1", "a Cluster has only the database 0"),
+        ("redis+sentinel://a:1", "it must name its service"),
+        ("unix://", "unix:// needs the path of a socket"),
+        ("redis://:secret@host?socket_timeout=0", "socket_timeout in a storage URL"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Penstock, SyncPenstock])
+def test_a_mistake_in_the_url_of_a_server_is_one_line_at_once(kind: Any, url: str, reason: str) -> None:
+    """The app is refused when it is made; the message has the URL without its secrets, and the reason."""
+    with pytest.raises(ValueError, match=r"^url '") as caught:
+        kind(url)
+    text = str(caught.value)
+    assert reason in text
+    assert "\n" not in text
+    assert "sec" not in text.replace("seconds", "")
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://", "redis://h", "rediss://u:p@h:1/3", "unix:///x.sock?db=2", "valkey://[::1]:7"]
+)
+def test_the_urls_of_servers_that_make_sense_are_accepted(url: str) -> None:
+    """A URL needs no port, no database and no credentials."""
+    assert Penstock(url).is_open is False
 
 
 def test_unknown_options_are_refused() -> None:

@@ -81,8 +81,26 @@ def test_a_script_uses_no_helper_that_is_not_loaded(name: str) -> None:
 def test_no_script_walks_the_keyspace() -> None:
     """No script uses KEYS, SCAN or anything that grows with the backlog (WQ-D11)."""
     forbidden = re.compile(r"call\('(KEYS|SCAN|HSCAN|SSCAN|ZSCAN|HGETALL|HVALS|SMEMBERS|LRANGE|LREM|SORT)'")
-    offenders = {name: forbidden.findall(text_of(name)) for name in NAMES if name != "workers"}
+    offenders = {name: forbidden.findall(text_of(name)) for name in NAMES if name not in ("workers", "beat")}
     assert not any(offenders.values()), offenders
+
+
+#: The scripts that a full server refuses: those that only add.
+REFUSED_WHEN_FULL = {"put", "restore"}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_gives_the_server_its_flags_in_its_first_line(name: str) -> None:
+    """A script that calls a write or a publish has no `no-writes`; all but put and restore run on a full server."""
+    first = script(name).text.partition("\n")[0]
+    assert first.startswith("#!lua")
+    body = text_of(name)
+    texts = [body, *(helpers()[each] for each in reached(body, helpers()))]
+    writes = re.compile(r"call\('(SET|DEL|UNLINK|PUBLISH|H(SET|DEL|INCR)|Z(ADD|REM)|S(ADD|REM)|LP|P?EXPIRE)")
+    if any(writes.search(text) for text in texts):
+        assert first == ("#!lua" if name in REFUSED_WHEN_FULL else "#!lua flags=allow-oom")
+    else:
+        assert first == "#!lua flags=no-writes"
 
 
 def test_every_key_of_the_schema_is_used() -> None:

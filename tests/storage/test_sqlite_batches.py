@@ -35,7 +35,9 @@ class Rig:
 
     def run(self, *verbs: Verb) -> list[Any]:
         """Run verbs in one transaction."""
-        return self.engine.run_group([(verb, True) for verb in verbs])
+        answers = self.engine.run_group([(verb, True) for verb in verbs])
+        assert answers is not None
+        return answers
 
     @property
     def address(self) -> str:

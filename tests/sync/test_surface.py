@@ -22,6 +22,7 @@ INNER = {
         "options",
         "payload_type",
         "emit",
+        "ready_storage",
         "using_storage",
     },
     "Reservation": {"busy", "claim", "mark_settled", "ref", "settlement"},

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import weakref
+from asyncio import get_running_loop
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from datetime import UTC, datetime
 from types import TracebackType
@@ -14,12 +14,13 @@ from typing import Any, Self, TypeVar, Unpack, overload
 from penstock.aio import refused_in_plain_handlers
 from penstock.client.event_publisher import EventPublisher
 from penstock.client.event_stream import EventStream
+from penstock.client.opening import LoopGuard, opening_within
 from penstock.client.queue import Queue
 from penstock.client.reservations import ReservationManager
 from penstock.client.results import ResultWaiter
 from penstock.client.tasks import P, R, Task, TaskDecorator
 from penstock.errors import JobError
-from penstock.model.clock import Clock, SystemClock
+from penstock.model.clock import Clock, Span, SystemClock, span_ms
 from penstock.model.durability import Durability, DurabilityLevel, durability_from
 from penstock.model.events import LOCAL_EVENTS, Event, EventLog, L, Level, Listeners
 from penstock.model.failure import Failure, FailureSerde
@@ -31,7 +32,7 @@ from penstock.model.options import FAILURE_DEFAULTS, HandlerArguments, HandlerOp
 from penstock.model.presets import preset_named
 from penstock.model.serde import Codec, Serde
 from penstock.model.worker_info import WorkerInfo, worker_info
-from penstock.storage import choose_url, connect, connect_blocking
+from penstock.storage import bound_requests, choose_url, connect, connect_blocking
 from penstock.storage.base import BlockingStorage, EventRecord, Storage
 
 __all__ = ["Penstock"]
@@ -46,7 +47,9 @@ class Penstock:
     The storage is given as a URL (by default `PENSTOCK_URL`, or else the file `penstock.db` in the current
     directory) or as an object. It is opened by `async with app`, or with the first call that needs it. A
     `preset` ("queasy", "queue_farm", "job_queue" or "worqr") sets the defaults of that system; options
-    of a call or a handler win over it. With `durability` ("replicas", "fsync" or a `Durability`) an
+    of a call or a handler win over it. `timeout` bounds each request to the storage that an enqueue or any
+    other call makes (None: no bound; calls that wait for a job have their own), after which
+    `StorageUnavailable` is raised. With `durability` ("replicas", "fsync" or a `Durability`) an
     enqueue is acknowledged when replicas or the disk have the job, and raises `NotDurable` otherwise.
     """
 
@@ -63,6 +66,7 @@ class Penstock:
         serde: str | Serde = "json",
         result_serde: str | Serde | None = None,
         max_payload: int = 1_048_576,
+        timeout: Span | None = 5,
         clock: Clock | None = None,
         durability: DurabilityLevel | Durability | None = None,
     ) -> None:
@@ -77,6 +81,8 @@ class Penstock:
             raise ValueError(f"max_payload must be at least 1, not {max_payload}")
         self.namespace = check_name(namespace, "namespace")
         self.max_payload = max_payload
+        #: The bound (seconds) of each request of a producer, None for none.
+        self.timeout = None if timeout is None else span_ms(timeout, "timeout", zero=False) / 1000
         #: The defaults, of the preset or of Penstock.
         self.defaults = preset_named(preset)
         self.handlers: dict[str, Handler] = {}
@@ -95,11 +101,13 @@ class Penstock:
     def _set_storage(self, storage: Storage, url: str | None, clock: Clock | None) -> None:
         self.clock: Clock = clock or SystemClock()
         self.storage: Storage = storage
+        #: The storage as producers use it: each request ends within `timeout`.
+        self.producer_storage = bound_requests(storage, self.timeout)
         self.results = ResultWaiter(storage)
         self.reservations = ReservationManager(self)
         self._url = url
-        self._open_lock = asyncio.Lock()
         self._open = False
+        self._guard = LoopGuard()
         self._publisher = EventPublisher(storage)
         self._streams: weakref.WeakSet[EventStream] = weakref.WeakSet()
 
@@ -130,8 +138,8 @@ class Penstock:
         return self._open
 
     async def open(self) -> None:
-        """Open the storage. Idempotent."""
-        async with self._open_lock:
+        """Open the storage. Idempotent. Raises `RuntimeError` while another event loop uses the app."""
+        async with self._guard.enter():
             if not self._open:
                 await self.storage.open()
                 self._open = True
@@ -144,16 +152,23 @@ class Penstock:
         for stream in list(self._streams):
             await stream.aclose()
         await self._publisher.close()
-        async with self._open_lock:
+        async with self._guard.enter():
             if self._open:
                 self._open = False
                 await self.storage.close()
+        self._guard.leave()
+
+    @property
+    def ready_storage(self) -> Storage | None:
+        """The storage for producers if it is open and this event loop uses it, else None: then `opened` returns it."""
+        return self.producer_storage if self._open and self._guard.loop is get_running_loop() else None
 
     async def opened(self) -> Storage:
-        """Return the storage, and open it first if need be."""
-        if not self._open:
-            await self.open()
-        return self.storage
+        """Return the storage for producers, and open it first if need be, within `timeout`."""
+        if self.ready_storage is None:
+            async with opening_within(self.timeout):
+                await self.open()
+        return self.producer_storage
 
     # queues and handlers --------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from penstock.client.queue_reader import QueueReader, as_state
 from penstock.client.reservation import Reservation
 from penstock.client.reservations import ReservationManager
 from penstock.client.results import ResultWaiter
-from penstock.errors import CallTimeout, DuplicateJob, InvalidPayload, JobNotFound, NotDurable
+from penstock.errors import CallTimeout, DuplicateJob, InvalidPayload, JobNotFound, NotDurable, StorageUnavailable
 from penstock.model.clock import Span, span_ms
 from penstock.model.ids import check_name, new_id, new_ids, new_token
 from penstock.model.job import FINISHED, NewJob, Snapshot, State
@@ -248,7 +248,10 @@ class Queue(QueueReader):
     async def _put(self, job: NewJob, on_conflict: OnConflict | None) -> Enqueued:
         """Store one job and return its answer; `on_conflict` None means that of the preset."""
         host = self._host
-        [put] = await (host.storage if host.is_open else await host.opened()).put((job,))
+        try:
+            [put] = await (host.ready_storage or await host.opened()).put((job,))
+        except StorageUnavailable as error:
+            raise about_storing(error, [job]) from error
         if put.status is QUEUED and put.durability is None and not host.listeners.by_name:
             return Enqueued(id=job.id, status=QUEUED, state=put.state)  # as `_answer` does, without an event to emit
         answer = self._answer(job, put, on_conflict)
@@ -259,7 +262,10 @@ class Queue(QueueReader):
         """Store jobs in one call and return their answers; `items` are the payloads and entries they came from."""
         if not jobs:
             return []
-        puts = await (await self._host.opened()).put(jobs)
+        try:
+            puts = await (await self._host.opened()).put(jobs)
+        except StorageUnavailable as error:
+            raise about_storing(error, jobs) from error
         if self._host.listeners or puts[0].durability is not None:
             answers = [
                 self._answer(job, put, _conflict(item)) for job, put, item in zip(jobs, puts, items, strict=True)
@@ -366,6 +372,21 @@ class Queue(QueueReader):
                 id,
             )
         return self._result(snapshot)
+
+
+def about_storing(error: StorageUnavailable, jobs: Sequence[NewJob]) -> StorageUnavailable:
+    """Return the error of a put, with the answer to whether its jobs may have been stored."""
+    if error.uncertain is None:
+        return error
+    if not error.uncertain:
+        text = "nothing was stored"
+    elif len(jobs) == 1:
+        text = f"the job may have been stored: enqueue it again with the same id, {jobs[0].id!r}"
+    else:
+        text = f"some of the {len(jobs)} jobs may have been stored: enqueue them again with the same ids"
+    more = StorageUnavailable(f"{error}; {text}")
+    more.uncertain = error.uncertain
+    return more
 
 
 def _clearable(state: State | str | Iterable[State | str] | None) -> list[State]:

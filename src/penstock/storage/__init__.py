@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 from urllib.parse import parse_qsl
@@ -16,6 +17,7 @@ from penstock.storage.base import BlockingStorage, Storage
 __all__ = [
     "DEFAULT_URL",
     "SqliteLocation",
+    "bound_requests",
     "choose_url",
     "connect",
     "connect_blocking",
@@ -78,7 +80,10 @@ def connect(
         raise ModuleNotFoundError(
             f'url {redact(url)!r} needs the redis package: pip install "penstock[redis]"', name=error.name
         ) from None
-    return RedisStorage(url, clock=clock, namespace=namespace, durability=durability)
+    try:
+        return RedisStorage(url, clock=clock, namespace=namespace, durability=durability)
+    except ValueError as error:
+        raise ValueError(f"url {redact(url)!r}: {error}") from None
 
 
 def connect_blocking(
@@ -118,6 +123,16 @@ def connect_refcounted(
     return RefCountedSqliteStorage(location.path, clock=clock, namespace=namespace)
 
 
+def bound_requests(storage: Storage, timeout: float | None) -> Storage:
+    """Return a storage as producers use it: each request ends within `timeout` seconds, if that is not None.
+
+    It shares the connections of the storage. The verbs that wait for work, ends or events are not bounded. A storage
+    whose class has no method `bounded` is returned as it is.
+    """
+    bounded: Callable[[Storage, float], Storage] | None = getattr(type(storage), "bounded", None)
+    return storage if timeout is None or bounded is None else bounded(storage, timeout)
+
+
 def location_of(url: str) -> SqliteLocation | None:
     """Return the file that a URL names, None for a server; an unknown scheme is a `ValueError`."""
     if not isinstance(url, str):
@@ -146,7 +161,7 @@ def _on_disk(location: SqliteLocation, durability: Durability) -> SqliteLocation
 
 def redact(url: str) -> str:
     """Return a URL without user, password and secret query values."""
-    url = re.sub(r"//[^?#]*@", "//***@", url)
+    url = re.sub(r"//.*@", "//***@", url, flags=re.DOTALL)  # up to the last @: a password may have any character
     return re.sub(r"(?i)([?&][^=&#]*(?:password|secret|token|key|user)[^=&#]*=)[^&#]*", r"\1***", url)
 
 

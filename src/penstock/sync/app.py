@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
 
 from penstock.client.app import Penstock as AsyncPenstock
-from penstock.model.clock import Clock
+from penstock.model.clock import Clock, Span
 from penstock.model.durability import Durability, DurabilityLevel, durability_from
 from penstock.model.events import EventLog, L, Level
 from penstock.model.ids import check_name
@@ -52,6 +52,7 @@ class Penstock:
         serde: str | Serde = "json",
         result_serde: str | Serde | None = None,
         max_payload: int = 1_048_576,
+        timeout: Span | None = 5,
         clock: Clock | None = None,
         durability: DurabilityLevel | Durability | None = None,
     ) -> None:
@@ -66,7 +67,7 @@ class Penstock:
             storage = connect_refcounted(url, namespace=namespace, clock=clock, durability=asked)
         app = BackendApp(
             storage, url, namespace=namespace, preset=preset, serde=serde, result_serde=result_serde,
-            max_payload=max_payload, clock=clock,
+            max_payload=max_payload, timeout=timeout, clock=clock,
         )  # fmt: skip
         self._app = app
         #: The async apps behind this one; `penstock.testing` replaces their storage.

@@ -97,6 +97,17 @@ class DirectApp(BackendApp):
                 await self.storage.open()
                 self._open = True
 
+    @property
+    def ready_storage(self) -> Storage | None:
+        """The storage for producers if it is open, in any thread."""
+        return self.producer_storage if self._open else None
+
+    async def opened(self) -> Storage:
+        """Return the storage for producers, and open it first if need be."""
+        if not self._open:
+            await self.open()
+        return self.producer_storage
+
     async def close(self) -> None:
         """Close the storage. Idempotent."""
         with self._mutex:

@@ -65,9 +65,10 @@ def in_own_loop(coroutine: Coroutine[Any, Any, T]) -> T:
 
 def storages_of(app: AnyApp) -> list[Storage]:
     """Return the storage objects that an app's calls and its workers use."""
-    found = [async_app_of(app).storage]
+    apps = [async_app_of(app)]
     if isinstance(app, SyncPenstock):
-        found += [app.backends.loop_app.storage, app.backends.app.storage]
+        apps += [app.backends.loop_app, app.backends.app]
+    found = [storage for each in apps for storage in (each.storage, each.producer_storage)]
     return list({id(storage): storage for storage in found}.values())
 
 

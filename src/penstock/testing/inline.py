@@ -39,11 +39,11 @@ def inline(app: AnyApp) -> Generator[None]:
     thread of the enqueue. Scheduled jobs are not run.
     """
     proxy = InlineApp(async_app_of(app))
-    puts: list[tuple[Storage, SyncPenstock | None]] = [(async_app_of(app).storage, None)]
+    puts: list[tuple[Storage, SyncPenstock | None]] = [(async_app_of(app).producer_storage, None)]
     if isinstance(app, SyncPenstock):
-        puts = [(app.backends.loop_app.storage, None)]
+        puts = [(app.backends.loop_app.producer_storage, None)]
         if app.backends.app is not app.backends.loop_app:
-            puts.append((app.backends.app.storage, app))
+            puts.append((app.backends.app.producer_storage, app))
     with contextlib.ExitStack() as stack:
         for storage, blocked in puts:
             stack.enter_context(patched_verbs(storage, {"put": proxy.put_into(storage, blocked)}))

@@ -11,8 +11,8 @@ from penstock.ops.doctor.findings import MEGABYTE, Finding, Level, fine, note, w
 
 __all__ = ["check_server", "startup_warnings"]
 
-#: The oldest version that Penstock supports.
-MIN_VERSION = (6, 2)
+#: The oldest version that Penstock supports: older ones know no flags of scripts.
+MIN_VERSION = (7, 0)
 
 
 def check_server(info: ServerInfo) -> tuple[list[Finding], list[str]]:
@@ -43,7 +43,7 @@ def check_version(node: NodeInfo) -> Iterable[Finding]:
     except ValueError:
         known = MIN_VERSION
     if known < MIN_VERSION:
-        yield warning("version", f"{title} is older than what Penstock is tested with", "use Redis 6.2 or newer")
+        yield warning("version", f"{title} is older than what Penstock is tested with", "use Redis 7.0 or newer")
     else:
         yield fine("version", title)
     if node.role != "master":
@@ -65,7 +65,10 @@ def check_memory(node: NodeInfo) -> Iterable[Finding]:
     used, room = node.used_memory, node.max_memory or node.machine_memory
     share = used / room if room else 0.0
     usage = f"{used // MEGABYTE:,} of {room // MEGABYTE:,} MB in use ({share:.0%})"
-    if share > 0.8:
+    if node.max_memory and used >= node.max_memory:
+        yield warning("memory", f"full: {usage}; the server refuses new jobs, and workers go on",
+                      "let workers finish jobs, delete jobs or queues, or raise maxmemory")  # fmt: skip
+    elif share > 0.8:
         yield warning("memory", usage, "give it more memory, or keep results for a shorter time (result_ttl)")
     elif not node.max_memory and room:
         yield note("memory", f"{usage}; no maxmemory is set, so a full machine kills the server",

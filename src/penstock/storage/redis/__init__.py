@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncIterator, Iterable, Sequence
 from itertools import repeat
-from typing import Any
+from typing import Any, Self
 
 from msgspec.structs import replace
 
@@ -12,7 +13,7 @@ from penstock.model.clock import Clock
 from penstock.model.durability import Durability
 from penstock.model.ids import family_of
 from penstock.model.job import NewJob, Snapshot, State
-from penstock.model.storage_info import QueueMeter, ServerInfo, schema_mismatch
+from penstock.model.storage_info import QueueMeter, ServerInfo
 from penstock.model.why import MAX_AHEAD
 from penstock.storage.base import (
     CANCEL_MODES,
@@ -55,10 +56,11 @@ from penstock.storage.redis.encoding import (
 from penstock.storage.redis.event_codec import encode_event
 from penstock.storage.redis.fast_path import encode_completions, settlement_slices
 from penstock.storage.redis.inspection import Inspector
-from penstock.storage.redis.keys import SCHEMA_VERSION, Keys
+from penstock.storage.redis.keys import Keys
 from penstock.storage.redis.notifier import Notifier
 from penstock.storage.redis.put import PutBatcher, PutCalls
 from penstock.storage.redis.restore import Restorer
+from penstock.storage.redis.schema import Schema
 from penstock.storage.redis.script_calls import ScriptCall, ScriptCalls
 
 __all__ = ["RedisStorage"]
@@ -81,21 +83,36 @@ class RedisStorage:
         durability: Durability | None = None, fast: bool = True,
     ) -> None:  # fmt: skip
         self._clock = clock
-        connection = self._connection = self._connect(url)
-        keys = self._keys = Keys(namespace, cluster=connection.cluster)
-        calls = self._calls = ScriptCalls(connection, keys, clock, fast=fast)
-        self._confirmer = None if durability is None else Confirmer(connection, durability)
-        self._families = ClusterFamilies(connection, keys)
-        self._notifier = Notifier(connection, keys, self._request_notices)
-        self._put_calls = PutCalls(connection, keys, calls, self._families, self._confirmer)
-        # On a Cluster, and where puts are confirmed, each call has a connection of its own: two would have no order.
-        self._batcher = PutBatcher(self._put_calls, 1 if connection.cluster or durability else 2)
-        self._claimer = Claimer(connection, keys, calls, self.settle, self._disable_open_claims)
+        self._durability = durability
+        self._fast = fast
+        connection = self._connect(url)
+        self._keys = Keys(namespace, cluster=connection.cluster)
+        self._schema = Schema(self._keys)
+        self._notifier = Notifier(connection, self._keys, self._request_notices)
         #: Whether claims can be left open (`OpensClaims`). They cannot on a Cluster, nor if the server does not allow
         #: CLIENT UNBLOCK. They are not with a test clock, because a call carries the time at which it was sent.
         self.opens_claims = clock is None and fast and not connection.cluster
+        self._build(connection)
+
+    def _build(self, connection: Connection) -> None:
+        """Make the parts that send calls over this connection."""
+        keys, durability = self._keys, self._durability
+        self._connection = connection
+        calls = self._calls = ScriptCalls(connection, keys, self._clock, fast=self._fast)
+        self._confirmer = None if durability is None else Confirmer(connection, durability)
+        families = self._families = ClusterFamilies(connection, keys)
+        self._put_calls = PutCalls(connection, keys, calls, families, self._schema, self._confirmer)
+        # On a Cluster, and where puts are confirmed, each call has a connection of its own: two would have no order.
+        self._batcher = PutBatcher(self._put_calls, 1 if connection.cluster or durability else 2)
+        self._claimer = Claimer(connection, keys, calls, self.settle, self._disable_open_claims)
         self._inspector = Inspector(connection, keys, calls)
-        self._restorer = Restorer(calls, self._families)
+        self._restorer = Restorer(calls, families, self._schema)
+
+    def bounded(self, timeout: float) -> Self:
+        """Return this storage for producers: each request ends within these seconds; see `bound_requests`."""
+        bounded = copy.copy(self)
+        bounded._build(self._connection.bounded(timeout))
+        return bounded
 
     def __repr__(self) -> str:
         return f"RedisStorage({self._connection.where!r}, namespace={self._keys.namespace!r})"
@@ -124,10 +141,7 @@ class RedisStorage:
             raise
 
     async def _check(self) -> None:
-        await self._connection.command("SET", self._keys.schema, SCHEMA_VERSION, "NX")
-        found = int(await self._connection.command("GET", self._keys.schema))
-        if found != SCHEMA_VERSION:
-            raise schema_mismatch(self._connection.where, found, SCHEMA_VERSION)
+        await self._schema.check(self._connection)
         if self._confirmer is not None:
             await self._confirmer.check(self._keys.schema)
 
@@ -272,6 +286,7 @@ class RedisStorage:
 
     async def set_paused(self, queue: str, paused: bool) -> bool:
         if paused:
+            await self._schema.write(self._connection)
             await self._families.add(queue, created=True)
         return await self._calls.run_once("set_paused", queue, int(paused)) == 1
 
@@ -358,6 +373,10 @@ class RedisStorage:
         return sorted(found)
 
     async def beat(self, worker: str, ttl: int, info: bytes = b"") -> None:
+        if ttl:
+            await self._schema.write(self._connection)
+        else:
+            await self._notifier.forget_worker(worker)
         await self._calls.run_for_workers("beat", worker, ttl, info)
 
     async def workers(self) -> list[WorkerRecord]:

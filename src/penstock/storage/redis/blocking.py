@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from redis import Redis
 from redis.cluster import RedisCluster
@@ -24,6 +24,7 @@ from penstock.storage.redis.clients import ClientClasses, client_of
 from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.pipeline import pack_command
 from penstock.storage.redis.put import PutBatch, indexes_by_queue
+from penstock.storage.redis.sockets import Sockets
 
 __all__ = ["BlockingRedisStorage"]
 
@@ -75,56 +76,77 @@ def _refuse(verb: str) -> NoReturn:
 class BlockingConnection(Connection):
     """The rules of `Connection` (errors, retries, NOSCRIPT) without its event loop."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-        #: None on a Cluster, whose redis-py client has its own connections.
-        self._pool: ThreadConnectionPool | None = None
+    def bounded(self, timeout: float) -> Self:
+        """Return this connection with a bound for each request; only producers use it, so there is one bound."""
+        self._sockets.threads_timeout = timeout
+        return super().bounded(timeout)
 
     async def open(self) -> None:
         """Make the client, and send a PING."""
-        if self._client is None:
+        sockets = self._sockets
+        if sockets.client is None:
             try:
-                self._client = client_of(self._url, BLOCKING)  # that of a Cluster connects when it is made
+                # That of a Cluster connects when it is made.
+                sockets.client = client_of(self._url, BLOCKING, sockets.threads_timeout)
                 if not self.cluster:
-                    self._pool = ThreadConnectionPool(self._client.connection_pool, self.read_timeout)
-                await self._send("PING")
+                    sockets.threads = ThreadConnectionPool(sockets.client.connection_pool, self.read_timeout)
+                await self._ping(sockets)
             except BaseException as error:
                 await self.close()
                 raise self.explain(error) from error
 
+    async def _ping(self, sockets: Sockets) -> None:
+        if sockets.threads is None:
+            await self._send("PING")
+        else:
+            sockets.threads.call(pack_command("PING"), timeout=sockets.threads_timeout)
+
     async def close(self) -> None:
-        client, self._client = self._client, None
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.close()
+        sockets = self._sockets
+        client, sockets.client = sockets.client, None
+        threads, sockets.threads = sockets.threads, None
+        if threads is not None:
+            threads.close()
         if client is not None:
             client.close()
             manager = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
             for sentinel in manager.sentinels if manager else ():
                 sentinel.close()
 
-    async def try_once(self, command: bytes) -> Any:
-        if self._pool is None:
+    def _left(self, deadline: float | None) -> float | None:
+        """Return the seconds until a deadline: the whole bound if the request began just now.
+
+        So the timeout of a connection is set once, and again only for a retry.
+        """
+        if deadline is None or self.timeout is None:
+            return None
+        left = deadline - time.monotonic()
+        return self.timeout if left > 0.9 * self.timeout else max(0.001, left)
+
+    async def try_once(self, command: bytes, deadline: float | None) -> Any:
+        threads = self._sockets.threads
+        if threads is None:
             return None
         try:
-            (answer,) = self._pool.call(command, check=False)
-        except (RedisError, OSError):
-            return None
-        return None if isinstance(answer, Exception) else answer
+            (answer,) = threads.call(command, timeout=self.timeout, check=False)
+        except (RedisError, OSError) as error:
+            return error
+        return answer
 
-    async def _send(self, *args: Any) -> Any:
-        pool = self._pool
-        if pool is None:
+    async def _send(self, *args: Any, deadline: float | None = None) -> Any:
+        threads = self._sockets.threads
+        if threads is None:
             return self.client.execute_command(*args)
-        (answer,) = pool.call(pack_command(*args))
+        (answer,) = threads.call(pack_command(*args), timeout=self._left(deadline))
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    async def _send_many(self, commands: list[tuple[Any, ...]]) -> list[Any]:
-        client = self.client
-        if self._pool is not None:
-            return self._pool.call(b"".join(pack_command(*args) for args in commands), len(commands))
+    async def _send_many(self, commands: list[tuple[Any, ...]], deadline: float | None) -> list[Any]:
+        client, threads = self.client, self._sockets.threads
+        if threads is not None:
+            packed = b"".join(pack_command(*args) for args in commands)
+            return threads.call(packed, len(commands), timeout=self._left(deadline))
         answers: list[Any] = []
         for args in commands:
             try:
@@ -133,9 +155,10 @@ class BlockingConnection(Connection):
                 answers.append(error)
         return answers
 
-    async def alone(self, commands: list[tuple[Any, ...]], key: str) -> list[Any]:
-        if self._pool is not None:  # each call has a connection of its own anyway
-            return await self._send_many(commands)
+    async def alone(self, commands: list[tuple[Any, ...]], key: str, seconds: float) -> list[Any]:
+        threads = self._sockets.threads
+        if threads is not None:  # each call has a connection of its own anyway
+            return threads.call(b"".join(pack_command(*args) for args in commands), len(commands), timeout=seconds)
         client = self.client
         pool = client.get_redis_connection(client.get_node_from_key(key)).connection_pool
         connection = pool.get_connection()

@@ -10,9 +10,8 @@ from collections import deque
 from struct import Struct
 from typing import Any
 
-from redis.exceptions import ConnectionError, RedisError
-
-from penstock.storage.redis.pipeline import MORE, NOT_PRIMARY, new_reader
+from penstock.storage.redis.clients import CONNECT_TIMEOUT
+from penstock.storage.redis.pipeline import MORE, NOT_PRIMARY, NoAnswer, new_reader
 
 __all__ = ["ThreadConnectionPool"]
 
@@ -26,6 +25,7 @@ class ThreadConnection:
     def __init__(self, connection: Any, read_timeout: float) -> None:
         self._connection = connection
         self._socket = connection._sock
+        self._timeout = read_timeout
         _set_timeout(self._socket, read_timeout)
         self._reader = new_reader()
         self._poll = select.poll()
@@ -36,8 +36,14 @@ class ThreadConnection:
         """Whether there are bytes to read though no command is under way: the server has closed the connection."""
         return bool(self._poll.poll(0))
 
-    def call(self, commands: bytes, count: int = 1) -> list[Any]:
-        """Send commands, wait for their answers, and return them, errors among them."""
+    def call(self, commands: bytes, count: int, timeout: float) -> list[Any]:
+        """Send commands, wait for their answers, and return them, errors among them.
+
+        Raises `NoAnswer` after this time (seconds) without any bytes.
+        """
+        if timeout != self._timeout:
+            self._timeout = timeout
+            _set_timeout(self._socket, timeout)
         reader = self._reader
         answers: list[Any] = []
         self._socket.sendall(commands)
@@ -52,9 +58,9 @@ class ThreadConnection:
         try:
             data = self._socket.recv(65536)
         except BlockingIOError:
-            raise OSError("timed out") from None
+            raise OSError(f"no answer for {self._timeout:.3g} s") from None
         if not data:
-            raise ConnectionError("the server closed the connection")
+            raise OSError("the server closed the connection")
         return data
 
     def close(self) -> None:
@@ -84,20 +90,23 @@ class ThreadConnectionPool:
         self._idle: deque[ThreadConnection] = deque()
         self._pid = os.getpid()
 
-    def call(self, commands: bytes, count: int = 1, *, check: bool = True) -> list[Any]:
+    def call(
+        self, commands: bytes, count: int = 1, *, timeout: float | None = None, check: bool = True
+    ) -> list[Any]:  # fmt: skip
         """Send commands on an idle connection and return their answers, errors among them.
 
-        `check` spends a system call to see that the server has not closed the connection; without it the commands must
-        be such that they can be sent again. All idle connections are closed if an answer shows that the server is no
-        primary.
+        `timeout` is that of an answer, if it is shorter than the one of the connections. `check` spends a system call
+        to see that the server has not closed the connection; without it the commands must be such that they can be
+        sent again. All idle connections are closed if an answer shows that the server is no primary.
         """
-        connection = self._take(check)
+        seconds = self._read_timeout if timeout is None or timeout > self._read_timeout else timeout
+        connection = self._take(check, seconds)
         try:
-            answers = connection.call(commands, count)
+            answers = connection.call(commands, count, seconds)
         except BaseException as error:
             connection.close()
-            if isinstance(error, OSError) and not isinstance(error, RedisError):
-                raise ConnectionError(str(error) or type(error).__name__) from error
+            if isinstance(error, OSError):
+                raise NoAnswer(str(error) or type(error).__name__) from error
             raise
         self._idle.append(connection)
         for answer in answers:
@@ -106,7 +115,7 @@ class ThreadConnectionPool:
                 break
         return answers
 
-    def _take(self, check: bool) -> ThreadConnection:
+    def _take(self, check: bool, timeout: float) -> ThreadConnection:
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._idle = deque()
@@ -115,8 +124,9 @@ class ThreadConnectionPool:
                 return connection
             connection.close()
         made = self._pool.make_connection()
+        made.socket_connect_timeout = made.socket_timeout = min(CONNECT_TIMEOUT, timeout)
         made.connect()
-        return ThreadConnection(made, self._read_timeout)
+        return ThreadConnection(made, timeout)
 
     def _pop(self) -> ThreadConnection | None:
         try:

@@ -12,6 +12,7 @@ __all__ = [
     "CONNECT_TIMEOUT",
     "READ_TIMEOUT",
     "ClientClasses",
+    "check_url",
     "client_of",
     "close",
     "describe",
@@ -39,6 +40,34 @@ class ClientClasses(NamedTuple):
     cluster: Any
     sentinel: Any
     retry: Any
+
+
+def check_url(url: str) -> None:
+    """Raise `ValueError` for a URL that names no server. The text quotes no part of it, which may be a password."""
+    try:
+        parts = urlsplit(url)
+        _hosts(parts.netloc, 0)
+    except ValueError as error:
+        if "port" in str(error).lower():
+            raise ValueError("the port must be a number below 65536") from None
+        raise ValueError("the address is not valid; / : @ ? # in a password are written %2F %3A %40 %3F %23") from None
+    query, path = _query(parts), parts.path.strip("/")
+    databases = [query.get("db", "")]
+    if parts.scheme == "unix":
+        if not path:
+            raise ValueError("unix:// needs the path of a socket")
+    elif parts.scheme == _SENTINEL:
+        service, _, db = path.partition("/")
+        databases.append(db)
+        if not service:
+            raise ValueError("it must name its service: redis+sentinel://host:26379/mymaster")
+    else:
+        databases.append(path)
+    if not all(db == "" or (db.isascii() and db.isdigit()) for db in databases):
+        raise ValueError("the database after the address must be a number, as in /0")
+    if parts.scheme == _CLUSTER and any(db.strip("0") for db in databases):
+        raise ValueError("a Cluster has only the database 0")
+    read_timeout_of(url)
 
 
 def describe(url: str) -> tuple[str, bool]:
@@ -72,13 +101,15 @@ def options_of(classes: ClientClasses, read_timeout: float) -> dict[str, Any]:
     }
 
 
-def client_of(url: str, classes: ClientClasses) -> Any:
-    """Make the redis-py client for a URL. It retries nothing.
+def client_of(url: str, classes: ClientClasses, timeout: float | None = None) -> Any:
+    """Make the redis-py client for a URL. It retries nothing, and waits at most `timeout` seconds for a server.
 
     Its socket timeout is that of connecting: `Pipeline` and `ThreadConnection` set their own for answers.
     """
     parts = urlsplit(url)
     read_timeout = read_timeout_of(url)
+    if timeout is not None:
+        read_timeout = min(read_timeout, timeout)
     options = options_of(classes, read_timeout)
     if parts.scheme in _PLAIN_SCHEMES:
         plain = _PLAIN_SCHEMES[parts.scheme] + url[len(parts.scheme) :]
@@ -102,8 +133,6 @@ def _sentinel_client(
 ) -> Any:
     """Make a client of a service's primary for `redis+sentinel://[user:password@]host:port,host:port/service[/db]`."""
     service, _, db = parts.path.strip("/").partition("/")
-    if not service:
-        raise ValueError("a redis+sentinel:// URL names its service: redis+sentinel://host:26379/mymaster")
     sentinel_login = {"password": query["sentinel_password"]} if "sentinel_password" in query else {}
     sentinel = classes.sentinel(_hosts(parts.netloc, 26379), sentinel_kwargs={**options, **sentinel_login})
     return sentinel.master_for(service, db=int(db or 0), **login, **options)

@@ -37,11 +37,13 @@ class ClusterFamilies:
             return
         family, now = family_of(queue), time.monotonic()
         if created or now - self._added_at.get(family, -_ADD_EVERY) >= _ADD_EVERY:
-            await self._connection.command("SADD", self._keys.families, family)
+            # The family of a queue that exists is listed even if the server is full, unlike that of a queue to be.
+            send = self._connection.write if created else self._connection.command
+            await send("SADD", self._keys.families, family)
             self._added_at[family] = now
             # A listener has marked the families that it found; a new family gets its mark here, before its first event.
             if channel := await self._connection.command("GET", self._keys.listeners("workers")):
-                await self._connection.command("SET", self._keys.listeners(family), channel, "PX", LISTENER_MARK_MS)
+                await self._connection.write("SET", self._keys.listeners(family), channel, "PX", LISTENER_MARK_MS)
 
     async def drop_empty(self, queues: Iterable[str]) -> None:
         """Remove families without a queue. One that gets a queue meanwhile is added again, here or by the producer."""
@@ -53,4 +55,4 @@ class ClusterFamilies:
                 await command("SREM", self._keys.families, family)
                 self._added_at.pop(family, None)
                 if await command("SCARD", self._keys.names(family)):
-                    await command("SADD", self._keys.families, family)
+                    await self._connection.write("SADD", self._keys.families, family)

@@ -7,12 +7,14 @@ because a put of an id that is taken writes nothing, and newer servers would the
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from redis.exceptions import AskError, MovedError, NoScriptError, TryAgainError
 
 from penstock.errors import StorageError
 from penstock.model.durability import Durability, DurabilityReport
+from penstock.storage.redis.clients import READ_TIMEOUT
 from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.scripts import Script
 
@@ -32,6 +34,10 @@ class Confirmer:
         self._asked = asked
         ms = max(1, round(asked.timeout * 1000))
         fsync = asked.level == "fsync"
+        # Longer than the timeout of any WAIT. A put with a bound may take that and the time of its confirmation.
+        bound = connection.timeout
+        longest = max(READ_TIMEOUT, connection.read_timeout)
+        self._seconds = longest if bound is None else min(longest, bound + asked.timeout)
         self._confirm = ("WAITAOF", 1, asked.copies, ms) if fsync else ("WAIT", asked.copies, ms)
 
     async def check(self, key: str) -> None:
@@ -71,19 +77,22 @@ class Confirmer:
                     raise answer
             return answers[0], self._report(answers[2])
 
-        return await self._connection.attempt(once, repeat=repeat)
+        return await self._connection.attempt(once, repeat=repeat, deadline=self._deadline())
+
+    def _deadline(self) -> float | None:
+        return None if self._connection.timeout is None else time.monotonic() + self._seconds
 
     async def _all(self, call: tuple[Any, ...], mark: str) -> list[Any]:
         commands = [call, ("SET", mark, "", "PX", MARK_MS), self._confirm]
         for _ in range(MAX_REDIRECTS):
-            answers = await self._connection.alone(commands, mark)
+            answers = await self._connection.alone(commands, mark, self._seconds)
             if not isinstance(answers[0], MovedError):
                 return answers
             await self._connection.command("EXISTS", mark)  # the client follows the redirect and updates its slots
         raise TryAgainError("no node serves the slot of this queue")
 
     async def _one(self, command: tuple[Any, ...], key: str) -> Any:
-        (answer,) = await self._connection.alone([command], key)
+        (answer,) = await self._connection.alone([command], key, self._seconds)
         if isinstance(answer, BaseException):
             raise answer
         return answer

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import random
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
@@ -33,16 +35,17 @@ from redis.exceptions import (
 from penstock.errors import StorageError, StorageUnavailable
 from penstock.storage.redis.clients import (
     CONNECT_TIMEOUT,
-    READ_TIMEOUT,
     ClientClasses,
+    check_url,
     client_of,
     close,
     describe,
     options_of,
     read_timeout_of,
 )
-from penstock.storage.redis.pipeline import NoReplicasError, Pipeline, cancellable, pack_command
-from penstock.storage.redis.scripts import Script
+from penstock.storage.redis.pipeline import NoAnswer, NoReplicasError, Pipeline, cancellable, pack_command
+from penstock.storage.redis.scripts import WRITE, Script
+from penstock.storage.redis.sockets import Sockets
 
 __all__ = ["Connection"]
 
@@ -64,9 +67,6 @@ _REFUSALS = (BusyLoadingError, ReadOnlyError, OutOfMemoryError, MasterDownError,
 #: The Cluster client raises a `RedisClusterException`, which may mean anything, with this text if it finds no node.
 _UNREACHED = "cannot be connected"
 
-#: On a Cluster each call under way has a connection of its own: at most this many, other calls wait.
-_MAX_CALLS = 50
-
 #: How often a call that may be repeated is sent, and the longest pause (seconds) before the next time.
 _TRIES, _PAUSE = 5, 0.5
 
@@ -77,52 +77,55 @@ class Connection:
     """Commands and script calls to the server at a URL. A call is repeated only if its caller allows it."""
 
     def __init__(self, url: str) -> None:
+        check_url(url)
         self._url = url
         self.where, self.cluster = describe(url)
         #: The timeout (seconds) of an answer.
         self.read_timeout = read_timeout_of(url)
+        #: The bound (seconds) of a request with its retries and reconnects; None for workers, which wait longer.
+        self.timeout: float | None = None
         #: A call that is repeated may still arrive for this long (ms): each try takes time to connect and to answer.
         self.retry_window_ms = round((_TRIES + 1) * (CONNECT_TIMEOUT + self.read_timeout) * 1000)
-        # redis-py's clients are typed loosely: this class and its subclass handle them as Any.
-        self._client: Any = None
-        self._pipeline: Pipeline | None = None
-        self._connecting: asyncio.Task[Pipeline] | None = None
-        #: Pipelines to a server that is no primary any more, while answers are still under way.
-        self._retired: list[Pipeline] = []
-        self._idle: list[Pipeline] = []
-        self._taken: set[Pipeline] = set()
-        self._call_limit = asyncio.Semaphore(_MAX_CALLS)
+        self._sockets = Sockets()
 
     def __repr__(self) -> str:
         return f"Connection({self.where!r})"
 
+    def bounded(self, timeout: float) -> Self:
+        """Return this connection for producers: each request ends within this time (seconds)."""
+        bounded = copy.copy(self)
+        bounded.timeout = timeout
+        return bounded
+
     async def open(self) -> None:
-        if self._client is None:
+        if self._sockets.client is None:
             client = self._new_client()
             try:
                 await self._test(client)
             except BaseException as error:
                 await self._close_all(client)
                 raise self.explain(error) from error
-            self._client = client
+            self._sockets.client = client
 
     async def _test(self, client: Any) -> None:
         if self.cluster:
             await cancellable(client.initialize())
         else:
-            self._pipeline = await Pipeline.open(client.connection_pool, self.read_timeout)
-            await self._pipeline.send(pack_command("PING"))
+            self._sockets.pipeline = await Pipeline.open(client.connection_pool, self.read_timeout)
+            await self._sockets.pipeline.send(pack_command("PING"))
 
     async def close(self) -> None:
-        client, self._client = self._client, None
-        if self._connecting is not None:
-            self._connecting.cancel()
-            await asyncio.wait({self._connecting})
+        sockets = self._sockets
+        client, sockets.client = sockets.client, None
+        if sockets.connecting is not None:
+            sockets.connecting.cancel()
+            await asyncio.wait({sockets.connecting})
         await self._close_all(client)
 
     async def _close_all(self, client: Any) -> None:
-        pipelines = [self._pipeline, *self._retired, *self._idle, *self._taken]
-        self._pipeline, self._retired, self._idle = None, [], []
+        sockets = self._sockets
+        pipelines = [sockets.pipeline, *sockets.retired, *sockets.idle, *sockets.taken]
+        sockets.pipeline, sockets.retired, sockets.idle = None, [], []
         for pipeline in pipelines:
             if pipeline is not None:
                 pipeline.close()
@@ -131,70 +134,117 @@ class Connection:
 
     @property
     def client(self) -> Any:
-        if self._client is None:
+        if self._sockets.client is None:
             raise StorageError(f"the storage at {self.where} is not open: use `async with app` or `await app.open()`")
-        return self._client
+        return self._sockets.client
 
     def _new_client(self) -> Any:
         return client_of(self._url, ASYNCIO)
 
     # calling ---------------------------------------------------------------------------------------
 
+    def deadline(self) -> float | None:
+        """Return the time (of `time.monotonic`) at which a request that begins now must have ended, if it has one."""
+        return None if self.timeout is None else time.monotonic() + self.timeout
+
     async def command(self, *args: object) -> Any:
         """Send a command that may be repeated, and return its answer."""
-        return await self.attempt(lambda: self._send(*args), repeat=True)
+        deadline = self.deadline()
+        return await self.attempt(lambda: self._send(*args, deadline=deadline), repeat=True, deadline=deadline)
 
-    async def try_once(self, command: bytes) -> Any:
-        """Send an encoded command that may be repeated, and return its answer.
+    async def write(self, *args: object) -> Any:
+        """Send a command that writes a few bytes and may be repeated. A server with a full memory accepts it too."""
+        return await self.run(WRITE, [str(args[1])], list(args), repeat=True)
 
-        None if there is no answer or an error: then the caller sends it again by `run`, which handles both.
+    async def try_once(self, command: bytes, deadline: float | None) -> Any:
+        """Send an encoded command that may be repeated, and return its answer or error; None if there is no connection.
+
+        After either of these the caller sends it again by `run`, which handles both.
         """
-        pipeline = self._pipeline
+        pipeline = self._sockets.pipeline
         if pipeline is None or not pipeline.alive:
             return None
         try:
-            return await pipeline.send(command)
-        except (RedisError, OSError):
-            return None
+            return await pipeline.send(command, deadline)
+        except (RedisError, OSError) as error:
+            return error
 
-    async def run(self, script: Script, keys: list[str], args: list[Any], *, repeat: bool) -> Any:
+    async def run(
+        self, script: Script, keys: list[str], args: list[Any], *,
+        repeat: bool, deadline: float | None = None, uncertain: bool = False,
+    ) -> Any:  # fmt: skip
         """Run a script and return its answer.
 
-        With `repeat` it is sent again when the connection breaks, so running it twice must do no harm.
+        With `repeat` it is sent again when the connection breaks, so running it twice must do no harm. A request that
+        has begun already gives its deadline, and with `uncertain` that it was sent and got no answer.
         """
+        deadline = deadline or self.deadline()
         command: tuple[Any, ...] = ("EVALSHA", script.sha, len(keys), *keys, *args)
         tries = 0
         while True:
             try:
-                return await self._send(*command)
+                return await self._send(*command, deadline=deadline)
             except NoScriptError:
                 command = ("EVAL", script.text, len(keys), *keys, *args)
             except (RedisError, OSError) as error:
                 tries += 1
-                await self._before_retry(error, tries if repeat else _TRIES)
+                uncertain = uncertain or self._may_have_run(error)
+                await self._before_retry(error, tries if repeat else _TRIES, deadline, uncertain)
 
-    async def attempt(self, once: Callable[[], Awaitable[T]], *, repeat: bool) -> T:
-        """Do something that sends commands, and explain its errors; `repeat` as for `run`."""
-        tries = 0
+    async def attempt(self, once: Callable[[], Awaitable[T]], *, repeat: bool, deadline: float | None = None) -> T:
+        """Do something that sends commands, and explain its errors; `repeat` and `deadline` as for `run`."""
+        deadline = deadline or self.deadline()
+        tries, uncertain = 0, False
         while True:
             try:
                 return await once()
             except (RedisError, OSError) as error:
                 tries += 1
-                await self._before_retry(error, tries if repeat else _TRIES)
+                uncertain = uncertain or self._may_have_run(error)
+                await self._before_retry(error, tries if repeat else _TRIES, deadline, uncertain)
 
-    async def _before_retry(self, error: Exception, tries: int) -> None:
+    def _may_have_run(self, error: Exception) -> bool:
+        """Return whether the server may have run the command that got this error."""
+        lost = (ConnectionError, TimeoutError, OSError) if self.cluster else NoAnswer
+        return isinstance(error, lost)
+
+    async def _before_retry(self, error: Exception, tries: int, deadline: float | None, uncertain: bool) -> None:
         """Wait before the next try; raises the error, explained, if there is none."""
-        if tries == _TRIES or not isinstance(error, _UNAVAILABLE):
-            raise self.explain(error) from error
-        await self._pause(random.uniform(0.5, 1) * min(_PAUSE, 0.02 * 2**tries))
+        if isinstance(error, OutOfMemoryError):
+            raise await self._full(uncertain) from error
+        pause = random.uniform(0.5, 1) * min(_PAUSE, 0.02 * 2**tries)
+        late = deadline is not None and time.monotonic() + pause >= deadline
+        if late or tries == _TRIES or not isinstance(error, _UNAVAILABLE):
+            explained = self.explain(error)
+            if late and isinstance(explained, StorageUnavailable):
+                reason = str(error) or "no answer in time"
+                explained = StorageUnavailable(f"{self.where} did not answer within {self.timeout:g} s: {reason}")
+            if isinstance(explained, StorageUnavailable):
+                explained.uncertain = uncertain
+            raise explained from error
+        await self._pause(pause)
 
-    async def alone(self, commands: list[tuple[Any, ...]], key: str) -> list[Any]:
+    async def _full(self, uncertain: bool) -> StorageUnavailable:
+        """Return the error for a server whose memory is full, with the numbers if it shows them."""
+        usage = ""
+        if not self.cluster:  # there each node has its own
+            with contextlib.suppress(RedisError, OSError):
+                info = (await self._send("INFO", "memory", deadline=self.deadline())).decode()
+                used, limit = (int(info.partition(f"\n{name}:")[2].split()[0]) for name in ("used_memory", "maxmemory"))
+                usage = f" ({used / 1e6:,.1f} MB used, maxmemory {limit / 1e6:,.1f} MB)"
+        full = StorageUnavailable(
+            f"{self.where} is full{usage} and takes no new jobs until there is room: let workers finish jobs, delete "
+            "jobs or queues, keep results for a shorter time, or raise maxmemory"
+        )
+        full.uncertain = uncertain
+        return full
+
+    async def alone(self, commands: list[tuple[Any, ...]], key: str, seconds: float) -> list[Any]:
         """Send commands that may block on a connection of their own; return their answers, errors among them.
 
-        On a Cluster the connection leads to the node that has the key.
+        On a Cluster the connection leads to the node that has the key. Without answers it raises after these seconds.
         """
-        async with asyncio.timeout(max(READ_TIMEOUT, self.read_timeout)):  # longer than the timeout of any WAIT
+        async with asyncio.timeout(seconds):
             if self.cluster:
                 return await self._on_node(commands, key)
             async with self.own_pipeline() as pipeline:
@@ -204,7 +254,7 @@ class Connection:
         client = self.client
         await client.initialize()
         node: Any = client.get_node_from_key(key)
-        async with self._call_limit:
+        async with self._sockets.call_limit:
             connection = node.acquire_connection()
             answers = list[Any]()
             try:
@@ -226,54 +276,61 @@ class Connection:
         """Run several scripts in one round trip, or concurrently on a Cluster; return their answers."""
         if len(calls) == 1:
             return [await self.run(*calls[0], repeat=repeat)]
+        deadline = self.deadline()
+        commands = [("EVALSHA", s.sha, len(keys), *keys, *args) for s, keys, args in calls]
         try:
-            answers = await self._send_many([("EVALSHA", s.sha, len(keys), *keys, *args) for s, keys, args in calls])
+            answers = await self._send_many(commands, deadline)
         except (RedisError, OSError) as error:  # no connection
             answers = [error] * len(calls)
         for i, answer in enumerate(answers):
             if isinstance(answer, NoScriptError) or (repeat and isinstance(answer, _UNAVAILABLE)):
-                answers[i] = await self.run(*calls[i], repeat=repeat)
+                answers[i] = await self.run(*calls[i], repeat=repeat, deadline=deadline)
             elif isinstance(answer, BaseException):
                 raise self.explain(answer) from answer
         return answers
 
-    def _send(self, *args: Any) -> Awaitable[Any]:
+    def _send(self, *args: Any, deadline: float | None = None) -> Awaitable[Any]:
         """Send a command and return its answer as an awaitable, which raises an error answer."""
-        pipeline = self._pipeline
+        pipeline = self._sockets.pipeline
         if pipeline is not None and pipeline.alive:  # a future, without a coroutine around it
-            return pipeline.send(pack_command(*args))
-        return self._send_to_cluster(*args) if self.cluster else self._reconnect_and_send(*args)
+            return pipeline.send(pack_command(*args), deadline)
+        return self._send_to_cluster(args, deadline) if self.cluster else self._reconnect_and_send(args, deadline)
 
-    async def _send_to_cluster(self, *args: Any) -> Any:
-        async with self._call_limit:
-            return await self.client.execute_command(*args)
+    async def _send_to_cluster(self, args: tuple[Any, ...], deadline: float | None) -> Any:
+        async with asyncio.timeout(None if deadline is None else deadline - time.monotonic()):
+            async with self._sockets.call_limit:
+                return await cancellable(self.client.execute_command(*args))
 
-    async def _reconnect_and_send(self, *args: Any) -> Any:
-        return await (await self._reconnect()).send(pack_command(*args))
+    async def _reconnect_and_send(self, args: tuple[Any, ...], deadline: float | None) -> Any:
+        return await (await self._reconnect(deadline)).send(pack_command(*args), deadline)
 
-    async def _send_many(self, commands: list[tuple[Any, ...]]) -> list[Any]:
+    async def _send_many(self, commands: list[tuple[Any, ...]], deadline: float | None) -> list[Any]:
         """Send several commands and return their answers, errors among them."""
-        if not self.cluster and (self._pipeline is None or not self._pipeline.alive):
-            await self._reconnect()
-        return await asyncio.gather(*(self._send(*args) for args in commands), return_exceptions=True)
+        pipeline = self._sockets.pipeline
+        if not self.cluster and (pipeline is None or not pipeline.alive):
+            await self._reconnect(deadline)
+        sent = (self._send(*args, deadline=deadline) for args in commands)
+        return await asyncio.gather(*sent, return_exceptions=True)
 
-    async def _reconnect(self) -> Pipeline:
+    async def _reconnect(self, deadline: float | None) -> Pipeline:
         """Connect again. Concurrent callers wait for the same attempt and share its outcome."""
-        connecting = self._connecting
+        connecting = self._sockets.connecting
         if connecting is None or connecting.done():
             connecting = asyncio.create_task(self._connect(self.client.connection_pool), name="penstock-redis-connect")
-            self._connecting = connecting
-        try:
-            return await asyncio.shield(connecting)
-        except asyncio.CancelledError:
-            if connecting.cancelled():  # by `close`; the caller itself was not cancelled
-                raise ConnectionError("the storage was closed") from None
-            raise
+            connecting.add_done_callback(lambda task: task.cancelled() or task.exception())  # marks it as retrieved
+            self._sockets.connecting = connecting
+        await asyncio.wait({connecting}, timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
+        if not connecting.done():
+            raise ConnectionError("no connection in time")
+        if connecting.cancelled():  # by `close`; the caller itself was not cancelled
+            raise ConnectionError("the storage was closed")
+        return connecting.result()
 
     async def _connect(self, pool: Any) -> Pipeline:
-        self._retired = [each for each in (*self._retired, self._pipeline) if each is not None and each.answers]
-        self._pipeline = await Pipeline.open(pool, self.read_timeout)
-        return self._pipeline
+        sockets = self._sockets
+        sockets.retired = [each for each in (*sockets.retired, sockets.pipeline) if each is not None and each.answers]
+        sockets.pipeline = await Pipeline.open(pool, self.read_timeout)
+        return sockets.pipeline
 
     async def pop(self, keys: list[str], timeout: float) -> bool:
         """Block until one of the lists (of one slot, on a Cluster) has an element; False if the timeout ends first."""
@@ -324,27 +381,27 @@ class Connection:
     async def take_pipeline(self) -> Pipeline:
         """Take a connection for one caller, until `put_back`."""
         pool = self.client.connection_pool
-        while self._idle:
-            pipeline = self._idle.pop()
+        while self._sockets.idle:
+            pipeline = self._sockets.idle.pop()
             if pipeline.alive:
                 break
         else:
             pipeline = await Pipeline.open(pool, self.read_timeout)
-        self._taken.add(pipeline)
+        self._sockets.taken.add(pipeline)
         return pipeline
 
     def put_back(self, pipeline: Pipeline, *, answered: bool) -> None:
         """Keep a connection for the next caller, or close it if answers may still come on it."""
-        self._taken.discard(pipeline)
-        if answered and self._client is not None:
-            self._idle.append(pipeline)
+        self._sockets.taken.discard(pipeline)
+        if answered and self._sockets.client is not None:
+            self._sockets.idle.append(pipeline)
         else:
             pipeline.close()
 
     def subscriber(self) -> Any:
         """Make a client for pub/sub: on a Cluster of any node, because messages reach them all."""
-        if isinstance(self._client, RedisCluster):
-            node: Any = random.choice(self._client.get_nodes())
+        if isinstance(self._sockets.client, RedisCluster):
+            node: Any = random.choice(self._sockets.client.get_nodes())
             options = options_of(ASYNCIO, self.read_timeout)
             options |= {k: v for k, v in node.connection_kwargs.items() if k in ("username", "password", "ssl")}
             return Redis(host=str(node.host), port=int(node.port), **options)
@@ -368,6 +425,8 @@ class Connection:
         refused = isinstance(error, ResponseError) and str(error).startswith(_NOT_NOW)
         if refused or isinstance(error, _REFUSALS):
             return StorageUnavailable(f"{self.where} cannot take this now: {error}")
+        if isinstance(error, NoAnswer):
+            return StorageUnavailable(f"cannot reach {self.where}: {error}")
         if isinstance(error, _UNAVAILABLE) or (isinstance(error, RedisClusterException) and _UNREACHED in str(error)):
             return StorageUnavailable(f"cannot reach {self.where}: {text}")
         if isinstance(error, RedisError):

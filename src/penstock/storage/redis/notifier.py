@@ -231,6 +231,12 @@ class Notifier:
             self._cancel_subscriptions[worker] = subscription
         return await subscription.wait(timeout)
 
+    async def forget_worker(self, worker: str) -> None:
+        """Close the subscription of a worker that has left, and with it a connection and a task."""
+        subscription = self._cancel_subscriptions.pop(worker, None)
+        if subscription is not None:
+            await subscription.close()
+
     async def _close_unused(self) -> None:
         for worker, subscription in list(self._cancel_subscriptions.items()):
             if subscription.unused > _UNUSED_AFTER:
@@ -272,7 +278,7 @@ class Notifier:
     async def _set_marks(self) -> None:
         """Set the marks that make the scripts publish events."""
         for mark in await self._marks():
-            await self._connection.command("SET", mark, self._keys.events, "PX", LISTENER_MARK_MS)
+            await self._connection.write("SET", mark, self._keys.events, "PX", LISTENER_MARK_MS)
 
     async def _marks(self) -> list[str]:
         """Return the keys of the marks: one, or on a Cluster one for each family and one for the workers."""

@@ -7,6 +7,8 @@ clients would take a connection and two system calls for each caller.
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
@@ -30,6 +32,7 @@ from redis.exceptions import (
 __all__ = [
     "MORE",
     "NOT_PRIMARY",
+    "NoAnswer",
     "NoReplicasError",
     "Pipeline",
     "RawConnection",
@@ -45,6 +48,10 @@ _LARGE = 2048
 
 #: The reader's result while an answer is incomplete.
 MORE: Any = object()
+
+
+class NoAnswer(ConnectionError):
+    """Error of a command that was sent and got no answer: the server may have run it."""
 
 
 class NoReplicasError(ResponseError):
@@ -137,8 +144,11 @@ class Pipeline(RawConnection):
         super().__init__(connection)
         self._out: list[bytes] = []
         self._flush_scheduled = False
-        self._waiting: deque[tuple[asyncio.Future[Any] | _Answers, float]] = deque()
-        self._timer_set = False
+        #: The futures of the commands under way; of each the time at which this connection is given up, and the time at
+        #: which only its caller gives up, if that has a bound.
+        self._waiting: deque[tuple[asyncio.Future[Any] | _Answers, float, float | None]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._check_at = math.inf
         self._read_timeout = read_timeout
         self._lost: BaseException | None = None
         self._not_primary = False
@@ -160,8 +170,13 @@ class Pipeline(RawConnection):
         """Whether answers may still come."""
         return self._lost is None and not self._loop.is_closed() and not self._transport.is_closing()
 
-    def send(self, command: bytes, *, no_timeout: bool = False) -> asyncio.Future[Any]:
-        """Send a command and return the future of its answer; `no_timeout` is for commands that block."""
+    def send(
+        self, command: bytes, deadline: float | None = None, *, no_timeout: bool = False
+    ) -> asyncio.Future[Any]:  # fmt: skip
+        """Send a command and return the future of its answer; `no_timeout` is for commands that block.
+
+        At the deadline (of `time.monotonic`) the future raises `NoAnswer`; the connection stays open.
+        """
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._lost is not None:
             future.set_exception(ConnectionError(f"the connection is closed: {self._lost}"))
@@ -175,10 +190,11 @@ class Pipeline(RawConnection):
                 self._flush_scheduled = True
                 self._loop.call_soon(self._flush)
             self._transport.write(command)
-        self._waiting.append((future, self._loop.time()))
-        if not self._timer_set and not no_timeout:
-            self._timer_set = True
-            self._loop.call_later(self._read_timeout, self._check_timeout)
+        limit = math.inf if no_timeout else time.monotonic() + self._read_timeout
+        self._waiting.append((future, limit, deadline))
+        check = limit if deadline is None or limit < deadline else deadline
+        if check < self._check_at:
+            self._set_timer(check)
         return future
 
     async def answers_of(
@@ -193,7 +209,7 @@ class Pipeline(RawConnection):
             raise ConnectionError(f"the connection is closed: {self._lost}")
         self._transport.write(b"".join(commands))
         answers = _Answers(self._loop.create_future(), len(commands), on_answers)
-        self._waiting.extend([(answers, self._loop.time())] * len(commands))
+        self._waiting.extend([(answers, math.inf, None)] * len(commands))
         return await answers.complete
 
     def close(self, why: BaseException | None = None) -> None:
@@ -206,7 +222,7 @@ class Pipeline(RawConnection):
         reader.feed(data)
         try:
             while (answer := reader.gets()) is not MORE:
-                future, _ = waiting.popleft()
+                future, _, _ = waiting.popleft()
                 if isinstance(answer, Exception):
                     self._not_primary = self._not_primary or isinstance(answer, NOT_PRIMARY)
                 if not future.done():  # a caller may have been cancelled
@@ -233,28 +249,46 @@ class Pipeline(RawConnection):
         if self._lost is None:
             self._transport.write(b"".join(out) if len(out) > 1 else out[0])
 
-    def _check_timeout(self) -> None:
-        """Close the connection if its oldest command is overdue; one timer serves all callers."""
-        self._timer_set = False
-        if self._waiting and self._lost is None:
-            left = self._waiting[0][1] + self._read_timeout - self._loop.time()
-            if left <= 0:
-                self.close(TimeoutError(f"no answer for {self._read_timeout:g} s"))
-            else:
-                self._timer_set = True
-                self._loop.call_later(left, self._check_timeout)
+    def _set_timer(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._check_at = at
+        self._timer = self._loop.call_later(at - time.monotonic(), self._check_timeouts)
+
+    def _check_timeouts(self) -> None:
+        """Close the connection if its oldest command is overdue, and fail callers whose deadline is over.
+
+        One timer serves all callers. While answers come, it is set again every few seconds.
+        """
+        self._check_at, self._timer = math.inf, None
+        if not self._waiting or self._lost is not None:
+            return
+        now, first = time.monotonic(), self._waiting[0][1]
+        if first <= now:
+            return self.close(TimeoutError(f"no answer for {self._read_timeout:g} s"))
+        for future, _, deadline in self._waiting:
+            if deadline is None or future.done():
+                continue
+            if deadline <= now:
+                future.set_exception(NoAnswer("no answer in time"))
+                future.exception()  # marks it as retrieved: the caller may have been cancelled
+            elif deadline < first:
+                first = deadline
+        if first < math.inf:
+            self._set_timer(first)
 
     def _fail_waiting(self, error: BaseException) -> None:
-        if self._lost is None:
-            self._lost = error
-            while self._waiting:
-                future, _ = self._waiting.popleft()
-                if not future.done():
-                    cause = (
-                        error if isinstance(error, RedisError) else ConnectionError(f"the connection broke: {error}")
-                    )
-                    future.set_exception(cause)
-                    future.exception()  # marks it as retrieved: the caller may have been cancelled
+        if self._lost is not None:
+            return
+        self._lost = error
+        if self._timer is not None:
+            self._timer.cancel()
+        text = str(error) if isinstance(error, RedisError) else f"the connection broke: {error}"
+        while self._waiting:
+            future, _, _ = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(NoAnswer(text))
+                future.exception()  # marks it as retrieved: the caller may have been cancelled
 
 
 class _Answers:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.encoding import encode_jobs
 from penstock.storage.redis.fast_path import encode_plain_jobs
 from penstock.storage.redis.keys import Keys
+from penstock.storage.redis.pipeline import NoAnswer
+from penstock.storage.redis.schema import Schema
 from penstock.storage.redis.script_calls import ScriptCalls
 from penstock.storage.redis.single_put import SinglePutEncoder
 
@@ -68,40 +71,52 @@ class PutCalls:
     """Sends the calls of `put.lua`, each with jobs of one queue."""
 
     def __init__(
-        self, connection: Connection, keys: Keys, calls: ScriptCalls, families: ClusterFamilies,
+        self, connection: Connection, keys: Keys, calls: ScriptCalls, families: ClusterFamilies, schema: Schema,
         confirmer: Confirmer | None,
     ) -> None:  # fmt: skip
         self._connection = connection
         self._keys = keys
         self._calls = calls
         self._families = families
+        self._schema = schema
         self._confirmer = confirmer
         #: One sequence for each slot of `PutBatcher`: the calls of one slot follow each other, those of two do not.
         self._numbers = CallNumbers(), CallNumbers()
         self._single = SinglePutEncoder(connection, calls) if calls.plain_server and confirmer is None else None
 
-    async def send(self, queue: str, jobs: Sequence[NewJob], *, fresh: bool, slot: int = 0) -> list[Put]:
-        """Store jobs of one queue and return their answers.
+    @property
+    def timeout(self) -> float | None:
+        """The bound (seconds) of a call, if there is one."""
+        return self._connection.timeout
+
+    async def send(
+        self, queue: str, jobs: Sequence[NewJob], *, fresh: bool, slot: int = 0, deadline: float | None = None
+    ) -> list[Put]:  # fmt: skip
+        """Store jobs of one queue and return their answers; jobs that have waited before give their deadline.
 
         A call whose ids were all made up just now (`fresh`) is numbered and can be sent again when its answer is
         lost. A call with ids of the user is sent once: sent again, it could undo what happened in between.
         """
+        deadline = deadline or self._connection.deadline()
+        if not self._schema.known:
+            await self._schema.write(self._connection)
         plain = encode_plain_jobs(jobs, fresh=fresh) if self._calls.fast else None
         encoded = encode_jobs(jobs, fresh=fresh) if plain is None else plain
-        caller, number, window = "", 0, 0
+        caller, number, window, uncertain = "", 0, 0, False
         if fresh:
             caller, number = self._numbers[slot].next()
             if plain is not None and len(jobs) == 1 and self._single is not None:
-                answer = await self._connection.try_once(self._single.encode(queue, caller, number, plain))
-                if answer is not None:
+                answer = await self._connection.try_once(self._single.encode(queue, caller, number, plain), deadline)
+                if type(answer) is list:
                     return [_QUEUED] if answer[1] == 1 else _read_puts(answer[1], 1, _QUEUED)
+                uncertain = isinstance(answer, NoAnswer)
             window = self._connection.retry_window_ms
         call, queued = self._calls.build("put", queue, (caller, number, window, *encoded)), _QUEUED
         if self._keys.cluster:
             call[1].append(self._keys.puts(queue, caller))
             await self._families.add(queue)
         if self._confirmer is None:
-            created, answers = await self._connection.run(*call, repeat=fresh)
+            created, answers = await self._connection.run(*call, repeat=fresh, deadline=deadline, uncertain=uncertain)
         else:
             mark = self._keys.confirmed(queue)
             (created, answers), report = await self._confirmer.run(*call, mark, repeat=fresh)
@@ -158,6 +173,7 @@ class _WaitingBatch(PutBatch):
         #: Whether it may be under way together with another batch. If one of the two must be sent again, they may
         #: be stored in either order.
         self.unordered = fresh
+        self.since = time.monotonic()
 
     def refuse(self, error: BaseException) -> None:
         """Raise an error in all callers that still wait."""
@@ -170,7 +186,7 @@ class _WaitingBatch(PutBatch):
 class _Backlog:
     """The batches of one queue that wait, and the slots on which its calls are under way."""
 
-    __slots__ = ("batches", "idle_slots", "jobs", "peak", "starting")
+    __slots__ = ("answered", "batches", "idle_slots", "jobs", "peak", "starting")
 
     def __init__(self, idle_slots: list[int], jobs: int) -> None:
         self.batches: list[_WaitingBatch] = []
@@ -179,6 +195,8 @@ class _Backlog:
         self.starting = 0
         #: The number of jobs that wait or are under way, and the highest it has been.
         self.jobs = self.peak = jobs
+        #: When the last call was answered, of those that batches waited for.
+        self.answered = 0.0
 
     def add(self, count: int) -> None:
         self.jobs += count
@@ -222,7 +240,9 @@ class PutBatcher:
             # No call of this queue is under way: send it from here. A sender task would cost a turn of the loop.
             backlog = self._backlogs[queue] = _Backlog([*range(1, self._slots)], count)
             try:
-                return await self._calls.send(queue, jobs, fresh=jobs[0].fresh)
+                puts = await self._calls.send(queue, jobs, fresh=jobs[0].fresh)
+                backlog.answered = time.monotonic()
+                return puts
             finally:
                 backlog.jobs -= count
                 self._free_slot(queue, backlog, 0)
@@ -293,11 +313,15 @@ class PutBatcher:
         batch = None
         try:
             while (batch := backlog.next_batch(slot)) is not None:
+                deadline = None
+                if self._calls.timeout is not None:  # a batch that waits while others are answered is not late
+                    deadline = max(batch.since, backlog.answered) + self._calls.timeout
                 try:
-                    puts = await self._calls.send(queue, batch.jobs, fresh=batch.fresh, slot=slot)
+                    puts = await self._calls.send(queue, batch.jobs, fresh=batch.fresh, slot=slot, deadline=deadline)
                 except Exception as error:
                     batch.refuse(error)
                 else:
+                    backlog.answered = time.monotonic()
                     for future, start, end in batch.callers:
                         if not future.done():
                             future.set_result(puts[start:end])

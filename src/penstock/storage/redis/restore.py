@@ -10,6 +10,7 @@ from penstock.model.storage_info import check_restorable
 from penstock.storage.base import MAX_BATCH
 from penstock.storage.redis.cluster_families import ClusterFamilies
 from penstock.storage.redis.encoding import pack
+from penstock.storage.redis.schema import Schema
 from penstock.storage.redis.script_calls import ScriptCalls
 
 __all__ = ["Restorer"]
@@ -18,14 +19,16 @@ __all__ = ["Restorer"]
 class Restorer:
     """Sends the calls of `restore.lua`; see `penstock.model.storage_info.Restorable`."""
 
-    def __init__(self, calls: ScriptCalls, families: ClusterFamilies) -> None:
+    def __init__(self, calls: ScriptCalls, families: ClusterFamilies, schema: Schema) -> None:
         self._calls = calls
         self._families = families
+        self._schema = schema
 
     async def restore(self, jobs: Sequence[Snapshot]) -> list[bool]:
         """Store jobs in the states of their snapshots; return False for each whose id is taken."""
         for job in jobs:
             check_restorable(job)
+        await self._schema.write(self._connection)
         answers = [False] * len(jobs)
         by_queue: dict[str, list[int]] = {}
         for i, job in enumerate(jobs):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -12,13 +13,13 @@ from penstock.storage.base import EXPIRED
 from penstock.storage.redis.encoding import FORMAT
 from penstock.storage.redis.keys import QUEUE_KEYS
 
-__all__ = ["Script", "script"]
+__all__ = ["WRITE", "Script", "script"]
 
 _FORMAT = "local FORMAT = {}\n"
 _FAST = "local FAST = {}\n"
 _EXPIRED = "local EXPIRED = '{}'\n"
 _INCLUDE = re.compile(r"^-- include: (.*)$", re.MULTILINE)
-_HEADER = re.compile(r"^-- (keys|args|gives):(.*)$", re.MULTILINE)
+_HEADER = re.compile(r"^-- (flags|keys|args|gives):(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -54,14 +55,32 @@ def script(name: str, format: int = FORMAT, fast: bool = True) -> Script:
     """
     body = _source(name)
     header = {key: value.split() for key, value in _HEADER.findall(body)}
-    missing = {"keys", "args", "gives"} - header.keys()
+    missing = {"flags", "keys", "args", "gives"} - header.keys()
     if missing or not body.startswith(f"-- {name}: "):
-        raise ValueError(f"{name}.lua must start with '-- {name}: ' and have a header of keys, args, gives")
+        raise ValueError(f"{name}.lua must start with '-- {name}: ' and have a header of flags, keys, args, gives")
     if not any("queue" in line.split() for line in _INCLUDE.findall(body)):
         body = f"-- include: queue\n{body}"
-    text = f"{_source('_base')}\n{_with_includes(body, set())}"
+    text = f"{_first_line(header['flags'])}{_source('_base')}\n{_with_includes(body, set())}"
     text = text.replace(_FORMAT.format(FORMAT), _FORMAT.format(format))
     text = text.replace(_FAST.format("true"), _FAST.format("true" if fast else "false"))
     text = text.replace(_EXPIRED.format(""), _EXPIRED.format("".join(f"\\{byte:03}" for byte in EXPIRED)))
     keys = tuple(key for key in header["keys"] if key in QUEUE_KEYS)
-    return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(), keys)
+    return Script(name, text, _sha(text), keys)
+
+
+def _first_line(flags: Sequence[str]) -> str:
+    """Return the line that gives the server the flags of a script. It must be the first.
+
+    `no-writes` is for reads. `allow-oom` is for scripts that a server with a full memory must run too: the memory that
+    they may add is bounded, and most of them free some. A script without a flag is refused then, before it begins.
+    """
+    return f"#!lua flags={','.join(flags)}\n" if flags else "#!lua\n"
+
+
+def _sha(text: str) -> str:
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+_WRITE = f"{_first_line(['allow-oom'])}return redis.call(unpack(ARGV))\n"
+#: Runs the command in its arguments: a write of a few bytes that a full server must accept too.
+WRITE = Script("write", _WRITE, _sha(_WRITE), ())

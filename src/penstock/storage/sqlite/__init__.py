@@ -52,7 +52,7 @@ from penstock.storage.sqlite import (
     settle,
     why,
 )
-from penstock.storage.sqlite.engine import Engine, Synchronous
+from penstock.storage.sqlite.engine import BUSY_TIMEOUT, Engine, Synchronous
 from penstock.storage.sqlite.event_feed import EventFeed
 from penstock.storage.sqlite.notifier import Notifier
 from penstock.storage.sqlite.transaction import Transaction
@@ -115,7 +115,7 @@ class SqliteStorage:
                 self.engine.close()
                 raise
             self._writer = writer
-            self._notifier = Notifier(self.engine, self._submit, self._poll)
+            self._notifier = Notifier(self.engine, self.submit, self._poll)
 
     async def close(self) -> None:
         """Wake all waiters, end the writer, remove the socket. Idempotent; `open` may follow."""
@@ -127,12 +127,17 @@ class SqliteStorage:
         await asyncio.to_thread(writer.close)
         self.engine.close()
 
-    def _submit(self, verb: Callable[[Transaction], T], write: bool) -> Awaitable[T]:
+    def bounded(self, timeout: float) -> SqliteStorage:
+        """Return this storage for producers: a request waits at most `timeout` seconds for the lock of the file."""
+        return BoundedSqliteStorage(self, timeout)
+
+    def submit(self, verb: Callable[[Transaction], T], write: bool, within: float = BUSY_TIMEOUT) -> Awaitable[T]:
+        """Run a verb in a transaction of the writer, which waits at most these seconds for the lock of the file."""
         if self._writer is None:
             raise StorageError("the storage is not open")
         if self._pid != os.getpid():
             self._after_fork()
-        return self._writer.submit(verb, write)
+        return self._writer.submit(verb, write, within)
 
     def _after_fork(self) -> None:
         """Start a writer of its own in a child process: thread, connection and socket stay with the parent."""
@@ -142,16 +147,17 @@ class SqliteStorage:
         if self._notifier is not None:
             self._notifier.reset_in_child()
 
-    def _open_notifier(self) -> Notifier:
+    def open_notifier(self) -> Notifier:
+        """Return the notifier of the open storage."""
         if self._notifier is None:
             raise StorageError("the storage is not open")
         return self._notifier
 
     async def _write(self, verb: Callable[[Transaction], T]) -> T:
-        return await self._submit(verb, True)
+        return await self.submit(verb, True)
 
     async def _read(self, verb: Callable[[Transaction], T]) -> T:
-        return await self._submit(verb, False)
+        return await self.submit(verb, False)
 
     async def _read_current(self, queue: str | None, verb: Callable[[Transaction], T]) -> T:
         """Read after the jobs of a queue, or of all (None), whose start-by time has passed were ended."""
@@ -306,15 +312,15 @@ class SqliteStorage:
 
     async def wait_work(self, queues: Sequence[str], timeout: float) -> bool:
         """Sleep until a job may be ready in one of the queues or `timeout` seconds have passed."""
-        return await self._open_notifier().wait_work(queues, timeout)
+        return await self.open_notifier().wait_work(queues, timeout)
 
     async def wait_done(self, queue: str, id: str, timeout: float) -> bool:
         """Sleep until a job may have ended or `timeout` seconds have passed."""
-        return await self._open_notifier().wait_done(queue, id, timeout)
+        return await self.open_notifier().wait_done(queue, id, timeout)
 
     async def wait_cancel(self, worker: str, timeout: float) -> bool:
         """Sleep until a run of this worker may have been asked to cancel or `timeout` seconds have passed."""
-        return await self._open_notifier().wait_cancel(worker, timeout)
+        return await self.open_notifier().wait_cancel(worker, timeout)
 
     def events(self, queue: str | None = None) -> AsyncIterator[EventRecord]:
         """Return an iterator over the events of all processes, from this call on.
@@ -322,11 +328,34 @@ class SqliteStorage:
         The call itself registers the listener: events caused by later calls of this process are
         included, even before the first `__anext__`.
         """
-        return EventFeed(self._open_notifier(), self._submit, queue, self._poll)
+        return EventFeed(self.open_notifier(), self.submit, queue, self._poll)
 
     async def announce(self, notes: Sequence[EventRecord]) -> None:
         """Store events at the storage's time, if there are listeners."""
         await self._read(lambda tx: tx.announce(notes))
+
+
+class BoundedSqliteStorage(SqliteStorage):
+    """Another storage with its writer and notifier, whose requests wait less for the lock of the file."""
+
+    def __init__(self, storage: SqliteStorage, timeout: float) -> None:
+        self.engine = storage.engine
+        self.durability_report = storage.durability_report
+        self._storage = storage
+        self._poll = storage._poll
+        self._timeout = timeout
+
+    def submit(self, verb: Callable[[Transaction], T], write: bool, within: float | None = None) -> Awaitable[T]:
+        return self._storage.submit(verb, write, self._timeout)
+
+    def open_notifier(self) -> Notifier:
+        return self._storage.open_notifier()
+
+    async def open(self) -> None:
+        await self._storage.open()
+
+    async def close(self) -> None:
+        await self._storage.close()
 
 
 def _do_nothing(tx: Transaction) -> None:

@@ -14,9 +14,10 @@ from penstock.model.clock import Clock
 from penstock.model.job import NewJob
 from penstock.storage.base import Put
 from penstock.storage.sqlite import SqliteStorage
-from penstock.storage.sqlite.engine import Engine
+from penstock.storage.sqlite.engine import BUSY_TIMEOUT, Engine
 from penstock.storage.sqlite.fast_path import is_plain_job
 from penstock.storage.sqlite.fast_put import put_fast
+from penstock.storage.sqlite.file_errors import locked
 from penstock.storage.sqlite.put import QUEUED
 from penstock.storage.sqlite.transaction import Transaction
 
@@ -33,8 +34,16 @@ class BlockingSqliteStorage(SqliteStorage):
 
     shares_connection = True
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, timeout: float = BUSY_TIMEOUT) -> None:
         self.engine = engine
+        #: The longest wait (s) for the lock of the file.
+        self._timeout = timeout
+
+    def bounded(self, timeout: float) -> BlockingSqliteStorage:
+        """Return this storage for producers: a request waits at most `timeout` seconds for the lock of the file."""
+        bounded = BlockingSqliteStorage(self.engine, timeout)
+        bounded.durability_report = self.durability_report
+        return bounded
 
     async def open(self) -> None:
         """Open the file and create missing tables. Idempotent."""
@@ -49,17 +58,20 @@ class BlockingSqliteStorage(SqliteStorage):
         """Put jobs as `SqliteStorage.put` does, and a single plain one by the fast path (`fast_put.py`)."""
         if len(jobs) == 1 and self.durability_report is None:
             [new] = jobs
-            if new.fresh and is_plain_job(new) and put_fast(self.engine, new):
-                return [QUEUED]
+            try:
+                if new.fresh and is_plain_job(new) and put_fast(self.engine, new, self._timeout):
+                    return [QUEUED]
+            except TimeoutError:
+                raise locked(self.engine.path, self._timeout) from None
         return await super().put(jobs)
 
     async def _write(self, verb: Callable[[Transaction], T]) -> T:
-        return self.engine.run(verb)
+        return self.engine.run(verb, True, self._timeout)
 
     async def _read(self, verb: Callable[[Transaction], T]) -> T:
-        return self.engine.run(verb, False)
+        return self.engine.run(verb, False, self._timeout)
 
-    def _open_notifier(self) -> NoReturn:
+    def open_notifier(self) -> NoReturn:
         raise RuntimeError("waiting for other processes needs a storage with an event loop")
 
 

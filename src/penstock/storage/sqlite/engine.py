@@ -30,6 +30,7 @@ from penstock.storage.sqlite.file_errors import (
     create_file,
     error_code,
     is_full,
+    locked,
     refuse_other_file,
     refuse_other_program,
     translate,
@@ -40,12 +41,15 @@ from penstock.storage.sqlite.transaction import NeedsWriteLock, Transaction, Wak
 from penstock.storage.sqlite.waiters import replace_dead
 from penstock.storage.sqlite.wakeup import send_wakeups
 
-__all__ = ["SCHEMA_VERSION", "Engine", "Op", "Synchronous"]
+__all__ = ["BUSY_TIMEOUT", "SCHEMA_VERSION", "Engine", "Op", "Synchronous"]
 
 SCHEMA_VERSION = 2
 
 #: A writer gives up after waiting this long (s) for the lock of the file.
 BUSY_TIMEOUT = 30.0
+
+#: The longest wait (s) for the lock to choose another waiter in place of one whose process is gone.
+WAKE_TIMEOUT = 1.0
 
 #: The first and the longest pause (s) between two attempts to get the lock.
 FIRST_PAUSE, MAX_PAUSE = 0.000_05, 0.005
@@ -114,6 +118,8 @@ class Engine:
         self._pid = 0
         #: Held during each transaction, since threads share the connection.
         self.lock = threading.RLock()
+        #: When (of `time.monotonic`) the transaction that holds `lock` stops waiting for the lock of the file.
+        self._give_up = 0.0
         _engines.add(self)
 
     # connection ----------------------------------------------------------------------------------
@@ -121,6 +127,7 @@ class Engine:
     def open(self) -> None:
         """Connect and create missing tables. Idempotent."""
         with self.lock:
+            self._give_up = time.monotonic() + BUSY_TIMEOUT
             try:
                 self.connection()
             except sqlite3.Error as error:
@@ -233,34 +240,47 @@ class Engine:
         """Return the storage's time in milliseconds."""
         return round(self.clock.time() * 1000)
 
-    def run(self, verb: Callable[[Transaction], T], write: bool = True) -> T:
-        """Run one verb as one transaction."""
+    def run(self, verb: Callable[[Transaction], T], write: bool = True, within: float = BUSY_TIMEOUT) -> T:
+        """Run one verb as one transaction; raises `StorageUnavailable` if it has no lock within these seconds."""
         ops = ((verb, write),)
-        with self.lock:
-            try:
-                [answer], wakes = self._run(ops, write)
-            except (sqlite3.Error, TypeError, LookupError) as error:
-                raise translate(error, self.path) from error
+        give_up = time.monotonic() + within
+        if not self.lock.acquire(timeout=within):
+            raise locked(self.path, within)
+        try:
+            self._give_up = give_up
+            [answer], wakes = self._run(ops, write)
+        except (sqlite3.Error, TypeError, LookupError) as error:
+            raise (locked(self.path, within) if error_code(error) in BUSY else translate(error, self.path)) from error
+        finally:
+            self.lock.release()
         if wakes:
             self._wake(wakes)
         return answer
 
-    def run_group(self, ops: Sequence[Op]) -> list[Any]:
+    def run_group(self, ops: Sequence[Op], give_up: float | None = None) -> list[Any] | None:
         """Run verbs in one transaction; returns their answers or exceptions, in order.
 
         If one raises, the transaction is rolled back and each verb runs in its own, so that only the
-        one that raises fails.
+        one that raises fails. Returns None, and nothing is done, if another process holds the lock of the file
+        until `give_up` (of `time.monotonic`), by default for `BUSY_TIMEOUT`.
         """
         with self.lock:
+            self._give_up = time.monotonic() + BUSY_TIMEOUT if give_up is None else give_up
             try:
                 answers, wakes = self._run(ops, any(writes for _, writes in ops))
             except Exception as error:
-                if len(ops) == 1 or error_code(error) in BUSY:
-                    return [translate(error, self.path) for _ in ops]
-                return [self.run_group([op])[0] for op in ops]
+                if error_code(error) in BUSY:
+                    return None
+                if len(ops) == 1:
+                    return [translate(error, self.path)]
+                return [self._run_alone(op) for op in ops]
         if wakes:
             self._wake(wakes)
         return answers
+
+    def _run_alone(self, op: Op) -> Any:
+        answers = self.run_group([op])
+        return locked(self.path, BUSY_TIMEOUT) if answers is None else answers[0]
 
     def _run(self, ops: Sequence[Op], write: bool) -> tuple[list[Any], list[Wake]]:
         """Run one transaction, and repeat it as `_transact` does if the first attempt fails."""
@@ -330,12 +350,12 @@ class Engine:
 
         SQLite's own busy timeout is not used: it pauses up to 100 ms and lets one process starve the others.
         """
-        pause, give_up = FIRST_PAUSE, time.monotonic() + BUSY_TIMEOUT
+        pause = FIRST_PAUSE
         while True:
             try:
                 return attempt()
             except sqlite3.OperationalError as error:
-                if error_code(error) not in BUSY or time.monotonic() >= give_up:
+                if error_code(error) not in BUSY or time.monotonic() >= self._give_up:
                     raise
             time.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(pause * 1.5, MAX_PAUSE)
@@ -348,6 +368,7 @@ class Engine:
                 return
             again: list[Op] = [(partial(replace_dead, dead=dead), True)]
             with self.lock:
+                self._give_up = time.monotonic() + WAKE_TIMEOUT
                 try:
                     _, wakes = self._run(again, True)
                 except (sqlite3.Error, PenstockError):

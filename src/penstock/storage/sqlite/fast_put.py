@@ -49,26 +49,30 @@ class FastPutEngine(Protocol):
         ...
 
 
-def put_fast(engine: FastPutEngine, new: NewJob) -> bool:
+def put_fast(engine: FastPutEngine, new: NewJob, timeout: float = -1) -> bool:
     """Insert a plain job (`fast_path.is_plain_job`) with a fresh id; False if nothing was done.
 
     After False the caller must use `put.put`, which also raises the error if there is one. The clock
-    is read before SQLite has the lock of the file: the trigger's `max(time, …)` keeps the order.
+    is read before SQLite has the lock of the file: the trigger's `max(time, …)` keeps the order. Raises
+    `TimeoutError` if other threads use the connection for `timeout` seconds.
     """
-    with engine.lock:
-        try:
-            db = engine.connection()
-            queue = engine.fast_put_queues.get(new.queue)
-            if queue is None:
-                return False
-            before = db.total_changes
-            db.execute(_INSERT, (queue, new.id, new.payload, -new.priority, engine.now(), engine.format))
-        except sqlite3.Error:
+    if not engine.lock.acquire(timeout=timeout):
+        raise TimeoutError
+    try:
+        db = engine.connection()
+        queue = engine.fast_put_queues.get(new.queue)
+        if queue is None:
             return False
+        before = db.total_changes
+        db.execute(_INSERT, (queue, new.id, new.payload, -new.priority, engine.now(), engine.format))
         if db.total_changes != before:
             return True
         del engine.fast_put_queues[new.queue]
         return False
+    except sqlite3.Error:
+        return False
+    finally:
+        engine.lock.release()
 
 
 def allows_fast_put(tx: Transaction, queue: QueueRow) -> bool:

@@ -22,6 +22,7 @@ __all__ = [
     "error_code",
     "find_obstacle",
     "is_full",
+    "locked",
     "refuse_other_file",
     "refuse_other_program",
     "translate",
@@ -101,6 +102,13 @@ def is_full(error: BaseException) -> bool:
     return getattr(error, "sqlite_errorcode", 0) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE)
 
 
+def locked(path: str, seconds: float) -> StorageUnavailable:
+    """Return the error for a file that another process has locked for this long."""
+    error = StorageUnavailable(f"{path} is locked by another process: waited {seconds:g} s for it")
+    error.uncertain = False
+    return error
+
+
 def translate(error: Exception, path: str) -> Exception:
     """Return the Penstock error for one of SQLite or of a damaged record; any other error unchanged."""
     if isinstance(error, TypeError | LookupError):
@@ -108,6 +116,8 @@ def translate(error: Exception, path: str) -> Exception:
         ours = StorageError(f"{path} holds a record that cannot be read ({error}); `penstock doctor` looks for damage")
     elif isinstance(error, sqlite3.Error):
         ours = _explain(error, path)
+        if isinstance(ours, StorageUnavailable) and error_code(error) != sqlite3.SQLITE_IOERR:
+            ours.uncertain = False  # the transaction was rolled back
     else:
         return error
     ours.__cause__ = error

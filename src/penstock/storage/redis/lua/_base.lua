@@ -1,6 +1,6 @@
--- The first part of every script. `_queue.lua` follows, unless the script has an `include` line for it further down.
--- The other files come where a script has an `include` line for them, so that a call that is answered before that line
--- does not run their definitions.
+-- The first part of every script, after the line with its flags (scripts.py). `_queue.lua` follows, unless the script
+-- has an `include` line for it further down. The other files come where a script has an `include` line for them, so that
+-- a call that is answered before that line does not run their definitions.
 -- The keys are described in keys.py, the records here.
 --
 -- ARGV 1 is the clock in ms (empty: the server's own), 2 the key prefix of the queue, 3 its name.

@@ -1,4 +1,5 @@
 -- announce: publish events, if there is a listener
+-- flags: allow-oom
 -- keys:
 -- args: event records..., each without its time
 -- gives: 1

@@ -1,4 +1,5 @@
 -- cancel: waiting or blocked -> cancelled; a running job is treated as the mode demands
+-- flags: allow-oom
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring batches completed failed cancelled gone meta waits wake
 -- args: request, window (see _once.lua), mode, ttl (-1: for ever), ids...
 -- gives: a number for each id: its status, + 8 when a run goes on, + 16 when it was so already

@@ -1,4 +1,5 @@
 -- claim: due -> running
+-- flags: allow-oom
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches failed cancelled meta waits wake
 -- args: token worker lease limit batch
 -- gives: {again, look_at or false, {id, ...}, {record, ...}, {batch number, ...} or false (each its own),

@@ -1,4 +1,5 @@
 -- counts: the number of jobs in each state
+-- flags: no-writes
 -- keys: runs blocked ready scheduled retrying lanes turns parked completed failed cancelled meta
 -- args:
 -- gives: 0 when jobs may have expired: then `expire` first; else {scheduled, queued, blocked, running, retrying, completed,

@@ -1,4 +1,5 @@
 -- delete_queue: every record of a queue -> gone; running claims are lost
+-- flags: allow-oom
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches completed failed cancelled gone meta waits wake
 -- args: request, window (see _once.lua)
 -- gives: the number of jobs deleted

@@ -1,4 +1,5 @@
 -- discard: waiting, blocked or finished -> gone; a running job is refused
+-- flags: allow-oom
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring completed failed cancelled gone meta waits wake
 -- args: request, window (see _once.lua), state or '' for any, latest time of its end (or acceptance) or -1 for any, ids...
 -- gives: a list of 'cancelled' (it was unfinished), 'discarded' (it was finished), 'running', 'kept' (its state or age is

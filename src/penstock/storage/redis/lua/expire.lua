@@ -1,5 +1,6 @@
 -- expire: waiting or blocked -> cancelled, if the first run of a job has not begun by its start-by time; for reads that
 -- must not write
+-- flags: allow-oom
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring cancelled meta waits wake
 -- args:
 -- gives: 1 when there may be more

@@ -1,4 +1,5 @@
 -- find: ids of one state after a cursor, in the order that FIND_ORDER in base.py describes
+-- flags: allow-oom
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring batches completed failed cancelled meta waits wake
 -- args: state cursor (empty: from the start) limit
 -- gives: {again, cursor to go on with or false, {now, {position, id, record, run or false, worker or false, end or false, state}, ...}}

@@ -1,4 +1,5 @@
 -- get: jobs by id
+-- flags: no-writes
 -- keys: jobs runs ends scheduled retrying batches meta
 -- args: ids...
 -- gives: 0 when jobs may have expired: then `expire` first; else {now, {record, run or false, worker or false, end or false, state if it waits or false} or 0, ...}

@@ -1,4 +1,5 @@
 -- latest: ended jobs of one state, those that are kept longest first
+-- flags: no-writes
 -- keys: jobs ends completed failed cancelled
 -- args: state limit
 -- gives: {now, {id, record, end}, ...}

@@ -1,4 +1,5 @@
 -- meters: the number of jobs that finished since the queue was created, and of expired leases
+-- flags: no-writes
 -- keys: leases meta
 -- args:
 -- gives: {finished, expired leases}

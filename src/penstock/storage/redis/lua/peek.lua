@@ -1,4 +1,5 @@
 -- peek: the id of the job that a claim would give next
+-- flags: allow-oom
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring cancelled meta waits wake
 -- args:
 -- gives: {again, id or false}

@@ -1,4 +1,5 @@
 -- purge: finished with its TTL over -> gone; a queue that holds nothing more leaves no key behind
+-- flags: allow-oom
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches completed failed cancelled gone meta waits wake
 -- args: limit
 -- gives: the number of records, remembered settlements included

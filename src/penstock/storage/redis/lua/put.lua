@@ -1,4 +1,5 @@
 -- put: nothing -> queued / scheduled / blocked, or updated, or the existing state
+-- flags:
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring completed failed cancelled meta waits wake
 -- args: caller, number, retry window (ms): of a call whose ids were all just made up; else '' 0 0
 --       'fresh' or 'named', waiter or '', then id, payload, ...: plain jobs; ids just made up, or all different

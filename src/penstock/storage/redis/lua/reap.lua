@@ -1,4 +1,5 @@
 -- reap: running with its lease expired -> queued at its old position with stalls + 1, or cancelled if that was requested
+-- flags: allow-oom
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches completed failed cancelled gone meta waits wake
 -- args: limit
 -- gives: {id, state, worker, attempt, ...}

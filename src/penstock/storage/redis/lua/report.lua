@@ -1,4 +1,5 @@
 -- report: attach progress to a run
+-- flags: allow-oom
 -- keys: runs
 -- args: id token progress
 -- gives: 1, or 0 when the claim is lost

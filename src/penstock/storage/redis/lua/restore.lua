@@ -1,4 +1,5 @@
 -- restore: nothing -> the state that the job had in another storage, its counts and times included
+-- flags:
 -- keys: jobs ends ready scheduled retrying lanes turns holds parked backoffs expiring completed failed cancelled meta wake
 -- args: request, window (see _once.lua), jobs (msgpack: a list of {id, state, priority, due, created, attempts, retries,
 --   stalls, timeouts, group or false, finished, expires (0: never), start-by time or false}), then of each: limits,

@@ -1,4 +1,5 @@
 -- revive: failed or cancelled (or completed, if asked) -> queued at the end of the order, all counts zero
+-- flags: allow-oom
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring completed failed cancelled meta waits wake
 -- args: request, window (see _once.lua), 1 for completed jobs too, ids...
 -- gives: a list of 1 (revived) or 0

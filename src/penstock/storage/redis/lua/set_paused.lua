@@ -1,4 +1,5 @@
 -- set_paused: pause or resume the claims of a queue
+-- flags: allow-oom
 -- keys: ready scheduled retrying parked meta wake
 -- args: request, window (see _once.lua), paused (1 or 0)
 -- gives: 1 when that changed anything

@@ -1,4 +1,5 @@
 -- wait_done: ask for notices of the ends of jobs
+-- flags: allow-oom
 -- keys: jobs ends waits
 -- args: channel ids...
 -- gives: a list of 1 (it has ended already or is not there) or 0

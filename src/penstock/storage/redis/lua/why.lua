@@ -1,4 +1,5 @@
 -- why: the position of a job, and of the job of its group that must end before it
+-- flags: allow-oom
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches cancelled meta waits wake
 -- args: id most
 -- gives: {again, now, paused since or false, job or false, head of its group or false}; a job is {id, record, run or

@@ -1,18 +1,15 @@
--- workers: the workers that are alive; expired records are deleted
+-- workers: the workers that are alive
+-- flags: no-writes
 -- keys: workers
 -- args:
 -- gives: {id, record, ...}
 -- include: shared
-local workers = ARGV[2]
-local gives, over, all = {}, {}, call('HGETALL', workers)
+local gives, all = {}, call('HGETALL', ARGV[2])
 for i = 1, #all, 2 do
   local _, until_ms = unpack_head('>I6I6', all[i + 1])
   if until_ms > now then
     gives[#gives + 1] = all[i]
     gives[#gives + 1] = all[i + 1]
-  else
-    over[#over + 1] = all[i]
   end
 end
-if #over > 0 then call('HDEL', workers, unpack(over, 1, math.min(#over, 1000))) end
 return gives
