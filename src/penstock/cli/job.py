@@ -27,10 +27,12 @@ from penstock.cli.output import (
     json_option,
     print_record,
     print_table,
+    with_named_error,
 )
 from penstock.cli.tail import follow_job
 from penstock.cli.target import Target, target_options
 from penstock.cli.values import format_value
+from penstock.model.job import StateName
 from penstock.model.why import Why
 from penstock.storage.base import CANCEL_MODES, CancelMode
 
@@ -59,7 +61,7 @@ def job() -> None:
 @click.option("--after", metavar="CURSOR", help="List the page after the one that printed this cursor.")
 @json_option
 @target_options(serde=True)
-def ls(target: Target, queue: str, state: str | None, limit: int, after: str | None, as_json: bool) -> None:
+def ls(target: Target, queue: str, state: StateName | None, limit: int, after: str | None, as_json: bool) -> None:
     """List the jobs of a queue in the order in which they run; finished ones come last."""
 
     async def work() -> None:
@@ -67,7 +69,7 @@ def ls(target: Target, queue: str, state: str | None, limit: int, after: str | N
             page = await app.queue(queue).find(state, after, limit)
             now = datetime_of(await app.storage.time())
         if as_json:
-            echo_json({"jobs": list(page), "cursor": page.cursor})
+            echo_json({"jobs": [with_named_error(status) for status in page], "cursor": page.cursor})
             return
         print_table(
             COLUMNS, [row(status, now) for status in page], f"no jobs in {queue}{f' are {state}' if state else ''}"
@@ -131,7 +133,7 @@ def show(target: Target, queue: str, id: str, as_json: bool) -> None:
     """Show one job: payload, counts, result or error."""
     status, now = run(read_job(target, queue, id))
     if as_json:
-        echo_json(status)
+        echo_json(with_named_error(status))
         return
     pairs: list[tuple[str, Cell]] = [
         ("job", Styled(status.id, "bold")),
