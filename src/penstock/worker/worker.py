@@ -12,11 +12,13 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from penstock.aio import first_of
+from penstock.app_loader import is_app
 from penstock.host import AppHost, SyncApp, async_app
 from penstock.model.clock import Span, span_ms
+from penstock.model.hints import need_async_with
 from penstock.model.ids import check_name
 from penstock.worker.handlers import select_handlers
 from penstock.worker.runtime import Runtime, WorkerRuntime
@@ -60,6 +62,10 @@ class Worker:
         adaptive: bool = False,
     ) -> None:
         app = async_app(app)
+        if not is_app(app):
+            raise TypeError(
+                f"app must be a Penstock, not {type(app).__name__}; a name is for the command: penstock worker jobs:app"
+            )
         check_whole(processes, "processes", least=0)
         check_whole(capacity, "capacity", least=1)
         if max_jobs is not None:
@@ -84,7 +90,7 @@ class Worker:
         self._close_app = False
 
     def __repr__(self) -> str:
-        return f"<Worker {self.id!r}{' working' if self._runtime else ''}>"
+        return f"<Worker {self.id!r} {'working' if self._runtime else 'not started: run() or drain() it'}>"
 
     async def __aenter__(self) -> Self:
         await self._start()
@@ -94,6 +100,13 @@ class Worker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop(grace=30 if kind is None else 0)
+
+    if not TYPE_CHECKING:  # a type checker finds this mistake by itself
+
+        def __enter__(self) -> None:
+            raise need_async_with("Worker")
+
+        def __exit__(self, *details: object) -> None: ...
 
     async def run(self) -> None:
         """Work until stopped; a cancellation releases the running jobs at once."""
@@ -148,7 +161,7 @@ class Worker:
         source = (self.source or source_of(self._app)) if self.processes else ""
         self._close_app = not self._app.is_open
         await self._app.open()
-        self._stopped.clear()
+        self._stopped = asyncio.Event()  # of the loop that runs now: a worker may be started again in another one
         if self.warns:
             await warn_of_eviction(self._app.storage)
         if self.processes:
