@@ -52,6 +52,23 @@ def test_a_with_block_works_beside_the_calling_thread(app: Penstock) -> None:
     assert app.workers() == []
 
 
+def test_several_workers_of_one_app_work_side_by_side(app: Penstock) -> None:
+    """Each worker has an event loop and a storage object of its own; one may also drain beside another."""
+
+    @app.task
+    def one(number: int) -> int:
+        return number
+
+    @app.task
+    async def two(number: int) -> int:
+        return number
+
+    with Worker(app, queues=["one"]), Worker(app, queues=["two"]):
+        for number in range(10):
+            assert one.options(timeout=20).call(number) == two.options(timeout=20).call(number) == number
+        Worker(app).drain()
+
+
 def test_an_app_on_a_storage_object_has_a_worker_too(backend: Backend, no_leaks: None) -> None:
     """A storage given as an object is bound to the app's event loop, so the worker works on that loop."""
     app = Penstock(storage=backend.build())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import signal
 import threading
@@ -12,6 +13,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from penstock.app_loader import source_of
 from penstock.host import AppHost, SyncApp
 from penstock.model.clock import Span, span_ms
 from penstock.model.hints import need_with
@@ -48,21 +50,19 @@ class Worker:
         max_rss: int | None = None,
         adaptive: bool = False,
     ) -> None:
-        self._worker = AsyncWorker(
-            app, queues=queues, processes=processes, capacity=capacity, lease=lease, id=id, max_jobs=max_jobs,
+        names = list(queues) if queues is not None and not isinstance(queues, str) else queues
+        self._new_worker = functools.partial(
+            AsyncWorker, queues=names, processes=processes, capacity=capacity, lease=lease, max_jobs=max_jobs,
             max_rss=max_rss, adaptive=adaptive,
         )  # fmt: skip
+        #: The id of the worker, as `app.workers()` lists it.
+        self.id = self._new_worker(app, id=id).id  # refuses wrong options
         self._app = app
         self._lock = threading.Lock()
         self._session: _Session | None = None
 
     def __repr__(self) -> str:
-        return repr(self._worker)
-
-    @property
-    def id(self) -> str:
-        """The id of the worker, as `app.workers()` lists it."""
-        return self._worker.id
+        return f"<Worker {self.id!r} {'working' if self._session else 'not started: run() or drain() it'}>"
 
     def __enter__(self) -> Self:
         session = self._begin("with Worker(...)")
@@ -143,15 +143,22 @@ class Worker:
         with self._lock:
             if self._session is not None:
                 raise RuntimeError("the worker is started already; stop() it first")
-            self._session = session = _Session(self._worker, self._portal())
+            self._session = session = self._new_session()
             return session
 
-    def _portal(self) -> Portal | None:
-        """Return the portal if the app has no storage but the portal's: one given as an object, bound to its loop."""
-        if not isinstance(self._app, Penstock):
-            return None
-        backends = self._app.backends
-        return backends.portal if backends.loop_app is self._app.async_app else None
+    def _new_session(self) -> _Session:
+        """Return a session on a loop of its own with an app of its own, so that several workers may share an app.
+
+        A storage that was given as an object is bound to the portal's loop, so its workers use that loop.
+        """
+        app = self._app
+        if not isinstance(app, Penstock):
+            return _Session(self._new_worker(app, id=self.id), None)
+        copy = app.backends.new_worker_app()
+        worker = self._new_worker(copy or app, id=self.id)
+        if worker.processes:
+            worker.source = source_of(app.async_app)  # the copy is in no module
+        return _Session(worker, None if copy else app.backends.portal)
 
     def _end(self, session: _Session) -> None:
         """End a background thread without a grace, if it still runs."""
