@@ -7,6 +7,7 @@ STAMP   := $(VENV)/.installed
 WORKERS ?= $(shell echo $$((2 * $$(nproc)))) # most of the time tests wait for something
 SOAK_SECONDS ?= 600
 ARGS    ?=
+DEMO    := build/demo-venv
 DOCS    := build/docs-venv
 SHELL   := bash
 
@@ -18,23 +19,35 @@ help: ## list the targets
 	@echo "make <target> [ARGS=...]"
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  %-12s %s\n", $$1, $$2}'
 
+# $(call create-venv,DIRECTORY): create a virtual environment there unless there is one.
+define create-venv
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Penstock needs Python 3.11 or newer, and $(PYTHON) is {v.major}.{v.minor}; run: make PYTHON=/path/to/python3.11")'
+	@test -x $(1)/bin/python || $(PYTHON) -m venv $(1) || \
+		{ rm -rf $(1); echo "$(PYTHON) cannot create a virtual environment (on Debian: apt-get install python3-venv)" >&2; exit 1; }
+endef
+
 venv: $(STAMP) ## create .venv with everything in it
 
 # Installed again whenever pyproject.toml changes, and only then.
 $(STAMP): pyproject.toml src/penstock/_version.py
 	@echo "venv: installing Penstock and its development tools into $(VENV)"
-	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"venv: Penstock needs Python 3.11 or newer, and $(PYTHON) is {v.major}.{v.minor}; run: make PYTHON=/path/to/python3.11")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
-		{ rm -rf $(VENV); echo "venv: $(PYTHON) cannot create a virtual environment (on Debian: apt-get install python3-venv)" >&2; exit 1; }
+	$(call create-venv,$(VENV))
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,redis]'
 	@touch $@
 
 servers: ## make sure that a redis-server is there for the tests
 	@bash scripts/servers.sh
 
-demo: $(STAMP) ## run a few hundred jobs of three kinds and show what happened
+demo: $(DEMO)/.installed ## run a few hundred jobs of three kinds and show what happened
 	@echo "demo: working a few hundred jobs in this process"
-	@$(BIN)/python -m penstock demo $(ARGS)
+	@$(DEMO)/bin/python -m penstock demo $(ARGS)
+
+# Without the development tools, which take a minute.
+$(DEMO)/.installed: pyproject.toml src/penstock/_version.py
+	@echo "demo: installing Penstock with click, msgspec and rich into $(DEMO)"
+	$(call create-venv,$(DEMO))
+	@$(DEMO)/bin/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
 
 example: $(STAMP) ## run one of examples/, e.g. make example NAME=webhooks
 	@$(BIN)/python examples/run.py $(NAME)

@@ -72,11 +72,21 @@ def members(kind: type[Any]) -> Iterator[tuple[str, Any]]:
         if base.__module__.partition(".")[0] != "penstock":
             continue
         for name, value in vars(base).items():
-            plain = inspect.isfunction(value) or isinstance(value, MEMBERS)
+            plain = inspect.isfunction(value) or isinstance(value, MEMBERS) or is_documented_slot(value)
             inner = name in FOR_WORKERS and kind.__name__ in ("Penstock", "Queue")
             if plain and not name.startswith("_") and name not in seen and not inner:
                 seen.add(name)
                 yield name, value
+
+
+def is_documented_slot(value: Any) -> bool:
+    """Return whether a member of a class is a slot that has a docstring."""
+    return inspect.ismemberdescriptor(value) and bool(inspect.getdoc(value))
+
+
+def slot_annotation(slot: Any, name: str) -> Any:
+    """Return the annotation of a slot in its class."""
+    return slot.__objclass__.__annotations__[name]
 
 
 def signature(name: str, function: Any, *, bound: bool = True) -> str:
@@ -150,8 +160,8 @@ def member_lines(owner: str, name: str, value: Any, level: str) -> Iterator[str]
     """Yield the lines about one method or property."""
     yield f"{level} {owner}.{name}\n"
     get: Any = value.fget if isinstance(value, property) else value.func if isinstance(value, cached_property) else None
-    if get is not None:
-        gives = inspect.signature(get).return_annotation
+    if get is not None or is_documented_slot(value):
+        gives = slot_annotation(value, name) if get is None else inspect.signature(get).return_annotation
         yield f"```text\n{name}: {annotation_text(gives)}\n```\n"
     else:
         function = value.__func__ if isinstance(value, staticmethod | classmethod) else value

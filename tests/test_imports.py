@@ -50,7 +50,7 @@ LAYERS = {
         layer("penstock.client", f"{BOTTOM} {SHARED} penstock.storage"),
         layer("penstock.worker", f"{BOTTOM} {SHARED}", "msgspec uvloop"),
         layer("penstock.ops", f"{BOTTOM} {SHARED} penstock.storage penstock.client"),
-        layer("penstock.sync", f"{BOTTOM} {SHARED} penstock.storage penstock.client"),
+        layer("penstock.sync", f"{BOTTOM} {SHARED} penstock.storage penstock.client penstock.worker"),
         layer("penstock", f"{BOTTOM} {SHARED} penstock.storage penstock.client penstock.worker", ""),
         layer("penstock.cli", PACKAGE, "msgspec click rich"),
         layer("penstock.__main__", "penstock.cli", ""),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 
-from penstock import Penstock
+from penstock import Penstock, Worker
 from tests.cli.conftest import Cli, on_sqlite
 
 
@@ -24,6 +24,27 @@ def test_events_prints_chosen_events_until_the_limit(cli: Cli) -> None:
     first, second = map(json.loads, result.stdout.splitlines())
     assert (first["name"], first["queue"], second["queue"]) == ("enqueued", "mail", "mail")
     assert int(second["id"][1:]) == int(first["id"][1:]) + 1
+
+
+@on_sqlite
+def test_an_error_in_an_event_has_names_for_its_fields(cli: Cli) -> None:
+    """`events --json` shows an error as an object of type, message, kind and traceback."""
+
+    async def fail_once(app: Penstock) -> None:
+        @app.handler("bad", max_retries=0)
+        def bad(payload: int) -> None:
+            raise ValueError("no")
+
+        await app.queue("bad").enqueue(1)
+        await Worker(app).drain()
+
+    with ThreadPoolExecutor() as pool:
+        printed = pool.submit(cli.run, "events", "failed", "--limit", "1", "--json")
+        while not printed.done():  # there is no sign from outside that it is subscribed
+            cli.do(fail_once)
+    error = json.loads(printed.result().stdout)["error"]
+    assert (error["type"], error["message"], error["kind"]) == ("ValueError", "no", "retriable")
+    assert "ValueError" in error["traceback"]
 
 
 @on_sqlite

@@ -88,6 +88,16 @@ def test_one_job_is_shown_whole(cli: Cli) -> None:
     assert '"sent to ann"' in cli.ok("job", "show", "mail", "done")
     shown = cli.json("job", "show", "mail", "done")
     assert (shown["state"], shown["payload"], shown["result"]) == ("completed", {"to": "ann"}, "sent to ann")
+    assert shown["error"] is None
+
+
+def test_an_error_in_json_has_names_for_its_fields(cli: Cli) -> None:
+    """`job show --json` and `job ls --json` show an error as an object of type, message, kind and traceback."""
+    cli.do(work)
+    error = cli.json("job", "show", "mail", "bad")["error"]
+    assert (error["type"], error["message"], error["kind"]) == ("PermanentError", "no such address", "permanent")
+    assert "no such address" in error["traceback"]
+    assert [job["error"] for job in cli.json("job", "ls", "mail", "--state", "failed")["jobs"]] == [error]
 
 
 def test_a_job_that_is_not_there(cli: Cli) -> None:

@@ -108,7 +108,7 @@ class LateApp(Penstock):
 async def test_a_worker_waits_at_its_start_for_a_file(where: str, wait: bool, drain: bool, waits: bool) -> None:
     """A full disk or a locked file is waited for at the start, a server only with --wait."""
     app = LateApp(where)
-    session = WorkerSession(app, Worker(app), 0, wait, drain, False, False)
+    session = WorkerSession(app, Worker(app), 0, wait, drain, False)
     if waits:
         assert await session._open()
         assert app.tries == 3

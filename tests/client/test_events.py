@@ -205,8 +205,9 @@ async def test_a_job_whose_record_is_gone_is_skipped(app: Penstock, backend: Any
 def test_names_and_queues_are_checked() -> None:
     """An unknown event name, no name at all, and an invalid queue name are refused at the call."""
     app = Penstock("memory:")
+    unknown: Any = "complete"
     with pytest.raises(ValueError, match=r"names: unknown event 'complete'; known: .*completed"):
-        app.events("complete")
+        app.events(unknown)
     with pytest.raises(ValueError, match="names must name at least one"):
         app.events([])
     with pytest.raises(ValueError, match="queue"):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock import Entry, Job, JobCancelled, Penstock, State, Worker
-from penstock.ops.export import export_jobs, import_jobs
+from penstock.ops.export import LeftOut, export_jobs, import_jobs
 from penstock.testing import Clock
 from tests.support import eventually
 
@@ -130,7 +130,7 @@ async def test_entries_tasks_and_follow_ups_take_expires(app: Penstock, clock: C
 async def test_an_export_carries_the_expiry(app: Penstock, clock: Clock) -> None:
     """An imported job expires at the same moment."""
     await app.queue("q").enqueue(1, id="a", expires=60)
-    lines = [line async for line in export_jobs(app, ["q"])]
+    lines = [line async for line in export_jobs(app, ["q"], LeftOut())]
     await app.queue("q").delete()
     [*_] = [report async for report in import_jobs(app, lines)]
     assert await state_of(app, "a") is State.QUEUED

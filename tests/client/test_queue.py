@@ -56,7 +56,8 @@ async def test_an_update_changes_priority_and_group_if_they_are_given(app: Penst
     await queue.enqueue(1, id="a", priority=3)
 
     async def update(**options: Any) -> tuple[str | None, int]:
-        assert (await queue.enqueue(2, id="a", **{"on_conflict": "update", **options})).status == "updated"
+        given: dict[str, Any] = {"on_conflict": "update", **options}
+        assert (await queue.enqueue(2, id="a", **given)).status == "updated"
         status = await queue.status("a")
         assert status is not None
         return status.group, status.priority

@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from enum import IntEnum, StrEnum
 from typing import Any, TypedDict, Unpack
 
 import pytest
+from pydantic import BaseModel
 
 from penstock import (
     CallTimeout,
@@ -25,6 +27,7 @@ from penstock import (
     Worker,
 )
 from penstock.model.handler import load_function
+from penstock.sync import Penstock as SyncPenstock
 from tests.support import new
 
 
@@ -385,15 +388,227 @@ def test_options_that_make_no_sense_are_refused() -> None:
 
 
 def test_the_name_of_a_task() -> None:
-    """Its own name without `<locals>`, or the one that is given; `queue` names the queue alone."""
+    """The name of its function, wherever that is defined, or the given one; `queue` names the queue alone."""
     app = Penstock("memory:")
 
     def inner() -> None: ...
 
-    assert app.task(inner).queue.name == "test_the_name_of_a_task.inner"
+    assert app.task(inner).queue.name == "inner"
     assert app.task(name="named")(inner).queue.name == "named"
     task = app.task(name="shown", queue="used")(inner)
     assert (task.name, task.queue.name) == ("shown", "used")
+
+
+def test_a_second_task_of_the_same_name_is_refused() -> None:
+    """Two functions of one name cannot have one queue: the message names the first one and the way out."""
+    app = Penstock("memory:")
+
+    def one() -> Task[[], None, None]:
+        @app.task
+        def work() -> None: ...
+
+        return work
+
+    assert one().name == "work"
+    with pytest.raises(ValueError, match=r"task work: queue 'work' has a handler already .*one\.<locals>\.work.*name="):
+        one()
+    assert list(app.handlers) == ["work"]
+
+
+def create_app() -> tuple[Penstock, Task[..., Any, Any]]:
+    """Return an app and a task of it, as an app factory does: the functions use themselves, each other and a class."""
+
+    @dataclass
+    class Step:
+        left: int
+
+    app = Penstock("memory:")
+
+    @app.task
+    async def count_down(step: Step, job: Job | None = None) -> int:
+        if step.left:
+            await count_down.enqueue(Step(step.left - 1))
+            await finish.enqueue(step.left)
+        return step.left
+
+    @app.task
+    async def finish(left: int) -> int:
+        return left
+
+    @app.handler("steps")
+    async def handle(step: Step) -> None:
+        await handle(step)
+        await later(step.left)
+
+    async def later(left: int) -> None: ...
+
+    return app, count_down
+
+
+async def test_tasks_of_a_factory_refer_to_themselves_to_later_ones_and_to_its_classes() -> None:
+    """Names without a value as yet do not stop the declaration, and a class of the factory is an annotation."""
+    app, task = create_app()
+    async with app:
+        await task.queue.enqueue({"step": {"left": 2}}, id="a")
+        await Worker(app).drain()
+        assert await task.result("a") == 2
+        assert [(await app.queue(name).counts())[State.COMPLETED] for name in ("count_down", "finish")] == [3, 2]
+
+
+# the types of arguments ---------------------------------------------------------------------------
+
+
+class Color(StrEnum):
+    RED = "red"
+
+
+class Name(str):
+    """A text with methods of its own."""
+
+
+class Size(IntEnum):
+    SMALL = 1
+
+
+class User(BaseModel):
+    name: str
+    age: int = 0
+
+
+def everything(
+    a: int = 0,
+    b: float = 0,
+    text: str = "",
+    when: datetime | None = None,
+    point: Point | None = None,
+    points: list[Point] = [],  # noqa: B006
+    ids: set[int] = set(),  # noqa: B006
+    color: Color = Color.RED,
+    user: User | None = None,
+    users: list[User] = [],  # noqa: B006
+    anything: Any = None,
+    unknown=None,
+    *more: int,
+    **rest: str,
+) -> None: ...
+
+
+@pytest.mark.only("memory")
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"a": "1"}, "a: expected int, got str"),
+        ({"a": None}, "a: expected int, got null"),
+        ({"a": True}, "a: expected int, got bool"),
+        ({"a": 1.5}, "a: expected int, got float"),
+        ({"b": "1"}, "b: expected float, got str"),
+        ({"text": 5}, "text: expected str, got int"),
+        ({"when": "yesterday"}, "when: invalid"),
+        ({"point": {"y": 1}}, "point: object missing required field x"),
+        ({"points": [Point(1), {"x": "2"}]}, r"points\[1\].x: expected int, got str"),
+        ({"ids": ["1"]}, r"ids\[(0|\.\.\.)\]: expected int, got str"),
+        ({"color": "blue"}, "color: invalid enum value"),
+        ({"user": {"age": 1}}, "user: name: "),
+        ({"users": [{"name": 5}]}, "users.*name: "),
+        ({"other": 5}, "rest.*: expected str, got int"),
+    ],
+)
+async def test_an_argument_of_another_type_is_refused_at_the_call(
+    app: Penstock, kwargs: dict[str, Any], message: str
+) -> None:
+    """A TypeError names the argument and the place in it, by `enqueue`, `entry` and `call`; nothing is stored."""
+    task = app.task(everything)
+    with pytest.raises(TypeError, match=rf"everything\(\): {message}"):
+        await task.enqueue(**kwargs)
+    with pytest.raises(TypeError, match=message):
+        task.options(delay=5).entry(**kwargs)
+    with pytest.raises(TypeError, match=message):
+        await app.task(name="other")(everything).call(**kwargs)
+    assert await app.queues() == []
+
+
+@pytest.mark.only("memory")
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"a": Size.SMALL, "b": 1, "text": Name("x")},
+        {"text": Color.RED, "color": "red"},
+        {"when": datetime(2030, 1, 1, tzinfo=UTC)},
+        {"when": "2030-01-01T00:00:00Z"},
+        {"point": {"x": 1}, "points": (Point(1), {"x": 2})},
+        {"ids": {1, 2}},
+        {"ids": [1, 2]},
+        {"user": User(name="x"), "users": [User(name="y"), {"name": "z"}]},
+        {"anything": [1, "2", None], "unknown": {"x": 1.5}},
+        {"other": "x"},
+    ],
+)
+async def test_an_argument_that_a_worker_can_decode_is_accepted(app: Penstock, kwargs: dict[str, Any]) -> None:
+    """A call is accepted at the enqueue if the run will get its arguments, and the run does."""
+    task = app.task(everything)
+    answer = await task.enqueue(**kwargs)
+    assert await run_of(app, task, answer.id) is None
+
+
+@pytest.mark.only("memory")
+async def test_calls_given_as_tuples_are_checked_before_any_is_stored(app: Penstock) -> None:
+    """One wrong argument in a list of calls is a TypeError, and no job of the list is stored."""
+    task = app.task(add)
+    with pytest.raises(TypeError, match=r"add\(\): b: expected int, got str"):
+        await task.enqueue_many([(1, 2), (1, "2")])
+    assert await app.queues() == []
+
+
+@pytest.mark.only("memory")
+async def test_the_check_of_arguments_can_be_turned_off(app: Penstock) -> None:
+    """With `check=False` a wrong argument is enqueued, and fails when it is run."""
+    task: Any = app.task(check=False)(add)
+    await task.options(id="a").enqueue("x")
+    await Worker(app).drain()
+    with pytest.raises(JobFailed, match="expected type"):
+        await task.result("a")
+
+
+@pytest.mark.only("memory")
+async def test_arguments_of_a_serde_without_types_are_not_checked(app: Penstock) -> None:
+    """Only the serde knows what it can decode, so any value is accepted."""
+
+    class Eval:
+        def dumps(self, value: Any, /) -> bytes:
+            return repr(value).encode()
+
+        def loads(self, data: bytes, type: Any, /) -> Any:
+            return eval(data)
+
+    task: Any = app.task(serde=Eval())(add)
+    answer = await task.enqueue(1j, b=2)
+    assert await run_of(app, task, answer.id) == 1j + 2
+
+
+# hints --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.only("memory")
+async def test_an_option_given_as_an_argument_is_refused_with_a_hint(app: Penstock) -> None:
+    """`call(1, timeout=5)` is refused, and the message shows where options go."""
+    task: Any = app.task(add)
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'timeout'; .*add\.options\(timeout=\.\.\.\)"):
+        await task.call(1, 2, timeout=5)
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [("delay", "use enqueue"), ("apply_async", r"use options\(\.\.\.\)\.enqueue"), ("send", "use enqueue")],
+)
+def test_a_method_name_of_another_system_is_refused_with_a_hint(name: str, instead: str) -> None:
+    """`task.delay(…)` and the like are an AttributeError that names the method of Penstock."""
+    for app in (Penstock("memory:"), SyncPenstock("memory:")):
+        task: Any = app.task(add)
+        with pytest.raises(AttributeError, match=rf"'Task' object has no attribute '{name}'; {instead}"):
+            getattr(task, name)
+        with pytest.raises(AttributeError, match=instead):
+            getattr(task.options(delay=5), name)
+        assert not hasattr(task, "anything")
 
 
 app_of_module = Penstock("memory:")

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from penstock.model.job import State
+from penstock.model.job import Claim, State
 from penstock.storage.base import Storage
 from tests.support import (
     HOUR,
@@ -62,6 +62,7 @@ async def test_a_plain_put_or_settlement_does_not_promote_due_jobs(
     storage: Storage, clock: Clock, how: str, step: str
 ) -> None:
     """A job that fell due before a put or settlement without a group is not queued after the clock was set back."""
+    run: Claim | None = None
     if step == "settle":
         await put1(storage, "q", "run")
         run = await claim1(storage)
@@ -69,7 +70,7 @@ async def test_a_plain_put_or_settlement_does_not_promote_due_jobs(
     if how == "retrying":
         await settle1(storage, retried(await claim1(storage), delay=SECOND))
     clock.advance(seconds=5)
-    if step == "settle":
+    if run is not None:
         await settle1(storage, complete(run))
     else:
         options = {"put with a waiter": {"waiter": "w"}, "put with options": {"headers": b"h", "priority": -1}}

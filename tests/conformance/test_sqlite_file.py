@@ -7,7 +7,7 @@ import contextlib
 import os
 import resource
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def opened(path: Path, clock: Clock | None = None) -> AsyncIterator[SqliteStorage]:
+async def opened(path: Path, clock: Clock | None = None) -> AsyncGenerator[SqliteStorage]:
     storage = SqliteStorage(str(path), clock=clock)
     await storage.open()
     try:
@@ -140,7 +140,7 @@ def test_a_blocking_put_is_refused_when_the_file_was_deleted(path: Path, checked
     """The fast path of a blocking put refuses a deleted file as the general path does."""
     storage = SqliteStorage(str(path))
     direct = BlockingSqliteStorage(storage.engine)
-    fresh = {"fresh": True}
+    fresh: dict[str, Any] = {"fresh": True}
 
     def put(id: str) -> None:
         with contextlib.suppress(StopIteration):
@@ -173,7 +173,7 @@ async def test_a_change_of_the_directory_is_not_a_deletion(
 
 
 @contextlib.contextmanager
-def max_file_size(size: int) -> Iterator[None]:
+def max_file_size(size: int) -> Generator[None]:
     """Let no file of this process grow beyond `size` bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))

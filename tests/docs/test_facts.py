@@ -107,3 +107,10 @@ def test_what_is_not_there_is_noticed() -> None:
     assert exists("conformance/test_put.py", "docs/index.md")
     assert not importable("penstock.vitals")
     assert importable("penstock.storage.base.Storage.put")
+
+
+def test_the_reference_has_what_a_handler_gets() -> None:
+    """The Python reference has the cancellation of a run, and the lists that a batch handler gets."""
+    page = " ".join((ROOT / "docs" / "reference" / "api.md").read_text("utf-8").split())
+    assert "#### Job.cancelled" in page
+    assert "with `batch_size` above 1 lists of both" in page

@@ -8,7 +8,7 @@ import pwd
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,7 +32,7 @@ def directory() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def unprivileged() -> Iterator[str]:
+def unprivileged() -> Generator[str]:
     """Run as a user to whom permissions apply; yields the user's name."""
     user = os.geteuid()
     if user == 0:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import threading
-from collections.abc import Generator, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
-from penstock import Worker
-from penstock.sync import Penstock
+from penstock.sync import Penstock, Worker
 from tests.support import Backend, RedisBackend, SqliteBackend
 
 
@@ -38,26 +33,9 @@ def app(url: str, backend: Backend, no_leaks: None) -> Iterator[Penstock]:
 
 def drain(app: Penstock) -> None:
     """Run everything that is due, here and now."""
-    asyncio.run(Worker(app.async_app).drain())
+    Worker(app).drain()
 
 
-@contextlib.contextmanager
-def working(app: Penstock) -> Generator[None]:
-    """Run a worker on a thread of its own inside the block."""
-    begun = threading.Event()
-    known: dict[str, Any] = {}
-
-    async def work() -> None:
-        known["loop"], known["end"] = asyncio.get_running_loop(), asyncio.Event()
-        async with Worker(app.async_app):
-            begun.set()
-            await known["end"].wait()
-
-    thread = threading.Thread(target=lambda: asyncio.run(work()))
-    thread.start()
-    assert begun.wait(10)
-    try:
-        yield
-    finally:
-        known["loop"].call_soon_threadsafe(known["end"].set)
-        thread.join()
+def working(app: Penstock) -> Worker:
+    """Return a worker that works on a thread of its own inside a `with` block."""
+    return Worker(app)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import Any
 
 import pytest
 
@@ -140,8 +141,9 @@ def test_events(app: Penstock) -> None:
             ("cancelled", "a"),
         ]
     assert list(stream) == []
+    unknown: Any = "nonsense"
     with pytest.raises(ValueError, match="unknown event"):
-        app.events("nonsense")
+        app.events(unknown)
 
 
 def test_closing_the_app_ends_the_feed(app: Penstock) -> None:

@@ -27,6 +27,7 @@ INNER = {
     },
     "Reservation": {"busy", "claim", "mark_settled", "ref", "settlement"},
     "EventStream": {"aclose"},
+    "Worker": {"log_level", "source", "warns"},
 }
 
 PAIRS = [
@@ -36,6 +37,7 @@ PAIRS = [
     (tasks.TaskCall, sync.TaskCall),
     (tasks.Task, sync.Task),
     (event_stream.EventStream, sync.EventStream),
+    (penstock.Worker, sync.Worker),
 ]
 
 
@@ -74,6 +76,11 @@ def test_docstrings(other: type, ours: type) -> None:
 def test_the_app_takes_the_same_arguments() -> None:
     """A sync app is made with the arguments of an async one."""
     assert inspect.signature(sync.Penstock).parameters == inspect.signature(penstock.Penstock).parameters
+
+
+def test_a_worker_takes_the_same_arguments() -> None:
+    """A sync worker is made with the arguments of an async one."""
+    assert inspect.signature(sync.Worker).parameters == inspect.signature(penstock.Worker).parameters
 
 
 def _plain(signature: inspect.Signature) -> list[tuple[Any, ...]]:

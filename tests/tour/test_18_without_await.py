@@ -1,15 +1,13 @@
 """Without await
 
-`penstock.sync.Penstock` is the same surface for threads, scripts and frameworks that do not await.
+`penstock.sync` is the same surface for threads, scripts and frameworks that do not await.
 """
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
-from penstock import Worker
-from penstock.sync import Penstock
+from penstock.sync import Penstock, Worker
 
 
 def test_the_same_names(tmp_path: Path) -> None:
@@ -24,16 +22,12 @@ def test_the_same_names(tmp_path: Path) -> None:
 
 
 def test_calling_from_a_thread(tmp_path: Path) -> None:
-    """`call` waits for a worker's answer, wherever that worker is; here it is in an event loop beside."""
+    """`call` waits for a worker's answer, wherever that worker is; here it is on a thread beside."""
     app = Penstock(f"sqlite:{tmp_path / 'penstock.db'}")
 
     @app.task
     def add(a: int, b: int) -> int:
         return a + b
 
-    async def work_and_ask() -> int:
-        async with Worker(app):
-            return await asyncio.to_thread(add.call, 1, 2)
-
-    with app:
-        assert asyncio.run(work_and_ask()) == 3
+    with app, Worker(app):
+        assert add.call(1, 2) == 3

@@ -21,6 +21,7 @@ from penstock import (
     State,
     Update,
     Worker,
+    sync,
 )
 
 app = Penstock("memory:", serde=Signed("json", ["a secret of sixteen"]), result_serde=Encrypted("msgpack", b"x" * 32))
@@ -117,6 +118,7 @@ async def queue() -> None:
     assert_type(await mail.enqueue_many([1, Entry(2, id="b")]), list[Enqueued])
     assert_type(await mail.status("a"), JobStatus | None)
     assert_type(await mail.find("failed"), Page)
+    assert_type(await mail.find(State.FAILED), Page)
     assert_type(await mail.counts(), dict[State, int])
     assert_type(await mail.cancel("a", running="signal"), Cancelled)
     assert_type(await mail.discard(["a"]), list[Discarded])
@@ -131,6 +133,14 @@ async def worker() -> None:
     async with Worker(app, queues=["mail"], capacity=10, lease=timedelta(seconds=5)) as started:
         assert_type(started, Worker)
     assert_type(await Worker(app).drain(), None)
+
+
+def sync_worker() -> None:
+    with sync.Worker(sync.Penstock("memory:"), queues=["mail"]) as started:
+        assert_type(started, sync.Worker)
+        assert_type(started.release_all(), int)
+    assert_type(sync.Worker(app, processes=2).run(), None)
+    assert_type(sync.Worker(app).drain(scheduled=True), None)
 
 
 async def call_and_reserve() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock import Encrypted, Entry, Event, Penstock, Signed, Update, Worker
+from penstock import Encrypted, Entry, Event, Penstock, Signed, Update, Worker, sync
 
 app = Penstock("memory:")
 
@@ -23,6 +23,17 @@ def kept(payload: int) -> None: ...
 def two(event: Event, more: int) -> None: ...
 
 
+def nothing() -> None: ...
+
+
+def with_keyword(payload: int, *, more: int) -> None: ...
+
+
+app.handler("none")(nothing)  # pyright: ignore[reportArgumentType]
+app.listen("none", nothing)  # pyright: ignore[reportArgumentType]
+app.listen("none", with_keyword)  # pyright: ignore[reportArgumentType]
+app.on("faild")  # pyright: ignore[reportArgumentType]
+app.events(["completed", "faild"])  # pyright: ignore[reportArgumentType]
 app.on("completed")(two)  # pyright: ignore[reportArgumentType]
 app.task(max_retry=3)  # pyright: ignore[reportCallIssue]
 
@@ -37,6 +48,7 @@ async def tasks() -> None:
     add.options(dela=5)  # pyright: ignore[reportCallIssue]
     add.options(delay="5")  # pyright: ignore[reportArgumentType]
     await add.options(delay=5).enqueue("1")  # pyright: ignore[reportArgumentType]
+    await add.delay(1)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     await add.enqueue_many([1])  # pyright: ignore[reportArgumentType]
     text: str = await add.call(1)  # pyright: ignore[reportAssignmentType]
     number: int = add(1)  # pyright: ignore[reportAssignmentType]
@@ -48,6 +60,7 @@ async def queue() -> None:
     await mail.enqueue(1, dela=5)  # pyright: ignore[reportCallIssue]
     await mail.enqueue(1, on_conflict="ignore")  # pyright: ignore[reportArgumentType]
     await mail.enqueue(1, headers={"a": 1})  # pyright: ignore[reportArgumentType]
+    await mail.find("faild")  # pyright: ignore[reportArgumentType]
     await mail.cancel("a", running="maybe")  # pyright: ignore[reportArgumentType]
     print((await mail.status("a")).state)  # pyright: ignore[reportOptionalMemberAccess]
     Entry(1, idd="a")  # pyright: ignore[reportCallIssue]
@@ -56,3 +69,15 @@ async def queue() -> None:
     Encrypted("json", 5)  # pyright: ignore[reportArgumentType]
     Worker(app, capacity="10")  # pyright: ignore[reportArgumentType]
     Penstock(5)  # pyright: ignore[reportArgumentType]
+
+
+def contexts() -> None:
+    with app:  # pyright: ignore[reportGeneralTypeIssues]
+        pass
+    with Worker(app):  # pyright: ignore[reportGeneralTypeIssues]
+        pass
+
+
+async def sync_contexts() -> None:
+    async with sync.Penstock("memory:"):  # pyright: ignore[reportGeneralTypeIssues]
+        pass

@@ -24,16 +24,23 @@ def explode(*arguments: object) -> Any:
 class OddMeta(type):
     """A class of classes whose name raises."""
 
-    @property
-    def __name__(cls) -> str:
-        return explode()
+    def __getattribute__(cls, name: str) -> Any:
+        return explode() if name == "__name__" else super().__getattribute__(name)
 
 
 class OddText(str):
     """A text that refuses to be cut or encoded."""
 
     __slots__ = ()
-    __getitem__ = encode = __len__ = explode
+
+    def __getitem__(self, key: Any) -> str:
+        return explode()
+
+    def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+        return explode()
+
+    def __len__(self) -> int:
+        return explode()
 
 
 def odd(**members: Any) -> BaseException:
@@ -59,7 +66,7 @@ def in_a_cycle() -> BaseException:
 
 
 def nested_groups() -> BaseException:
-    error: Exception = ValueError(BAD)
+    error: Any = ValueError(BAD)
     for _ in range(2000):
         error = ExceptionGroup(BAD, [error])
     return error

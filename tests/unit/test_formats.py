@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import IntEnum, StrEnum
 from typing import Any
 
 import pytest
@@ -36,6 +37,71 @@ def test_plain_values_survive(value: Any) -> None:
     """Every value that JSON can express comes back equal, from JSON and from msgpack."""
     assert JSON.loads(JSON.dumps(value), Any) == value
     assert MSGPACK.loads(MSGPACK.dumps(value), Any) == value
+
+
+class Text(str):
+    def __str__(self) -> str:
+        return "another text"
+
+
+class Number(int):
+    def __int__(self) -> int:
+        return -1
+
+
+class Part(float): ...
+
+
+class Color(StrEnum):
+    RED = "red"
+
+
+class Size(IntEnum):
+    SMALL = 1
+
+
+class Mapping(dict[str, Any]): ...
+
+
+class Items(list[Any]): ...
+
+
+@pytest.mark.parametrize("serde", [JSON, MSGPACK])
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        (Text("x"), "x"),
+        (Number(5), 5),
+        (Part(1.5), 1.5),
+        (Color.RED, "red"),
+        (Size.SMALL, 1),
+        (Mapping({Text("k"): Items([Number(5), Size.SMALL])}), {"k": [5, 1]}),
+        ({Color.RED: Text("x")}, {"red": "x"}),
+    ],
+)
+def test_a_value_of_a_subclass_is_encoded_as_its_base(serde: Serde, value: Any, stored: Any) -> None:
+    """Subclasses of str, int, float, dict and list, and enums, are stored as plain values, at any depth."""
+    assert serde.dumps(value) == serde.dumps(stored)
+
+
+def test_json_refuses_nan_and_bytes_of_a_subclass() -> None:
+    """A subclass does not hide a value that JSON cannot express."""
+
+    class Data(bytes): ...
+
+    for value in (Part("nan"), [Data(b"x")]):
+        with pytest.raises(InvalidPayload, match="JSON"):
+            JSON.dumps(value)
+    assert MSGPACK.loads(MSGPACK.dumps(Data(b"x")), Any) == b"x"
+
+
+@pytest.mark.parametrize("serde", [JSON, MSGPACK])
+def test_tuples_and_sets_are_lists_unless_annotated(serde: Serde) -> None:
+    """Both are stored as lists; an annotation brings them back."""
+    for value, annotation in (((1, 2), tuple[int, ...]), ({1, 2}, set[int]), (frozenset({1}), frozenset[int])):
+        data = serde.dumps(value)
+        assert serde.loads(data, Any) == list(value)
+        assert serde.loads(data, annotation) == value
 
 
 @pytest.mark.parametrize("serde", [JSON, MSGPACK])

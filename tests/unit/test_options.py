@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
+import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock import HandlerOptions
-from penstock.model.options import FAILURE_DEFAULTS, JobLimits, handler_options, rules_for
+from penstock.model.options import FAILURE_DEFAULTS, HandlerArguments, JobLimits, handler_options, rules_for
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_durations_may_be_timedeltas() -> None:
@@ -98,3 +105,20 @@ def test_how_long_finished_jobs_are_kept() -> None:
     assert HandlerOptions(retain="none").keep_ms == 0
     assert HandlerOptions(retain="forever").keep_ms is None
     assert HandlerOptions().keep_failed_ms == 7 * 86_400_000
+
+
+def test_every_option_is_explained_where_editors_and_help_look() -> None:
+    """`HandlerOptions.__doc__` and `HandlerArguments` explain every option that docs/reference/options.md lists."""
+    page = (ROOT / "docs" / "reference" / "options.md").read_text("utf-8")
+    table = page[page.index("## Of a handler") : page.index("## Of a job")]
+    listed = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert re.findall(r"^- `(\w+)`: \S", inspect.getdoc(HandlerOptions) or "", re.MULTILINE) == listed
+    [kind] = ast.parse(inspect.getsource(HandlerArguments)).body
+    assert isinstance(kind, ast.ClassDef)
+    fields = [
+        (field.target, text.value)
+        for field, text in itertools.pairwise(kind.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
+    ]
+    assert [name.id for name, _ in fields if isinstance(name, ast.Name)] == listed
+    assert all(isinstance(text, ast.Constant) and text.value for _, text in fields)

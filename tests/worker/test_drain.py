@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -406,3 +407,24 @@ async def test_a_drain_without_handlers_emits_no_queues(app: Penstock) -> None:
     app.on("no_queues")(lambda event: events.append(event.name))
     await Worker(app).drain()
     assert events == ["no_queues"]
+
+
+def test_a_worker_that_drained_in_one_event_loop_drains_in_the_next(tmp_path: Path) -> None:
+    """A worker can be started again in another event loop, and runs the jobs that came meanwhile."""
+    app = Penstock(f"sqlite:{tmp_path / 'jobs.db'}")
+    ran: list[int] = []
+
+    @app.handler("q")
+    async def handle(payload: int) -> None:
+        ran.append(payload)
+
+    worker = Worker(app)
+
+    async def add_and_drain(payload: int) -> None:
+        async with app:
+            await app.queue("q").enqueue(payload)
+            await worker.drain()
+
+    for number in range(3):
+        asyncio.run(add_and_drain(number))
+    assert ran == [0, 1, 2]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,7 +17,7 @@ LARGE = "x" * 50_000
 
 
 @asynccontextmanager
-async def full_disk(app: Penstock) -> AsyncIterator[None]:
+async def full_disk(app: Penstock) -> AsyncGenerator[None]:
     """Let the file of an open app not grow inside the block."""
     assert isinstance(app.storage, SqliteStorage)
     limit_pages(app.storage, 0)

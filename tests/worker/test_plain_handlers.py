@@ -74,7 +74,7 @@ async def test_ways_out_of_a_plain_handler_work(app: Penstock, tmp_path: Path) -
         other.queue("x").enqueue(1)
         add.enqueue(1, 2)
         asyncio.run(in_a_new_loop())
-        return [other.queue("x").counts()["queued"], other.queue(add.queue.name).counts()["queued"]]
+        return [other.queue("x").counts()[State.QUEUED], other.queue(add.queue.name).counts()[State.QUEUED]]
 
     await app.queue("q").enqueue(1, id="a")
     await Worker(app).drain()

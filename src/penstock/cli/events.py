@@ -12,7 +12,7 @@ from penstock.cli.output import echo, is_terminal, json_option
 from penstock.cli.tail import follow
 from penstock.cli.target import Target, describe_location, target_options
 from penstock.cli.values import IntegerType
-from penstock.model.events import EVENTS
+from penstock.model.events import EVENTS, EventName
 
 __all__ = ["events"]
 
@@ -31,7 +31,7 @@ __all__ = ["events"]
 @click.option("--limit", type=IntegerType(1), help="Stop after this many events.")
 @json_option
 @target_options
-def events(target: Target, names: tuple[str, ...], queue: str | None, limit: int | None, as_json: bool) -> None:
+def events(target: Target, names: tuple[EventName, ...], queue: str | None, limit: int | None, as_json: bool) -> None:
     """Print the events of all processes, one line each, until Ctrl-C.
 
     Payloads are not shown. While this command runs, every change of a job is also written to the event feed.

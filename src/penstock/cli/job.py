@@ -29,11 +29,13 @@ from penstock.cli.output import (
     json_option,
     print_record,
     print_table,
+    with_named_error,
 )
 from penstock.cli.tail import follow_job
 from penstock.cli.target import Target, target_options
 from penstock.cli.values import IntegerType, format_value
 from penstock.cli.wait import wait
+from penstock.model.job import StateName
 from penstock.model.why import Why
 from penstock.storage.base import CANCEL_MODES, CancelMode
 
@@ -68,7 +70,7 @@ job.add_command(wait)
 @click.option("--after", metavar="CURSOR", help="List the page after the one that printed this cursor.")
 @json_option
 @target_options(serde=True)
-def ls(target: Target, queue: str, state: str | None, limit: int, after: str | None, as_json: bool) -> None:
+def ls(target: Target, queue: str, state: StateName | None, limit: int, after: str | None, as_json: bool) -> None:
     """List the jobs of a queue in the order in which they run; finished ones come last.
 
     A queue exists while it has jobs, a pause or a worker. If there is no such queue, that is printed on stderr,
@@ -81,7 +83,7 @@ def ls(target: Target, queue: str, state: str | None, limit: int, after: str | N
             now = datetime_of(await app.storage.time())
             missing = not page and after is None and await hint_missing_queue(app, queue)
         if as_json:
-            echo_json({"jobs": list(page), "cursor": page.cursor})
+            echo_json({"jobs": [with_named_error(status) for status in page], "cursor": page.cursor})
         if as_json or missing:
             return
         print_table(
@@ -146,7 +148,7 @@ def show(target: Target, queue: str, id: str, as_json: bool) -> None:
     """Show one job: payload, counts, result or error."""
     status, now = run(read_job(target, queue, id))
     if as_json:
-        echo_json(status)
+        echo_json(with_named_error(status))
         return
     pairs: list[tuple[str, Cell]] = [
         ("job", Styled(status.id, "bold")),

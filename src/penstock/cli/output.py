@@ -43,6 +43,7 @@ __all__ = [
     "print_table",
     "rich_table",
     "rich_text",
+    "with_named_error",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -119,6 +120,14 @@ def echo_json(value: Any, *, line: bool = False) -> None:
     if not line and is_terminal():
         data = msgspec.json.format(data, indent=2)
     click.echo(data.decode("utf-8", "replace"))
+
+
+def with_named_error(record: msgspec.Struct) -> dict[str, Any]:
+    """Return the fields of a job or an event for `echo_json`; those of its error, stored without names, have names."""
+    fields = msgspec.structs.asdict(record)
+    if (error := fields["error"]) is not None:
+        fields["error"] = msgspec.structs.asdict(error)
+    return fields
 
 
 # tables and records ------------------------------------------------------------------------------

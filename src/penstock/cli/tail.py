@@ -11,7 +11,7 @@ import click
 
 from penstock import Event, JobStatus, Penstock, Progress, State
 from penstock.cli.base import CommandError
-from penstock.cli.output import count, echo_json, escape_controls, is_terminal
+from penstock.cli.output import count, echo_json, escape_controls, is_terminal, with_named_error
 from penstock.cli.values import format_value
 from penstock.model.job import FINISHED
 
@@ -45,7 +45,7 @@ async def follow(stream: AsyncIterator[Event], *, as_json: bool, limit: int | No
 def print_event(event: Event, *, as_json: bool, with_job: bool = True) -> None:
     """Print one event as one line."""
     if as_json:
-        echo_json(event, line=True)
+        echo_json(with_named_error(event), line=True)
         return
     parts: list[str] = []
     if with_job:

@@ -96,6 +96,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Status of a job at the time of the call. A payload that cannot be decoded is given as its bytes.
 
     `start_by` is when it expires unless its first run begins before; None if it does not expire, or not any more.
+    `progress` is the last report of the run that is under way: None without a report, and once the run has
+    ended. A completed job is done, so show 100 % for that state.
     `format` is None, except for a job that newer software wrote in a format that is not known here: its
     payload and headers are empty.
     """

@@ -9,7 +9,7 @@ from asyncio import get_running_loop
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
 from penstock.aio import refused_in_plain_handlers
 from penstock.client.event_publisher import EventPublisher
@@ -22,10 +22,11 @@ from penstock.client.tasks import P, R, Task, TaskDecorator
 from penstock.errors import JobError
 from penstock.model.clock import Clock, Span, SystemClock, span_ms
 from penstock.model.durability import Durability, DurabilityLevel, durability_from
-from penstock.model.events import LOCAL_EVENTS, Event, EventLog, L, Level, Listeners
+from penstock.model.events import LOCAL_EVENTS, Event, EventLog, EventName, L, Level, Listeners
 from penstock.model.failure import Failure, FailureSerde
 from penstock.model.formats import check_type, codec_for, resolve_serde
-from penstock.model.handler import Handler
+from penstock.model.handler import Handler, HandlerFunction
+from penstock.model.hints import need_async_with
 from penstock.model.ids import check_name, fail_queue_of
 from penstock.model.job import NewJob
 from penstock.model.options import FAILURE_DEFAULTS, HandlerArguments, HandlerOptions, handler_options
@@ -37,7 +38,7 @@ from penstock.storage.base import BlockingStorage, EventRecord, Storage
 
 __all__ = ["Penstock"]
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=HandlerFunction)
 
 
 @refused_in_plain_handlers(lambda app: app.driven)
@@ -122,6 +123,13 @@ class Penstock:
     ) -> None:
         await self.close()
 
+    if not TYPE_CHECKING:  # a type checker finds this mistake by itself
+
+        def __enter__(self) -> None:
+            raise need_async_with("Penstock")
+
+        def __exit__(self, *details: object) -> None: ...
+
     @property
     def preset(self) -> str | None:
         """The name of the preset, if there is one."""
@@ -196,7 +204,10 @@ class Penstock:
         result_serde: str | Serde | None = None,
         **options: Unpack[HandlerArguments],
     ) -> Callable[[F], F]:
-        """Decorate the function that runs this queue's jobs; the options are those of `HandlerOptions`."""
+        """Decorate the function that runs this queue's jobs; `HandlerOptions` explains the options.
+
+        The function takes the payload, or the payload and the `Job`; with `batch_size` above 1 lists of both.
+        """
 
         def register(function: F) -> F:
             self._register(queue, function, options, serde, result_serde)
@@ -207,7 +218,7 @@ class Penstock:
     def listen(
         self,
         queue: str,
-        handler: Callable[..., Any] | str,
+        handler: HandlerFunction | str,
         *,
         serde: str | Serde | None = None,
         result_serde: str | Serde | None = None,
@@ -232,6 +243,7 @@ class Penstock:
         name: str | None = None,
         serde: str | Serde | None = None,
         result_serde: str | Serde | None = None,
+        check: bool = True,
         **options: Unpack[HandlerArguments],
     ) -> TaskDecorator: ...
 
@@ -244,21 +256,24 @@ class Penstock:
         name: str | None = None,
         serde: str | Serde | None = None,
         result_serde: str | Serde | None = None,
+        check: bool = True,
         **options: Unpack[HandlerArguments],
     ) -> Any:
         """Decorate a function whose calls may be jobs: bare, or with a queue and the options of `HandlerOptions`.
 
-        Its queue has the name of the function unless `queue` (or `name`) is given.
+        Its queue has the name of the function unless `queue` (or `name`) is given. `check=False` enqueues
+        arguments without a check against their annotations.
         """
 
         def declare(function: Callable[..., Any]) -> Task[..., Any, Any]:
             return Task(
-                self, function, queue=queue, name=name, serde=serde, result_serde=result_serde, options=options
+                self, function, queue=queue, name=name, serde=serde, result_serde=result_serde, check=check,
+                options=options,
             )  # fmt: skip
 
         return declare if function is None else declare(function)
 
-    def on(self, name: str) -> Callable[[L], L]:
+    def on(self, name: EventName | Literal["*"]) -> Callable[[L], L]:
         """Decorate a plain or async listener for the events that this app causes or its workers settle."""
 
         def register(listener: L) -> L:
@@ -267,7 +282,7 @@ class Penstock:
 
         return register
 
-    def events(self, names: str | Iterable[str] | None = None, queue: str | None = None) -> EventStream:
+    def events(self, names: EventName | Iterable[EventName] | None = None, queue: str | None = None) -> EventStream:
         """Return a stream of the events of all processes: `async for event in app.events("failed", queue="mail")`.
 
         Of one name, several or all; of one queue or all. It gives the events from its first step on, or,

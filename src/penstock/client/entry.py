@@ -15,7 +15,16 @@ from penstock.model.ids import check_name
 from penstock.model.job import MAX_PRIORITY, OnConflict, Update
 from penstock.model.options import JobLimits
 
-__all__ = ["CommonOptions", "Entry", "JobOptions", "OnConflict", "entry_fields", "job_fields", "options_of"]
+__all__ = [
+    "CommonOptions",
+    "Entry",
+    "JobOptions",
+    "OnConflict",
+    "TaskOptions",
+    "entry_fields",
+    "job_fields",
+    "options_of",
+]
 
 #: The most bytes that the headers of a job may have together: headers are labels, not data.
 MAX_HEADERS = 32_768
@@ -43,6 +52,16 @@ class JobOptions(CommonOptions, total=False):
     """The options of `enqueue`, for type checkers; `Entry` has their defaults."""
 
     timeout: Span | UnsetType | None
+
+
+class TaskOptions(CommonOptions, total=False):
+    """The options of one call: those of `Queue.call`, for `enqueue` too.
+
+    `timeout` is how long `call` waits; `run_timeout` is how long the run itself may take.
+    """
+
+    run_timeout: Span | UnsetType | None
+    timeout: Span | None
 
 
 class Entry:

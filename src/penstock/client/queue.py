@@ -19,7 +19,7 @@ from penstock.client.results import ResultWaiter
 from penstock.errors import CallTimeout, DuplicateJob, InvalidPayload, JobNotFound, NotDurable, StorageUnavailable
 from penstock.model.clock import Span, span_ms
 from penstock.model.ids import check_name, new_id, new_ids, new_token
-from penstock.model.job import FINISHED, NewJob, Snapshot, State
+from penstock.model.job import FINISHED, NewJob, Snapshot, State, StateName
 from penstock.model.presets import NO_PRESET
 from penstock.model.serde import decode, encode
 from penstock.storage.base import CANCEL_MODES, MAX_BATCH, CancelMode, DiscardAnswer, Put, PutStatus
@@ -199,7 +199,7 @@ class Queue(QueueReader):
         return discarded
 
     async def clear(
-        self, state: State | str | Iterable[State | str] | None = None, *, older_than: Span | None = None
+        self, state: State | StateName | Iterable[State | StateName] | None = None, *, older_than: Span | None = None
     ) -> int:
         """Delete the jobs in a state, or in one of several, and return their number; by default all finished ones.
 
@@ -389,7 +389,7 @@ def about_storing(error: StorageUnavailable, jobs: Sequence[NewJob]) -> StorageU
     return more
 
 
-def _clearable(state: State | str | Iterable[State | str] | None) -> list[State]:
+def _clearable(state: State | StateName | Iterable[State | StateName] | None) -> list[State]:
     """Return the states that `clear` walks through; raises `ValueError` for a wrong one."""
     if state is None:
         return [each for each in State if each in FINISHED]

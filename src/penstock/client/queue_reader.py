@@ -11,7 +11,7 @@ from penstock.client.answers import JobStatus, Page, status_of
 from penstock.errors import JobCancelled, JobError, JobFailed, JobNotFound, NotFinished
 from penstock.host import AppHost
 from penstock.model.ids import check_name
-from penstock.model.job import FINISHED, Snapshot, State
+from penstock.model.job import FINISHED, Snapshot, State, StateName
 from penstock.model.serde import decode
 from penstock.model.why import Why, explain
 from penstock.model.worker_info import WorkerInfo, worker_info
@@ -49,7 +49,7 @@ class QueueReader:
         """Return the number of jobs in each of the eight states."""
         return await (await self._host.opened()).counts(self.name)
 
-    async def find(self, state: State | str | None = None, after: str | None = None, limit: int = 100) -> Page:
+    async def find(self, state: State | StateName | None = None, after: str | None = None, limit: int = 100) -> Page:
         """Return a page of jobs, of one state or of all, in queue order; `after` is the cursor of the page before."""
         wanted = None if state is None else as_state(state)
         if isinstance(limit, bool) or not isinstance(limit, int):
@@ -104,7 +104,7 @@ class QueueReader:
         return decode(self._host.codec(self.name).result, snapshot.result or b"")
 
 
-def as_state(value: State | str) -> State:
+def as_state(value: State | StateName) -> State:
     """Return a state by its name; raises `ValueError` for an unknown one."""
     try:
         return State(value)

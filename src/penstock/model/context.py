@@ -144,13 +144,21 @@ class JobServices(Protocol):
 class Job(JobInfo):
     """The running job that a handler gets: its facts, its progress, its follow-up jobs, and its cancellation."""
 
-    __slots__ = ("_services", "cancelled", "follow_ups")
+    __slots__ = {
+        "_services": None,
+        "cancelled": "Whether the end of this run was requested, by a cancel or because the lease was lost: "
+        "`if job.cancelled`, or `await job.cancelled`.",
+        "follow_ups": None,
+    }
+
+    cancelled: Cancellation
+    follow_ups: list[NewJob]
 
     def __init__(self, claim: Claim, services: JobServices) -> None:
         super().__init__(claim)
         self._services = services
         self.cancelled = Cancellation()
-        self.follow_ups: list[NewJob] = []
+        self.follow_ups = []
 
     def progress(self, fraction: float, message: str = "") -> Awaitable[bool]:
         """Report the progress of the run. It is sent whether awaited or not; gives False if the claim was lost."""

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, get_args
 
 import msgspec
 
@@ -20,6 +20,7 @@ __all__ = [
     "LOCAL_EVENTS",
     "Event",
     "EventLog",
+    "EventName",
     "EventRecord",
     "Listener",
     "Listeners",
@@ -28,11 +29,12 @@ __all__ = [
 
 log = logging.getLogger("penstock")
 
-EVENTS = (
+EventName = Literal[
     "enqueued", "updated", "started", "completed", "retrying", "failed", "stalled", "timed_out", "cancelled",
     "cancel_requested", "skipped", "invalid_data", "released", "lease_lost", "idle", "no_queues", "queue_deleted",
     "disconnected", "error",
-)  # fmt: skip
+]  # fmt: skip
+EVENTS: tuple[EventName, ...] = get_args(EventName)
 
 #: Events that only a worker knows of; all others are transitions, recorded by the storage.
 LOCAL_EVENTS = frozenset({"idle", "no_queues", "lease_lost", "disconnected", "error"})

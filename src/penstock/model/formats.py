@@ -24,6 +24,7 @@ __all__ = [
     "codec_for",
     "fast_decoder",
     "fast_encoder",
+    "mismatch",
     "resolve_serde",
     "serde_named",
 ]
@@ -222,6 +223,26 @@ def check_type(serde: Serde, type: Any, what: str = "the payload's annotation") 
         )
 
 
+def mismatch(serde: Serde, value: Any, type: Any) -> str | None:
+    """Return why a value, once encoded, cannot be decoded to a type, as in ".x[0]: expected int, got str".
+
+    None if it can be, and where the serde has no types or will itself refuse the value.
+    """
+    typed = innermost(serde)
+    if not isinstance(typed, _Typed):
+        return None
+    try:
+        data = typed.dumps(value)
+    except InvalidPayload:
+        return None
+    try:
+        typed.decoder(type)(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        reason, _, place = str(error).replace("`", "").partition(" - at $")
+        return f"{place}: {reason[:1].lower()}{reason[1:]}"
+    return None
+
+
 def _unknown_types(type: Any) -> Iterator[Any]:
     """Yield the classes in an annotation, at any depth, that neither msgspec nor Pydantic decodes."""
     if is_model(type):
@@ -254,12 +275,24 @@ def mentions_model(type: Any) -> bool:
 
 
 def _encode_other(value: Any) -> Any:
-    """Encode a value that msgspec does not know: a model, in its JSON form, in msgpack too."""
+    """Encode a value that msgspec does not know: of a subclass as its base, a model in its JSON form."""
+    for base, plain in _PLAIN.items():
+        if isinstance(value, base):
+            return plain(value)
     if not is_model(type(value)):
         raise TypeError(f"objects of type {type(value).__name__} are not supported")
     plain = value.model_dump(mode="json", by_alias=True, round_trip=True)
     _check_json(plain)
     return plain
+
+
+#: The base of a value of a subclass, without the methods that the subclass may override.
+_PLAIN: dict[type, Callable[[Any], Any]] = {
+    str: str.__str__,
+    int: int.__int__,
+    float: float.__float__,
+    bytes: bytes.__bytes__,
+}
 
 
 def _decode_model(type: Any, value: Any) -> Any:

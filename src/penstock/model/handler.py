@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import inspect
 import types
 import typing
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 from penstock.model.options import HandlerOptions
 
-__all__ = ["Handler", "Signature", "load_function", "read_annotation", "read_signature"]
+__all__ = ["Handler", "HandlerFunction", "Signature", "load_function", "read_annotation", "read_signature"]
+
+#: A function that can be a handler: it takes the payload, or the payload and the job.
+HandlerFunction = Callable[[Any], Any] | Callable[[Any, Any], Any]
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 LISTS: tuple[Any, ...] = (list, Sequence, typing.List, typing.Sequence, typing.Iterable)  # noqa: UP006
@@ -41,6 +45,12 @@ class Handler:
 
     def __repr__(self) -> str:
         return f"<Handler {self.name} of {self.queue!r}>"
+
+    def with_options(self, options: HandlerOptions) -> Self:
+        """Return the same handler with other options; its annotations are not resolved again."""
+        other = copy.copy(self)
+        other.options = options
+        return other
 
     @property
     def name(self) -> str:
@@ -137,19 +147,46 @@ def read_annotation(title: str, target: Any, name: str, annotation: Any) -> Any:
     """Return the type of a function's annotation, `Any` if there is none; an annotation that is a str is evaluated."""
     if annotation is inspect.Parameter.empty:
         return Any
-    plain = inspect.unwrap(target)
-    names = dict(getattr(plain, "__globals__", {}))
-    if inspect.isfunction(plain):
-        names.update(inspect.getclosurevars(plain).nonlocals)
     holder = types.SimpleNamespace(__annotations__={"it": annotation})
     try:
-        found = typing.get_type_hints(holder, names, include_extras=True)["it"]
+        found = typing.get_type_hints(holder, _names_for(target), include_extras=True)["it"]
     except NameError as error:
         raise TypeError(
             f"{title}: the annotation of {name!r} cannot be resolved ({error}); "
-            "define the type at the top of its module, not under TYPE_CHECKING or inside a function"
+            "define the type before the function, and not under TYPE_CHECKING"
         ) from None
     return Any if found is object or isinstance(found, typing.TypeVar) else found
+
+
+def _names_for(target: Any) -> dict[str, Any]:
+    """Return the names that annotations of a function may use: globals, and the variables of the functions around it.
+
+    A variable without a value as yet is left out: a function refers to itself, and to functions defined
+    after it, before these have a value.
+    """
+    plain = inspect.unwrap(target)
+    names = dict(getattr(plain, "__globals__", {}))
+    if inspect.isfunction(plain) and "<locals>" in plain.__qualname__:
+        names.update(_locals_around(plain))
+        for name, cell in zip(plain.__code__.co_freevars, plain.__closure__ or (), strict=True):
+            try:
+                names[name] = cell.cell_contents
+            except ValueError:  # empty
+                continue
+    return names
+
+
+def _locals_around(function: types.FunctionType) -> dict[str, Any]:
+    """Return the variables of the call that is defining a function; none if that call has ended.
+
+    The closure does not have them all: an annotation that is a str captures no variable.
+    """
+    frame = inspect.currentframe()
+    while frame is not None:
+        if any(constant is function.__code__ for constant in frame.f_code.co_consts):
+            return dict(frame.f_locals)
+        frame = frame.f_back
+    return {}
 
 
 def _item_type(function: Callable[..., Any], annotation: Any) -> Any:

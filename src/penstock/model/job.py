@@ -22,6 +22,7 @@ __all__ = [
     "OnConflict",
     "Snapshot",
     "State",
+    "StateName",
     "Update",
 ]
 
@@ -49,6 +50,9 @@ class State(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
+
+#: The states as text, for type checkers.
+StateName = Literal["scheduled", "queued", "blocked", "running", "retrying", "completed", "failed", "cancelled"]
 
 WAITING = frozenset({State.SCHEDULED, State.QUEUED, State.RETRYING})
 FINISHED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})

@@ -64,31 +64,71 @@ class HandlerArguments(TypedDict, total=False):
     """The options that `handler` and `listen` accept, for type checkers; `HandlerOptions` has the defaults."""
 
     max_retries: int | None
+    """How often a job that failed is run again."""
     max_stalls: int | None
+    """After this many stalls (the process died, the lease expired) the job fails."""
     max_timeouts: int | None
+    """After this many timeouts the job fails."""
     max_attempts: int | None
+    """After this many runs the job fails, however each of them ended."""
     min_backoff: Span
+    """The pause after the first failure; it doubles each time."""
     max_backoff: Span
+    """The longest pause."""
     jitter: float
+    """From 0 to 1: the part by which a pause may be shortened at random."""
     size: int
+    """Units that a run holds, of the worker's `capacity`."""
     concurrency: int | None
+    """Instead of `size`: the number of runs of this handler at once in a process."""
     timeout: Span | None
+    """How long a run may take; None for persistent tasks."""
     priority: int
+    """The queue with the higher number is served first."""
     batch_size: int
+    """More than 1: the handler gets lists of up to this many payloads and jobs, 1000 at most."""
     on_failure: Callable[..., Any] | str | None
+    """A function, or "module:function", that gets a `Failure` when a job has failed for good."""
     failure_options: Mapping[str, Any]
+    """The options of the jobs that run `on_failure`."""
     permanent: type[BaseException] | tuple[type[BaseException], ...]
+    """Exceptions of these classes fail the job at once."""
     retry_position: RetryPosition
+    """The position of a retried job: "keep" its old one, or "due" as a new job of its due time."""
     at_most_once: bool
+    """After a stall the job fails instead of running again."""
     result_ttl: Span
+    """How long a completed job and its result are kept."""
     failed_ttl: Span
+    """How long a failed job is kept."""
     retain: Retain
+    """"ttl": completed jobs are kept for `result_ttl`; "none": not at all; "forever": until deleted."""
 
 
 class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """How a handler's jobs are run, retried and kept. Durations are seconds; a limit of None is no limit.
 
     They are read when a run starts and ends, and never stored with waiting jobs.
+
+    - `max_retries`: how often a job that failed is run again
+    - `max_stalls`: after this many stalls (the process died, the lease expired) the job fails
+    - `max_timeouts`: after this many timeouts the job fails
+    - `max_attempts`: after this many runs the job fails, however each of them ended
+    - `min_backoff`: the pause after the first failure; it doubles each time
+    - `max_backoff`: the longest pause
+    - `jitter`: from 0 to 1: the part by which a pause may be shortened at random
+    - `size`: units that a run holds, of the worker's `capacity`
+    - `concurrency`: instead of `size`: the number of runs of this handler at once in a process
+    - `timeout`: how long a run may take; None for persistent tasks
+    - `priority`: the queue with the higher number is served first
+    - `batch_size`: more than 1: the handler gets lists of up to this many payloads and jobs, 1000 at most
+    - `on_failure`: a function, or "module:function", that gets a `Failure` when a job has failed for good
+    - `failure_options`: the options of the jobs that run `on_failure`
+    - `retry_position`: the position of a retried job: "keep" its old one, or "due" as a new job of its due time
+    - `at_most_once`: after a stall the job fails instead of running again
+    - `result_ttl`: how long a completed job and its result are kept
+    - `failed_ttl`: how long a failed job is kept
+    - `retain`: "ttl": completed jobs are kept for `result_ttl`; "none": not at all; "forever": until deleted
     """
 
     max_retries: int | None = 10

@@ -1,9 +1,10 @@
-"""Penstock without `await`: the same app, queues, tasks and errors for code that has no event loop."""
+"""Penstock without `await`: the same app, queues, tasks, workers and errors for code that has no event loop."""
 
 from penstock.sync.app import Penstock
 from penstock.sync.events import EventStream
 from penstock.sync.queue import Queue
 from penstock.sync.reservation import Reservation
 from penstock.sync.task import Task, TaskCall
+from penstock.sync.worker import Worker
 
-__all__ = ["EventStream", "Penstock", "Queue", "Reservation", "Task", "TaskCall"]
+__all__ = ["EventStream", "Penstock", "Queue", "Reservation", "Task", "TaskCall", "Worker"]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
 from penstock.client.app import Penstock as AsyncPenstock
 from penstock.model.clock import Clock, Span
 from penstock.model.durability import Durability, DurabilityLevel, durability_from
-from penstock.model.events import EventLog, L, Level
+from penstock.model.events import EventLog, EventName, L, Level
+from penstock.model.handler import HandlerFunction
+from penstock.model.hints import need_with
 from penstock.model.ids import check_name
 from penstock.model.options import HandlerArguments
 from penstock.model.serde import Serde
@@ -26,7 +28,7 @@ __all__ = ["Penstock"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=HandlerFunction)
 
 
 class Penstock:
@@ -38,8 +40,8 @@ class Penstock:
     a running event loop the short calls work, but block the loop; those that wait for a worker raise
     `RuntimeError`: use the async `penstock.Penstock` there.
 
-    Handlers, tasks and listeners declared here are those of `async_app`, the app to give to workers:
-    `Worker(app.async_app)`, `penstock worker module:app`.
+    Handlers, tasks and listeners declared here run in workers: `penstock worker module:app`, or
+    `penstock.sync.Worker(app)`. They are those of `async_app` too.
     """
 
     def __init__(
@@ -89,6 +91,13 @@ class Penstock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    if not TYPE_CHECKING:  # a type checker finds this mistake by itself
+
+        def __aenter__(self) -> None:
+            raise need_with("Penstock")
+
+        def __aexit__(self, *details: object) -> None: ...
 
     @property
     def namespace(self) -> str:
@@ -141,13 +150,16 @@ class Penstock:
         result_serde: str | Serde | None = None,
         **options: Unpack[HandlerArguments],
     ) -> Callable[[F], F]:
-        """Decorate the function that runs this queue's jobs; the options are those of `HandlerOptions`."""
+        """Decorate the function that runs this queue's jobs; `HandlerOptions` explains the options.
+
+        The function takes the payload, or the payload and the `Job`; with `batch_size` above 1 lists of both.
+        """
         return self._app.handler(queue, serde=serde, result_serde=result_serde, **options)
 
     def listen(
         self,
         queue: str,
-        handler: Callable[..., Any] | str,
+        handler: HandlerFunction | str,
         *,
         serde: str | Serde | None = None,
         result_serde: str | Serde | None = None,
@@ -171,6 +183,7 @@ class Penstock:
         name: str | None = None,
         serde: str | Serde | None = None,
         result_serde: str | Serde | None = None,
+        check: bool = True,
         **options: Unpack[HandlerArguments],
     ) -> TaskDecorator: ...
 
@@ -183,27 +196,31 @@ class Penstock:
         name: str | None = None,
         serde: str | Serde | None = None,
         result_serde: str | Serde | None = None,
+        check: bool = True,
         **options: Unpack[HandlerArguments],
     ) -> Any:
         """Decorate a function whose calls may be jobs: bare, or with a queue and the options of `HandlerOptions`.
 
-        Its queue has the name of the function unless `queue` (or `name`) is given.
+        Its queue has the name of the function unless `queue` (or `name`) is given. `check=False` enqueues
+        arguments without a check against their annotations.
         """
-        decorate = self._app.task(queue=queue, name=name, serde=serde, result_serde=result_serde, **options)
+        decorate = self._app.task(
+            queue=queue, name=name, serde=serde, result_serde=result_serde, check=check, **options
+        )
 
         def declare(function: Callable[..., Any]) -> Task[..., Any, Any]:
             return Task(self.backends, decorate(function))
 
         return declare if function is None else declare(function)
 
-    def on(self, name: str) -> Callable[[L], L]:
+    def on(self, name: EventName | Literal["*"]) -> Callable[[L], L]:
         """Decorate a listener for the events that this app causes or its workers settle.
 
         A plain one is called on the thread that caused the event; an async one on the background thread.
         """
         return self._app.on(name)
 
-    def events(self, names: str | Iterable[str] | None = None, queue: str | None = None) -> EventStream:
+    def events(self, names: EventName | Iterable[EventName] | None = None, queue: str | None = None) -> EventStream:
         """Return a stream of the events of all processes: `for event in app.events("failed", queue="mail")`.
 
         Of one name, several or all; of one queue or all. It gives the events from its first step on, or,

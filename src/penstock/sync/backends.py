@@ -1,9 +1,10 @@
 """The async apps behind a sync app, which make its calls on the calling thread or on the portal's event loop.
 
-Three async apps share the declarations. The user's own (`async_app`) is for workers. The direct app has a
-storage whose verbs never suspend, so its calls run on the calling thread. The loop app runs on the portal,
-with a storage of its own. A database in memory cannot be opened twice, so there the user's and the loop app
-share a reference-counted one; a storage given as an object is used on the portal only.
+Three async apps share the declarations. The user's own (`async_app`) is for event loops of the user; each
+`sync.Worker` has a copy of it. The direct app has a storage whose verbs never suspend, so its calls run on the
+calling thread. The loop app runs on the portal, with a storage of its own. A database in memory cannot be opened
+twice, so there the user's app, the loop app and the copies share a reference-counted one; a storage given as an
+object is used on the portal only.
 """
 
 from __future__ import annotations
@@ -184,6 +185,14 @@ class SyncBackends:
             coroutine.close()
             raise
         return self.portal.run(coroutine)
+
+    def new_worker_app(self) -> BackendApp | None:
+        """Return a new app for a worker with a loop of its own; None if the storage was given as an object."""
+        app, url = self._app, self._url
+        if url is None:
+            return None
+        storage = app.storage if self._in_memory else connect(url, **self._connect_options)
+        return BackendApp.clone(app, storage, SharedListeners(app.listeners))
 
     def close(self) -> None:
         """Stop the portal and close the storages; they may be opened again."""

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from penstock.errors import StorageError
 
-__all__ = ["Closed", "Portal", "refuse_in_loop"]
+__all__ = ["Closed", "Portal", "refuse_in_loop", "wait_for"]
 
 T = TypeVar("T")
 
@@ -28,6 +28,13 @@ def refuse_in_loop(what: str) -> None:
         f"{what} would stop the event loop that runs in this thread, perhaps the one it waits for: "
         "use the async penstock.Penstock here, or call it in a thread (asyncio.to_thread)"
     )
+
+
+def wait_for(future: Future[T]) -> T:
+    """Wait for a future and return its result; signals are handled meanwhile."""
+    while not future.done():
+        wait((future,), timeout=WAIT_SLICE)
+    return future.result()
 
 
 class Closed(StorageError):
@@ -49,9 +56,7 @@ class Portal:
             raise RuntimeError("this is the event loop that would have to answer: await the methods of app.async_app")
         future = self._submit(coroutine, call=True)
         try:
-            while not future.done():
-                wait((future,), timeout=WAIT_SLICE)
-            return future.result()
+            return wait_for(future)
         except CancelledError:
             raise Closed("the app was closed while this call was under way") from None
         except BaseException:

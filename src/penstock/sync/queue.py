@@ -11,7 +11,7 @@ from penstock.client.answers import Cancelled, Discarded, Enqueued, JobStatus, P
 from penstock.client.entry import CommonOptions, JobOptions
 from penstock.client.queue import Queue as AsyncQueue
 from penstock.model.clock import Span
-from penstock.model.job import NewJob, State
+from penstock.model.job import NewJob, State, StateName
 from penstock.model.why import Why
 from penstock.storage.base import CancelMode
 from penstock.sync.backends import SyncBackends
@@ -110,7 +110,7 @@ class Queue:
         """Return the number of jobs in each of the eight states."""
         return self._run(self._queue().counts())
 
-    def find(self, state: State | str | None = None, after: str | None = None, limit: int = 100) -> Page:
+    def find(self, state: State | StateName | None = None, after: str | None = None, limit: int = 100) -> Page:
         """Return a page of jobs, of one state or of all, in queue order; `after` is the cursor of the page before."""
         return self._run(self._queue().find(state, after, limit))
 
@@ -159,7 +159,9 @@ class Queue:
         """
         return self._run(self._queue().discard(ids))
 
-    def clear(self, state: State | str | Iterable[State | str] | None = None, *, older_than: Span | None = None) -> int:
+    def clear(
+        self, state: State | StateName | Iterable[State | StateName] | None = None, *, older_than: Span | None = None
+    ) -> int:
         """Delete the jobs in a state, or in one of several, and return their number; by default all finished ones.
 
         With `older_than` only those that ended, or if unfinished were enqueued, at least this long ago. Jobs that

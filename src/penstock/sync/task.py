@@ -5,16 +5,17 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 from msgspec import UNSET
 
 from penstock.client.answers import Enqueued
-from penstock.client.entry import Entry
+from penstock.client.entry import Entry, TaskOptions
 from penstock.client.tasks import Task as AsyncTask
 from penstock.client.tasks import TaskCall as AsyncTaskCall
-from penstock.client.tasks import TaskDefinition, TaskOptions
+from penstock.client.tasks import TaskDefinition
 from penstock.model.clock import Span
+from penstock.model.hints import no_task_attribute
 from penstock.sync.backends import BackendApp, SyncBackends
 from penstock.sync.queue import Queue
 
@@ -30,7 +31,8 @@ C = TypeVar("C", bound=AsyncTaskCall[..., Any])
 def _bound_to(app: BackendApp, task: C) -> C:
     """Return a copy of a task whose calls go to another app with the same declarations."""
     bound = copy.copy(task)
-    bound.definition = TaskDefinition(app, app.queue(task.queue.name), task.definition.parameters)
+    known = task.definition
+    bound.definition = TaskDefinition(app, app.queue(task.queue.name), known.parameters, known.checked)
     return bound
 
 
@@ -43,6 +45,11 @@ class TaskCall(Generic[P, R]):
 
     def __repr__(self) -> str:
         return repr(self._task)
+
+    if not TYPE_CHECKING:  # a type checker finds such mistakes by itself
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_task_attribute(self, name)
 
     @property
     def queue(self) -> Queue:
@@ -84,7 +91,8 @@ class TaskCall(Generic[P, R]):
 class Task(TaskCall[P, R], Generic[P, R, V]):
     """A function whose calls can be jobs: `task(1)` runs it here, `enqueue(1)` and `call(1)` let a worker run it.
 
-    Made by `@app.task`. The payload is an object of the arguments by name. A parameter annotated `Job`
+    Made by `@app.task`. The payload is an object of the arguments by name. They are checked against the
+    annotations when the job is enqueued, and again when it is run. A parameter annotated `Job`
     gets the running job and is no argument of `enqueue` and `call`; type checkers do not know that, so
     write `job: Job | None = None`.
     """

@@ -41,5 +41,5 @@ def share_of(handlers: dict[str, Handler], slot: int, slots: int) -> dict[str, H
             share[queue] = handler
         elif part := n // slots + (slot < n % slots):
             options = msgspec.structs.replace(handler.options, concurrency=part)
-            share[queue] = Handler(queue, handler.path or handler.function, options)
+            share[queue] = handler.with_options(options)
     return share

@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import Self, cast
+from typing import TYPE_CHECKING, Self, cast
 
 from penstock._version import __version__
 from penstock.aio import first_of
@@ -19,6 +19,7 @@ from penstock.app_loader import is_app
 from penstock.errors import JobError, StorageUnusable
 from penstock.host import AppHost, SyncApp, async_app
 from penstock.model.clock import Span, span_ms
+from penstock.model.hints import need_async_with
 from penstock.model.ids import check_name
 from penstock.model.printing import count, one_line
 from penstock.worker.handlers import select_handlers
@@ -111,6 +112,13 @@ class Worker:
         if kind is None:
             self._raise_failure()
 
+    if not TYPE_CHECKING:  # a type checker finds this mistake by itself
+
+        def __enter__(self) -> None:
+            raise need_async_with("Worker")
+
+        def __exit__(self, *details: object) -> None: ...
+
     async def run(self) -> None:
         """Work until stopped; a cancellation releases the running jobs at once.
 
@@ -174,7 +182,7 @@ class Worker:
         source = (self.source or source_of(self._app)) if self.processes else ""
         self._close_app = not self._app.is_open
         await self._app.open()
-        self._stopped.clear()
+        self._stopped = asyncio.Event()  # of the loop that runs now: a worker may be started again in another one
         self._log_start(handlers)
         self._failure = None
         if self.warns:

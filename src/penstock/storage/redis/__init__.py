@@ -106,7 +106,7 @@ class RedisStorage:
         self._batcher = PutBatcher(self._put_calls, 1 if connection.cluster or durability else 2)
         self._claimer = Claimer(connection, keys, calls, self.settle, self._disable_open_claims)
         self._inspector = Inspector(connection, keys, calls)
-        self._restorer = Restorer(calls, families, self._schema)
+        self._restorer = Restorer(connection, calls, families, self._schema)
 
     def bounded(self, timeout: float) -> Self:
         """Return this storage for producers: each request ends within these seconds; see `bound_requests`."""

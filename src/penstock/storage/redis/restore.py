@@ -9,6 +9,7 @@ from penstock.model.job import FINISHED, Snapshot, State
 from penstock.model.storage_info import check_restorable
 from penstock.storage.base import MAX_BATCH
 from penstock.storage.redis.cluster_families import ClusterFamilies
+from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.encoding import pack
 from penstock.storage.redis.schema import Schema
 from penstock.storage.redis.script_calls import ScriptCalls
@@ -19,7 +20,10 @@ __all__ = ["Restorer"]
 class Restorer:
     """Sends the calls of `restore.lua`; see `penstock.model.storage_info.Restorable`."""
 
-    def __init__(self, calls: ScriptCalls, families: ClusterFamilies, schema: Schema) -> None:
+    def __init__(
+        self, connection: Connection, calls: ScriptCalls, families: ClusterFamilies, schema: Schema
+    ) -> None:  # fmt: skip
+        self._connection = connection
         self._calls = calls
         self._families = families
         self._schema = schema
