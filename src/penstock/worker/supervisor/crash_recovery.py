@@ -23,6 +23,9 @@ __all__ = ["CrashRecovery"]
 
 log = logging.getLogger("penstock.worker")
 
+#: How often the last stall of a job is not counted, because its process died while other runs were under way.
+SPARED = 3
+
 
 class OrphanedClaim(NamedTuple):
     """A claim whose child process died. `why` None means that the supervisor did not kill it."""
@@ -31,6 +34,8 @@ class OrphanedClaim(NamedTuple):
     why: Interruption | None
     #: Whether other jobs were in the same run.
     shared: bool
+    #: Whether other runs were under way in the process, any of which may have killed it.
+    beside_others: bool
 
 
 class ClosedServices:
@@ -58,6 +63,8 @@ class CrashRecovery:
         self._lease = lease
         self._settler = settler
         self._orphans: deque[OrphanedClaim] = deque()
+        #: How often jobs were spared their last stall.
+        self._spared: Counter[tuple[str, str]] = Counter()
 
     @property
     def busy(self) -> bool:
@@ -67,13 +74,14 @@ class CrashRecovery:
     def add(self, child: ChildHandle, slots: Sequence[Slot], worker: str) -> None:
         """Take over the claims of a dead child; those with a lost lease are not settled, only emitted."""
         runs = Counter(run_of(slot) for slot in slots)
+        running = {run_of(slot) for slot in slots if slot.phase is Phase.RUNNING}
         for slot in slots:
             why = reason_of(child, slot)
             if why is Interruption.LOSS:
                 ref = slot.ref
                 self._host.emit("lease_lost", queue=ref.queue, id=ref.id, attempt=slot.attempt, worker=worker)
             else:
-                self._orphans.append(OrphanedClaim(slot, why, runs[run_of(slot)] > 1))
+                self._orphans.append(OrphanedClaim(slot, why, runs[run_of(slot)] > 1, len(running) > 1))
 
     async def step(self) -> float | None:
         """Hand the orphaned claims to the settler, except those whose lease has expired meanwhile."""
@@ -101,8 +109,28 @@ class CrashRecovery:
             if snapshot is None or snapshot.state is not State.RUNNING:
                 return
             claim = claim_of(snapshot, ref.token)
-        run = Run(handler, [RunJob(claim, handler.options, ClosedServices())], 0)
-        self._settler.add(run, [outcome_of(orphan, handler)])
+        outcome = outcome_of(orphan, handler)
+        if isinstance(outcome, Stalled) and orphan.beside_others and await self._is_spared(orphan, handler):
+            outcome = Released()
+        self._settler.add(Run(handler, [RunJob(claim, handler.options, ClosedServices())], 0), [outcome])
+
+    async def _is_spared(self, orphan: OrphanedClaim, handler: Handler) -> bool:
+        """Return whether a job is released although its process died: one more stall would fail it for good.
+
+        It was to run alone, but its process was not empty in time. A few times another run may be to blame.
+        """
+        ref, limit = orphan.slot.ref, handler.options.max_stalls
+        if orphan.slot.phase is not Phase.RUNNING or handler.options.at_most_once or limit is None:
+            return False
+        snapshot = (await self._host.storage.get(ref.queue, [ref.id]))[0]
+        if snapshot is None or not 0 < snapshot.stalls == limit - 1:
+            return False
+        key = ref.queue, ref.id
+        self._spared[key] += 1
+        if self._spared[key] <= SPARED:
+            return True
+        del self._spared[key]
+        return False
 
 
 def reason_of(child: ChildHandle, slot: Slot) -> Interruption | None:
