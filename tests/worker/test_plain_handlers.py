@@ -51,7 +51,7 @@ async def test_a_plain_handler_that_calls_an_async_app_fails(app: Penstock, name
     assert "penstock.sync.Penstock" in status.error.message
 
 
-async def test_ways_out_of_a_plain_handler_work(app: Penstock, tmp_path: Path) -> None:
+async def test_a_plain_handler_may_use_then_a_sync_app_and_event_loops(app: Penstock, tmp_path: Path) -> None:
     """`job.then`, a sync app, the worker's event loop and an event loop of its own are not refused."""
     other = SyncPenstock(f"sqlite:{tmp_path / 'other.db'}")
     loop = asyncio.get_running_loop()

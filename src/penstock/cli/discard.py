@@ -10,6 +10,7 @@ from penstock.cli.completion import queue_argument
 from penstock.cli.output import count, echo, echo_json, format_duration, json_option
 from penstock.cli.target import Target, target_options
 from penstock.cli.values import SpanType
+from penstock.model.job import StateName
 
 __all__ = ["clear_queue", "delete_jobs"]
 
@@ -75,9 +76,9 @@ def delete_jobs(target: Target, queue: str, ids: tuple[str, ...], yes: bool, as_
 )
 @yes_option
 @target_options
-def clear_queue(target: Target, queue: str, states: tuple[str, ...], older_than: float | None, yes: bool) -> None:
+def clear_queue(target: Target, queue: str, states: tuple[StateName, ...], older_than: float | None, yes: bool) -> None:
     """Delete the finished jobs of a queue, or those in the given states. Running jobs stay."""
-    chosen = states or FINISHED
+    chosen: tuple[State | StateName, ...] = states or FINISHED
 
     async def work() -> None:
         async with target.opened() as app:

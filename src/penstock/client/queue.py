@@ -393,8 +393,8 @@ def _clearable(state: State | StateName | Iterable[State | StateName] | None) ->
     """Return the states that `clear` walks through; raises `ValueError` for a wrong one."""
     if state is None:
         return [each for each in State if each in FINISHED]
-    given = [state] if isinstance(state, str) else state
-    states = list(dict.fromkeys(map(as_state, given)))
+    given = [as_state(state)] if isinstance(state, str) else map(as_state, state)
+    states = list(dict.fromkeys(given))
     if State.RUNNING in states:
         raise ValueError("state must not be running: cancel running jobs instead")
     return states

@@ -24,6 +24,9 @@ __all__ = ["CrashRecovery"]
 
 log = logging.getLogger("penstock.worker")
 
+#: How often the last stall of a job is not counted, because its process died while other runs were under way.
+SPARED = 3
+
 
 class OrphanedClaim(NamedTuple):
     """A claim whose child process died. `why` None means that the supervisor did not kill it."""
@@ -32,6 +35,8 @@ class OrphanedClaim(NamedTuple):
     why: Interruption | None
     #: Whether other jobs were in the same run.
     shared: bool
+    #: Whether other runs were under way in the process, any of which may have killed it.
+    beside_others: bool
     #: How the process ended, and the stack of the run as lines.
     death: str = ""
     stack: Sequence[str] = ()
@@ -62,6 +67,8 @@ class CrashRecovery:
         self._lease = lease
         self._settler = settler
         self._orphans: deque[OrphanedClaim] = deque()
+        #: How often jobs were spared their last stall.
+        self._spared: Counter[tuple[str, str]] = Counter()
 
     @property
     def busy(self) -> bool:
@@ -71,6 +78,7 @@ class CrashRecovery:
     def add(self, child: ChildHandle, slots: Sequence[Slot], worker: str) -> None:
         """Take over the claims of a dead child; those with a lost lease are not settled, only emitted."""
         runs = Counter(run_of(slot) for slot in slots)
+        running = {run_of(slot) for slot in slots if slot.phase is Phase.RUNNING}
         for slot in slots:
             why = reason_of(child, slot)
             if why is Interruption.LOSS:
@@ -78,7 +86,9 @@ class CrashRecovery:
                 self._host.emit("lease_lost", queue=ref.queue, id=ref.id, attempt=slot.attempt, worker=worker)
             else:
                 stack = self._stack_of(child, slot) if why is Interruption.TIMEOUT else ()
-                self._orphans.append(OrphanedClaim(slot, why, runs[run_of(slot)] > 1, child.death, stack))
+                self._orphans.append(
+                    OrphanedClaim(slot, why, runs[run_of(slot)] > 1, len(running) > 1, child.death, stack)
+                )
 
     def _stack_of(self, child: ChildHandle, slot: Slot) -> Sequence[str]:
         """Return the stack of a run that did not end, for the record of its error."""
@@ -112,8 +122,28 @@ class CrashRecovery:
             if snapshot is None or snapshot.state is not State.RUNNING:
                 return
             claim = claim_of(snapshot, ref.token)
-        run = Run(handler, [RunJob(claim, handler.options, ClosedServices())], 0)
-        self._settler.add(run, [outcome_of(orphan, handler)])
+        outcome = outcome_of(orphan, handler)
+        if isinstance(outcome, Stalled) and orphan.beside_others and await self._is_spared(orphan, handler):
+            outcome = Released()
+        self._settler.add(Run(handler, [RunJob(claim, handler.options, ClosedServices())], 0), [outcome])
+
+    async def _is_spared(self, orphan: OrphanedClaim, handler: Handler) -> bool:
+        """Return whether a job is released although its process died: one more stall would fail it for good.
+
+        It was to run alone, but its process was not empty in time. A few times another run may be to blame.
+        """
+        ref, limit = orphan.slot.ref, handler.options.max_stalls
+        if orphan.slot.phase is not Phase.RUNNING or handler.options.at_most_once or limit is None:
+            return False
+        snapshot = (await self._host.storage.get(ref.queue, [ref.id]))[0]
+        if snapshot is None or not 0 < snapshot.stalls == limit - 1:
+            return False
+        key = ref.queue, ref.id
+        self._spared[key] += 1
+        if self._spared[key] <= SPARED:
+            return True
+        del self._spared[key]
+        return False
 
 
 def reason_of(child: ChildHandle, slot: Slot) -> Interruption | None:
