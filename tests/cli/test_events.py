@@ -38,6 +38,7 @@ def test_an_error_in_an_event_has_names_for_its_fields(cli: Cli) -> None:
         await app.queue("bad").enqueue(1)
         await Worker(app).drain()
 
+    cli.do(Penstock.queues)  # creates the file: the command refuses to
     with ThreadPoolExecutor() as pool:
         printed = pool.submit(cli.run, "events", "failed", "--limit", "1", "--json")
         while not printed.done():  # there is no sign from outside that it is subscribed
