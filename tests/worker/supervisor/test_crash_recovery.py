@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from penstock import Penstock, State
+from penstock.model.job import Claim
 from penstock.model.outcome import Stall
 from penstock.storage.base import ClaimRef, Request, Settlement
 from penstock.worker.run import RunJob
@@ -31,6 +32,7 @@ class Flow(IgnoringFlow):
 
 async def claims_with_stalls(app: Penstock, stalls: int) -> list[Slot]:
     """Claim all jobs, with this many stalls each; returns their slots, all of runs under way."""
+    claims: list[Claim] = []
     for n in range(stalls + 1):
         claims = (await app.storage.claim([Request("q", 10)], "w", 60_000, f"token-{n:010}")).claims
         if n < stalls:
