@@ -16,10 +16,15 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from penstock.storage.base import Storage
 from tests.servers import Servers
 from tests.support import STORAGES, Backend, Clock, forget_all, make_backend, new_namespace
+
+# A machine with other work generates examples slowly, and that is no fault of the code under test.
+settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any speed")
 
 # async tests -------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ def same(shown: str, printed: str) -> bool:
     return re.search(pattern, printed) is not None
 
 
+@pytest.mark.timeout(400)  # some twenty processes, one after the other
 @pytest.mark.parametrize("page", sorted(WALKTHROUGHS))
 def test_a_walkthrough_prints_the_output_of_its_page(page: str, reader: Reader) -> None:
     """Following the page word for word prints the output that it shows."""

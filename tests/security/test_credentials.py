@@ -173,6 +173,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.timeout(400)  # a dozen processes, one after the other
 @pytest.mark.parametrize("debug", [[], ["--debug"]], ids=["plain", "debug"])
 def test_output_of_commands_has_no_password(tmp_path: Path, url: str, server: Server, debug: list[str]) -> None:
     """Commands that succeed, fail or print a traceback never print the password."""

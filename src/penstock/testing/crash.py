@@ -99,6 +99,8 @@ class CrashingStorage:
         self._crashed = crashed
         self._verb = verb
         self._after = after
+        #: Held during a call, so that no other call comes between the one that crashes and the crash.
+        self._turn = asyncio.Lock()
         self.opens_claims = False
 
     def __getattr__(self, verb: str) -> Any:
@@ -110,11 +112,12 @@ class CrashingStorage:
         async def call(*args: Any) -> Any:
             if verb == self._verb and not self._after:
                 self._crashed.set()
-            if not self._crashed.is_set():
-                answer = await real(*args)
-                if verb != self._verb or (verb == "claim" and not answer.claims):
-                    return answer
-                self._crashed.set()
+            async with self._turn:
+                if not self._crashed.is_set():
+                    answer = await real(*args)
+                    if verb != self._verb or (verb == "claim" and not answer.claims):
+                        return answer
+                    self._crashed.set()
             return lost(args)
 
         return call
