@@ -27,7 +27,7 @@ INNER = {
     },
     "Reservation": {"busy", "claim", "mark_settled", "ref", "settlement"},
     "EventStream": {"aclose"},
-    "Worker": {"log_level", "source", "warns"},
+    "Worker": {"log_level", "log_tracebacks", "source", "wait_stopped", "warns"},
 }
 
 PAIRS = [

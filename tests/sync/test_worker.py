@@ -16,7 +16,7 @@ from typing import IO, Any
 import pytest
 
 import penstock
-from penstock import State
+from penstock import State, StorageUnusable
 from penstock.model.clock import Span
 from penstock.sync import Penstock, Worker
 from tests.support import Backend
@@ -161,15 +161,33 @@ def test_running_jobs_can_be_released(app: Penstock) -> None:
         assert go_on.wait(20)
 
     worker = Worker(app)
-    assert worker.release_all() == 0
-    app.queue("slow").enqueue(1)
+    assert (worker.release_all(), worker.runs) == (0, [])
+    app.queue("slow").enqueue(1, id="a")
     with worker:
         assert began.wait(20)
+        assert worker.runs == [("slow", "a")]
         app.queue("slow").pause()
         assert worker.release_all() == 1
         go_on.set()
         assert app.queue("slow").counts()[State.QUEUED] == 1
     app.queue("slow").resume()
+
+
+@pytest.mark.only("sqlite")
+def test_run_raises_if_the_file_is_deleted_meanwhile(app: Penstock, tmp_path: Path) -> None:
+    """A worker whose file is gone ends by itself, and `run` raises the reason; so does the end of a `with` block."""
+    path = tmp_path / "own.db"
+
+    with Penstock(f"sqlite:{path}") as own:
+
+        @own.handler("q")
+        def delete(payload: int) -> None:
+            path.unlink()
+
+        own.queue("q").enqueue(1)
+        with pytest.raises(StorageUnusable, match="deleted"):
+            Worker(own).run()
+        assert not path.exists()
 
 
 @pytest.mark.only("sqlite")
@@ -185,7 +203,7 @@ def test_a_worker_is_started_once(app: Penstock) -> None:
     with pytest.raises(ValueError, match="capacity"):
         Worker(app, capacity=0)
     name: Any = "jobs:app"
-    with pytest.raises(TypeError, match=r"app must be a Penstock, not str"):
+    with pytest.raises(TypeError, match="app must be a Penstock app, not the str"):
         Worker(name)
 
 
@@ -216,7 +234,7 @@ async def test_the_wrong_kind_of_with_names_the_right_one() -> None:
 def test_a_worker_that_is_not_awaited_explains_itself() -> None:
     """`asyncio.run(Worker(app))` fails, and the message has the two methods to call."""
     worker: Any = penstock.Worker(penstock.Penstock("memory:"))
-    with pytest.raises(ValueError, match=r"not started: run\(\) or drain\(\) it"):
+    with pytest.raises(ValueError, match=r"not started: await its run\(\) or drain\(\)"):
         asyncio.run(worker)
 
 

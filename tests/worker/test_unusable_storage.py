@@ -48,7 +48,7 @@ async def test_a_block_raises_at_its_end_if_the_storage_became_unusable(app: Pen
         async with Worker(app) as worker:
             make_unusable(trouble, "claim", "reap", "wait_work")
             await app.queue("q").enqueue(1)
-            await eventually(lambda: "working" not in repr(worker), within=30)
+            await eventually(lambda: "not started" in repr(worker), within=30)
             ended.append(True)
 
     with pytest.raises(StorageUnusable, match="damaged"):
@@ -63,7 +63,7 @@ async def test_an_error_of_the_block_wins(app: Penstock, trouble: FaultyStorage)
 
     async def block() -> None:
         async with Worker(app) as worker:
-            await eventually(lambda: "working" not in repr(worker), within=30)
+            await eventually(lambda: "not started" in repr(worker), within=30)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

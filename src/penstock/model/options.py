@@ -124,6 +124,7 @@ class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     - `batch_size`: more than 1: the handler gets lists of up to this many payloads and jobs, 1000 at most
     - `on_failure`: a function, or "module:function", that gets a `Failure` when a job has failed for good
     - `failure_options`: the options of the jobs that run `on_failure`
+    - `permanent`: exceptions of these classes fail the job at once
     - `retry_position`: the position of a retried job: "keep" its old one, or "due" as a new job of its due time
     - `at_most_once`: after a stall the job fails instead of running again
     - `result_ttl`: how long a completed job and its result are kept

@@ -62,7 +62,7 @@ class Worker:
         self._session: _Session | None = None
 
     def __repr__(self) -> str:
-        return f"<Worker {self.id!r} {'working' if self._session else 'not started: run() or drain() it'}>"
+        return f"<Worker {self.id!r}, {'started' if self._session else 'not started: call its run() or drain()'}>"
 
     def __enter__(self) -> Self:
         session = self._begin("with Worker(...)")
@@ -132,6 +132,13 @@ class Worker:
                 finally:
                     self._forget(session)
 
+    @property
+    def runs(self) -> list[tuple[str, str]]:
+        """The jobs that are running here, as queue and id, the oldest run first."""
+        refuse_in_loop("runs")
+        session = self._session
+        return [] if session is None else session.runs()
+
     def release_all(self) -> int:
         """Release every job that is running here: it keeps its position and its attempts. Returns their number."""
         refuse_in_loop("release_all()")
@@ -180,7 +187,6 @@ class _Session:
         self._portal = portal
         self._loop = asyncio.new_event_loop() if portal is None else portal.run(_running_loop())
         self._working = asyncio.Event()
-        self._stopped = asyncio.Event()
         self._stopping: set[asyncio.Task[None]] = set()
         self._thread: threading.Thread | None = None
         #: The threads that cannot wait for the end: that of the event loop, and the one that waits for it already.
@@ -231,7 +237,7 @@ class _Session:
         async with self._worker:
             self._working.set()
             self.started.set_result(None)
-            await self._stopped.wait()
+            await self._worker.wait_stopped()
 
     async def drain(self, scheduled: bool) -> None:
         """Work until no job is due, or a stop is requested."""
@@ -248,6 +254,14 @@ class _Session:
         """Release the running jobs, from another thread."""
         return wait_for(asyncio.run_coroutine_threadsafe(self._worker.release_all(), self._loop))
 
+    def runs(self) -> list[tuple[str, str]]:
+        """Return the running jobs, from another thread."""
+
+        async def runs() -> list[tuple[str, str]]:
+            return self._worker.runs
+
+        return wait_for(asyncio.run_coroutine_threadsafe(runs(), self._loop))
+
     def _begin_stop(self, grace: float) -> None:
         self._stopping.add(self._loop.create_task(self._stop(grace)))
 
@@ -255,7 +269,6 @@ class _Session:
         await self._working.wait()
         log.info("worker %s stops: runs may go on for %g s", self._worker.id, grace)
         await self._worker.stop(grace)
-        self._stopped.set()
 
 
 async def _running_loop() -> asyncio.AbstractEventLoop:

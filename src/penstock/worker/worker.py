@@ -126,11 +126,15 @@ class Worker:
         """
         await self._start()
         try:
-            await self._stopped.wait()
+            await self.wait_stopped()
         except asyncio.CancelledError:
             await self.stop(grace=0)
             raise
         self._raise_failure()
+
+    async def wait_stopped(self) -> None:
+        """Wait until the worker has stopped: by `stop`, or by itself because its storage cannot be used."""
+        await self._stopped.wait()
 
     async def drain(self, scheduled: bool = False) -> None:
         """Work until no job is due or running; with `scheduled` also wait for jobs that are due later.
