@@ -33,7 +33,8 @@ def build(url: str, log: Log, plant_bug: Callable[[Any], None] | None = None) ->
     more: dict[str, Any] = {"durability": durability} if durability else {}
     app = Penstock(url, namespace=NAMESPACE, **more)
     if plant_bug is not None:
-        plant_bug(app.storage)
+        for storage in dict.fromkeys([app.storage, app.producer_storage]):
+            plant_bug(storage)
     record(app, log)
     handlers = Handlers(log)
     for queue, settings in SETTINGS.items():

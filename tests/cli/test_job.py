@@ -138,7 +138,7 @@ def test_retry_of_a_completed_job(cli: Cli) -> None:
     cli.do(work)
     assert cli.ok("job", "retry", "mail", "done", "bad", "--completed") == "mail: 2 jobs queued again\n"
     assert cli.json("job", "show", "mail", "done")["state"] == "queued"
-    assert "neither failed, cancelled nor completed" in cli.fails("job", "retry", "mail", "done", "--completed")
+    assert "not retried: 'done' is queued" in cli.fails("job", "retry", "mail", "done", "--completed")
     assert "--completed goes with the ids" in cli.fails("job", "retry", "mail", "--all", "--completed", code=2)
 
 
