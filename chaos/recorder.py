@@ -32,8 +32,8 @@ __all__ = ["NOT_RECORDED", "RECORDED", "record"]
 #: The recorded methods, and the others, which the producers record themselves or which the checker does not need.
 RECORDED = frozenset({"claim", "settle", "renew", "reap"})
 NOT_RECORDED = frozenset({
-    "open", "close", "put", "cancel", "discard", "revive", "purge", "set_paused", "delete_queue", "set_ttl", "report", "get",
-    "find", "peek", "why", "counts", "paused", "queues", "beat", "workers", "wait_work", "wait_done", "wait_cancel",
+    "open", "close", "put", "cancel", "discard", "revive", "purge", "set_paused", "delete_queue", "set_ttl", "report",
+    "get", "find", "peek", "why", "counts", "paused", "queues", "beat", "workers", "wait_work", "wait_done", "wait_cancel",
     "events", "announce", "time",
 })  # fmt: skip
 

@@ -116,14 +116,16 @@ async def test_entries_tasks_and_follow_ups_take_expires(app: Penstock, clock: C
 
     @app.handler("first")
     async def first(payload: Any, job: Job) -> None:
-        job.then("then", 1, id="then", expires=60)
+        job.then("first/then", 1, id="then", expires=60)
 
     await app.queue("many").enqueue_many([Entry(1, id="entry", expires=60)])
     await add.options(id="task", expires=60).enqueue(1, 2)
     await app.queue("first").enqueue(1)
     await Worker(app, queues=["first"]).drain()
     clock.advance(seconds=60)
-    states = [await state_of(app, id, queue) for id, queue in (("entry", "many"), ("task", "task"), ("then", "then"))]
+    states = [
+        await state_of(app, id, queue) for id, queue in (("entry", "many"), ("task", "task"), ("then", "first/then"))
+    ]
     assert states == [State.CANCELLED] * 3
 
 

@@ -49,10 +49,15 @@ async def test_an_older_schema_is_refused_with_the_way_to_move_its_jobs(backend:
     """Opening a storage of an older layout raises `VersionMismatch`, which has the way to move its jobs."""
     storage = backend.build(clock)
     await storage.open()
+    await put1(storage, "q", "a")
     await storage.close()
     set_version(backend, 1)
     with pytest.raises(VersionMismatch, match=r"schema version 1, .*; .* export its jobs .* import"):
         await storage.open()
+    await storage.close()
+    set_version(backend, SCHEMA_VERSION)
+    await storage.open()
+    await storage.delete_queue("q")
     await storage.close()
 
 

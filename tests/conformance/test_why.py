@@ -263,6 +263,8 @@ async def test_why_no_worker(storage: Storage, queue: Queue, clock: Clock) -> No
         Reason.NO_WORKER,
         "It waits for a worker: none that is alive serves queue 'q'.",
     )
+    for worker in ("other", "w"):
+        await storage.beat(worker, 0)
 
 
 async def test_why_workers_full(storage: Storage, queue: Queue) -> None:

@@ -20,7 +20,7 @@ from penstock.worker.supervisor.crash_recovery import SPARED, CrashRecovery
 from tests.worker.support import IgnoringFlow
 
 #: A child that died by itself.
-DIED: Any = SimpleNamespace(fenced=False, killed=False, killed_for={})
+DIED: Any = SimpleNamespace(fenced=False, killed=False, killed_for={}, death="signal 9", stacks=[])
 
 
 class Flow(IgnoringFlow):

@@ -98,7 +98,7 @@ class RedisStorage:
         """Make the parts that send calls over this connection."""
         keys, durability = self._keys, self._durability
         self._connection = connection
-        calls = self._calls = ScriptCalls(connection, keys, self._clock, fast=self._fast)
+        calls = self._calls = ScriptCalls(connection, keys, self._schema, self._clock, fast=self._fast)
         self._confirmer = None if durability is None else Confirmer(connection, durability)
         families = self._families = ClusterFamilies(connection, keys)
         self._put_calls = PutCalls(connection, keys, calls, families, self._schema, self._confirmer)
@@ -128,7 +128,7 @@ class RedisStorage:
 
     @format.setter
     def format(self, format: int) -> None:
-        self._calls.format = format
+        self._schema.format = format
 
     # opening ---------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from penstock.model.storage_info import schema_mismatch
 from penstock.storage.redis.connection import Connection
+from penstock.storage.redis.encoding import FORMAT
 from penstock.storage.redis.keys import SCHEMA_VERSION, Keys
 
 __all__ = ["Schema"]
@@ -19,6 +20,8 @@ class Schema:
         self._key = keys.schema
         #: Whether the namespace has a version, which this software knows.
         self.known = False
+        #: The newest record format that the scripts read, and the one they write.
+        self.format = FORMAT
 
     async def check(self, connection: Connection) -> None:
         """Read the version; raises `VersionMismatch` if it is not that of this software."""

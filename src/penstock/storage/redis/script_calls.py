@@ -8,8 +8,8 @@ from typing import Any
 from penstock.model.clock import Clock
 from penstock.model.ids import family_of, new_token
 from penstock.storage.redis.connection import Connection
-from penstock.storage.redis.encoding import FORMAT
 from penstock.storage.redis.keys import Keys
+from penstock.storage.redis.schema import Schema
 from penstock.storage.redis.scripts import Script, script
 
 __all__ = ["ScriptCall", "ScriptCalls"]
@@ -22,16 +22,22 @@ ScriptCall = tuple[Script, list[str], list[Any]]
 class ScriptCalls:
     """Builds and runs the calls of the Lua scripts; each part of `RedisStorage` gets this one object."""
 
-    def __init__(self, connection: Connection, keys: Keys, clock: Clock | None, *, fast: bool) -> None:
+    def __init__(
+        self, connection: Connection, keys: Keys, schema: Schema, clock: Clock | None, *, fast: bool
+    ) -> None:  # fmt: skip
         self._connection = connection
         self._keys = keys
+        self._schema = schema
         self._clock = clock
         #: Whether client and scripts may take their fast paths. False is for tests, which compare both.
         self.fast = fast
         #: Whether a script call on the pipeline has no argument that changes with time or topology.
         self.plain_server = fast and clock is None and not keys.cluster
-        #: The newest record format that the scripts read, and the one they write.
-        self.format = FORMAT
+
+    @property
+    def format(self) -> int:
+        """The newest record format that the scripts read, and the one they write."""
+        return self._schema.format
 
     def now(self) -> str:
         """Return the time (ms) of the clock given for tests; empty for the server's own time."""
@@ -39,7 +45,7 @@ class ScriptCalls:
 
     def build(self, name: str, queue: str, args: Iterable[Any], also: Iterable[str] = ()) -> ScriptCall:
         """Build a call for one queue; `also` names other queues that the script may touch."""
-        called, prefix = script(name, self.format, self.fast), self._keys.prefix(queue)
+        called, prefix = script(name, self._schema.format, self.fast), self._keys.prefix(queue)
         if not self._keys.cluster:
             return called, self._keys.shared, [self.now(), prefix, queue, *args]
         family = family_of(queue)
