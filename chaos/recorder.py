@@ -33,8 +33,8 @@ __all__ = ["NOT_RECORDED", "RECORDED", "record"]
 RECORDED = frozenset({"claim", "settle", "renew", "reap"})
 NOT_RECORDED = frozenset({
     "open", "close", "put", "cancel", "discard", "revive", "purge", "set_paused", "delete_queue", "set_ttl", "report",
-    "get", "find", "peek", "why", "counts", "paused", "queues", "beat", "workers", "wait_work", "wait_done", "wait_cancel",
-    "events", "announce", "time",
+    "get", "find", "peek", "why", "counts", "paused", "queues", "beat", "workers", "wait_work", "wait_done",
+    "wait_cancel", "events", "announce", "time",
 })  # fmt: skip
 
 #: One letter for each resolution.

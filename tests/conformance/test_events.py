@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -367,3 +367,24 @@ async def test_an_announcement_without_a_listener_leaves_nothing(storage: Storag
     async with listening(storage) as delivered:
         await storage.put([new("q", "a")])
         await eventually(lambda: [record.name for record in delivered] == ["enqueued"])
+
+
+@pytest.mark.only("redis", "cluster")
+async def test_a_reader_that_leaves_while_another_comes_leaves_it_the_events(
+    storage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that subscribes just after the one that leaves has counted the others gets all events."""
+    await storage.put([new("q", "a")])
+    async with AsyncExitStack() as second:
+        delivered: list[list[EventRecord]] = []
+
+        async def count_before_the_second_comes(channel: str) -> int:
+            if not delivered:
+                delivered.append(await second.enter_async_context(listening(storage, "q")))
+            return 0
+
+        async with listening(storage, "q"):
+            monkeypatch.setattr(storage._connection, "listeners", count_before_the_second_comes)
+        monkeypatch.undo()
+        await storage.put([new("q", "b")])
+        await eventually(lambda: [record.id for record in delivered[0]] == ["b"])

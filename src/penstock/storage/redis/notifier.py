@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
@@ -23,6 +24,7 @@ from penstock.storage.redis.cluster_families import LISTENER_MARK_MS
 from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.event_codec import read_end_notice, read_event
 from penstock.storage.redis.keys import Keys
+from penstock.storage.redis.scripts import DELETE_IF_EQUAL
 from penstock.storage.redis.subscription import Subscription
 
 __all__ = ["Notifier"]
@@ -260,25 +262,26 @@ class Notifier:
     @contextlib.asynccontextmanager
     async def _subscribed_to_events(self) -> AsyncGenerator[Subscription]:
         """Subscribe to the events, and keep the mark without which the scripts publish none."""
+        mark = f"{secrets.token_hex(8)}{self._keys.events}"  # the owner and the channel
         try:
             async with self._subscribed(self._keys.events) as subscription:
-                await self._set_marks()
-                async with _repeating(self._set_marks, _MARK_EVERY):
+                await self._set_marks(mark)
+                async with _repeating(lambda: self._set_marks(mark), _MARK_EVERY):
                     yield subscription
         finally:
             with contextlib.suppress(StorageError):
-                await self._remove_marks()
+                await self._remove_marks(mark)
 
-    async def _remove_marks(self) -> None:
-        """Remove the marks if there is no other listener."""
+    async def _remove_marks(self, mark: str) -> None:
+        """Remove the marks if there is no other listener; those that one has set meanwhile have another owner."""
         if not await self._connection.listeners(self._keys.events):
-            for mark in await self._marks():
-                await self._connection.command("DEL", mark)
+            for key in await self._marks():
+                await self._connection.run(DELETE_IF_EQUAL, [key], [mark], repeat=True)
 
-    async def _set_marks(self) -> None:
+    async def _set_marks(self, mark: str) -> None:
         """Set the marks that make the scripts publish events."""
-        for mark in await self._marks():
-            await self._connection.write("SET", mark, self._keys.events, "PX", LISTENER_MARK_MS)
+        for key in await self._marks():
+            await self._connection.write("SET", key, mark, "PX", LISTENER_MARK_MS)
 
     async def _marks(self) -> list[str]:
         """Return the keys of the marks: one, or on a Cluster one for each family and one for the workers."""

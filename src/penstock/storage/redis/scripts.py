@@ -13,7 +13,7 @@ from penstock.storage.base import EXPIRED
 from penstock.storage.redis.encoding import FORMAT
 from penstock.storage.redis.keys import QUEUE_KEYS
 
-__all__ = ["WRITE", "Script", "script"]
+__all__ = ["DELETE_IF_EQUAL", "WRITE", "Script", "script"]
 
 _FORMAT = "local FORMAT = {}\n"
 _FAST = "local FAST = {}\n"
@@ -84,3 +84,7 @@ def _sha(text: str) -> str:
 _WRITE = f"{_first_line(['allow-oom'])}return redis.call(unpack(ARGV))\n"
 #: Runs the command in its arguments: a write of a few bytes that a full server must accept too.
 WRITE = Script("write", _WRITE, _sha(_WRITE), ())
+
+_DELETE = f"{_first_line(['allow-oom'])}if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end\n"
+#: Deletes a key if it has the value in its argument.
+DELETE_IF_EQUAL = Script("delete_if_equal", _DELETE, _sha(_DELETE), ())

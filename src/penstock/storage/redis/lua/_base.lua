@@ -42,4 +42,5 @@ else
   local t = call('TIME')
   now = t[1] * 1000 + floor(t[2] / 1000)
 end
-local event_channel = call('GET', KEYS[1])
+local event_mark = call('GET', KEYS[1]) -- the owner (16 bytes) and the channel
+local event_channel = event_mark and string.sub(event_mark, 17)
