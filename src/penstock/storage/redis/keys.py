@@ -81,7 +81,7 @@ class Keys:
         return f"{self.namespace}:{{{encode_name(family) or '%'}}}"
 
     def listeners(self, family: str) -> str:
-        """Return the key of a string with the channel of the events; it exists while there is a listener."""
+        """Return the key of a string: owner (16 bytes) and channel of the events; it exists while there is a reader."""
         return f"{self._family(family)}:ears" if self.cluster else f"{self.namespace}:ears"
 
     def names(self, family: str) -> str:
