@@ -227,7 +227,10 @@ class Proxy:
         self._over = True
         await self._stop_listening()
         self._cut(False)  # which ends every task by itself
-        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:  # one may have been about to be served
+        while True:
+            await asyncio.sleep(0)  # an aborted transport closes its socket in the next turn
+            if not (tasks := asyncio.all_tasks() - {asyncio.current_task()}):  # one may have been about to be served
+                return
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _cut(self, reset: bool) -> int:

@@ -30,7 +30,7 @@ from tests.servers import Servers
 from tests.support import LEASE, SECOND, Backend, ModelStorage, SqliteBackend, make_backend, new_namespace, share_of
 
 #: Examples of each storage in an ordinary run; the whole must stay within two minutes on two cores.
-EXAMPLES = {"model": 50, "memory": 150, "sqlite": 60, "redis": 80, "valkey": 30, "cluster": 20}
+EXAMPLES = {"model": 50, "memory": 120, "sqlite": 50, "redis": 60, "valkey": 20, "cluster": 12}
 
 SOAK = float(os.environ.get("PENSTOCK_SOAK_SECONDS", 0))
 

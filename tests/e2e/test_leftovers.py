@@ -38,6 +38,7 @@ async def test_programs_of_a_handler_end_with_its_process(stage: Stage, ending: 
             os.kill(child, signal.SIGKILL)
         else:
             worker.signal(signal.SIGTERM)
+            await until(lambda: "SIGTERM: stopping" in worker.output_text)  # two signals at once are one
             worker.signal(signal.SIGTERM)
         await until(lambda: not is_alive(child) and not is_alive(program))
         assert is_alive(daemon)
@@ -112,12 +113,12 @@ async def test_sockets_of_killed_processes_are_removed_by_the_next_opener(stage:
     """The sockets of a killed worker are gone when the next worker has started; live ones stay."""
     worker = stage.worker(processes=1)
     directory = Path(socket_directory(str(stage.directory / "jobs.db"), f"{worker.pid}-{'0' * 12}"))
-    pids = {str(pid) for pid in [worker.pid, *await worker.working()]}
-    left: set[str] = await until(lambda: {name for name in sockets_in(directory) if name.split("-")[0] in pids})
+    pids = [worker.pid, *await worker.working()]
+    left: set[str] = await until(lambda: {name for name in sockets_in(directory) if name.startswith(f"{worker.pid}-")})
     worker.signal(signal.SIGKILL)
-    await until(lambda: not any(is_alive(int(pid)) for pid in pids))
+    await until(lambda: not any(is_alive(pid) for pid in pids))  # its children end by themselves, and clean up
     assert left <= sockets_in(directory)
-    live = sockets_in(directory) - left
+    live = {name for name in sockets_in(directory) if is_alive(int(name.partition("-")[0]))}
     await stage.worker().working()
     await until(lambda: not left & sockets_in(directory))
     assert live <= sockets_in(directory)

@@ -309,7 +309,7 @@ MUTANTS = [
     ),
     Mutant(
         "redis: the mark of an event listener is refused by a full server", "redis/notifier.py",
-        'self._connection.write("SET", mark', 'self._connection.command("SET", mark',
+        'self._connection.write("SET", key, mark', 'self._connection.command("SET", key, mark',
         ("test_full.py::test_events_reach_a_listener_of_a_full_server",),
     ),
     Mutant(
