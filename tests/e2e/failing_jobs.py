@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 from typing import Any
 
 from penstock import Job, Penstock
+from penstock.worker.supervisor.stacks import STACK_SIGNAL
 from tests.e2e.jobs import note
 
 app = Penstock(namespace=os.environ.get("PENSTOCK_NAMESPACE", "penstock"))
@@ -22,6 +24,14 @@ async def raises(payload: dict[str, Any]) -> None:
 
 @app.handler("hangs", timeout=0.2, max_timeouts=1)
 def hangs(payload: dict[str, Any]) -> None:
+    time.sleep(600)
+
+
+@app.handler("fragile", timeout=0.2, max_timeouts=1)
+def fragile(payload: dict[str, Any]) -> None:
+    """Hang in a process that the request for its stacks ends."""
+    assert STACK_SIGNAL is not None
+    faulthandler.unregister(STACK_SIGNAL)
     time.sleep(600)
 
 

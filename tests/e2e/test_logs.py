@@ -48,6 +48,15 @@ async def test_a_run_that_hangs_is_named_with_its_stack(stage: Stage, queue: str
     assert f", in {queue}\n    {line}" in status.error.traceback
 
 
+async def test_a_process_that_dies_while_it_writes_its_stacks_was_killed(stage: Stage) -> None:
+    """The fault handler may crash a process that is about to be killed: its job has timed out, and no run stalled."""
+    await stage.enqueue("fragile", "f")
+    stage.worker(app=APP)
+    status = await stage.state("fragile", "f", "failed")
+    assert status.error is not None
+    assert (status.error.type, status.timeouts, status.stalls) == ("RunTimeout", 1, 0)
+
+
 @pytest.mark.parametrize(("how", "death"), [("exit", "exit code 3"), ("abort", "signal 6, SIGABRT")])
 async def test_a_crash_is_logged_with_its_exit_and_its_jobs(stage: Stage, how: str, death: str) -> None:
     """The log has how the process died, with which runs, and for a fatal signal the stack."""

@@ -69,11 +69,11 @@ class ChildHandle:
         self.killed_for: Mapping[Key, Interruption] = {}
         #: Whether it was killed because its leases were not confirmed in time.
         self.fenced = False
-        #: Whether it is replaced because a run of it does not end, and whether that is logged.
-        self.stuck = self.stuck_logged = False
+        #: Whether it is replaced because a run of it does not end.
+        self.stuck = False
         #: The stacks of its runs that do not end, or those of its crash.
         self.stacks: list[Stack] = []
-        self._stacks_due, self._next_look = -math.inf, 0.0
+        self._stacks_due, self._next_look = math.inf, math.inf
         self._stacks_before = self._stacks_size = 0
         self.stop_confirmed = self.was_leaving = False
         self.left_at = self.bound = math.inf
@@ -175,20 +175,29 @@ class ChildHandle:
         frozen = not self.stop_confirmed and now >= self.left_at + INTERRUPT_GRACE
         return frozen or all(slot.key in overdue for slot in self.table.held())
 
-    def request_stacks(self, now: float) -> None:
-        """Have the child write the stacks of its threads, even while its interpreter is busy."""
-        if self.pid is not None and self.table.head[STACKS]:
-            self._stacks_due, self._next_look = now + STACKS_WITHIN, now
-            self._stacks_before = self._stacks_size = self.table.stacks_size
-            stacks.request(self.pid)
+    def kill_with_stacks(self, stuck: Mapping[Key, Interruption], now: float) -> None:
+        """Have the child write the stacks of its threads; then `finish_kill` kills it.
 
-    def stacks_written(self, now: float) -> bool:
-        """Return whether the stacks are written, or not to be expected: their size does not change any more."""
+        It writes them even while its interpreter is busy. The fault handler reads the frames of threads that run, which may crash the process. So this comes
+        last, and a death from now on counts as the kill.
+        """
+        if self.pid is None or not self.table.head[STACKS]:
+            self.kill(stuck)
+            return
+        self.killed, self.killed_for = True, stuck
+        self._stacks_due, self._next_look = now + STACKS_WITHIN, now
+        self._stacks_before = self._stacks_size = self.table.stacks_size
+        stacks.request(self.pid)
+
+    def finish_kill(self, now: float) -> None:
+        """Kill a child that writes its stacks as soon as their size does not change any more, or its time is over."""
         if now < min(self._next_look, self._stacks_due):
-            return False
+            return
         size, before = self.table.stacks_size, self._stacks_size
         self._stacks_size, self._next_look = size, now + STACKS_PAUSE
-        return now >= self._stacks_due or self._stacks_before < size == before
+        if now >= self._stacks_due or self._stacks_before < size == before:
+            self._stacks_due = self._next_look = math.inf
+            self.kill(self.killed_for)
 
     def memory(self) -> int:
         """Return the bytes of memory that the process has, 0 where that is not known."""

@@ -294,7 +294,9 @@ class Supervisor:
         now = time.monotonic()
         self._lease_renewer.fence(now)
         for child in self._children:
-            if not child.killed:
+            if child.killed:
+                child.finish_kill(now)
+            else:
                 self._check_overdue(child, now)
         if self._config.max_rss is not None and now >= self._next_memory:
             self._next_memory = now + MEMORY
@@ -321,27 +323,24 @@ class Supervisor:
         overdue = child.overdue(now)
         if overdue and not child.stuck:
             child.stuck = True
-            child.request_stacks(now)
-            self._replace(child)
-        written = not child.stuck or child.stuck_logged or child.stacks_written(now)
-        if overdue and written and not child.stuck_logged:
-            child.stuck_logged = True
-            child.stacks = child.table.stacks()
             self._log_stuck(child, overdue)
-        if child.stage is Stage.LEAVING and written and child.must_die(now, overdue):
-            child.kill(overdue)
+            self._replace(child)
+        if child.stage is Stage.LEAVING and child.must_die(now, overdue):
+            if overdue:
+                child.kill_with_stacks(overdue, now)
+            else:
+                child.kill(overdue)
 
     def _log_stuck(self, child: ChildHandle, overdue: Mapping[tuple[int, int], Interruption]) -> None:
         slots = [slot for slot in child.table.held() if slot.key in overdue]
         runs = ", ".join(describe_stuck(slot, overdue[slot.key]) for slot in slots[:MAX_NAMES])
         log.warning(
-            "process %s has %s not end (%s%s): it is %s%s",
+            "process %s has %s not end (%s%s): it is %s",
             child.pid,
             count(len(overdue), "run that does", "runs that do"),
             runs,
             ", …" if len(slots) > MAX_NAMES else "",
             "killed" if self._finishing else "replaced",
-            indent(describe(child.stacks)),
         )
 
     def _replace(self, child: ChildHandle) -> None:
@@ -407,6 +406,8 @@ class Supervisor:
         self._crash_recovery.add(child, slots, self._worker)
         self._recovering.wake()
         self._maintaining.wake()
+        if child.killed_for and (where := describe(child.stacks)):
+            log.warning("process %s was killed; where its runs were:%s", child.pid, indent(where))
         if not self._finishing and not child.was_leaving:
             self._log_exit(child, slots)
         child.close()
