@@ -178,8 +178,8 @@ class ChildHandle:
     def kill_with_stacks(self, stuck: Mapping[Key, Interruption], now: float) -> None:
         """Have the child write the stacks of its threads; then `finish_kill` kills it.
 
-        It writes them even while its interpreter is busy. The fault handler reads the frames of threads that run, which may crash the process. So this comes
-        last, and a death from now on counts as the kill.
+        It writes them even while its interpreter is busy. The fault handler reads the frames of threads that
+        run, which may crash the process. So this comes last, and a death from now on counts as the kill.
         """
         if self.pid is None or not self.table.head[STACKS]:
             self.kill(stuck)
