@@ -9,11 +9,13 @@ SOAK_SECONDS ?= 600
 ARGS    ?=
 DEMO    := build/demo-venv
 DOCS    := build/docs-venv
+AUDIT   := build/audit-venv
 SHELL   := bash
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv servers demo example check test lint format typecheck bench bench-peers docs dist soak chaos fuzz audit clean
+.PHONY: help venv lock servers demo example check test lint format typecheck bench bench-peers docs dist soak chaos fuzz \
+	audit vulnerabilities clean
 
 help: ## list the targets
 	@echo "make <target> [ARGS=...]"
@@ -26,14 +28,21 @@ define create-venv
 		{ rm -rf $(1); echo "$(PYTHON) cannot create a virtual environment (on Debian: apt-get install python3-venv)" >&2; exit 1; }
 endef
 
+# $(call install,DIRECTORY,NAME): install the packages of requirements/NAME.txt there, each checked by its hash.
+install = $(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/$(2).txt
+
 venv: $(STAMP) ## create .venv with everything in it
 
-# Installed again whenever pyproject.toml changes, and only then.
-$(STAMP): pyproject.toml src/penstock/_version.py
+# Installed again whenever the requirements change, and only then.
+$(STAMP): pyproject.toml requirements/dev.txt src/penstock/_version.py
 	@echo "venv: installing Penstock and its development tools into $(VENV)"
 	$(call create-venv,$(VENV))
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,redis]'
+	@$(call install,$(VENV),dev)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
+
+lock: ## write requirements/*.txt: the versions that make installs, with their hashes
+	@bash scripts/lock.sh $(PYTHON)
 
 servers: ## make sure that a redis-server is there for the tests
 	@bash scripts/servers.sh
@@ -98,17 +107,16 @@ docs: $(STAMP) $(DOCS)/.installed ## build the documentation site into build/sit
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict 2>&1 | grep -vE '^INFO' ; exit $${PIPESTATUS[0]}
 	@$(BIN)/python scripts/check_site.py build/site
 
-$(DOCS)/.installed: pyproject.toml
+$(DOCS)/.installed: requirements/docs.txt
 	@echo "docs: installing what builds the site into $(DOCS)"
 	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
-	@$(DOCS)/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' > $(DOCS)/wanted
-	@$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(DOCS)/wanted
+	@$(call install,$(DOCS),docs)
 	@touch $@
 
 dist: $(STAMP) ## build the sdist, and from it the wheel, into dist, and try the wheel in an empty environment
 	@echo "dist: building into dist"
 	@rm -rf dist build/dist-venv
-	@$(BIN)/python -m build --outdir dist > build/dist.log 2>&1 || { cat build/dist.log >&2; exit 1; }
+	@$(BIN)/python -m build --no-isolation --outdir dist > build/dist.log 2>&1 || { cat build/dist.log >&2; exit 1; }
 	@$(BIN)/python scripts/check_dist.py dist
 	@bash scripts/try_wheel.sh dist/penstock-*.whl
 
@@ -129,6 +137,15 @@ fuzz: $(STAMP) ## feed the decoders with what no one of ours would write, half a
 
 audit: $(STAMP) ## check the dependencies, as far as that goes without a network
 	@$(BIN)/python scripts/audit.py
+
+vulnerabilities: $(AUDIT)/.installed ## look up known vulnerabilities of the dependencies, where the network allows it
+	@$(AUDIT)/bin/python scripts/vulnerabilities.py $(ARGS)
+
+$(AUDIT)/.installed: requirements/audit.txt
+	@echo "vulnerabilities: installing pip-audit into $(AUDIT)"
+	@test -x $(AUDIT)/bin/python || $(PYTHON) -m venv $(AUDIT)
+	@$(call install,$(AUDIT),audit)
+	@touch $@
 
 clean: ## remove everything that make has made
 	@echo "clean: removing $(VENV), build, dist and caches"

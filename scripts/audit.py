@@ -1,11 +1,12 @@
-"""Checks of the dependencies that need no network: version bounds, installed versions, and imports.
+"""Checks of the dependencies that need no network: version bounds, hashes, installed versions, and imports.
 
-It does not look for known vulnerabilities: that needs a database, which `pip-audit` fetches.
+It does not look for known vulnerabilities: that needs a database, which scripts/vulnerabilities.py asks.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -80,6 +81,48 @@ def not_released(groups: dict[str, list[Requirement]]) -> Iterator[str]:
             yield f"{each} was not installed from a release: {origin.strip()}"
 
 
+def locked(path: Path) -> dict[str, list[Requirement]]:
+    """Return the requirements of a file of requirements with hashes, by name: several for several Pythons."""
+    found: dict[str, list[Requirement]] = {}
+    for entry in path.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
+        if entry.strip() and not entry.startswith("#"):
+            each = Requirement(entry.partition(" --hash=")[0])
+            found.setdefault(canonicalize_name(each.name), []).append(each)
+    return found
+
+
+def badly_locked(directory: Path) -> Iterator[str]:
+    """Yield lines of the files with hashes that have none, pin no version, or name an address or an index."""
+    for path in sorted(directory.glob("*.txt")):
+        for entry in path.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
+            if not entry.strip() or entry.startswith("#"):
+                continue
+            if entry.startswith("-") or "://" in entry or " @ " in entry:
+                yield f"{path.name} names an address: {entry[:60]}"
+            elif "==" not in entry or not re.search(r"--hash=sha256:[0-9a-f]{64}", entry):
+                yield f"{path.name} has no version or no hash for {entry[:60]}"
+
+
+def not_as_locked(directory: Path, groups: dict[str, list[Requirement]]) -> Iterator[str]:
+    """Yield requirements that no version in dev.txt satisfies, and packages that are installed in another version."""
+    pinned = locked(directory / "dev.txt")
+    for group in ("", "redis", "crypto", "testing", "test", "uvloop", "dev"):
+        for each in groups[group]:
+            versions = [next(iter(pin.specifier)).version for pin in pinned.get(canonicalize_name(each.name), ())]
+            if each.name != "penstock" and not any(each.specifier.contains(version) for version in versions):
+                yield f"requirements/dev.txt has no version for {each}: run make lock"
+    for name, pins in pinned.items():
+        wanted = [pin for pin in pins if pin.marker is None or pin.marker.evaluate()]
+        try:
+            found = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            if wanted:
+                yield f"{wanted[0]} is not installed: run make venv"
+            continue
+        if wanted and not any(pin.specifier.contains(found) for pin in wanted):
+            yield f"{name} {found} is installed, and requirements/dev.txt has {wanted[0].specifier}: run make venv"
+
+
 def undeclared(groups: dict[str, list[Requirement]]) -> Iterator[str]:
     """Yield imports of the package that no requirement declares."""
     known = {canonicalize_name(each.name) for requirements in groups.values() for each in requirements}
@@ -112,8 +155,14 @@ def unsafe() -> Iterator[str]:
 def main() -> int:
     groups = declared()
     faults = [
-        *without_bound(groups), *not_as_declared(groups), *not_released(groups), *undeclared(groups), *unsafe(),
-    ]  # fmt: skip
+        *without_bound(groups),
+        *not_as_declared(groups),
+        *not_released(groups),
+        *badly_locked(ROOT / "requirements"),
+        *not_as_locked(ROOT / "requirements", groups),
+        *undeclared(groups),
+        *unsafe(),
+    ]
     for fault in faults:
         print(f"audit: {fault}")
     count = sum(len(requirements) for requirements in groups.values())

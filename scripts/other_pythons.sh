@@ -27,8 +27,8 @@ for version in 3.12 3.13; do
   found=$((found + 1))
   venv="build/python-$version"
   test -x "$venv/bin/python" || "$python" -m venv "$venv"
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[crypto,redis]' \
-    'attrs>=23' 'hypothesis>=6.120' 'pydantic>=2.7' 'pytest>=8.3' 'pytest-timeout>=2.3' 'pytest-xdist>=3.6'
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/other.txt
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
   "$venv/bin/python" --version
   # Python 3.12 before 3.12.4 takes the numbered placeholders of SQL (?1) for named ones, and warns of them.
   "$venv/bin/python" -m pytest -W 'ignore:Binding:DeprecationWarning' -p no:cacheprovider -n 2 --storages sqlite "${@:-tests/unit}" tests/storage tests/tour

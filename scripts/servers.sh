@@ -40,6 +40,11 @@ install_server() {
 if command -v redis-server > /dev/null; then
     say "using $(command -v redis-server), version $(redis-server --version | sed -E 's/.*v=([^ ]+).*/\1/')"
 elif [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null; then
+    # At a terminal the user decides; where no one can answer, the tests get their server.
+    if [ -t 0 ] && [ "${CI:-}" != "true" ]; then
+        read -r -p "servers: no redis-server on PATH. Install it with apt-get? [Y/n] " answer
+        case "$answer" in [nN]*) missing "redis-server is not installed" ;; esac
+    fi
     say "no redis-server on PATH: installing it with apt-get"
     install_server || missing "apt-get could not install redis-server"
     command -v redis-server > /dev/null || missing "redis-server was installed but is not on PATH"

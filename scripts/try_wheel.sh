@@ -2,11 +2,14 @@
 # Install a wheel into an empty environment and use it: the command, a job on a file, a job without a server.
 set -euo pipefail
 wheel=$(realpath "$1")
+requirements=$(realpath "$(dirname "$0")/../requirements/core.txt")
 python="${2:-python3}"
 here=$(mktemp -d)
 trap 'rm -rf "$here"' EXIT
 "$python" -m venv "$here/venv"
-"$here/venv/bin/python" -m pip install --quiet --disable-pip-version-check "$wheel"
+"$here/venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$requirements"
+"$here/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps "$wheel"
+"$here/venv/bin/python" -m pip check > /dev/null # the wheel asks for nothing else
 cd "$here"
 unset PYTHONPATH PENSTOCK_URL PENSTOCK_APP
 export PATH="$here/venv/bin:$PATH"
