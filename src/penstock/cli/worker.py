@@ -179,7 +179,7 @@ def run_worker(
         )
     try:
         loaded = load_app(source)
-        worker = build_worker(loaded, source, options)
+        worker = build_worker(loaded, source.name, options)
     except CannotImport as error:
         if not reload:
             raise
