@@ -10,7 +10,6 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -79,7 +78,7 @@ def second_user() -> None:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(tmp_path: Path) -> Place:
     """Directories of the user in a sticky directory that all users may write to, as in /tmp."""
     made = Place(tmp_path)
     os.chmod(made.shared, 0o1777)
@@ -89,7 +88,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
             await app.queue("mail").enqueue(1, id="a")
 
     asyncio.run(enqueue())
-    yield made
+    return made
 
 
 @pytest.mark.parametrize("with_url", [False, True], ids=["without a URL", "with PENSTOCK_URL"])
@@ -109,7 +108,7 @@ def test_a_project_of_another_user_runs_no_code(place: Place, command: list[str]
 
 
 def test_tab_imports_no_app_of_another_user_and_none_of_the_user(place: Place) -> None:
-    """Completion uses a URL or nothing: no app is imported, whoever owns it, and nothing is printed beside the names."""
+    """Completion uses a URL or nothing: it imports no app, even of the user, and stderr is empty."""
     place.plant(place.shared)
     assert place.press_tab("queue", "show") == []
     assert place.press_tab("queue", "show", PENSTOCK_URL=place.url) == ["plain,mail"]
@@ -251,7 +250,7 @@ def test_a_foreign_project_without_settings_of_penstock_gives_no_line(
 
 
 def test_a_named_app_or_url_gives_no_line_about_a_foreign_project(project: Place) -> None:
-    """The remedies of the line silence it."""
+    """The remedies that the line names also end it."""
     os.chown(project.own, OTHER_USER, OTHER_USER)
     cli = Cli(project.url, project.work)
     cli.namespace = "penstock"

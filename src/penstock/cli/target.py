@@ -164,7 +164,9 @@ class Target(NamedTuple):
         except CannotImport as error:
             raise CannotImport(f"{error} (with --url this command needs no app)") from error.__cause__
         if not isinstance(app, Penstock):
-            raise CommandError(f"{source.name} is a {type(app).__name__}, but this command needs a Penstock", EXIT_USAGE)
+            raise CommandError(
+                f"{source.name} is a {type(app).__name__}, but this command needs a Penstock", EXIT_USAGE
+            )
         return app
 
     def build_without_app(self) -> Penstock:
@@ -242,9 +244,7 @@ def describe_location(app: Penstock) -> str:
     return redact_secrets(location if app.namespace == "penstock" else f"{location} (namespace {app.namespace})")
 
 
-def target_options(
-    function: Callable[..., Any] | None = None, *, serde: bool = False, needs_app: bool = False
-) -> Any:
+def target_options(function: Callable[..., Any] | None = None, *, serde: bool = False, needs_app: bool = False) -> Any:
     """Add --url, --namespace and --app; the command gets them as one `Target`, its first argument.
 
     With `needs_app` the command uses handlers or serdes, so that the project's app comes before PENSTOCK_URL.
