@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
+import penstock
 from penstock.cli import COMMANDS, main
 from penstock.cli.workers import ls
 
-__all__ = ["FORBIDDEN", "HOSTILE", "every_command", "raw"]
+__all__ = ["FORBIDDEN", "HOSTILE", "SOURCE", "every_command", "raw"]
+
+#: The folder of the package under test, for other processes.
+SOURCE = Path(penstock.__file__).absolute().parent.parent
 
 #: Characters that no output may have raw: C0 but for newline, DEL, C1, bidi marks, separators of lines.
 FORBIDDEN = (

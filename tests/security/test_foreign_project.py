@@ -17,7 +17,7 @@ import pytest
 from penstock import Penstock
 from penstock.cli.target import find_app_source, read_project
 from tests.cli.conftest import Cli
-from tests.e2e.conftest import ROOT
+from tests.security.hostile_names import SOURCE
 from tests.servers import skip_or_fail
 
 OTHER_USER = 65534
@@ -57,7 +57,7 @@ class Place:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK_", "_PENSTOCK"))}
         return subprocess.run(
             [sys.executable, "-P", "-m", "penstock", *arguments], cwd=self.work, capture_output=True, text=True,
-            env={**kept, "PYTHONPATH": str(ROOT / "src"), "RAN": str(self.ran), **environment}, timeout=60, check=False,
+            env={**kept, "PYTHONPATH": str(SOURCE), "RAN": str(self.ran), **environment}, timeout=60, check=False,
         )  # fmt: skip
 
     def press_tab(self, *words: str, **environment: str) -> list[str]:

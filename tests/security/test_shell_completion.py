@@ -22,8 +22,8 @@ from click.testing import CliRunner
 from penstock import Penstock
 from penstock.cli import main
 from penstock.cli.completion import offer
-from tests.e2e.conftest import ROOT, die_with_parent
-from tests.security.hostile_names import HOSTILE, every_command
+from tests.e2e.conftest import die_with_parent
+from tests.security.hostile_names import HOSTILE, SOURCE, every_command
 from tests.servers import skip_or_fail
 
 #: Seconds that a text may take to appear on a busy machine.
@@ -49,7 +49,7 @@ class Bash:
         (directory / "completion").write_text(script)
         self.main, side = pty.openpty()
         environment = {
-            "PATH": f"{directory / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "src"), "TERM": "dumb",
+            "PATH": f"{directory / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(SOURCE), "TERM": "dumb",
             "PS1": "ready> ", "HOME": str(directory), "HISTFILE": "",
         }  # fmt: skip
         self.process = subprocess.Popen(

@@ -63,7 +63,11 @@ def queue_argument(function: F) -> F:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print a completion script for your shell: commands, options and queue names."""
+    """Print a completion script for your shell: commands, options and queue names.
+
+    Names are read from the storage of --url, PENSTOCK_URL or `url` in pyproject.toml. Completion imports no
+    app, and leaves out names that a shell could take for more than a name.
+    """
     from click.shell_completion import get_completion_class
 
     made = get_completion_class(shell)
