@@ -33,13 +33,14 @@ TOP = """\
 app = "jobs:app"
 ```
 
-**Code that commands run.** A command that uses an app imports it, which runs its code. A `pyproject.toml` is used only
-if it, the module of its app and all directories from the current one to its own belong to you or root, and no other
-user may write to them. A group may, if it is your private group: your primary one, with the number of your user and no
-other members. A sticky directory such as `/tmp` may lie between. A file that is passed over is named on stderr with the
-reason, and the search ends there. `--app` is also searched for in the current directory, as with `python -m`;
-`PENSTOCK_APP` only if no other user can write there. Completion imports no app: it asks the storage of `--url`,
-`PENSTOCK_URL` or `url` in `[tool.penstock]`, and offers names of letters, digits and `._/@+-` only.
+**Code that commands run.** A command that uses an app imports it, which runs its code; `python -m` also lets Python
+import from the current directory, as it does for every module. A `pyproject.toml` is used only if it, the module of its
+app and all directories from the current one to its own belong to you or root, and no other user may write to them. A
+group may, if it is your private group: your primary one, with the number of your user and no other members. A sticky
+directory such as `/tmp` may lie between. A file that is passed over is named on stderr with the reason, and the search
+ends there. `--app` is also searched for in the current directory, as with `python -m`; `PENSTOCK_APP` only if no other
+user can write there. Completion imports no app: it asks the storage of `--url`, `PENSTOCK_URL` or `url` in
+`[tool.penstock]`, and offers names of letters, digits and `._/@+-` only.
 
 **Output.** Tables and colours on a terminal, aligned text without them when piped, and with `--json` one JSON
 document (live commands: one per line). `NO_COLOR` is honoured. Characters of names, ids and messages that are not

@@ -6,6 +6,7 @@ Run as a program, this module reads requests from stdin, one JSON object per lin
 from __future__ import annotations
 
 import fcntl
+import importlib
 import io
 import json
 import os
@@ -124,9 +125,7 @@ def answer(request: dict[str, Any]) -> Shown:
 def serve() -> None:
     """Answer requests until stdin ends."""
     every_command()  # imports the commands
-    import penstock.storage.sqlite
-
-    del penstock
+    importlib.import_module("penstock.storage.sqlite")
     answers = io.TextIOWrapper(os.fdopen(os.dup(1), "wb"), line_buffering=True)
     for line in sys.stdin:
         answers.write(json.dumps(answer(json.loads(line))) + "\n")

@@ -6,6 +6,7 @@ The other user is real: files are given to a second uid, which needs root.
 from __future__ import annotations
 
 import asyncio
+import grp
 import os
 import stat
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 from penstock import Penstock
 from penstock.cli.target import find_app_source, read_project
+from penstock.cli.trust import distrust
 from tests.cli.conftest import Cli
 from tests.security.hostile_names import SOURCE
 from tests.servers import skip_or_fail
@@ -225,6 +227,22 @@ def test_a_project_of_root_is_used_by_other_users(project: Place) -> None:
         os.seteuid(0)
         for directory in parents:
             directory.chmod(0o700)
+
+
+def test_a_private_group_may_write_and_one_with_other_members_may_not(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group is private if it is the primary one, has the number of the user, and has no other members."""
+    place.own.chmod(0o775)
+    os.chown(place.own, 0, 0)
+    assert distrust(place.own) is None
+    os.chown(place.own, 0, OTHER_USER)
+    assert "may write to" in (distrust(place.own) or "")
+    os.chown(place.own, 0, 0)
+    monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group(("root", "x", gid, ["root"])))
+    assert distrust(place.own) is None
+    monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group(("root", "x", gid, ["root", "other"])))
+    assert distrust(place.own) == f"the group root may write to {place.own} (mode 775)"
 
 
 def test_a_package_that_others_may_write_to_is_not_imported(project: Place) -> None:
