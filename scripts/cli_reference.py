@@ -21,9 +21,10 @@ TOP = """\
 
 `penstock` and `python -m penstock` are the same. `penstock COMMAND --help` prints the same text as this page.
 
-**Choice of the storage.** Commands that work on jobs find the storage in this order: `--url`; the app, given as
-`--app MODULE:APP`, in `PENSTOCK_APP`, or as `app` in `[tool.penstock]` of the nearest `pyproject.toml`; `PENSTOCK_URL`;
-`url` in `[tool.penstock]`; the file `penstock.db` in this directory. With a URL the namespace is `--namespace`,
+**Choice of the storage.** Commands that work on jobs find the storage in this order: `--url`; the app in
+`--app MODULE:APP` or `PENSTOCK_APP`; `PENSTOCK_URL`; `app` and then `url` in `[tool.penstock]` of the nearest
+`pyproject.toml`; the file `penstock.db` in this directory. `enqueue` and `call` use the app of `pyproject.toml` before
+`PENSTOCK_URL`, because they encode payloads as its handlers expect them. With a URL the namespace is `--namespace`,
 `PENSTOCK_NAMESPACE`, `namespace` in `[tool.penstock]`, or `penstock`; an app has its own. Give a password in
 `PENSTOCK_URL` rather than `--url`, which all users of the machine see in its list of processes; no output shows it.
 
@@ -32,8 +33,19 @@ TOP = """\
 app = "jobs:app"
 ```
 
+**Code that commands run.** A command that uses an app imports it, which runs its code; `python -m` also lets Python
+import from the current directory, as it does for every module. A `pyproject.toml` is used only if it, the module of its
+app and all directories from the current one to its own belong to you or root, and no other user may write to them. A
+group may, if it is your private group: your primary one, with the number of your user and no other members. A sticky
+directory such as `/tmp` may lie between. A file that is passed over is named on stderr with the reason, and the search
+ends there. `--app` is also searched for in the current directory, as with `python -m`; `PENSTOCK_APP` only if no other
+user can write there. Completion imports no app: it asks the storage of `--url`, `PENSTOCK_URL` or `url` in
+`[tool.penstock]`, and offers names of letters, digits and `._/@+-` only.
+
 **Output.** Tables and colours on a terminal, aligned text without them when piped, and with `--json` one JSON
-document (live commands: one per line). `NO_COLOR` is honoured. Control characters in names are printed escaped.
+document (live commands: one per line). `NO_COLOR` is honoured. Characters of names, ids and messages that are not
+printable, such as control characters, newlines and marks for the direction of text, are printed escaped: in text as
+`\\x1b`, in JSON, piped or not, as `\\u001b`, which parses to the same value. Only a result of bytes is piped as it is.
 
 **Exit codes.** 0: done. 1: it could not be done, or the answer is no. 2: a mistake in the command, or an app that
 cannot be imported. An error is one line with its remedy; `--debug` adds the traceback.

@@ -46,7 +46,7 @@ LAYERS = {
         layer("penstock.host", BOTTOM),
         layer("penstock.claims", f"{BOTTOM} penstock.host penstock.aio"),
         layer("penstock.app_loader", f"{BOTTOM} penstock.host"),
-        layer("penstock.log_config"),
+        layer("penstock.log_config", "penstock.model"),
         layer("penstock.client", f"{BOTTOM} {SHARED} penstock.storage"),
         layer("penstock.worker", f"{BOTTOM} {SHARED}", "msgspec uvloop"),
         layer("penstock.ops", f"{BOTTOM} {SHARED} penstock.storage penstock.client"),

@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.host import AppHost, async_app
-from penstock.model.printing import place_of
+from penstock.model.printing import escape_controls, place_of
 
 __all__ = [
     "SKIPPED_DIRECTORIES",
@@ -166,4 +166,5 @@ def place(error: BaseException) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    """Return the message of an error as one line, with its control characters escaped."""
+    return escape_controls(" ".join(str(error).split())) or type(error).__name__

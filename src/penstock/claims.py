@@ -29,6 +29,7 @@ from penstock.model.outcome import (
     resolve,
     unrecordable,
 )
+from penstock.model.printing import escape_controls
 from penstock.model.serde import decode
 from penstock.storage.base import MAX_BATCH, ClaimRef, Reaped, Renewal, Settled, Settlement, Storage
 
@@ -136,7 +137,7 @@ async def _settle_alone(storage: Storage, ended: EndedClaim) -> Settled:
         try:
             return (await storage.settle([ended.settlement]))[0]
         except REFUSALS as error:
-            log.error("the storage refused the outcome of job %r: %s", ended.claim.id, error)
+            log.error("the storage refused the outcome of job %r: %s", ended.claim.id, escape_controls(str(error)))
             ended.outcome, failed = unrecordable(ended.claim, ended.rules, error)
             resolution = failed if then_fail_job else replace(failed, then=())
             ended.settlement = replace(ended.settlement, resolution=resolution)

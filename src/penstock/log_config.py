@@ -6,6 +6,8 @@ import logging
 import os
 import sys
 
+from penstock.model.printing import escape_controls, indent
+
 __all__ = ["configure"]
 
 LONG_FORMAT = "%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"
@@ -20,7 +22,25 @@ OUTCOMES = {"completed": GREEN, "failed": RED}
 LEVELS = {logging.DEBUG: GREY, logging.INFO: "", logging.WARNING: YELLOW, logging.ERROR: RED, logging.CRITICAL: RED}
 
 
-class Coloured(logging.Formatter):
+class Escaping(logging.Formatter):
+    """Formatter whose records cannot be forged by their contents.
+
+    Control characters are escaped. Lines after the first, such as those of a traceback, are indented, so that none of
+    them looks like a record.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text of a record."""
+        text = super().format(record)
+        if text.isprintable():
+            return text
+        first, *rest = text.split("\n")
+        if all(line.startswith("  ") for line in rest):
+            return "\n".join(map(escape_controls, (first, *rest)))
+        return escape_controls(first) + indent(rest)
+
+
+class Coloured(Escaping):
     """Formatter of short lines for a terminal, coloured by outcome or level."""
 
     def __init__(self) -> None:
@@ -35,10 +55,10 @@ class Coloured(logging.Formatter):
 
 
 def configure(level: int, *, tracebacks: bool = False) -> None:
-    """Log to stderr; with `tracebacks`, every failed run with its traceback."""
+    """Log to stderr, control characters escaped; with `tracebacks`, every failed run with its traceback."""
     handler = logging.StreamHandler(sys.stderr)
     watched = sys.stderr.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-    handler.setFormatter(Coloured() if watched else logging.Formatter(LONG_FORMAT))
+    handler.setFormatter(Coloured() if watched else Escaping(LONG_FORMAT))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(max(level, logging.INFO))

@@ -59,6 +59,8 @@ GROUPS = "test_groups.py"
 ORDER = "test_order.py"
 FILE = "test_sqlite_file.py"
 UPDATES = "test_put_updates_order.py"
+FOREIGN = "security/test_foreign_project.py"
+TERMINAL = "security/test_terminal.py"
 
 MUTANTS = [
     # SQLite
@@ -583,6 +585,79 @@ MUTANTS = [
         "model: a permanent class is not looked at", "model/outcome.py",
         "    if issubclass(kind, permanent):\n", "    if kind in permanent:\n",
         ("unit/test_outcome.py::test_an_exception_of_a_permanent_class_is_permanent",),
+    ),
+    # The command line
+    Mutant(
+        "cli: a project of another user is used", "cli/trust.py",
+        "    if reason := distrust(path):\n        return reason\n    between", "    between",
+        (f"{FOREIGN}::test_each_file_and_directory_of_a_project_must_be_the_users_own",),
+    ),
+    Mutant(
+        "cli: the directories of a project are not checked", "cli/trust.py",
+        "if reason := distrust(directory, passed=directory not in (here, path.parent)):", "if reason := None:",
+        (f"{FOREIGN}::test_each_file_and_directory_of_a_project_must_be_the_users_own",),
+    ),
+    Mutant(
+        "cli: a directory that all users may write to is trusted", "cli/trust.py",
+        "if mode & stat.S_IWOTH:", "if mode & stat.S_IWOTH and not path.is_dir():",
+        (f"{FOREIGN}::test_each_file_and_directory_of_a_project_must_be_the_users_own",),
+    ),
+    Mutant(
+        "cli: the trust of the project is not asked", "cli/target.py",
+        "if reason := distrust_project(path, here):", "if reason := None:",
+        (f"{FOREIGN}::test_a_sticky_directory_is_passed_on_the_way_to_a_project",),
+    ),
+    Mutant(
+        "cli: PENSTOCK_APP is imported from any directory", "cli/target.py",
+        'refusal = distrust(here) or ""', 'refusal = ""',
+        (f"{FOREIGN}::test_penstock_app_is_not_searched_in_a_directory_of_another_user",),
+    ),
+    Mutant(
+        "cli: completion imports the app", "cli/completion.py",
+        "open_app(target.build_without_app())", "target.opened()",
+        (f"{FOREIGN}::test_tab_imports_no_app_of_another_user_and_none_of_the_user",),
+    ),
+    Mutant(
+        "cli: completion offers every name", "cli/completion.py",
+        " and SAFE_NAME.fullmatch(name)]", "]",
+        ("security/test_shell_completion.py::test_tab_and_enter_run_no_name_of_a_queue",),
+    ),
+    Mutant(
+        "cli: an error is not escaped", "cli/base.py",
+        'super().__init__(escape_controls(redact_secrets(" ".join(message.split()))))',
+        'super().__init__(redact_secrets(" ".join(message.split())))',
+        (f"{TERMINAL}::test_no_name_drives_the_terminal[dumb-bench]",),
+    ),
+    Mutant(
+        "cli: an error of click is not escaped", "cli/base.py",
+        "click.UsageError(escape_controls(message), error.ctx)", "click.UsageError(message, error.ctx)",
+        (f"{TERMINAL}::test_no_name_drives_the_terminal[dumb-top]",),
+    ),
+    Mutant(
+        "cli: a question is not escaped", "cli/base.py",
+        "    question = escape_controls(question)\n", "",
+        (f"{TERMINAL}::test_no_name_drives_the_terminal[dumb-queue delete]",),
+    ),
+    Mutant(
+        "cli: JSON is not escaped", "cli/output.py",
+        'click.echo(escape_controls(data.decode("utf-8", "replace"), json=True))',
+        'click.echo(data.decode("utf-8", "replace"))',
+        (f"{TERMINAL}::test_json_has_no_raw_character_and_the_same_values[dumb-queue ls]",),
+    ),
+    Mutant(
+        "cli: a line of text may have newlines", "cli/output.py",
+        "click.echo(escape_controls(text), err=err)", "click.echo(escape_controls(text, lines=True), err=err)",
+        (f"{TERMINAL}::test_no_name_drives_the_terminal[dumb-queue pause]",),
+    ),
+    Mutant(
+        "the log formatter does not indent", "log_config.py",
+        "return escape_controls(first) + indent(rest)", "return escape_controls(text, lines=True)",
+        (f"{TERMINAL}::test_a_record_of_the_log_cannot_be_forged",),
+    ),
+    Mutant(
+        "names in log lines are not escaped", "model/printing.py",
+        "return short if short.isprintable() and not _QUOTED.search(short) else repr(short)", "return short",
+        (f"{TERMINAL}::test_log_lines_of_a_worker_are_clean_for_every_formatter",),
     ),
 ]  # fmt: skip
 

@@ -41,7 +41,7 @@ def test_a_text_of_a_user_is_one_bounded_line() -> None:
     """Newlines, escape sequences and lone surrogates are escaped, and a long text is cut."""
     assert one_line("a\nb\x1b[0m\udcff") == r"a\nb\x1b[0m\udcff"
     assert one_line("x" * 301) == "x" * 300 + "…"
-    assert job_name("q\n", "i") == r"q\n/i"
+    assert job_name("q\n", "i:1") == r"'q\n'/i:1"
     assert indent(["a\x07", "b"]) == "\n  a\\x07\n  b"
 
 

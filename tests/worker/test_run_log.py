@@ -177,7 +177,7 @@ async def test_names_and_messages_of_users_stay_on_their_line(app: Penstock, cap
     [(level, first)] = lines(caplog)
     assert (level, len(first) < 500) == ("ERROR", True)
     assert first.startswith(
-        r"q\x1b[31m/a\nb: failed for good after 1 run: PermanentError: \x1b]0;title\x07 first\n2026"
+        r"'q\x1b[31m'/'a\nb': failed for good after 1 run: PermanentError: \x1b]0;title\x07 first\n2026"
     )
     text = caplog.records[-1].getMessage()
     assert len(text) < 20_000

@@ -54,5 +54,7 @@ def main() -> None:
     """Penstock, a job queue on SQLite, Redis and Valkey.
 
     Commands find your app by --app MODULE:APP, by PENSTOCK_APP, or by `app` in [tool.penstock] of
-    pyproject.toml. Commands that need no handlers also work without an app: give --url or PENSTOCK_URL.
+    pyproject.toml, and import it, which runs its code. A pyproject.toml that other users can write to is
+    not used. Commands that need no handlers also work without an app: give --url or PENSTOCK_URL, which
+    comes before pyproject.toml.
     """

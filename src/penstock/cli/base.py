@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import importlib
 import sys
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from difflib import get_close_matches
 from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from penstock.cli.output import echo
 from penstock.cli.secrets import redact_secrets
 from penstock.errors import PenstockError, StorageUnavailable
+from penstock.model.printing import escape_controls
 from penstock.worker.supervisor import CannotImport
 
 __all__ = [
@@ -26,6 +29,7 @@ __all__ = [
     "confirm",
     "debug_option",
     "explain_unavailable",
+    "print_traceback",
     "run",
     "yes_option",
 ]
@@ -38,10 +42,13 @@ EXIT_USAGE = 2
 
 
 class CommandError(click.ClickException):
-    """An error that ends the command with one line: the reason, and what to do about it."""
+    """An error that ends the command with one line: the reason, and what to do about it.
+
+    The line has no passwords, and its control characters are escaped: it may quote names from the storage.
+    """
 
     def __init__(self, message: str, exit_code: int = 1) -> None:
-        super().__init__(redact_secrets(" ".join(message.split())))
+        super().__init__(escape_controls(redact_secrets(" ".join(message.split()))))
         vars(self)["exit_code"] = exit_code
 
 
@@ -74,8 +81,34 @@ class Command(CommandWithExamples):
             if getattr(error, "errno", None) == errno.EPIPE:
                 raise  # the reader of a pipe has closed it: not an error of this command
             if ctx.meta.get("debug"):
-                traceback.print_exc()
+                print_traceback(error)
             raise as_command_error(error) from error
+
+
+def print_traceback(error: BaseException) -> None:
+    """Print the traceback of an error on stderr; each line is indented, so that a message cannot imitate other output.
+
+    Passwords are removed and control characters escaped, as in the line of the error.
+    """
+    for line in "".join(traceback.format_exception(error)).splitlines():
+        echo(f"  {redact_secrets(line)}", err=True)
+
+
+@contextlib.contextmanager
+def escaped_usage_errors() -> Generator[None, None, None]:
+    """Escape control characters in errors that click raises inside the block: they quote arguments."""
+    try:
+        yield
+    except CommandError:
+        raise
+    except click.ClickException as error:
+        message = error.format_message()
+        # click has no arguments in these two, and lays them out in lines.
+        if message.isprintable() or isinstance(error, (click.MissingParameter, click.exceptions.NoArgsIsHelpError)):
+            raise
+        if isinstance(error, click.UsageError):
+            raise click.UsageError(escape_controls(message), error.ctx) from error
+        raise CommandError(message, error.exit_code) from error
 
 
 def explain_unavailable(error: StorageUnavailable, advice: str) -> str:
@@ -132,6 +165,18 @@ class LazyGroup(Group):
         super().__init__(*args, **options)
         self.lazy = lazy
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Parse the arguments of the group itself."""
+        with escaped_usage_errors():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Parse the arguments of a command and run it."""
+        with escaped_usage_errors():
+            return super().invoke(ctx)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return every name, in the order of the table."""
         return list(self.lazy)
@@ -175,6 +220,7 @@ def confirm(question: str, yes: bool) -> None:
     """Ask before an action that cannot be undone; without a terminal to ask at, --yes is required."""
     if yes:
         return
+    question = escape_controls(question)
     if not sys.stdin.isatty():
         raise CommandError(f"{question} There is no terminal to ask at: add --yes to do it", EXIT_USAGE)
     click.confirm(question, abort=True, err=True)

@@ -18,6 +18,7 @@ from penstock.cli.output import (
     echo_json,
     is_terminal,
     json_option,
+    plain_text,
     rich_table,
 )
 from penstock.cli.secrets import redact_secrets, register_secrets
@@ -103,7 +104,7 @@ def draw(report: Report) -> None:
     from rich.text import Text
 
     out = console()
-    out.print(Text.assemble(("storage ", "bold"), redact_secrets(report.where)))
+    out.print(Text.assemble(("storage ", "bold"), plain_text(redact_secrets(report.where))))
     out.print()
     out.print(
         rich_table(
@@ -113,7 +114,7 @@ def draw(report: Report) -> None:
     out.print()
     out.print(Text("What can be lost", "bold"))
     for line in report.lost:
-        out.print(Padding(Text(line), (0, 0, 0, 2)))
+        out.print(Padding(Text(plain_text(line)), (0, 0, 0, 2)))
     out.print()
 
 

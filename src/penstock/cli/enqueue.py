@@ -99,7 +99,7 @@ def read_lines(target: Target, as_text: bool) -> list[Any]:
 @click.option("--timeout", "--run-timeout", type=SpanType(), help="How long a run may take.  [default: the handler's]")
 @job_options
 @json_option
-@target_options(serde=True)
+@target_options(serde=True, needs_app=True)
 def enqueue(
     target: Target, queue: str, payload: str | None, lines: bool, timeout: float | None, text: bool,
     job: dict[str, Any], as_json: bool,
@@ -165,7 +165,7 @@ def print_answer(queue: str, answer: Enqueued, due: str) -> None:
 @click.option("--wait", type=SpanType(), default="30s", show_default=True, help="How long to wait.")
 @click.option("--run-timeout", type=SpanType(), help="How long a run may take.  [default: the handler's]")
 @job_options
-@target_options(serde=True)
+@target_options(serde=True, needs_app=True)
 def call(
     target: Target, queue: str, payload: str | None, wait: float, run_timeout: float | None, text: bool,
     job: dict[str, Any],

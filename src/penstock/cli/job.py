@@ -18,6 +18,7 @@ from penstock.cli.output import (
     STYLES,
     Cell,
     Column,
+    Lines,
     Styled,
     bar,
     count,
@@ -170,7 +171,7 @@ def show(target: Target, queue: str, id: str, as_json: bool) -> None:
     if status.error is not None:
         pairs.append(("error", Styled(f"{status.error.type}: {status.error.message} ({status.error.kind})", "red")))
         if status.error.traceback:
-            pairs.append(("traceback", Styled(status.error.traceback.rstrip(), DIM)))
+            pairs.append(("traceback", Lines(status.error.traceback.rstrip(), DIM)))
     print_record(pairs)
 
 

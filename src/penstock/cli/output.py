@@ -26,6 +26,7 @@ __all__ = [
     "STYLES",
     "Cell",
     "Column",
+    "Lines",
     "Styled",
     "bar",
     "console",
@@ -72,6 +73,10 @@ class Styled(NamedTuple):
     style: str = ""
 
 
+class Lines(Styled):
+    """A text of several lines for `print_record`: its newlines are printed as such. Only for tracebacks."""
+
+
 #: A cell of a table: plain text, or text with a style.
 Cell = str | Styled
 
@@ -110,16 +115,19 @@ def console(*, err: bool = False) -> Console:
 
 
 def echo(text: str = "", *, err: bool = False) -> None:
-    """Print text of one or several lines, with its control characters escaped."""
-    click.echo(escape_controls(text, lines=True), err=err)
+    """Print a text as one line, with its control characters and newlines escaped."""
+    click.echo(escape_controls(text), err=err)
 
 
 def echo_json(value: Any, *, line: bool = False) -> None:
-    """Print a value as JSON: indented on a terminal, on one line if piped or with `line`."""
+    """Print a value as JSON: indented on a terminal, on one line if piped or with `line`.
+
+    Everything that is not printable is escaped, piped as well, and parses to the same value.
+    """
     data = msgspec.json.encode(value, enc_hook=repr)
     if not line and is_terminal():
         data = msgspec.json.format(data, indent=2)
-    click.echo(data.decode("utf-8", "replace"))
+    click.echo(escape_controls(data.decode("utf-8", "replace"), json=True))
 
 
 def with_named_error(record: msgspec.Struct) -> dict[str, Any]:
@@ -186,27 +194,29 @@ def print_record(pairs: Sequence[tuple[str, Cell]]) -> None:
         made.add_column(style="bold", no_wrap=True)
         made.add_column(overflow="fold")
         for name, value in pairs:
-            made.add_row(name, rich_text(value, lines=True))
+            made.add_row(name, rich_text(value))
         console().print(made)
         return
     width = max(len(name) for name, _ in pairs)
     for name, value in pairs:
-        first, *rest = plain_text(value, lines=True).splitlines() or [""]
+        first, *rest = plain_text(value).splitlines() or [""]
         echo(f"{name:<{width}}  {first}".rstrip())
         for line in rest:
             echo(f"{'':{width}}  {line}".rstrip())
 
 
-def rich_text(cell: Cell, *, lines: bool = False) -> Text:
+def rich_text(cell: Cell) -> Text:
     """Return a cell as rich text; markup in it is printed, not interpreted."""
     from rich.text import Text
 
     style = cell.style if isinstance(cell, Styled) else ""
-    return Text(plain_text(cell, lines=lines), style=style)
+    return Text(plain_text(cell), style=style)
 
 
-def plain_text(cell: Cell, *, lines: bool = False) -> str:
-    return escape_controls(cell.text if isinstance(cell, Styled) else cell, lines=lines)
+def plain_text(cell: Cell) -> str:
+    """Return the text of a cell with its control characters escaped."""
+    text = cell.text if isinstance(cell, Styled) else cell
+    return escape_controls(text, lines=isinstance(cell, Lines))
 
 
 # formatting --------------------------------------------------------------------------------------

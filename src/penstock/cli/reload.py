@@ -49,4 +49,6 @@ def project_files() -> Iterator[str]:
 
 def restart() -> NoReturn:
     """Replace this process by the same command, so that everything is imported again."""
-    os.execv(sys.executable, [sys.executable, "-m", "penstock", *sys.argv[1:]])
+    # With -m alone, Python imports from the current directory even if the command did not.
+    flags = [] if os.getcwd() in sys.path else ["-P"]
+    os.execv(sys.executable, [sys.executable, *flags, "-m", "penstock", *sys.argv[1:]])

@@ -11,7 +11,7 @@ import click
 
 from penstock import Event, JobStatus, Penstock, Progress, State
 from penstock.cli.base import CommandError
-from penstock.cli.output import count, echo_json, escape_controls, is_terminal, with_named_error
+from penstock.cli.output import count, echo, echo_json, escape_controls, is_terminal, with_named_error
 from penstock.cli.values import format_value
 from penstock.model.job import FINISHED
 
@@ -64,7 +64,7 @@ def print_line(at: datetime, name: str, rest: str) -> None:
     stamp, title = f"{at.astimezone():%H:%M:%S.%f}"[:-3], f"{name:<{NAME_WIDTH}}"
     if is_terminal():
         stamp, title = click.style(stamp, dim=True), click.style(title, fg=COLOURS.get(name))
-    click.echo(f"{stamp}  {title}  {escape_controls(rest)}".rstrip())
+    click.echo(f"{stamp}  {title}  {escape_controls(rest)}".rstrip())  # the colours are of this function
 
 
 async def follow_job(app: Penstock, queue: str, id: str, *, forever: bool, as_json: bool) -> State | None:
@@ -91,7 +91,7 @@ async def follow_job(app: Penstock, queue: str, id: str, *, forever: bool, as_js
             reporting.cancel()
             await asyncio.wait({reporting})
     if status is not None and status.state is State.COMPLETED and not as_json:
-        click.echo(f"result: {escape_controls(format_value(status.result))}")
+        echo(f"result: {format_value(status.result)}")
     return None if status is None else status.state
 
 
@@ -115,7 +115,7 @@ async def report_progress(app: Penstock, queue: str, id: str, as_json: bool) -> 
                 fields = {"name": "progress", "fraction": progress.fraction, "message": progress.message}
                 echo_json(fields, line=True)
             else:
-                text = f"{progress.fraction:.0%} {escape_controls(progress.message)}".rstrip()
-                click.echo(f"{'':14}{'progress':<{NAME_WIDTH}}  {text}")
+                text = f"{progress.fraction:.0%} {progress.message}"
+                echo(f"{'':14}{'progress':<{NAME_WIDTH}}  {text}".rstrip())
         last = progress
         await asyncio.sleep(POLL_INTERVAL)

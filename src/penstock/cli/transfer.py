@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
@@ -14,8 +15,9 @@ import click
 from penstock import Penstock, State
 from penstock.cli.base import EXIT_USAGE, Command, CommandError, run
 from penstock.cli.completion import queue_names
-from penstock.cli.output import console, count, echo, echo_json, is_terminal, json_option
+from penstock.cli.output import console, count, echo, echo_json, escape_controls, is_terminal, json_option
 from penstock.cli.target import Target, describe_location, target_options
+from penstock.model.printing import quote_name
 from penstock.ops.export import ImportReport, LeftOut, count_jobs, export_jobs, import_jobs
 from penstock.ops.overview import read_overview
 
@@ -53,7 +55,7 @@ def export(target: Target, queues: tuple[str, ...], output: str | None) -> None:
     The storage is not changed. Running jobs, and those blocked behind them, are left out: for a full
     copy, pause the queue and let its runs end first.
     """
-    if output is None and is_terminal():
+    if output is None and sys.stdout.isatty():
         raise click.UsageError("give --output FILE, or pipe the output: an export is not printed on a terminal")
 
     async def work() -> None:
@@ -64,7 +66,7 @@ def export(target: Target, queues: tuple[str, ...], output: str | None) -> None:
             with open_output(output) as file, progress("exporting", total) as step:
                 written = -1  # the first line is no job
                 async for line in export_jobs(app, names, left_out):
-                    file.write(line + b"\n")
+                    file.write(escape_controls(line.decode(), json=True).encode() + b"\n")
                     written += 1
                     step(written)
             echo(
@@ -85,7 +87,8 @@ def export(target: Target, queues: tuple[str, ...], output: str | None) -> None:
                     "`penstock doctor` names the way to recover more"
                 )
             for name in await find_served_queues(app, names):
-                echo(f"workers serve {name}: for an exact copy, `penstock queue pause {name}` first", err=True)
+                pause = f"penstock queue pause {shlex.quote(name)}"
+                echo(f"workers serve {name!r}: for an exact copy, `{pause}` first", err=True)
 
     run(work())
 
@@ -105,9 +108,8 @@ async def select_queues(app: Penstock, queues: tuple[str, ...]) -> list[str]:
     known = await app.queues()
     for name in queues:
         if name not in known:
-            raise CommandError(
-                f"there is no queue {name!r} at {describe_location(app)}; there are: {', '.join(known) or 'none'}"
-            )
+            names = ", ".join(map(quote_name, known)) or "none"
+            raise CommandError(f"there is no queue {name!r} at {describe_location(app)}; there are: {names}")
     return list(queues) or known
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Coroutine
 from typing import Any
 
@@ -11,7 +12,7 @@ import click
 from penstock import CallTimeout
 from penstock.cli.base import Command, CommandError, run
 from penstock.cli.completion import queue_argument
-from penstock.cli.output import echo_json
+from penstock.cli.output import echo_json, escape_controls
 from penstock.cli.target import Target, target_options
 from penstock.cli.values import SpanType
 
@@ -56,8 +57,10 @@ def run_until_result(work: Coroutine[Any, Any, Any], queue: str, timeout: float 
 
 
 def print_result(result: Any) -> None:
-    """Print the result of a job: JSON, or the bytes of a raw one."""
-    if isinstance(result, bytes):
+    """Print the result of a job: JSON, or the bytes of a raw one, which are escaped on a terminal."""
+    if isinstance(result, bytes) and sys.stdout.isatty():
+        click.echo(escape_controls(result.decode("utf-8", "backslashreplace"), lines=True))
+    elif isinstance(result, bytes):
         click.echo(result, nl=False)
     else:
         echo_json(result)

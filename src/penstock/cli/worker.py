@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import signal
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from penstock import StorageError, StorageUnavailable, Worker
-from penstock.cli.base import Command, CommandError, debug_option, explain_unavailable
+from penstock.cli.base import Command, CommandError, debug_option, explain_unavailable, print_traceback
+from penstock.cli.output import echo
 from penstock.cli.reload import ChangeDetector, restart
 from penstock.cli.secrets import redact_secrets
 from penstock.cli.target import find_app_source, load_app, uses_file
@@ -23,7 +23,7 @@ from penstock.cli.values import IntegerType, SpanType
 from penstock.cli.workers import ls
 from penstock.host import AppHost
 from penstock.log_config import configure
-from penstock.model.printing import count, join_names
+from penstock.model.printing import count, escape_controls, join_names, quote_name
 from penstock.ops.doctor import warnings_at_start
 from penstock.worker.handlers import select_handlers
 from penstock.worker.supervisor import CannotImport
@@ -179,13 +179,13 @@ def run_worker(
         )
     try:
         loaded = load_app(source)
-        worker = build_worker(loaded, source, options)
+        worker = build_worker(loaded, source.name, options)
     except CannotImport as error:
         if not reload:
             raise
         if click.get_current_context().meta.get("debug"):
-            traceback.print_exc()
-        click.echo(f"Error: {redact_secrets(str(error))} (waiting for a change)", err=True)
+            print_traceback(error)
+        echo(f"Error: {redact_secrets(str(error))} (waiting for a change)", err=True)
         ChangeDetector(everything=True).wait()
         restart()
     worker.log_level = level
@@ -282,7 +282,7 @@ class WorkerSession:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
             await self._app.close()
-        log.info("worker %s has stopped", self._worker.id)
+        log.info("worker %s has stopped", quote_name(self._worker.id))
         return self._restart
 
     async def _open(self) -> bool:
@@ -300,7 +300,7 @@ class WorkerSession:
                 if not patient:
                     raise
                 if delay == FIRST_RETRY_DELAY:
-                    log.warning("waiting for the storage: %s", error)
+                    log.warning("waiting for the storage: %s", escape_controls(str(error)))
             try:
                 async with asyncio.timeout(delay):
                     await self._signalled.wait()
@@ -331,6 +331,6 @@ class WorkerSession:
         while not changed:
             await asyncio.sleep(1.0)
             changed = await asyncio.to_thread(detector.poll)
-        log.info("%s changed: starting again", ", ".join(sorted(changed)))
+        log.info("%s changed: starting again", ", ".join(map(quote_name, sorted(changed))))
         self._restart = True
         self._stop(self._grace)

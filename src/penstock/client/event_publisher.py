@@ -8,6 +8,7 @@ import logging
 from collections import deque
 
 from penstock.errors import StorageUnavailable, StorageUnusable
+from penstock.model.printing import escape_controls
 from penstock.storage.base import EventRecord, Storage
 
 __all__ = ["EventPublisher"]
@@ -74,7 +75,7 @@ class EventPublisher:
         except StorageUnavailable:
             return
         except StorageUnusable as error:  # the worker or the caller whose call fails reports it
-            log.debug("events are dropped: %s", error)
+            log.debug("events are dropped: %s", escape_controls(str(error)))
         except Exception:
             log.exception("the storage refused an announcement")
         for record in records:

@@ -22,6 +22,7 @@ from penstock.model.ids import new_token
 from penstock.model.job import Claim
 from penstock.model.options import HandlerOptions, JobLimits, rules_for
 from penstock.model.outcome import Outcome, Raised, Release, Released, stalled_out
+from penstock.model.printing import escape_controls
 from penstock.model.retry_policy import GiveUp, decide
 from penstock.model.serde import decode
 from penstock.storage.base import MAX_BATCH, Claimed, Renewal, Request, Settled, Settlement
@@ -202,7 +203,7 @@ class ReservationManager:
             try:
                 rest = await self._renew_due()
             except StorageError as error:
-                log.warning("the leases of reservations cannot be renewed now: %s", error)
+                log.warning("the leases of reservations cannot be renewed now: %s", escape_controls(str(error)))
                 rest = self._unconfirmed()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(rest):

@@ -20,6 +20,7 @@ __all__ = [
     "join_names",
     "one_line",
     "place_of",
+    "quote_name",
 ]
 
 #: How many characters of an error's message, or of a name, a line has.
@@ -28,6 +29,9 @@ MAX_LENGTH = 300
 #: How many jobs a line names.
 MAX_NAMES = 5
 
+#: A name with one of these could be taken for more than a name; an empty one could be overlooked.
+_QUOTED = re.compile(r"[\s'\"`\\]|^$")
+
 _FRAME = re.compile(r'^[\s|+-]*File "(.+?)", line (\d+)', re.MULTILINE)
 _STANDARD = tuple(
     {os.path.realpath(path) + os.sep for name in ("stdlib", "platstdlib") if (path := sysconfig.get_path(name))}
@@ -35,12 +39,28 @@ _STANDARD = tuple(
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
-def escape_controls(text: str, *, lines: bool = False) -> str:
-    """Return the text with control characters escaped: names of jobs are user data and must not drive the terminal."""
+def escape_controls(text: str, *, lines: bool = False, json: bool = False) -> str:
+    """Return the text with each character escaped that is not printable: names of jobs must not drive the terminal.
+
+    That includes marks which change the direction of text, and all separators but the space. With `lines`, newlines
+    stay. With `json`, the text is a JSON document: the escapes are those of its strings, so that it parses to the same
+    value, and newlines, which can stand only between values, stay.
+    """
     if text.isprintable():
         return text
-    keep = "\n" if lines else ""
-    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+    keep = "\n" if lines or json else ""
+    escape = _escape_in_json if json else _escape
+    return "".join(c if c.isprintable() or c in keep else escape(c) for c in text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def _escape_in_json(character: str) -> str:
+    """Return the escape of a character in a JSON string; one beyond U+FFFF is a pair of surrogates."""
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
 
 
 def one_line(text: str, most: int = MAX_LENGTH) -> str:
@@ -53,9 +73,15 @@ def count(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
+def quote_name(name: str) -> str:
+    """Return a name from the storage as a log line has it: as it is, or quoted unless it is one printable word."""
+    short = name if len(name) <= MAX_LENGTH else f"{name[:MAX_LENGTH]}…"
+    return short if short.isprintable() and not _QUOTED.search(short) else repr(short)
+
+
 def job_name(queue: str, id: str) -> str:
     """Return how a log line names a job: its queue and its id."""
-    return f"{one_line(queue)}/{one_line(id)}"
+    return f"{quote_name(queue)}/{quote_name(id)}"
 
 
 def join_names(jobs: Sequence[tuple[str, str]]) -> str:

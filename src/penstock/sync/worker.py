@@ -17,6 +17,7 @@ from penstock.app_loader import source_of
 from penstock.host import AppHost, SyncApp
 from penstock.model.clock import Span, span_ms
 from penstock.model.hints import need_with
+from penstock.model.printing import quote_name
 from penstock.sync.app import Penstock
 from penstock.sync.portal import Portal, refuse_in_loop, wait_for
 from penstock.worker import Worker as AsyncWorker
@@ -267,7 +268,7 @@ class _Session:
 
     async def _stop(self, grace: float) -> None:
         await self._working.wait()
-        log.info("worker %s stops: runs may go on for %g s", self._worker.id, grace)
+        log.info("worker %s stops: runs may go on for %g s", quote_name(self._worker.id), grace)
         await self._worker.stop(grace)
 
 

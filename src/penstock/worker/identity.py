@@ -9,7 +9,7 @@ import secrets
 import socket
 
 from penstock.host import AppHost
-from penstock.model.printing import one_line
+from penstock.model.printing import quote_name
 from penstock.model.worker_info import Heartbeat
 
 __all__ = ["IdCheck", "default_id", "is_generated"]
@@ -66,5 +66,5 @@ class IdCheck:
                 log.warning(
                     "another live worker has the id %s (host %s, pid %d): lists of workers show one of them; "
                     "give each worker an id of its own",
-                    one_line(self._worker), one_line(beat.host), beat.pid,
+                    quote_name(self._worker), quote_name(beat.host), beat.pid,
                 )  # fmt: skip

@@ -12,6 +12,7 @@ from penstock.errors import StorageUnavailable
 from penstock.host import AppHost
 from penstock.model.context import Progress
 from penstock.model.job import Claim, NewJob
+from penstock.model.printing import escape_controls
 from penstock.storage.base import ClaimRef
 
 __all__ = ["WorkerJobServices"]
@@ -48,5 +49,5 @@ class WorkerJobServices:
         try:
             return await self._host.storage.report(ClaimRef(claim.queue, claim.id, claim.token), progress.encode())
         except StorageUnavailable as error:  # no reason to fail the run: the next report may get through
-            log.debug("progress of job %r was not stored: %s", claim.id, error)
+            log.debug("progress of job %r was not stored: %s", claim.id, escape_controls(str(error)))
             return True

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 from penstock.aio import drive
 from penstock.claims import HeldClaim, renew_all
 from penstock.errors import StorageError
+from penstock.model.printing import escape_controls
 from penstock.storage.base import BlockingStorage, Renewal
 
 __all__ = ["LeaseThread"]
@@ -91,7 +92,7 @@ class LeaseThread:
                 lease_ms = round(self._leases.seconds * 1000)
                 drive(renew_all(storage, self._worker, claims, lease_ms, self._renewed, self._now))
             except (StorageError, ValueError) as error:  # ValueError: the claim table of a dead child was closed
-                log.debug("the lease thread could not renew: %s", error)
+                log.debug("the lease thread could not renew: %s", escape_controls(str(error)))
         if storage is not None and not storage.shares_connection:
             drive(storage.close())
 

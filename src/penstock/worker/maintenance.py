@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.claims import Purger, reap_all
 from penstock.host import AppHost
-from penstock.model.printing import count, join_names, one_line
+from penstock.model.printing import count, join_names, quote_name
 from penstock.model.worker_info import Heartbeat
 from penstock.storage.base import Reaped
 from penstock.worker.identity import IdCheck
@@ -69,7 +69,7 @@ class Maintenance:
         for worker in dict.fromkeys(job.worker for job in jobs):
             names = [(job.queue, job.id) for job in jobs if job.worker == worker]
             text = "took back %s of worker %s, which stopped answering: %s"
-            log.warning(text, count(len(names), "job"), one_line(worker), join_names(names))
+            log.warning(text, count(len(names), "job"), quote_name(worker), join_names(names))
 
     async def _beat(self, now: float) -> None:
         """Send a heartbeat if one is due, or if the worker runs jobs, or if it has changed."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from penstock.errors import JobError, StorageUnavailable, StorageUnusable
 from penstock.host import AppHost
+from penstock.model.printing import escape_controls
 
 __all__ = ["OutageLog"]
 
@@ -43,7 +44,7 @@ class OutageLog:
         if isinstance(error, StorageUnavailable):
             if not self._disconnected:
                 self._disconnected = True
-                log.warning("%s: the storage cannot be reached: %s", loop, error)
+                log.warning("%s: the storage cannot be reached: %s", loop, escape_controls(str(error)))
                 self._host.emit("disconnected", error=JobError.from_exception(error), worker=self._worker)
             self._away.add(loop)
             return

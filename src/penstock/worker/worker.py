@@ -21,7 +21,7 @@ from penstock.host import AppHost, SyncApp, async_app
 from penstock.model.clock import Span, span_ms
 from penstock.model.hints import need_async_with
 from penstock.model.ids import check_name
-from penstock.model.printing import count, one_line
+from penstock.model.printing import count, escape_controls, quote_name
 from penstock.worker.handlers import select_handlers
 from penstock.worker.identity import default_id
 from penstock.worker.runtime import Runtime, WorkerRuntime
@@ -206,14 +206,14 @@ class Worker:
 
     def _log_start(self, handlers: Iterable[str]) -> None:
         """Log the facts by which a wrong storage, namespace or queue is seen at once."""
-        queues = [one_line(queue) for queue in sorted(handlers)]
+        queues = [quote_name(queue) for queue in sorted(handlers)]
         names = ", ".join(queues[:MAX_QUEUES]) + (", …" if len(queues) > MAX_QUEUES else "")
         log.info(
             "worker %s starts: Penstock %s on %s, namespace %s, %s%s, %s, pid %d",
-            one_line(self.id),
+            quote_name(self.id),
             __version__,
             location_of(self._app.storage) or type(self._app.storage).__name__,
-            one_line(self._app.namespace),
+            quote_name(self._app.namespace),
             count(len(queues), "queue"),
             f" ({names})" if names else "",
             count(self.processes, "child process", "child processes") if self.processes else "no child processes",
@@ -224,7 +224,7 @@ class Worker:
 
     def _give_up(self, error: StorageUnusable) -> None:
         """Stop without a grace period: no outcome can be recorded, so the leases of the runs expire."""
-        log.error("the worker ends: %s", error)
+        log.error("the worker ends: %s", escape_controls(str(error)))
         self._app.emit("error", error=JobError.from_exception(error), worker=self.id)
         self._failure = error
         if self._runtime is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 
 import msgspec
@@ -77,7 +78,7 @@ def check_queue(queue: QueueView, symptoms: QueueSymptoms, now: float) -> Iterab
     due = queue.counts[State.QUEUED]
     if queue.paused_since:
         yield note(about, f"paused since {queue.paused_since:%Y-%m-%d %H:%M:%S}Z, {format_jobs(due)} due",
-                   f"penstock queue resume {queue.name}")  # fmt: skip
+                   f"penstock queue resume {shlex.quote(queue.name)}")  # fmt: skip
     elif due and not queue.workers:
         yield warning(about, f"{format_jobs(due)} due, and no worker serves it", "start a worker that has its handler")
     elif symptoms.oldest is not None and now - symptoms.oldest / 1000 > LATE_AFTER:
@@ -90,10 +91,10 @@ def check_queue(queue: QueueView, symptoms: QueueSymptoms, now: float) -> Iterab
         yield warning(about, f"expired leases: {queue.overdue}, and no worker serves the queue to reap their jobs",
                       "start a worker that has its handler")  # fmt: skip
     if failed := queue.counts[State.FAILED]:
-        yield note(about, format_jobs(failed, "failed"), f"penstock job ls {queue.name} --state failed")
+        yield note(about, format_jobs(failed, "failed"), f"penstock job ls {shlex.quote(queue.name)} --state failed")
     if symptoms.stall_failures:
         number = symptoms.stall_failures
         yield warning(about, f"{number} of the newest failed jobs lost their worker every time: they kill it",
-                      f"penstock job ls {queue.name} --state failed")  # fmt: skip
+                      f"penstock job ls {shlex.quote(queue.name)} --state failed")  # fmt: skip
     if symptoms.stalled:
         yield note(about, f"{symptoms.stalled} of the first queued jobs have lost a worker before")

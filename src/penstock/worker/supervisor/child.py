@@ -23,6 +23,7 @@ from penstock.errors import StorageUnavailable
 from penstock.host import AppHost
 from penstock.log_config import configure
 from penstock.model.handler import Handler
+from penstock.model.printing import escape_controls
 from penstock.worker.handlers import select_handlers, share_of
 from penstock.worker.supervisor.channel import Channel, FromChild, ToChild
 from penstock.worker.supervisor.child_runtime import ChildRuntime
@@ -157,7 +158,7 @@ class Child:
                 channel.send(FromChild.PARENT_MISSING)
             except StorageUnavailable as error:
                 missing_since = math.inf
-                log.debug("the storage is not available yet: %s", error)
+                log.debug("the storage is not available yet: %s", escape_controls(str(error)))
             except Exception as error:
                 channel.send(FromChild.FAILED + one_line(error))
                 return False

@@ -18,7 +18,7 @@ from penstock.app_loader import loaded_files, modification_times
 from penstock.errors import PenstockError, StorageError, StorageUnavailable, StorageUnusable
 from penstock.host import AppHost
 from penstock.model.handler import Handler
-from penstock.model.printing import MAX_NAMES, count, indent, job_name, join_names
+from penstock.model.printing import MAX_NAMES, count, escape_controls, indent, job_name, join_names, quote_name
 from penstock.model.worker_info import Heartbeat, RunSummary, oldest
 from penstock.worker.lease_thread import LeaseThread
 from penstock.worker.leases import CANCEL_WAIT, wait_for_cancel
@@ -200,13 +200,17 @@ class Supervisor:
         if changed:
             self._sources = now
             text = "%s changed since this worker started: process %s has the new code, others the old; restart it"
-            log.warning(text, ", ".join(changed[:MAX_NAMES]) + (", …" if len(changed) > MAX_NAMES else ""), child.pid)
+            log.warning(
+                text,
+                ", ".join(map(quote_name, changed[:MAX_NAMES])) + (", …" if len(changed) > MAX_NAMES else ""),
+                child.pid,
+            )
 
     def _spawned(self, task: asyncio.Task[None]) -> None:
         slot = self._spawning.pop(task)
         self._change.set()
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a child process could not be started: %s", error)
+            log.error("a child process could not be started: %s", escape_controls(str(error)))
             self._quick_exits[slot] += 1
             if not self._finishing:
                 self._spawn(slot, LONGEST_REST)
