@@ -58,7 +58,7 @@ def shown_for(kind: Any, url: str) -> str:
 
 
 @given(st.builds(canary_urls, BEFORE, PASSWORDS, AFTER).flatmap(st.sampled_from))
-@settings(max_examples=share_of(400))
+@settings(max_examples=share_of(150))
 def test_no_piece_of_a_password_is_shown(url: str) -> None:
     """Whatever the password, and wherever it ends, neither kind of app shows it; `redact` neither."""
     with log_lines() as lines:
