@@ -605,7 +605,7 @@ async def test_a_job_has_at_most_a_hundred_waiters(backend: RedisBackend, storag
 
 @pytest.mark.only("redis", "valkey", "cluster")
 async def test_a_waiter_that_leaves_does_not_take_others_with_it(backend: RedisBackend, storage: RedisStorage) -> None:
-    """Each of several waiters of a job leaves alone: the first, a middle, the last; one that is not there changes none."""
+    """Waiters of a job leave one by one, from any position; one that is not there changes nothing."""
     await put1(storage, "q", "a")
     names = [letter * 32 + storage._keys.done(letter) for letter in "abcd"]
     for name in names:

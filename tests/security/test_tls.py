@@ -11,6 +11,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -199,7 +200,7 @@ async def test_a_private_ca_and_a_client_certificate_reach_every_server(tls_serv
         return payload
 
     await eventually(lambda: opens(app), 20)  # the Sentinel may not have found its primary yet
-    async with app, app.events() as events, Worker(app):
+    async with asyncio.timeout(30), app, app.events() as events, Worker(app):
         assert await app.queue("q").call(1, timeout=60) == 1
         assert await anext(events)
         await app.queue("q").enqueue(0, id="a")
@@ -213,6 +214,17 @@ async def test_a_private_ca_and_a_client_certificate_reach_every_server(tls_serv
 
         await asyncio.to_thread(without_await)
         await app.queue("q").delete()
+
+
+async def test_subscriptions_to_the_nodes_of_a_cluster_use_tls(tls_servers: TlsServers) -> None:
+    """The client that a Cluster makes for messages logs in with TLS."""
+    async with Penstock(with_options(tls_servers.urls[3], tls_servers.certificates.query)) as app:
+        storage: Any = app.storage
+        client = storage._connection.subscriber()
+        try:
+            assert await client.ping()
+        finally:
+            await client.aclose()
 
 
 @pytest.mark.parametrize("number", range(len(FORMS)), ids=lambda number: FORMS[number].partition(":")[0])

@@ -26,8 +26,8 @@ from penstock.storage.redis.subscription import Subscription
 
 __all__ = ["EndNotices", "Joined"]
 
-#: A waiter asks again after this many seconds without a notice; sooner if the job has so many waiters that there will
-#: be no notice.
+#: A waiter asks again after this many seconds without a notice, or after fewer if the job has too many waiters, because
+#: then there will be no notice.
 _RECHECK, _RECHECK_CROWDED = 5.0, 1.0
 #: How long (seconds) a put waits for the subscription of its caller.
 _SUBSCRIBE_TIMEOUT = 1.0
