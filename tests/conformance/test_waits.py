@@ -573,6 +573,21 @@ async def test_close_leaves_no_waiter(backend: Backend, storage: Storage, clock:
     assert result_waiters(backend, storage) == 0
 
 
+async def test_waits_that_time_out_before_and_after_a_reopen_leave_no_waiter(
+    backend: Backend, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A storage that is closed before it has taken its requests back takes later ones back after `open`."""
+    await put1(storage, "q", "a")
+    if not backend.shared:
+        return
+    assert await storage.wait_done("q", "a", 0.02) is False
+    await storage.close()
+    monkeypatch.setattr("penstock.storage.redis.end_notices._LEAVE_AFTER", 0.02)
+    await storage.open()
+    assert await storage.wait_done("q", "a", 0.02) is False
+    await eventually(lambda: result_waiters(backend, storage) == 0)
+
+
 @pytest.mark.only("redis", "valkey", "cluster")
 async def test_many_waits_of_one_client_are_one_waiter(backend: RedisBackend, storage: Storage) -> None:
     """A client that waits for one job many times, at once and one after the other, is one waiter, which stays."""

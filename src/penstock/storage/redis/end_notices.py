@@ -86,6 +86,7 @@ class EndNotices:
     async def close(self) -> None:
         if self._leave_timer is not None:
             self._leave_timer.cancel()
+            self._leave_timer = None
         listener, self._listener = self._listener, None
         for task in (listener, self._leaver):
             if task is not None:
