@@ -22,7 +22,7 @@ from penstock.storage.redis.cursors import read_cursor
 from penstock.storage.redis.encoding import read_claims, read_snapshot, read_worker
 from penstock.storage.redis.event_codec import read_end_notice, read_event
 
-__all__ = ["TARGETS"]
+__all__ = ["CANARY", "TARGETS", "canary_urls"]
 
 _CODEC = codec_for(JsonSerde(), None)
 _SERDES = (Signed("raw", "a secret of sixteen"), Encrypted("raw", bytes(range(32))))
@@ -88,14 +88,28 @@ def feeds(data: bytes) -> None:
         read_cursor(data.decode("latin-1"), tuple(State))
 
 
+#: A word that passwords in URLs contain, and that no text may show.
+CANARY = "c4n4ry"
+_SCHEMES = ("", "redis", "rediss", "redis+sentinel", "redis+cluster", "unix", "postgres", "memory")
+
+
+def canary_urls(before: str, password: str, after: str) -> list[str]:
+    """Return URLs of all schemes with a password between two other parts, and in an option."""
+    urls = [f"{scheme}{mark}{before}{password}@{after}" for scheme in _SCHEMES for mark in ("://", ":")]
+    return urls + [f"{scheme}://{after}?password={password}" for scheme in _SCHEMES]
+
+
 def urls(data: bytes) -> None:
-    """Parse and redact URLs of servers."""
-    for scheme in ("", "redis://", "rediss://", "redis+sentinel://", "redis+cluster://", "unix://", "memory:"):
-        url = scheme + data.decode("utf-8", "replace")
-        redact(url)
+    """Parse and redact URLs of servers; the bytes are a part of the password, which no error may quote."""
+    text = data.decode("utf-8", "replace")
+    for url in (f"redis://{text}", *canary_urls("", f"{text}{CANARY}", "host"), *canary_urls(text, CANARY, "host/0")):
+        assert CANARY not in redact(url), url
         if not url.startswith(("file:", "sqlite:")):
-            with contextlib.suppress(ValueError):
-                connect(url)
+            try:
+                shown = repr(connect(url))
+            except ValueError as error:
+                shown = str(error)
+            assert CANARY not in shown, url
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

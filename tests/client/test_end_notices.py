@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from penstock import JobCancelled, JobFailed, Penstock, PermanentError, Worker
+from penstock import CallTimeout, JobCancelled, JobFailed, Penstock, PermanentError, Worker, sync
 from penstock.model.job import State
 from penstock.storage.base import EndNotice, Storage
-from tests.support import claim1, complete, eventually, new, settle1
+from tests.support import RedisBackend, claim1, complete, eventually, new, settle1
 
 LARGE = 100_000
 
@@ -59,6 +59,32 @@ async def test_a_caller_gets_every_kind_of_outcome(app: Penstock) -> None:
     await queue.cancel(found[0].id)
     with pytest.raises(JobCancelled):
         await waiting
+
+
+@pytest.mark.only("redis", "cluster")
+@pytest.mark.beyond_model
+async def test_callers_that_time_out_leave_no_waiter(backend: RedisBackend, runner: asyncio.Runner) -> None:
+    """`call` and `wait` that time out, of both kinds of apps, are no waiters of their job once the app is closed."""
+    app = Penstock(backend.url, namespace=backend.namespace)
+
+    def without_await() -> None:
+        with sync.Penstock(backend.url, namespace=backend.namespace) as blocking:
+            for wait in (
+                lambda: blocking.queue("q").call(1, timeout=0.02),
+                lambda: blocking.queue("q").wait("a", 0.02),
+            ):
+                with pytest.raises(CallTimeout):
+                    wait()
+
+    async with app:
+        await app.queue("q").enqueue(1, id="a")
+        async with Penstock(backend.url, namespace=backend.namespace) as other:
+            for wait in (other.queue("q").call(1, timeout=0.02), other.queue("q").wait("a", 0.02)):
+                with pytest.raises(CallTimeout):
+                    await wait
+        await asyncio.to_thread(without_await)
+        assert not [key for key in backend.keys() if key.endswith(b":waits")]  # noqa: SIM118
+        await app.queue("q").delete()
 
 
 async def test_a_caller_behind_a_run_gets_the_result_of_its_own(app: Penstock) -> None:

@@ -635,7 +635,7 @@ async def test_a_quiet_subscription_is_kept(backend: RedisBackend, brisk: Storag
 @pytest.mark.parametrize("given", ["0", "-1", "soon", "nan", "inf"])
 def test_a_socket_timeout_is_a_number_of_seconds(given: str, backend: RedisBackend) -> None:
     """A URL with an impossible `socket_timeout` raises a `ValueError` that names it."""
-    with pytest.raises(ValueError, match=f"socket_timeout in a storage URL .* not '{given}'"):
+    with pytest.raises(ValueError, match="socket_timeout in a storage URL is a number of seconds above 0"):
         RedisStorage(f"{backend.url}?socket_timeout={given}")
 
 

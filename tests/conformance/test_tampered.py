@@ -166,7 +166,7 @@ async def test_an_unreadable_message_in_the_feed_is_skipped(backend: RedisBacken
 
     listening = asyncio.create_task(listen())
     client = backend.client()
-    channel = f"{backend.namespace}:events"
+    channel = f"{backend.namespace}:0:events"
     while not listening.done():
         for junk in JUNK:
             await asyncio.to_thread(client.publish, channel, junk)

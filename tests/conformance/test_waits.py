@@ -13,6 +13,7 @@ import pytest
 
 from penstock.model.job import Claim
 from penstock.storage.base import Request, Storage
+from penstock.storage.redis import RedisStorage
 from tests.support import (
     HOUR,
     LEASE,
@@ -84,21 +85,33 @@ async def wait_for_idle_workers(backend: Backend, storage: Storage, count: int) 
 async def wait_for_result_waiters(backend: Backend, storage: Storage, count: int) -> None:
     """Wait until the storage has this number of wait_for_idle_workers for finished jobs."""
 
-    def seen() -> bool:
-        if isinstance(backend, RedisBackend):
-            client = backend.client()
-            names = [key for key in backend.keys() if key.endswith(b":waits")]  # noqa: SIM118
-            found = sum(int(client.hlen(name)) for name in names)  # type: ignore[arg-type]
-            client.close()
-            return found >= count
-        if isinstance(backend, SqliteBackend) and backend.shared:
-            db = backend.connect()
-            [found] = db.execute("select count(*) from waits").fetchone()
-            db.close()
-            return found >= count
-        return len(storage._notifier._callbacks) >= count  # type: ignore[attr-defined]
+    await eventually(lambda: result_waiters(backend, storage) >= count)
 
-    await eventually(seen)
+
+def result_waiters(backend: Backend, storage: Storage) -> int:
+    """Return the number of waiters for finished jobs in the storage."""
+    if isinstance(backend, RedisBackend):
+        return len(waiters_of(backend))
+    if isinstance(backend, SqliteBackend) and backend.shared:
+        db = backend.connect()
+        [found] = db.execute("select count(*) from waits").fetchone()
+        db.close()
+        return found
+    return len(storage._notifier._callbacks)  # type: ignore[attr-defined]
+
+
+def waiters_of(backend: RedisBackend) -> list[bytes]:
+    """Return the waiters of all jobs: secrets and channels."""
+    client: Any = backend.client()
+    found: list[bytes] = []
+    for key in backend.keys():  # noqa: SIM118
+        for waiters in client.hvals(key) if key.endswith(b":waits") else ():
+            while waiters:
+                end = 2 + int.from_bytes(waiters[:2], "big")
+                found.append(waiters[2:end])
+                waiters = waiters[end:]
+    client.close()
+    return found
 
 
 async def worker(storage: Storage, queues: tuple[str, ...] = ("q",), name: str = "idle") -> Claim:
@@ -505,6 +518,117 @@ async def test_wait_done_survives_a_cut_connection(backend: RedisBackend, storag
     cut(backend)
     await retry_until_available(lambda: settle1(storage, complete(claim)))
     assert await asyncio.wait_for(task, SOON + 6) is True
+
+
+@pytest.fixture
+def leaves_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests for notices are taken back without a delay."""
+    monkeypatch.setattr("penstock.storage.redis.end_notices._LEAVE_AFTER", 0.02)
+
+
+async def test_a_wait_done_that_times_out_leaves_no_waiter(
+    backend: Backend, storage: Storage, leaves_soon: None
+) -> None:
+    """After the timeout of the last wait_done of a job the storage has no waiter of it, and does not keep it."""
+    await put1(storage, "q", "a")
+    claim = await claim1(storage)
+    patient = asyncio.create_task(storage.wait_done("q", "a", LONG))
+    await wait_for_result_waiters(backend, storage, 1)
+    assert await storage.wait_done("q", "a", 0.02) is False
+    assert result_waiters(backend, storage) >= 1
+    patient.cancel()
+    await asyncio.gather(patient, return_exceptions=True)
+    await eventually(lambda: result_waiters(backend, storage) == 0)
+    await settle1(storage, complete(claim, ttl=0))
+    assert await storage.get("q", ["a"]) == [None]
+
+
+@pytest.mark.only("redis", "valkey", "cluster")
+async def test_a_put_with_a_waiter_that_gives_up_leaves_no_waiter(
+    backend: RedisBackend, storage: Storage, leaves_soon: None
+) -> None:
+    """A caller that put its job with a waiter, and whose wait is cancelled or times out, leaves no waiter."""
+    for id in ("a", "b"):
+        await put1(storage, "q", id, waiter="w", fresh=True)
+        waiting = asyncio.create_task(storage.wait_done("q", id, LONG if id == "a" else 0.02))
+        await asyncio.sleep(0)
+        assert len(waiters_of(backend)) == 1
+        if id == "a":
+            waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await eventually(lambda: result_waiters(backend, storage) == 0)
+
+
+async def test_close_leaves_no_waiter(backend: Backend, storage: Storage, clock: Clock) -> None:
+    """A storage that is closed while it waits for an end leaves no waiter behind."""
+    if not backend.shared:
+        return
+    await put1(storage, "q", "a")
+    other = backend.build(clock)
+    await other.open()
+    waiting = asyncio.create_task(other.wait_done("q", "a", LONG))
+    await wait_for_result_waiters(backend, storage, 1)
+    await other.close()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert result_waiters(backend, storage) == 0
+
+
+async def test_waits_that_time_out_before_and_after_a_reopen_leave_no_waiter(
+    backend: Backend, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A storage that is closed before it has taken its requests back takes later ones back after `open`."""
+    await put1(storage, "q", "a")
+    if not backend.shared:
+        return
+    assert await storage.wait_done("q", "a", 0.02) is False
+    await storage.close()
+    monkeypatch.setattr("penstock.storage.redis.end_notices._LEAVE_AFTER", 0.02)
+    await storage.open()
+    assert await storage.wait_done("q", "a", 0.02) is False
+    await eventually(lambda: result_waiters(backend, storage) == 0)
+
+
+@pytest.mark.only("redis", "valkey", "cluster")
+async def test_many_waits_of_one_client_are_one_waiter(backend: RedisBackend, storage: Storage) -> None:
+    """A client that waits for one job many times, at once and one after the other, is one waiter, which stays."""
+    await put1(storage, "q", "a", waiter="w")
+    waits = [asyncio.create_task(storage.wait_done("q", "a", LONG)) for _ in range(5)]
+    for _ in range(5):
+        assert await storage.wait_done("q", "a", 0.02) is False
+    assert len(waiters_of(backend)) == 1
+    await settle1(storage, complete(await claim1(storage)))
+    assert await asyncio.wait_for(asyncio.gather(*waits), SOON) == [True] * 5
+    assert waiters_of(backend) == []
+
+
+@pytest.mark.only("redis", "valkey", "cluster")
+async def test_a_job_has_at_most_a_hundred_waiters(backend: RedisBackend, storage: RedisStorage) -> None:
+    """The storage refuses further waiters of a job, which then look by themselves until it has ended."""
+    await put1(storage, "q", "a")
+    others = [f"{number:032}{storage._keys.done(f'{number:016}')}" for number in range(130)]
+    answers = [(await storage._join_waiters("q", ["a"], waiter))[0] for waiter in others]
+    assert [*map(int, answers)] == [0] * 100 + [2] * 30
+    assert (await storage._join_waiters("q", ["a"], others[0]))[0] == 0
+    assert len(waiters_of(backend)) == 100
+    waiting = asyncio.create_task(storage.wait_done("q", "a", LONG))
+    await put1(storage, "q", "a", waiter="w")
+    await storage.counts("q")
+    await settle1(storage, complete(await claim1(storage)))
+    assert await asyncio.wait_for(waiting, SOON) is True
+    assert waiters_of(backend) == []
+
+
+@pytest.mark.only("redis", "valkey", "cluster")
+async def test_a_waiter_that_leaves_does_not_take_others_with_it(backend: RedisBackend, storage: RedisStorage) -> None:
+    """Waiters of a job leave one by one, from any position; one that is not there changes nothing."""
+    await put1(storage, "q", "a")
+    names = [letter * 32 + storage._keys.done(letter) for letter in "abcd"]
+    for name in names:
+        await storage._join_waiters("q", ["a"], name)
+    for left in (names[1], names[0], "x" * 32 + "y", names[3], names[2]):
+        await storage._leave_waiters("q", ["a"], left)
+        names = [name for name in names if name != left]
+        assert waiters_of(backend) == [name.encode() for name in names]
 
 
 async def no_cancel_request(storage: Storage, worker: str) -> bool:

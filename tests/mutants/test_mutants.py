@@ -310,8 +310,8 @@ MUTANTS = [
         ("test_full.py::test_a_full_server_refuses_put_and_restore",),
     ),
     Mutant(
-        "redis: the mark of an event listener is refused by a full server", "redis/notifier.py",
-        'self._connection.write("SET", key, mark', 'self._connection.command("SET", key, mark',
+        "redis: the mark of an event listener is refused by a full server", "redis/scripts.py",
+        '_SET_MARK = f"""{_first_line(["allow-oom"])}', '_SET_MARK = f"""{_first_line([])}',
         ("test_full.py::test_events_reach_a_listener_of_a_full_server",),
     ),
     Mutant(
@@ -658,6 +658,82 @@ MUTANTS = [
         "names in log lines are not escaped", "model/printing.py",
         "return short if short.isprintable() and not _QUOTED.search(short) else repr(short)", "return short",
         (f"{TERMINAL}::test_log_lines_of_a_worker_are_clean_for_every_formatter",),
+    ),
+    Mutant(
+        "redis: a wait for an end that gives up stays a waiter", "redis/end_notices.py",
+        "                self._abandoned.add(job)\n", "",
+        ("test_waits.py::test_a_put_with_a_waiter_that_gives_up_leaves_no_waiter",),
+    ),
+    Mutant(
+        "redis: a storage that closes stays a waiter", "redis/end_notices.py",
+        "                    await self._leave(self._joined)\n", "                    pass\n",
+        ("test_waits.py::test_close_leaves_no_waiter",),
+    ),
+    Mutant(
+        "redis: a job has any number of waiters", "redis/lua/_transitions.lua",
+        "  if #waiters + #entry > MAX_WAITERS * #entry then return false end\n", "",
+        ("test_waits.py::test_a_job_has_at_most_a_hundred_waiters",),
+    ),
+    Mutant(
+        "redis: a client is a waiter once for each wait", "redis/lua/_transitions.lua",
+        "  if string.find(waiters, entry, 1, true) then return true end\n", "",
+        ("test_waits.py::test_many_waits_of_one_client_are_one_waiter",),
+    ),
+    Mutant(
+        "redis: a waiter that leaves takes others with it", "redis/lua/_transitions.lua",
+        "sub(waiters, 1, first - 1) .. sub(waiters, last + 1)", "sub(waiters, last + 1)",
+        ("test_waits.py::test_a_waiter_that_leaves_does_not_take_others_with_it",),
+    ),
+    Mutant(
+        "redis: a seal is not compared", "storage/redis/event_codec.py",
+        "    return message if hmac.compare_digest(seal(message, secret)[:_SEAL_SIZE], data[:_SEAL_SIZE]) else None\n",
+        "    return message\n",
+        ("security/test_forged_notices.py::test_a_call_does_not_believe_a_published_end",),
+    ),
+    Mutant(
+        "redis: each listener has a secret of its own", "storage/redis/scripts.py",
+        "#old > 48 and string.sub(old, 17, 48) or ARGV[2]", "ARGV[2]",
+        ("security/test_forged_notices.py::test_a_published_event_is_not_delivered",),
+    ),
+    Mutant(
+        "redis: each message on its channel makes a worker look", "storage/redis/notifier.py",
+        "_LOOK_EVERY = 0.1", "_LOOK_EVERY = 0.0",
+        ("security/test_forged_notices.py::test_a_published_cancel_only_makes_the_worker_look",),
+    ),
+    Mutant(
+        "redis: all databases of a server have the same channels", "storage/redis/keys.py",
+        'f"{self.namespace}:{database}"', 'f"{self.namespace}:0"',
+        ("security/test_forged_notices.py::test_apps_in_two_databases_get_their_own_messages",),
+    ),
+    Mutant(
+        "redis: no TLS to Sentinels", "storage/redis/clients.py",
+        "if key not in server.login}", 'if key not in server.login and not key.startswith("ssl")}',
+        ("security/test_tls.py::test_a_server_without_tls_gets_a_client_hello_and_no_password",),
+    ),
+    Mutant(
+        "redis: no TLS to a node of a Cluster that is subscribed to", "storage/redis/connection.py",
+        "node_client_of(self._server, ASYNCIO", "node_client_of(self._server._replace(tls={}), ASYNCIO",
+        ("security/test_tls.py::test_subscriptions_to_the_nodes_of_a_cluster_use_tls",),
+    ),
+    Mutant(
+        "redis: an option of a URL that needs TLS is ignored without", "storage/redis/server_url.py",
+        "    if options:\n", "    if False:\n",
+        ("storage/test_connect.py::test_a_mistake_in_the_url_of_a_server_is_one_line_at_once",),
+    ),
+    Mutant(
+        "storage: a password ends at its first @", "storage/__init__.py",
+        'login, _, rest = rest.rpartition("@")', 'login, _, rest = rest.partition("@")',
+        ("storage/test_connect.py::test_credentials_are_never_shown",),
+    ),
+    Mutant(
+        "redis: a URL with a piece of a password behind the address is used", "storage/redis/server_url.py",
+        'if "#" in url or "@" in parts.path + parts.query:', "if False:",
+        ("storage/test_connect.py::test_a_mistake_in_the_url_of_a_server_is_one_line_at_once",),
+    ),
+    Mutant(
+        "sqlite: a wait for an end that is cancelled stays a waiter", "sqlite/notifier.py",
+        "self._submit_unawaited(lambda tx: remove(tx, waiter, claims_next))", "pass",
+        ("test_waits.py::test_a_wait_done_that_times_out_leaves_no_waiter",),
     ),
 ]  # fmt: skip
 

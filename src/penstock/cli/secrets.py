@@ -17,7 +17,8 @@ MIN_SECRET_LENGTH = 3
 
 _LOGIN = re.compile(r"//([^/?#]*)@|//(.*)@")
 _QUERY = re.compile(r"(?i)[?&][^=&#]*(?:password|secret|token|key)[^=&#]*=([^&#]+)")
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
+#: A URL in a sentence, and the punctuation behind it.
+_URL = re.compile(r"([a-z][a-z0-9+.-]*://\S*?)([:;,.)'\"]*)(?=\s|$)", re.IGNORECASE)
 
 
 def register_secrets(url: str) -> str:
@@ -35,7 +36,7 @@ def register_secrets(url: str) -> str:
 
 def redact_secrets(text: str) -> str:
     """Return the text with logins removed from URLs and known passwords replaced by ***."""
-    text = _URL.sub(lambda found: redact(found.group()), text)
+    text = _URL.sub(lambda found: redact(found[1]) + found[2], text)
     for secret in sorted(_secrets, key=len, reverse=True):
         text = text.replace(secret, "***")
     return text

@@ -31,6 +31,24 @@ DEFAULT_URL = "sqlite:penstock.db"
 SERVERS = ("redis", "rediss", "valkey", "valkeys", "unix", "redis+sentinel", "redis+cluster")
 KNOWN = ("memory:", "sqlite:PATH", "file:DIRECTORY", *(f"{scheme}://" for scheme in SERVERS))
 
+FILES = ("sqlite:", "file:")
+
+#: The part of a URL before its login.
+_SCHEME = re.compile(
+    rf"(?:[A-Za-z][A-Za-z0-9+.-]*:?)?//|(?:{'|'.join(map(re.escape, SERVERS))}):|{'|'.join(FILES)}|memory:"
+)
+#: Hosts with ports, and a path.
+_HOST = r"(?:\[[0-9A-Fa-f:.]*\]|[\w.%-]*)(?::\d{1,5})?"
+_ADDRESS = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[^#]*)?")
+_SHOWN_OPTION = re.compile(
+    r"(?:db|protocol|socket_timeout)=[\d.]{1,8}|(?:tls|ssl_check_hostname)=(?:[01]|true|false|yes|no)"
+    "|ssl_cert_reqs=(?:required|optional|none)"
+)
+_HIDDEN_OPTION = re.compile(
+    "(?:(?:sentinel_)?(?:username|password)|client_name|db|protocol|socket_timeout|tls|ssl_[a-z_]{1,20})="
+)
+_SECRET_OPTION = re.compile(r"(?i)([?&][^=&#]*(?:password|secret|token|key|user)[^=&#]*=).*", re.DOTALL)
+
 Synchronous = Literal["NORMAL", "FULL"]
 SYNCHRONOUS: dict[str, Synchronous] = {"NORMAL": "NORMAL", "FULL": "FULL"}
 
@@ -160,16 +178,42 @@ def _on_disk(location: SqliteLocation, durability: Durability) -> SqliteLocation
 
 
 def redact(url: str) -> str:
-    """Return a URL without user, password and secret query values."""
-    url = re.sub(r"//.*@", "//***@", url, flags=re.DOTALL)  # up to the last @: a password may have any character
-    return re.sub(r"(?i)([?&][^=&#]*(?:password|secret|token|key|user)[^=&#]*=)[^&#]*", r"\1***", url)
+    """Return a URL for messages: without user, password and secret options.
+
+    Everything up to the last @ counts as login, because a password may have any character. In the URL of a server the
+    values of most options are left out too, and an address that is none.
+    """
+    scheme = _SCHEME.match(url)
+    shown, rest = (scheme.group(), url[scheme.end() :]) if scheme else ("", url)
+    if "@" in rest and (shown.endswith("//") or not shown.startswith(FILES)):
+        login, _, rest = rest.rpartition("@")
+        if _SECRET_OPTION.search(login):  # the @ may be in its value
+            return f"{shown}***"
+        shown += "***@"
+    if url.partition(":")[0] not in SERVERS:
+        return shown + _SECRET_OPTION.sub(r"\1***", rest)
+    address, mark, query = rest.partition("?")
+    if not _ADDRESS.fullmatch(address):
+        return f"{shown}***"
+    return shown + address + mark + "&".join(map(_redact_option, query.split("&")))
+
+
+def _redact_option(option: str) -> str:
+    """Return an option, without its value if that may be secret, or *** if it may be a piece of a password."""
+    if not option or _SHOWN_OPTION.fullmatch(option):
+        return option
+    known = _HIDDEN_OPTION.match(option)
+    return f"{known.group() if known else ''}***"
 
 
 def _synchronous(query: str) -> Synchronous:
     synchronous: Synchronous = "NORMAL"
     for key, value in parse_qsl(query, keep_blank_values=True):
-        if key != "synchronous" or value.upper() not in SYNCHRONOUS:
-            raise ValueError(f"url: the only option is ?synchronous={'|'.join(SYNCHRONOUS)}, not {key}={value}")
+        if key != "synchronous":
+            named = f", not {key}" if re.fullmatch("[a-z_]{1,40}", key) else ""
+            raise ValueError(f"url: the only option is ?synchronous={'|'.join(SYNCHRONOUS)}{named}")
+        if value.upper() not in SYNCHRONOUS:
+            raise ValueError(f"url: synchronous must be {' or '.join(SYNCHRONOUS)}")
         synchronous = SYNCHRONOUS[value.upper()]
     return synchronous
 

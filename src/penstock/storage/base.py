@@ -336,7 +336,7 @@ class Storage(Protocol):
         """Sleep until a job may have finished, or for `timeout` seconds; returns whether a hint came.
 
         For a `fresh` job that was put with a `waiter` a storage may return the `EndNotice`, which saves
-        a read.
+        a read. A caller that gives up is forgotten within seconds: it no longer keeps a job with a TTL of 0.
         """
         ...
 

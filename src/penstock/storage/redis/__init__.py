@@ -53,6 +53,7 @@ from penstock.storage.redis.encoding import (
     read_worker,
     text,
 )
+from penstock.storage.redis.end_notices import Joined
 from penstock.storage.redis.event_codec import encode_event
 from penstock.storage.redis.fast_path import encode_completions, settlement_slices
 from penstock.storage.redis.inspection import Inspector
@@ -86,9 +87,9 @@ class RedisStorage:
         self._durability = durability
         self._fast = fast
         connection = self._connect(url)
-        self._keys = Keys(namespace, cluster=connection.cluster)
+        self._keys = Keys(namespace, cluster=connection.cluster, database=connection.database)
         self._schema = Schema(self._keys)
-        self._notifier = Notifier(connection, self._keys, self._request_notices)
+        self._notifier = Notifier(connection, self._keys, self._join_waiters, self._leave_waiters)
         #: Whether claims can be left open (`OpensClaims`). They cannot on a Cluster, nor if the server does not allow
         #: CLIENT UNBLOCK. They are not with a test clock, because a call carries the time at which it was sent.
         self.opens_claims = clock is None and fast and not connection.cluster
@@ -154,15 +155,16 @@ class RedisStorage:
     async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
         if (len(jobs) == 1 and jobs[0].waiter is None) or not (awaited := [j for j in jobs if j.waiter is not None]):
             return await self._batcher.put(jobs)
-        if (channel := await self._notifier.expect(awaited)) is not None:
-            jobs = [job if job.waiter is None else replace(job, waiter=channel) for job in jobs]
+        ends = self._notifier.ends
+        if (waiter := await ends.expect(awaited)) is not None:
+            jobs = [job if job.waiter is None else replace(job, waiter=waiter) for job in jobs]
         try:
             answers = await self._batcher.put(jobs)
         except BaseException:
-            self._notifier.forget([(job.queue, job.id) for job in awaited])
+            ends.forget([(job.queue, job.id) for job in awaited])
             raise
         over = [a.status is PutStatus.COMPLETED or a.refused for a in answers]
-        self._notifier.forget([(job.queue, job.id) for job, done in zip(jobs, over, strict=True) if done])
+        ends.forget([(job.queue, job.id) for job, done in zip(jobs, over, strict=True) if done], joined=False)
         return answers
 
     async def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
@@ -255,7 +257,8 @@ class RedisStorage:
         answers: list[CancelAnswer] = []
         for at in range(0, len(ids), MAX_BATCH):
             chosen = ids[at : at + MAX_BATCH]
-            codes: list[int] = await self._calls.run_once("cancel", queue, running, -1 if ttl is None else ttl, *chosen)
+            args = running, -1 if ttl is None else ttl, self._keys.cancel(""), *chosen
+            codes: list[int] = await self._calls.run_once("cancel", queue, *args)
             answers += [CancelAnswer(_CANCELS[code % 8], bool(code & 8), bool(code & 16)) for code in codes]
         return answers
 
@@ -390,11 +393,15 @@ class RedisStorage:
         return await self._notifier.wait_work(queues, timeout)
 
     async def wait_done(self, queue: str, id: str, timeout: float) -> bool | EndNotice:
-        return await self._notifier.wait_done(queue, id, timeout)
+        return await self._notifier.ends.wait_done(queue, id, timeout)
 
-    async def _request_notices(self, queue: str, ids: list[str], channel: str) -> list[bool]:
-        """Ask for notices of the ends of jobs; return True for each that has ended already."""
-        return [code == 1 for code in await self._calls.run("wait_done", queue, channel, *ids)]
+    async def _join_waiters(self, queue: str, ids: list[str], waiter: str) -> list[Joined]:
+        """Ask for notices of the ends of jobs."""
+        return [Joined(code) for code in await self._calls.run("wait_done", queue, "join", waiter, *ids)]
+
+    async def _leave_waiters(self, queue: str, ids: Sequence[str], waiter: str) -> None:
+        """Take requests for notices back."""
+        await self._calls.run("wait_done", queue, "leave", waiter, *ids)
 
     async def wait_cancel(self, worker: str, timeout: float) -> bool:
         return await self._notifier.wait_cancel(worker, timeout)

@@ -87,7 +87,7 @@ class BlockingConnection(Connection):
         if sockets.client is None:
             try:
                 # That of a Cluster connects when it is made.
-                sockets.client = client_of(self._url, BLOCKING, sockets.threads_timeout)
+                sockets.client = client_of(self._server, BLOCKING, sockets.threads_timeout)
                 if not self.cluster:
                     sockets.threads = ThreadConnectionPool(sockets.client.connection_pool, self.read_timeout)
                 await self._ping(sockets)

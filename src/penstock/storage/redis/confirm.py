@@ -14,9 +14,9 @@ from redis.exceptions import AskError, MovedError, NoScriptError, TryAgainError
 
 from penstock.errors import StorageError
 from penstock.model.durability import Durability, DurabilityReport
-from penstock.storage.redis.clients import READ_TIMEOUT
 from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.scripts import Script
+from penstock.storage.redis.server_url import READ_TIMEOUT
 
 __all__ = ["Confirmer"]
 

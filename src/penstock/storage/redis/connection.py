@@ -36,15 +36,13 @@ from penstock.errors import StorageError, StorageUnavailable
 from penstock.storage.redis.clients import (
     CONNECT_TIMEOUT,
     ClientClasses,
-    check_url,
     client_of,
     close,
-    describe,
-    options_of,
-    read_timeout_of,
+    node_client_of,
 )
 from penstock.storage.redis.pipeline import NoAnswer, NoReplicasError, Pipeline, cancellable, pack_command
 from penstock.storage.redis.scripts import WRITE, Script
+from penstock.storage.redis.server_url import parse_url
 from penstock.storage.redis.sockets import Sockets
 
 __all__ = ["Connection"]
@@ -77,11 +75,10 @@ class Connection:
     """Commands and script calls to the server at a URL. A call is repeated only if its caller allows it."""
 
     def __init__(self, url: str) -> None:
-        check_url(url)
-        self._url = url
-        self.where, self.cluster = describe(url)
+        self._server = parse_url(url)
+        self.where, self.cluster, self.database = self._server.where, self._server.cluster, self._server.database
         #: The timeout (seconds) of an answer.
-        self.read_timeout = read_timeout_of(url)
+        self.read_timeout = self._server.read_timeout
         #: The bound (seconds) of a request with its retries and reconnects; None for workers, which wait longer.
         self.timeout: float | None = None
         #: A call that is repeated may still arrive for this long (ms): each try takes time to connect and to answer.
@@ -139,7 +136,7 @@ class Connection:
         return self._sockets.client
 
     def _new_client(self) -> Any:
-        return client_of(self._url, ASYNCIO)
+        return client_of(self._server, ASYNCIO)
 
     # calling ---------------------------------------------------------------------------------------
 
@@ -402,10 +399,8 @@ class Connection:
         """Make a client for pub/sub: on a Cluster of any node, because messages reach them all."""
         if isinstance(self._sockets.client, RedisCluster):
             node: Any = random.choice(self._sockets.client.get_nodes())
-            options = options_of(ASYNCIO, self.read_timeout)
-            options |= {k: v for k, v in node.connection_kwargs.items() if k in ("username", "password", "ssl")}
-            return Redis(host=str(node.host), port=int(node.port), **options)
-        return client_of(self._url, ASYNCIO)
+            return node_client_of(self._server, ASYNCIO, str(node.host), int(node.port))
+        return client_of(self._server, ASYNCIO)
 
     async def listeners(self, channel: str) -> int:
         """Count the connections, on all nodes, that are subscribed to a channel."""

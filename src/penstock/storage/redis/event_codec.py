@@ -1,17 +1,40 @@
-"""Encoding of published messages: event records, and notices of the ends of jobs."""
+"""Encoding of published messages: event records, notices of the ends of jobs, and the seal before each."""
 
 from __future__ import annotations
 
+import hmac
+from hashlib import sha1
 from struct import Struct
 
 from penstock.model.job import State
 from penstock.storage.base import EndNotice, EventRecord
 from penstock.storage.redis.encoding import ENDS, text
 
-__all__ = ["encode_event", "read_end_notice", "read_event"]
+__all__ = ["encode_event", "read_end_notice", "read_event", "seal", "unseal"]
 
 _EVENT = Struct(">HIH")
 _NOTICE = Struct(">HHB")
+
+
+#: The length of a seal in bytes.
+_SEAL_SIZE = 40
+
+
+def seal(message: bytes, secret: str) -> bytes:
+    """Return a message with its seal in front, as `seal` in `_queue.lua` does.
+
+    The scripts of Redis have no other hash than SHA-1. That two texts with one SHA-1 can be found does not help to find
+    the seal of a message without the secret.
+    """
+    key = secret.encode()
+    inner = sha1(key + message, usedforsecurity=False).hexdigest().encode()
+    return sha1(key + inner, usedforsecurity=False).hexdigest().encode() + message
+
+
+def unseal(data: bytes, secret: str) -> bytes | None:
+    """Return the message behind its seal; None if the seal was not made with this secret."""
+    message = data[_SEAL_SIZE:]
+    return message if hmac.compare_digest(seal(message, secret)[:_SEAL_SIZE], data[:_SEAL_SIZE]) else None
 
 
 def read_event(data: bytes) -> EventRecord:

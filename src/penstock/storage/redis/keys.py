@@ -37,7 +37,7 @@ QUEUE_KEYS: dict[str, str] = {
     "cancelled": "sorted set, by bytes: expiry + number + id",
     "gone": "sorted set token + state + id -> until when the settlement of a job that is not kept is remembered",
     "meta": "hash seq, time, finished, paused, parked, alarm, expiry",
-    "waits": "hash id -> channels of the clients that wait for its end",
+    "waits": "hash id -> the clients that wait for its end, each with secret (32 bytes) and channel",
     "wake": "list of at most one element, which wakes one idle worker",
 }
 
@@ -53,15 +53,19 @@ def encode_name(name: str) -> str:
 
 
 class Keys:
-    """Names of the keys of one namespace. With `cluster` a script touches only keys in the slot of a family."""
+    """Names of the keys of one namespace. With `cluster` a script touches only keys in the slot of a family.
 
-    def __init__(self, namespace: str, *, cluster: bool = False) -> None:
+    Keys are in the database of the connection. Channels belong to a server as a whole, so their names have its number.
+    """
+
+    def __init__(self, namespace: str, *, cluster: bool = False, database: int = 0) -> None:
         self.namespace = encode_name(namespace)
+        self._channels = f"{self.namespace}:{database}"
         self.cluster = cluster
         self.schema = f"{self.namespace}:schema"
         self.workers = f"{self.namespace}:{{workers}}:present"
         self.families = f"{self.namespace}:families"
-        self.events = f"{self.namespace}:events"
+        self.events = f"{self._channels}:events"
         self._prefixes: dict[str, str] = {}
         #: The keys that every script gets. On a Cluster each family has its own.
         self.shared = [self.listeners(""), self.names("")]
@@ -81,7 +85,7 @@ class Keys:
         return f"{self.namespace}:{{{encode_name(family) or '%'}}}"
 
     def listeners(self, family: str) -> str:
-        """Return the key of a string: owner (16 bytes) and channel of the events; it exists while there is a reader."""
+        """Return the key of a string: owner (16 bytes), secret (32) and channel of events, while there is a reader."""
         return f"{self._family(family)}:ears" if self.cluster else f"{self.namespace}:ears"
 
     def names(self, family: str) -> str:
@@ -101,9 +105,9 @@ class Keys:
         return f"{self.prefix(queue)}confirmed"
 
     def cancel(self, worker: str) -> str:
-        """Return the channel that notifies a worker of cancel requests for its runs; `cancel.lua` builds the same."""
-        return f"{self.namespace}:cancel:{worker}"
+        """Return the channel that notifies a worker of cancel requests for its runs; all begin as that of '' does."""
+        return f"{self._channels}:cancel:{worker}"
 
     def done(self, client: str) -> str:
         """Return the channel that notifies a client of the ends of the jobs it waits for."""
-        return f"{self.namespace}:done:{client}"
+        return f"{self._channels}:done:{client}"

@@ -13,7 +13,7 @@ from penstock.storage.base import EXPIRED
 from penstock.storage.redis.encoding import FORMAT
 from penstock.storage.redis.keys import QUEUE_KEYS
 
-__all__ = ["DELETE_IF_EQUAL", "WRITE", "Script", "script"]
+__all__ = ["DELETE_MARK", "SET_MARK", "WRITE", "Script", "script"]
 
 _FORMAT = "local FORMAT = {}\n"
 _FAST = "local FAST = {}\n"
@@ -85,6 +85,18 @@ _WRITE = f"{_first_line(['allow-oom'])}return redis.call(unpack(ARGV))\n"
 #: Runs the command in its arguments: a write of a few bytes that a full server must accept too.
 WRITE = Script("write", _WRITE, _sha(_WRITE), ())
 
-_DELETE = f"{_first_line(['allow-oom'])}if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end\n"
-#: Deletes a key if it has the value in its argument.
-DELETE_IF_EQUAL = Script("delete_if_equal", _DELETE, _sha(_DELETE), ())
+_SET_MARK = f"""{_first_line(["allow-oom"])}local old = redis.call('GET', KEYS[1]) or ''
+local secret = #old > 48 and string.sub(old, 17, 48) or ARGV[2]
+redis.call('SET', KEYS[1], ARGV[1] .. secret .. ARGV[3], 'PX', ARGV[4])
+return secret
+"""
+#: Sets the mark of an event listener: its owner, the secret in the mark that there is or else in an argument, and the
+#: channel. Returns the secret.
+SET_MARK = Script("set_mark", _SET_MARK, _sha(_SET_MARK), ())
+
+_DELETE_MARK = f"""{_first_line(["allow-oom"])}if string.sub(redis.call('GET', KEYS[1]) or '', 1, 16) == ARGV[1] then
+  redis.call('DEL', KEYS[1])
+end
+"""
+#: Deletes the mark of an event listener if the owner in its argument has set it.
+DELETE_MARK = Script("delete_mark", _DELETE_MARK, _sha(_DELETE_MARK), ())

@@ -4,8 +4,8 @@
 -- The keys are described in keys.py, the records here.
 --
 -- ARGV 1 is the clock in ms (empty: the server's own), 2 the key prefix of the queue, 3 its name.
--- KEYS 1 is `ears` (the channel of event listeners), 2 is `names` (the names of the queues); on a Cluster the queue's
--- other keys follow, declared so that the server can refuse a slot that is being moved.
+-- KEYS 1 is `ears` (secret and channel of event listeners), 2 is `names` (the names of the queues); on a Cluster the
+-- queue's other keys follow, declared so that the server can refuse a slot that is being moved.
 --
 -- job record:  head, start-by time (6 bytes or none), then group, limits, headers, error, settled (17 bytes or
 --              none), payload; head, start-by time and group mean the same in every format, the rest may differ. A plain job, which is only a payload, has a short head: its
@@ -34,6 +34,8 @@ local EXPIRED = ''
 local PROMOTE = 1000
 local WAKE_MS = 60000
 local MAX_NOTICE = 8192 -- the longest result or error in an end notice
+local MAX_WAITERS = 100 -- clients that are notified of the end of one job
+local SECRET_SIZE = 32
 
 local now
 if ARGV[1] ~= '' then
@@ -42,5 +44,5 @@ else
   local t = call('TIME')
   now = t[1] * 1000 + floor(t[2] / 1000)
 end
-local event_mark = call('GET', KEYS[1]) -- the owner (16 bytes) and the channel
-local event_channel = event_mark and string.sub(event_mark, 17)
+local event_mark = call('GET', KEYS[1]) -- the owner (16 bytes), the secret and the channel
+local event_channel = event_mark and #event_mark > 48 and string.sub(event_mark, 49)

@@ -27,14 +27,23 @@ local function wake(q)
   end
 end
 
--- Publish the end of a job on these channels, with its result or error if that is short; else the state is 0 and the
--- client must read the job.
-local function notify_channels(channels, q, id, state, value)
+-- A message with its seal in front, which only those can make who know the secret: it is in no message. event_codec.py
+-- has the same.
+local function seal(message, secret)
+  return redis.sha1hex(secret .. redis.sha1hex(secret .. message)) .. message
+end
+
+-- Publish the end of a job to these waiters, with its result or error if that is short; else the state is 0 and the
+-- client must read the job. A waiter without a channel only keeps the job.
+local function notify_channels(waiters, q, id, state, value)
   if #value > MAX_NOTICE then state, value = 0, '' end
   local notice, at = pack('>HHB', #q.name, #id, state) .. q.name .. id .. value, 1
-  while at <= #channels do
-    local size = unpack_head('>H', channels, at)
-    call('PUBLISH', sub(channels, at + 2, at + 1 + size), notice)
+  while at < #waiters do
+    local size = unpack_head('>H', waiters, at)
+    if size > SECRET_SIZE then
+      local channel = at + 2 + SECRET_SIZE
+      call('PUBLISH', sub(waiters, channel, at + 1 + size), seal(notice, sub(waiters, at + 2, channel - 1)))
+    end
     at = at + 2 + size
   end
   call('HDEL', q.waits, id)

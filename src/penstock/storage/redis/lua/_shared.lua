@@ -145,9 +145,11 @@ end
 
 local function field(text) return text and pack('>i4', #text) .. text or pack('>i4', -1) end
 
+local function publish_event(record) call('PUBLISH', event_channel, seal(record, sub(event_mark, 17, 48))) end
+
 local function emit(name, q, id, attempt, worker, result, error)
   if event_channel then
-    call('PUBLISH', event_channel, pack('>I6H', now, math.min(attempt, 65535)) .. field(name) .. field(q.name) .. field(id)
+    publish_event(pack('>I6H', now, math.min(attempt, 65535)) .. field(name) .. field(q.name) .. field(id)
       .. field(worker) .. field(result) .. field(error))
   end
 end

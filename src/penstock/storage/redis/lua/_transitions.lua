@@ -99,11 +99,25 @@ local function store(q, id, j)
   regroup(q, j.group, rank(0, now, j.seq))
 end
 
+-- Add a waiter (secret and channel) of a job, once; false if the job has too many, which are about equally long.
 local function add_waiter(q, id, waiter)
-  if not waiter then return end
-  local channels = call('HGET', q.waits, id) or ''
-  local channel = pack('>H', #waiter) .. waiter
-  if not string.find(channels, channel, 1, true) then call('HSET', q.waits, id, channels .. channel) end
+  local waiters, entry = call('HGET', q.waits, id) or '', pack('>H', #waiter) .. waiter
+  if string.find(waiters, entry, 1, true) then return true end
+  if #waiters + #entry > MAX_WAITERS * #entry then return false end
+  call('HSET', q.waits, id, waiters .. entry)
+  return true
+end
+
+local function remove_waiter(q, id, waiter)
+  local waiters = call('HGET', q.waits, id) or ''
+  local first, last = string.find(waiters, pack('>H', #waiter) .. waiter, 1, true)
+  if not first then return end
+  local rest = sub(waiters, 1, first - 1) .. sub(waiters, last + 1)
+  if rest == '' then
+    call('HDEL', q.waits, id)
+  else
+    call('HSET', q.waits, id, rest)
+  end
 end
 
 -- The flags of a successor that is put twice: all changes of either update.
@@ -161,7 +175,7 @@ end
 local function create(q, e, seq)
   local j = accept_now(q, e, seq)
   store(q, e.id, j)
-  add_waiter(q, e.id, e.waiter)
+  if e.waiter then add_waiter(q, e.id, e.waiter) end
   emit('enqueued', q, e.id, 0)
   local state = waiting_state(q, e.id, j)
   return { state, state }
@@ -205,7 +219,7 @@ local function put_one(q, e, seq)
     return { 'completed', state, value }
   end
   local answer = put_known(q, e, rec, seq)
-  if answer[1] ~= 'refused' then add_waiter(q, e.id, e.waiter) end
+  if e.waiter and answer[1] ~= 'refused' then add_waiter(q, e.id, e.waiter) end
   return answer
 end
 

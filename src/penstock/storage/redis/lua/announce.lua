@@ -5,6 +5,6 @@
 -- gives: 1
 -- include: shared
 if event_channel then
-  for i = 4, #ARGV do call('PUBLISH', event_channel, pack('>I6', now) .. ARGV[i]) end
+  for i = 4, #ARGV do publish_event(pack('>I6', now) .. ARGV[i]) end
 end
 return 1

@@ -1,7 +1,7 @@
 -- cancel: waiting or blocked -> cancelled; a running job is treated as the mode demands
 -- flags: allow-oom
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring batches completed failed cancelled gone meta waits wake
--- args: request, window (see _once.lua), mode, ttl (-1: for ever), ids...
+-- args: request, window (see _once.lua), mode, ttl (-1: for ever), start of the channels of workers, ids...
 -- gives: a number for each id: its status, + 8 when a run goes on, + 16 when it was so already
 -- include: shared transitions expiry once
 local q = queue_at(ARGV[2], ARGV[3])
@@ -20,7 +20,7 @@ local function cancel_run(id, held)
     if mode > 1 then
       local j = parse(call('HGET', q.jobs, id))
       if not already then emit('cancel_requested', q, id, j and j.attempts + 1 or 0, worker) end
-      call('PUBLISH', string.match(q.prefix, '^[^:]*') .. ':cancel:' .. worker, '')
+      call('PUBLISH', ARGV[8] .. worker, '')
     end
   end
   if successor then
@@ -57,6 +57,6 @@ return once(function()
   promote(q)
   expire(q)
   local gives = {}
-  for i = 8, #ARGV do gives[#gives + 1] = cancel_one(ARGV[i]) end
+  for i = 9, #ARGV do gives[#gives + 1] = cancel_one(ARGV[i]) end
   return gives
 end)
