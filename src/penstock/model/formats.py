@@ -7,7 +7,7 @@ import inspect
 import math
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any, cast
 
 import msgspec
@@ -309,7 +309,8 @@ def _validate(validate: Callable[..., Any], data: bytes) -> Any:
     try:
         return validate(data, **_alias_options())
     except ValueError as error:
-        raise ModelError(*_describe_errors(error)) from None  # Pydantic's own message shows the values
+        names = getattr(getattr(validate, "__self__", None), "model_fields", {})
+        raise ModelError(*_describe_errors(error, names)) from None  # Pydantic's own message shows the values
 
 
 @functools.cache
@@ -323,17 +324,19 @@ def _alias_options() -> dict[str, bool]:
     return {"by_alias": True, "by_name": True} if known else {}
 
 
-def _describe_errors(error: ValueError) -> tuple[str, str]:
-    """Return the errors of a model with their paths, and without any part of the value: their kinds alone.
+def _describe_errors(error: ValueError, names: Container[str]) -> tuple[str, str]:
+    """Return the errors of a model with their paths, and without any part of the value: their fields and kinds alone.
 
-    A path may hold the keys of a dict and the names of unknown fields, and a message the tag of a union.
+    A path may hold the keys of a dict and the names of unknown fields, and a message the tag of a union. `names` are
+    the fields of the model.
     """
     try:
         found = cast("Any", error).errors(include_url=False, include_context=False, include_input=False)
     except AttributeError:
         return str(error), type(error).__name__
     text = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'value'}: {each['msg']}" for each in found)
-    return text, ", ".join(sorted({each["type"] for each in found}))
+    kinds = {f"{next((name for name in each['loc'][:1] if name in names), 'value')}: {each['type']}" for each in found}
+    return text, "; ".join(sorted(kinds))
 
 
 def _refusal(text: str) -> InvalidPayload:
