@@ -34,7 +34,7 @@ KEY = Encrypted.new_key()
 Bind = Literal["queue", "job"]
 KINDS = [Signed, Encrypted]
 
-pytestmark = pytest.mark.only("sqlite", "redis")
+pytestmark = pytest.mark.only("memory", "redis")
 
 
 def keyed(kind: type[Any], bind: Bind = "queue") -> Any:
@@ -53,6 +53,7 @@ async def state_of(app: Penstock, queue: str, id: str) -> State:
     return status.state
 
 
+@pytest.mark.only("memory", "sqlite", "redis")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_payload_put_into_another_queue_is_refused(app: Penstock, kind: type[Any]) -> None:
     """A payload of `small-refund`, copied into `large-transfer`, runs in neither job there; the keys are the same."""

@@ -325,7 +325,9 @@ class Queue(QueueReader):
         host, name = self._host, self.name
         given: str | None = None if fields is None else fields.get("id")
         id = given or fresh_id or new_id()
-        data = encode(host.codec(name).payload_for(id), payload, "payload")
+        codec = host.codec(name)
+        serde = codec.payload if codec.payload_of_job is None else codec.payload_for(id)
+        data = encode(serde, payload, "payload")
         if len(data) > host.max_payload:
             raise InvalidPayload(f"payload is {len(data)} bytes, more than max_payload ({host.max_payload})")
         if fields is None:

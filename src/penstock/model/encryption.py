@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from penstock.errors import InvalidPayload
 from penstock.model.formats import resolve_serde
-from penstock.model.serde import Place, Serde, bind_serde, without_values
+from penstock.model.serde import Place, Serde, bind_serde, is_bindable, without_values
 
 __all__ = ["Encrypted", "Signed", "is_protected"]
 
@@ -53,7 +53,7 @@ class _KeyedSerde:
     def __init__(self, serde: str | Serde, keys: Sequence[bytes], bind: Literal["queue", "job"]) -> None:
         if bind not in ("queue", "job"):
             raise ValueError(f'bind must be "queue" or "job", not {bind!r}')
-        self._inner = resolve_serde(serde)
+        self._set_inner(resolve_serde(serde))
         self._keys = tuple(keys)
         self._bind: Literal["queue", "job"] = bind
         self._set_place(None)
@@ -93,15 +93,27 @@ class _KeyedSerde:
 
     def around(self, inner: Serde, /) -> Self:
         """Return a serde with the same keys around another one."""
-        same = object.__new__(type(self))  # `copy.copy` would derive the keys again
-        vars(same).update(vars(self), _inner=inner)
+        same = self._copy()
+        same._set_inner(inner)
         return same
 
     def bound(self, place: Place, /) -> Self:
         """Return this serde for one place: it refuses the bytes of any other. Apps bind the serdes of their queues."""
-        same = self.around(bind_serde(self._inner, place))
+        same = self._copy()
+        if self._binds_inner:
+            same._inner = bind_serde(self._inner, place)
         same._set_place(place if self._bind == "job" else replace(place, id=None))
         return same
+
+    def _copy(self) -> Self:
+        """Return a copy; `copy.copy` would derive the keys again."""
+        same = object.__new__(type(self))
+        vars(same).update(vars(self))
+        return same
+
+    def _set_inner(self, inner: Serde) -> None:
+        self._inner = inner
+        self._binds_inner = is_bindable(inner)
 
     def _set_place(self, place: Place | None) -> None:
         self._place = place

@@ -35,7 +35,7 @@ __all__ = ["Executor"]
 class Routine:
     """How a handler is called, worked out once: its function, its serdes and its signature."""
 
-    __slots__ = ("_encode", "batch", "codec", "fast_decode", "function", "is_async", "takes_job", "type")
+    __slots__ = ("_encode", "_result", "batch", "codec", "fast_decode", "function", "is_async", "takes_job", "type")
 
     def __init__(self, handler: Handler, codec: Codec) -> None:
         self.function = handler.function
@@ -45,6 +45,7 @@ class Routine:
         #: Decodes a payload as `payload` does, but with vague exceptions: then `payload` gives the precise one.
         #: None if the serde is bound to each job.
         self.fast_decode = fast_decoder(codec.payload, self.type) if codec.payload_of_job is None else None
+        self._result = codec.result if codec.result_of_job is None else None
         self._encode = fast_encoder(codec.result) if codec.result_of_job is None else None
 
     def payload(self, claim: Claim) -> Any:
@@ -56,7 +57,7 @@ class Routine:
         try:
             if self._encode is not None and type(value) in JSON_SAFE_TYPES:
                 return self._encode(value)
-            return encode(self.codec.result_for(id), value, "result")
+            return encode(self.codec.result_for(id) if self._result is None else self._result, value, "result")
         except InvalidPayload:
             raise
         except Exception:  # the fast encoder's error is vague: encode again for a precise one
