@@ -230,7 +230,7 @@ def _emit(
     value: Any = None
     if result is not None:
         try:
-            value = decode(host.codec(claim.queue).result, result)
+            value = decode(host.codec(claim.queue).result_for(claim.id), result)
         except InvalidPayload:
             value = result
     host.emit(

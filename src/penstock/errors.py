@@ -138,7 +138,15 @@ class LeaseLost(PenstockError):
 
 
 class InvalidPayload(PenstockError, ValueError):
-    """The payload cannot be encoded, is too large, or cannot be decoded to the declared type."""
+    """The payload cannot be encoded, is too large, or cannot be decoded to the declared type.
+
+    `.without_values` is the message without any part of the payload, None if there is no such text: `Signed`,
+    `Encrypted` and other wrappers pass on nothing else of an error of the serde inside.
+    """
+
+    def __init__(self, message: str = "", *, without_values: str | None = None) -> None:
+        super().__init__(message)
+        self.without_values = without_values
 
 
 class StorageError(PenstockError):

@@ -9,10 +9,13 @@ import pydantic
 import pytest
 
 from penstock import Encrypted, ErrorKind, Event, Failure, Job, Penstock, Serde, Signed, State, Worker
+from penstock.model.serde import Place, bind_serde
 from tests.support import new
 
 SECRET, KEY = "a secret of sixteen bytes", Encrypted.new_key()
 SIGNED, ENCRYPTED = Signed("json", SECRET), Encrypted("msgpack", KEY)
+#: The places of payloads and results of the queue `q`, to which apps bind their serdes.
+PAYLOAD, RESULT = Place("penstock", "q", "payload"), Place("penstock", "q", "result")
 
 
 @dataclass
@@ -32,13 +35,14 @@ def received(app: Penstock) -> list[Event]:
 
 
 def tampered(serde: Serde, value: Any) -> bytes:
-    data = bytearray(serde.dumps(value))
+    data = bytearray(bind_serde(serde, PAYLOAD).dumps(value))
     data[-1] ^= 1
     return bytes(data)
 
 
 CHANGED = tampered(SIGNED, {"number": 1}), tampered(ENCRYPTED, {"number": 1})
-FOREIGN = SIGNED.dumps({"number": 1}), ENCRYPTED.dumps({"number": 1})
+FOREIGN = SIGNED.bound(PAYLOAD).dumps({"number": 1}), ENCRYPTED.bound(PAYLOAD).dumps({"number": 1})
+ILL_TYPED = SIGNED.bound(PAYLOAD).dumps({"number": "one"})
 
 
 @pytest.mark.parametrize(
@@ -50,7 +54,7 @@ FOREIGN = SIGNED.dumps({"number": 1}), ENCRYPTED.dumps({"number": 1})
         pytest.param(SIGNED, CHANGED[0], CHANGED[0], id="signed and changed"),
         pytest.param(SIGNED, b'{"number":1}', b'{"number":1}', id="not signed"),
         pytest.param(Signed("json", SECRET[::-1]), FOREIGN[0], FOREIGN[0], id="signed by another"),
-        pytest.param(SIGNED, SIGNED.dumps({"number": "one"}), {"number": "one"}, id="signed and ill-typed"),
+        pytest.param(SIGNED, ILL_TYPED, {"number": "one"}, id="signed and ill-typed"),
         pytest.param(ENCRYPTED, CHANGED[1], CHANGED[1], id="encrypted and changed"),
         pytest.param(Encrypted("msgpack", Encrypted.new_key()), FOREIGN[1], FOREIGN[1], id="encrypted by another"),
     ],
@@ -95,12 +99,12 @@ async def test_encrypted_payloads_and_results_arrive(app: Penstock) -> None:
     [stored] = await app.storage.get("q", ["a"])
     assert stored is not None
     assert stored.result is not None
-    assert SIGNED.loads(stored.result, str) == "txet terces a"
+    assert SIGNED.bound(RESULT).loads(stored.result, str) == "txet terces a"
 
 
 async def test_keys_rotate_while_jobs_wait(app: Penstock) -> None:
     """A job sealed with the old key runs when the new one stands before it."""
-    old = Encrypted("json", KEY)
+    old = Encrypted("json", KEY).bound(PAYLOAD)
     await app.storage.put([new("q", "a", old.dumps(1))])
     app.listen("q", lambda payload: payload + 1, serde=Encrypted("json", [Encrypted.new_key(), KEY]))
     await Worker(app).drain()

@@ -576,6 +576,99 @@ MUTANTS = [
         ("worker/test_runs.py::test_a_batch_with_a_lost_job_is_not_begun",),
     ),
     Mutant(
+        "model: signed and encrypted bytes are not bound to their queue", "model/encryption.py",
+        "names = [place.namespace, place.queue, place.kind]", "names = [place.namespace, place.kind]",
+        ("client/test_binding.py::test_a_payload_put_into_another_queue_is_refused",),
+    ),
+    Mutant(
+        "model: signed and encrypted bytes are not bound to their namespace", "model/encryption.py",
+        "names = [place.namespace, place.queue, place.kind]", "names = [place.queue, place.kind]",
+        ("client/test_binding.py::test_a_payload_of_another_namespace_is_refused",),
+    ),
+    Mutant(
+        "model: the id of bytes that are bound to a job is ignored", "model/encryption.py",
+        "([] if place.id is None else [place.id])", "([] if place.id is None else [''])",
+        ("client/test_binding.py::test_a_payload_repeated_under_another_id",),
+    ),
+    Mutant(
+        "model: the names of a place run together", "model/encryption.py",
+        'len(part).to_bytes(4, "big") + part for', "part for",
+        ("unit/test_binding.py::test_bytes_are_valid_in_their_queue_and_nowhere_else",),
+    ),
+    Mutant(
+        "model: a body can continue a place", "model/encryption.py",
+        "return bytes([len(parts)]) + b", "return b",
+        ("unit/test_binding.py::test_the_begin_of_a_body_does_not_pass_for_a_part_of_the_place",),
+    ),
+    Mutant(
+        "model: a payload passes for a result", "model/serde.py",
+        'Place(namespace, queue, "result")', 'Place(namespace, queue, "payload")',
+        ("client/test_binding.py::test_a_payload_passed_off_as_a_result_and_a_result_of_another_job",),
+    ),
+    Mutant(
+        "model: a wrapper hides the place from the serde inside", "model/serde.py",
+        "        return serde.around(bind_serde(serde.inner, place))\n", "        return serde\n",
+        ("unit/test_binding.py::test_a_serde_is_bound_through_the_wrappers_around_it",),
+    ),
+    Mutant(
+        "model: a fail handler opens the payload of another job", "model/failure.py",
+        "self.codec.payload_for(record.claim.id)", "self.codec.payload",
+        ("client/test_binding.py::test_a_fail_handler_gets_the_payload_of_its_queue_and_of_no_other",),
+    ),
+    Mutant(
+        "model: a key may be a repetition", "model/encryption.py",
+        "if len(set(key)) < MIN_DIFFERENT:", "if not key:",
+        ("unit/test_encryption.py::test_weak_keys_are_refused",),
+    ),
+    Mutant(
+        "model: the error of an encrypted payload quotes it", "model/encryption.py",
+        'return None, without_values(error, f"{len(body)} bytes', 'return None, str(error) or (f"{len(body)} bytes',
+        ("security/test_secret_payload.py::test_bytes_that_are_not_of_the_format_are_not_quoted",),
+    ),
+    Mutant(
+        "model: the error of a value that cannot be encrypted quotes it", "model/encryption.py",
+        'return b"", without_values(error, ', 'return b"", str(error) or (',
+        ("security/test_secret_payload.py::test_values_that_cannot_be_encoded_are_not_quoted",),
+    ),
+    Mutant(
+        "model: the error of a wrapped payload quotes it", "model/serde.py",
+        "        if not isinstance(serde, Wrapper):\n            if isinstance(error, InvalidPayload):",
+        "        if serde:\n            if isinstance(error, InvalidPayload):",
+        ("security/test_secret_payload.py::test_no_exception_of_a_decoder_holds_a_value",),
+    ),
+    Mutant(
+        "model: a reason has the name of an unknown field", "model/redaction.py",
+        "    if text.startswith(UNKNOWN_FIELD):\n        return UNKNOWN_FIELD\n",
+        "    if text.startswith(UNKNOWN_FIELD):\n        return text\n",
+        ("security/test_secret_payload.py::test_no_exception_of_a_decoder_holds_a_value",),
+    ),
+    Mutant(
+        "model: a reason has the text of a check of the user's type", "model/redaction.py",
+        "    if cause is not None:", "    if cause is not None and not text:",
+        ("security/test_secret_payload.py::test_no_exception_of_a_decoder_holds_a_value",),
+    ),
+    Mutant(
+        "client: an argument of an encrypted task is quoted", "model/formats.py",
+        "text = decoding_reason(error) if isinstance(serde, Wrapper) else str(error)", "text = str(error)",
+        ("security/test_secret_payload.py::test_arguments_results_and_reservations_are_not_quoted",),
+    ),
+    Mutant(
+        "client: encrypted jobs are compared by their bytes", "client/queue.py",
+        "        if inner is codec.payload:\n            return job.payload == data",
+        "        if inner is not None:\n            return job.payload == data",
+        ("client/test_binding.py::test_matching_jobs_are_cancelled_whatever_their_bytes",),
+    ),
+    Mutant(
+        "ops: an import puts bytes where they cannot be opened", "ops/rebind.py",
+        "if not (is_bindable(before) or is_protected(data)):", "if not is_bindable(before):",
+        ("cli/test_transfer_bound.py::test_an_import_without_the_keys_stores_no_protected_job",),
+    ),
+    Mutant(
+        "ops: an import decrypts", "ops/rebind.py",
+        "if not (is_bindable(before) and is_bindable(after)):", "if not is_bindable(before):",
+        ("cli/test_transfer_bound.py::test_encrypted_jobs_are_not_imported_in_clear",),
+    ),
+    Mutant(
         "model: a listener may raise a base exception", "model/events.py",
         "            except BaseException as error:\n                self.log_raised",
         "            except Exception as error:\n                self.log_raised",

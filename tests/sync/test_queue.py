@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 import pytest
 
 from penstock import (
     CallTimeout,
     DuplicateJob,
+    Encrypted,
     Entry,
     InvalidPayload,
     JobFailed,
@@ -296,3 +298,19 @@ def test_a_worker_of_the_same_database_in_memory(app: Penstock) -> None:
     app.queue("q").enqueue_many(range(10))
     asyncio.run(Worker(app.async_app).drain())
     assert app.queue("q").counts()[State.COMPLETED] == 10
+
+
+@pytest.mark.parametrize("bind", ["queue", "job"])
+@pytest.mark.only("sqlite", "redis")
+def test_bound_payloads_and_results(app: Penstock, bind: Literal["queue", "job"]) -> None:
+    """Payloads and results that are bound to the queue or the job are opened by the calls without `await`."""
+    app.listen("q", lambda payload: payload[::-1], serde=Encrypted("json", Encrypted.new_key(), bind=bind))
+    queue = app.queue("q")
+    queue.enqueue_many(["ab", Entry("cd", id="c")])
+    assert queue.cancel_matching("ab") != []
+    with working(app):
+        assert queue.call("ef", timeout=20) == "fe"
+        assert queue.wait("c", timeout=20) == "dc"
+    status = queue.status("c")
+    assert status is not None
+    assert (status.payload, status.result) == ("cd", "dc")

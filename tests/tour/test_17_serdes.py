@@ -25,8 +25,8 @@ async def test_bytes(app: Penstock) -> None:
 async def test_only_friends_can_enqueue(app: Penstock) -> None:
     """A signed payload that was made without the key, or altered, fails its job without calling the handler."""
     done: list[str] = []
-    app.listen("orders", done.append, serde=Signed("json", ["secret of the shop, and nobody else's"]))
-    stranger = Penstock(storage=app.storage, serde=Signed("json", ["a guess at the secret of the shop"]))
+    app.listen("orders", done.append, serde=Signed("json", [Signed.new_key()]))
+    stranger = Penstock(storage=app.storage, serde=Signed("json", [Signed.new_key()]))
     await stranger.queue("orders").enqueue("everything, for free", id="s")
     await app.queue("orders").enqueue("tea", id="t")
     await Worker(app).drain()

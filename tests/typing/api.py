@@ -24,7 +24,9 @@ from penstock import (
     sync,
 )
 
-app = Penstock("memory:", serde=Signed("json", ["a secret of sixteen"]), result_serde=Encrypted("msgpack", b"x" * 32))
+app = Penstock(
+    "memory:", serde=Signed("json", ["a secret of sixteen"]), result_serde=Encrypted("msgpack", Encrypted.new_key())
+)
 
 
 @app.task

@@ -13,7 +13,7 @@ from penstock.model.formats import JsonSerde, MsgpackSerde, RawSerde, check_type
 from penstock.model.serde import Serde
 
 A, B = "a secret of sixteen", b"another secret, as bytes"
-K, L = "k" * 42 + "I=", bytes(range(32))
+K, L = "ZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXp7fH1-f4CBgoM=", bytes(range(32))
 
 
 def serde_of(kind: type[Any], *keys: int, serde: str | Serde = "json") -> Any:
@@ -90,10 +90,11 @@ def test_encryption_hides_and_never_repeats() -> None:
     assert first != second
 
 
-def test_new_keys_are_fresh_and_good() -> None:
-    """`new_key` gives text that can be kept in a setting, with or without its padding."""
-    key = Encrypted.new_key()
-    assert key != Encrypted.new_key()
+def test_new_keys_are_fresh_and_good(kind: type[Any]) -> None:
+    """`new_key` gives text that can be kept in a setting; for encryption with or without its padding."""
+    key = kind.new_key()
+    assert key != kind.new_key()
+    assert kind("json", [kind.new_key(), key]).loads(kind("json", key).dumps(1), Any) == 1
     assert Encrypted("json", key) == Encrypted("json", key.rstrip("="))
 
 
@@ -140,11 +141,22 @@ def test_keys_that_are_none_are_refused(kind: type[Any], bad: Any) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "key"),
-    [(Signed, "fifteen letters"), (Signed, b""), (Encrypted, b"x" * 31), (Encrypted, "x" * 32), (Encrypted, "é" * 43)],
+    [
+        (Signed, "fifteen letters"),
+        (Signed, b""),
+        (Signed, "k" * 16),
+        (Signed, "abcd" * 8),
+        (Encrypted, b"x" * 31),
+        (Encrypted, "x" * 32),
+        (Encrypted, "é" * 43),
+        (Encrypted, bytes(32)),
+        (Encrypted, b"1234" * 8),
+        (Encrypted, "A" * 43),
+    ],
 )
 def test_weak_keys_are_refused(kind: type[Any], key: Any) -> None:
-    """Signing wants 16 bytes at least, encryption exactly 32."""
-    with pytest.raises(ValueError, match="keys must"):
+    """Signing wants 16 bytes at least, encryption exactly 32, and neither a repetition of few bytes."""
+    with pytest.raises(ValueError, match=rf"keys must .*{kind.__name__}\.new_key\(\)"):
         kind("json", [key])
 
 

@@ -147,7 +147,8 @@ def open_output(path: str | None) -> Generator[IO[bytes], None, None]:
 def import_(target: Target, path: str | None, queue: str | None, as_json: bool) -> None:
     """Read jobs from JSON lines, as `penstock export` writes them.
 
-    A job whose id exists already is left as it is, so an interrupted import can simply be repeated.
+    A job whose id exists already is left as it is, so an interrupted import can simply be repeated. Signed and
+    encrypted jobs belong to their namespace and queue: into another one the app that has their keys imports them.
     """
     if path is None and sys.stdin.isatty():
         raise click.UsageError("give a FILE, or pipe an export in")

@@ -133,11 +133,13 @@ class Page(list[JobStatus]):
 
 def status_of(snapshot: Snapshot, codec: Codec) -> JobStatus:
     """Return the status for the user from a storage's snapshot."""
+    known = snapshot.format is None
+    payload = _decode_or_bytes(codec.payload_for(snapshot.id), snapshot.payload) if known else None
     return JobStatus(
         id=snapshot.id,
         queue=snapshot.queue,
         state=snapshot.state,
-        payload=None if snapshot.format is not None else _decode_or_bytes(codec.payload, snapshot.payload),
+        payload=payload,
         group=snapshot.group,
         priority=snapshot.priority,
         created_at=as_datetime(snapshot.created),
@@ -148,7 +150,7 @@ def status_of(snapshot: Snapshot, codec: Codec) -> JobStatus:
         timeouts=snapshot.timeouts,
         progress=None if snapshot.progress is None else Progress.decode(snapshot.progress),
         worker=snapshot.worker,
-        result=None if snapshot.result is None else _decode_or_bytes(codec.result, snapshot.result),
+        result=None if snapshot.result is None else _decode_or_bytes(codec.result_for(snapshot.id), snapshot.result),
         error=None if snapshot.error is None else JobError.decode(snapshot.error),
         headers=decode_headers(snapshot.headers),
         start_by=None if snapshot.start_by is None else as_datetime(snapshot.start_by),

@@ -31,7 +31,7 @@ from penstock.model.ids import check_name, fail_queue_of
 from penstock.model.job import NewJob
 from penstock.model.options import FAILURE_DEFAULTS, HandlerArguments, HandlerOptions, handler_options
 from penstock.model.presets import preset_named
-from penstock.model.serde import Codec, Serde
+from penstock.model.serde import Codec, Serde, bind_codec
 from penstock.model.worker_info import WorkerInfo, worker_info
 from penstock.storage import bound_requests, choose_url, connect, connect_blocking
 from penstock.storage.base import BlockingStorage, EventRecord, Storage
@@ -309,7 +309,7 @@ class Penstock:
     # what queues and workers need -----------------------------------------------------------------
 
     def codec(self, queue: str) -> Codec:
-        """Return the serdes of a queue, as declared so far; fail queues have a serde of their own."""
+        """Return the serdes of a queue, as declared so far and bound to it; fail queues have a serde of their own."""
         if known := self._codecs.get(queue):
             return known
         given = self._serdes.get(queue, {})
@@ -317,9 +317,13 @@ class Penstock:
         if queue in self._fail_queues:
             failing = self.handlers[self._fail_queues[queue]]
             codec = self.codec(failing.queue)
-            payload = FailureSerde(codec.payload, failing.signature.payload if failing.loaded else Any)
-            return codec_for(payload, result or codec.result)
-        known = self._codecs[queue] = codec_for(given.get("serde", self._serde), result)
+            payload = FailureSerde(failing.queue, codec, failing.signature.payload if failing.loaded else Any)
+            known = bind_codec(codec_for(payload, result or codec.result), self.namespace, queue)
+            if not failing.loaded:  # the type of the payloads is not known yet
+                return known
+        else:
+            known = bind_codec(codec_for(given.get("serde", self._serde), result), self.namespace, queue)
+        self._codecs[queue] = known
         return known
 
     def options(self, queue: str) -> HandlerOptions:
@@ -416,8 +420,9 @@ class Penstock:
                 continue
             wanted = resolve_serde(value, name)
             known = self._serdes.setdefault(queue, {}).setdefault(name, wanted)
-            self._codecs.pop(queue, None)
-            if known != wanted:
+            if known is wanted:
+                self._codecs.clear()  # a fail queue has the serdes of its queue
+            elif known != wanted:
                 raise ValueError(f"queue {queue!r} has the {name} {known!r} already; it cannot also have {wanted!r}")
 
 

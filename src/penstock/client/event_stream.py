@@ -132,15 +132,15 @@ class EventStream:
             queue=record.queue,
             id=record.id,
             attempt=record.attempt,
-            result=None if record.result is None else self._result(record.queue, record.result),
+            result=None if record.result is None else self._result(record, record.result),
             error=None if record.error is None else JobError.decode(record.error),
             worker=record.worker,
         )
 
-    def _result(self, queue: str, data: bytes) -> Any:
+    def _result(self, record: EventRecord, data: bytes) -> Any:
         """Decode a result with the serde of its queue; gives its bytes if that fails."""
         try:
-            return decode(self._host.codec(queue).result, data)
+            return decode(self._host.codec(record.queue).result_for(record.id), data)
         except InvalidPayload:
             return data
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Unpack
 
@@ -18,10 +18,11 @@ from penstock.client.reservations import ReservationManager
 from penstock.client.results import ResultWaiter
 from penstock.errors import CallTimeout, DuplicateJob, InvalidPayload, JobNotFound, NotDurable, StorageUnavailable
 from penstock.model.clock import Span, span_ms
+from penstock.model.formats import RawSerde
 from penstock.model.ids import check_name, new_id, new_ids, new_token
 from penstock.model.job import FINISHED, NewJob, Snapshot, State, StateName
 from penstock.model.presets import NO_PRESET
-from penstock.model.serde import decode, encode
+from penstock.model.serde import Codec, Serde, decode, encode, innermost, with_innermost
 from penstock.storage.base import CANCEL_MODES, MAX_BATCH, CancelMode, DiscardAnswer, Put, PutStatus
 
 __all__ = ["Queue"]
@@ -144,11 +145,11 @@ class Queue(QueueReader):
     async def cancel_matching(self, payload: Any, running: CancelMode | None = None) -> list[str]:
         """Cancel every job with this payload; returns the ids of those cancelled or requested to end.
 
-        Encoded bytes are compared, a page of jobs at a time. A matching run whose successor does not
-        match is left alone: a cancel would take the successor.
+        Encoded bytes are compared, those of signed or encrypted jobs after they are opened, a page of jobs at a
+        time. A matching run whose successor does not match is left alone: a cancel would take the successor.
         """
         running = self._cancel_mode(running)
-        data = encode(self._host.codec(self.name).payload, payload, "payload")
+        matches = payload_matcher(self._host.codec(self.name), payload)
         others: set[str] = set()
         cancelled: list[str] = []
         for state in CANCELLABLE:
@@ -158,8 +159,8 @@ class Queue(QueueReader):
             while True:
                 page = await (await self._host.opened()).find(self.name, state, cursor, CHUNK)
                 if state is State.BLOCKED:
-                    others.update(job.id for job in page.jobs if not _matches(job, data))
-                ids = [job.id for job in page.jobs if _matches(job, data) and job.id not in others]
+                    others.update(job.id for job in page.jobs if not matches(job))
+                ids = [job.id for job in page.jobs if job.id not in others and matches(job)]
                 cancelled += [each.id for each in await self._cancel(ids, running) if each or each.requested]
                 cursor = page.cursor
                 if cursor is None:
@@ -291,7 +292,7 @@ class Queue(QueueReader):
                 raise DuplicateJob(f"there is a job {job.id!r} in queue {self.name!r} already; it is {put.state}")
         else:
             self._host.emit("updated" if put.status is PutStatus.UPDATED else "enqueued", queue=self.name, id=job.id)
-        result = None if put.result is None else decode(self._host.codec(self.name).result, put.result)
+        result = None if put.result is None else decode(self._host.codec(self.name).result_for(job.id), put.result)
         return Enqueued(id=job.id, status=put.status, state=put.state, result=result, durability=put.durability)
 
     def _check_durability(self, answers: Sequence[Enqueued]) -> None:
@@ -322,14 +323,18 @@ class Queue(QueueReader):
     def _new_job(self, payload: Any, fields: Mapping[str, Any] | None, fresh_id: str) -> NewJob:
         """Encode a payload and return its job; `fields` None is a job without options."""
         host, name = self._host, self.name
-        data = encode(host.codec(name).payload, payload, "payload")
+        given: str | None = None if fields is None else fields.get("id")
+        id = given or fresh_id or new_id()
+        codec = host.codec(name)
+        serde = codec.payload if codec.payload_of_job is None else codec.payload_for(id)
+        data = encode(serde, payload, "payload")
         if len(data) > host.max_payload:
             raise InvalidPayload(f"payload is {len(data)} bytes, more than max_payload ({host.max_payload})")
         if fields is None:
-            return NewJob(queue=name, id=fresh_id or new_id(), payload=data, fresh=True)
-        if "id" in fields:
+            return NewJob(queue=name, id=id, payload=data, fresh=True)
+        if given is not None:
             return NewJob(queue=name, payload=data, **fields)
-        return NewJob(queue=name, id=fresh_id or new_id(), payload=data, fresh=True, **fields)
+        return NewJob(queue=name, id=id, payload=data, fresh=True, **fields)
 
     def _cancel_mode(self, running: CancelMode | None) -> CancelMode:
         mode = self._host.defaults.cancel if running is None else running
@@ -400,8 +405,31 @@ def _clearable(state: State | StateName | Iterable[State | StateName] | None) ->
     return states
 
 
-def _matches(job: Snapshot, data: bytes) -> bool:
-    return job.payload == data and job.format is None
+def payload_matcher(codec: Codec, payload: Any) -> Callable[[Snapshot], bool]:
+    """Return a function that returns whether a job has this payload.
+
+    Wrappers may give different bytes for the same value, and bytes that are valid for one job only, so the bytes
+    inside them are compared.
+    """
+    inner = innermost(codec.payload)
+    data = encode(inner, payload, "payload") if inner is codec.payload else _encode_inner(codec.payload, payload)
+
+    def matches(job: Snapshot) -> bool:
+        if job.format is not None:
+            return False
+        if inner is codec.payload:
+            return job.payload == data
+        try:
+            return decode(with_innermost(codec.payload_for(job.id), RawSerde()), job.payload) == data
+        except InvalidPayload:
+            return False
+
+    return matches
+
+
+def _encode_inner(serde: Serde, payload: Any) -> bytes:
+    """Return the bytes of a payload inside the wrappers; an error has no part of the value."""
+    return decode(with_innermost(serde, RawSerde()), encode(serde, payload, "payload"))
 
 
 def _conflict(item: Any) -> OnConflict | None:

@@ -101,7 +101,7 @@ class QueueReader:
         if snapshot.state is State.FAILED:
             error = JobError.decode(snapshot.error or b"")
             raise JobFailed(f"{about} failed: {error.type}: {error.message}", error)
-        return decode(self._host.codec(self.name).result, snapshot.result or b"")
+        return decode(self._host.codec(self.name).result_for(snapshot.id), snapshot.result or b"")
 
 
 def as_state(value: State | StateName) -> State:

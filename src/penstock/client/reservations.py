@@ -120,10 +120,10 @@ class ReservationManager:
             return stalled_out(decision.reason)
         codec = self._host.codec(claim.queue)
         try:
-            payload = decode(codec.payload, claim.payload, self._host.payload_type(claim.queue))
+            payload = decode(codec.payload_for(claim.id), claim.payload, self._host.payload_type(claim.queue))
         except InvalidPayload as error:
             return Raised(JobError.from_exception(error, ErrorKind.PERMANENT), invalid=True)
-        return Reservation(claim, payload, rules, codec.result, self, lease_ms)
+        return Reservation(claim, payload, rules, codec.result_for(claim.id), self, lease_ms)
 
     async def _refuse(self, refused: Sequence[Ending]) -> None:
         """Settle claims that must not be reserved."""

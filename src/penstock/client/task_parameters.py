@@ -107,7 +107,7 @@ class Parameters:
         found = cast("Mapping[str, Any]", payload)
         for name in found:
             if name not in self._payload_signature.parameters:
-                raise PermanentError(f"{self._name}(): the payload has an unknown argument {name!r}")
+                raise PermanentError(f"{self._name}(): the payload has an argument that the function does not have")
         return found
 
 

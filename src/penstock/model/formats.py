@@ -7,13 +7,14 @@ import inspect
 import math
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any, cast
 
 import msgspec
 
 from penstock.errors import InvalidPayload
-from penstock.model.serde import Codec, Serde, Wrapper, decode, encode, innermost
+from penstock.model.redaction import ModelError, decoding_reason, encoding_reason
+from penstock.model.serde import Codec, Serde, Wrapper, decode, encode, innermost, with_innermost
 
 __all__ = [
     "JSON_SAFE_TYPES",
@@ -61,14 +62,16 @@ class _Typed(_Stateless):
         except InvalidPayload:
             raise
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise InvalidPayload(f"cannot be encoded as {self.name}: {error}") from error
+            text = f"cannot be encoded as {self.name}"
+            raise InvalidPayload(f"{text}: {error}", without_values=f"{text}: {encoding_reason(error)}") from error
 
     def loads(self, data: bytes, type: Any, /) -> Any:
         """Decode bytes to a type; raises `InvalidPayload` if they do not fit."""
         try:
             return self.decoder(type)(data)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise InvalidPayload(f"{len(data)} bytes are not {self.name} of the expected type: {error}") from error
+            text = f"{len(data)} bytes are not {self.name} of the expected type"
+            raise InvalidPayload(f"{text}: {error}", without_values=f"{text}: {decoding_reason(error)}") from error
 
     def decoder(self, type: Any) -> Callable[[bytes], Any]:
         """Return the decoder of a type; raises `TypeError` for a type that neither library decodes to."""
@@ -144,8 +147,9 @@ class RawSerde(_Stateless):
             try:
                 return value.encode()
             except UnicodeEncodeError as error:
-                raise InvalidPayload(f"cannot be encoded as UTF-8: {error}") from error
-        raise InvalidPayload(f"must be bytes or str with the raw serde, not {type(value).__name__}")
+                text = "cannot be encoded as UTF-8"
+                raise InvalidPayload(f"{text}: {error}", without_values=text) from error
+        raise _refusal(f"must be bytes or str with the raw serde, not {type(value).__name__}")
 
     def loads(self, data: bytes, type: Any, /) -> Any:
         """Return the bytes, or their text if the type is `str`."""
@@ -154,7 +158,8 @@ class RawSerde(_Stateless):
         try:
             return data.decode()
         except UnicodeDecodeError as error:
-            raise InvalidPayload(f"{len(data)} bytes are not UTF-8 text: {error}") from error
+            text = f"{len(data)} bytes are not UTF-8 text"
+            raise InvalidPayload(f"{text}: {error}", without_values=text) from error
 
 
 _NAMED: dict[str, Serde] = {"json": JsonSerde(), "msgpack": MsgpackSerde(), "raw": RawSerde()}
@@ -183,13 +188,10 @@ def codec_for(payload: Serde, result: Serde | None) -> Codec:
 
     Raw bytes cannot express None, which many results are, so results of a raw queue are msgpack.
     """
-    return Codec(payload, _without_raw(payload) if result is None else result)
-
-
-def _without_raw(serde: Serde) -> Serde:
-    if isinstance(serde, Wrapper):
-        return serde.around(_without_raw(serde.inner))
-    return serde_named("msgpack") if isinstance(serde, RawSerde) else serde
+    if result is None:
+        is_raw = isinstance(innermost(payload), RawSerde)
+        result = with_innermost(payload, serde_named("msgpack")) if is_raw else payload
+    return Codec(payload, result)
 
 
 def fast_decoder(serde: Serde, type: Any) -> Callable[[bytes], Any]:
@@ -226,7 +228,8 @@ def check_type(serde: Serde, type: Any, what: str = "the payload's annotation") 
 def mismatch(serde: Serde, value: Any, type: Any) -> str | None:
     """Return why a value, once encoded, cannot be decoded to a type, as in ".x[0]: expected int, got str".
 
-    None if it can be, and where the serde has no types or will itself refuse the value.
+    None if it can be, and where the serde has no types or will itself refuse the value. With a wrapper
+    around the serde, the reason has no part of the value.
     """
     typed = innermost(serde)
     if not isinstance(typed, _Typed):
@@ -238,7 +241,8 @@ def mismatch(serde: Serde, value: Any, type: Any) -> str | None:
     try:
         typed.decoder(type)(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        reason, _, place = str(error).replace("`", "").partition(" - at $")
+        text = decoding_reason(error) if isinstance(serde, Wrapper) else str(error)
+        reason, _, place = text.replace("`", "").partition(" - at $")
         return f"{place}: {reason[:1].lower()}{reason[1:]}"
     return None
 
@@ -305,7 +309,8 @@ def _validate(validate: Callable[..., Any], data: bytes) -> Any:
     try:
         return validate(data, **_alias_options())
     except ValueError as error:
-        raise ValueError(_describe_errors(error)) from None  # Pydantic's own message shows the values
+        names = getattr(getattr(validate, "__self__", None), "model_fields", {})
+        raise ModelError(*_describe_errors(error, names)) from None  # Pydantic's own message shows the values
 
 
 @functools.cache
@@ -319,12 +324,24 @@ def _alias_options() -> dict[str, bool]:
     return {"by_alias": True, "by_name": True} if known else {}
 
 
-def _describe_errors(error: ValueError) -> str:
+def _describe_errors(error: ValueError, names: Container[str]) -> tuple[str, str]:
+    """Return the errors of a model with their paths, and without any part of the value: their fields and kinds alone.
+
+    A path may hold the keys of a dict and the names of unknown fields, and a message the tag of a union. `names` are
+    the fields of the model.
+    """
     try:
         found = cast("Any", error).errors(include_url=False, include_context=False, include_input=False)
     except AttributeError:
-        return str(error)
-    return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'value'}: {each['msg']}" for each in found)
+        return str(error), type(error).__name__
+    text = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'value'}: {each['msg']}" for each in found)
+    kinds = {f"{next((name for name in each['loc'][:1] if name in names), 'value')}: {each['type']}" for each in found}
+    return text, "; ".join(sorted(kinds))
+
+
+def _refusal(text: str) -> InvalidPayload:
+    """Return the error of a value whose text has no part of it."""
+    return InvalidPayload(text, without_values=text)
 
 
 #: Values of exactly these types come back from JSON unchanged.
@@ -345,12 +362,10 @@ def _parts_of(item: Any) -> Iterable[Any]:
     """Return the parts of a value of a less common type; raises `InvalidPayload` for one that JSON cannot express."""
     if isinstance(item, float):
         if not math.isfinite(item):
-            raise InvalidPayload(f"cannot be encoded as JSON, which has no {item!r}; send None or use msgpack")
+            raise _refusal(f"cannot be encoded as JSON, which has no {item!r}; send None or use msgpack")
         return ()
     if isinstance(item, (bytes, bytearray, memoryview)):
-        raise InvalidPayload(
-            'cannot be encoded as JSON, which has no bytes; use serde="msgpack", serde="raw" or base64 text'
-        )
+        raise _refusal('cannot be encoded as JSON, which has no bytes; use serde="msgpack", serde="raw" or base64 text')
     if isinstance(item, dict):
         return cast("dict[Any, Any]", item).values()
     if isinstance(item, (list, tuple, set, frozenset)):

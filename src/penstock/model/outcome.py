@@ -254,7 +254,7 @@ def resolve(claim: Claim, rules: HandlerOptions, outcome: Outcome) -> Resolution
         case Released():
             return Release()
         case _:
-            raise AssertionError(f"{outcome!r} is not an outcome of a run")
+            raise AssertionError(f"{type(outcome).__name__} is not an outcome of a run")
 
 
 def attempts_after(claim: Claim, resolution: Resolution) -> int:

@@ -19,6 +19,7 @@ from penstock.model.headers import decode_headers, encode_headers
 from penstock.model.job import WAITING, NewJob, Snapshot, State
 from penstock.model.options import JobLimits
 from penstock.model.storage_info import Restorable, check_restorable
+from penstock.ops.rebind import Mover
 from penstock.storage.base import PutStatus, Storage
 
 __all__ = ["ExportHeader", "ExportedJob", "ImportReport", "LeftOut", "count_jobs", "export_jobs", "import_jobs"]
@@ -42,6 +43,8 @@ class ExportHeader(msgspec.Struct, kw_only=True, omit_defaults=True):
     penstock_export: int
     exported_at: datetime | None = None
     queues: list[str] = []
+    #: The namespace, to which signed and encrypted jobs are bound.
+    namespace: str | None = None
 
 
 class ExportedError(msgspec.Struct, kw_only=True):
@@ -159,7 +162,7 @@ async def export_jobs(app: Penstock, queues: Sequence[str], left_out: LeftOut) -
     """Yield the lines of an export, without line ends; jobs that cannot be exported are added to `left_out`."""
     storage = await app.opened()
     at = as_datetime(await storage.time())
-    yield _encode(ExportHeader(penstock_export=FORMAT, exported_at=at, queues=list(queues)))
+    yield _encode(ExportHeader(penstock_export=FORMAT, exported_at=at, queues=list(queues), namespace=app.namespace))
     for name in queues:
         for state in EXPORTED_STATES:
             cursor: str | None = None
@@ -186,14 +189,15 @@ async def export_jobs(app: Penstock, queues: Sequence[str], left_out: LeftOut) -
 async def import_jobs(app: Penstock, lines: Iterable[bytes], queue: str | None = None) -> AsyncIterator[ImportReport]:
     """Store the jobs of an export, in their own queue or in `queue`; yields the report after each batch.
 
-    A job whose id exists already is left as it is, so that an interrupted import can be repeated.
+    A job whose id exists already is left as it is, so that an interrupted import can be repeated. A signed or
+    encrypted job is bound anew if its namespace or queue changes; raises `ValueError` without the keys for that.
     """
     report = ImportReport()
     storage = await app.opened()
-    for jobs in _batches(read_jobs(lines)):
+    mover = Mover(app, queue)
+    for batch in _batches(read_jobs(lines, mover)):
         now = await storage.time()
-        if queue is not None:
-            jobs = [msgspec.structs.replace(job, queue=queue) for job in jobs]
+        jobs = [mover.move(job) for job in batch]
         fresh = [job for job in jobs if job.expires is None or job.expires > now]
         report.expired += len(jobs) - len(fresh)
         await _store(storage, fresh, report)
@@ -201,8 +205,11 @@ async def import_jobs(app: Penstock, lines: Iterable[bytes], queue: str | None =
     yield report
 
 
-def read_jobs(lines: Iterable[bytes]) -> Iterator[Snapshot]:
-    """Yield the jobs of an export; an invalid line raises a `ValueError` with its number."""
+def read_jobs(lines: Iterable[bytes], mover: Mover) -> Iterator[Snapshot]:
+    """Yield the jobs of an export; an invalid line raises a `ValueError` with its number.
+
+    The mover gets the namespace in the header.
+    """
     number = 0
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -212,8 +219,11 @@ def read_jobs(lines: Iterable[bytes]) -> Iterator[Snapshot]:
                 job = _decode_job(line).snapshot()
                 check_restorable(job)
                 yield job
-            elif _decode_header(line).penstock_export > FORMAT:
+                continue
+            header = _decode_header(line)
+            if header.penstock_export > FORMAT:
                 raise ValueError("it was written by a newer Penstock; upgrade this one")
+            mover.namespace = header.namespace or mover.namespace
         except (msgspec.MsgspecError, ValueError) as error:
             what = "this is not an export of Penstock" if number == 1 else "this is not a job"
             raise ValueError(f"line {number}: {what} ({error})") from None

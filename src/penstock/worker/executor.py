@@ -11,6 +11,7 @@ import msgspec
 from penstock.errors import ErrorKind, InvalidPayload, JobError
 from penstock.model.formats import JSON_SAFE_TYPES, fast_decoder, fast_encoder
 from penstock.model.handler import Handler
+from penstock.model.job import Claim
 from penstock.model.outcome import (
     Failed,
     Outcome,
@@ -42,22 +43,25 @@ class Routine:
         self.type, self.takes_job, self.is_async = handler.signature
         self.codec = codec
         #: Decodes a payload as `payload` does, but with vague exceptions: then `payload` gives the precise one.
-        self.fast_decode = fast_decoder(codec.payload, self.type)
-        self._result = codec.result
-        self._encode = fast_encoder(codec.result)
+        #: None if the serde is bound to each job.
+        self.fast_decode = fast_decoder(codec.payload, self.type) if codec.payload_of_job is None else None
+        self._result = codec.result if codec.result_of_job is None else None
+        self._encode = fast_encoder(codec.result) if codec.result_of_job is None else None
 
-    def payload(self, data: bytes) -> Any:
+    def payload(self, claim: Claim) -> Any:
         """Decode a payload to the type that the handler wants; raises `InvalidPayload`."""
-        return decode(self.codec.payload, data, self.type)
+        return decode(self.codec.payload_for(claim.id), claim.payload, self.type)
 
-    def result(self, value: Any) -> bytes:
-        """Encode the value that a handler returned; raises `InvalidPayload`."""
+    def result(self, value: Any, id: str) -> bytes:
+        """Encode the value that the handler of a job returned; raises `InvalidPayload`."""
         try:
-            return self._encode(value) if type(value) in JSON_SAFE_TYPES else encode(self._result, value, "result")
+            if self._encode is not None and type(value) in JSON_SAFE_TYPES:
+                return self._encode(value)
+            return encode(self.codec.result_for(id) if self._result is None else self._result, value, "result")
         except InvalidPayload:
             raise
         except Exception:  # the fast encoder's error is vague: encode again for a precise one
-            return encode(self._result, value, "result")
+            return encode(self.codec.result_for(id), value, "result")
 
 
 class Executor:
@@ -128,14 +132,16 @@ class Executor:
             decision = decide(claim, rules, None)
             if isinstance(decision, GiveUp):
                 raise _RefusedError(stalled_out(decision.reason))
+        if routine.fast_decode is None:
+            return self._decode(routine, claim)
         try:
             return routine.fast_decode(claim.payload)
         except Exception:  # the fast decoder's error is vague: decode again for a precise one
-            return self._decode_again(routine, claim.payload)
+            return self._decode(routine, claim)
 
-    def _decode_again(self, routine: Routine, data: bytes) -> Any:
+    def _decode(self, routine: Routine, claim: Claim) -> Any:
         try:
-            return routine.payload(data)
+            return routine.payload(claim)
         except InvalidPayload as error:
             raise _RefusedError(Raised(JobError.from_exception(error, ErrorKind.PERMANENT), invalid=True)) from None
 
@@ -176,7 +182,7 @@ class Executor:
 
     def _returned(self, job: RunJob, value: Any, routine: Routine) -> Outcome:
         try:
-            return Returned(routine.result(value), job.follow_ups if routine.takes_job else ())
+            return Returned(routine.result(value, job.claim.id), job.follow_ups if routine.takes_job else ())
         except InvalidPayload as error:
             return Raised(JobError.from_exception(error, ErrorKind.PERMANENT))
 
