@@ -8,6 +8,7 @@ from penstock.client.queue import Queue
 from penstock.client.reservation import Reservation
 from penstock.client.tasks import Task
 from penstock.errors import (
+    AccessDenied,
     CallTimeout,
     DuplicateJob,
     ErrorKind,
@@ -43,6 +44,7 @@ from penstock.model.worker_info import RunInfo, WorkerInfo
 from penstock.worker import Worker
 
 __all__ = [
+    "AccessDenied",
     "CallTimeout",
     "Cancelled",
     "Discarded",

@@ -13,6 +13,7 @@ Exception
     ├── StorageError          the storage answered with an error
     │   ├── StorageUnavailable    it cannot be reached, or takes no writes now
     │   │   └── NotDurable        stored, but less safely than asked for
+    │   ├── AccessDenied          it refused the credentials, or this user may not do this
     │   ├── StorageUnusable       it cannot be used until an operator changes something
     │   └── VersionMismatch       written by another version of Penstock
     ├── PermanentError        raised by a handler: fail without a retry
@@ -36,6 +37,7 @@ import msgspec
 from penstock._times import milliseconds, span_ms
 
 __all__ = [
+    "AccessDenied",
     "CallTimeout",
     "DuplicateJob",
     "ErrorKind",
@@ -168,6 +170,10 @@ class NotDurable(StorageUnavailable):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.args[0], self.enqueued)
+
+
+class AccessDenied(StorageError):
+    """The storage refused the credentials, or does not allow this user to do this. A worker goes on trying."""
 
 
 class StorageUnusable(StorageError):

@@ -553,6 +553,47 @@ MUTANTS = [
         ("worker/test_odd_exceptions.py::test_an_outcome_that_cannot_be_resolved_fails_its_own_job",),
     ),
     Mutant(
+        "worker: an outcome that the storage refuses is tried for ever", "claims.py",
+        "            if tries == TRIES:\n", "            if tries == TRIES:\n                raise\n",
+        ("worker/test_refused_outcomes.py::test_a_refused_outcome_fails_its_own_job_alone[refused]",),
+    ),
+    Mutant(
+        "worker: a connection that breaks under one outcome holds up all", "claims.py",
+        "        await _raise_outage(storage, ended[0].claim.queue, error)\n", "        raise\n",
+        ("worker/test_refused_outcomes.py::test_a_refused_outcome_fails_its_own_job_alone[connection breaks]",),
+    ),
+    Mutant(
+        "worker: an outcome is changed while the storage records none", "claims.py",
+        "if isinstance(error, OUTAGES) and not (", "if not isinstance(error, OUTAGES) and not (",
+        ("worker/test_refused_outcomes.py::test_outcomes_wait_for_a_storage_that_records_none[StorageUnavailable]",),
+    ),
+    Mutant(
+        "worker: a queue in which nothing can be settled holds up the others", "claims.py",
+        "    except StorageError as error:\n        return error\n", "    except StorageError:\n        raise\n",
+        ("worker/test_refused_outcomes.py::test_a_queue_that_refuses_every_settle_holds_up_no_other",),
+    ),
+    Mutant(
+        "worker: stop() waits for ever for outcomes that cannot be recorded", "worker/runtime.py",
+        "asyncio.timeout(self._leases.seconds):", "asyncio.timeout(None):",
+        ("worker/test_refused_outcomes.py::test_a_queue_that_refuses_every_settle_holds_up_no_other",),
+    ),
+    Mutant(
+        "worker: results have no bound", "worker/executor.py",
+        "return data if len(data) <= self._max_result else check_result(data, self._max_result)", "return data",
+        ("worker/test_refused_outcomes.py::test_a_result_above_max_result_fails_its_job_for_good",),
+    ),
+    Mutant(
+        "reservations: results have no bound", "client/reservation.py",
+        'check_result(encode(self._results, result, "result"), self._manager.max_result)',
+        'encode(self._results, result, "result")',
+        ("worker/test_refused_outcomes.py::test_a_reservation_refuses_a_result_above_max_result",),
+    ),
+    Mutant(
+        "worker: progress messages have no bound", "model/context.py",
+        "MAX_MESSAGE = 1_000", "MAX_MESSAGE = 10_000",
+        ("unit/test_context.py::test_a_long_progress_message_is_cut",),
+    ),
+    Mutant(
         "worker: a base exception of a handler is not noticed", "worker/executor.py",
         "        except BaseException as error:\n            return self._failed(run, error)",
         "        except Exception as error:\n            return self._failed(run, error)",

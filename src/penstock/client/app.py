@@ -48,10 +48,11 @@ class Penstock:
     The storage is given as a URL (by default `PENSTOCK_URL`, or else the file `penstock.db` in the current
     directory) or as an object. It is opened by `async with app`, or with the first call that needs it. A
     `preset` ("queasy", "queue_farm", "job_queue" or "worqr") sets the defaults of that system; options
-    of a call or a handler win over it. `timeout` bounds each request to the storage that an enqueue or any
-    other call makes (None: no bound; calls that wait for a job have their own), after which
-    `StorageUnavailable` is raised. With `durability` ("replicas", "fsync" or a `Durability`) an
-    enqueue is acknowledged when replicas or the disk have the job, and raises `NotDurable` otherwise.
+    of a call or a handler win over it. `max_payload` and `max_result` bound payloads and results, in bytes.
+    `timeout` bounds each request to the storage that an enqueue or any other call makes (None: no bound; calls
+    that wait for a job have their own), after which `StorageUnavailable` is raised. With `durability` ("replicas",
+    "fsync" or a `Durability`) an enqueue is acknowledged when replicas or the disk have the job, and raises
+    `NotDurable` otherwise.
     """
 
     #: Whether a sync app runs the coroutines of this app.
@@ -67,6 +68,7 @@ class Penstock:
         serde: str | Serde = "json",
         result_serde: str | Serde | None = None,
         max_payload: int = 1_048_576,
+        max_result: int = 1_048_576,
         timeout: Span | None = 5,
         clock: Clock | None = None,
         durability: DurabilityLevel | Durability | None = None,
@@ -76,12 +78,9 @@ class Penstock:
             raise ValueError("give durability with a url: a storage object has its own")
         if url is not None and storage is not None:
             raise ValueError("give url or storage, not both")
-        if isinstance(max_payload, bool) or not isinstance(max_payload, int):
-            raise TypeError(f"max_payload must be an int, not {type(max_payload).__name__}")
-        if max_payload < 1:
-            raise ValueError(f"max_payload must be at least 1, not {max_payload}")
         self.namespace = check_name(namespace, "namespace")
-        self.max_payload = max_payload
+        self.max_payload = _size(max_payload, "max_payload")
+        self.max_result = _size(max_result, "max_result")
         #: The bound (seconds) of each request of a producer, None for none.
         self.timeout = None if timeout is None else span_ms(timeout, "timeout", zero=False) / 1000
         #: The defaults, of the preset or of Penstock.
@@ -419,6 +418,15 @@ class Penstock:
             self._codecs.pop(queue, None)
             if known != wanted:
                 raise ValueError(f"queue {queue!r} has the {name} {known!r} already; it cannot also have {wanted!r}")
+
+
+def _size(value: object, name: str) -> int:
+    """Return a bound in bytes; raises `TypeError` or `ValueError`, which name the argument."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, not {value}")
+    return value
 
 
 def fail_handler(handler: Handler) -> Handler:

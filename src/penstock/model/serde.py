@@ -8,7 +8,7 @@ import msgspec
 
 from penstock.errors import InvalidPayload
 
-__all__ = ["Codec", "Serde", "Wrapper", "decode", "encode", "innermost"]
+__all__ = ["Codec", "Serde", "Wrapper", "check_result", "decode", "encode", "innermost"]
 
 
 @runtime_checkable
@@ -65,6 +65,16 @@ def encode(serde: Serde, value: Any, what: str) -> bytes:
         raise InvalidPayload(f"{what} cannot be encoded by {serde!r}: {error}") from error
     if not isinstance(data, bytes):
         raise InvalidPayload(f"{what}: {serde!r} must give bytes, not {type(data).__name__}")
+    return data
+
+
+def check_result(data: bytes, most: int) -> bytes:
+    """Return an encoded result; raises `InvalidPayload` if it has more than this many bytes."""
+    if len(data) > most:
+        raise InvalidPayload(
+            f"result is {len(data)} bytes, more than max_result ({most}): store it elsewhere and return its name, or "
+            "raise Penstock(max_result=…)"
+        )
     return data
 
 
