@@ -46,6 +46,7 @@ EXPECTED = [
     "PermanentError",
     "Progress",
     "Queue",
+    "QueueFull",
     "Reason",
     "Reservation",
     "Retry",

@@ -79,8 +79,8 @@ class Penstock:
         if url is not None and storage is not None:
             raise ValueError("give url or storage, not both")
         self.namespace = check_name(namespace, "namespace")
-        self.max_payload = _size(max_payload, "max_payload")
-        self.max_result = _size(max_result, "max_result")
+        self.max_payload = _bound(max_payload, "max_payload")
+        self.max_result = _bound(max_result, "max_result")
         #: The bound (seconds) of each request of a producer, None for none.
         self.timeout = None if timeout is None else span_ms(timeout, "timeout", zero=False) / 1000
         #: The defaults, of the preset or of Penstock.
@@ -91,6 +91,8 @@ class Penstock:
         self._result_serde = None if result_serde is None else resolve_serde(result_serde, "result_serde")
         self._serdes: dict[str, dict[str, Serde]] = {}
         self._codecs: dict[str, Codec] = {}
+        #: How many jobs may wait in each queue that has a bound.
+        self.max_queued: dict[str, int] = {}
         self._fail_queues: dict[str, str] = {}
         self._queues: dict[str, Queue] = {}
         if storage is None:
@@ -179,9 +181,20 @@ class Penstock:
 
     # queues and handlers --------------------------------------------------------------------------
 
-    def queue(self, name: str, *, serde: str | Serde | None = None, result_serde: str | Serde | None = None) -> Queue:
-        """Return the queue of this name, for producers; serdes given here hold wherever this app uses the queue."""
+    def queue(
+        self,
+        name: str,
+        *,
+        serde: str | Serde | None = None,
+        result_serde: str | Serde | None = None,
+        max_queued: int | None = None,
+    ) -> Queue:
+        """Return the queue of this name, for producers; serdes given here hold wherever this app uses the queue.
+
+        So does `max_queued`: while this many jobs wait, `enqueue`, `enqueue_many` and `call` raise `QueueFull`.
+        """
         self._set_serdes(check_name(name, "name"), serde, result_serde)
+        self._set_max_queued(name, None if max_queued is None else _bound(max_queued, "max_queued"))
         if name not in self._queues:
             self._queues[name] = Queue(self, name)
         return self._queues[name]
@@ -404,10 +417,17 @@ class Penstock:
             wanted = self._serde if serde is None else resolve_serde(serde)
             check_type(self._serdes.get(queue, {}).get("serde", wanted), handler.signature.payload)
         self._set_serdes(queue, serde, result_serde)
+        for each in added:
+            self._set_max_queued(each.queue, each.options.max_queued)
         self.handlers.update({each.queue: each for each in added})
         for each in added[1:]:
             self._fail_queues[each.queue] = queue
         self._codecs.clear()
+
+    def _set_max_queued(self, queue: str, bound: int | None) -> None:
+        if bound is not None and self.max_queued.setdefault(queue, bound) != bound:
+            known = self.max_queued[queue]
+            raise ValueError(f"queue {queue!r} has max_queued={known} already; it cannot also have {bound}")
 
     def _set_serdes(self, queue: str, serde: str | Serde | None, result_serde: str | Serde | None) -> None:
         for name, value in (("serde", serde), ("result_serde", result_serde)):
@@ -420,8 +440,8 @@ class Penstock:
                 raise ValueError(f"queue {queue!r} has the {name} {known!r} already; it cannot also have {wanted!r}")
 
 
-def _size(value: object, name: str) -> int:
-    """Return a bound in bytes; raises `TypeError` or `ValueError`, which name the argument."""
+def _bound(value: object, name: str) -> int:
+    """Return a bound; raises `TypeError` or `ValueError`, which name the argument."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an int, not {type(value).__name__}")
     if value < 1:

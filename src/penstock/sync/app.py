@@ -130,9 +130,19 @@ class Penstock:
 
     # queues and handlers --------------------------------------------------------------------------
 
-    def queue(self, name: str, *, serde: str | Serde | None = None, result_serde: str | Serde | None = None) -> Queue:
-        """Return the queue of this name, for producers; serdes given here hold wherever this app uses the queue."""
-        self._app.queue(name, serde=serde, result_serde=result_serde)
+    def queue(
+        self,
+        name: str,
+        *,
+        serde: str | Serde | None = None,
+        result_serde: str | Serde | None = None,
+        max_queued: int | None = None,
+    ) -> Queue:
+        """Return the queue of this name, for producers; serdes given here hold wherever this app uses the queue.
+
+        So does `max_queued`: while this many jobs wait, `enqueue`, `enqueue_many` and `call` raise `QueueFull`.
+        """
+        self._app.queue(name, serde=serde, result_serde=result_serde, max_queued=max_queued)
         return self._queues.setdefault(name, Queue(self.backends, name))
 
     def queues(self) -> list[str]:
