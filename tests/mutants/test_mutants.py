@@ -59,6 +59,7 @@ GROUPS = "test_groups.py"
 ORDER = "test_order.py"
 FILE = "test_sqlite_file.py"
 UPDATES = "test_put_updates_order.py"
+BOUNDS = "test_max_queued.py"
 
 MUTANTS = [
     # SQLite
@@ -534,6 +535,64 @@ MUTANTS = [
         "    call('ZADD', q.ready, 0, rank(j.priority, j.time, j.seq) .. 'j' .. id)\n    wake(q)\n",
         "    call('ZADD', q.ready, 0, rank(j.priority, j.time, j.seq) .. 'j' .. id)\n",
         ("test_waits.py::test_every_transition_to_ready_wakes_a_waiter",),
+    ),
+    # Bounds of queues
+    Mutant(
+        "sqlite: scheduled jobs do not count for max_queued", "sqlite/statements.sql",
+        "SELECT n_later + n_ready + n_lane + n_retrying + n_parked", "SELECT n_ready + n_lane + n_retrying + n_parked",
+        (f"{BOUNDS}::test_queued_scheduled_and_retrying_jobs_count",),
+    ),
+    Mutant(
+        "sqlite: a duplicate is refused in a full queue", "sqlite/put.py",
+        "added = {new.id for new in jobs if (new.queue, new.id) not in taken}", "added = {new.id for new in jobs}",
+        (f"{BOUNDS}::test_a_put_that_adds_no_waiting_job_is_not_refused",),
+    ),
+    Mutant(
+        "sqlite: a job that replaces a finished one does not count", "sqlite/put.py",
+        "added.update({new.id for new in known if may_replace(tx, tx.job(queue, new.id), new)})", "del known",
+        (f"{BOUNDS}::test_a_job_that_replaces_a_finished_one_counts",),
+    ),
+    Mutant(
+        "sqlite: some of the jobs that do not fit are stored", "sqlite/put.py",
+        "if added and waiting + len(added) > max_queued:", "if added and waiting + 1 > max_queued:",
+        (f"{BOUNDS}::test_of_several_jobs_all_are_stored_or_none",),
+    ),
+    Mutant(
+        "redis: scheduled jobs do not count for max_queued", "redis/lua/put.lua",
+        "    + call('ZCARD', q.scheduled) + call('ZCARD', q.retrying)\n", "",
+        (f"{BOUNDS}::test_queued_scheduled_and_retrying_jobs_count",),
+    ),
+    Mutant(
+        "redis: a duplicate is refused in a full queue", "redis/lua/put.lua",
+        "if e[2] >= FRESH or not known[e[1]] then return true end\n  local ended", "if e then return true end\n  local ended",
+        (f"{BOUNDS}::test_a_put_that_adds_no_waiting_job_is_not_refused",),
+    ),
+    Mutant(
+        "redis: a job that replaces a finished one does not count", "redis/lua/put.lua",
+        "return ended and may_replace(ended, read_entry(e).update)", "return false",
+        (f"{BOUNDS}::test_a_job_that_replaces_a_finished_one_counts",),
+    ),
+    Mutant(
+        "redis: a refused put counts as made when it is sent again", "redis/lua/put.lua",
+        "sent again, it is made\n      call('SET', key, last, 'PX', ms)\n", "sent again, it is made\n",
+        ("test_lost_replies.py::test_a_lost_refusal_is_repeated",),
+    ),
+    Mutant(
+        "redis: a bounded put that is sent again is refused by its own jobs", "redis/lua/put.lua",
+        "if repeated then -- the answer", "if repeated and form ~= 'bounded' then -- the answer",
+        ("test_lost_replies.py::test_a_lost_put_that_filled_its_queue_is_answered_as_the_first_time[reply]",),
+    ),
+    Mutant(
+        "client: an enqueue ignores max_queued", "client/queue.py",
+        "[put] = await (storage.put((job,)) if most is None else storage.put((job,), most))",
+        "[put] = await storage.put((job,))",
+        ("testing/test_inline.py::test_inline_respects_the_bound_of_a_queue",),
+    ),
+    Mutant(
+        "client: an enqueue of many ignores max_queued", "client/queue.py",
+        "puts = await (storage.put(jobs) if most is None else storage.put(jobs, most))",
+        "puts = await storage.put(jobs)",
+        ("testing/test_inline.py::test_inline_respects_the_bound_of_a_queue",),
     ),
     # Runs
     Mutant(

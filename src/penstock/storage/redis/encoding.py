@@ -126,7 +126,7 @@ def _encode_expiry(new: NewJob) -> list[Any]:
 
 
 def encode_bounded_jobs(jobs: Sequence[NewJob], max_queued: int) -> list[Any]:
-    """Encode jobs of one queue as the arguments of `put.lua`, which refuses them if more than so many would wait."""
+    """Encode jobs of one queue for `put.lua`, which refuses them if more than `max_queued` jobs would wait."""
     blobs = Blobs()
     encoded = pack([encode_job(new, blobs) for new in jobs])
     return ["bounded", encoded, *blobs.all, max_queued]

@@ -182,7 +182,7 @@ class Walk(RuleBasedStateMachine):
 
     @rule(queue=queues, specs=st.lists(new_jobs(), min_size=1, max_size=4), most=st.integers(1, 6))
     def put_bounded(self, queue: str, specs: list[dict[str, Any]], most: int) -> None:
-        """Put jobs into a queue in which only so many may wait."""
+        """Put jobs into a queue in which at most `most` jobs may wait."""
         self.both("put", [self.job(spec, queue) for spec in specs], most)
 
     @rule(queue=queues, group=st.sampled_from([None, *GROUPS]), count=st.integers(1, 4))
