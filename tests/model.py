@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
+from penstock.errors import QueueFull
 from penstock.model.job import FINISHED, Claim, MoveWhen, NewJob, Snapshot, State, Update
 from penstock.model.why import MAX_AHEAD
 from penstock.storage.base import (
@@ -155,10 +156,16 @@ class Model:
 
     # put -----------------------------------------------------------------------------------------
 
-    def put(self, jobs: Sequence[NewJob]) -> list[Put]:
+    def put(self, jobs: Sequence[NewJob], max_queued: int | None = None) -> list[Put]:
         answers: list[Put] = []
         for name in dict.fromkeys(new.queue for new in jobs):
             self._expire(name)
+        if max_queued is not None and jobs:
+            queue = self.all.get(jobs[0].queue, Queue())
+            waiting = sum(job.waiting() for job in queue.jobs.values())
+            added = len({new.id for new in jobs if self._replaces(queue.jobs.get(new.id), new)})
+            if added and waiting + added > max_queued:
+                raise QueueFull(jobs[0].queue, waiting, max_queued, added)
         for new in jobs:
             answers.append(self._put(new))
             answer = answers[-1]
@@ -171,10 +178,7 @@ class Model:
         old = queue.jobs.get(new.id)
         if old or new.group is not None:
             self._promote(queue)
-        if old and old.finish and self._expired(old.finish):
-            del queue.jobs[new.id]
-            old = None
-        if old is None or (old.finish and (new.update or old.finish.free or old.finish.state is not State.COMPLETED)):
+        if old is None or self._replaces(old, new):
             job = self._accept(queue, new)
             queue.jobs[new.id] = job
             self._enter_if_due(queue, job)
@@ -213,6 +217,13 @@ class Model:
         successor.flags = merge_flags(successor.flags, given_flags(new, new.update))
         self._emit("updated", new.queue, successor)
         return Put(PutStatus.UPDATED, State.BLOCKED)
+
+    def _replaces(self, old: Job | None, new: NewJob) -> bool:
+        """Return whether a put makes a new job of this id: it is free, or its job has finished and may be replaced."""
+        if old is None or not old.finish:
+            return old is None
+        finish = old.finish
+        return bool(new.update or finish.free or finish.state is not State.COMPLETED or self._expired(finish))
 
     def _accept(self, queue: Queue, new: NewJob) -> Job:
         """Return a new record, ordered by its run-at or its acceptance.

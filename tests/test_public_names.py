@@ -15,6 +15,7 @@ from penstock import errors
 MODULES = [name for _, name, _ in pkgutil.walk_packages(penstock.__path__, "penstock.") if "__main__" not in name]
 
 EXPECTED = [
+    "AccessDenied",
     "CallTimeout",
     "Cancelled",
     "Discarded",
@@ -45,6 +46,7 @@ EXPECTED = [
     "PermanentError",
     "Progress",
     "Queue",
+    "QueueFull",
     "Reason",
     "Reservation",
     "Retry",

@@ -8,6 +8,7 @@ from penstock.client.queue import Queue
 from penstock.client.reservation import Reservation
 from penstock.client.tasks import Task
 from penstock.errors import (
+    AccessDenied,
     CallTimeout,
     DuplicateJob,
     ErrorKind,
@@ -21,6 +22,7 @@ from penstock.errors import (
     NotFinished,
     PenstockError,
     PermanentError,
+    QueueFull,
     Retry,
     RunTimeout,
     StallError,
@@ -43,6 +45,7 @@ from penstock.model.worker_info import RunInfo, WorkerInfo
 from penstock.worker import Worker
 
 __all__ = [
+    "AccessDenied",
     "CallTimeout",
     "Cancelled",
     "Discarded",
@@ -73,6 +76,7 @@ __all__ = [
     "PermanentError",
     "Progress",
     "Queue",
+    "QueueFull",
     "Reason",
     "Reservation",
     "Retry",

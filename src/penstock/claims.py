@@ -11,8 +11,18 @@ from typing import Any, Protocol, TypeVar
 from msgspec import MsgspecError
 from msgspec.structs import replace
 
-from penstock.errors import ErrorKind, InvalidPayload, JobError
+from penstock.errors import (
+    AccessDenied,
+    ErrorKind,
+    InvalidPayload,
+    JobError,
+    StorageError,
+    StorageUnavailable,
+    StorageUnusable,
+    VersionMismatch,
+)
 from penstock.host import AppHost
+from penstock.model.ids import new_id, new_token
 from penstock.model.job import Claim, State
 from penstock.model.options import HandlerOptions
 from penstock.model.outcome import (
@@ -47,8 +57,12 @@ __all__ = [
 
 log = logging.getLogger("penstock.worker")
 
-#: The errors of encoding a value, in any storage. Other errors are those of a storage that may recover.
+#: The errors of encoding a value, in any storage.
 REFUSALS = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError, MsgspecError)
+#: The errors of a storage that cannot be used now or at all, whatever it is asked.
+OUTAGES = (StorageUnavailable, StorageUnusable, AccessDenied, VersionMismatch)
+#: How often one settlement is sent, while the storage answers others, until it counts as refused.
+TRIES = 3
 #: How often (seconds) the expired records of a queue are purged.
 PURGE_INTERVAL = 30.0
 
@@ -94,6 +108,9 @@ class EndedClaim(Protocol):
     settlement: Settlement
 
 
+E = TypeVar("E", bound=EndedClaim)
+
+
 class Ending:
     """The end of a claim, for claims that are no runs of a worker."""
 
@@ -119,32 +136,97 @@ def set_outcome(ended: EndedClaim, outcome: Outcome) -> None:
     ended.settlement = Settlement(claim.queue, claim.id, claim.token, resolution)
 
 
-async def settle_all(storage: Storage, ended: Sequence[EndedClaim]) -> list[Settled]:
-    """Record outcomes in one call; returns the answers. Errors of the storage are raised, to be tried again.
+async def settle_all(
+    storage: Storage, ended: Sequence[E], *, wait: bool = False
+) -> tuple[Sequence[E], list[Settled], StorageError | None]:
+    """Record outcomes in one call; returns the claims that are settled, and the answers.
 
-    If an outcome cannot be encoded, each is sent by itself. A job whose own outcome is refused fails for
-    good, so that it holds up no other.
+    Errors of the storage as a whole are raised, to be tried again; with `wait` all errors of it. If the storage
+    refuses these outcomes and answers another settle, each is sent by itself. A job whose own outcome is refused
+    fails for good, so that it holds up no other. The third value is the error of a queue in which nothing can be
+    settled now: its claims are not settled.
     """
     try:
-        return await storage.settle([each.settlement for each in ended])
+        return ended, await storage.settle([each.settlement for each in ended]), None
+    except OUTAGES as error:
+        if wait:
+            raise
+        await _raise_outage(storage, ended[0].claim.queue, error)
+    except StorageError:
+        if wait:
+            raise
     except REFUSALS:
-        return [await _settle_alone(storage, each) for each in ended]
+        pass
+    settled: list[E] = []
+    answers: list[Settled] = []
+    failing: dict[str, StorageError] = {}
+    for each in ended:
+        if each.claim.queue in failing:
+            continue
+        answer = await _settle_alone(storage, each)
+        if isinstance(answer, StorageError):
+            failing[each.claim.queue] = answer
+        else:
+            settled.append(each)
+            answers.append(answer)
+    return settled, answers, next(iter(failing.values()), None)
 
 
-async def _settle_alone(storage: Storage, ended: EndedClaim) -> Settled:
-    """Settle one claim; a refused outcome becomes a failure, and a refused failure is given up: its lease expires."""
-    for then_fail_job in (True, False):
+async def _settle_alone(storage: Storage, ended: EndedClaim) -> Settled | StorageError:
+    """Settle one claim; a refused outcome becomes a failure, and a refused failure is given up: its lease expires.
+
+    Returns the error of its queue if nothing can be settled there now.
+    """
+    try:
+        answer = await _try_alone(storage, ended)
+        if isinstance(answer, Settled):
+            return answer
+        ended.outcome, failed = unrecordable(ended.claim, ended.rules, answer, ended.settlement.resolution)
+        for resolution in (failed, replace(failed, then=())):
+            ended.settlement = replace(ended.settlement, resolution=resolution)
+            answer = await _try_alone(storage, ended)
+            if isinstance(answer, Settled):
+                return answer
+    except OUTAGES:
+        raise
+    except StorageError as error:
+        return error
+    text = "the storage refused the outcome of job %r and also its failure, so its lease expires: %s"
+    log.error(text, ended.claim.id, escape_controls(str(answer)))
+    return Settled(None, lost=True)
+
+
+async def _try_alone(storage: Storage, ended: EndedClaim) -> Settled | Exception:
+    """Send one settlement; returns the answer, or the error if the storage refuses this one and answers another.
+
+    All other errors are raised. An error of the storage counts as a refusal after `TRIES` times.
+    """
+    for tries in range(1, TRIES + 1):
         try:
             return (await storage.settle([ended.settlement]))[0]
         except REFUSALS as error:
-            log.error("the storage refused the outcome of job %r: %s", ended.claim.id, escape_controls(str(error)))
-            ended.outcome, failed = unrecordable(ended.claim, ended.rules, error)
-            resolution = failed if then_fail_job else replace(failed, then=())
-            ended.settlement = replace(ended.settlement, resolution=resolution)
+            return error
+        except StorageError as error:
+            await _raise_outage(storage, ended.claim.queue, error)
+            if tries == TRIES:
+                return error
+    raise AssertionError("the last time returns")
+
+
+async def _raise_outage(storage: Storage, queue: str, error: StorageError) -> None:
+    """Raise the error of a settle if it may concern others too; return if the storage answers another one.
+
+    A settlement that breaks the connection, such as one that is too long for the server, got no answer
+    (`uncertain`). A storage that answered that it takes nothing now is not asked.
+    """
+    if isinstance(error, OUTAGES) and not (isinstance(error, StorageUnavailable) and error.uncertain):
+        raise error
     try:
-        return (await storage.settle([ended.settlement]))[0]
-    except REFUSALS:
-        return Settled(None, lost=True)
+        await storage.settle([Settlement(queue, new_id(), new_token(), Release())])
+    except OUTAGES as outage:
+        raise outage from error
+    except StorageError:
+        raise error from None
 
 
 async def reap_all(

@@ -3,6 +3,7 @@
 Exception
 └── PenstockError
     ├── DuplicateJob          an id is taken, and `on_conflict="raise"`
+    ├── QueueFull             as many jobs wait as `max_queued` allows
     ├── JobNotFound           no job has this id
     ├── NotFinished           the job has no result yet
     ├── JobFailed             the job failed for good
@@ -13,6 +14,7 @@ Exception
     ├── StorageError          the storage answered with an error
     │   ├── StorageUnavailable    it cannot be reached, or takes no writes now
     │   │   └── NotDurable        stored, but less safely than asked for
+    │   ├── AccessDenied          it refused the credentials, or this user may not do this
     │   ├── StorageUnusable       it cannot be used until an operator changes something
     │   └── VersionMismatch       written by another version of Penstock
     ├── PermanentError        raised by a handler: fail without a retry
@@ -36,6 +38,7 @@ import msgspec
 from penstock._times import milliseconds, span_ms
 
 __all__ = [
+    "AccessDenied",
     "CallTimeout",
     "DuplicateJob",
     "ErrorKind",
@@ -49,6 +52,7 @@ __all__ = [
     "NotFinished",
     "PenstockError",
     "PermanentError",
+    "QueueFull",
     "Retry",
     "RunTimeout",
     "StallError",
@@ -90,6 +94,33 @@ class PenstockError(Exception):
 
 class DuplicateJob(PenstockError):
     """A job with this id exists already, and `on_conflict="raise"` was asked for."""
+
+
+class QueueFull(PenstockError):
+    """The queue has no room for these jobs: as many wait in it as its `max_queued` allows.
+
+    `.queue`, `.waiting` and `.max_queued` name the queue, the number of its waiting jobs and the bound. `.enqueued` has
+    the answers of the jobs of an `enqueue_many` that were stored before; of one `enqueue` or `call` nothing was.
+    """
+
+    def __init__(self, queue: str, waiting: int, max_queued: int, count: int = 1, enqueued: Sequence[Any] = ()) -> None:
+        if waiting < max_queued:
+            why = f"has room for {max_queued - waiting} more jobs, not for {count}"
+        else:
+            why = f"is full: {waiting} jobs wait"
+        stored = f"{len(enqueued)} jobs before these were stored" if enqueued else "nothing was stored"
+        super().__init__(
+            f"queue {queue!r} {why} (max_queued is {max_queued}), and {stored}: enqueue again when workers have caught "
+            "up, or raise max_queued"
+        )
+        self.queue = queue
+        self.waiting = waiting
+        self.max_queued = max_queued
+        self.count = count
+        self.enqueued = list(enqueued)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.queue, self.waiting, self.max_queued, self.count, self.enqueued)
 
 
 class JobNotFound(PenstockError):
@@ -176,6 +207,10 @@ class NotDurable(StorageUnavailable):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.args[0], self.enqueued)
+
+
+class AccessDenied(StorageError):
+    """The storage refused the credentials, or does not allow this user to do this. A worker goes on trying."""
 
 
 class StorageUnusable(StorageError):

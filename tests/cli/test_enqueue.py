@@ -253,6 +253,23 @@ def test_a_queue_with_a_worker_is_not_hinted_at(cli: Cli) -> None:
     cli.do(work)
 
 
+def test_a_full_queue_is_one_line_of_error(cli: Cli) -> None:
+    """`enqueue`, also with --lines, and `call` exit with 1 if the app that --app names has a bound for the queue."""
+    (cli.directory / "bounded_app.py").write_text(
+        "import os\nfrom penstock import Penstock\n"
+        "app = Penstock(os.environ['PENSTOCK_URL'], namespace=os.environ['PENSTOCK_NAMESPACE'])\n"
+        "@app.handler('mail', max_queued=1)\ndef mail(payload): ...\n"
+    )
+    cli.ok("enqueue", "mail", "1", "--app", "bounded_app:app")
+    expected = (
+        "Error: queue 'mail' is full: 1 jobs wait (max_queued is 1), and nothing was stored: enqueue again when workers "
+        "have caught up, or raise max_queued"
+    )
+    assert cli.fails("enqueue", "mail", "1", "--app", "bounded_app:app") == expected
+    assert cli.fails("enqueue", "mail", "--lines", "--app", "bounded_app:app", stdin="1\n2\n") == expected
+    assert cli.fails("call", "mail", "1", "--app", "bounded_app:app") == expected
+
+
 @on_sqlite
 def test_a_queue_with_a_handler_is_not_hinted_at(cli: Cli) -> None:
     """A queue of the app that --app names is known before any worker started."""

@@ -82,6 +82,10 @@ def test_bad_arguments_are_refused_by_name() -> None:
         Penstock("memory:", max_payload=0)
     with pytest.raises(TypeError, match="max_payload"):
         Penstock("memory:", max_payload="1")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="max_result"):
+        Penstock("memory:", max_result=0)
+    with pytest.raises(TypeError, match="max_result"):
+        Penstock("memory:", max_result=True)
     with pytest.raises(ValueError, match="serde"):
         Penstock("memory:", serde="pickle")
     with pytest.raises(TypeError, match="result_serde"):

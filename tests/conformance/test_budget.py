@@ -38,7 +38,7 @@ async def do_work(work: str, storage: Storage, begin: Callable[[], object]) -> N
         elif work.endswith("groups"):
             jobs = [new("q", id, group=f"g{i % 10}") for i, id in enumerate(names)]
         begin()
-        await storage.put(jobs)
+        await (storage.put(jobs, 1000) if "bounded" in work else storage.put(jobs))
         return
     if work.endswith("lanes"):
         fresh = [new("q", id, group=id, fresh=True) for id in names]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import StorageError, StorageUnavailable
+from penstock.errors import QueueFull, StorageError, StorageUnavailable
 from penstock.model.job import State, Update
 from penstock.storage.base import CancelAnswer, CancelMode, Renewal, Request, Settled, Settlement, Storage
 from penstock.storage.redis import RedisStorage
@@ -262,6 +262,30 @@ async def test_a_lost_put_without_an_id_is_repeated_by_itself(
     assert lost.happened
     assert [put.status for put in answers] == ["queued"] * 10 + ["scheduled"] * 10
     assert await storage.counts("q") == tally(queued=10, scheduled=10)
+
+
+@pytest.mark.parametrize("loss", ["reply", "request"])
+async def test_a_lost_put_that_filled_its_queue_is_answered_as_the_first_time(
+    proxy: Proxy, far: Storage, storage: Storage, loss: str
+) -> None:
+    """Sent again, a bounded put of made-up ids finds its own jobs in the full queue, and is not refused."""
+    await far.put([new("q", "first", fresh=True)], 4)
+    lost = proxy.lose_reply(sha("put")) if loss == "reply" else proxy.lose_request(sha("put"))
+    answers = await far.put([new("q", f"fresh{n}", fresh=True, delay=n * 1000) for n in range(3)], 4)
+    assert lost.happened
+    assert [put.status for put in answers] == ["queued", "scheduled", "scheduled"]
+    assert await storage.counts("q") == tally(queued=2, scheduled=2)
+
+
+async def test_a_lost_refusal_is_repeated(proxy: Proxy, far: Storage, storage: Storage) -> None:
+    """A bounded put that was refused had no effect: sent again it is refused again, and the next one is stored."""
+    await far.put([new("q", "first", fresh=True)], 1)
+    lost = proxy.lose_reply(sha("put"))
+    with pytest.raises(QueueFull):
+        await far.put([new("q", "second", fresh=True)], 1)
+    assert lost.happened
+    assert await storage.counts("q") == tally(queued=1)
+    assert [put.status for put in await far.put([new("q", "second", fresh=True)], 2)] == ["queued"]
 
 
 MEANWHILE: dict[str, Callable[[HasToken], Settlement] | None] = {

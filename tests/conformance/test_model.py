@@ -136,8 +136,8 @@ class WalkAlone(ModelWalk):
 class PutsDirectly(SqliteStorage):
     """The SQLite storage with the put of the sync client."""
 
-    async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
-        return await BlockingSqliteStorage(self.engine).put(jobs)
+    async def put(self, jobs: Sequence[NewJob], max_queued: int | None = None) -> list[Put]:
+        return await BlockingSqliteStorage(self.engine).put(jobs, max_queued)
 
 
 class DirectBackend(SqliteBackend):

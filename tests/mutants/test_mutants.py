@@ -61,6 +61,7 @@ FILE = "test_sqlite_file.py"
 UPDATES = "test_put_updates_order.py"
 FOREIGN = "security/test_foreign_project.py"
 TERMINAL = "security/test_terminal.py"
+BOUNDS = "test_max_queued.py"
 
 MUTANTS = [
     # SQLite
@@ -537,6 +538,64 @@ MUTANTS = [
         "    call('ZADD', q.ready, 0, rank(j.priority, j.time, j.seq) .. 'j' .. id)\n",
         ("test_waits.py::test_every_transition_to_ready_wakes_a_waiter",),
     ),
+    # Bounds of queues
+    Mutant(
+        "sqlite: scheduled jobs do not count for max_queued", "sqlite/statements.sql",
+        "SELECT n_later + n_ready + n_lane + n_retrying + n_parked", "SELECT n_ready + n_lane + n_retrying + n_parked",
+        (f"{BOUNDS}::test_queued_scheduled_and_retrying_jobs_count",),
+    ),
+    Mutant(
+        "sqlite: a duplicate is refused in a full queue", "sqlite/put.py",
+        "added = {new.id for new in jobs if (new.queue, new.id) not in taken}", "added = {new.id for new in jobs}",
+        (f"{BOUNDS}::test_a_put_that_adds_no_waiting_job_is_not_refused",),
+    ),
+    Mutant(
+        "sqlite: a job that replaces a finished one does not count", "sqlite/put.py",
+        "added.update({new.id for new in known if may_replace(tx, tx.job(queue, new.id), new)})", "del known",
+        (f"{BOUNDS}::test_a_job_that_replaces_a_finished_one_counts",),
+    ),
+    Mutant(
+        "sqlite: some of the jobs that do not fit are stored", "sqlite/put.py",
+        "if added and waiting + len(added) > max_queued:", "if added and waiting + 1 > max_queued:",
+        (f"{BOUNDS}::test_of_several_jobs_all_are_stored_or_none",),
+    ),
+    Mutant(
+        "redis: scheduled jobs do not count for max_queued", "redis/lua/put.lua",
+        "    + call('ZCARD', q.scheduled) + call('ZCARD', q.retrying)\n", "",
+        (f"{BOUNDS}::test_queued_scheduled_and_retrying_jobs_count",),
+    ),
+    Mutant(
+        "redis: a duplicate is refused in a full queue", "redis/lua/put.lua",
+        "if e[2] >= FRESH or not known[e[1]] then return true end\n  local ended", "if e then return true end\n  local ended",
+        (f"{BOUNDS}::test_a_put_that_adds_no_waiting_job_is_not_refused",),
+    ),
+    Mutant(
+        "redis: a job that replaces a finished one does not count", "redis/lua/put.lua",
+        "return ended and may_replace(ended, read_entry(e).update)", "return false",
+        (f"{BOUNDS}::test_a_job_that_replaces_a_finished_one_counts",),
+    ),
+    Mutant(
+        "redis: a refused put counts as made when it is sent again", "redis/lua/put.lua",
+        "sent again, it is made\n      call('SET', key, last, 'PX', ms)\n", "sent again, it is made\n",
+        ("test_lost_replies.py::test_a_lost_refusal_is_repeated",),
+    ),
+    Mutant(
+        "redis: a bounded put that is sent again is refused by its own jobs", "redis/lua/put.lua",
+        "if repeated then -- the answer", "if repeated and form ~= 'bounded' then -- the answer",
+        ("test_lost_replies.py::test_a_lost_put_that_filled_its_queue_is_answered_as_the_first_time[reply]",),
+    ),
+    Mutant(
+        "client: an enqueue ignores max_queued", "client/queue.py",
+        "[put] = await (storage.put((job,)) if most is None else storage.put((job,), most))",
+        "[put] = await storage.put((job,))",
+        ("testing/test_inline.py::test_inline_respects_the_bound_of_a_queue",),
+    ),
+    Mutant(
+        "client: an enqueue of many ignores max_queued", "client/queue.py",
+        "puts = await (storage.put(jobs) if most is None else storage.put(jobs, most))",
+        "puts = await storage.put(jobs)",
+        ("testing/test_inline.py::test_inline_respects_the_bound_of_a_queue",),
+    ),
     # Runs
     Mutant(
         "errors: a lone surrogate is not escaped", "errors.py",
@@ -553,6 +612,47 @@ MUTANTS = [
         "    except Exception as error:\n        outcome, resolution = unrecordable",
         "    except ImportError as error:\n        outcome, resolution = unrecordable",
         ("worker/test_odd_exceptions.py::test_an_outcome_that_cannot_be_resolved_fails_its_own_job",),
+    ),
+    Mutant(
+        "worker: an outcome that the storage refuses is tried for ever", "claims.py",
+        "            if tries == TRIES:\n", "            if tries == TRIES:\n                raise\n",
+        ("worker/test_refused_outcomes.py::test_a_refused_outcome_fails_its_own_job_alone[refused]",),
+    ),
+    Mutant(
+        "worker: a connection that breaks under one outcome holds up all", "claims.py",
+        "        await _raise_outage(storage, ended[0].claim.queue, error)\n", "        raise\n",
+        ("worker/test_refused_outcomes.py::test_a_refused_outcome_fails_its_own_job_alone[connection breaks]",),
+    ),
+    Mutant(
+        "worker: an outcome is changed while the storage records none", "claims.py",
+        "if isinstance(error, OUTAGES) and not (", "if not isinstance(error, OUTAGES) and not (",
+        ("worker/test_refused_outcomes.py::test_outcomes_wait_for_a_storage_that_records_none[StorageUnavailable]",),
+    ),
+    Mutant(
+        "worker: a queue in which nothing can be settled holds up the others", "claims.py",
+        "    except StorageError as error:\n        return error\n", "    except StorageError:\n        raise\n",
+        ("worker/test_refused_outcomes.py::test_a_queue_that_refuses_every_settle_holds_up_no_other",),
+    ),
+    Mutant(
+        "worker: stop() waits for ever for outcomes that cannot be recorded", "worker/runtime.py",
+        "asyncio.timeout(self._leases.seconds):", "asyncio.timeout(None):",
+        ("worker/test_refused_outcomes.py::test_a_queue_that_refuses_every_settle_holds_up_no_other",),
+    ),
+    Mutant(
+        "worker: results have no bound", "worker/executor.py",
+        "return data if len(data) <= self._max_result else check_result(data, self._max_result)", "return data",
+        ("worker/test_refused_outcomes.py::test_a_result_above_max_result_fails_its_job_for_good",),
+    ),
+    Mutant(
+        "reservations: results have no bound", "client/reservation.py",
+        'check_result(encode(self._results, result, "result"), self._manager.max_result)',
+        'encode(self._results, result, "result")',
+        ("worker/test_refused_outcomes.py::test_a_reservation_refuses_a_result_above_max_result",),
+    ),
+    Mutant(
+        "worker: progress messages have no bound", "model/context.py",
+        "MAX_MESSAGE = 1_000", "MAX_MESSAGE = 10_000",
+        ("unit/test_context.py::test_a_long_progress_message_is_cut",),
     ),
     Mutant(
         "worker: a base exception of a handler is not noticed", "worker/executor.py",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock import JobFailed, Penstock, State, sync
+from penstock import JobFailed, Penstock, QueueFull, State, sync
 from penstock.testing import Clock, drain, inline
 from tests.testing.conftest import Shop, double
 
@@ -35,6 +35,21 @@ async def test_inline_raises_the_exception_of_the_handler(shop: Shop, clock: Clo
         status = await app.queue("charge").status("poor")
         assert status is not None
         assert (status.state, status.retries) == (State.RETRYING, 1)
+
+
+async def test_inline_respects_the_bound_of_a_queue(penstock: Penstock) -> None:
+    """Each job runs before the next is enqueued, so only scheduled ones fill a queue with `max_queued`."""
+    penstock.listen("q", lambda payload: payload, max_queued=1)
+    queue = penstock.queue("q")
+    with inline(penstock):
+        assert (await queue.enqueue(1)).state is State.COMPLETED
+        await queue.enqueue(2, delay=60)
+        with pytest.raises(QueueFull):
+            await queue.enqueue(3)
+        with pytest.raises(QueueFull):
+            await queue.enqueue_many([3])
+    assert [event.result for event in await drain(penstock, scheduled=True)] == [2]
+    assert (await queue.enqueue(3)).state is State.QUEUED
 
 
 async def test_inline_does_not_raise_retry(shop: Shop, clock: Clock) -> None:

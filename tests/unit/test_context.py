@@ -69,6 +69,13 @@ def test_progress_survives_the_trip() -> None:
     assert Progress.decode(b"\xc1") is None
 
 
+def test_a_long_progress_message_is_cut() -> None:
+    """A message is stored up to 1,000 characters, so that a report has a bounded size."""
+    stored = Progress.decode(Progress(0.5, "é" * 1_001).encode())
+    assert stored == Progress(0.5, "é" * 999 + "…")
+    assert Progress.decode(Progress(0.5, "é" * 1_000).encode()) == Progress(0.5, "é" * 1_000)
+
+
 def test_follow_ups_are_collected() -> None:
     """then() builds the job at once, keeps it for the end, and gives its id."""
     job = Job(CLAIM, FakeServices())

@@ -37,7 +37,9 @@ async def outcomes_of(app: Penstock, interrupts: list[str], count: int = 1) -> l
     run = Run(handler, [RunJob(claim, handler.options, services) for claim in claims], 1)
     threads = ThreadPool()
     try:
-        return list(await Executor(app.codec, threads, lambda: interrupts.append("Ctrl-C")).execute(run))
+        return list(
+            await Executor(app.codec, app.max_result, threads, lambda: interrupts.append("Ctrl-C")).execute(run)
+        )
     finally:
         threads.close()
 

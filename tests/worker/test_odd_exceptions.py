@@ -208,7 +208,8 @@ async def test_a_fail_job_that_the_storage_refuses_does_not_hold_its_job(app: Pe
         await Worker(app).drain()
     status = await status_of(app)
     assert (status.state, status.error.kind) == (State.FAILED, "permanent")
-    assert status.error.message == "the outcome of the run cannot be recorded: OverflowError: too large"
+    reason = "OverflowError: too large; its result has 1 bytes"
+    assert status.error.message == f"the outcome of the run cannot be recorded: {reason}"
 
 
 async def test_a_claim_whose_every_outcome_is_refused_is_given_up(app: Penstock, trouble: FaultyStorage) -> None:

@@ -48,10 +48,11 @@ class Penstock:
     The storage is given as a URL (by default `PENSTOCK_URL`, or else the file `penstock.db` in the current
     directory) or as an object. It is opened by `async with app`, or with the first call that needs it. A
     `preset` ("queasy", "queue_farm", "job_queue" or "worqr") sets the defaults of that system; options
-    of a call or a handler win over it. `timeout` bounds each request to the storage that an enqueue or any
-    other call makes (None: no bound; calls that wait for a job have their own), after which
-    `StorageUnavailable` is raised. With `durability` ("replicas", "fsync" or a `Durability`) an
-    enqueue is acknowledged when replicas or the disk have the job, and raises `NotDurable` otherwise.
+    of a call or a handler win over it. `max_payload` and `max_result` bound payloads and results, in bytes.
+    `timeout` bounds each request to the storage that an enqueue or any other call makes (None: no bound; calls
+    that wait for a job have their own), after which `StorageUnavailable` is raised. With `durability` ("replicas",
+    "fsync" or a `Durability`) an enqueue is acknowledged when replicas or the disk have the job, and raises
+    `NotDurable` otherwise.
     """
 
     #: Whether a sync app runs the coroutines of this app.
@@ -67,6 +68,7 @@ class Penstock:
         serde: str | Serde = "json",
         result_serde: str | Serde | None = None,
         max_payload: int = 1_048_576,
+        max_result: int = 1_048_576,
         timeout: Span | None = 5,
         clock: Clock | None = None,
         durability: DurabilityLevel | Durability | None = None,
@@ -76,12 +78,9 @@ class Penstock:
             raise ValueError("give durability with a url: a storage object has its own")
         if url is not None and storage is not None:
             raise ValueError("give url or storage, not both")
-        if isinstance(max_payload, bool) or not isinstance(max_payload, int):
-            raise TypeError(f"max_payload must be an int, not {type(max_payload).__name__}")
-        if max_payload < 1:
-            raise ValueError(f"max_payload must be at least 1, not {max_payload}")
         self.namespace = check_name(namespace, "namespace")
-        self.max_payload = max_payload
+        self.max_payload = _bound(max_payload, "max_payload")
+        self.max_result = _bound(max_result, "max_result")
         #: The bound (seconds) of each request of a producer, None for none.
         self.timeout = None if timeout is None else span_ms(timeout, "timeout", zero=False) / 1000
         #: The defaults, of the preset or of Penstock.
@@ -92,6 +91,8 @@ class Penstock:
         self._result_serde = None if result_serde is None else resolve_serde(result_serde, "result_serde")
         self._serdes: dict[str, dict[str, Serde]] = {}
         self._codecs: dict[str, Codec] = {}
+        #: How many jobs may wait in each queue that has a bound.
+        self.max_queued: dict[str, int] = {}
         self._fail_queues: dict[str, str] = {}
         self._queues: dict[str, Queue] = {}
         if storage is None:
@@ -180,9 +181,20 @@ class Penstock:
 
     # queues and handlers --------------------------------------------------------------------------
 
-    def queue(self, name: str, *, serde: str | Serde | None = None, result_serde: str | Serde | None = None) -> Queue:
-        """Return the queue of this name, for producers; serdes given here hold wherever this app uses the queue."""
+    def queue(
+        self,
+        name: str,
+        *,
+        serde: str | Serde | None = None,
+        result_serde: str | Serde | None = None,
+        max_queued: int | None = None,
+    ) -> Queue:
+        """Return the queue of this name, for producers; serdes given here hold wherever this app uses the queue.
+
+        So does `max_queued`: while this many jobs wait, `enqueue`, `enqueue_many` and `call` raise `QueueFull`.
+        """
         self._set_serdes(check_name(name, "name"), serde, result_serde)
+        self._set_max_queued(name, None if max_queued is None else _bound(max_queued, "max_queued"))
         if name not in self._queues:
             self._queues[name] = Queue(self, name)
         return self._queues[name]
@@ -409,10 +421,17 @@ class Penstock:
             wanted = self._serde if serde is None else resolve_serde(serde)
             check_type(self._serdes.get(queue, {}).get("serde", wanted), handler.signature.payload)
         self._set_serdes(queue, serde, result_serde)
+        for each in added:
+            self._set_max_queued(each.queue, each.options.max_queued)
         self.handlers.update({each.queue: each for each in added})
         for each in added[1:]:
             self._fail_queues[each.queue] = queue
         self._codecs.clear()
+
+    def _set_max_queued(self, queue: str, bound: int | None) -> None:
+        if bound is not None and self.max_queued.setdefault(queue, bound) != bound:
+            known = self.max_queued[queue]
+            raise ValueError(f"queue {queue!r} has max_queued={known} already; it cannot also have {bound}")
 
     def _set_serdes(self, queue: str, serde: str | Serde | None, result_serde: str | Serde | None) -> None:
         for name, value in (("serde", serde), ("result_serde", result_serde)):
@@ -424,6 +443,15 @@ class Penstock:
                 self._codecs.clear()  # a fail queue has the serdes of its queue
             elif known != wanted:
                 raise ValueError(f"queue {queue!r} has the {name} {known!r} already; it cannot also have {wanted!r}")
+
+
+def _bound(value: object, name: str) -> int:
+    """Return a bound; raises `TypeError` or `ValueError`, which name the argument."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, not {value}")
+    return value
 
 
 def fail_handler(handler: Handler) -> Handler:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Unpack
 
@@ -16,7 +16,15 @@ from penstock.client.queue_reader import QueueReader, as_state
 from penstock.client.reservation import Reservation
 from penstock.client.reservations import ReservationManager
 from penstock.client.results import ResultWaiter
-from penstock.errors import CallTimeout, DuplicateJob, InvalidPayload, JobNotFound, NotDurable, StorageUnavailable
+from penstock.errors import (
+    CallTimeout,
+    DuplicateJob,
+    InvalidPayload,
+    JobNotFound,
+    NotDurable,
+    QueueFull,
+    StorageUnavailable,
+)
 from penstock.model.clock import Span, span_ms
 from penstock.model.formats import RawSerde
 from penstock.model.ids import check_name, new_id, new_ids, new_token
@@ -29,6 +37,8 @@ __all__ = ["Queue"]
 
 #: How many jobs `enqueue_many` sends in one round trip.
 CHUNK = 500
+#: How many bytes of payload it sends in one round trip to a queue with `max_queued`.
+CHUNK_BYTES = 4_000_000
 
 QUEUED = PutStatus.QUEUED
 
@@ -61,18 +71,24 @@ class Queue(QueueReader):
         """Add many jobs, given as payloads or `Entry` objects, 500 in each round trip.
 
         A list is checked wholly before anything is stored; an iterator chunk by chunk. With
-        `on_conflict="raise"`, the jobs before the duplicate in the same chunk are stored.
+        `on_conflict="raise"`, the jobs before the duplicate in the same chunk are stored. A chunk that exceeds the
+        `max_queued` of the queue raises `QueueFull`, and none of it is stored; `.enqueued` has the answers before.
         """
         if isinstance(entries, str | bytes | Mapping):
             raise TypeError("entries must be a list or an iterator of payloads, not one payload")
         answers: list[Enqueued] = []
-        if isinstance(entries, Sequence):
-            jobs = self._build_jobs(entries)
-            for at in range(0, len(jobs), CHUNK):
-                answers += await self._put_many(jobs[at : at + CHUNK], entries[at : at + CHUNK])
-        else:
-            async for chunk in _chunks(entries):
-                answers += await self._put_many(self._build_jobs(chunk), chunk)
+        try:
+            if isinstance(entries, Sequence):
+                jobs = self._build_jobs(entries)
+                for at, end in self._parts(jobs):
+                    answers += await self._put_many(jobs[at:end], entries[at:end])
+            else:
+                async for chunk in _chunks(entries):
+                    jobs = self._build_jobs(chunk)
+                    for at, end in self._parts(jobs):
+                        answers += await self._put_many(jobs[at:end], chunk[at:end])
+        except QueueFull as full:
+            raise QueueFull(full.queue, full.waiting, full.max_queued, full.count, answers) from None
         return answers
 
     def build_job(self, payload: Any, fresh_id: str = "", /, **options: Unpack[JobOptions]) -> NewJob:
@@ -250,7 +266,8 @@ class Queue(QueueReader):
         """Store one job and return its answer; `on_conflict` None means that of the preset."""
         host = self._host
         try:
-            [put] = await (host.ready_storage or await host.opened()).put((job,))
+            storage, most = host.ready_storage or await host.opened(), host.max_queued.get(self.name)
+            [put] = await (storage.put((job,)) if most is None else storage.put((job,), most))
         except StorageUnavailable as error:
             raise about_storing(error, [job]) from error
         if put.status is QUEUED and put.durability is None and not host.listeners.by_name:
@@ -264,7 +281,8 @@ class Queue(QueueReader):
         if not jobs:
             return []
         try:
-            puts = await (await self._host.opened()).put(jobs)
+            storage, most = await self._host.opened(), self._host.max_queued.get(self.name)
+            puts = await (storage.put(jobs) if most is None else storage.put(jobs, most))
         except StorageUnavailable as error:
             raise about_storing(error, jobs) from error
         if self._host.listeners or puts[0].durability is not None:
@@ -305,6 +323,23 @@ class Queue(QueueReader):
                 "the server; enqueue the same ids again to have them confirmed",
                 short,
             )
+
+    def _parts(self, jobs: Sequence[NewJob]) -> Iterator[tuple[int, int]]:
+        """Yield the begin and end of each part that is stored in one call.
+
+        A storage stores all jobs of a queue with a bound or none, so such a part has few bytes, too.
+        """
+        if self.name not in self._host.max_queued:
+            for at in range(0, len(jobs), CHUNK):
+                yield at, at + CHUNK
+            return
+        start = size = 0
+        for at, job in enumerate(jobs):
+            if at > start and (at - start == CHUNK or size + len(job.payload) > CHUNK_BYTES):
+                yield start, at
+                start, size = at, 0
+            size += len(job.payload)
+        yield start, len(jobs)
 
     def _build_jobs(self, items: Sequence[Any]) -> list[NewJob]:
         """Check and encode payloads and entries as `build_job` does, without storing them."""

@@ -14,7 +14,7 @@ from penstock.model.context import Cancellation, JobInfo
 from penstock.model.job import Claim, State
 from penstock.model.options import HandlerOptions
 from penstock.model.outcome import Failed, Outcome, Released, Resolution, Returned, raised
-from penstock.model.serde import Serde, encode
+from penstock.model.serde import Serde, check_result, encode
 from penstock.storage.base import ClaimRef, Settled, Settlement
 
 __all__ = ["Reservation"]
@@ -22,6 +22,9 @@ __all__ = ["Reservation"]
 
 class Manager(Protocol):
     """The `ReservationManager`, as one of its reservations sees it: the manager is built on `Reservation`."""
+
+    @property
+    def max_result(self) -> int: ...
 
     async def settle(self, reservation: Reservation, rules: HandlerOptions, outcome: Outcome) -> Settled: ...
 
@@ -77,8 +80,8 @@ class Reservation(JobInfo):
         return ClaimRef(self.queue, self.id, self.fence)
 
     async def complete(self, result: Any = None) -> State:
-        """Complete the job with this result."""
-        data = encode(self._results, result, "result")
+        """Complete the job with this result; raises `InvalidPayload` if it is larger than the app's `max_result`."""
+        data = check_result(encode(self._results, result, "result"), self._manager.max_result)
         return await self._settle(("complete", data), Returned(data))
 
     async def fail(self, error: Exception | str) -> State:

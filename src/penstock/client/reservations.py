@@ -128,15 +128,26 @@ class ReservationManager:
     async def _refuse(self, refused: Sequence[Ending]) -> None:
         """Settle claims that must not be reserved."""
         if refused:
-            for each, answer in zip(refused, await settle_all(self._host.storage, refused), strict=True):
+            settled, answers, error = await settle_all(self._host.storage, refused)
+            for each, answer in zip(settled, answers, strict=True):
                 self._emit_settled(each, answer)
+            if error is not None:
+                raise error
+
+    @property
+    def max_result(self) -> int:
+        """The largest result of the app, in bytes."""
+        return self._host.max_result
 
     # settling --------------------------------------------------------------------------------------
 
     async def settle(self, reservation: Reservation, rules: HandlerOptions, outcome: Outcome) -> Settled:
         """Record the outcome of a reservation; returns the storage's answer."""
         ending = Ending(reservation.claim, rules, outcome)
-        [answer] = await settle_all(self._host.storage, [ending])
+        _, answers, error = await settle_all(self._host.storage, [ending])
+        if error is not None:
+            raise error
+        [answer] = answers
         if not answer.lost:
             self._drop(reservation)
             self._emit_settled(ending, answer)

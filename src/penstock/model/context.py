@@ -17,6 +17,10 @@ from penstock.model.job import Claim, NewJob
 __all__ = ["Cancellation", "Job", "JobInfo", "JobServices", "Progress"]
 
 
+#: The longest message of a progress report, in characters: a longer one is cut.
+MAX_MESSAGE = 1_000
+
+
 class Progress(msgspec.Struct, frozen=True, array_like=True):
     """Progress of a run: a fraction from 0 to 1 and a short message."""
 
@@ -32,8 +36,9 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
             raise TypeError(f"message must be a str, not {type(self.message).__name__}")
 
     def encode(self) -> bytes:
-        """Return its stored form; text that UTF-8 cannot encode is escaped."""
-        return _encode(Progress(self.fraction, escaped(self.message)))
+        """Return its stored form; a long message is cut, and text that UTF-8 cannot encode is escaped."""
+        message = self.message if len(self.message) <= MAX_MESSAGE else f"{self.message[: MAX_MESSAGE - 1]}…"
+        return _encode(Progress(self.fraction, escaped(message)))
 
     @classmethod
     def decode(cls, data: bytes) -> Progress | None:
@@ -161,7 +166,10 @@ class Job(JobInfo):
         self.follow_ups = []
 
     def progress(self, fraction: float, message: str = "") -> Awaitable[bool]:
-        """Report the progress of the run. It is sent whether awaited or not; gives False if the claim was lost."""
+        """Report the progress of the run. It is sent whether awaited or not; gives False if the claim was lost.
+
+        A message of more than 1,000 characters is cut.
+        """
         return self._services.report(self._claim, Progress(fraction, message))
 
     def then(self, queue: str, payload: Any, **options: Any) -> str:

@@ -101,6 +101,8 @@ class HandlerArguments(TypedDict, total=False):
     """How long a completed job and its result are kept."""
     failed_ttl: Span
     """How long a failed job is kept."""
+    max_queued: int | None
+    """While this many jobs wait in the queue, `enqueue` and `call` raise `QueueFull`."""
     retain: Retain
     """"ttl": completed jobs are kept for `result_ttl`; "none": not at all; "forever": until deleted."""
 
@@ -129,6 +131,7 @@ class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     - `at_most_once`: after a stall the job fails instead of running again
     - `result_ttl`: how long a completed job and its result are kept
     - `failed_ttl`: how long a failed job is kept
+    - `max_queued`: while this many jobs wait in the queue, `enqueue` and `call` raise `QueueFull`
     - `retain`: "ttl": completed jobs are kept for `result_ttl`; "none": not at all; "forever": until deleted
     """
 
@@ -151,12 +154,13 @@ class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     at_most_once: bool = False
     result_ttl: float = 3600.0
     failed_ttl: float = 7 * DAY
+    max_queued: int | None = None
     retain: Retain = "ttl"
 
     def __post_init__(self) -> None:
         for name in ("max_retries", "max_stalls", "max_timeouts"):
             _check_whole(getattr(self, name), name, least=0, optional=True)
-        for name in ("max_attempts", "concurrency"):
+        for name in ("max_attempts", "concurrency", "max_queued"):
             _check_whole(getattr(self, name), name, least=1, optional=True)
         for name in ("size", "batch_size"):
             _check_whole(getattr(self, name), name, least=1)

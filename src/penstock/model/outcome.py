@@ -263,10 +263,19 @@ def attempts_after(claim: Claim, resolution: Resolution) -> int:
     return claim.attempts if ran else claim.attempts - 1
 
 
-def unrecordable(claim: Claim, rules: HandlerOptions, why: BaseException) -> tuple[Raised, Fail]:
-    """Return the outcome and its transition for a job whose own outcome cannot be recorded: it fails for good."""
+def unrecordable(
+    claim: Claim, rules: HandlerOptions, why: BaseException, refused: Resolution | None = None
+) -> tuple[Raised, Fail]:
+    """Return the outcome and its transition for a job whose own outcome cannot be recorded: it fails for good.
+
+    `refused` is the resolution that the storage did not accept; the error names the size of its result.
+    """
     record = JobError.from_exception(why, ErrorKind.PERMANENT)
     message = f"the outcome of the run cannot be recorded: {record.type}: {record.message}"
+    if isinstance(refused, Complete):
+        follow_ups = sum(len(new.payload) for new in refused.then)
+        message += f"; its result has {len(refused.result)} bytes"
+        message += f", its follow-up jobs {follow_ups}" if refused.then else ""
     error = replace(record, message=message)
     return Raised(error), Fail(error.encode(), rules.keep_failed_ms, None, _fail_job(claim, rules, error))
 

@@ -17,6 +17,7 @@ __all__ = [
     "Wrapper",
     "bind_codec",
     "bind_serde",
+    "check_result",
     "decode",
     "encode",
     "innermost",
@@ -160,6 +161,16 @@ def encode(serde: Serde, value: Any, what: str) -> bytes:
         why = f"{serde!r} must give bytes, not {type(data).__name__}"
         raise InvalidPayload(f"{what}: {why}")
     raise InvalidPayload(f"{what} {why}", without_values=f"{what} {why}")
+
+
+def check_result(data: bytes, most: int) -> bytes:
+    """Return an encoded result; raises `InvalidPayload` if it has more than this many bytes."""
+    if len(data) > most:
+        raise InvalidPayload(
+            f"result is {len(data)} bytes, more than max_result ({most}): store it elsewhere and return its name, or "
+            "raise Penstock(max_result=…)"
+        )
+    return data
 
 
 def decode(serde: Serde, data: bytes, type: Any = Any) -> Any:

@@ -206,12 +206,16 @@ class Storage(Protocol):
         """Close connections, threads and sockets. Idempotent; `open` may follow."""
         ...
 
-    async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
+    async def put(self, jobs: Sequence[NewJob], max_queued: int | None = None) -> list[Put]:
         """Store jobs: nothing → queued / scheduled / blocked, or updated in place, or the existing state.
 
         A job put with a `waiter`, or that `wait_done` waits for, and that would not be kept when it
         ends (a TTL of 0) stays for a minute, so that the waiter can read its result. Its id is free at
         once: a put of it starts a new job, as if the old one were not there.
+
+        With `max_queued` all jobs, `MAX_BATCH` at most, are of one queue. If more than that many jobs would then be
+        queued, scheduled or retrying in it, it raises `QueueFull` and changes nothing, unless the jobs add none to
+        these: duplicates, updates, and successors that are blocked.
         """
         ...
 

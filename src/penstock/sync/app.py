@@ -54,6 +54,7 @@ class Penstock:
         serde: str | Serde = "json",
         result_serde: str | Serde | None = None,
         max_payload: int = 1_048_576,
+        max_result: int = 1_048_576,
         timeout: Span | None = 5,
         clock: Clock | None = None,
         durability: DurabilityLevel | Durability | None = None,
@@ -69,7 +70,7 @@ class Penstock:
             storage = connect_refcounted(url, namespace=namespace, clock=clock, durability=asked)
         app = BackendApp(
             storage, url, namespace=namespace, preset=preset, serde=serde, result_serde=result_serde,
-            max_payload=max_payload, timeout=timeout, clock=clock,
+            max_payload=max_payload, max_result=max_result, timeout=timeout, clock=clock,
         )  # fmt: skip
         self._app = app
         #: The async apps behind this one; `penstock.testing` replaces their storage.
@@ -129,9 +130,19 @@ class Penstock:
 
     # queues and handlers --------------------------------------------------------------------------
 
-    def queue(self, name: str, *, serde: str | Serde | None = None, result_serde: str | Serde | None = None) -> Queue:
-        """Return the queue of this name, for producers; serdes given here hold wherever this app uses the queue."""
-        self._app.queue(name, serde=serde, result_serde=result_serde)
+    def queue(
+        self,
+        name: str,
+        *,
+        serde: str | Serde | None = None,
+        result_serde: str | Serde | None = None,
+        max_queued: int | None = None,
+    ) -> Queue:
+        """Return the queue of this name, for producers; serdes given here hold wherever this app uses the queue.
+
+        So does `max_queued`: while this many jobs wait, `enqueue`, `enqueue_many` and `call` raise `QueueFull`.
+        """
+        self._app.queue(name, serde=serde, result_serde=result_serde, max_queued=max_queued)
         return self._queues.setdefault(name, Queue(self.backends, name))
 
     def queues(self) -> list[str]:

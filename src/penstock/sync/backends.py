@@ -77,7 +77,7 @@ class BackendApp(AsyncPenstock):
 
     def _share(self, app: BackendApp, listeners: Listeners) -> None:
         self.handlers, self._serdes, self._fail_queues = app.handlers, app._serdes, app._fail_queues
-        self._codecs = app._codecs
+        self._codecs, self.max_queued = app._codecs, app.max_queued
         self.listeners = listeners
 
 

@@ -47,7 +47,7 @@ class Reservation(JobInfo):
         return self._async_reservation.settled
 
     def complete(self, result: Any = None) -> State:
-        """Complete the job with this result."""
+        """Complete the job with this result; raises `InvalidPayload` if it is larger than the app's `max_result`."""
         return self._backends.run_on_loop(self._async_reservation.complete(result))
 
     def fail(self, error: Exception | str) -> State:

@@ -63,14 +63,12 @@ class InlineApp(AppProxy):
         """The app's handlers, each wrapped so that its exceptions are recorded."""
         return {queue: self._record_errors_of(handler) for queue, handler in self._app.handlers.items()}
 
-    def put_into(
-        self, storage: Storage, app: SyncPenstock | None
-    ) -> Callable[[Sequence[NewJob]], Awaitable[list[Put]]]:
+    def put_into(self, storage: Storage, app: SyncPenstock | None) -> Callable[..., Awaitable[list[Put]]]:
         """Return a `put` for a storage that also runs the jobs; for a sync app it blocks the calling thread."""
         real = storage.put
 
-        async def put(jobs: Sequence[NewJob]) -> list[Put]:
-            answers = await real(jobs)
+        async def put(jobs: Sequence[NewJob], *max_queued: int) -> list[Put]:
+            answers = await real(jobs, *max_queued)
             if _inside.get() and all(job.waiter is None for job in jobs):
                 return answers
             if app is None:

@@ -25,7 +25,7 @@ from penstock.model.outcome import (
     timed_out,
 )
 from penstock.model.retry_policy import GiveUp, decide
-from penstock.model.serde import Codec, decode, encode
+from penstock.model.serde import Codec, check_result, decode, encode
 from penstock.worker.run import Interruption, Run, RunJob
 from penstock.worker.thread_pool import ThreadPool, Thrown
 
@@ -35,13 +35,17 @@ __all__ = ["Executor"]
 class Routine:
     """How a handler is called, worked out once: its function, its serdes and its signature."""
 
-    __slots__ = ("_encode", "_result", "batch", "codec", "fast_decode", "function", "is_async", "takes_job", "type")
+    __slots__ = (
+        "_encode", "_max_result", "_result", "batch", "codec", "fast_decode", "function", "is_async", "takes_job",
+        "type",
+    )  # fmt: skip
 
-    def __init__(self, handler: Handler, codec: Codec) -> None:
+    def __init__(self, handler: Handler, codec: Codec, max_result: int) -> None:
         self.function = handler.function
         self.batch = handler.batch
         self.type, self.takes_job, self.is_async = handler.signature
         self.codec = codec
+        self._max_result = max_result
         #: Decodes a payload as `payload` does, but with vague exceptions: then `payload` gives the precise one.
         #: None if the serde is bound to each job.
         self.fast_decode = fast_decoder(codec.payload, self.type) if codec.payload_of_job is None else None
@@ -53,24 +57,27 @@ class Routine:
         return decode(self.codec.payload_for(claim.id), claim.payload, self.type)
 
     def result(self, value: Any, id: str) -> bytes:
-        """Encode the value that the handler of a job returned; raises `InvalidPayload`."""
+        """Encode the value that the handler of a job returned; raises `InvalidPayload`, also if it is too large."""
         try:
             if self._encode is not None and type(value) in JSON_SAFE_TYPES:
-                return self._encode(value)
-            return encode(self.codec.result_for(id) if self._result is None else self._result, value, "result")
+                data = self._encode(value)
+            else:
+                data = encode(self.codec.result_for(id) if self._result is None else self._result, value, "result")
         except InvalidPayload:
             raise
         except Exception:  # the fast encoder's error is vague: encode again for a precise one
-            return encode(self.codec.result_for(id), value, "result")
+            data = encode(self.codec.result_for(id), value, "result")
+        return data if len(data) <= self._max_result else check_result(data, self._max_result)
 
 
 class Executor:
     """Decodes payloads, calls handlers and encodes results; async handlers run on the loop, sync ones in threads."""
 
     def __init__(
-        self, codec: Callable[[str], Codec], threads: ThreadPool, stop_as_by_ctrl_c: Callable[[], None]
+        self, codec: Callable[[str], Codec], max_result: int, threads: ThreadPool, stop_as_by_ctrl_c: Callable[[], None]
     ) -> None:
         self._codec = codec
+        self._max_result = max_result
         self._threads = threads
         self._stop_as_by_ctrl_c = stop_as_by_ctrl_c
         self._routines: dict[Handler, Routine] = {}
@@ -101,7 +108,7 @@ class Executor:
             return self._failed(run, error)
 
     def _routine(self, handler: Handler) -> Routine:
-        routine = self._routines[handler] = Routine(handler, self._codec(handler.queue))
+        routine = self._routines[handler] = Routine(handler, self._codec(handler.queue), self._max_result)
         return routine
 
     async def _execute_batch(self, run: Run, routine: Routine) -> list[Outcome]:

@@ -87,7 +87,7 @@ class WorkerRuntime:
         self._services = WorkerJobServices(host)
         self._threads = ThreadPool()
         largest = max((units_of(handler) for handler in handlers.values()), default=1)
-        executor = Executor(host.codec, self._threads, self._stop_as_by_ctrl_c)
+        executor = Executor(host.codec, host.max_result, self._threads, self._stop_as_by_ctrl_c)
         self._pool = Pool(capacity, executor, self, max(largest, 1), lease)
         self._leases = self._new_leases(lease)
         self._settler = Settler(host, worker, self)
@@ -265,7 +265,10 @@ class WorkerRuntime:
         ]
 
     async def finish(self) -> None:
-        """Stop claiming, let runs end until `release_now`, release the rest, record every outcome, and leave."""
+        """Stop claiming, let runs end until `release_now`, release the rest, record every outcome, and leave.
+
+        Outcomes that the storage has not recorded within one lease are given up.
+        """
         self._claimer.stopping = True
         await self._claiming.stop()
         self._pool.release_waiting()
@@ -274,6 +277,7 @@ class WorkerRuntime:
                 self._pool.interrupt(run, Interruption.RELEASE)
         await first_of(self._pool.wait_empty(), self.release_now.wait())
         await self.release()
+        self._settler.give_up()
         for loop in (
             self._throttling,
             self._waiting_for_cancels,
@@ -297,13 +301,15 @@ class WorkerRuntime:
             await self._maintenance.leave()
 
     async def release(self) -> int:
-        """Release every run; returns the number of their jobs."""
+        """Release every run; returns the number of their jobs, after a lease at the latest if they are not recorded."""
         waiting = self._pool.release_waiting()
         runs = list(self._pool.live)
         for run in runs:
             self._pool.interrupt(run, Interruption.RELEASE)
         await self._pool.wait_gone(runs)
-        await self._settler.wait_empty()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._leases.seconds):  # a claim without an answer would be lost by then
+                await self._settler.wait_empty()
         return waiting + sum(len(run.jobs) for run in runs)
 
     def runs(self) -> list[tuple[str, str]]:

@@ -6,9 +6,11 @@ import asyncio
 import logging
 
 from penstock.claims import emit_settled, set_outcome, settle_all
+from penstock.errors import StorageError
 from penstock.host import AppHost
 from penstock.model.job import State
 from penstock.model.outcome import Outcome
+from penstock.model.printing import count, join_names
 from penstock.storage.base import MAX_BATCH, Settled
 from penstock.worker.run import Run, RunJob, SettleFlow
 from penstock.worker.run_log import log as runs
@@ -17,6 +19,9 @@ from penstock.worker.run_log import log_run
 __all__ = ["Settler"]
 
 log = logging.getLogger("penstock.worker")
+
+#: How often a settle of many outcomes may fail before each is sent by itself.
+MAX_FAILURES = 2
 
 
 class Settler:
@@ -28,6 +33,8 @@ class Settler:
         self._flow = flow
         self._pending: list[RunJob] = []
         self._in_flight = 0
+        #: How many settles in a row have failed.
+        self._failures = 0
         self._empty = asyncio.Event()
         self._empty.set()
         #: The number of settles that the storage has answered.
@@ -61,17 +68,32 @@ class Settler:
         """Return when every outcome is recorded."""
         await self._empty.wait()
 
+    def give_up(self) -> None:
+        """Drop the outcomes that are not recorded: their leases expire, and their jobs run again."""
+        left = [(job.claim.queue, job.claim.id) for job in self._pending if not job.lost]
+        self._pending = []
+        if left:
+            log.error(
+                "the storage did not record the outcomes of %s: they run again when their leases expire (%s)",
+                count(len(left), "job"),
+                join_names(left),
+            )
+
     async def step(self) -> float | None:
         """Send the waiting outcomes, at most `MAX_BATCH` of them."""
         batch = self._take()
         if batch:
             try:
-                await self._send(batch)
+                failed = await self._send(batch)
             except BaseException:
                 self._pending = batch + self._pending
+                self._failures += 1
                 raise
             finally:
                 self._in_flight = 0
+            if failed is not None:
+                raise failed
+            self._failures = 0
         if self._pending:
             return 0
         self._empty.set()
@@ -85,15 +107,20 @@ class Settler:
         self._in_flight = len(batch)
         return batch
 
-    async def _send(self, batch: list[RunJob]) -> None:
-        answers = await settle_all(self._host.storage, batch)
+    async def _send(self, batch: list[RunJob]) -> StorageError | None:
+        """Send outcomes; those of a queue in which nothing can be settled wait again, and its error is returned."""
+        settled, answers, error = await settle_all(self._host.storage, batch, wait=self._failures < MAX_FAILURES)
         self.rounds += 1
-        self._flow.settled(batch)
+        if error is not None:
+            recorded = set(settled)
+            self._pending += [job for job in batch if job not in recorded]  # behind those of other queues
+        self._flow.settled(settled)
         quiet = not (runs.isEnabledFor(logging.INFO) or self._host.listeners)
-        for job, answer in zip(batch, answers, strict=True):
+        for job, answer in zip(settled, answers, strict=True):
             if not (quiet and answer.state is State.COMPLETED):
                 self._report(job, answer)
             job.run = None
+        return error
 
     def _report(self, job: RunJob, answer: Settled) -> None:
         """Log and emit the end of a run; an error is only logged, because the outcome is recorded."""

@@ -155,7 +155,8 @@ class Worker:
     async def stop(self, grace: Span = 30) -> None:
         """Claim no more, let runs end for `grace` seconds, release the rest. Idempotent.
 
-        If it is called again while it is under way, the shorter grace counts.
+        If it is called again while it is under way, the shorter grace counts. Outcomes that the storage does not
+        record within one lease after the last run are given up: their jobs run again when their leases expire.
         """
         seconds = span_ms(grace, "grace") / 1000
         if self._runtime is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from itertools import repeat
 from typing import Any, Self
 
@@ -152,20 +152,25 @@ class RedisStorage:
 
     # transitions -----------------------------------------------------------------------------------
 
-    async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
+    async def put(self, jobs: Sequence[NewJob], max_queued: int | None = None) -> list[Put]:
         if (len(jobs) == 1 and jobs[0].waiter is None) or not (awaited := [j for j in jobs if j.waiter is not None]):
-            return await self._batcher.put(jobs)
+            return await self._put(jobs, max_queued)
         ends = self._notifier.ends
         if (waiter := await ends.expect(awaited)) is not None:
             jobs = [job if job.waiter is None else replace(job, waiter=waiter) for job in jobs]
         try:
-            answers = await self._batcher.put(jobs)
+            answers = await self._put(jobs, max_queued)
         except BaseException:
             ends.forget([(job.queue, job.id) for job in awaited])
             raise
         over = [a.status is PutStatus.COMPLETED or a.refused for a in answers]
         ends.forget([(job.queue, job.id) for job, done in zip(jobs, over, strict=True) if done], joined=False)
         return answers
+
+    def _put(self, jobs: Sequence[NewJob], max_queued: int | None) -> Awaitable[list[Put]]:
+        if max_queued is None or not jobs:
+            return self._batcher.put(jobs)
+        return self._put_calls.send_bounded(jobs, max_queued)
 
     async def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
         return await self._claimer.claim(requests, worker, lease, token)

@@ -40,8 +40,10 @@ class BlockingRedisStorage(RedisStorage):
     def _connect(url: str) -> Connection:
         return BlockingConnection(url)
 
-    async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
+    async def put(self, jobs: Sequence[NewJob], max_queued: int | None = None) -> list[Put]:
         """Store jobs of any queues: a call for each queue, and more where a batch is full."""
+        if max_queued is not None and jobs:
+            return await self._put_calls.send_bounded(jobs, max_queued)
         if len(jobs) == 1:
             return await self._put_calls.send(jobs[0].queue, jobs, fresh=jobs[0].fresh)
         answers: dict[int, Put] = {}

@@ -32,7 +32,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from penstock.errors import StorageError, StorageUnavailable
+from penstock.errors import AccessDenied, StorageError, StorageUnavailable
 from penstock.storage.redis.clients import (
     CONNECT_TIMEOUT,
     ClientClasses,
@@ -64,6 +64,9 @@ _REFUSALS = (BusyLoadingError, ReadOnlyError, OutOfMemoryError, MasterDownError,
 
 #: The Cluster client raises a `RedisClusterException`, which may mean anything, with this text if it finds no node.
 _UNREACHED = "cannot be connected"
+
+#: Scripts raise a `ResponseError` with this text if the user may not run one of their commands.
+_NOT_ALLOWED = "ACL failure in script"
 
 #: How often a call that may be repeated is sent, and the longest pause (seconds) before the next time.
 _TRIES, _PAUSE = 5, 0.5
@@ -414,8 +417,8 @@ class Connection:
 
     def explain(self, error: BaseException) -> BaseException:
         """Return an error of the server or socket as a `StorageError`, or `StorageUnavailable` if it may pass."""
-        if isinstance(error, AuthenticationError | NoPermissionError):
-            return StorageError(f"{self.where} refused the credentials: {error}")
+        if isinstance(error, AuthenticationError | NoPermissionError) or _NOT_ALLOWED in str(error):
+            return AccessDenied(f"{self.where} refused the credentials: {error}")
         text = f"{type(error).__name__}: {error}"
         refused = isinstance(error, ResponseError) and str(error).startswith(_NOT_NOW)
         if refused or isinstance(error, _REFUSALS):

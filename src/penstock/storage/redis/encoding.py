@@ -125,6 +125,13 @@ def _encode_expiry(new: NewJob) -> list[Any]:
     return [_or_false(new.start_by), _or_false(new.start_within)]
 
 
+def encode_bounded_jobs(jobs: Sequence[NewJob], max_queued: int) -> list[Any]:
+    """Encode jobs of one queue for `put.lua`, which refuses them if more than `max_queued` jobs would wait."""
+    blobs = Blobs()
+    encoded = pack([encode_job(new, blobs) for new in jobs])
+    return ["bounded", encoded, *blobs.all, max_queued]
+
+
 def encode_jobs(jobs: Sequence[NewJob], *, fresh: bool) -> list[Any]:
     """Encode jobs of one queue as the arguments of `put.lua`; `fresh` means that no job can have their ids."""
     blobs = Blobs()

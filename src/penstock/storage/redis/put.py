@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from penstock.errors import QueueFull
 from penstock.model.durability import DurabilityReport
 from penstock.model.ids import new_token
 from penstock.model.job import NewJob, State
@@ -19,7 +20,7 @@ from penstock.storage.base import MAX_BATCH, Put, PutStatus
 from penstock.storage.redis.cluster_families import ClusterFamilies
 from penstock.storage.redis.confirm import Confirmer
 from penstock.storage.redis.connection import Connection
-from penstock.storage.redis.encoding import encode_jobs
+from penstock.storage.redis.encoding import encode_bounded_jobs, encode_jobs
 from penstock.storage.redis.fast_path import encode_plain_jobs
 from penstock.storage.redis.keys import Keys
 from penstock.storage.redis.pipeline import NoAnswer
@@ -82,6 +83,8 @@ class PutCalls:
         self._confirmer = confirmer
         #: One sequence for each slot of `PutBatcher`: the calls of one slot follow each other, those of two do not.
         self._numbers = CallNumbers(), CallNumbers()
+        #: The sequences of bounded calls that are not under way: each is used by one call at a time.
+        self._idle_numbers: list[CallNumbers] = []
         self._single = SinglePutEncoder(connection, calls) if calls.plain_server and confirmer is None else None
 
     @property
@@ -111,16 +114,51 @@ class PutCalls:
                     return [_QUEUED] if answer[1] == 1 else _read_puts(answer[1], 1, _QUEUED)
                 uncertain = isinstance(answer, NoAnswer)
             window = self._connection.retry_window_ms
-        call, queued = self._calls.build("put", queue, (caller, number, window, *encoded)), _QUEUED
+        args = caller, number, window, *encoded
+        return await self._run(queue, jobs, args, repeat=fresh, deadline=deadline, uncertain=uncertain)
+
+    async def send_bounded(self, jobs: Sequence[NewJob], max_queued: int) -> list[Put]:
+        """Store jobs of one queue in one call; raises `QueueFull` and stores none if more than `max_queued` would wait."""
+        if not self._schema.known:
+            await self._schema.write(self._connection)
+        queue, fresh = jobs[0].queue, all(job.fresh for job in jobs)
+        try:
+            numbers = self._idle_numbers.pop()
+        except IndexError:
+            numbers = CallNumbers()
+        caller, number = numbers.next() if fresh else ("", 0)
+        window = self._connection.retry_window_ms if fresh else 0
+        args = caller, number, window, *encode_bounded_jobs(jobs, max_queued)
+        answered = False
+        try:
+            puts = await self._run(queue, jobs, args, repeat=fresh, deadline=self._connection.deadline())
+            answered = True
+            return puts
+        except QueueFull:
+            answered = True
+            raise
+        finally:
+            if answered:  # else the call may still arrive, after one with the next number
+                self._idle_numbers.append(numbers)
+
+    async def _run(
+        self, queue: str, jobs: Sequence[NewJob], args: tuple[Any, ...], *,
+        repeat: bool, deadline: float | None, uncertain: bool = False,
+    ) -> list[Put]:  # fmt: skip
+        """Run the script with these arguments and read its answers."""
+        call, queued = self._calls.build("put", queue, args), _QUEUED
         if self._keys.cluster:
-            call[1].append(self._keys.puts(queue, caller))
+            call[1].append(self._keys.puts(queue, args[0]))
             await self._families.add(queue)
         if self._confirmer is None:
-            created, answers = await self._connection.run(*call, repeat=fresh, deadline=deadline, uncertain=uncertain)
+            created, answers = await self._connection.run(*call, repeat=repeat, deadline=deadline, uncertain=uncertain)
         else:
             mark = self._keys.confirmed(queue)
-            (created, answers), report = await self._confirmer.run(*call, mark, repeat=fresh)
+            (created, answers), report = await self._confirmer.run(*call, mark, repeat=repeat)
             queued = replace(_QUEUED, durability=report)
+        if created < 0:
+            waiting, added = answers
+            raise QueueFull(queue, waiting, args[-1], added)
         if created:
             await self._families.add(queue, created=True)
         return _read_puts(answers, len(jobs), queued)

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from penstock.errors import StorageError
+from penstock.errors import QueueFull, StorageError
 from penstock.model.clock import Clock
 from penstock.model.durability import DurabilityReport
 from penstock.model.job import NewJob, Snapshot, State
@@ -168,9 +168,14 @@ class SqliteStorage:
 
     # transitions ---------------------------------------------------------------------------------
 
-    async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
+    async def put(self, jobs: Sequence[NewJob], max_queued: int | None = None) -> list[Put]:
         """Put jobs: nothing → queued / scheduled / blocked, or updated in place, or the existing state."""
-        answers = await self._write(lambda tx: put.put(tx, jobs))
+        if max_queued is None or not jobs:
+            answers = await self._write(lambda tx: put.put(tx, jobs))
+        else:  # the error is returned: raised in the transaction, it would end those of other callers
+            answers = await self._write(lambda tx: put.put_bounded(tx, jobs, max_queued))
+        if isinstance(answers, QueueFull):
+            raise answers
         return (
             answers
             if self.durability_report is None

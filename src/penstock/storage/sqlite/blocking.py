@@ -54,16 +54,16 @@ class BlockingSqliteStorage(SqliteStorage):
         if not self.engine.memory:
             self.engine.close()
 
-    async def put(self, jobs: Sequence[NewJob]) -> list[Put]:
+    async def put(self, jobs: Sequence[NewJob], max_queued: int | None = None) -> list[Put]:
         """Put jobs as `SqliteStorage.put` does, and a single plain one by the fast path (`fast_put.py`)."""
-        if len(jobs) == 1 and self.durability_report is None:
+        if len(jobs) == 1 and max_queued is None and self.durability_report is None:
             [new] = jobs
             try:
                 if new.fresh and is_plain_job(new) and put_fast(self.engine, new, self._timeout):
                     return [QUEUED]
             except TimeoutError:
                 raise locked(self.engine.path, self._timeout) from None
-        return await super().put(jobs)
+        return await super().put(jobs, max_queued)
 
     async def _write(self, verb: Callable[[Transaction], T]) -> T:
         return self.engine.run(verb, True, self._timeout)

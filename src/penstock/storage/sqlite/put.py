@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from penstock.errors import QueueFull
 from penstock.model.job import MoveWhen, NewJob, State, Update
 from penstock.storage.base import Put, PutStatus
 from penstock.storage.sqlite.expire import expire, note_start_by
@@ -16,7 +17,9 @@ from penstock.storage.sqlite.rows import (
     BLOCKED,
     LANE,
     LATER,
+    PARKED,
     READY,
+    RETRYING,
     RUNNING,
     Bucket,
     JobRow,
@@ -26,10 +29,13 @@ from penstock.storage.sqlite.rows import (
 )  # fmt: skip
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
-__all__ = ["QUEUED", "apply_update", "merge_flags", "moved_due", "put"]
+__all__ = ["QUEUED", "apply_update", "merge_flags", "moved_due", "put", "put_bounded"]
 
 QUEUED = Put(PutStatus.QUEUED, State.QUEUED)
 _SCHEDULED = Put(PutStatus.SCHEDULED, State.SCHEDULED)
+
+#: The slots of the jobs that `max_queued` counts: those that are queued, scheduled or retrying.
+WAITING = (LATER, READY, LANE, RETRYING, PARKED)
 
 #: A caller that puts a job with a `waiter` starts to wait for it within this time (ms).
 WAITER_MS = 60_000
@@ -37,6 +43,30 @@ WAITER_MS = 60_000
 Row = tuple[object, ...]
 #: Rows of `lane_wake` for groups that may enter the rotation, by queue name.
 GroupTurns = dict[str, list[Row]]
+
+
+def put_bounded(tx: Transaction, jobs: Sequence[NewJob], max_queued: int) -> list[Put] | QueueFull:
+    """Accept jobs of one queue as `put` does; returns the error, and changes nothing, if too many would then wait."""
+    queue = tx.queue(jobs[0].queue)
+    waiting = 0
+    if queue is not None:
+        expire(tx, queue)
+        waiting = tx.one("waiting", queue.k)[0] + sum(queue.deltas[slot] for slot in WAITING)
+    taken = _taken_ids(tx, jobs)
+    added = {new.id for new in jobs if (new.queue, new.id) not in taken}
+    if queue is not None:
+        known = (new for new in jobs if new.id not in added)
+        added.update({new.id for new in known if may_replace(tx, tx.job(queue, new.id), new)})
+    if added and waiting + len(added) > max_queued:
+        return QueueFull(jobs[0].queue, waiting, max_queued, len(added))
+    return put(tx, jobs)
+
+
+def may_replace(tx: Transaction, old: JobRow | None, new: NewJob) -> bool:
+    """Return whether a put makes a new job although this one has its id."""
+    return old is None or old.expired(tx.now) or (
+        old.place > BLOCKED and bool(new.update or old.place != Bucket.COMPLETED or old.flags)
+    )  # fmt: skip
 
 
 def put(tx: Transaction, jobs: Sequence[NewJob]) -> list[Put]:
@@ -189,9 +219,7 @@ def _put_existing(tx: Transaction, queue: QueueRow, new: NewJob) -> Put:
     """Put a job whose id is taken: replace, update or keep the old job, depending on its state."""
     promote(tx, queue)
     old = tx.job(queue, new.id)
-    if old is None or old.expired(tx.now) or (
-        old.place > BLOCKED and (new.update or old.place != Bucket.COMPLETED or old.flags)
-    ):  # fmt: skip
+    if old is None or may_replace(tx, old, new):
         if old is not None:
             tx.delete(queue, old)
         rows: list[Row] = []

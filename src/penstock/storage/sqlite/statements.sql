@@ -372,6 +372,10 @@ SELECT {job} FROM jobs WHERE queue = ? AND place = 4 AND seq > ? ORDER BY seq LI
 SELECT {job} FROM jobs WHERE queue = ? AND place = ? AND expires IS NOT NULL AND (expires, number) > (?, ?)
 ORDER BY expires, number LIMIT ?
 
+-- name: waiting
+-- The number of jobs that are queued, scheduled or retrying.
+SELECT n_later + n_ready + n_lane + n_retrying + n_parked FROM queues WHERE k = ?
+
 -- name: counts
 -- The stored counts, and the numbers of rows to be counted otherwise by the clock: scheduled and retrying
 -- jobs that are due, and finished ones that are expired.

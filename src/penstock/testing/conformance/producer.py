@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.errors import QueueFull
 from penstock.model.clock import Clock
 from penstock.model.job import NewJob, State, Update
 from penstock.storage.base import (
@@ -49,6 +50,21 @@ class ProducerTests:
         assert await case.storage.queues() == sorted(names)
         for name in names:
             assert ids(await case.claim(queue=name)) == [name]
+
+    @scenario
+    async def test_a_put_above_max_queued_changes_nothing(self, case: Case) -> None:
+        """With `max_queued` the jobs of a put are all stored or none, and duplicates are not refused."""
+        await case.storage.put([NewJob(queue="q", id="a", payload=b"")], 2)
+        jobs = [NewJob(queue="q", id=id, payload=b"", delay=HOUR) for id in "bc"]
+        refused: list[QueueFull] = []
+        try:
+            await case.storage.put(jobs, 2)
+        except QueueFull as full:
+            refused.append(full)
+        assert [(full.waiting, full.max_queued, full.count) for full in refused] == [(1, 2, 2)]
+        assert await case.storage.get("q", ["b", "c"]) == [None, None]
+        assert [put.status for put in await case.storage.put(jobs[:1], 2)] == [PutStatus.SCHEDULED]
+        assert [put.status for put in await case.storage.put(jobs[:1], 2)] == [PutStatus.DUPLICATE]
 
     @scenario
     async def test_a_taken_id_changes_nothing(self, case: Case) -> None:

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from penstock.errors import QueueFull
 from penstock.model.clock import Clock
 from penstock.model.job import FINISHED, NewJob, Snapshot, State
 from penstock.storage import connect
@@ -117,8 +118,8 @@ class Walk(RuleBasedStateMachine):
         """Make one call on both sides and compare the answers, then all reads."""
         if verb == "settle":
             args = ([s for s in args[0] if self.can_settle(s)],)
-        expected = self.runner.run(getattr(self.reference, verb)(*args))
-        answer = self.runner.run(getattr(self.storage, verb)(*args))
+        expected = self.answer_of(self.reference, verb, args)
+        answer = self.answer_of(self.storage, verb, args)
         if verb == "claim":
             assert answer.claims == expected.claims, f"{verb}{args}:\n got {answer}\nwant {expected}"
             assert answer.corrupt == []
@@ -129,6 +130,13 @@ class Walk(RuleBasedStateMachine):
         if self.compare_each_step:
             self.compare()
         return expected
+
+    def answer_of(self, storage: Storage, verb: str, args: tuple[Any, ...]) -> Any:
+        """Make one call and return its answer, or the reason for which a put was refused."""
+        try:
+            return self.runner.run(getattr(storage, verb)(*args))
+        except QueueFull as full:
+            return f"{full} ({full.count})"
 
     def job(self, spec: dict[str, Any], queue: str | None = None) -> NewJob:
         at, by = spec["at"], spec["by"]
@@ -171,6 +179,11 @@ class Walk(RuleBasedStateMachine):
     @rule(specs=st.lists(new_jobs(), min_size=2, max_size=6))
     def put_many(self, specs: list[dict[str, Any]]) -> None:
         self.both("put", [self.job(spec) for spec in specs])
+
+    @rule(queue=queues, specs=st.lists(new_jobs(), min_size=1, max_size=4), most=st.integers(1, 6))
+    def put_bounded(self, queue: str, specs: list[dict[str, Any]], most: int) -> None:
+        """Put jobs into a queue in which at most `most` jobs may wait."""
+        self.both("put", [self.job(spec, queue) for spec in specs], most)
 
     @rule(queue=queues, group=st.sampled_from([None, *GROUPS]), count=st.integers(1, 4))
     def put_fresh(self, queue: str, group: str | None, count: int) -> None:

@@ -203,6 +203,12 @@ local function put_known(q, e, rec, seq)
   return update(q, e, j, seq)
 end
 
+-- Whether a put may replace a finished job.
+local function may_replace(ended, update)
+  local state, _, expires, _, counted = parse_end(ended)
+  return expires ~= 0 and expires <= now or has(counted, FREE) or update or state ~= 'completed'
+end
+
 -- nothing -> queued / scheduled / blocked, or updated, or the existing state
 local function put_one(q, e, seq)
   local rec = call('HGET', q.jobs, e.id)
@@ -210,12 +216,11 @@ local function put_one(q, e, seq)
   if not rec then return create(q, e, seq) end
   local ended = call('HGET', q.ends, e.id)
   if ended then
-    local state, _, expires, _, counted, _, value = parse_end(ended)
-    local over = expires ~= 0 and expires <= now or has(counted, FREE)
-    if over or e.update or state ~= 'completed' then
+    if may_replace(ended, e.update) then
       forget_end(q, e.id, ended)
       return create(q, e, seq)
     end
+    local state, _, _, _, _, _, value = parse_end(ended)
     return { 'completed', state, value }
   end
   local answer = put_known(q, e, rec, seq)

@@ -4,16 +4,18 @@
 -- args: caller, number, retry window (ms): of a call whose ids were all just made up; else '' 0 0
 --       'fresh' or 'named', waiter or '', then id, payload, ...: plain jobs; ids just made up, or all different
 --       'any', entries (msgpack: a list of jobs, see read_entry), blobs...
--- gives: {1 when the queue is new, 1 (all queued) or a list of 1 (queued) or {status (or refused), state, result?}}
+--       'bounded', entries, blobs..., how many jobs may wait then
+-- gives: {-1, {how many wait, how many these would add}} when more would wait than may; else
+--        {1 when the queue is new, 1 (all queued) or a list of 1 (queued) or {status (or refused), state, result?}}
 --
 -- A call with made-up ids is sent again when its answer does not come, so it may arrive twice, in any order and
 -- with anything between. A caller makes its calls one after the other and numbers them: one whose number is not
 -- above the last is answered and not made again. That takes one command per call, however many jobs it has.
 -- include: fast_put
-local form, repeated = ARGV[7], false
+local form, repeated, last = ARGV[7], false, false
+local key, number, ms = prefix .. 'puts:' .. ARGV[4], ARGV[5], ARGV[6]
 if ARGV[4] ~= '' then
-  local key, number, ms = prefix .. 'puts:' .. ARGV[4], ARGV[5], ARGV[6]
-  local last = call('SET', key, number, 'PX', ms, 'GET')
+  last = call('SET', key, number, 'PX', ms, 'GET')
   if last and tonumber(last) >= tonumber(number) then
     call('SET', key, last, 'PX', ms)
     repeated = true
@@ -27,7 +29,7 @@ if answer then return answer end
 local q = queue_at(prefix, ARGV[3])
 local entries, gives, own = {}, {}, {}
 blobs = 8
-if form == 'any' then
+if form == 'any' or form == 'bounded' then
   entries = cmsgpack.unpack(ARGV[8])
 else
   local waiter = ARGV[8] ~= ''
@@ -58,6 +60,30 @@ end
 if #ask > 0 then
   local found = call('HMGET', q.jobs, unpack(ask))
   for i, id in ipairs(ask) do known[id] = found[i] and true or false end
+end
+
+-- Whether a job would be a new one: its id is free, or it replaces a finished job, as in `put_one`.
+local function is_new(e)
+  if e[2] >= FRESH or not known[e[1]] then return true end
+  local ended = call('HGET', q.ends, e[1])
+  return ended and may_replace(ended, read_entry(e).update)
+end
+
+if form == 'bounded' then
+  local added, new = 0, {}
+  for _, e in ipairs(entries) do
+    if not new[e[1]] and is_new(e) then new[e[1]], added = true, added + 1 end
+  end
+  local waiting = call('ZCARD', q.ready) + call('ZCARD', q.parked) - call('HLEN', q.turns) + call('ZCARD', q.lanes)
+    + call('ZCARD', q.scheduled) + call('ZCARD', q.retrying)
+  if added > 0 and waiting + added > tonumber(ARGV[#ARGV]) then
+    if last then -- this call had no effect: sent again, it is made
+      call('SET', key, last, 'PX', ms)
+    elseif ARGV[4] ~= '' then
+      call('DEL', key)
+    end
+    return { -1, { waiting, added } }
+  end
 end
 if grouped then promote(q) end
 
