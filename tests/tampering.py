@@ -15,7 +15,7 @@ from penstock.model.storage_info import Inspectable
 from penstock.storage.base import Request, Storage
 from tests.support import HOUR, LEASE, SECOND, Clock, complete, fail, held, new, retried, update
 
-__all__ = ["QUEUE", "Scene", "build_scene", "drain", "use"]
+__all__ = ["ALL_IDS", "QUEUE", "Scene", "build_scene", "drain", "use"]
 
 QUEUE = "q"
 #: Jobs that nothing but the verbs of `use` ends.
@@ -29,6 +29,8 @@ RETRYING, SCHEDULED = ("ra", "rg"), ("sa", "sb", "sg")
 PARKED = "newer"
 #: How often each of them is completed. A run has a successor with its id.
 EXPECTED = Counter([*PLAIN, *GROUPED, *LIVE, *DEAD, *RETRYING, *SCHEDULED, PARKED, LIVE[0]])
+#: Every id in the scene.
+ALL_IDS = {*EXPECTED, *FINISHED_IDS, "called-off-too", "forgotten", CANCELLED, DISCARDED, EXPIRES}
 
 
 @dataclass
@@ -80,7 +82,9 @@ async def _put_waiting(storage: Storage) -> None:
     setattr(storage, "format", known)  # noqa: B010
     assert await _claim(storage, "parks") == []
     await storage.put([new(QUEUE, id, waiter="a waiter") for id in PLAIN[:3]])
-    await storage.put([new(QUEUE, PLAIN[3], priority=5), new(QUEUE, PLAIN[4], start_within=HOUR)])
+    await storage.put(
+        [new(QUEUE, PLAIN[3], priority=5, fresh=True), new(QUEUE, PLAIN[4], start_within=HOUR, fresh=True)]
+    )
     await storage.put([new(QUEUE, id, group=group) for id, group in GROUPED.items()])
     await storage.put([new(QUEUE, id, delay=15 * SECOND) for id in SCHEDULED[:2]])
     await storage.put([new(QUEUE, SCHEDULED[2], delay=15 * SECOND, group="g")])
@@ -92,8 +96,7 @@ async def _put_waiting(storage: Storage) -> None:
 async def use(scene: Scene, victims: Collection[str] = ()) -> None:
     """Call every verb, those that name jobs with others than the victims."""
     storage = scene.storage
-    others = sorted(EXPECTED.keys() - set(victims))
-    await _read(storage, others)
+    await _read(storage, sorted(EXPECTED.keys() - set(victims)))
     await storage.put([new(QUEUE, "extra")])
     await storage.put([new(QUEUE, "fresh", fresh=True), new(QUEUE, "fresh-too", fresh=True)])
     await storage.put([new(QUEUE, "in-group", group="g"), new(QUEUE, "later", delay=SECOND), new(QUEUE, "done")])
@@ -111,14 +114,13 @@ async def use(scene: Scene, victims: Collection[str] = ()) -> None:
     await storage.beat("v", HOUR, b"info")
     await storage.beat("v", 0)
     await scene.complete(scene.live)
-    await _read(storage, others)
 
 
 async def _read(storage: Storage, ids: Collection[str]) -> None:
     await storage.get(QUEUE, [*ids, "none"])
     for state in State:
         await storage.find(QUEUE, state)
-    for id in ids:
+    for id in [*ids][::5]:
         await storage.why(QUEUE, id)
     await storage.peek(QUEUE)
     await storage.counts(QUEUE)

@@ -48,6 +48,7 @@ from penstock.storage.redis.encoding import (
     encode_settlements,
     fence,
     pack,
+    read_number,
     read_position,
     read_snapshot,
     read_worker,
@@ -351,7 +352,7 @@ class RedisStorage:
         while (answer := await self._calls.run("why", queue, id, MAX_AHEAD))[0]:
             pass  # more jobs have fallen due than one call promotes
         _, now, since, job, first = answer
-        paused = None if since is None else int(since)
+        paused = None if since is None else read_number(since)
         head = first and read_position(queue, int(now), paused, first, None, self.format)
         return job and read_position(queue, int(now), paused, job, head, self.format)
 
@@ -361,7 +362,7 @@ class RedisStorage:
 
     async def paused(self, queue: str) -> int | None:
         since = await self._connection.command("HGET", f"{self._keys.prefix(queue)}meta", "paused")
-        return None if since is None else int(since)
+        return None if since is None else read_number(since)
 
     async def queues(self) -> list[str]:
         found: list[str] = []
