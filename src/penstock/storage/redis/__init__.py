@@ -19,6 +19,7 @@ from penstock.storage.base import (
     CANCEL_MODES,
     FIND_ORDER,
     MAX_BATCH,
+    MAX_BYTES,
     CancelAnswer,
     CancelMode,
     Claimed,
@@ -241,12 +242,17 @@ class RedisStorage:
         names = list(dict.fromkeys(queues))
         if not names:
             return []
-        calls = [self._calls.build("reap", name, (limit,)) for name in names]
         reaped: list[Reaped] = []
-        for name, flat in zip(names, await self._connection.run_many(calls, repeat=True), strict=True):
-            for at in range(0, len(flat), 4):
-                id, state, worker, attempt = (text(part) for part in flat[at : at + 4])
-                reaped.append(Reaped(name, id, State(state), worker, int(attempt)))
+        left = dict.fromkeys(names, min(limit, MAX_BATCH))
+        while left:
+            calls = [self._calls.build("reap", name, (count,)) for name, count in left.items()]
+            for name, (again, *flat) in zip([*left], await self._connection.run_many(calls, repeat=True), strict=True):
+                for at in range(0, len(flat), 4):
+                    id, state, worker, attempt = (text(part) for part in flat[at : at + 4])
+                    reaped.append(Reaped(name, id, State(state), worker, int(attempt)))
+                left[name] -= len(flat) // 4
+                if not again or left[name] <= 0:
+                    del left[name]
         return reaped
 
     async def cancel(
@@ -322,15 +328,18 @@ class RedisStorage:
         states = FIND_ORDER if state is None else (state,)
         cursor: Cursor | None = read_cursor(after, states)
         found: list[tuple[Snapshot, Cursor]] = []
-        while cursor is not None and len(found) <= limit:
+        size = 0
+        while cursor is not None and len(found) <= limit and size < MAX_BYTES:
             want = min(limit + 1 - len(found), MAX_BATCH)  # one more, to know whether this is the end
             again, following, rows = await self._calls.run("find", queue, cursor.state.value, cursor.position, want)
             if again:
                 continue
             found += self._read_rows(queue, cursor.state, rows)
+            size += sum(len(part) for row in rows[1:] for part in row if part is not None)
             cursor = Cursor(cursor.state, following) if following else cursor.next_state(states)
-        last = found[limit - 1][1].encode() if len(found) > limit else None
-        return Page([snapshot for snapshot, _ in found[:limit]], last)
+        if len(found) > limit:
+            cursor = found[limit - 1][1]
+        return Page([snapshot for snapshot, _ in found[:limit]], None if cursor is None else cursor.encode())
 
     def _read_rows(self, queue: str, state: State, rows: list[Any]) -> list[tuple[Snapshot, Cursor]]:
         now, *rest = rows
@@ -348,8 +357,9 @@ class RedisStorage:
                 return (await self.get(queue, [text(id)]))[0] if id else None
 
     async def why(self, queue: str, id: str) -> JobPosition | None:
-        while (answer := await self._calls.run("why", queue, id, MAX_AHEAD))[0]:
-            pass  # more jobs have fallen due than one call promotes
+        after = b""
+        while (answer := await self._calls.run("why", queue, id, MAX_AHEAD, after))[0]:
+            after = answer[1]  # more jobs have fallen due than one call promotes, or there are more runs than it reads
         _, now, since, job, first = answer
         paused = None if since is None else int(since)
         head = first and read_position(queue, int(now), paused, first, None, self.format)
@@ -380,9 +390,14 @@ class RedisStorage:
         await self._calls.run_for_workers("beat", worker, ttl, info)
 
     async def workers(self) -> list[WorkerRecord]:
-        flat = await self._calls.run_for_workers("workers")
-        found = (read_worker(flat[i], flat[i + 1]) for i in range(0, len(flat), 2))
-        return sorted((worker for worker in found if worker is not None), key=lambda w: w.id)
+        found: dict[str, WorkerRecord] = {}
+        cursor = b"0"
+        while True:
+            cursor, flat = await self._calls.run_for_workers("workers", cursor)
+            read = (read_worker(flat[i], flat[i + 1]) for i in range(0, len(flat), 2))
+            found |= {worker.id: worker for worker in read if worker is not None}
+            if cursor == b"0":
+                return sorted(found.values(), key=lambda worker: worker.id)
 
     # waits and events ------------------------------------------------------------------------------
 

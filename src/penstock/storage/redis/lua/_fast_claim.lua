@@ -2,7 +2,7 @@
 -- equal `round`, which takes the entries one by one; tests/storage/test_fast_and_slow.py compares the two.
 
 -- The front of the order: ids, records, runs, and of the groups among the entries their names, the fields of `holds`, and
--- the members of `lanes`. Nil if a record is missing, damaged or in a newer format.
+-- the members of `lanes`. Nil if a record is missing, damaged or in a newer format, or if the records could be too long.
 local function plain_front()
   local ids, runs, groups, held, heads, places = {}, {}, {}, {}, {}, {}
   for i, member in ipairs(call('ZRANGE', q.ready, '0', limit - 1)) do
@@ -14,6 +14,7 @@ local function plain_front()
     end
   end
   if #ids == 0 then return ids, ids end
+  if big and #ids * big > MAX_BYTES then return nil end
   local turns = #groups > 0 and call('HMGET', q.turns, unpack(groups))
   for at, group in ipairs(groups) do
     local i, head = places[at], known_head(turns[at], group) or lane_head(q, group, '1')[1]
@@ -48,5 +49,5 @@ local function claim_front()
       call('HSET', q.holds, unpack(held))
     end
   end
-  return { 0, pass_on(#ids == limit and call('ZCARD', q.ready) > 0, due), ids, recs, false, {}, {} }
+  return { #ids < MAX_BATCH and 0 or 2, pass_on(#ids == limit and call('ZCARD', q.ready) > 0, due), ids, recs, false, {}, {} }
 end

@@ -18,13 +18,22 @@ end
 -- The answer of put, or nil if the clock was set back: then records need the full head; or if jobs have expired.
 local function put_together()
   local meta_key = prefix .. 'meta'
-  local meta = call('HMGET', meta_key, 'seq', 'time', 'expiry')
+  local meta = call('HMGET', meta_key, 'seq', 'time', 'expiry', 'big')
   local seq = tonumber(meta[1] or 0)
   if tonumber(meta[2] or 0) > now or (meta[3] and tonumber(meta[3]) <= now) then return nil end
   local head, count = pack('>BB', FORMAT, SHORT), (#ARGV - 8) / 2
   local channel = ARGV[8] ~= '' and pack('>H', #ARGV[8]) .. ARGV[8]
   local first = seq == 0
-  call('HSET', meta_key, 'seq', seq + count, 'time', now)
+  local longest = 0
+  for i = 10, #ARGV, 2 do
+    if #ARGV[i] > longest then longest = #ARGV[i] end
+  end
+  longest = longest + SHORT_SIZE
+  if longest > SMALL and longest > tonumber(meta[4] or 0) then
+    call('HSET', meta_key, 'seq', seq + count, 'time', now, 'big', longest)
+  else
+    call('HSET', meta_key, 'seq', seq + count, 'time', now)
+  end
   if first then call('SADD', KEYS[2], ARGV[3]) end
   if count == 1 then
     local id, position = ARGV[9], pack('>I6I6', now, seq + 1)

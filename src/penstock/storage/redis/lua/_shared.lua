@@ -133,6 +133,12 @@ local function end_member(expires, number, id)
   return pack('>I6I6', expires == 0 and FOREVER or expires, number) .. id
 end
 
+-- Keep `big` in meta up to date for a record that is stored.
+local function note_length(q, rec)
+  if #rec > SMALL and #rec > tonumber(call('HGET', q.meta, 'big') or 0) then call('HSET', q.meta, 'big', #rec) end
+  return rec
+end
+
 local function next_seq(q) return call('HINCRBY', q.meta, 'seq', 1) end
 
 -- Hints, events and notices ------------------------------------------------------------------------

@@ -93,7 +93,7 @@ end
 -- Store a job, and add it to the order that it belongs to.
 local function store(q, id, j)
   if j.due <= now then j.retried = false end
-  call('HSET', q.jobs, id, build(j))
+  call('HSET', q.jobs, id, note_length(q, build(j)))
   add_expiry(q, id, j)
   enter(q, id, j)
   regroup(q, j.group, rank(0, now, j.seq))
@@ -284,7 +284,7 @@ local function give_back(q, id, j, name, worker)
     if s then emit('updated', q, id, j.attempts) end
   end
   if j.due <= now then j.retried = false end
-  call('HSET', q.jobs, id, build(j))
+  call('HSET', q.jobs, id, note_length(q, build(j)))
   add_expiry(q, id, j)
   enter(q, id, j)
   regroup(q, j.group)

@@ -5,4 +5,4 @@
 -- gives: {finished, expired leases}
 -- include: shared
 local q = queue_at(ARGV[2], ARGV[3])
-return { tonumber(call('HGET', q.meta, 'finished') or 0), call('ZCOUNT', q.leases, '-inf', now) }
+return { tonumber(call('HGET', q.meta, 'finished') or 0), call('ZCOUNT', q.leases, 0, now) }

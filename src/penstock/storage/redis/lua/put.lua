@@ -76,7 +76,7 @@ local function add_new(e, number)
   local id, j = e[1], accept(q, read_entry(e), accepted, number)
   own[id] = true
   jobs[#jobs + 1] = id
-  jobs[#jobs + 1] = build(j)
+  jobs[#jobs + 1] = note_length(q, build(j))
   add_expiry(q, id, j)
   emit('enqueued', q, id, 0)
   if j.due > now then
