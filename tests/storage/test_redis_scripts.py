@@ -29,6 +29,8 @@ def helpers() -> dict[str, str]:
         "_queue",
         "_ordering",
         "_shared",
+        "_runs",
+        "_claims",
         "_transitions",
         "_expiry",
         "_fast_put",

@@ -37,7 +37,7 @@ QUEUE_KEYS: dict[str, str] = {
     "failed": "sorted set, by bytes: expiry + number + id",
     "cancelled": "sorted set, by bytes: expiry + number + id",
     "gone": "sorted set token + state + id -> until when the settlement of a job that is not kept is remembered",
-    "meta": "hash seq, time, finished, paused, parked, alarm, expiry, big (at least the length of the longest record)",
+    "meta": "hash seq, time, finished, paused, parked, alarm, expiry, damaged, big (at least the longest record's length)",
     "waits": "hash id -> channels of the clients that wait for its end",
     "wake": "list of at most one element, which wakes one idle worker",
 }

@@ -29,7 +29,7 @@ local function put_together()
     if #ARGV[i] > longest then longest = #ARGV[i] end
   end
   longest = longest + SHORT_SIZE
-  if longest > SMALL and longest > tonumber(meta[4] or 0) then
+  if longest > SMALL and longest > (tonumber(meta[4]) or 0) then
     call('HSET', meta_key, 'seq', seq + count, 'time', now, 'big', longest)
   else
     call('HSET', meta_key, 'seq', seq + count, 'time', now)

@@ -1,57 +1,77 @@
--- The runs of a queue in the order in which they began, claim by claim. Each claim has a second member in `leases`: '!'
--- and its token, with a score below 0 that grows with the time of the claim, before all leases.
+-- Run records, and the batches that they belong to.
 
-local MAX_IDS = 5000 -- the ids that one call looks up at most; a claim has up to MAX_BATCH, most of which may have ended
-
--- The rank of the first claim after this one, which has ended since. It is put back for the moment: so the server
--- searches, and not this script.
-local function rank_after(q, begun, member)
-  call('ZADD', q.leases, begun - LONG_AGO, member)
-  local rank = call('ZRANK', q.leases, member)
-  call('ZREM', q.leases, member)
-  return rank
-end
-
--- Where to go on after a position ('' is the first): the rank of a claim, and the number of its ids before.
-local function start_of(q, after)
-  if #after < 11 then return 0, 0 end
-  local begun, index = unpack_head('>I6I4', after)
-  local member = '!' .. sub(after, 11)
-  local rank = call('ZRANK', q.leases, member)
-  if rank then return rank, index end
-  return rank_after(q, begun, member), 0
-end
-
--- The ids of a lease, and their runs. Those that have ended, or run under another token, have none.
-local function runs_of(q, lease)
-  local ids, token = cmsgpack.unpack(call('HGET', q.batches, 'b' .. lease) or cmsgpack.pack({})), sub(lease, 1, 16)
-  local last = math.min(#ids, MAX_BATCH)
-  local runs = last > 0 and call('HMGET', q.runs, unpack(ids, 1, last)) or {}
-  for i = 1, last do
-    if runs[i] and sub(runs[i], 1, 16) ~= token then runs[i] = false end
+-- The run of a record, or nil if the record is damaged.
+local function parse_run(run)
+  local group = group_of_run(run)
+  if not group or #run < 16 then return nil end
+  local r = { token = sub(run, 1, 16), cancel = 0, successor = false, ttl = 0, group = nil, progress = nil }
+  if #run > 16 then
+    local successor, ttl
+    r.cancel, successor, ttl = unpack_head('>BBI6', run, 17)
+    if r.cancel > CANCEL.kill or successor > 1 then return nil end
+    r.successor = successor == 1
+    r.ttl = ttl > 0 and ttl - 1 or nil
+    r.group = group ~= '' and group or nil
+    if byte(run, 27 + #group) == 1 then r.progress = sub(run, 28 + #group) end
   end
-  return ids, runs
+  return r
 end
 
--- Call `visit` with id, run and position of the runs after a position, until it gives false or MAX_IDS ids were looked
--- up. Gives the position to go on after, or nil at the end.
-local function each_run(q, after, visit)
-  local rank, skip = start_of(q, after)
-  local left = MAX_IDS
-  while true do
-    local claims = call('ZRANGE', q.leases, rank, rank + 99, 'WITHSCORES')
-    for at = 1, #claims, 2 do
-      local token, score = sub(claims[at], 2), tonumber(claims[at + 1])
-      if score >= 0 then return nil end
-      local ids, runs = runs_of(q, token)
-      for i = skip + 1, #runs do
-        local position = pack('>I6I4', score + LONG_AGO, i) .. token
-        if runs[i] and not visit(ids[i], runs[i], position) then return position end
-      end
-      left, skip = left - #runs - 1, 0
-      if left <= 0 then return pack('>I6I4', score + LONG_AGO, #runs) .. token end
-    end
-    if #claims < 200 then return nil end
-    rank = rank + 100
+local function build_run(r)
+  if r.cancel == 0 and not r.successor and not r.group and not r.progress then return r.token end
+  local group = r.group or ''
+  return r.token .. pack('>BBI6H', r.cancel, r.successor and 1 or 0, r.ttl and r.ttl + 1 or 0, #group) .. group
+    .. (r.progress and '\1' .. r.progress or '\0')
+end
+
+-- The run of a record, for scripts that change or end it. If the record is damaged, its group and successor are found in
+-- the other records; a cancel request and the progress are lost.
+local function run_of(q, id, run)
+  local r = parse_run(run)
+  if r then return r end
+  damaged(q, 1)
+  local j = parse(call('HGET', q.jobs, id))
+  return { token = sub(run, 1, 16), cancel = 0, successor = call('HEXISTS', q.blocked, id) == 1, ttl = 0,
+    group = j and j.group }
+end
+
+-- Whether a job in the batch of an expired lease ran under its token. Of a damaged run the token may be another one, of
+-- which there is no lease: it counts as a run of this batch, because none else would take its job back.
+local function ran_under(q, run, token)
+  local other = sub(run, 1, 16)
+  return other == token or #other < 16 or not call('ZSCORE', q.leases, other)
+end
+
+-- The ids of a msgpack list, or nil if it is damaged.
+local function unpack_ids(list)
+  local read, ids = pcall(cmsgpack.unpack, list)
+  if not read or type(ids) ~= 'table' or #ids == 0 then return nil end
+  for _, id in ipairs(ids) do
+    if type(id) ~= 'string' then return nil end
   end
+  return ids
+end
+
+-- The ids in the batch of a token, or in a part of it. If that of a token cannot be read, its runs are looked for, and the
+-- list is stored again; the runs in a part that cannot be read keep the deadline of the token.
+local function ids_of(q, name)
+  local list = call('HGET', q.batches, 'b' .. name)
+  local ids = list and unpack_ids(list)
+  if ids then return ids end
+  if #name ~= 16 then return {} end
+  ids = find_runs(q, name)
+  if list or #ids > 0 then damaged(q, 1) end
+  if #ids > 0 then call('HSET', q.batches, 'b' .. name, cmsgpack.pack(ids)) end
+  return ids
+end
+
+-- The runs of a token with a deadline of their own: the number of parts, and id -> name of its part.
+local function parts_of(q, token)
+  local count, part_of = to_number(call('HGET', q.batches, 'p' .. token)), {}
+  for n = 1, count do
+    local part = token .. '~' .. n
+    if call('HEXISTS', q.batches, 'b' .. part) == 0 then return n - 1, part_of end
+    for _, id in ipairs(ids_of(q, part)) do part_of[id] = part end
+  end
+  return count, part_of
 end

@@ -14,8 +14,8 @@ local PART = 500
 local function delete_expired()
   local over, all = {}, call('HRANDFIELD', workers, PART, 'WITHVALUES')
   for i = 1, #all, 2 do
-    local record = all[i + 1]
-    if #record < 12 or select(2, unpack_head('>I6I6', record)) <= now then over[#over + 1] = all[i] end
+    local until_ms = #all[i + 1] >= 12 and unpack_head('>I6', all[i + 1], 7) or 0 -- a damaged one has expired
+    if until_ms <= now then over[#over + 1] = all[i] end
   end
   if #over > 0 then call('HDEL', workers, unpack(over)) end
 end

@@ -8,7 +8,7 @@ local q = queue_at(ARGV[2], ARGV[3])
 local token, worker, lease, limit, size = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local known = call('HMGET', q.meta, 'paused', 'parked', 'alarm', 'expiry', 'big')
 if known[1] then return { 0, false, {}, {}, {}, {}, {} } end
-local big = tonumber(known[5] or nil) -- records may be long: their bytes are counted
+local big = known[5] and to_number(known[5], MAX_BYTES) -- records may be long: their bytes are counted
 -- include: ordering
 
 -- If there is more work, wake another worker. If there is none, no worker need come, but one must look when the next job

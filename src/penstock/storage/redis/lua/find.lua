@@ -3,7 +3,7 @@
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches completed failed cancelled meta waits wake
 -- args: state cursor (empty: from the start) limit
 -- gives: {again, cursor to go on with or false (which may come before the limit is reached), {now, {position, id, record, run or false, worker or false, end or false, state}, ...}}
--- include: shared expiry runs
+-- include: shared expiry claims
 local q = queue_at(ARGV[2], ARGV[3])
 local state, cursor, limit = ARGV[4], ARGV[5], tonumber(ARGV[6])
 if unpark(q) or promote(q) or expire(q) then return { 1, false, { now } } end
@@ -33,13 +33,13 @@ local function queued()
   local members = call('ZRANGEBYLEX', q.lanes, from, '+', 'LIMIT', 0, limit)
   for _, member in ipairs(members) do
     local _, prefix_end = string.find(member, '\0\0', 1, true)
-    found(sub(member, prefix_end + 13), 'L' .. member)
+    if prefix_end then found(sub(member, prefix_end + 13), 'L' .. member) end
   end
   return #members == limit and 'L' .. members[#members] or 'P'
 end
 
 local function running()
-  return each_run(q, cursor, function(id, _, position)
+  return walk_runs(q, cursor, function(id, _, position)
     found(id, position)
     return #ids < limit
   end) or false
@@ -48,7 +48,7 @@ end
 -- Successors are found by the runs that they wait for.
 local function blocked()
   if call('EXISTS', q.blocked) == 0 then return false end
-  return each_run(q, cursor, function(id, run, position)
+  return walk_runs(q, cursor, function(id, run, position)
     if #run > 16 and call('HEXISTS', q.blocked, id) == 1 then found(id, position) end
     return #ids < limit
   end) or false

@@ -3,7 +3,7 @@
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches completed failed cancelled gone meta waits wake
 -- args: limit
 -- gives: {1 when there may be more, id, state, worker, attempt, ...}
--- include: shared transitions runs
+-- include: shared transitions claims
 local q = queue_at(ARGV[2], ARGV[3])
 local limit = tonumber(ARGV[4])
 local gives, late, leases = { 0 }, {}, {}
@@ -21,18 +21,19 @@ local function collect(member)
   local worker = call('HGET', q.batches, 'w' .. token) or ''
   look_up = look_up - #runs - 1
   for i = 1, #runs do
-    local id, run = ids[i], runs[i]
-    if run and not apart[id] then
-      local rec = call('HGET', q.jobs, id)
+    local id = ids[i]
+    if runs[i] and not apart[id] then
+      local rec, run = call('HGET', q.jobs, id), run_of(q, id, runs[i])
+      run.token = token -- that of a damaged run may be another
       room = room - (rec and #rec or 0)
       lease.left = lease.left + 1
-      late[#late + 1] = { id = id, run = parse_run(run), job = parse(rec), lease = lease, worker = worker }
+      late[#late + 1] = { id = id, run = run, job = parse(rec), lease = lease, worker = worker }
     end
   end
 end
 
 -- Collect first; then take the jobs back in the order in which their leases expired.
-for at, member in ipairs(call('ZRANGEBYSCORE', q.leases, 0, now, 'LIMIT', 0, limit)) do
+for _, member in ipairs(call('ZRANGEBYSCORE', q.leases, 0, now, 'LIMIT', 0, limit)) do
   if #late >= limit or look_up <= 0 or room <= 0 then
     gives[1] = 1
     break

@@ -5,7 +5,7 @@
 -- gives: {1, position} to ask again, or {0, now, paused since or false, job or false, head of its group or false}; a job is {id, record, run or
 --         false, worker or false, end or false, state if it waits or false, lease or false, 1 with a successor,
 --         position in the order, at most `most`, or false}
--- include: shared expiry runs
+-- include: shared expiry claims
 local q = queue_at(ARGV[2], ARGV[3])
 local most = tonumber(ARGV[5])
 if unpark(q) or promote(q) or expire(q) then return { 1, ARGV[6] } end
@@ -39,9 +39,8 @@ end
 -- The first running job of a group, or nil, and the position after which to look on if there are many runs.
 local function running_of(group)
   local first
-  local after = each_run(q, ARGV[6], function(id, run)
-    local r = #run > 16 and parse_run(run)
-    if r and r.group == group then first = id end
+  local after = walk_runs(q, ARGV[6], function(id, run)
+    if group_of_run(run) == group then first = id end
     return not first
   end)
   return first, not first and after

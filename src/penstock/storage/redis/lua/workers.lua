@@ -9,7 +9,8 @@ local gives, page = {}, call('HSCAN', ARGV[2], ARGV[4], 'COUNT', PART)
 local all = page[2]
 for i = 1, #all, 2 do
   local record = all[i + 1]
-  if #record >= 12 and select(2, unpack_head('>I6I6', record)) > now then
+  local until_ms = #record >= 12 and unpack_head('>I6', record, 7)
+  if until_ms and until_ms > now then
     gives[#gives + 1] = all[i]
     gives[#gives + 1] = record
   end
