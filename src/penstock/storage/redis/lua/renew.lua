@@ -1,6 +1,6 @@
 -- renew: running -> running, for the named claims only
 -- flags: allow-oom
--- keys: runs leases batches
+-- keys: runs leases batches meta
 -- args: lease held (msgpack: a list of {id, token})
 -- gives: a list of 0 (lost), 1 (kept), 2, 3, 4 (kept; asked to cancel: forget, signal, kill)
 -- include: shared
