@@ -15,13 +15,15 @@ local function all_plain(form)
   return true
 end
 
--- The answer of put, or nil if the clock was set back: then records need the full head; or if jobs have expired.
+-- The answer of put, or nil if the clock was set back: then records need the full head; or if jobs have expired; or if one
+-- of these numbers is damaged.
 local function put_together()
   local meta_key = prefix .. 'meta'
   local meta = call('HMGET', meta_key, 'seq', 'time', 'expiry', 'big')
-  local seq = tonumber(meta[1] or 0)
-  if tonumber(meta[2] or 0) > now or (meta[3] and tonumber(meta[3]) <= now) then return nil end
-  local head, count = pack('>BB', FORMAT, SHORT), (#ARGV - 8) / 2
+  local seq, count = tonumber(meta[1] or 0), (#ARGV - 8) / 2
+  if not seq or seq < 0 or seq + count > FOREVER or seq ~= floor(seq) then return nil end
+  if (tonumber(meta[2] or 0) or FOREVER) > now or (meta[3] and (tonumber(meta[3]) or 0) <= now) then return nil end
+  local head = pack('>BB', FORMAT, SHORT)
   local channel = ARGV[8] ~= '' and pack('>H', #ARGV[8]) .. ARGV[8]
   local first = seq == 0
   local longest = 0

@@ -28,8 +28,10 @@ end
 -- The answer of settle, or nil if one of the runs is not plain.
 local function complete_together(parts)
   local ids, groups, waiters = plain_runs(parts)
-  if not ids then return nil end
-  local number, at, ends, done = call('HINCRBY', q.meta, 'finished', #ids) - #ids, 6, {}, {}
+  local last = ids and add_to(q.meta, 'finished', #ids)
+  if not last then return nil end -- also if that counter is damaged
+  local number, at, ends, done = last - #ids, 6, {}, {}
+  call('HDEL', q.runs, unpack(ids))
   for _, part in ipairs(parts) do
     local token, ttl, count = part[1], part[2], part[3]
     local batch = call('HMGET', q.batches, 'w' .. token, 'n' .. token)
@@ -44,9 +46,8 @@ local function complete_together(parts)
       done[i - 5], done[i - 4] = '0', expiry .. position .. id
     end
     at = at + 2 * count
-    end_runs(q, token, count, tonumber(batch[2]))
+    end_runs(q, token, count, to_number(batch[2], false))
   end
-  call('HDEL', q.runs, unpack(ids))
   call('HSET', q.ends, unpack(ends))
   call('ZADD', q.completed, unpack(done))
   if #groups > 0 then free_groups(q, groups) end

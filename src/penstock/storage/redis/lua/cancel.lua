@@ -11,7 +11,7 @@ local NOT_FOUND, COMPLETED, FAILED, CANCELLED, RUNNING, REQUESTED = 0, 1, 2, 3, 
 local GOES_ON, ALREADY = 8, 16
 
 local function cancel_run(id, held)
-  local run = parse_run(held)
+  local run = run_of(q, id, held)
   local worker = call('HGET', q.batches, 'w' .. run.token) or ''
   local successor = run.successor and call('HGET', q.blocked, id)
   local already = run.cancel >= mode

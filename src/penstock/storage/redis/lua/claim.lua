@@ -1,6 +1,6 @@
 -- claim: due -> running
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches failed cancelled meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches completed failed cancelled meta waits wake
 -- args: token worker lease limit batch
 -- gives: {1 (again), 2 (the bound was reached) or 0, look_at or false, {id, ...}, {record, ...}, {batch number, ...} or false (each its own),
 --         {corrupt id, ...}, {id without a record, ...}}
@@ -19,7 +19,7 @@ local function pass_on(more, due)
     return false
   end
   call('DEL', q.wake)
-  local alarm = tonumber(known[3] or 0)
+  local alarm = to_number(known[3])
   if due and (alarm <= now or due < alarm) then
     call('HSET', q.meta, 'alarm', due)
     return due
@@ -98,16 +98,19 @@ local function park_entry(i, format, group)
   park(q, format, call('ZRANGE', q.ready, i - 1, i - 1)[1], group)
 end
 
--- A job whose record cannot be read fails, and its bytes are kept; an entry without a record is skipped.
+-- A job whose record cannot be read fails, and its bytes are kept; an entry without a record is skipped. An entry whose
+-- job runs or has ended is dropped.
 local function set_aside(id, rec)
   aside = aside + 1
+  damaged(q, 1)
   if not rec then
     skipped[#skipped + 1] = id
     emit('skipped', q, id, 0)
     return
   end
+  if is_placed(q, id) then return end
   corrupt[#corrupt + 1] = id
-  local number = call('HINCRBY', q.meta, 'finished', 1)
+  local number = next_end(q)
   local expires = now + FAILED_MS
   call('HSET', q.ends, id, build_end('failed', expires, number, 0, '', '', ''))
   call('ZADD', q.failed, 0, end_member(expires, number, id))
@@ -116,16 +119,40 @@ local function set_aside(id, rec)
   emit('failed', q, id, 0)
 end
 
+-- Whether an entry that does not fit the record of its job must be dropped, because the job is somewhere else.
+local function is_stale(id, rec)
+  damaged(q, 1)
+  if not is_placed(q, id, parse(rec)) then return false end
+  aside = aside + 1
+  return true
+end
+
+-- Drop an entry of ready that has no job or group. If it was the turn of a group, that is put back: the turns of all
+-- groups are compared with ready.
+local function drop_entry()
+  aside = aside + 1
+  damaged(q, 1)
+  for _, group in ipairs(call('HKEYS', q.turns)) do
+    local turn = turn_of(q, group)
+    if turn then call('ZADD', q.ready, 'NX', 0, turn) end
+  end
+end
+
 local function is_solo(rec) return has(byte(rec, 2), SOLO) end
 
 -- Add a job without a group to the open batch, or begin one; false when there is no room for it.
-local function take_job(i, id, rec)
+local function take_job(i, member, id, rec)
   if bound_reached() then return false end
+  if id == '' then
+    drop_entry()
+    return true
+  end
   if not readable(rec) then
     local format = newer(rec)
     if format then park_entry(i, format) else set_aside(id, rec) end
     return true
   end
+  if not is_ranked_by(member, rec) and is_stale(id, rec) then return true end
   local solo = is_solo(rec)
   if not solo and not solo_batch and filled < size then
     filled = filled + 1
@@ -151,6 +178,8 @@ local function take_lane(head, found, last, left)
     elseif not readable(rec) then
       set_aside(id, rec)
       left[#left + 1] = head.members[i]
+    elseif not is_placed_by(head.members[i], head.id_at, rec) and is_stale(id, rec) then
+      left[#left + 1] = head.members[i]
     else
       if is_solo(rec) and taken > 0 then break end
       if taken == 0 then batches = batches + 1 end
@@ -164,16 +193,18 @@ local function take_lane(head, found, last, left)
   return taken
 end
 
--- The entries at the front of the order, for groups the heads of their lanes, and the ids of all their jobs.
+-- The entries at the front of the order, for groups their turns and the heads of their lanes, and the ids of all their
+-- jobs.
 local function front()
-  local entries, heads, wanted, lanes = {}, {}, {}, 0
+  local entries, heads, wanted, groups, places, lanes = {}, {}, {}, {}, {}, 0
   for i, member in ipairs(call('ZRANGE', q.ready, 0, math.min(limit * size, 1000) - 1)) do
     local name = sub(member, 18)
     if byte(member, 17) == 103 then -- 'g'
       if lanes == limit or #wanted >= MAX_BATCH then break end
       lanes = lanes + 1
       local members, at = lane_head(q, name, math.min(size, MAX_BATCH - #wanted)), id_at(name)
-      local head = { group = name, members = members, ids = {}, at = #wanted }
+      local head = { group = name, members = members, ids = {}, at = #wanted, id_at = at }
+      groups[lanes], places[lanes] = name, i
       for k, lane_entry in ipairs(members) do
         head.ids[k] = sub(lane_entry, at)
         wanted[#wanted + 1] = head.ids[k]
@@ -183,8 +214,10 @@ local function front()
       if #wanted >= MAX_BATCH then break end
       wanted[#wanted + 1] = name
     end
-    entries[i] = { name = name, at = #wanted }
+    entries[i] = { name = name, member = member, at = #wanted }
   end
+  local turns = lanes > 0 and call('HMGET', q.turns, unpack(groups))
+  for i, place in ipairs(places) do heads[place].turn = turns[i] end
   return entries, heads, wanted
 end
 
@@ -199,8 +232,14 @@ local function round()
     local head = heads[i]
     if head then
       if batches == limit or bound_reached() or head.at + 1 > last and #head.ids > 0 then break end
-      local taken, format = take_lane(head, found, last, left)
-      if format then
+      local turn = head.turn
+      local stale = turn and is_turn(turn, head.group) and member_of(turn, head.group) ~= entry.member
+      local taken, format
+      if not stale then taken, format = take_lane(head, found, last, left) end
+      if stale then -- the group has another turn
+        aside = aside + 1
+        damaged(q, 1)
+      elseif format then
         park_entry(i, format, head.group)
       else
         groups[#groups + 1] = head.group
@@ -211,7 +250,7 @@ local function round()
           empty[#empty + 1] = head.group
         end
       end
-    elseif entry.at > last or not take_job(i, entry.name, found[entry.at]) then
+    elseif entry.at > last or not take_job(i, entry.member, entry.name, found[entry.at]) then
       break
     end
     used = used + 1

@@ -14,7 +14,7 @@ end
 
 local function discard_end(id, ended)
   local state, finished, expires = parse_end(ended)
-  if not state or (expires ~= 0 and expires <= now) then return 'not_found' end
+  if expires ~= 0 and expires <= now then return 'not_found' end
   if not fits(state, finished) then return 'kept' end
   forget_end(q, id, ended)
   call('HDEL', q.jobs, id)
@@ -22,7 +22,7 @@ local function discard_end(id, ended)
 end
 
 local function discard_successor(id, held)
-  local run = parse_run(held)
+  local run = run_of(q, id, held)
   local j = run.successor and parse(sub(call('HGET', q.blocked, id) or '', 2))
   if not j then return 'running' end
   if not fits('blocked', j.created) then return 'kept' end

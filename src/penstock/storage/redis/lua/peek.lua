@@ -1,6 +1,6 @@
 -- peek: the id of the job that a claim would give next
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring cancelled meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring completed failed cancelled meta waits wake
 -- args:
 -- gives: {again, id or false}
 -- include: shared expiry

@@ -14,7 +14,7 @@ local form, repeated = ARGV[7], false
 if ARGV[4] ~= '' then
   local key, number, ms = prefix .. 'puts:' .. ARGV[4], ARGV[5], ARGV[6]
   local last = call('SET', key, number, 'PX', ms, 'GET')
-  if last and tonumber(last) >= tonumber(number) then
+  if last and (tonumber(last) or 0) >= tonumber(number) then
     call('SET', key, last, 'PX', ms)
     repeated = true
   end
@@ -61,7 +61,7 @@ if #ask > 0 then
 end
 if grouped then promote(q) end
 
-local seq = call('HINCRBY', q.meta, 'seq', #entries) - #entries
+local seq = take_seq(q, #entries) - #entries
 if seq == 0 then call('SADD', KEYS[2], q.name) end
 local accepted = acceptance(q, meta[1])
 

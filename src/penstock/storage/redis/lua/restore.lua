@@ -1,6 +1,6 @@
 -- restore: nothing -> the state that the job had in another storage, its counts and times included
 -- flags:
--- keys: jobs ends ready scheduled retrying lanes turns holds parked backoffs expiring completed failed cancelled meta wake
+-- keys: jobs runs ends ready scheduled retrying lanes turns holds parked backoffs expiring completed failed cancelled meta wake
 -- args: request, window (see _once.lua), jobs (msgpack: a list of {id, state, priority, due, created, attempts, retries,
 --   stalls, timeouts, group or false, finished, expires (0: never), start-by time or false}), then of each: limits,
 --   headers, error, payload, worker, value
@@ -46,9 +46,9 @@ local function restore_one(e, at)
     emit('enqueued', q, id, 0)
     return 1
   end
-  local number, worker = call('HINCRBY', q.meta, 'finished', 1), ARGV[at + 4]
+  local number, worker = next_end(q), ARGV[at + 4]
   call('HSET', q.jobs, id, build(j))
-  call('HSET', q.ends, id, pack('>BI6I6I6BBH', ended, e[11], e[12], number, 0, 0, #worker) .. worker .. ARGV[at + 5])
+  call('HSET', q.ends, id, pack(END, ended, e[11], e[12], number, 0, 0, #worker) .. worker .. ARGV[at + 5])
   call('ZADD', q[state], 0, end_member(e[12], number, id))
   return 1
 end

@@ -47,7 +47,7 @@ local function settled_before(s)
   local possible = POSSIBLE[kind] or ONLY_CANCELLED
   for code, state in ipairs(STATE_NAMES) do
     local expires = call('ZSCORE', q.gone, token .. string.char(code) .. id)
-    if expires and tonumber(expires) > now and possible[state] then return state end
+    if expires and (tonumber(expires) or 0) > now and possible[state] then return state end
   end
   local ended = call('HGET', q.ends, id)
   if ended then
@@ -95,13 +95,14 @@ local function settle_one(s)
   local id, token, kind = s[1], s[2], s[3]
   local held = call('HGET', q.runs, id)
   if not held or sub(held, 1, 16) ~= token then return settled_before(s) end
-  local run = parse_run(held)
+  local run = run_of(q, id, held)
   if run.group or run.successor then promote(q) end
   run.worker = call('HGET', q.batches, 'w' .. token) or ''
   local uncounted = (kind == 'f' and s[8] == false) or (kind == 'x' and s[5] == false)
   run.attempt = uncounted and 0 or COUNT_ATTEMPT
   local j = parse(call('HGET', q.jobs, id))
   if not j then -- its record was damaged while it ran: it fails, and its bytes are kept
+    damaged(q, 1)
     return finish_run(id, run, { attempts = 0 }, 'failed', FAILED_MS, kind == 'f' and blob(s[5]) or '', 0)
   end
   if kind == 'c' then

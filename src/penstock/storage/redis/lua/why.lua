@@ -1,8 +1,9 @@
 -- why: the position of a job, and of the job of its group that must end before it
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches cancelled meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches completed failed cancelled meta waits wake
 -- args: id, most, position of the run after which to look for that of its group
--- gives: {1, position} to ask again, or {0, now, paused since or false, job or false, head of its group or false}; a job is {id, record, run or
+-- gives: {1, position} to ask again, or {0, now, paused since or false, job or false, head of its group or false}; a
+--         job is {id, record, run or
 --         false, worker or false, end or false, state if it waits or false, lease or false, 1 with a successor,
 --         position in the order, at most `most`, or false}
 -- include: shared expiry claims
