@@ -185,20 +185,28 @@ class RedisStorage:
         ordered = False
         for queue, indexes in chunks(settlements):
             chosen = settlements if len(indexes) == len(settlements) else [settlements[i] for i in indexes]
-            for start, end, args, also in self._encode_settlements(chosen):
+            encoded = self._encode_settlements(chosen)
+            ordered |= self._keys.cluster and len(encoded) > 1
+            for start, end, args, also in encoded:
                 if also:
                     self._check_families(queue, also)
-                    ordered = self._keys.cluster
+                    ordered |= self._keys.cluster
                 calls.append(self._calls.build("settle", queue, args, also))
                 settled.append(indexes[start:end])
         if len(calls) == 1 or ordered:  # the nodes of a Cluster do not wait for each other
             given = [await self._connection.run(*call, repeat=True) for call in calls]
         else:
             given = await self._connection.run_many(calls, repeat=True) if calls else []
+        rest: list[int] = []
         for indexes, codes in zip(settled, given, strict=True):
             each: Iterable[Any] = repeat(1, len(indexes)) if codes == 1 else codes
-            for i, answer in zip(indexes, each, strict=True):
+            for i, answer in zip(indexes, each, strict=False):
                 answers[i] = _COMPLETED if answer == 1 else _LOST if answer == 0 else Settled(State(answer.decode()))
+            if codes != 1:
+                rest += indexes[len(codes) :]
+        if rest:  # their records were too long for one call
+            for i, answer in zip(rest, await self.settle([settlements[i] for i in rest]), strict=True):
+                answers[i] = answer
         return answers
 
     def _encode_settlements(self, settlements: Sequence[Settlement]) -> list[tuple[int, int, list[Any], set[str]]]:
@@ -208,13 +216,17 @@ class RedisStorage:
         if len(slices) > 1 and self._keys.cluster:  # calls of one packet have no order there
             slices = [(0, count, False)]
         encoded: list[tuple[int, int, list[Any], set[str]]] = []
-        for start, end, plain in slices:
+        slices.reverse()
+        while slices:
+            start, end, plain = slices.pop()
             chosen = settlements if end - start == count else settlements[start:end]
-            if plain:
-                encoded.append((start, end, encode_completions(chosen), set()))
-            else:
-                also = {new.queue for s in chosen for new in getattr(s.resolution, "then", ())}
-                encoded.append((start, end, encode_settlements(chosen, self._keys.prefix), also))
+            args = encode_completions(chosen) if plain else encode_settlements(chosen, self._keys.prefix)
+            if sum(map(len, args)) > MAX_BYTES and end - start > 1:
+                half = start + (end - start) // 2
+                slices += [(half, end, plain), (start, half, plain)]
+                continue
+            also = set[str]() if plain else {new.queue for s in chosen for new in getattr(s.resolution, "then", ())}
+            encoded.append((start, end, args, also))
         return encoded
 
     def _check_families(self, queue: str, also: set[str]) -> None:
@@ -259,8 +271,8 @@ class RedisStorage:
         self, queue: str, ids: Sequence[str], running: CancelMode = "refuse", ttl: int | None = 0
     ) -> list[CancelAnswer]:
         answers: list[CancelAnswer] = []
-        for at in range(0, len(ids), MAX_BATCH):
-            chosen = ids[at : at + MAX_BATCH]
+        while len(answers) < len(ids):
+            chosen = ids[len(answers) : len(answers) + MAX_BATCH]
             codes: list[int] = await self._calls.run_once("cancel", queue, running, -1 if ttl is None else ttl, *chosen)
             answers += [CancelAnswer(_CANCELS[code % 8], bool(code & 8), bool(code & 16)) for code in codes]
         return answers
@@ -270,15 +282,15 @@ class RedisStorage:
     ) -> list[DiscardAnswer]:
         answers: list[DiscardAnswer] = []
         fixed = "" if state is None else state.value, -1 if before is None else before
-        for at in range(0, len(ids), MAX_BATCH):
-            chosen = ids[at : at + MAX_BATCH]
+        while len(answers) < len(ids):
+            chosen = ids[len(answers) : len(answers) + MAX_BATCH]
             answers += [a.decode() for a in await self._calls.run_once("discard", queue, *fixed, *chosen)]
         return answers
 
     async def revive(self, queue: str, ids: Sequence[str], completed: bool = False) -> list[bool]:
         answers: list[bool] = []
-        for at in range(0, len(ids), MAX_BATCH):
-            chosen = ids[at : at + MAX_BATCH]
+        while len(answers) < len(ids):
+            chosen = ids[len(answers) : len(answers) + MAX_BATCH]
             codes = await self._calls.run_once("revive", queue, int(completed), *chosen)
             answers += [code == 1 for code in codes]
         return answers
@@ -317,10 +329,10 @@ class RedisStorage:
 
     async def get(self, queue: str, ids: Sequence[str]) -> list[Snapshot | None]:
         found: list[Snapshot | None] = []
-        for at in range(0, len(ids), MAX_BATCH):
-            chosen = ids[at : at + MAX_BATCH]
+        while len(found) < len(ids):
+            chosen = ids[len(found) : len(found) + MAX_BATCH]
             now, *rows = await self._read("get", queue, *chosen)
-            for id, row in zip(chosen, rows, strict=True):
+            for id, row in zip(chosen, rows, strict=False):  # long records come in several answers
                 found.append(None if row == 0 else read_snapshot(queue, id, int(now), *row, format=self.format))
         return found
 

@@ -3,6 +3,14 @@
 
 -- Records ------------------------------------------------------------------------------------------
 
+-- The bytes of records that this call may still read and write: a long record takes longer than all else. A loop over jobs
+-- handles at least one, and ends when none are left; the client sends the rest again.
+local budget = MAX_BYTES
+local function spend(value)
+  if value then budget = budget - #value end
+  return value
+end
+
 local function readable(rec)
   local format = format_of(rec)
   return format > 0 and format <= FORMAT
@@ -352,12 +360,14 @@ end
 local function promote_from(q, line, retried)
   local due = call('ZRANGEBYLEX', line, '-', '(' .. pack('>I6', now + 1), 'LIMIT', 0, PROMOTE)
   if #due == 0 then return false end
-  local ids = {}
-  for i, member in ipairs(due) do ids[i] = sub(member, 13) end
-  local recs = call('HMGET', q.jobs, unpack(ids))
-  call('ZREM', line, unpack(due))
-  for i, member in ipairs(due) do promote_one(q, member, recs[i], retried) end
-  return #due == PROMOTE
+  local recs, last = {}, 0
+  repeat
+    last = last + 1
+    recs[last] = spend(call('HGET', q.jobs, sub(due[last], 13)))
+  until last == #due or budget <= 0
+  call('ZREM', line, unpack(due, 1, last))
+  for i = 1, last do promote_one(q, due[i], recs[i], retried) end
+  return #due == PROMOTE or last < #due
 end
 
 -- Move due jobs into the ready order; true when there may be more, and then no job may be claimed yet. Every script that
