@@ -129,6 +129,7 @@ class WalkWithFormats(ModelWalk):
 
     def comparable_listing(self, found: list[Snapshot]) -> list[Snapshot]:
         """Move queued jobs without a group that only newer software can run to the end, passed over or not."""
+        found = super().comparable_listing(found)
         odd = [job for job in found if job.state is State.QUEUED and job.group is None and job.format is not None]
         rest = [job for job in found if job not in odd]
         after = sum(job.state in (State.RUNNING, State.QUEUED) for job in rest)

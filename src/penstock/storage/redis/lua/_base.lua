@@ -34,6 +34,10 @@ local FAILED_MS = 604800000 -- retention of a job with a damaged record
 local EXPIRED_MS = 3600000 -- retention of a job that expired
 local EXPIRED = ''
 local PROMOTE = 1000
+local MAX_BATCH = 1000 -- jobs that one call claims at most
+local MAX_BYTES = 4000000 -- a call stops at the record that brings those it has read to this many bytes
+local SMALL = 4000 -- `big` in meta is at least the length of the longest record of a queue, if one is longer than this
+local LONG_AGO = 4503599627370496 -- subtracted from the time of a claim: the score of its second member in `leases`
 local WAKE_MS = 60000
 local MAX_NOTICE = 8192 -- the longest result or error in an end notice
 

@@ -37,7 +37,7 @@ local function expire_one(q, member)
   local run = call('HGET', q.runs, id)
   call('ZREM', q.expiring, member)
   local waiting, rec = run and call('HGET', q.blocked, id), nil
-  if run then rec = waiting and sub(waiting, 2) else rec = call('HGET', q.jobs, id) end
+  if run then rec = waiting and sub(waiting, 2) else rec = spend(call('HGET', q.jobs, id)) end
   local j = parse(rec)
   if not j or not j.start_by or expiry_member(j, id) ~= member then
     damaged(q, 1)
@@ -55,7 +55,11 @@ local function expire(q, first)
   if first > now then return false end
   local due = call('ZRANGEBYLEX', q.expiring, '-', '(' .. pack('>I6', now + 1), 'LIMIT', 0, PROMOTE)
   if #due > 0 and promote(q) then return true end
-  for _, member in ipairs(due) do expire_one(q, member) end
+  local last = 0
+  while last < #due and (last == 0 or budget > 0) do
+    last = last + 1
+    expire_one(q, due[last])
+  end
   reset_expiry(q)
-  return #due == PROMOTE
+  return #due == PROMOTE or last < #due
 end

@@ -13,7 +13,8 @@ local function all_fit(recs, members, head_at)
 end
 
 -- The front of the order: ids, records, runs, and of the groups among the entries their names, the fields of `holds`, and
--- the members of `lanes`. Nil if a record is missing, damaged or in a newer format, or does not fit its entry.
+-- the members of `lanes`. Nil if a record is missing, damaged or in a newer format, or does not fit its entry, or if they
+-- could be too long together.
 local function plain_front()
   local ids, runs, groups, held, heads, places, head_at = {}, {}, {}, {}, {}, {}, {}
   local members = call('ZRANGE', q.ready, '0', limit - 1)
@@ -26,6 +27,7 @@ local function plain_front()
     end
   end
   if #ids == 0 then return ids, ids end
+  if big and #ids * big > MAX_BYTES then return nil end
   local turns = #groups > 0 and call('HMGET', q.turns, unpack(groups))
   for at, group in ipairs(groups) do
     local i = places[at]
@@ -60,5 +62,5 @@ local function claim_front()
       call('HSET', q.holds, unpack(held))
     end
   end
-  return { 0, pass_on(#ids == limit and call('ZCARD', q.ready) > 0, due), ids, recs, false, {}, {} }
+  return { #ids < MAX_BATCH and 0 or 2, pass_on(#ids == limit and call('ZCARD', q.ready) > 0, due), ids, recs, false, {}, {} }
 end

@@ -91,7 +91,7 @@ end
 local function end_runs(q, token, count, held)
   if held and held <= count or (add_to(q.batches, 'n' .. token, -count) or recount_runs(q, token)) <= 0 then
     local parted = call('HDEL', q.batches, 'n' .. token, 'b' .. token, 'w' .. token, 'p' .. token) > 3
-    call('ZREM', q.leases, token)
+    call('ZREM', q.leases, token, '!' .. token)
     local part = token .. '~1'
     while parted and call('HDEL', q.batches, 'b' .. part) == 1 do
       call('ZREM', q.leases, part)

@@ -3,6 +3,14 @@
 
 -- Records ------------------------------------------------------------------------------------------
 
+-- The bytes of records that this call may still read and write: a long record takes longer than all else. A loop over jobs
+-- handles at least one, and ends when none are left; the client sends the rest again.
+local budget = MAX_BYTES
+local function spend(value)
+  if value then budget = budget - #value end
+  return value
+end
+
 local function readable(rec)
   local format = format_of(rec)
   return format > 0 and format <= FORMAT
@@ -110,6 +118,12 @@ end
 
 local function end_member(expires, number, id)
   return pack('>I6I6', expires == 0 and FOREVER or expires, number) .. id
+end
+
+-- Keep `big` in meta up to date for a record that is stored.
+local function note_length(q, rec)
+  if #rec > SMALL and #rec > to_number(call('HGET', q.meta, 'big')) then call('HSET', q.meta, 'big', #rec) end
+  return rec
 end
 
 local function next_seq(q) return take_seq(q, 1) end
@@ -345,15 +359,13 @@ end
 -- undone, so each member stays until its job has been moved.
 local function promote_from(q, line, retried)
   local due = call('ZRANGEBYLEX', line, '-', '(' .. pack('>I6', now + 1), 'LIMIT', 0, PROMOTE)
-  if #due == 0 then return false end
-  local ids = {}
-  for i, member in ipairs(due) do ids[i] = sub(member, 13) end
-  local recs = call('HMGET', q.jobs, unpack(ids))
-  for i, member in ipairs(due) do
-    promote_one(q, member, recs[i], retried)
-    call('ZREM', line, member)
+  local last = 0
+  while last < #due and (last == 0 or budget > 0) do
+    last = last + 1
+    promote_one(q, due[last], spend(call('HGET', q.jobs, sub(due[last], 13))), retried)
+    call('ZREM', line, due[last])
   end
-  return #due == PROMOTE
+  return #due == PROMOTE or last < #due
 end
 
 -- Move due jobs into the ready order; true when there may be more, and then no job may be claimed yet. Every script that

@@ -94,7 +94,7 @@ end
 -- Store a job, and add it to the order that it belongs to.
 local function store(q, id, j)
   if j.due <= now then j.retried = false end
-  call('HSET', q.jobs, id, build(j))
+  call('HSET', q.jobs, id, spend(note_length(q, build(j))))
   add_expiry(q, id, j)
   enter(q, id, j)
   regroup(q, j.group, rank(0, now, j.seq))
@@ -192,10 +192,10 @@ end
 
 -- nothing -> queued / scheduled / blocked, or updated, or the existing state
 local function put_one(q, e, seq)
-  local rec = call('HGET', q.jobs, e.id)
+  local rec = spend(call('HGET', q.jobs, e.id))
   if rec or e.group then promote(q) end
   if not rec then return create(q, e, seq) end
-  local ended = call('HGET', q.ends, e.id)
+  local ended = spend(call('HGET', q.ends, e.id))
   if ended then
     local state, _, expires, _, counted, _, value = parse_end(ended)
     local over = expires ~= 0 and expires <= now or has(counted, FREE)
@@ -286,7 +286,7 @@ local function give_back(q, id, j, name, worker)
     emit('updated', q, id, j.attempts)
   end
   if j.due <= now then j.retried = false end
-  call('HSET', q.jobs, id, build(j))
+  call('HSET', q.jobs, id, spend(note_length(q, build(j))))
   add_expiry(q, id, j)
   enter(q, id, j)
   regroup(q, j.group)

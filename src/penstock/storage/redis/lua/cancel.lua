@@ -2,7 +2,7 @@
 -- flags: allow-oom
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring batches completed failed cancelled gone meta waits wake
 -- args: request, window (see _once.lua), mode, ttl (-1: for ever), ids...
--- gives: a number for each id: its status, + 8 when a run goes on, + 16 when it was so already
+-- gives: a number for each id, or for the first ones (send the rest again): its status, + 8 when a run goes on, + 16 when it was so already
 -- include: shared transitions expiry once
 local q = queue_at(ARGV[2], ARGV[3])
 local mode, ttl = CANCEL[ARGV[6]], tonumber(ARGV[7])
@@ -35,9 +35,9 @@ local function cancel_run(id, held)
 end
 
 local function cancel_one(id)
-  local rec = call('HGET', q.jobs, id)
+  local rec = spend(call('HGET', q.jobs, id))
   if not rec then return NOT_FOUND end
-  local ended = call('HGET', q.ends, id)
+  local ended = spend(call('HGET', q.ends, id))
   if ended then
     local state, _, expires = parse_end(ended)
     if expires ~= 0 and expires <= now then return NOT_FOUND end
@@ -57,6 +57,9 @@ return once(function()
   promote(q)
   expire(q)
   local gives = {}
-  for i = 8, #ARGV do gives[#gives + 1] = cancel_one(ARGV[i]) end
+  for i = 8, #ARGV do
+    gives[#gives + 1] = cancel_one(ARGV[i])
+    if budget <= 0 then break end
+  end
   return gives
 end)

@@ -2,12 +2,13 @@
 -- flags: allow-oom
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches completed failed cancelled meta waits wake
 -- args: token worker lease limit batch
--- gives: {again, look_at or false, {id, ...}, {record, ...}, {batch number, ...} or false (each its own),
+-- gives: {1 (again), 2 (the bound was reached) or 0, look_at or false, {id, ...}, {record, ...}, {batch number, ...} or false (each its own),
 --         {corrupt id, ...}, {id without a record, ...}}
 local q = queue_at(ARGV[2], ARGV[3])
 local token, worker, lease, limit, size = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local known = call('HMGET', q.meta, 'paused', 'parked', 'alarm', 'expiry')
+local known = call('HMGET', q.meta, 'paused', 'parked', 'alarm', 'expiry', 'big')
 if known[1] then return { 0, false, {}, {}, {}, {}, {} } end
+local big = known[5] and to_number(known[5], MAX_BYTES) -- records may be long: their bytes are counted
 -- include: ordering
 
 -- If there is more work, wake another worker. If there is none, no worker need come, but one must look when the next job
@@ -35,7 +36,7 @@ local function start_runs(ids, runs)
   if #ids == 0 then return end
   if #ids > MANY then runs[2] = (#runs[2] == 16 and group_run(token, '') or runs[2]) .. WIDE end
   call('HSET', q.runs, unpack(runs))
-  call('ZADD', q.leases, now + lease, token)
+  call('ZADD', q.leases, now + lease, token, now - LONG_AGO, '!' .. token)
   call('HSET', q.batches, 'b' .. token, cmsgpack.pack(ids), 'n' .. token, #ids, 'w' .. token, worker)
 end
 
@@ -50,8 +51,37 @@ local ids, recs, numbers, runs, corrupt, skipped = {}, {}, {}, {}, {}, {}
 local aside, parked = 0, 0 -- the number of entries used without a run, and of these those that were parked
 local begun = false -- whether a job that could expire has begun
 local batches, filled, solo_batch = 0, 0, true -- filled: the number of jobs in the open batch without a group
+local room = MAX_BYTES
+local FIXED = 600 -- the parts of a record that are not counted have fewer bytes
+
+-- The bytes of a record that count: payload, headers, limits and error.
+local function size_of(rec)
+  local flags = byte(rec, 2)
+  if has(flags, SHORT) then return #rec - SHORT_SIZE end
+  return #rec - HEAD_SIZE - unpack_head('>H', rec, 39) - (has(flags, EXPIRES) and 6 or 0) - (has(flags, SETTLED) and 17 or 0)
+end
+
+local function bound_reached() return room <= 0 or #ids >= MAX_BATCH end
+
+-- The records of these jobs, or of the first of them: so many that they reach the bound. Lengths come first if they could
+-- be long, because to read a long record takes longer than all else.
+local function read_records(wanted)
+  local last = #wanted
+  if big and last * big > MAX_BYTES then
+    local left = room
+    for i, id in ipairs(wanted) do
+      left = left - math.max(call('HSTRLEN', q.jobs, id) - FIXED, 0)
+      if left <= 0 then
+        last = i
+        break
+      end
+    end
+  end
+  return last > 0 and call('HMGET', q.jobs, unpack(wanted, 1, last)) or {}, last
+end
 
 local function take(id, rec, group)
+  if big then room = room - size_of(rec) end
   ids[#ids + 1], recs[#recs + 1], numbers[#numbers + 1] = id, rec, batches - 1
   runs[#runs + 1] = id
   runs[#runs + 1] = group and group_run(token, group) or token
@@ -125,6 +155,7 @@ local function is_solo(rec) return has(byte(rec, 2), SOLO) end
 
 -- Add a job without a group to the open batch, or begin one; false when there is no room for it.
 local function take_job(i, member, id, rec)
+  if bound_reached() then return false end
   if id == '' or byte(member, 17) ~= 106 then -- 'j'
     drop_entry()
     return true
@@ -148,10 +179,11 @@ end
 
 -- Take the first jobs of a group as a batch of their own, up to one that must run alone or has a newer format. Gives
 -- their number, and the format of the first if that is why there are none.
-local function take_lane(head, found, left)
+local function take_lane(head, found, last, left)
   local taken = 0
   turned[head.group] = true
   for i, id in ipairs(head.ids) do
+    if bound_reached() or head.at + i > last then break end
     local rec = found[head.at + i]
     local format = not readable(rec) and newer(rec)
     if format then
@@ -182,9 +214,9 @@ local function front()
   for i, member in ipairs(call('ZRANGE', q.ready, 0, math.min(limit * size, 1000) - 1)) do
     local name = sub(member, 18)
     if byte(member, 17) == 103 then -- 'g'
-      if lanes == limit or #wanted > 3000 then break end
+      if lanes == limit or #wanted >= MAX_BATCH then break end
       lanes = lanes + 1
-      local members, at = lane_head(q, name, size), id_at(name)
+      local members, at = lane_head(q, name, math.min(size, MAX_BATCH - #wanted)), id_at(name)
       local head = { group = name, members = members, ids = {}, at = #wanted, id_at = at }
       groups[lanes], places[lanes] = name, i
       for k, lane_entry in ipairs(members) do
@@ -193,6 +225,7 @@ local function front()
       end
       heads[i] = head
     else
+      if #wanted >= MAX_BATCH then break end
       wanted[#wanted + 1] = name
     end
     entries[i] = { name = name, member = member, at = #wanted }
@@ -207,14 +240,14 @@ local function round()
   if limit == 0 then return 0 end
   local entries, heads, wanted = front()
   if #entries == 0 then return 0 end
-  local found = #wanted > 0 and call('HMGET', q.jobs, unpack(wanted)) or {}
+  local found, last = read_records(wanted)
   local used, left, groups, held, empty = 0, {}, {}, {}, {}
   for i, entry in ipairs(entries) do
     local head = heads[i]
     if head then
-      if batches == limit then break end
+      if batches == limit or bound_reached() or head.at + 1 > last and #head.ids > 0 then break end
       local taken, format
-      if has_turn(head, entry.member) then taken, format = take_lane(head, found, left) end
+      if has_turn(head, entry.member) then taken, format = take_lane(head, found, last, left) end
       if format then
         park_entry(i, format, head.group)
       elseif taken then
@@ -226,7 +259,7 @@ local function round()
           empty[#empty + 1] = head.group
         end
       end
-    elseif not take_job(i, entry.member, entry.name, found[entry.at]) then
+    elseif entry.at > last or not take_job(i, entry.member, entry.name, found[entry.at]) then
       break
     end
     used = used + 1
@@ -244,10 +277,10 @@ end
 repeat
   local before = aside
   local used = round()
-  local full = batches == limit and (aside == before or solo_batch or filled == size)
+  local full = bound_reached() or batches == limit and (aside == before or solo_batch or filled == size)
 until used == 0 or full or aside > PROMOTE
 
 start_runs(ids, runs)
 if begun then reset_expiry(q) end
 -- Another worker may know the format of the entries that were parked.
-return { 0, pass_on(parked > 0 or call('ZCARD', q.ready) > 0, next_due(q)), ids, recs, numbers, corrupt, skipped }
+return { bound_reached() and 2 or 0, pass_on(parked > 0 or call('ZCARD', q.ready) > 0, next_due(q)), ids, recs, numbers, corrupt, skipped }

@@ -6,4 +6,4 @@
 -- include: shared
 local q = queue_at(ARGV[2], ARGV[3])
 local counted = call('HMGET', q.meta, 'finished', 'damaged')
-return { to_number(counted[1]), call('ZCOUNT', q.leases, '-inf', now), to_number(counted[2]) }
+return { to_number(counted[1]), call('ZCOUNT', q.leases, 0, now), to_number(counted[2]) }

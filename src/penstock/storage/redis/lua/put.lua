@@ -4,7 +4,8 @@
 -- args: caller, number, retry window (ms): of a call whose ids were all just made up; else '' 0 0
 --       'fresh' or 'named', waiter or '', then id, payload, ...: plain jobs; ids just made up, or all different
 --       'any', entries (msgpack: a list of jobs, see read_entry), blobs...
--- gives: {1 when the queue is new, 1 (all queued) or a list of 1 (queued) or {status (or refused), state, result?}}
+-- gives: {1 when the queue is new, 1 (all queued) or a list, which ends early unless the call is numbered (send the rest
+--         again), of 1 (queued) or {status (or refused), state, result?}}
 --
 -- A call with made-up ids is sent again when its answer does not come, so it may arrive twice, in any order and
 -- with anything between. A caller makes its calls one after the other and numbers them: one whose number is not
@@ -46,7 +47,7 @@ if repeated then -- the answer of the first time, even if the jobs have run sinc
   return { 1, gives }
 end
 
-local meta = call('HMGET', q.meta, 'time', 'expiry')
+meta = call('HMGET', q.meta, 'time', 'expiry', 'big')
 if meta[2] then expire(q, meta[2]) end
 
 -- Ids that may be taken are looked up together, and new jobs are written together.
@@ -55,7 +56,9 @@ for _, e in ipairs(entries) do
   if e[2] < FRESH then ask[#ask + 1] = e[1] end
   grouped = grouped or e[9]
 end
-if #ask > 0 then
+if #ask * to_number(meta[3], MAX_BYTES) > MAX_BYTES then
+  for _, id in ipairs(ask) do known[id] = call('HEXISTS', q.jobs, id) == 1 end
+elseif #ask > 0 then
   local found = call('HMGET', q.jobs, unpack(ask))
   for i, id in ipairs(ask) do known[id] = found[i] and true or false end
 end
@@ -76,7 +79,7 @@ local function add_new(e, number)
   local id, j = e[1], accept(q, read_entry(e), accepted, number)
   own[id] = true
   jobs[#jobs + 1] = id
-  jobs[#jobs + 1] = build(j)
+  jobs[#jobs + 1] = note_length(q, build(j))
   add_expiry(q, id, j)
   emit('enqueued', q, id, 0)
   if j.due > now then
@@ -140,6 +143,7 @@ for i, e in ipairs(entries) do
     flush()
     own[id] = true
     gives[i] = put_one(q, read_entry(e), seq + i)
+    if budget <= 0 and ARGV[4] == '' then break end
   end
 end
 flush()

@@ -4,7 +4,8 @@
 -- args: 'completed', {{token, ttl (-1: for ever), count}, ...} (msgpack), then id, result, ...: completions that
 --       are kept and put no jobs, all of different ids
 --       'any', settlements (msgpack: a list of {id, token, kind, ...}, see below), blobs...
--- gives: 1 (all completed) or a list of 1 (completed), 0 (lost) or the name of the state
+-- gives: 1 (all completed) or a list, which may end early (send the rest again), of 1 (completed), 0 (lost) or the name of
+--        the state
 --
 -- kinds: c complete {ttl (-1: for ever), result, then}   f fail {ttl, error, counts a timeout, then, ran}
 --        r retried {at or false, delay, count, position due, solo, error}   x cancel {ttl, ran}
@@ -49,14 +50,14 @@ local function settled_before(s)
     local expires = call('ZSCORE', q.gone, token .. string.char(code) .. id)
     if expires and (tonumber(expires) or 0) > now and possible[state] then return state end
   end
-  local ended = call('HGET', q.ends, id)
+  local ended = spend(call('HGET', q.ends, id))
   if ended then
     local state, _, expires, _, _, by = parse_end(ended)
     if by == token and (expires == 0 or expires > now) and possible[state] then return state end
     return 0
   end
   if call('HEXISTS', q.runs, id) == 1 then return 0 end
-  local j = parse(call('HGET', q.jobs, id))
+  local j = parse(spend(call('HGET', q.jobs, id)))
   if j and j.settled == token .. kind then return waiting_state(q, id, j) end
   return 0
 end
@@ -100,7 +101,7 @@ local function settle_one(s)
   run.worker = call('HGET', q.batches, 'w' .. token) or ''
   local uncounted = (kind == 'f' and s[8] == false) or (kind == 'x' and s[5] == false)
   run.attempt = uncounted and 0 or COUNT_ATTEMPT
-  local j = parse(call('HGET', q.jobs, id))
+  local j = parse(spend(call('HGET', q.jobs, id)))
   if not j then -- its record was damaged while it ran: it fails, and its bytes are kept
     damaged(q, 1)
     return finish_run(id, run, { attempts = 0 }, 'failed', FAILED_MS, kind == 'f' and blob(s[5]) or '', 0)
@@ -128,5 +129,8 @@ local function settle_one(s)
   return retry(id, run, j, s)
 end
 
-for i, s in ipairs(settlements) do gives[i] = settle_one(s) end
+for i, s in ipairs(settlements) do
+  gives[i] = settle_one(s)
+  if budget <= 0 then break end
+end
 return gives
