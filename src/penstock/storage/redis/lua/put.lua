@@ -56,7 +56,7 @@ for _, e in ipairs(entries) do
   if e[2] < FRESH then ask[#ask + 1] = e[1] end
   grouped = grouped or e[9]
 end
-if #ask * to_number(meta[3], MAX_BYTES) > MAX_BYTES then
+if meta[3] and #ask * to_number(meta[3], MAX_BYTES) > MAX_BYTES then
   for _, id in ipairs(ask) do known[id] = call('HEXISTS', q.jobs, id) == 1 end
 elseif #ask > 0 then
   local found = call('HMGET', q.jobs, unpack(ask))
