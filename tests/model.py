@@ -16,6 +16,7 @@ from penstock.storage.base import (
     EXPIRED_MS,
     FIND_ORDER,
     MAX_BATCH,
+    MAX_BYTES,
     Cancel,
     CancelAnswer,
     CancelMode,
@@ -58,6 +59,7 @@ class Run:
     token: str
     worker: str
     until: int
+    begun: int
     cancel: CancelMode | None = None
     cancel_ttl: int | None = 0
     progress: bytes | None = None
@@ -369,27 +371,36 @@ class Model:
 
     def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
         claims: list[Claim] = []
+        more: list[str] = []
         for request in requests:
             queue = self.all.get(request.queue)
             if queue is None or queue.paused is not None:
                 continue
             self._expire(request.queue)
             self._promote(queue)
-            for number, batch in enumerate(self._batches(queue, request.limit, request.batch)):
+            batches, cut = self._batches(queue, request.limit, request.batch)
+            if cut:
+                more.append(request.queue)
+            for number, batch in enumerate(batches):
                 for job in batch:
-                    job.run = Run(token, worker, self.now + lease)
+                    job.run = Run(token, worker, self.now + lease, self.now)
                     job.start_by = None
                     job.attempts += 1
                     job.entered = False
                     claims.append(claim_of(request.queue, job, number))
                     self._emit("started", request.queue, job, worker=worker)
-        return Claimed(claims)
+        return Claimed(claims, more=more)
 
-    def _batches(self, queue: Queue, limit: int, size: int) -> list[list[Job]]:
-        """Return up to `limit` batches: neighbours without a group together, the first jobs of each group apart."""
+    def _batches(self, queue: Queue, limit: int, size: int) -> tuple[list[list[Job]], bool]:
+        """Return up to `limit` batches: neighbours without a group together, the first jobs of each group apart.
+
+        True follows if the last job has reached the bound of jobs or of bytes.
+        """
         batches: list[list[Job]] = []
         open_batch = False
         for kind, name in self._order(queue):
+            if has_reached_bound([job for batch in batches for job in batch]):
+                break
             if kind == "job":
                 job = queue.jobs[name]
                 if self._newer(job):
@@ -410,10 +421,15 @@ class Model:
                 cut = next((i for i, job in enumerate(head) if job.solo or self._newer(job)), None)
                 if cut is not None:
                     head = head[: max(cut, 1)]
+                before = [job for batch in batches for job in batch]
+                for end in range(1, len(head)):
+                    if has_reached_bound(before + head[:end]):
+                        head = head[:end]
+                        break
                 batches.append(head)
                 open_batch = False
                 del queue.turns[name]
-        return batches
+        return batches, has_reached_bound([job for batch in batches for job in batch])
 
     def _order(self, queue: Queue) -> list[tuple[str, str]]:
         entries = [(j.rank, "job", j.id) for j in queue.jobs.values() if j.waiting() and j.entered and j.group is None]
@@ -756,7 +772,7 @@ class Model:
 
     def _in_state(self, queue: Queue, state: State) -> list[Job]:
         if state is State.BLOCKED:
-            return sorted(queue.blocked.values(), key=lambda j: j.seq)
+            return sorted(queue.blocked.values(), key=lambda j: begin(queue.jobs[j.id]))
         jobs = [j for j in queue.jobs.values() if j.state(self.now) is state]
         if state in FINISHED:
             jobs = [j for j in jobs if j.finish and not self._expired(j.finish)]
@@ -766,7 +782,7 @@ class Model:
             grouped = (j for j in jobs if j.group is not None)
             return plain + sorted(grouped, key=lambda j: ((j.group or "").encode(), j.time, j.seq))
         if state is State.RUNNING:
-            return sorted(jobs, key=lambda j: j.seq)
+            return sorted(jobs, key=begin)
         return sorted(jobs, key=lambda j: (j.due, j.seq))
 
     def find(self, name: str, state: State | None = None) -> list[Snapshot]:
@@ -809,7 +825,7 @@ class Model:
         if job.group is None or job.state(self.now) is not State.QUEUED:
             return None
         mine = [j for j in queue.jobs.values() if j.group == job.group]
-        running = sorted((j for j in mine if j.run), key=lambda j: j.seq)
+        running = sorted((j for j in mine if j.run), key=lambda j: (j.time, j.seq))
         backoff = sorted((j for j in mine if j.waiting() and j.retried and not j.entered), key=lambda j: (j.due, j.seq))
         first = (running + backoff + self._jobs_of_group(queue, job.group))[0]
         return None if first is job else first
@@ -903,6 +919,18 @@ def expiry(job: Job) -> tuple[int, int]:
     """Return the key by which finished jobs are listed: the expiry, those kept for ever last, then the number."""
     assert job.finish
     return (1 << 60 if job.finish.expires is None else job.finish.expires, job.finish.number)
+
+
+def begin(job: Job) -> int:
+    """Return when the run of a job began."""
+    assert job.run
+    return job.run.begun
+
+
+def has_reached_bound(jobs: Sequence[Job]) -> bool:
+    """Return whether a claim with these jobs takes no further one: by their number, or by the bytes of their records."""
+    sizes = [len(j.payload) + len(j.headers) + len(j.limits) + len(j.error or b"") for j in jobs]
+    return len(jobs) >= MAX_BATCH or sum(sizes) >= MAX_BYTES
 
 
 def claim_of(queue: str, job: Job, batch: int) -> Claim:

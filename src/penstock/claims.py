@@ -244,7 +244,7 @@ async def reap_all(
             host.emit("stalled", queue=job.queue, id=job.id, attempt=job.attempt, worker=job.worker)
             if job.state is State.CANCELLED:
                 host.emit("cancelled", queue=job.queue, id=job.id, attempt=job.attempt, worker=job.worker)
-        if len(reaped) < MAX_BATCH:
+        if not reaped:
             break
 
 

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from penstock.model.clock import Clock
 from penstock.model.job import NewJob, Snapshot, State
 from penstock.storage.base import JobPosition, Put, Settlement, Storage
+from penstock.storage.redis import RedisStorage
 from penstock.storage.sqlite import SqliteStorage, blocking
 from penstock.storage.sqlite.blocking import BlockingSqliteStorage
 from penstock.testing.conformance.strategies import GROUPS, QUEUES, resolutions
@@ -53,6 +54,17 @@ class ModelWalk(Walk):
     @property
     def model(self) -> ModelStorage:
         return cast(ModelStorage, self.reference)
+
+    def teardown(self) -> None:
+        """Check also that the storage took no record of its own for damaged."""
+        try:
+            self.runner.run(self._check_damage())
+        finally:
+            super().teardown()
+
+    async def _check_damage(self) -> None:
+        if isinstance(self.storage, SqliteStorage | RedisStorage):
+            assert [meter.damaged for meter in await self.storage.meters(QUEUES)] == [0] * len(QUEUES)
 
 
 class WalkWithSetbacks(ModelWalk):
@@ -117,6 +129,7 @@ class WalkWithFormats(ModelWalk):
 
     def comparable_listing(self, found: list[Snapshot]) -> list[Snapshot]:
         """Move queued jobs without a group that only newer software can run to the end, passed over or not."""
+        found = super().comparable_listing(found)
         odd = [job for job in found if job.state is State.QUEUED and job.group is None and job.format is not None]
         rest = [job for job in found if job not in odd]
         after = sum(job.state in (State.RUNNING, State.QUEUED) for job in rest)

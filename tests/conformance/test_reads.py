@@ -12,6 +12,7 @@ from penstock.storage.sqlite import SqliteStorage, reads
 from penstock.storage.sqlite.transaction import Transaction
 from tests.support import (
     HOUR,
+    LEASE,
     SECOND,
     T0,
     Clock,
@@ -22,6 +23,7 @@ from tests.support import (
     fail,
     find_all,
     get1,
+    held,
     ids,
     new,
     put1,
@@ -41,13 +43,13 @@ async def fill(storage: Storage) -> None:
     d1, d2, f1, f2, g1, g2, a1, a2, *_ = await claim_all(storage, limit=10)
     await storage.settle([complete(d1), complete(d2), fail(f1), fail(f2), cancel_run(g1), cancel_run(g2)])
     await storage.settle([retried(a1, delay=2 * SECOND), retried(a2, delay=SECOND)])
-    await storage.put([update("q", "runs2"), update("q", "runs1")])
+    await storage.put([update("q", "runs1"), update("q", "runs2")])
     await storage.put([new("q", "later1", delay=HOUR), new("q", "later2", delay=SECOND)])
     await storage.put([new("q", "ready1"), new("q", "ready2", priority=1), new("q", "laned", group="g")])
 
 
 LISTED = [
-    "runs1", "runs2", "ready2", "ready1", "laned", "again2", "again1", "later2", "later1", "runs2", "runs1",
+    "runs1", "runs2", "ready2", "ready1", "laned", "again2", "again1", "later2", "later1", "runs1", "runs2",
     "done1", "done2", "failed1", "failed2", "gone1", "gone2",
 ]  # fmt: skip
 
@@ -186,11 +188,15 @@ async def test_find_lists_finished_jobs_by_expiry(storage: Storage) -> None:
     assert ids(await find_all(storage, state=State.COMPLETED, limit=1)) == ["c", "b", "e", "a", "d"]
 
 
-async def test_find_lists_running_jobs_by_acceptance(storage: Storage) -> None:
-    """Running jobs are listed in the order in which they were accepted, not claimed."""
+async def test_find_lists_running_jobs_by_the_begin_of_their_runs(storage: Storage, clock: Clock) -> None:
+    """The run that began first is listed first, whatever the acceptance of its job and the end of its lease."""
     await storage.put([new("q", "a"), new("q", "b", priority=5), new("q", "c")])
-    assert ids(await claim_all(storage)) == ["b", "a", "c"]
-    assert ids(await find_all(storage, state=State.RUNNING)) == ["a", "b", "c"]
+    first = await claim1(storage)
+    for _ in range(2):
+        clock.advance(seconds=1)
+        await claim1(storage)
+    await storage.renew("w", [held(first)], LEASE)
+    assert ids(await find_all(storage, state=State.RUNNING, limit=1)) == ["b", "a", "c"]
 
 
 # counts, peek, queues ----------------------------------------------------------------------------

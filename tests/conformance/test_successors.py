@@ -210,12 +210,14 @@ async def test_a_second_worker_gets_the_successor_only_after_the_first_run(stora
     assert (await claim1(storage, worker="second")).payload == b"2"
 
 
-async def test_blocked_jobs_are_listed_by_acceptance(storage: Storage) -> None:
-    """Successors are found as blocked, in the order in which they were asked for."""
-    await storage.put([new("q", id) for id in "abc"])
-    await claim_all(storage)
-    await storage.put([update("q", id) for id in "bca"])
-    assert ids(await find_all(storage, state=State.BLOCKED, limit=1)) == ["b", "c", "a"]
+async def test_blocked_jobs_are_listed_by_the_begin_of_their_runs(storage: Storage, clock: Clock) -> None:
+    """Successors are found as blocked, in the order in which the runs before them began."""
+    await storage.put([new("q", id) for id in "abcd"])
+    for _ in range(4):
+        await claim1(storage)
+        clock.advance(seconds=1)
+    await storage.put([update("q", id) for id in "cad"])
+    assert ids(await find_all(storage, state=State.BLOCKED, limit=1)) == ["a", "c", "d"]
 
 
 async def test_no_job_is_blocked_without_a_run(storage: Storage, clock: Clock) -> None:

@@ -24,17 +24,7 @@ def text_of(name: str) -> str:
 def helpers() -> dict[str, str]:
     """Return each shared function by its name."""
     blocks: dict[str, str] = {}
-    for name in (
-        "_base",
-        "_queue",
-        "_ordering",
-        "_shared",
-        "_transitions",
-        "_expiry",
-        "_fast_put",
-        "_fast_claim",
-        "_fast_settle",
-    ):
+    for name in (name for name in NAMES if name.startswith("_")):
         for block in re.split(r"^(?=local function )", text_of(name), flags=re.MULTILINE)[1:]:
             blocks[re.match(r"local function (\w+)", block).group(1)] = block  # type: ignore[union-attr]
     return blocks

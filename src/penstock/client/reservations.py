@@ -98,7 +98,7 @@ class ReservationManager:
                 else:
                     refused.append(Ending(claim, rules, reserved))
             await self._refuse(refused)
-            if len(got) >= limit or (len(claimed.claims) < wanted and not refused):
+            if len(got) >= limit or (len(claimed.claims) < wanted and not refused and not claimed.more):
                 return claimed.look_at
 
     async def _claim(self, request: Request, lease_ms: int) -> Claimed:

@@ -40,6 +40,11 @@ CANCEL_MODES: tuple[CancelMode, ...] = ("refuse", "forget", "signal", "kill")
 #: One verb touches at most this many jobs of one queue; callers split or repeat.
 MAX_BATCH = 1000
 
+#: One call returns or sends at most about this many bytes of records of one queue: it ends with the record that
+#: reaches the bound, and at least one. Callers go on after it. This bounds time and memory, as `MAX_BATCH` alone does
+#: not.
+MAX_BYTES = 4_000_000
+
 
 class PutStatus(StrEnum):
     """Status of an enqueue."""
@@ -80,12 +85,14 @@ class Claimed(msgspec.Struct, frozen=True):
 
     `corrupt` names jobs (queue, id) whose records could not be read; they are failed and kept.
     `skipped` names those that were in the queue order without a record.
+    `more` names queues that may have further jobs for this claim, which ended at `MAX_BATCH` or `MAX_BYTES`.
     """
 
     claims: list[Claim]
     look_at: int | None = None
     corrupt: list[tuple[str, str]] = []
     skipped: list[tuple[str, str]] = []
+    more: list[str] = []
 
 
 class OpenClaim(Protocol):
@@ -222,6 +229,8 @@ class Storage(Protocol):
     async def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
         """Claim jobs: due → running under `token` for `lease` ms; promotes some of the jobs whose time has come.
 
+        Of each queue it takes at most `MAX_BATCH` jobs, and ends with the one that brings the bytes of their payloads,
+        headers, limits and last errors to `MAX_BYTES`. So its last batch may be short.
         A run that has begun removes the start-by time of its job for good, also if it is released.
         """
         ...
@@ -301,7 +310,10 @@ class Storage(Protocol):
         ...
 
     async def find(self, queue: str, state: State | None = None, after: str | None = None, limit: int = 100) -> Page:
-        """Return a page of jobs, state by state, each in its order: see `FIND_ORDER`."""
+        """Return a page of jobs, state by state, each in its order: see `FIND_ORDER`.
+
+        It has at most `limit` jobs, and fewer if their records reach `MAX_BYTES`.
+        """
         ...
 
     async def peek(self, queue: str) -> Snapshot | None:
@@ -373,8 +385,9 @@ class BlockingStorage(Storage, Protocol):
 
 #: `find` returns the states in this order. Within `queued`: jobs without a group in the order in which
 #: they would run, then group by group (groups by their UTF-8 bytes). `scheduled` and `retrying`: by due
-#: time, then acceptance. `running` and `blocked`: by acceptance. Finished ones: in the order in which
-#: they expire, then of finishing.
+#: time, then acceptance. `running`: by the begin of the run, those that began in the same millisecond in an
+#: order of the storage's own. `blocked`: as the runs that they wait for. Finished ones: in the order in
+#: which they expire, then of finishing.
 FIND_ORDER: tuple[State, ...] = (
     State.RUNNING,
     State.QUEUED,

@@ -206,7 +206,7 @@ class Claimer:
         runs = {queue: len(found) for queue, found in batches.items()}
         asked_of = {request.queue for request in requests}
         for request in requests:
-            if runs.get(request.queue, 0) < request.limit:
+            if runs.get(request.queue, 0) < request.limit and request.queue not in answer.more:
                 self._empty.add(request.queue)
         self._turn += 1
         turns = max(1, *(count // self._turns[queue].full(self._pool) for queue, count in runs.items()), 0)

@@ -19,6 +19,7 @@ from penstock.storage.base import (
     CANCEL_MODES,
     FIND_ORDER,
     MAX_BATCH,
+    MAX_BYTES,
     CancelAnswer,
     CancelMode,
     Claimed,
@@ -48,6 +49,7 @@ from penstock.storage.redis.encoding import (
     encode_settlements,
     fence,
     pack,
+    read_number,
     read_position,
     read_snapshot,
     read_worker,
@@ -191,20 +193,28 @@ class RedisStorage:
         ordered = False
         for queue, indexes in chunks(settlements):
             chosen = settlements if len(indexes) == len(settlements) else [settlements[i] for i in indexes]
-            for start, end, args, also in self._encode_settlements(chosen):
+            encoded = self._encode_settlements(chosen)
+            ordered |= self._keys.cluster and len(encoded) > 1
+            for start, end, args, also in encoded:
                 if also:
                     self._check_families(queue, also)
-                    ordered = self._keys.cluster
+                    ordered |= self._keys.cluster
                 calls.append(self._calls.build("settle", queue, args, also))
                 settled.append(indexes[start:end])
         if len(calls) == 1 or ordered:  # the nodes of a Cluster do not wait for each other
             given = [await self._connection.run(*call, repeat=True) for call in calls]
         else:
             given = await self._connection.run_many(calls, repeat=True) if calls else []
+        rest: list[int] = []
         for indexes, codes in zip(settled, given, strict=True):
             each: Iterable[Any] = repeat(1, len(indexes)) if codes == 1 else codes
-            for i, answer in zip(indexes, each, strict=True):
+            for i, answer in zip(indexes, each, strict=False):
                 answers[i] = _COMPLETED if answer == 1 else _LOST if answer == 0 else Settled(State(answer.decode()))
+            if codes != 1:
+                rest += indexes[len(codes) :]
+        if rest:  # their records were too long for one call
+            for i, answer in zip(rest, await self.settle([settlements[i] for i in rest]), strict=True):
+                answers[i] = answer
         return answers
 
     def _encode_settlements(self, settlements: Sequence[Settlement]) -> list[tuple[int, int, list[Any], set[str]]]:
@@ -214,13 +224,17 @@ class RedisStorage:
         if len(slices) > 1 and self._keys.cluster:  # calls of one packet have no order there
             slices = [(0, count, False)]
         encoded: list[tuple[int, int, list[Any], set[str]]] = []
-        for start, end, plain in slices:
+        slices.reverse()
+        while slices:
+            start, end, plain = slices.pop()
             chosen = settlements if end - start == count else settlements[start:end]
-            if plain:
-                encoded.append((start, end, encode_completions(chosen), set()))
-            else:
-                also = {new.queue for s in chosen for new in getattr(s.resolution, "then", ())}
-                encoded.append((start, end, encode_settlements(chosen, self._keys.prefix), also))
+            args = encode_completions(chosen) if plain else encode_settlements(chosen, self._keys.prefix)
+            if sum(map(len, args)) > MAX_BYTES and end - start > 1:
+                half = start + (end - start) // 2
+                slices += [(half, end, plain), (start, half, plain)]
+                continue
+            also = set[str]() if plain else {new.queue for s in chosen for new in getattr(s.resolution, "then", ())}
+            encoded.append((start, end, args, also))
         return encoded
 
     def _check_families(self, queue: str, also: set[str]) -> None:
@@ -248,20 +262,25 @@ class RedisStorage:
         names = list(dict.fromkeys(queues))
         if not names:
             return []
-        calls = [self._calls.build("reap", name, (limit,)) for name in names]
         reaped: list[Reaped] = []
-        for name, flat in zip(names, await self._connection.run_many(calls, repeat=True), strict=True):
-            for at in range(0, len(flat), 4):
-                id, state, worker, attempt = (text(part) for part in flat[at : at + 4])
-                reaped.append(Reaped(name, id, State(state), worker, int(attempt)))
+        left = dict.fromkeys(names, min(limit, MAX_BATCH))
+        while left:
+            calls = [self._calls.build("reap", name, (count,)) for name, count in left.items()]
+            for name, (again, *flat) in zip([*left], await self._connection.run_many(calls, repeat=True), strict=True):
+                for at in range(0, len(flat), 4):
+                    id, state, worker, attempt = (text(part) for part in flat[at : at + 4])
+                    reaped.append(Reaped(name, id, State(state), worker, int(attempt)))
+                left[name] -= len(flat) // 4
+                if not again or left[name] <= 0:
+                    del left[name]
         return reaped
 
     async def cancel(
         self, queue: str, ids: Sequence[str], running: CancelMode = "refuse", ttl: int | None = 0
     ) -> list[CancelAnswer]:
         answers: list[CancelAnswer] = []
-        for at in range(0, len(ids), MAX_BATCH):
-            chosen = ids[at : at + MAX_BATCH]
+        while len(answers) < len(ids):
+            chosen = ids[len(answers) : len(answers) + MAX_BATCH]
             args = running, -1 if ttl is None else ttl, self._keys.cancel(""), *chosen
             codes: list[int] = await self._calls.run_once("cancel", queue, *args)
             answers += [CancelAnswer(_CANCELS[code % 8], bool(code & 8), bool(code & 16)) for code in codes]
@@ -272,15 +291,15 @@ class RedisStorage:
     ) -> list[DiscardAnswer]:
         answers: list[DiscardAnswer] = []
         fixed = "" if state is None else state.value, -1 if before is None else before
-        for at in range(0, len(ids), MAX_BATCH):
-            chosen = ids[at : at + MAX_BATCH]
+        while len(answers) < len(ids):
+            chosen = ids[len(answers) : len(answers) + MAX_BATCH]
             answers += [a.decode() for a in await self._calls.run_once("discard", queue, *fixed, *chosen)]
         return answers
 
     async def revive(self, queue: str, ids: Sequence[str], completed: bool = False) -> list[bool]:
         answers: list[bool] = []
-        for at in range(0, len(ids), MAX_BATCH):
-            chosen = ids[at : at + MAX_BATCH]
+        while len(answers) < len(ids):
+            chosen = ids[len(answers) : len(answers) + MAX_BATCH]
             codes = await self._calls.run_once("revive", queue, int(completed), *chosen)
             answers += [code == 1 for code in codes]
         return answers
@@ -319,10 +338,10 @@ class RedisStorage:
 
     async def get(self, queue: str, ids: Sequence[str]) -> list[Snapshot | None]:
         found: list[Snapshot | None] = []
-        for at in range(0, len(ids), MAX_BATCH):
-            chosen = ids[at : at + MAX_BATCH]
+        while len(found) < len(ids):
+            chosen = ids[len(found) : len(found) + MAX_BATCH]
             now, *rows = await self._read("get", queue, *chosen)
-            for id, row in zip(chosen, rows, strict=True):
+            for id, row in zip(chosen, rows, strict=False):  # long records come in several answers
                 found.append(None if row == 0 else read_snapshot(queue, id, int(now), *row, format=self.format))
         return found
 
@@ -330,15 +349,18 @@ class RedisStorage:
         states = FIND_ORDER if state is None else (state,)
         cursor: Cursor | None = read_cursor(after, states)
         found: list[tuple[Snapshot, Cursor]] = []
-        while cursor is not None and len(found) <= limit:
+        size = 0
+        while cursor is not None and len(found) <= limit and size < MAX_BYTES:
             want = min(limit + 1 - len(found), MAX_BATCH)  # one more, to know whether this is the end
             again, following, rows = await self._calls.run("find", queue, cursor.state.value, cursor.position, want)
             if again:
                 continue
             found += self._read_rows(queue, cursor.state, rows)
+            size += sum(len(part) for row in rows[1:] for part in row if part is not None)
             cursor = Cursor(cursor.state, following) if following else cursor.next_state(states)
-        last = found[limit - 1][1].encode() if len(found) > limit else None
-        return Page([snapshot for snapshot, _ in found[:limit]], last)
+        if len(found) > limit:
+            cursor = found[limit - 1][1]
+        return Page([snapshot for snapshot, _ in found[:limit]], None if cursor is None else cursor.encode())
 
     def _read_rows(self, queue: str, state: State, rows: list[Any]) -> list[tuple[Snapshot, Cursor]]:
         now, *rest = rows
@@ -356,10 +378,11 @@ class RedisStorage:
                 return (await self.get(queue, [text(id)]))[0] if id else None
 
     async def why(self, queue: str, id: str) -> JobPosition | None:
-        while (answer := await self._calls.run("why", queue, id, MAX_AHEAD))[0]:
-            pass  # more jobs have fallen due than one call promotes
+        after = b""
+        while (answer := await self._calls.run("why", queue, id, MAX_AHEAD, after))[0]:
+            after = answer[1]  # more jobs have fallen due than one call promotes, or there are more runs than it reads
         _, now, since, job, first = answer
-        paused = None if since is None else int(since)
+        paused = None if since is None else read_number(since)
         head = first and read_position(queue, int(now), paused, first, None, self.format)
         return job and read_position(queue, int(now), paused, job, head, self.format)
 
@@ -369,7 +392,7 @@ class RedisStorage:
 
     async def paused(self, queue: str) -> int | None:
         since = await self._connection.command("HGET", f"{self._keys.prefix(queue)}meta", "paused")
-        return None if since is None else int(since)
+        return None if since is None else read_number(since)
 
     async def queues(self) -> list[str]:
         found: list[str] = []
@@ -388,9 +411,14 @@ class RedisStorage:
         await self._calls.run_for_workers("beat", worker, ttl, info)
 
     async def workers(self) -> list[WorkerRecord]:
-        flat = await self._calls.run_for_workers("workers")
-        found = (read_worker(flat[i], flat[i + 1]) for i in range(0, len(flat), 2))
-        return sorted((worker for worker in found if worker is not None), key=lambda w: w.id)
+        found: dict[str, WorkerRecord] = {}
+        cursor = b"0"
+        while True:
+            cursor, flat = await self._calls.run_for_workers("workers", cursor)
+            read = (read_worker(flat[i], flat[i + 1]) for i in range(0, len(flat), 2))
+            found |= {worker.id: worker for worker in read if worker is not None}
+            if cursor == b"0":
+                return sorted(found.values(), key=lambda worker: worker.id)
 
     # waits and events ------------------------------------------------------------------------------
 

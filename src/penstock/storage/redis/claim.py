@@ -92,8 +92,11 @@ class Claimer:
         corrupt: list[tuple[str, str]] = []
         skipped: list[tuple[str, str]] = []
         unreadable: list[Settlement] = []
+        more: list[str] = []
         look_at: int | None = None
-        for request, (_, look, ids, records, numbers, bad, missing) in zip(requests, answers, strict=True):
+        for request, (bound, look, ids, records, numbers, bad, missing) in zip(requests, answers, strict=True):
+            if bound:
+                more.append(request.queue)
             if look:
                 look_at = int(look) if look_at is None else min(look_at, int(look))
             corrupt += [(request.queue, text(id)) for id in bad]
@@ -102,7 +105,7 @@ class Claimer:
             for id in bad:
                 unreadable.append(Settlement(request.queue, id, token, _CORRUPT))
                 corrupt.append((request.queue, id))
-        return Claimed(claims, look_at, corrupt, skipped), unreadable
+        return Claimed(claims, look_at, corrupt, skipped, more), unreadable
 
 
 class _OpenClaim:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from penstock.model.ids import family_of
 from penstock.storage.redis.connection import Connection
+from penstock.storage.redis.encoding import text
 from penstock.storage.redis.keys import Keys
 
 __all__ = ["LISTENER_MARK_MS", "ClusterFamilies"]
@@ -29,7 +30,7 @@ class ClusterFamilies:
         """Return the families; without a Cluster one empty name, which stands for all of them."""
         if not self._keys.cluster:
             return [""]
-        return [name.decode() for name in await self._connection.command("SMEMBERS", self._keys.families)]
+        return [text(name) for name in await self._connection.command("SMEMBERS", self._keys.families)]
 
     async def add(self, queue: str, *, created: bool = False) -> None:
         """Add the family of a queue to the list, unless this was done recently and the queue is not new."""

@@ -44,6 +44,7 @@ from penstock.storage.redis.pipeline import NoAnswer, NoReplicasError, Pipeline,
 from penstock.storage.redis.scripts import WRITE, Script
 from penstock.storage.redis.server_url import parse_url
 from penstock.storage.redis.sockets import Sockets
+from penstock.storage.redis.wrong_type import find_wrong_type, is_wrong_type, wrong_type
 
 __all__ = ["Connection"]
 
@@ -150,7 +151,12 @@ class Connection:
     async def command(self, *args: object) -> Any:
         """Send a command that may be repeated, and return its answer."""
         deadline = self.deadline()
-        return await self.attempt(lambda: self._send(*args, deadline=deadline), repeat=True, deadline=deadline)
+        try:
+            return await self.attempt(lambda: self._send(*args, deadline=deadline), repeat=True, deadline=deadline)
+        except StorageError as error:
+            if error.__cause__ is not None and is_wrong_type(error.__cause__):
+                raise wrong_type(self.where, str(args[1])) from error
+            raise
 
     async def write(self, *args: object) -> Any:
         """Send a command that writes a few bytes and may be repeated. A server with a full memory accepts it too."""
@@ -187,6 +193,8 @@ class Connection:
             except NoScriptError:
                 command = ("EVAL", script.text, len(keys), *keys, *args)
             except (RedisError, OSError) as error:
+                if is_wrong_type(error):
+                    raise await find_wrong_type(self.where, self._send, keys, args) from error
                 tries += 1
                 uncertain = uncertain or self._may_have_run(error)
                 await self._before_retry(error, tries if repeat else _TRIES, deadline, uncertain)
@@ -286,6 +294,8 @@ class Connection:
             if isinstance(answer, NoScriptError) or (repeat and isinstance(answer, _UNAVAILABLE)):
                 answers[i] = await self.run(*calls[i], repeat=repeat, deadline=deadline)
             elif isinstance(answer, BaseException):
+                if is_wrong_type(answer):
+                    raise await find_wrong_type(self.where, self._send, *calls[i][1:]) from answer
                 raise self.explain(answer) from answer
         return answers
 
@@ -427,6 +437,8 @@ class Connection:
             return StorageUnavailable(f"cannot reach {self.where}: {error}")
         if isinstance(error, _UNAVAILABLE) or (isinstance(error, RedisClusterException) and _UNREACHED in str(error)):
             return StorageUnavailable(f"cannot reach {self.where}: {text}")
+        if is_wrong_type(error):
+            return StorageError(f"{self.where}: a key is not of the type that Penstock keeps there: {error}")
         if isinstance(error, RedisError):
             return StorageError(f"{self.where} answered with an error: {text}")
         return error

@@ -36,6 +36,7 @@ __all__ = [
     "fence",
     "pack",
     "read_claims",
+    "read_number",
     "read_position",
     "read_snapshot",
     "read_worker",
@@ -62,6 +63,11 @@ _encode = msgspec.msgpack.Encoder().encode
 def text(data: bytes) -> str:
     """Decode a stored name; other software can write to the server, so invalid UTF-8 is replaced, not raised."""
     return data.decode("utf-8", "replace")
+
+
+def read_number(data: bytes) -> int:
+    """Read a stored number; 0 if it is damaged."""
+    return int(data) if data.isdigit() and len(data) < 16 else 0
 
 
 def pack(value: object) -> bytes:

@@ -10,7 +10,7 @@ from penstock.errors import StorageError, StorageUnavailable
 from penstock.model.job import Snapshot, State
 from penstock.model.storage_info import NodeInfo, QueueMeter, ServerInfo
 from penstock.storage.redis.connection import Connection
-from penstock.storage.redis.encoding import read_snapshot
+from penstock.storage.redis.encoding import read_number, read_snapshot, text
 from penstock.storage.redis.keys import Keys
 from penstock.storage.redis.script_calls import ScriptCalls
 
@@ -33,7 +33,7 @@ class Inspector:
 
     async def inspect(self) -> ServerInfo:
         """Read the state of the servers."""
-        schema = int(await self._connection.command("GET", self._keys.schema) or 0)
+        schema = read_number(await self._connection.command("GET", self._keys.schema) or b"")
         nodes = [await read_node(where, ask) for where, ask in self._servers()]
         return ServerInfo(schema=schema, cluster=self._connection.cluster, nodes=nodes)
 
@@ -58,12 +58,12 @@ class Inspector:
         """Read the counters of each of these queues."""
         calls = [self._calls.build("meters", name, ()) for name in queues]
         counted = await self._connection.run_many(calls, repeat=True) if calls else []
-        return [QueueMeter(name, int(done), int(over)) for name, (done, over) in zip(queues, counted, strict=True)]
+        return [QueueMeter(name, *map(int, numbers)) for name, numbers in zip(queues, counted, strict=True)]
 
     async def latest(self, queue: str, state: State, limit: int = 10) -> list[Snapshot]:
         """Read finished jobs of one state, those that are kept longest first."""
         now, *rows = await self._connection.run(*self._calls.build("latest", queue, (state.value, limit)), repeat=True)
-        read = (read_snapshot(queue, id.decode(), int(now), record, None, None, end, None) for id, record, end in rows)
+        read = (read_snapshot(queue, text(id), int(now), record, None, None, end, None) for id, record, end in rows)
         return [snapshot for snapshot in read if snapshot is not None]
 
     async def forget_namespace(self) -> None:

@@ -16,7 +16,7 @@ from penstock.errors import QueueFull
 from penstock.model.durability import DurabilityReport
 from penstock.model.ids import new_token
 from penstock.model.job import NewJob, State
-from penstock.storage.base import MAX_BATCH, Put, PutStatus
+from penstock.storage.base import MAX_BATCH, MAX_BYTES, Put, PutStatus
 from penstock.storage.redis.cluster_families import ClusterFamilies
 from penstock.storage.redis.confirm import Confirmer
 from penstock.storage.redis.connection import Connection
@@ -29,9 +29,6 @@ from penstock.storage.redis.script_calls import ScriptCalls
 from penstock.storage.redis.single_put import SinglePutEncoder
 
 __all__ = ["CallNumbers", "PutBatch", "PutBatcher", "PutCalls", "indexes_by_queue"]
-
-#: A script call carries at most this many bytes of payload, because the server does nothing else meanwhile.
-MAX_BYTES = 4_000_000
 
 #: A batch of this many jobs is worth a call of its own, if a slot is idle.
 ENOUGH = 32
@@ -161,7 +158,10 @@ class PutCalls:
             raise QueueFull(queue, waiting, args[-1], added)
         if created:
             await self._families.add(queue, created=True)
-        return _read_puts(answers, len(jobs), queued)
+        found = _read_puts(answers, len(jobs), queued)
+        if len(found) < len(jobs):  # it has met records that were too long for one call
+            found += await self.send(queue, jobs[len(found) :], fresh=False, deadline=deadline)
+        return found
 
 
 def _read_puts(answers: Any, count: int, queued: Put) -> list[Put]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.model.job import FINISHED, Snapshot, State
 from penstock.model.storage_info import check_restorable
-from penstock.storage.base import MAX_BATCH
+from penstock.storage.base import MAX_BATCH, MAX_BYTES
 from penstock.storage.redis.cluster_families import ClusterFamilies
 from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.encoding import pack
@@ -39,15 +39,26 @@ class Restorer:
             by_queue.setdefault(job.queue, []).append(i)
         for queue, indexes in by_queue.items():
             await self._families.add(queue)
-            for at in range(0, len(indexes), MAX_BATCH):
-                chosen = indexes[at : at + MAX_BATCH]
+            while indexes:
+                chosen = _chunk(jobs, indexes)
                 args = (pack([_head(jobs[i]) for i in chosen]), *(part for i in chosen for part in _bytes(jobs[i])))
                 created, given = await self._calls.run_once("restore", queue, *args)
                 if created:
                     await self._families.add(queue, created=True)
-                for i, code in zip(chosen, given, strict=True):
+                for i, code in zip(chosen, given, strict=False):
                     answers[i] = code == 1
+                indexes = indexes[len(given) :]
         return answers
+
+
+def _chunk(jobs: Sequence[Snapshot], indexes: list[int]) -> list[int]:
+    """Return the first of these indexes: those of jobs for one call."""
+    size = 0
+    for count, i in enumerate(indexes[:MAX_BATCH], 1):
+        size += sum(map(len, _bytes(jobs[i])))
+        if size >= MAX_BYTES:
+            return indexes[:count]
+    return indexes[:MAX_BATCH]
 
 
 def _head(job: Snapshot) -> list[Any]:

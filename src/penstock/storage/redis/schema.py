@@ -5,6 +5,7 @@ Opening a storage writes nothing, so that it can be opened and read while the se
 
 from __future__ import annotations
 
+from penstock.errors import StorageError
 from penstock.model.storage_info import schema_mismatch
 from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.encoding import FORMAT
@@ -26,6 +27,11 @@ class Schema:
     async def check(self, connection: Connection) -> None:
         """Read the version; raises `VersionMismatch` if it is not that of this software."""
         found = await connection.command("GET", self._key)
+        if found is not None and not found.isdigit():
+            raise StorageError(
+                f"{connection.where}: the key {self._key!r} holds no schema version: other software overwrote it; "
+                f"set it to {SCHEMA_VERSION} if this Penstock wrote the jobs"
+            )
         if found is not None and int(found) != SCHEMA_VERSION:
             raise schema_mismatch(connection.where, int(found), SCHEMA_VERSION)
         self.known = found is not None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from penstock.storage.base import EXPIRED
+from penstock.storage.base import EXPIRED, MAX_BATCH, MAX_BYTES
 from penstock.storage.redis.encoding import FORMAT
 from penstock.storage.redis.keys import QUEUE_KEYS
 
@@ -17,6 +17,8 @@ __all__ = ["DELETE_MARK", "SET_MARK", "WRITE", "Script", "script"]
 
 _FORMAT = "local FORMAT = {}\n"
 _FAST = "local FAST = {}\n"
+_MAX_BATCH = "local MAX_BATCH = {} "
+_MAX_BYTES = "local MAX_BYTES = {} "
 _EXPIRED = "local EXPIRED = '{}'\n"
 _INCLUDE = re.compile(r"^-- include: (.*)$", re.MULTILINE)
 _HEADER = re.compile(r"^-- (flags|keys|args|gives):(.*)$", re.MULTILINE)
@@ -64,6 +66,8 @@ def script(name: str, format: int = FORMAT, fast: bool = True) -> Script:
     text = text.replace(_FORMAT.format(FORMAT), _FORMAT.format(format))
     text = text.replace(_FAST.format("true"), _FAST.format("true" if fast else "false"))
     text = text.replace(_EXPIRED.format(""), _EXPIRED.format("".join(f"\\{byte:03}" for byte in EXPIRED)))
+    text = text.replace(_MAX_BATCH.format(1000), _MAX_BATCH.format(MAX_BATCH))
+    text = text.replace(_MAX_BYTES.format(4000000), _MAX_BYTES.format(MAX_BYTES))
     keys = tuple(key for key in header["keys"] if key in QUEUE_KEYS)
     return Script(name, text, _sha(text), keys)
 

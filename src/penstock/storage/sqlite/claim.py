@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.errors import ErrorKind, JobError
 from penstock.model.job import Claim
-from penstock.storage.base import Claimed, Request
+from penstock.storage.base import MAX_BATCH, MAX_BYTES, Claimed, Request
 from penstock.storage.sqlite.expire import expire
 from penstock.storage.sqlite.fast_path import can_claim_plain
 from penstock.storage.sqlite.ordering import park, promote, unpark, update_turn
@@ -22,9 +22,9 @@ __all__ = ["QUARANTINE_MS", "claim", "next_id"]
 QUARANTINE_MS = 7 * 24 * 3600 * 1000
 
 #: A row of `claim_ready` or `claim_lane`: rank, time, seq, n, id, payload, grp, headers, limits, created,
-#: due, attempts, retries, stalls, timeouts, solo, format.
+#: due, attempts, retries, stalls, timeouts, solo, format, bytes of the record.
 Row = tuple[Any, ...]
-N, ID, PAYLOAD, GROUP, HEADERS, LIMITS, NUMBERS, SOLO, FORMAT = 3, 4, 5, 6, 7, 8, slice(9, 17), 15, 16
+N, ID, PAYLOAD, GROUP, HEADERS, LIMITS, NUMBERS, SOLO, FORMAT, SIZE = 3, 4, 5, 6, 7, 8, slice(9, 17), 15, 16, 17
 
 #: How many ready jobs one step checks for unknown formats to park, and how many such steps a claim takes at most.
 PARK_LOOKAHEAD, MAX_PARK_STEPS = 1_000, 10
@@ -39,6 +39,7 @@ def claim(tx: Transaction, requests: Sequence[Request], worker: str, lease: int,
     """Claim due jobs, queue by queue, in the order of the requests."""
     claims: list[Claim] = []
     corrupt: Corrupt = []
+    bounded: list[str] = []
     look_at: int | None = None
     for request in requests:
         queue = tx.queue(request.queue)
@@ -50,61 +51,75 @@ def claim(tx: Transaction, requests: Sequence[Request], worker: str, lease: int,
             continue
         taken = _claim_plain(tx, queue, request, worker, tx.now + lease, token)
         if taken is None:
-            batches, left = _select_batches(tx, queue, request.limit, request.batch, corrupt)
+            batches, left, bound = _select_batches(tx, queue, request.limit, request.batch, corrupt)
             _start_runs(tx, queue, batches, worker, tx.now + lease, token)
             full = len(batches) == request.limit
             for number, batch in enumerate(batches):
                 claims += [_claim_of(queue.name, row, token, number) for row in batch]
         else:
-            full, left = len(taken) >= request.limit, len(taken) > request.limit
-            claims += taken[: request.limit]
+            found, left, bound = taken
+            full = len(found) == request.limit
+            claims += found
+        if bound:
+            bounded.append(queue.name)
         if left or more:
             tx.notify_work(queue)
         elif not full:
             alarm = _take_alarm(tx, queue)
             look_at = alarm if look_at is None or (alarm is not None and alarm < look_at) else look_at
-    return Claimed(claims, look_at, corrupt)
+    return Claimed(claims, look_at, corrupt, more=bounded)
 
 
 def next_id(tx: Transaction, queue: QueueRow) -> str | None:
     """Return the id of the job that a claim would give next, or None."""
-    batches, _ = _select_batches(tx, queue, 1, 1, [])
+    batches, _, _ = _select_batches(tx, queue, 1, 1, [])
     return batches[0][0][ID] if batches else None
 
 
 def _claim_plain(
     tx: Transaction, queue: QueueRow, request: Request, worker: str, until: int, token: str
-) -> list[Claim] | None:
+) -> tuple[list[Claim], bool, bool] | None:
     """Claim jobs that never ran from a queue without groups, reading column by column; None if that does not apply.
 
     The fast path of `_select_batches`, `_start_runs` and `_claim_of`; `tests/conformance/test_model.py`
-    proves it equal. If there are more jobs than `request.limit`, one more is returned, last, and not claimed.
+    proves it equal. True follows the claims if there are more jobs, and True if these reach the bound.
     """
     if not can_claim_plain(tx, queue, request):
         return None
-    limit = request.limit
-    rows = tx.all("claim_plain", queue.k, limit + 1, tx.format)
+    rows, left, bound = _plain_rows(tx, queue, min(request.limit, MAX_BATCH))
     if not rows:
-        return []
-    numbers, ids, payloads, ranks, headers, limits, created, due, plain = zip(*rows, strict=True)
+        return [], left, bound
+    numbers, ids, payloads, ranks, headers, limits, created, due, plain, _ = zip(*rows, strict=True)
     if (
         {*map(type, payloads), *map(type, headers), *map(type, limits)} != _BYTES
         or {*map(type, ranks), *map(type, created), *map(type, due)} != _INT
         or not all(plain)
     ):
         return None
-    _mark_running(tx, queue, numbers[:limit], worker, until, token)
-    queue.count(READY, -len(rows[:limit]))
+    _mark_running(tx, queue, numbers, worker, until, token)
+    queue.count(READY, -len(rows))
     if tx.has_listeners:
-        for id in ids[:limit]:
+        for id in ids:
             tx.emit("started", queue, id, 1, worker)
     priorities = map(neg, ranks)
-    return list(
-        map(
-            Claim, repeat(queue.name), ids, repeat(token), payloads, count(), repeat(None), priorities, headers, limits,
-            created, due,
-        )
+    claims = map(
+        Claim, repeat(queue.name), ids, repeat(token), payloads, count(), repeat(None), priorities, headers, limits,
+        created, due,
     )  # fmt: skip
+    return list(claims), left, bound
+
+
+def _plain_rows(tx: Transaction, queue: QueueRow, limit: int) -> tuple[list[Row], bool, bool]:
+    """Read the rows of `_claim_plain` one by one, so that no more than the bound is in memory."""
+    rows: list[Row] = []
+    cursor, room = tx.rows("claim_plain", queue.k, limit + 1, tx.format), MAX_BYTES
+    for row in cursor:
+        if room <= 0 or len(rows) == limit:
+            cursor.close()
+            return rows, True, room <= 0 or limit == MAX_BATCH
+        rows.append(row)
+        room -= row[-1]
+    return rows, False, room <= 0 or len(rows) == MAX_BATCH
 
 
 def _mark_running(
@@ -114,44 +129,81 @@ def _mark_running(
     size = len(numbers)
     # Jobs that were put together and have one priority are neighbours in the table.
     if size > 1 and numbers[-1] - numbers[0] == size - 1 and all(map(lt, numbers, numbers[1:])):
-        tx.run("claim_range", token, worker, until, numbers[0], numbers[-1])
+        tx.run("claim_range", token, worker, until, tx.now, numbers[0], numbers[-1])
     else:
-        tx.run_with_list("claim_start", (token, worker, until), numbers)
+        tx.run_with_list("claim_start", (token, worker, until, tx.now), numbers)
     queue.count(RUNNING, size)
+
+
+class _Bound:
+    """The room of one claim: for `MAX_BATCH` jobs, and for records until they reach `MAX_BYTES`."""
+
+    def __init__(self) -> None:
+        self.jobs, self.bytes = MAX_BATCH, MAX_BYTES
+
+    @property
+    def reached(self) -> bool:
+        return self.jobs <= 0 or self.bytes <= 0
+
+    def take(self, rows: list[Row]) -> list[Row]:
+        """Return those of the rows that there is room for, which are fewer after this."""
+        for i, row in enumerate(rows):
+            if self.reached:
+                return rows[:i]
+            self.jobs, self.bytes = self.jobs - 1, self.bytes - row[SIZE]
+        return rows
+
+
+def _read(tx: Transaction, name: str, *params: object) -> list[Row]:
+    """Return the rows of a statement up to the one that reaches the bound, and one more, if there is one."""
+    rows: list[Row] = []
+    cursor, room = tx.rows(name, *params), MAX_BYTES
+    for row in cursor:
+        rows.append(row)
+        if room <= 0 or len(rows) > MAX_BATCH:
+            cursor.close()
+            break
+        room -= row[-1]
+    return rows
 
 
 def _select_batches(
     tx: Transaction, queue: QueueRow, limit: int, size: int, corrupt: Corrupt
-) -> tuple[list[list[Row]], bool]:
-    """Return up to `limit` batches, and whether jobs are left: neighbours without a group together, a group by itself.
+) -> tuple[list[list[Row]], bool, bool]:
+    """Return up to `limit` batches, whether jobs are left, and whether the batches have reached the bound.
 
-    Two sorted streams are merged: the jobs without a group, and the groups in the rotation.
+    Neighbours without a group are together, a group is by itself. Two sorted streams are merged: the jobs without a
+    group, and the groups in the rotation.
     """
     jobs = _ready(tx, queue, limit * size + 1, corrupt)
     turns, heads = _turns(tx, queue, limit + 1, size)
     batches: list[list[Row]] = []
+    bound = _Bound()
     open_batch = False
     at = turn = 0
     while at < len(jobs) or turn < len(turns):
+        if bound.reached:
+            return batches, True, True
         if turn == len(turns) or (at < len(jobs) and jobs[at][:3] < (0, *turns[turn][:2])):
             row = jobs[at]
             if open_batch and not row[SOLO] and not batches[-1][0][SOLO] and len(batches[-1]) < size:
                 batches[-1].append(row)
             elif len(batches) == limit:
-                return batches, True
+                return batches, True, False
             else:
                 batches.append([row])
                 open_batch = True
+            bound.take([row])
             at += 1
         else:
             if len(batches) == limit:
-                return batches, True
+                return batches, True, False
             head = [heads[turn]] if heads else _head(tx, queue, turns[turn][2], size, corrupt)
             turn += 1
             if head:
-                batches.append(head)
+                batches.append(bound.take(head))
                 open_batch = False
-    return batches, False
+    return batches, False, bound.reached
 
 
 def _turns(tx: Transaction, queue: QueueRow, limit: int, size: int) -> tuple[list[Row], list[Row]]:
@@ -163,14 +215,14 @@ def _turns(tx: Transaction, queue: QueueRow, limit: int, size: int) -> tuple[lis
         return [], []
     if size > 1 or not tx.fast:
         return tx.all("claim_turns", queue.k, limit), []
-    rows = tx.all("claim_heads", queue.k, limit)
+    rows = _read(tx, "claim_heads", queue.k, limit)
     heads = [row[3:] for row in rows]
     return rows, [] if _unreadable(tx, queue, heads) else heads
 
 
 def _ready(tx: Transaction, queue: QueueRow, limit: int, corrupt: Corrupt) -> list[Row]:
     """Return the first jobs without a group; unknown formats are parked and unreadable records failed."""
-    rows = tx.all("claim_ready", queue.k, limit)
+    rows = _read(tx, "claim_ready", queue.k, limit)
     for _ in range(MAX_PARK_STEPS):
         bad = _unreadable(tx, queue, rows)
         newer = [row[FORMAT] for row in bad if _newer(tx, row)]
@@ -181,7 +233,7 @@ def _ready(tx: Transaction, queue: QueueRow, limit: int, corrupt: Corrupt) -> li
             park(tx, queue, min(newer))
         if not _quarantine(tx, queue, bad, corrupt) and not newer:
             return rows
-        rows = tx.all("claim_ready", queue.k, limit)
+        rows = _read(tx, "claim_ready", queue.k, limit)
     bad = _unreadable(tx, queue, rows)
     return [row for row in rows if row not in bad]
 
@@ -191,9 +243,9 @@ def _head(tx: Transaction, queue: QueueRow, group: str, size: int, corrupt: Corr
 
     If the first of all has an unknown format, its group is parked.
     """
-    rows = tx.all("claim_lane", queue.k, group, size)
+    rows = _read(tx, "claim_lane", queue.k, group, size)
     while _quarantine(tx, queue, _unreadable(tx, queue, rows), corrupt):
-        rows = tx.all("claim_lane", queue.k, group, size)
+        rows = _read(tx, "claim_lane", queue.k, group, size)
     if not rows and tx.write:
         update_turn(tx, queue, group)
     if rows and _newer(tx, rows[0]):
@@ -224,7 +276,7 @@ def _start_runs(
 
 
 def _claim_of(queue: str, row: Row, token: str, batch: int) -> Claim:
-    rank, _, _, _, id, payload, group, headers, limits, created, due, attempts, retries, stalls, timeouts, _, _ = row
+    rank, _, _, _, id, payload, group, headers, limits, created, due, attempts, retries, stalls, timeouts, *_ = row
     return Claim(
         queue=queue, id=id, token=token, payload=payload, batch=batch, group=group, priority=-rank, headers=headers,
         limits=limits, created=created, run_at=due, attempts=attempts + 1, retries=retries, stalls=stalls,

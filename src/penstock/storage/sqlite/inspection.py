@@ -11,6 +11,7 @@ from pathlib import Path
 
 from penstock.model.job import Snapshot, State
 from penstock.model.storage_info import FileInfo, QueueMeter
+from penstock.storage.base import MAX_BYTES
 from penstock.storage.sqlite.engine import Engine
 from penstock.storage.sqlite.file_errors import find_obstacle
 from penstock.storage.sqlite.rows import STATES, JobRow, snapshot
@@ -83,12 +84,20 @@ def meters(tx: Transaction, names: Sequence[str]) -> list[QueueMeter]:
 
 
 def latest(tx: Transaction, name: str, state: State, limit: int) -> list[Snapshot]:
-    """Return finished jobs of one state, those that are kept longest first."""
+    """Return finished jobs of one state, those that are kept longest first; fewer if they reach `MAX_BYTES`."""
     queue = tx.queue(name)
     if queue is None:
         return []
-    rows = tx.all("latest", queue.k, BUCKETS[state], tx.now, limit)
-    return [snapshot(name, JobRow(*row), tx.now, tx.format) for row in rows]
+    found: list[Snapshot] = []
+    room = MAX_BYTES
+    with contextlib.closing(tx.rows("latest", queue.k, BUCKETS[state], tx.now, limit)) as rows:
+        for row in rows:
+            if room <= 0:
+                break
+            job = JobRow(*row)
+            found.append(snapshot(name, job, tx.now, tx.format))
+            room -= job.size
+    return found
 
 
 def forget_namespace(tx: Transaction) -> None:

@@ -263,9 +263,9 @@ def _put_successor(tx: Transaction, queue: QueueRow, running: JobRow, new: NewJo
         note_start_by(queue, start_by)
         row = (
             queue.k, new.id, 1, BLOCKED, -new.priority, time, queue.next_seq(), due, tx.now, new.group,
-            start_by, flags_to_bits(flags), tx.format, new.headers, new.limits, new.payload,
+            start_by, flags_to_bits(flags), tx.format, new.headers, new.limits, new.payload, running.begun,
         )  # fmt: skip
-        tx.run_with_rows("put_insert", [row])
+        tx.run("put_successor", *row)
         queue.count(BLOCKED, 1)
         tx.emit("enqueued", queue, new.id, 0)
         return Put(PutStatus.BLOCKED, State.BLOCKED)

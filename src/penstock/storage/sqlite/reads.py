@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import msgspec
 
 from penstock.model.job import Snapshot, State
-from penstock.storage.base import FIND_ORDER, Page, WorkerRecord
+from penstock.storage.base import FIND_ORDER, MAX_BYTES, Page, WorkerRecord
 from penstock.storage.sqlite.claim import next_id
 from penstock.storage.sqlite.expire import expire
 from penstock.storage.sqlite.ordering import promote, unpark
@@ -49,13 +50,13 @@ Cursor = tuple[int, tuple[int | str, ...]]
 #: The parts of `find`, in the order of `FIND_ORDER`: the state, the statement, its fixed values and the
 #: key to start from. `queued` has three: jobs without a group, group by group, parked ones.
 SECTIONS: tuple[tuple[State, str, tuple[int, ...], tuple[int | str, ...]], ...] = (
-    (State.RUNNING, "find_running", (), (_LOW,)),
+    (State.RUNNING, "find_running", (), (_LOW, _LOW)),
     (State.QUEUED, "find_ready", (), (_LOW, _LOW, _LOW)),
     (State.QUEUED, "find_lanes", (), ("", _LOW, _LOW)),
     (State.QUEUED, "find_parked", (), (_LOW, _LOW, _LOW, _LOW)),
     (State.RETRYING, "find_later", (1,), (_LOW, _LOW)),
     (State.SCHEDULED, "find_later", (0,), (_LOW, _LOW)),
-    (State.BLOCKED, "find_blocked", (), (_LOW,)),
+    (State.BLOCKED, "find_blocked", (), (_LOW, _LOW)),
     (State.COMPLETED, "find_ended", (Bucket.COMPLETED,), (_LOW, _LOW)),
     (State.FAILED, "find_ended", (Bucket.FAILED,), (_LOW, _LOW)),
     (State.CANCELLED, "find_ended", (Bucket.CANCELLED,), (_LOW, _LOW)),
@@ -100,6 +101,7 @@ def find(tx: Transaction, name: str, state: State | None, after: Cursor | None, 
     if promote_all(tx, queue):
         return None
     jobs: list[Snapshot] = []
+    room = MAX_BYTES
     start, after_key = after or (0, None)
     for section in range(start, len(SECTIONS)):
         shown, statement, fixed, low = SECTIONS[section]
@@ -109,14 +111,23 @@ def find(tx: Transaction, name: str, state: State | None, after: Cursor | None, 
         if statement in ("find_later", "find_ended"):
             # Expired jobs are hidden, and so is a scheduled job that is due.
             key = max(key, (tx.now, 1 << 62))  # type: ignore[type-var]
-        room = limit - len(jobs)
-        rows = tx.all(statement, queue.k, *fixed, *key, room + 1)
-        found = [JobRow(*row) for row in rows[:room]]
-        jobs += [snapshot(name, job, tx.now, tx.format) for job in found]
-        if len(rows) > room:
-            last = _key(section, found[-1]) if found else key
-            return Page(jobs, _format_cursor(section, last))
+        for job in _rows(tx, statement, queue.k, *fixed, *key, limit - len(jobs) + 1):
+            if len(jobs) == limit or (room <= 0 and jobs):
+                return Page(jobs, _format_cursor(section, key))
+            jobs.append(snapshot(name, job, tx.now, tx.format))
+            key, room = _key(section, job), room - job.size
     return Page(jobs)
+
+
+def _rows(tx: Transaction, statement: str, *params: object) -> Iterator[JobRow]:
+    """Yield the records of one section, each read when it is asked for."""
+    if statement == "find_running":
+        for _, n in tx.all(statement, *params):
+            yield JobRow(*tx.one("find_row", n))
+        return
+    with closing(tx.rows(statement, *params)) as rows:
+        for row in rows:
+            yield JobRow(*row)
 
 
 def _key(section: int, job: JobRow) -> tuple[Any, ...]:
@@ -132,7 +143,7 @@ def _key(section: int, job: JobRow) -> tuple[Any, ...]:
         case "find_ended":
             return (job.expires, job.number)
         case _:
-            return (job.seq,)
+            return (job.begun, job.n)
 
 
 def _format_cursor(section: int, key: tuple[Any, ...]) -> str:

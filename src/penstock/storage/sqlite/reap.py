@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.model.job import State
-from penstock.storage.base import Reaped
+from penstock.storage.base import MAX_BYTES, Reaped
 from penstock.storage.sqlite.finish import finish, requeue
 from penstock.storage.sqlite.ordering import promote
 from penstock.storage.sqlite.rows import Bucket, JobRow, state_of
@@ -15,15 +15,22 @@ __all__ = ["reap"]
 
 
 def reap(tx: Transaction, queues: Sequence[str], limit: int) -> list[Reaped]:
-    """Take back the runs whose workers did not renew them in time, up to `limit` of each queue."""
+    """Take back the runs whose workers did not renew them in time, up to `limit` of each queue.
+
+    It stops at the record that reaches `MAX_BYTES`, because each is written again.
+    """
     reaped: list[Reaped] = []
     for name in queues:
         queue = tx.queue(name)
         if queue is None:
             continue
         promote(tx, queue)
-        for row in tx.all("reap_late", queue.k, tx.now, limit):
-            job = JobRow(*row)
+        room = MAX_BYTES
+        for (n,) in tx.all("reap_late", queue.k, tx.now, limit):
+            if room <= 0:
+                break
+            job = JobRow(*tx.one("find_row", n))
+            room -= job.size
             worker, attempt = job.worker or "", job.attempts
             job.stalls += 1
             if job.cancel is not None:

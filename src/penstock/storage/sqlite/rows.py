@@ -91,6 +91,7 @@ class JobRow(msgspec.Struct, gc=False):
     token: str | None
     worker: str | None
     until: int | None
+    begun: int | None
     cancel: str | None
     cancel_ttl: int | None
     expires: int | None
@@ -112,6 +113,12 @@ class JobRow(msgspec.Struct, gc=False):
     def slot(self) -> int:
         """The slot in which it is to be counted: its bucket, or `RETRYING`."""
         return RETRYING if self.retried and self.place == LATER else self.place
+
+    @property
+    def size(self) -> int:
+        """About how many bytes its record has."""
+        parts: tuple[Any, ...] = self.payload, self.headers, self.limits, self.error, self.result, self.progress
+        return sum(len(part) for part in parts if isinstance(part, bytes | str))
 
     @property
     def holds_group(self) -> bool:

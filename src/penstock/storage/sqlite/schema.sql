@@ -59,6 +59,7 @@ CREATE TABLE jobs (
     token TEXT,                          -- the fence of the run it is in, or that ended it
     worker TEXT,                         -- who runs it, or who ended it
     until INTEGER,                       -- the end of its lease
+    begun INTEGER,                       -- when its last run began; of a blocked successor, the run it waits for
     cancel TEXT,                         -- the cancel mode asked for
     cancel_ttl INTEGER,                  -- how long to keep it if it ends by that
     expires INTEGER,                     -- when an ended job is forgotten (1 << 60: never); NULL before its end
@@ -84,10 +85,10 @@ CREATE INDEX jobs_lane ON jobs (queue, grp, time, seq, place) WHERE place = 2;
 CREATE INDEX jobs_later ON jobs (queue, retried, due, seq, place) WHERE place = 0;
 -- Jobs of a group in backoff, which hold it.
 CREATE INDEX jobs_backoff ON jobs (queue, grp, due, seq, place) WHERE retried = 1 AND grp IS NOT NULL;
--- Runs by the end of their lease.
-CREATE INDEX jobs_running ON jobs (queue, until, place) WHERE place = 3;
--- Blocked successors by acceptance.
-CREATE INDEX jobs_blocked ON jobs (queue, seq, place) WHERE place = 4;
+-- Runs by the end of their lease; with their begin, so that a listing need not read the table to sort them.
+CREATE INDEX jobs_running ON jobs (queue, until, begun, place) WHERE place = 3;
+-- Blocked successors by the begin of the runs that they wait for.
+CREATE INDEX jobs_blocked ON jobs (queue, begun, place) WHERE place = 4;
 -- Jobs that have not begun and must by a time.
 CREATE INDEX jobs_start_by ON jobs (queue, start_by, seq) WHERE start_by IS NOT NULL;
 -- Finished jobs in the order in which they expire.

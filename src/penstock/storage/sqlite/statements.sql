@@ -71,6 +71,12 @@ INSERT INTO jobs (queue, id, twin, place, rank, time, seq, due, created, grp, st
     payload)
 VALUES {rows}
 
+-- name: put_successor
+-- The blocked successor of a running job, with the begin of that run.
+INSERT INTO jobs (queue, id, twin, place, rank, time, seq, due, created, grp, start_by, flags, format, headers, limits,
+    payload, begun)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
 -- name: fast_put
 -- A plain job in a transaction of this one statement: see fast_put.py and fast_put.sql.
 INSERT INTO plain (queue, id, payload, rank, created, format) VALUES (?, ?, ?, ?, ?, ?)
@@ -163,13 +169,15 @@ SELECT name FROM queues WHERE namespace = ? AND expiry <= ?
 -- name: claim_ready
 -- The first jobs without a group.
 SELECT rank, time, seq, n, id, payload, grp, headers, limits, created, due, attempts, retries, stalls, timeouts, solo,
-    format
+    format, ifnull(length(payload), 0) + ifnull(length(headers), 0) + ifnull(length(limits), 0) + ifnull(length(error), 0)
 FROM jobs WHERE queue = ? AND place = 1 ORDER BY rank, time, seq LIMIT ?
 
 -- name: claim_plain
--- The first jobs without a group; the last column is whether a job never ran and has a known format.
+-- The first jobs without a group; the last columns are whether a job never ran and has a known format, and the bytes of
+-- its record.
 SELECT n, id, payload, rank, headers, limits, created, due,
-    attempts = 0 AND retries = 0 AND stalls = 0 AND timeouts = 0 AND solo = 0 AND format <= ?3
+    attempts = 0 AND retries = 0 AND stalls = 0 AND timeouts = 0 AND solo = 0 AND format <= ?3,
+    ifnull(length(payload), 0) + ifnull(length(headers), 0) + ifnull(length(limits), 0) + ifnull(length(error), 0)
 FROM jobs WHERE queue = ?1 AND place = 1 ORDER BY rank, time, seq LIMIT ?2
 
 -- name: claim_turns
@@ -180,7 +188,8 @@ ORDER BY turn_time, turn_seq LIMIT ?
 -- name: claim_heads
 -- The first groups in the rotation, each with its first job.
 SELECT l.turn_time, l.turn_seq, l.grp, j.rank, j.time, j.seq, j.n, j.id, j.payload, j.grp, j.headers, j.limits, j.created,
-    j.due, j.attempts, j.retries, j.stalls, j.timeouts, j.solo, j.format
+    j.due, j.attempts, j.retries, j.stalls, j.timeouts, j.solo, j.format,
+    ifnull(length(j.payload), 0) + ifnull(length(j.headers), 0) + ifnull(length(j.limits), 0) + ifnull(length(j.error), 0)
 FROM lanes AS l LEFT JOIN jobs AS j ON j.n =
     (SELECT n FROM jobs WHERE queue = l.queue AND grp = l.grp AND place = 2 ORDER BY time, seq LIMIT 1)
 WHERE l.queue = ? AND l.turn_time IS NOT NULL AND l.parked IS NULL
@@ -189,19 +198,19 @@ ORDER BY l.turn_time, l.turn_seq LIMIT ?
 -- name: claim_lane
 -- The first jobs of a group.
 SELECT rank, time, seq, n, id, payload, grp, headers, limits, created, due, attempts, retries, stalls, timeouts, solo,
-    format
+    format, ifnull(length(payload), 0) + ifnull(length(headers), 0) + ifnull(length(limits), 0) + ifnull(length(error), 0)
 FROM jobs WHERE queue = ? AND grp = ? AND place = 2 ORDER BY time, seq LIMIT ?
 
 -- name: claim_start
 -- due → running: the same token, worker and lease for all jobs that one claim takes from a queue.
-UPDATE jobs SET place = 3, attempts = attempts + 1, start_by = NULL, token = ?, worker = ?, until = ?, cancel = NULL,
-    progress = NULL
+UPDATE jobs SET place = 3, attempts = attempts + 1, start_by = NULL, token = ?, worker = ?, until = ?, begun = ?,
+    cancel = NULL, progress = NULL
 WHERE n IN ({list})
 
 -- name: claim_range
 -- The same for rows with consecutive numbers.
-UPDATE jobs SET place = 3, attempts = attempts + 1, start_by = NULL, token = ?, worker = ?, until = ?, cancel = NULL,
-    progress = NULL
+UPDATE jobs SET place = 3, attempts = attempts + 1, start_by = NULL, token = ?, worker = ?, until = ?, begun = ?,
+    cancel = NULL, progress = NULL
 WHERE n BETWEEN ? AND ?
 
 -- name: claim_lanes
@@ -271,8 +280,8 @@ UPDATE jobs SET until = ? WHERE n IN ({list})
 UPDATE jobs SET progress = ? WHERE queue = ? AND id = ? AND twin = 0 AND place = 3 AND token = ?
 
 -- name: reap_late
--- Runs with an expired lease.
-SELECT {job} FROM jobs WHERE queue = ? AND place = 3 AND until <= ? ORDER BY until, time, seq LIMIT ?
+-- The rows of runs with an expired lease.
+SELECT n FROM jobs WHERE queue = ? AND place = 3 AND until <= ? ORDER BY until, time, seq LIMIT ?
 
 -- operator ----------------------------------------------------------------------------------------
 
@@ -348,8 +357,12 @@ UPDATE jobs SET expires = ? WHERE n = ?
 SELECT {job} FROM jobs WHERE queue = ? AND twin = 0 AND id IN ({list})
 
 -- name: find_running
--- Runs by acceptance.
-SELECT {job} FROM jobs WHERE queue = ? AND place = 3 AND seq > ? ORDER BY seq LIMIT ?
+-- The rows of runs by their begin; the index has all that this needs.
+SELECT begun, n FROM jobs WHERE queue = ? AND place = 3 AND (begun, n) > (?, ?) ORDER BY begun, n LIMIT ?
+
+-- name: find_row
+-- A record by its row.
+SELECT {job} FROM jobs WHERE n = ?
 
 -- name: find_ready
 -- Queued jobs without a group, in the order they would run.
@@ -364,8 +377,8 @@ SELECT {job} FROM jobs WHERE queue = ? AND place = 2 AND (grp, time, seq) > (?, 
 SELECT {job} FROM jobs WHERE queue = ? AND place = 0 AND retried = ? AND (due, seq) > (?, ?) ORDER BY due, seq LIMIT ?
 
 -- name: find_blocked
--- Blocked successors by acceptance.
-SELECT {job} FROM jobs WHERE queue = ? AND place = 4 AND seq > ? ORDER BY seq LIMIT ?
+-- Blocked successors by the begin of the runs that they wait for.
+SELECT {job} FROM jobs WHERE queue = ? AND place = 4 AND (begun, n) > (?, ?) ORDER BY begun, n LIMIT ?
 
 -- name: find_ended
 -- Finished jobs in the order in which they expire.

@@ -147,6 +147,10 @@ class Transaction:
         """Return all rows of a statement."""
         return self.execute(SQL[name], params).fetchall()
 
+    def rows(self, name: str, *params: object) -> sqlite3.Cursor:
+        """Return the rows of a statement, each read when it is asked for; close the cursor if some are not."""
+        return self.db.execute(SQL[name], params)
+
     def run(self, name: str, *params: object) -> int:
         """Run a statement and return how many rows it changed."""
         return self.execute(SQL[name], params).rowcount

@@ -1,8 +1,8 @@
 -- Statements for the position of a job and the jobs before it.
 
 -- name: why_running
--- The first accepted of the running jobs of a group.
-SELECT {job} FROM jobs WHERE queue = ? AND place = 3 AND grp = ? ORDER BY seq LIMIT 1
+-- The first of the running jobs of a group.
+SELECT {job} FROM jobs WHERE queue = ? AND place = 3 AND grp = ? ORDER BY time, seq LIMIT 1
 
 -- name: why_backoff
 -- The first of the jobs of a group that are in backoff.

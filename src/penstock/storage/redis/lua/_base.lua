@@ -13,6 +13,8 @@
 -- run record:  token (16), then, unless all are absent: cancel, successor, ttl + 1, group, has progress, progress (or
 --              padding)
 -- end record:  state, finished, expires (0: never), number, counted, token (16 or none), worker, value
+-- Other software can write to the server, so any record may be damaged. Scripts read and check before they write, and
+-- continue without records that they cannot read; `damaged` in meta counts these.
 -- rank:        2^31-1 - priority, time, sequence: their bytes sort as the jobs run
 local call, pack, unpack_head = redis.call, struct.pack, struct.unpack
 local sub, byte, floor = string.sub, string.byte, math.floor
@@ -32,6 +34,10 @@ local FAILED_MS = 604800000 -- retention of a job with a damaged record
 local EXPIRED_MS = 3600000 -- retention of a job that expired
 local EXPIRED = ''
 local PROMOTE = 1000
+local MAX_BATCH = 1000 -- jobs that one call claims at most
+local MAX_BYTES = 4000000 -- a call stops at the record that brings those it has read to this many bytes
+local SMALL = 4000 -- `big` in meta is at least the length of the longest record of a queue, if one is longer than this
+local LONG_AGO = 4503599627370496 -- subtracted from the time of a claim: the score of its second member in `leases`
 local WAKE_MS = 60000
 local MAX_NOTICE = 8192 -- the longest result or error in an end notice
 local MAX_WAITERS = 100 -- clients that are notified of the end of one job
@@ -44,5 +50,6 @@ else
   local t = call('TIME')
   now = t[1] * 1000 + floor(t[2] / 1000)
 end
-local event_mark = call('GET', KEYS[1]) -- the owner (16 bytes), the secret and the channel
-local event_channel = event_mark and #event_mark > 48 and string.sub(event_mark, 49)
+-- The owner (16 bytes), the secret (32) and the channel. A key that is no string has none, and stops no job.
+local event_mark = redis.pcall('GET', KEYS[1])
+local event_channel = type(event_mark) == 'string' and #event_mark > 48 and string.sub(event_mark, 49)

@@ -4,7 +4,7 @@
 
 -- Set `expiry` after members of `expiring` have gone.
 local function reset_expiry(q)
-  local first = call('ZRANGE', q.expiring, 0, 0)[1]
+  local first = first_of(q, q.expiring)
   if first then
     call('HSET', q.meta, 'expiry', (unpack_head('>I6', first)))
   else
@@ -15,7 +15,7 @@ end
 -- As `finish` in `_transitions.lua` does for a job without a run.
 local function expire_waiting(q, id, j)
   leave(q, id, j)
-  local number, expires = call('HINCRBY', q.meta, 'finished', 1), now + EXPIRED_MS
+  local number, expires = next_end(q), now + EXPIRED_MS
   call('HSET', q.ends, id, build_end('cancelled', expires, number, 0, '', '', EXPIRED))
   call('ZADD', q.cancelled, 0, end_member(expires, number, id))
   notify_waiters(q, id, 'cancelled', EXPIRED)
@@ -25,34 +25,41 @@ end
 
 local function expire_blocked(q, id, run)
   call('HDEL', q.blocked, id)
-  local r = parse_run(run)
+  local r = run_of(q, id, run)
   r.successor = false
   call('HSET', q.runs, id, build_run(r))
   emit('cancelled', q, id, 0, nil, nil, EXPIRED)
 end
 
+-- A member that fits no job that waits is only removed: it is damaged, or its job is.
 local function expire_one(q, member)
-  local id, start_by = sub(member, 13), unpack_head('>I6', member)
+  local id = sub(member, 13)
   local run = call('HGET', q.runs, id)
   call('ZREM', q.expiring, member)
-  if run then
-    local waiting = call('HGET', q.blocked, id)
-    local j = waiting and parse(sub(waiting, 2))
-    if j and j.start_by == start_by then expire_blocked(q, id, run) end
+  local waiting, rec = run and call('HGET', q.blocked, id), nil
+  if run then rec = waiting and sub(waiting, 2) else rec = spend(call('HGET', q.jobs, id)) end
+  local j = parse(rec)
+  if not j or not j.start_by or expiry_member(j, id) ~= member then
+    damaged(q, 1)
+  elseif run then
+    expire_blocked(q, id, run)
   elseif call('HEXISTS', q.ends, id) == 0 then
-    local j = parse(call('HGET', q.jobs, id))
-    if j and j.start_by == start_by then expire_waiting(q, id, j) end
+    expire_waiting(q, id, j)
   end
 end
 
 -- End the jobs whose start-by time has passed; true when there may be more, and then no job may be claimed yet. `first` is
 -- `expiry` if the script has read it.
 local function expire(q, first)
-  first = tonumber(first or call('HGET', q.meta, 'expiry') or FOREVER)
+  first = to_number(first or call('HGET', q.meta, 'expiry') or FOREVER)
   if first > now then return false end
   local due = call('ZRANGEBYLEX', q.expiring, '-', '(' .. pack('>I6', now + 1), 'LIMIT', 0, PROMOTE)
   if #due > 0 and promote(q) then return true end
-  for _, member in ipairs(due) do expire_one(q, member) end
+  local last = 0
+  while last < #due and (last == 0 or budget > 0) do
+    last = last + 1
+    expire_one(q, due[last])
+  end
   reset_expiry(q)
-  return #due == PROMOTE
+  return #due == PROMOTE or last < #due
 end

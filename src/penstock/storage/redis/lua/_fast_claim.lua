@@ -1,11 +1,24 @@
 -- The fast path of claim: one job of each entry at the front of the order, if all of them can simply be taken. It must
 -- equal `round`, which takes the entries one by one; tests/storage/test_fast_and_slow.py compares the two.
 
+-- Whether the records can be read, and are those of their entries.
+local function all_fit(recs, members, head_at)
+  for i, rec in ipairs(recs) do
+    local format = rec and #rec >= HEAD_SIZE and byte(rec, 1) or format_of(rec)
+    if format == 0 or format > FORMAT then return false end
+    local at = head_at[i]
+    if at and not is_placed_by(members[i], at, rec) or not at and not is_ranked_by(members[i], rec) then return false end
+  end
+  return true
+end
+
 -- The front of the order: ids, records, runs, and of the groups among the entries their names, the fields of `holds`, and
--- the members of `lanes`. Nil if a record is missing, damaged or in a newer format.
+-- the members of `lanes`. Nil if a record is missing, damaged or in a newer format, or does not fit its entry, or if they
+-- could be too long together.
 local function plain_front()
-  local ids, runs, groups, held, heads, places = {}, {}, {}, {}, {}, {}
-  for i, member in ipairs(call('ZRANGE', q.ready, '0', limit - 1)) do
+  local ids, runs, groups, held, heads, places, head_at = {}, {}, {}, {}, {}, {}, {}
+  local members = call('ZRANGE', q.ready, '0', limit - 1)
+  for i, member in ipairs(members) do
     ids[i] = sub(member, 18)
     if byte(member, 17) == 103 then -- 'g'
       groups[#groups + 1], places[#groups + 1] = ids[i], i
@@ -14,19 +27,20 @@ local function plain_front()
     end
   end
   if #ids == 0 then return ids, ids end
+  if big and #ids * big > MAX_BYTES then return nil end
   local turns = #groups > 0 and call('HMGET', q.turns, unpack(groups))
   for at, group in ipairs(groups) do
-    local i, head = places[at], known_head(turns[at], group) or lane_head(q, group, '1')[1]
+    local i = places[at]
+    if not turns[at] or member_of(turns[at], group) ~= members[i] then return nil end
+    local head = known_head(turns[at], group) or lane_head(q, group, '1')[1]
     if not head then return nil end
-    local id = sub(head, id_at(group))
+    head_at[i], members[i] = id_at(group), head
+    local id = sub(head, head_at[i])
     ids[i], runs[2 * i - 1], runs[2 * i] = id, id, group_run(token, group)
     heads[at], held[2 * at - 1], held[2 * at] = head, group, '1'
   end
   local recs = call('HMGET', q.jobs, unpack(ids))
-  for _, rec in ipairs(recs) do
-    local format = rec and #rec >= HEAD_SIZE and byte(rec, 1) or format_of(rec)
-    if format == 0 or format > FORMAT then return nil end
-  end
+  if not all_fit(recs, members, head_at) then return nil end
   return ids, recs, runs, groups, held, heads
 end
 
@@ -48,5 +62,5 @@ local function claim_front()
       call('HSET', q.holds, unpack(held))
     end
   end
-  return { 0, pass_on(#ids == limit and call('ZCARD', q.ready) > 0, due), ids, recs, false, {}, {} }
+  return { #ids < MAX_BATCH and 0 or 2, pass_on(#ids == limit and call('ZCARD', q.ready) > 0, due), ids, recs, false, {}, {} }
 end

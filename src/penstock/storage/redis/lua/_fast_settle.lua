@@ -28,8 +28,9 @@ end
 -- The answer of settle, or nil if one of the runs is not plain.
 local function complete_together(parts)
   local ids, groups, waiters = plain_runs(parts)
-  if not ids then return nil end
-  local number, at, ends, done = call('HINCRBY', q.meta, 'finished', #ids) - #ids, 6, {}, {}
+  local last = ids and add_to(q.meta, 'finished', #ids)
+  if not last then return nil end -- also if that counter is damaged
+  local number, at, ends, done, held = last - #ids, 6, {}, {}, {}
   for _, part in ipairs(parts) do
     local token, ttl, count = part[1], part[2], part[3]
     local batch = call('HMGET', q.batches, 'w' .. token, 'n' .. token)
@@ -44,11 +45,12 @@ local function complete_together(parts)
       done[i - 5], done[i - 4] = '0', expiry .. position .. id
     end
     at = at + 2 * count
-    end_runs(q, token, count, tonumber(batch[2]))
+    held[#held + 1] = to_number(batch[2], false)
   end
-  call('HDEL', q.runs, unpack(ids))
   call('HSET', q.ends, unpack(ends))
   call('ZADD', q.completed, unpack(done))
+  call('HDEL', q.runs, unpack(ids))
+  for i, part in ipairs(parts) do end_runs(q, part[1], part[3], held[i]) end
   if #groups > 0 then free_groups(q, groups) end
   for i, channels in ipairs(waiters) do
     if channels then notify_channels(channels, q, ids[i], 1, ARGV[5 + 2 * i]) end

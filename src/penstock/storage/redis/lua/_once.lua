@@ -4,8 +4,9 @@
 local function once(answer_of)
   local key = ARGV[2] .. 'requests:' .. ARGV[4]
   local before = call('GET', key)
-  if before then return cmsgpack.unpack(before) end
+  local read, kept = pcall(cmsgpack.unpack, before or '')
+  if read and type(kept) == 'table' and #kept == 1 then return kept[1] end -- else there is none, or a damaged one
   local answer = answer_of()
-  call('SET', key, cmsgpack.pack(answer), 'PX', ARGV[5])
+  call('SET', key, cmsgpack.pack({ answer }), 'PX', ARGV[5])
   return answer
 end

@@ -3,6 +3,14 @@
 
 -- Records ------------------------------------------------------------------------------------------
 
+-- The bytes of records that this call may still read and write: a long record takes longer than all else. A loop over jobs
+-- handles at least one, and ends when none are left; the client sends the rest again.
+local budget = MAX_BYTES
+local function spend(value)
+  if value then budget = budget - #value end
+  return value
+end
+
 local function readable(rec)
   local format = format_of(rec)
   return format > 0 and format <= FORMAT
@@ -57,6 +65,9 @@ local function parse(rec)
 end
 
 local function build_head(j, format, flags, glen, llen, hlen, elen)
+  if math.max(glen, llen, hlen) > 65535 or elen > 4294967295 then
+    error({ err = 'ERR a job record cannot hold a group, limits or headers of more than 65535 bytes' })
+  end
   local expires = j.start_by and EXPIRES or 0
   return pack(HEAD, format, flags + (j.retried and RETRIED or 0) + (j.solo and SOLO or 0) + expires, j.priority, j.time,
     j.seq, j.due, j.created, math.min(j.attempts, 65535), math.min(j.retries, 65535), math.min(j.stalls, 65535),
@@ -86,60 +97,56 @@ local function newer(rec)
   return j and j.rest and j.format
 end
 
-local function parse_run(run)
-  local r = { token = sub(run, 1, 16), cancel = 0, successor = false, ttl = 0, group = nil, progress = nil }
-  if #run > 16 then
-    local successor, ttl, glen
-    r.cancel, successor, ttl, glen = unpack_head('>BBI6H', run, 17)
-    r.successor = successor == 1
-    r.ttl = ttl > 0 and ttl - 1 or nil
-    r.group = glen > 0 and sub(run, 27, 26 + glen) or nil
-    if byte(run, 27 + glen) == 1 then r.progress = sub(run, 28 + glen) end
-  end
-  return r
-end
-
-local function build_run(r)
-  if r.cancel == 0 and not r.successor and not r.group and not r.progress then return r.token end
-  local group = r.group or ''
-  return r.token .. pack('>BBI6H', r.cancel, r.successor and 1 or 0, r.ttl and r.ttl + 1 or 0, #group) .. group
-    .. (r.progress and '\1' .. r.progress or '\0')
-end
-
--- The runs of a token with a deadline of their own: the number of parts, and id -> name of its part.
-local function parts_of(q, token)
-  local count, part_of = tonumber(call('HGET', q.batches, 'p' .. token) or 0), {}
-  for n = 1, count do
-    local part = token .. '~' .. n
-    for _, id in ipairs(cmsgpack.unpack(call('HGET', q.batches, 'b' .. part))) do part_of[id] = part end
-  end
-  return count, part_of
-end
+-- include: runs
 
 local STATES = { completed = 1, failed = 2, cancelled = 3 }
 local STATE_NAMES = { 'completed', 'failed', 'cancelled' }
 
--- state, finished, expires, number, counted, token, value
+-- state, finished, expires, number, counted, token, value, and true for a damaged record: that of a failed job that is
+-- kept for ever.
+local END, END_SIZE = '>BI6I6I6BBH', 23
 local function parse_end(e)
-  local state, finished, expires, number, counted, tlen, wlen = unpack_head('>BI6I6I6BBH', e)
+  local state, finished, expires, number, counted, tlen, wlen = 0, 0, 0, 0, 0, 0, 0
+  if #e >= END_SIZE then state, finished, expires, number, counted, tlen, wlen = unpack_head(END, e) end
+  if not STATE_NAMES[state] or #e < END_SIZE + tlen + wlen then return 'failed', 0, 0, 0, 0, '', '', true end
   return STATE_NAMES[state], finished, expires, number, counted, sub(e, 24, 23 + tlen), sub(e, 24 + tlen + wlen)
 end
 
 local function build_end(state, expires, number, counted, token, worker, value)
-  return pack('>BI6I6I6BBH', STATES[state], now, expires, number, counted, #token, #worker) .. token .. worker .. value
+  return pack(END, STATES[state], now, expires, number, counted, #token, #worker) .. token .. worker .. value
 end
 
 local function end_member(expires, number, id)
   return pack('>I6I6', expires == 0 and FOREVER or expires, number) .. id
 end
 
-local function next_seq(q) return call('HINCRBY', q.meta, 'seq', 1) end
+-- Keep `big` in meta up to date for a record that is stored.
+local function note_length(q, rec)
+  if #rec > SMALL and #rec > to_number(call('HGET', q.meta, 'big')) then call('HSET', q.meta, 'big', #rec) end
+  return rec
+end
+
+local function next_seq(q) return take_seq(q, 1) end
+
+-- The number of the next job that ends. A damaged counter continues above the numbers of the newest ends.
+local function next_end(q)
+  local last = add_to(q.meta, 'finished', 1)
+  if last then return last end
+  damaged(q, 1)
+  last = call('HLEN', q.ends)
+  for _, state in ipairs(STATE_NAMES) do
+    local newest = call('ZREVRANGE', q[state], 0, 0)[1]
+    if newest and #newest > 12 then last = math.max(last, (unpack_head('>I6', newest, 7))) end
+  end
+  call('HSET', q.meta, 'finished', last + 1)
+  return last + 1
+end
 
 -- Hints, events and notices ------------------------------------------------------------------------
 
 -- A job falls due then: wake a worker to set the alarm, unless one is set for that time or an earlier one.
 local function wake_by(q, due)
-  local alarm = tonumber(call('HGET', q.meta, 'alarm') or 0)
+  local alarm = to_number(call('HGET', q.meta, 'alarm'))
   if alarm <= now or due < alarm then wake(q) end
 end
 
@@ -173,13 +180,13 @@ local function park(q, format, member, group)
   local parked = string.char(format) .. member
   call('ZADD', q.parked, 0, parked)
   if group then call('HSET', q.turns, group, parked) end
-  local lowest = tonumber(call('HGET', q.meta, 'parked') or 256)
+  local lowest = to_number(call('HGET', q.meta, 'parked'), 256)
   if format < lowest then call('HSET', q.meta, 'parked', format) end
 end
 
 -- Move jobs of a known format back to ready; true when there may be more.
 local function unpark(q)
-  if tonumber(call('HGET', q.meta, 'parked') or 256) > FORMAT then return false end
+  if to_number(call('HGET', q.meta, 'parked') or 256) > FORMAT then return false end
   local members = call('ZRANGEBYLEX', q.parked, '-', '(' .. string.char(FORMAT + 1), 'LIMIT', 0, PROMOTE)
   for _, parked in ipairs(members) do
     local member = sub(parked, 2)
@@ -191,17 +198,24 @@ local function unpark(q)
   if #members == PROMOTE then return true end
   local first = call('ZRANGE', q.parked, 0, 0)[1]
   if first then
-    call('HSET', q.meta, 'parked', byte(first, 1))
+    call('HSET', q.meta, 'parked', byte(first, 1) or 0)
   else
     call('HDEL', q.meta, 'parked')
   end
   return false
 end
 
--- The turn of a group. A parked turn moves back to ready, so that the next claim looks at the head again.
+-- The turn of a group, or nil. A parked turn moves back to ready, so that the next claim looks at the head again. A
+-- damaged one is removed: the group gets a new turn, and a claim drops its old member of ready.
 local function turn_of(q, group)
   local current = call('HGET', q.turns, group)
-  if not current or #current ~= 18 + #group then return current and member_of(current, group) end
+  if not current then return nil end
+  if is_turn(current, group) then return member_of(current, group) end
+  if #current ~= 18 + #group or not is_turn(sub(current, 2), group) then
+    call('HDEL', q.turns, group)
+    damaged(q, 1)
+    return nil
+  end
   local member = sub(current, 2)
   call('ZREM', q.parked, current)
   call('ZADD', q.ready, 0, member)
@@ -221,8 +235,9 @@ end
 local function regroup(q, group, turn)
   if not group then return end
   local current = turn_of(q, group)
-  local held = tonumber(call('HGET', q.holds, group) or 0) > 0
-  if held or #lane_head(q, group, '1') == 0 then
+  local held = to_number(call('HGET', q.holds, group) or 0, false)
+  if not held then held = recount_holds(q, group) end
+  if held > 0 or #lane_head(q, group, '1') == 0 then
     if current then
       call('ZREM', q.ready, current)
       call('HDEL', q.turns, group)
@@ -235,8 +250,15 @@ local function regroup(q, group, turn)
   end
 end
 
+-- Change the number of jobs that hold a group, before the run or the backoff begins or ends.
 local function hold(q, group, by)
-  if group and call('HINCRBY', q.holds, group, by) <= 0 then call('HDEL', q.holds, group) end
+  if not group then return end
+  local count = add_to(q.holds, group, by)
+  if not count then
+    count = recount_holds(q, group) + by
+    call('HSET', q.holds, group, count)
+  end
+  if count <= 0 then call('HDEL', q.holds, group) end
 end
 
 -- A job with a group that waits for its next attempt holds the group, and can be found by it.
@@ -264,7 +286,7 @@ end
 local function add_expiry(q, id, j)
   if not j.start_by then return end
   call('ZADD', q.expiring, 0, expiry_member(j, id))
-  local first = tonumber(call('HGET', q.meta, 'expiry') or FOREVER)
+  local first = to_number(call('HGET', q.meta, 'expiry') or FOREVER)
   if j.start_by < first then call('HSET', q.meta, 'expiry', j.start_by) end
 end
 local function drop_expiry(q, id, j)
@@ -274,7 +296,7 @@ end
 -- Whether a start-by time may have passed: `expiry` in meta is the first of them, or an earlier time.
 local function may_expire(q)
   local first = call('HGET', q.meta, 'expiry')
-  return first and tonumber(first) <= now
+  return first and to_number(first) <= now
 end
 
 -- Add a job to the ready order, to its lane, or to `scheduled` or `retrying` if it is not due.
@@ -307,23 +329,45 @@ local function leave(q, id, j)
   end
 end
 
--- Move due jobs into the ready order, by due time; true when there may be more.
+-- Whether a job runs, has ended, or is in the order by an entry that fits its record.
+local function is_placed(q, id, j)
+  if call('HEXISTS', q.runs, id) == 1 or call('HEXISTS', q.ends, id) == 1 then return true end
+  local line = j and (call('ZSCORE', q.scheduled, due_member(j, id)) or call('ZSCORE', q.retrying, due_member(j, id)))
+  if line or not j then return line end
+  if j.group then return call('ZSCORE', q.lanes, lane_member(j, id)) end
+  local member = rank(j.priority, j.time, j.seq) .. 'j' .. id
+  return call('ZSCORE', q.ready, member) or call('ZSCORE', q.parked, string.char(j.format) .. member)
+end
+
+-- Move one job to the order. A member that does not fit the record of its job is damaged; the job is moved nevertheless,
+-- unless it is somewhere else.
+local function promote_one(q, member, rec, retried)
+  local id, j = sub(member, 13), parse(rec)
+  if not j or due_member(j, id) ~= member then
+    local drop = #member < 13 or is_placed(q, id, j)
+    if j or drop then damaged(q, 1) end
+    if drop then return end
+  end
+  if j then
+    if retried then end_backoff(q, id, j) end
+    enter(q, id, j)
+    regroup(q, j.group, rank(0, j.due, j.seq))
+  else -- damaged or missing: a claim finds that out
+    call('ZADD', q.ready, 0, rank(0, unpack_head('>I6I6', member)) .. 'j' .. id)
+  end
+end
+
+-- Move due jobs into the ready order, by due time; true when there may be more. A script that fails in the middle is not
+-- undone, so each member stays until its job has been moved.
 local function promote_from(q, line, retried)
   local due = call('ZRANGEBYLEX', line, '-', '(' .. pack('>I6', now + 1), 'LIMIT', 0, PROMOTE)
-  if #due == 0 then return false end
-  call('ZREM', line, unpack(due))
-  for _, member in ipairs(due) do
-    local id = sub(member, 13)
-    local j = parse(call('HGET', q.jobs, id))
-    if j then
-      if retried then end_backoff(q, id, j) end
-      enter(q, id, j)
-      regroup(q, j.group, rank(0, j.due, j.seq))
-    else -- damaged or missing: a claim finds that out
-      call('ZADD', q.ready, 0, rank(0, unpack_head('>I6I6', member)) .. 'j' .. id)
-    end
+  local last = 0
+  while last < #due and (last == 0 or budget > 0) do
+    last = last + 1
+    promote_one(q, due[last], spend(call('HGET', q.jobs, sub(due[last], 13))), retried)
+    call('ZREM', line, due[last])
   end
-  return #due == PROMOTE
+  return #due == PROMOTE or last < #due
 end
 
 -- Move due jobs into the ready order; true when there may be more, and then no job may be claimed yet. Every script that

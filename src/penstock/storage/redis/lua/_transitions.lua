@@ -29,8 +29,9 @@ end
 -- The queue's acceptance time: the clock, but never backwards. `last` is the time before, if the script has read it.
 local function acceptance(q, last)
   if last == nil then last = call('HGET', q.meta, 'time') end
-  last = tonumber(last or 0)
-  if last >= now then return last end
+  local known = to_number(last or 0, false)
+  if known and known >= now then return known end
+  if not known then damaged(q, 1) end
   call('HSET', q.meta, 'time', now)
   return now
 end
@@ -85,15 +86,15 @@ local function apply(q, j, e, flags, seq)
 end
 
 local function forget_end(q, id, ended)
-  local state, _, expires, number = parse_end(ended)
-  call('ZREM', q[state], end_member(expires, number, id))
+  local state, _, expires, number, _, _, _, bad = parse_end(ended)
+  if bad then damaged(q, 1) else call('ZREM', q[state], end_member(expires, number, id)) end
   call('HDEL', q.ends, id)
 end
 
 -- Store a job, and add it to the order that it belongs to.
 local function store(q, id, j)
   if j.due <= now then j.retried = false end
-  call('HSET', q.jobs, id, build(j))
+  call('HSET', q.jobs, id, spend(note_length(q, build(j))))
   add_expiry(q, id, j)
   enter(q, id, j)
   regroup(q, j.group, rank(0, now, j.seq))
@@ -165,7 +166,7 @@ local function block(q, e, run, rec, seq)
   local j = accept_now(q, e, seq)
   call('HSET', q.blocked, e.id, string.char(e.code) .. build(j))
   add_expiry(q, e.id, j)
-  local r = parse_run(run)
+  local r = run_of(q, e.id, run)
   r.successor = true
   call('HSET', q.runs, e.id, build_run(r))
   emit('enqueued', q, e.id, 0)
@@ -211,10 +212,10 @@ end
 
 -- nothing -> queued / scheduled / blocked, or updated, or the existing state
 local function put_one(q, e, seq)
-  local rec = call('HGET', q.jobs, e.id)
+  local rec = spend(call('HGET', q.jobs, e.id))
   if rec or e.group then promote(q) end
   if not rec then return create(q, e, seq) end
-  local ended = call('HGET', q.ends, e.id)
+  local ended = spend(call('HGET', q.ends, e.id))
   if ended then
     if may_replace(ended, e.update) then
       forget_end(q, e.id, ended)
@@ -231,16 +232,19 @@ end
 -- Ending -------------------------------------------------------------------------------------------
 
 local function drop_run(q, id, run)
+  hold(q, run.group, -1)
   call('HDEL', q.runs, id)
   end_runs(q, run.token, 1)
-  hold(q, run.group, -1)
 end
 
--- The successor of a finished job becomes the job, unconditionally.
-local function release_successor(q, id)
-  local j = parse(sub(call('HGET', q.blocked, id), 2))
+-- Take the successor of a job out of `blocked`; nil if there is none, or none that can be read.
+local function take_successor(q, id)
+  local waiting = call('HGET', q.blocked, id)
+  if not waiting then return nil end
   call('HDEL', q.blocked, id)
-  if j then store(q, id, j) end
+  local j = parse(sub(waiting, 2))
+  if not j then damaged(q, 1) end
+  return j, byte(waiting, 1)
 end
 
 -- Remove the successor of a running job.
@@ -255,10 +259,10 @@ end
 -- state, token ('' when no run ended it), worker, ttl (nil: for ever), value, counted, group,
 -- successor (whether there may be one), attempt (for the event).
 local function finish(q, id, how)
-  local number = call('HINCRBY', q.meta, 'finished', 1)
+  local number = next_end(q)
   local ttl, counted = how.ttl, how.counted
   if ttl == 0 and call('HEXISTS', q.waits, id) == 1 then ttl, counted = WAITED_MS, counted + FREE end
-  local replaced = how.successor and call('HEXISTS', q.blocked, id) == 1
+  local replaced = how.successor and take_successor(q, id)
   notify_waiters(q, id, not replaced and how.state, how.value)
   emit(how.state, q, id, how.attempt or 0, how.worker,
     how.state == 'completed' and how.value or nil, how.state == 'failed' and how.value or nil)
@@ -272,7 +276,7 @@ local function finish(q, id, how)
     call('HSET', q.ends, id, build_end(how.state, expires, number, counted, how.token, how.worker or '', how.value))
     call('ZADD', q[how.state], 0, end_member(expires, number, id))
   end
-  if replaced then release_successor(q, id) end
+  if replaced then store(q, id, replaced) end -- the successor becomes the job, unconditionally
   regroup(q, how.group)
 end
 
@@ -287,23 +291,21 @@ local function give_back(q, id, j, name, worker)
   local group = j.group
   j.retried, j.start_by = j.due > now, nil
   emit(name, q, id, j.attempts, worker, nil, name == 'retrying' and #j.error > 0 and j.error or nil)
-  local waiting = call('HGET', q.blocked, id)
-  if waiting then
-    call('HDEL', q.blocked, id)
-    local s = parse(sub(waiting, 2))
+  local s, code = take_successor(q, id)
+  if s then
     drop_expiry(q, id, s)
-    if s and (s.rest or j.rest) then
+    if s.rest or j.rest then
       replace(j, s) -- this software cannot merge records that it cannot read
       regroup(q, group)
-    elseif s then
+    else
       s.run_at = s.due > now and s.due or nil
-      apply(q, j, s, flags_of(byte(waiting, 1)))
+      apply(q, j, s, flags_of(code))
       if j.group ~= group then regroup(q, group) end
     end
-    if s then emit('updated', q, id, j.attempts) end
+    emit('updated', q, id, j.attempts)
   end
   if j.due <= now then j.retried = false end
-  call('HSET', q.jobs, id, build(j))
+  call('HSET', q.jobs, id, spend(note_length(q, build(j))))
   add_expiry(q, id, j)
   enter(q, id, j)
   regroup(q, j.group)

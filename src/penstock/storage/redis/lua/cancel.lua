@@ -2,7 +2,7 @@
 -- flags: allow-oom
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring batches completed failed cancelled gone meta waits wake
 -- args: request, window (see _once.lua), mode, ttl (-1: for ever), start of the channels of workers, ids...
--- gives: a number for each id: its status, + 8 when a run goes on, + 16 when it was so already
+-- gives: a number for each id, or for the first ones (send the rest again): its status, + 8 when a run goes on, + 16 when it was so already
 -- include: shared transitions expiry once
 local q = queue_at(ARGV[2], ARGV[3])
 local mode, ttl = CANCEL[ARGV[6]], tonumber(ARGV[7])
@@ -11,7 +11,7 @@ local NOT_FOUND, COMPLETED, FAILED, CANCELLED, RUNNING, REQUESTED = 0, 1, 2, 3, 
 local GOES_ON, ALREADY = 8, 16
 
 local function cancel_run(id, held)
-  local run = parse_run(held)
+  local run = run_of(q, id, held)
   local worker = call('HGET', q.batches, 'w' .. run.token) or ''
   local successor = run.successor and call('HGET', q.blocked, id)
   local already = run.cancel >= mode
@@ -35,9 +35,9 @@ local function cancel_run(id, held)
 end
 
 local function cancel_one(id)
-  local rec = call('HGET', q.jobs, id)
+  local rec = spend(call('HGET', q.jobs, id))
   if not rec then return NOT_FOUND end
-  local ended = call('HGET', q.ends, id)
+  local ended = spend(call('HGET', q.ends, id))
   if ended then
     local state, _, expires = parse_end(ended)
     if expires ~= 0 and expires <= now then return NOT_FOUND end
@@ -57,6 +57,9 @@ return once(function()
   promote(q)
   expire(q)
   local gives = {}
-  for i = 9, #ARGV do gives[#gives + 1] = cancel_one(ARGV[i]) end
+  for i = 9, #ARGV do
+    gives[#gives + 1] = cancel_one(ARGV[i])
+    if budget <= 0 then break end
+  end
   return gives
 end)

@@ -1,13 +1,14 @@
 -- claim: due -> running
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches failed cancelled meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches completed failed cancelled meta waits wake
 -- args: token worker lease limit batch
--- gives: {again, look_at or false, {id, ...}, {record, ...}, {batch number, ...} or false (each its own),
+-- gives: {1 (again), 2 (the bound was reached) or 0, look_at or false, {id, ...}, {record, ...}, {batch number, ...} or false (each its own),
 --         {corrupt id, ...}, {id without a record, ...}}
 local q = queue_at(ARGV[2], ARGV[3])
 local token, worker, lease, limit, size = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local known = call('HMGET', q.meta, 'paused', 'parked', 'alarm', 'expiry')
+local known = call('HMGET', q.meta, 'paused', 'parked', 'alarm', 'expiry', 'big')
 if known[1] then return { 0, false, {}, {}, {}, {}, {} } end
+local big = known[5] and to_number(known[5], MAX_BYTES) -- records may be long: their bytes are counted
 -- include: ordering
 
 -- If there is more work, wake another worker. If there is none, no worker need come, but one must look when the next job
@@ -18,7 +19,7 @@ local function pass_on(more, due)
     return false
   end
   call('DEL', q.wake)
-  local alarm = tonumber(known[3] or 0)
+  local alarm = to_number(known[3])
   if due and (alarm <= now or due < alarm) then
     call('HSET', q.meta, 'alarm', due)
     return due
@@ -35,7 +36,7 @@ local function start_runs(ids, runs)
   if #ids == 0 then return end
   if #ids > MANY then runs[2] = (#runs[2] == 16 and group_run(token, '') or runs[2]) .. WIDE end
   call('HSET', q.runs, unpack(runs))
-  call('ZADD', q.leases, now + lease, token)
+  call('ZADD', q.leases, now + lease, token, now - LONG_AGO, '!' .. token)
   call('HSET', q.batches, 'b' .. token, cmsgpack.pack(ids), 'n' .. token, #ids, 'w' .. token, worker)
 end
 
@@ -50,8 +51,37 @@ local ids, recs, numbers, runs, corrupt, skipped = {}, {}, {}, {}, {}, {}
 local aside, parked = 0, 0 -- the number of entries used without a run, and of these those that were parked
 local begun = false -- whether a job that could expire has begun
 local batches, filled, solo_batch = 0, 0, true -- filled: the number of jobs in the open batch without a group
+local room = MAX_BYTES
+local FIXED = 600 -- the parts of a record that are not counted have fewer bytes
+
+-- The bytes of a record that count: payload, headers, limits and error.
+local function size_of(rec)
+  local flags = byte(rec, 2)
+  if has(flags, SHORT) then return #rec - SHORT_SIZE end
+  return #rec - HEAD_SIZE - unpack_head('>H', rec, 39) - (has(flags, EXPIRES) and 6 or 0) - (has(flags, SETTLED) and 17 or 0)
+end
+
+local function bound_reached() return room <= 0 or #ids >= MAX_BATCH end
+
+-- The records of these jobs, or of the first of them: so many that they reach the bound. Lengths come first if they could
+-- be long, because to read a long record takes longer than all else.
+local function read_records(wanted)
+  local last = #wanted
+  if big and last * big > MAX_BYTES then
+    local left = room
+    for i, id in ipairs(wanted) do
+      left = left - math.max(call('HSTRLEN', q.jobs, id) - FIXED, 0)
+      if left <= 0 then
+        last = i
+        break
+      end
+    end
+  end
+  return last > 0 and call('HMGET', q.jobs, unpack(wanted, 1, last)) or {}, last
+end
 
 local function take(id, rec, group)
+  if big then room = room - size_of(rec) end
   ids[#ids + 1], recs[#recs + 1], numbers[#numbers + 1] = id, rec, batches - 1
   runs[#runs + 1] = id
   runs[#runs + 1] = group and group_run(token, group) or token
@@ -68,16 +98,19 @@ local function park_entry(i, format, group)
   park(q, format, call('ZRANGE', q.ready, i - 1, i - 1)[1], group)
 end
 
--- A job whose record cannot be read fails, and its bytes are kept; an entry without a record is skipped.
+-- A job whose record cannot be read fails, and its bytes are kept; an entry without a record is skipped. An entry whose
+-- job runs or has ended is dropped.
 local function set_aside(id, rec)
   aside = aside + 1
+  damaged(q, 1)
   if not rec then
     skipped[#skipped + 1] = id
     emit('skipped', q, id, 0)
     return
   end
+  if is_placed(q, id) then return end
   corrupt[#corrupt + 1] = id
-  local number = call('HINCRBY', q.meta, 'finished', 1)
+  local number = next_end(q)
   local expires = now + FAILED_MS
   call('HSET', q.ends, id, build_end('failed', expires, number, 0, '', '', ''))
   call('ZADD', q.failed, 0, end_member(expires, number, id))
@@ -86,15 +119,53 @@ local function set_aside(id, rec)
   emit('failed', q, id, 0)
 end
 
+-- Whether an entry that does not fit the record of its job must be dropped, because the job is somewhere else.
+local function is_stale(id, rec)
+  damaged(q, 1)
+  if not is_placed(q, id, parse(rec)) then return false end
+  aside = aside + 1
+  return true
+end
+
+-- An entry of ready is damaged. If it was the turn of a group, that is put back: the turns of all groups are compared
+-- with ready after this round.
+local turn_lost, turned = false, {} -- turned: the groups that took their turn in this claim
+local function drop_entry()
+  aside, turn_lost = aside + 1, true
+  damaged(q, 1)
+end
+local function restore_turns()
+  turn_lost = false
+  for _, group in ipairs(call('HKEYS', q.turns)) do
+    local turn = turn_of(q, group)
+    if turn then call('ZADD', q.ready, 0, turn) end
+  end
+end
+
+-- Whether a group takes its turn by this entry. One without a turn that can be read does, unless it is held.
+local function has_turn(head, member)
+  local turn, group = head.turn, head.group
+  local known = turn and is_turn(turn, group)
+  if known and member_of(turn, group) == member then return true end
+  drop_entry()
+  return not known and group ~= '' and not turned[group] and call('HEXISTS', q.holds, group) == 0
+end
+
 local function is_solo(rec) return has(byte(rec, 2), SOLO) end
 
 -- Add a job without a group to the open batch, or begin one; false when there is no room for it.
-local function take_job(i, id, rec)
+local function take_job(i, member, id, rec)
+  if bound_reached() then return false end
+  if id == '' or byte(member, 17) ~= 106 then -- 'j'
+    drop_entry()
+    return true
+  end
   if not readable(rec) then
     local format = newer(rec)
     if format then park_entry(i, format) else set_aside(id, rec) end
     return true
   end
+  if not is_ranked_by(member, rec) and is_stale(id, rec) then return true end
   local solo = is_solo(rec)
   if not solo and not solo_batch and filled < size then
     filled = filled + 1
@@ -108,9 +179,11 @@ end
 
 -- Take the first jobs of a group as a batch of their own, up to one that must run alone or has a newer format. Gives
 -- their number, and the format of the first if that is why there are none.
-local function take_lane(head, found, left)
+local function take_lane(head, found, last, left)
   local taken = 0
+  turned[head.group] = true
   for i, id in ipairs(head.ids) do
+    if bound_reached() or head.at + i > last then break end
     local rec = found[head.at + i]
     local format = not readable(rec) and newer(rec)
     if format then
@@ -118,6 +191,8 @@ local function take_lane(head, found, left)
       break
     elseif not readable(rec) then
       set_aside(id, rec)
+      left[#left + 1] = head.members[i]
+    elseif not is_placed_by(head.members[i], head.id_at, rec) and is_stale(id, rec) then
       left[#left + 1] = head.members[i]
     else
       if is_solo(rec) and taken > 0 then break end
@@ -132,26 +207,31 @@ local function take_lane(head, found, left)
   return taken
 end
 
--- The entries at the front of the order, for groups the heads of their lanes, and the ids of all their jobs.
+-- The entries at the front of the order, for groups their turns and the heads of their lanes, and the ids of all their
+-- jobs.
 local function front()
-  local entries, heads, wanted, lanes = {}, {}, {}, 0
+  local entries, heads, wanted, groups, places, lanes = {}, {}, {}, {}, {}, 0
   for i, member in ipairs(call('ZRANGE', q.ready, 0, math.min(limit * size, 1000) - 1)) do
     local name = sub(member, 18)
     if byte(member, 17) == 103 then -- 'g'
-      if lanes == limit or #wanted > 3000 then break end
+      if lanes == limit or #wanted >= MAX_BATCH then break end
       lanes = lanes + 1
-      local members, at = lane_head(q, name, size), id_at(name)
-      local head = { group = name, members = members, ids = {}, at = #wanted }
+      local members, at = lane_head(q, name, math.min(size, MAX_BATCH - #wanted)), id_at(name)
+      local head = { group = name, members = members, ids = {}, at = #wanted, id_at = at }
+      groups[lanes], places[lanes] = name, i
       for k, lane_entry in ipairs(members) do
         head.ids[k] = sub(lane_entry, at)
         wanted[#wanted + 1] = head.ids[k]
       end
       heads[i] = head
     else
+      if #wanted >= MAX_BATCH then break end
       wanted[#wanted + 1] = name
     end
-    entries[i] = { name = name, at = #wanted }
+    entries[i] = { name = name, member = member, at = #wanted }
   end
+  local turns = lanes > 0 and call('HMGET', q.turns, unpack(groups))
+  for i, place in ipairs(places) do heads[place].turn = turns[i] end
   return entries, heads, wanted
 end
 
@@ -160,16 +240,17 @@ local function round()
   if limit == 0 then return 0 end
   local entries, heads, wanted = front()
   if #entries == 0 then return 0 end
-  local found = #wanted > 0 and call('HMGET', q.jobs, unpack(wanted)) or {}
+  local found, last = read_records(wanted)
   local used, left, groups, held, empty = 0, {}, {}, {}, {}
   for i, entry in ipairs(entries) do
     local head = heads[i]
     if head then
-      if batches == limit then break end
-      local taken, format = take_lane(head, found, left)
+      if batches == limit or bound_reached() or head.at + 1 > last and #head.ids > 0 then break end
+      local taken, format
+      if has_turn(head, entry.member) then taken, format = take_lane(head, found, last, left) end
       if format then
         park_entry(i, format, head.group)
-      else
+      elseif taken then
         groups[#groups + 1] = head.group
         if taken > 0 then
           held[#held + 1] = head.group
@@ -178,7 +259,7 @@ local function round()
           empty[#empty + 1] = head.group
         end
       end
-    elseif not take_job(i, entry.name, found[entry.at]) then
+    elseif entry.at > last or not take_job(i, entry.member, entry.name, found[entry.at]) then
       break
     end
     used = used + 1
@@ -188,6 +269,7 @@ local function round()
   if #groups > 0 then call('HDEL', q.turns, unpack(groups)) end
   if #held > 0 then call('HSET', q.holds, unpack(held)) end
   for _, group in ipairs(empty) do regroup(q, group) end
+  if turn_lost then restore_turns() end
   return used
 end
 
@@ -195,10 +277,10 @@ end
 repeat
   local before = aside
   local used = round()
-  local full = batches == limit and (aside == before or solo_batch or filled == size)
+  local full = bound_reached() or batches == limit and (aside == before or solo_batch or filled == size)
 until used == 0 or full or aside > PROMOTE
 
 start_runs(ids, runs)
 if begun then reset_expiry(q) end
 -- Another worker may know the format of the entries that were parked.
-return { 0, pass_on(parked > 0 or call('ZCARD', q.ready) > 0, next_due(q)), ids, recs, numbers, corrupt, skipped }
+return { bound_reached() and 2 or 0, pass_on(parked > 0 or call('ZCARD', q.ready) > 0, next_due(q)), ids, recs, numbers, corrupt, skipped }

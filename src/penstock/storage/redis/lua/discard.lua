@@ -2,8 +2,8 @@
 -- flags: allow-oom
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring completed failed cancelled gone meta waits wake
 -- args: request, window (see _once.lua), state or '' for any, latest time of its end (or acceptance) or -1 for any, ids...
--- gives: a list of 'cancelled' (it was unfinished), 'discarded' (it was finished), 'running', 'kept' (its state or age is
---         another) or 'not_found'
+-- gives: a list, which may end early (send the rest again), of 'cancelled' (it was unfinished), 'discarded' (it was
+--         finished), 'running', 'kept' (its state or age is another) or 'not_found'
 -- include: shared transitions expiry once
 local q = queue_at(ARGV[2], ARGV[3])
 local wanted, before = ARGV[6], tonumber(ARGV[7])
@@ -14,7 +14,7 @@ end
 
 local function discard_end(id, ended)
   local state, finished, expires = parse_end(ended)
-  if not state or (expires ~= 0 and expires <= now) then return 'not_found' end
+  if expires ~= 0 and expires <= now then return 'not_found' end
   if not fits(state, finished) then return 'kept' end
   forget_end(q, id, ended)
   call('HDEL', q.jobs, id)
@@ -22,7 +22,7 @@ local function discard_end(id, ended)
 end
 
 local function discard_successor(id, held)
-  local run = parse_run(held)
+  local run = run_of(q, id, held)
   local j = run.successor and parse(sub(call('HGET', q.blocked, id) or '', 2))
   if not j then return 'running' end
   if not fits('blocked', j.created) then return 'kept' end
@@ -32,9 +32,9 @@ local function discard_successor(id, held)
 end
 
 local function discard_one(id)
-  local rec = call('HGET', q.jobs, id)
+  local rec = spend(call('HGET', q.jobs, id))
   if not rec then return 'not_found' end
-  local ended = call('HGET', q.ends, id)
+  local ended = spend(call('HGET', q.ends, id))
   if ended then return discard_end(id, ended) end
   local held = call('HGET', q.runs, id)
   if held then return discard_successor(id, held) end
@@ -51,6 +51,9 @@ return once(function()
   promote(q)
   expire(q)
   local gives = {}
-  for i = 8, #ARGV do gives[#gives + 1] = discard_one(ARGV[i]) end
+  for i = 8, #ARGV do
+    gives[#gives + 1] = discard_one(ARGV[i])
+    if budget <= 0 then break end
+  end
   return gives
 end)

@@ -1,9 +1,9 @@
 -- find: ids of one state after a cursor, in the order that FIND_ORDER in base.py describes
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring batches completed failed cancelled meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches completed failed cancelled meta waits wake
 -- args: state cursor (empty: from the start) limit
--- gives: {again, cursor to go on with or false, {now, {position, id, record, run or false, worker or false, end or false, state}, ...}}
--- include: shared expiry
+-- gives: {again, cursor to go on with or false (which may come before the limit is reached), {now, {position, id, record, run or false, worker or false, end or false, state}, ...}}
+-- include: shared expiry claims
 local q = queue_at(ARGV[2], ARGV[3])
 local state, cursor, limit = ARGV[4], ARGV[5], tonumber(ARGV[6])
 if unpark(q) or promote(q) or expire(q) then return { 1, false, { now } } end
@@ -33,21 +33,25 @@ local function queued()
   local members = call('ZRANGEBYLEX', q.lanes, from, '+', 'LIMIT', 0, limit)
   for _, member in ipairs(members) do
     local _, prefix_end = string.find(member, '\0\0', 1, true)
-    found(sub(member, prefix_end + 13), 'L' .. member)
+    if prefix_end then found(sub(member, prefix_end + 13), 'L' .. member) end
   end
   return #members == limit and 'L' .. members[#members] or 'P'
 end
 
--- Running and blocked jobs are no more than the workers hold, so they are sorted here.
-local function held(key, blocked)
-  local all, after = {}, tonumber(cursor) or 0
-  for _, id in ipairs(call('HKEYS', key)) do
-    local j = parse(blocked and sub(call('HGET', key, id), 2) or call('HGET', q.jobs, id)) or { seq = 0 }
-    if j.seq > after then all[#all + 1] = { id = id, seq = j.seq } end
-  end
-  table.sort(all, function(a, b) return a.seq < b.seq end)
-  for i = 1, math.min(limit, #all) do found(all[i].id, tostring(all[i].seq)) end
-  return #all > limit and positions[limit] or false
+local function running()
+  return walk_runs(q, cursor, function(id, _, position)
+    found(id, position)
+    return #ids < limit
+  end) or false
+end
+
+-- Successors are found by the runs that they wait for.
+local function blocked()
+  if call('EXISTS', q.blocked) == 0 then return false end
+  return walk_runs(q, cursor, function(id, run, position)
+    if #run > 16 and call('HEXISTS', q.blocked, id) == 1 then found(id, position) end
+    return #ids < limit
+  end) or false
 end
 
 local function line()
@@ -61,15 +65,19 @@ local following
 if state == 'queued' then
   following = queued()
 elseif state == 'running' then
-  following = held(q.runs, false)
+  following = running()
 elseif state == 'blocked' then
-  following = held(q.blocked, true)
+  following = blocked()
 else
   following = line()
 end
 
-local rows = { now }
+local rows, room = { now }, MAX_BYTES
 for i, id in ipairs(ids) do
+  if room <= 0 then -- the rest comes with the next page
+    following = positions[i - 1]
+    break
+  end
   local rec, run, ended
   if state == 'blocked' then
     rec = sub(call('HGET', q.blocked, id), 2)
@@ -78,6 +86,7 @@ for i, id in ipairs(ids) do
   end
   local worker = run and call('HGET', q.batches, 'w' .. sub(run, 1, 16))
   if rec then
+    room = room - #rec - (run and #run or 0) - (ended and #ended or 0)
     rows[#rows + 1] = { positions[i], id, rec, run or false, worker or false, ended or false, state }
   end
 end

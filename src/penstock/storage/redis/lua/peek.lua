@@ -1,6 +1,6 @@
 -- peek: the id of the job that a claim would give next
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring cancelled meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring completed failed cancelled meta waits wake
 -- args:
 -- gives: {again, id or false}
 -- include: shared expiry
@@ -16,10 +16,11 @@ for _ = 1, PROMOTE do
     local head = lane_head(q, group, '1')[1]
     id = head and sub(head, id_at(group))
   end
-  local format = id and newer(call('HGET', q.jobs, id))
+  local format = id and newer(spend(call('HGET', q.jobs, id)))
   if not format then return { 0, id or false } end
   call('ZREM', q.ready, first)
   park(q, format, first, group)
   wake(q)
+  if budget <= 0 then break end
 end
 return { 1, false }

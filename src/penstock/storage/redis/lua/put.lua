@@ -6,7 +6,8 @@
 --       'any', entries (msgpack: a list of jobs, see read_entry), blobs...
 --       'bounded', entries, blobs..., how many jobs may wait then
 -- gives: {-1, {how many wait, how many these would add}} when more would wait than may; else
---        {1 when the queue is new, 1 (all queued) or a list of 1 (queued) or {status (or refused), state, result?}}
+--        {1 when the queue is new, 1 (all queued) or a list of 1 (queued) or {status (or refused), state, result?}};
+--        the list of a call that is neither bounded nor numbered may end early: send the rest again
 --
 -- A call with made-up ids is sent again when its answer does not come, so it may arrive twice, in any order and
 -- with anything between. A caller makes its calls one after the other and numbers them: one whose number is not
@@ -16,7 +17,7 @@ local form, repeated, last = ARGV[7], false, false
 local key, number, ms = prefix .. 'puts:' .. ARGV[4], ARGV[5], ARGV[6]
 if ARGV[4] ~= '' then
   last = call('SET', key, number, 'PX', ms, 'GET')
-  if last and tonumber(last) >= tonumber(number) then
+  if last and (tonumber(last) or 0) >= tonumber(number) then
     call('SET', key, last, 'PX', ms)
     repeated = true
   end
@@ -48,7 +49,7 @@ if repeated then -- the answer of the first time, even if the jobs have run sinc
   return { 1, gives }
 end
 
-local meta = call('HMGET', q.meta, 'time', 'expiry')
+meta = call('HMGET', q.meta, 'time', 'expiry', 'big')
 if meta[2] then expire(q, meta[2]) end
 
 -- Ids that may be taken are looked up together, and new jobs are written together.
@@ -57,7 +58,9 @@ for _, e in ipairs(entries) do
   if e[2] < FRESH then ask[#ask + 1] = e[1] end
   grouped = grouped or e[9]
 end
-if #ask > 0 then
+if meta[3] and #ask * to_number(meta[3], MAX_BYTES) > MAX_BYTES then
+  for _, id in ipairs(ask) do known[id] = call('HEXISTS', q.jobs, id) == 1 end
+elseif #ask > 0 then
   local found = call('HMGET', q.jobs, unpack(ask))
   for i, id in ipairs(ask) do known[id] = found[i] and true or false end
 end
@@ -87,7 +90,7 @@ if form == 'bounded' then
 end
 if grouped then promote(q) end
 
-local seq = call('HINCRBY', q.meta, 'seq', #entries) - #entries
+local seq = take_seq(q, #entries) - #entries
 if seq == 0 then call('SADD', KEYS[2], q.name) end
 local accepted = acceptance(q, meta[1])
 
@@ -102,7 +105,7 @@ local function add_new(e, number)
   local id, j = e[1], accept(q, read_entry(e), accepted, number)
   own[id] = true
   jobs[#jobs + 1] = id
-  jobs[#jobs + 1] = build(j)
+  jobs[#jobs + 1] = note_length(q, build(j))
   add_expiry(q, id, j)
   emit('enqueued', q, id, 0)
   if j.due > now then
@@ -166,6 +169,7 @@ for i, e in ipairs(entries) do
     flush()
     own[id] = true
     gives[i] = put_one(q, read_entry(e), seq + i)
+    if budget <= 0 and ARGV[4] == '' and form ~= 'bounded' then break end
   end
 end
 flush()

@@ -2,30 +2,43 @@
 -- flags: allow-oom
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches completed failed cancelled gone meta waits wake
 -- args: limit
--- gives: {id, state, worker, attempt, ...}
--- include: shared transitions
+-- gives: {1 when there may be more, id, state, worker, attempt, ...}
+-- include: shared transitions claims
 local q = queue_at(ARGV[2], ARGV[3])
 local limit = tonumber(ARGV[4])
-local gives, late, leases = {}, {}, {}
+local gives, late, leases = { 0 }, {}, {}
+local look_up, room = MAX_IDS, MAX_BYTES
 promote(q)
 
--- Collect first; then take the jobs back in the order in which their leases expired.
-for _, member in ipairs(call('ZRANGEBYSCORE', q.leases, '-inf', now, 'LIMIT', 0, limit)) do
-  if #late >= limit then break end
+-- The runs of a lease that are left. A claim has at most about MAX_BYTES of records, so those of a lease are read
+-- together.
+local function collect(member)
   local token = sub(member, 1, 16)
   local lease = { member = member, left = 0, until_ms = tonumber(call('ZSCORE', q.leases, member)) }
   leases[#leases + 1] = lease
-  local ids = cmsgpack.unpack(call('HGET', q.batches, 'b' .. member) or cmsgpack.pack({}))
-  local _, apart = parts_of(q, member == token and token or '') -- runs with a deadline of their own
-  local runs = #ids > 0 and call('HMGET', q.runs, unpack(ids)) or {}
-  local recs = #ids > 0 and call('HMGET', q.jobs, unpack(ids)) or {}
+  local ids, runs = runs_of(q, member)
+  local apart = select(2, parts_of(q, member == token and token or '')) -- runs with a deadline of their own
   local worker = call('HGET', q.batches, 'w' .. token) or ''
-  for i, id in ipairs(ids) do
-    if runs[i] and sub(runs[i], 1, 16) == token and not apart[id] then
+  look_up = look_up - #runs - 1
+  for i = 1, #runs do
+    local id = ids[i]
+    if runs[i] and not apart[id] then
+      local rec, run = call('HGET', q.jobs, id), run_of(q, id, runs[i])
+      run.token = token -- that of a damaged run may be another
+      room = room - (rec and #rec or 0)
       lease.left = lease.left + 1
-      late[#late + 1] = { id = id, run = parse_run(runs[i]), job = parse(recs[i]), lease = lease, worker = worker }
+      late[#late + 1] = { id = id, run = run, job = parse(rec), lease = lease, worker = worker }
     end
   end
+end
+
+-- Collect first; then take the jobs back in the order in which their leases expired.
+for _, member in ipairs(call('ZRANGEBYSCORE', q.leases, 0, now, 'LIMIT', 0, limit)) do
+  if #late >= limit or look_up <= 0 or room <= 0 then
+    gives[1] = 1
+    break
+  end
+  collect(member)
 end
 table.sort(late, function(a, b)
   if a.lease.until_ms ~= b.lease.until_ms then return a.lease.until_ms < b.lease.until_ms end

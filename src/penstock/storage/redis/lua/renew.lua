@@ -1,6 +1,6 @@
 -- renew: running -> running, for the named claims only
 -- flags: allow-oom
--- keys: runs leases batches
+-- keys: runs leases batches meta
 -- args: lease held (msgpack: a list of {id, token})
 -- gives: a list of 0 (lost), 1 (kept), 2, 3, 4 (kept; asked to cancel: forget, signal, kill)
 -- include: shared
@@ -12,7 +12,8 @@ local runs = call('HMGET', q.runs, unpack(ids))
 for i, h in ipairs(held) do
   local id, token, run = h[1], h[2], runs[i]
   if run and sub(run, 1, 16) == token then
-    gives[i] = #run > 16 and 1 + parse_run(run).cancel or 1
+    local known = #run > 16 and parse_run(run)
+    gives[i] = known and 1 + known.cancel or 1
     named[token] = named[token] or { n = 0, ids = {} }
     if not named[token].ids[id] then
       named[token].ids[id] = true
@@ -28,9 +29,9 @@ end
 local function part(token, names)
   local count, part_of = parts_of(q, token)
   local kept, deadlines = {}, {}
-  local ids_of = cmsgpack.unpack(call('HGET', q.batches, 'b' .. token))
-  for i, run in ipairs(call('HMGET', q.runs, unpack(ids_of))) do
-    local id = ids_of[i]
+  local ids = ids_of(q, token)
+  for i, run in ipairs(#ids > 0 and call('HMGET', q.runs, unpack(ids)) or {}) do
+    local id = ids[i]
     if run and sub(run, 1, 16) == token and not names[id] then
       local old = call('ZSCORE', q.leases, part_of[id] or token)
       if old and not kept[old] then
@@ -59,7 +60,7 @@ end
 
 for token, kept in pairs(named) do
   local known = call('HMGET', q.batches, 'n' .. token, 'p' .. token)
-  if known[2] or kept.n < tonumber(known[1] or 0) then part(token, kept.ids) end
+  if known[2] or kept.n < to_number(known[1]) then part(token, kept.ids) end
   call('ZADD', q.leases, deadline, token)
 end
 return gives

@@ -1,10 +1,11 @@
 -- restore: nothing -> the state that the job had in another storage, its counts and times included
 -- flags:
--- keys: jobs ends ready scheduled retrying lanes turns holds parked backoffs expiring completed failed cancelled meta wake
+-- keys: jobs runs ends ready scheduled retrying lanes turns holds parked backoffs expiring completed failed cancelled meta wake
 -- args: request, window (see _once.lua), jobs (msgpack: a list of {id, state, priority, due, created, attempts, retries,
 --   stalls, timeouts, group or false, finished, expires (0: never), start-by time or false}), then of each: limits,
 --   headers, error, payload, worker, value
--- gives: {1 when the queue is new, a list of 1 (restored) or 0 (its id is taken)}
+-- gives: {1 when the queue is new, a list, which may end early (send the rest again), of 1 (restored) or 0 (its id is
+--   taken)}
 -- include: shared transitions once
 local q = queue_at(ARGV[2], ARGV[3])
 local BYTES = 6
@@ -13,7 +14,7 @@ local created = 0
 -- Whether an id is taken; that of a finished job whose retention is over is not.
 local function is_taken(id)
   if call('HEXISTS', q.jobs, id) == 0 then return false end
-  local ended = call('HGET', q.ends, id)
+  local ended = spend(call('HGET', q.ends, id))
   local expires = ended and select(3, parse_end(ended)) or 0
   if expires == 0 or expires > now then return true end
   forget_end(q, id, ended)
@@ -46,9 +47,9 @@ local function restore_one(e, at)
     emit('enqueued', q, id, 0)
     return 1
   end
-  local number, worker = call('HINCRBY', q.meta, 'finished', 1), ARGV[at + 4]
+  local number, worker = next_end(q), ARGV[at + 4]
   call('HSET', q.jobs, id, build(j))
-  call('HSET', q.ends, id, pack('>BI6I6I6BBH', ended, e[11], e[12], number, 0, 0, #worker) .. worker .. ARGV[at + 5])
+  call('HSET', q.ends, id, pack(END, ended, e[11], e[12], number, 0, 0, #worker) .. worker .. ARGV[at + 5])
   call('ZADD', q[state], 0, end_member(e[12], number, id))
   return 1
 end
@@ -56,6 +57,9 @@ end
 return once(function()
   promote(q)
   local gives = {}
-  for i, e in ipairs(cmsgpack.unpack(ARGV[6])) do gives[i] = restore_one(e, 7 + (i - 1) * BYTES) end
+  for i, e in ipairs(cmsgpack.unpack(ARGV[6])) do
+    gives[i] = restore_one(e, 7 + (i - 1) * BYTES)
+    if budget <= 0 then break end
+  end
   return { created, gives }
 end)

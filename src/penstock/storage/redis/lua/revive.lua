@@ -2,13 +2,13 @@
 -- flags: allow-oom
 -- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring completed failed cancelled meta waits wake
 -- args: request, window (see _once.lua), 1 for completed jobs too, ids...
--- gives: a list of 1 (revived) or 0
+-- gives: a list, which may end early (send the rest again), of 1 (revived) or 0
 -- include: shared transitions expiry once
 local q = queue_at(ARGV[2], ARGV[3])
 
 local function revive_one(id)
-  local ended = call('HGET', q.ends, id)
-  local j = ended and parse(call('HGET', q.jobs, id))
+  local ended = spend(call('HGET', q.ends, id))
+  local j = ended and parse(spend(call('HGET', q.jobs, id)))
   if not j then return 0 end
   local state, _, expires = parse_end(ended)
   if (state == 'completed' and ARGV[6] ~= '1') or (expires ~= 0 and expires <= now) then return 0 end
@@ -25,6 +25,9 @@ return once(function()
   promote(q)
   expire(q)
   local gives = {}
-  for i = 7, #ARGV do gives[#gives + 1] = revive_one(ARGV[i]) end
+  for i = 7, #ARGV do
+    gives[#gives + 1] = revive_one(ARGV[i])
+    if budget <= 0 then break end
+  end
   return gives
 end)

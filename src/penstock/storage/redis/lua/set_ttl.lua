@@ -1,6 +1,6 @@
 -- set_ttl: set the retention of a finished job, from now on
 -- flags: allow-oom
--- keys: jobs ends completed failed cancelled
+-- keys: jobs ends completed failed cancelled meta
 -- args: request, window (see _once.lua), id, ttl (-1: for ever)
 -- gives: 1, or 0 when it is not there or not finished
 -- include: shared once
@@ -10,9 +10,15 @@ local id, ttl = ARGV[6], tonumber(ARGV[7])
 return once(function()
   local ended = call('HGET', q.ends, id)
   if not ended then return 0 end
-  local state, _, expires, number = parse_end(ended)
+  local state, _, expires, number, _, _, _, bad = parse_end(ended)
   if expires ~= 0 and expires <= now then return 0 end
-  call('ZREM', q[state], end_member(expires, number, id))
+  if bad then
+    damaged(q, 1)
+    number = next_end(q)
+    ended = build_end('failed', 0, number, 0, '', '', '')
+  else
+    call('ZREM', q[state], end_member(expires, number, id))
+  end
   if ttl == 0 then
     call('HDEL', q.ends, id)
     call('HDEL', q.jobs, id)

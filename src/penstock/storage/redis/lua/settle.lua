@@ -4,7 +4,8 @@
 -- args: 'completed', {{token, ttl (-1: for ever), count}, ...} (msgpack), then id, result, ...: completions that
 --       are kept and put no jobs, all of different ids
 --       'any', settlements (msgpack: a list of {id, token, kind, ...}, see below), blobs...
--- gives: 1 (all completed) or a list of 1 (completed), 0 (lost) or the name of the state
+-- gives: 1 (all completed) or a list, which may end early (send the rest again), of 1 (completed), 0 (lost) or the name of
+--        the state
 --
 -- kinds: c complete {ttl (-1: for ever), result, then}   f fail {ttl, error, counts a timeout, then, ran}
 --        r retried {at or false, delay, count, position due, solo, error}   x cancel {ttl, ran}
@@ -47,16 +48,16 @@ local function settled_before(s)
   local possible = POSSIBLE[kind] or ONLY_CANCELLED
   for code, state in ipairs(STATE_NAMES) do
     local expires = call('ZSCORE', q.gone, token .. string.char(code) .. id)
-    if expires and tonumber(expires) > now and possible[state] then return state end
+    if expires and (tonumber(expires) or 0) > now and possible[state] then return state end
   end
-  local ended = call('HGET', q.ends, id)
+  local ended = spend(call('HGET', q.ends, id))
   if ended then
     local state, _, expires, _, _, by = parse_end(ended)
     if by == token and (expires == 0 or expires > now) and possible[state] then return state end
     return 0
   end
   if call('HEXISTS', q.runs, id) == 1 then return 0 end
-  local j = parse(call('HGET', q.jobs, id))
+  local j = parse(spend(call('HGET', q.jobs, id)))
   if j and j.settled == token .. kind then return waiting_state(q, id, j) end
   return 0
 end
@@ -95,13 +96,14 @@ local function settle_one(s)
   local id, token, kind = s[1], s[2], s[3]
   local held = call('HGET', q.runs, id)
   if not held or sub(held, 1, 16) ~= token then return settled_before(s) end
-  local run = parse_run(held)
+  local run = run_of(q, id, held)
   if run.group or run.successor then promote(q) end
   run.worker = call('HGET', q.batches, 'w' .. token) or ''
   local uncounted = (kind == 'f' and s[8] == false) or (kind == 'x' and s[5] == false)
   run.attempt = uncounted and 0 or COUNT_ATTEMPT
-  local j = parse(call('HGET', q.jobs, id))
+  local j = parse(spend(call('HGET', q.jobs, id)))
   if not j then -- its record was damaged while it ran: it fails, and its bytes are kept
+    damaged(q, 1)
     return finish_run(id, run, { attempts = 0 }, 'failed', FAILED_MS, kind == 'f' and blob(s[5]) or '', 0)
   end
   if kind == 'c' then
@@ -127,5 +129,8 @@ local function settle_one(s)
   return retry(id, run, j, s)
 end
 
-for i, s in ipairs(settlements) do gives[i] = settle_one(s) end
+for i, s in ipairs(settlements) do
+  gives[i] = settle_one(s)
+  if budget <= 0 then break end
+end
 return gives

@@ -1,14 +1,15 @@
 -- why: the position of a job, and of the job of its group that must end before it
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches cancelled meta waits wake
--- args: id most
--- gives: {again, now, paused since or false, job or false, head of its group or false}; a job is {id, record, run or
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches completed failed cancelled meta waits wake
+-- args: id, most, position of the run after which to look for that of its group
+-- gives: {1, position} to ask again, or {0, now, paused since or false, job or false, head of its group or false}; a
+--         job is {id, record, run or
 --         false, worker or false, end or false, state if it waits or false, lease or false, 1 with a successor,
 --         position in the order, at most `most`, or false}
--- include: shared expiry
+-- include: shared expiry claims
 local q = queue_at(ARGV[2], ARGV[3])
 local most = tonumber(ARGV[5])
-if unpark(q) or promote(q) or expire(q) then return { 1 } end
+if unpark(q) or promote(q) or expire(q) then return { 1, ARGV[6] } end
 
 local function lease_of(token, id)
   local _, part_of = parts_of(q, token)
@@ -36,25 +37,23 @@ local function look(id)
   return { id, rec, run, worker, ended, state, lease, successor, before or false }, j
 end
 
--- The running job of a group that was accepted first. There are no more runs than the workers hold, so all are read.
+-- The first running job of a group, or nil, and the position after which to look on if there are many runs.
 local function running_of(group)
-  local first, seq = nil, nil
-  for _, id in ipairs(call('HKEYS', q.runs)) do
-    local run = call('HGET', q.runs, id)
-    if #run > 16 and parse_run(run).group == group then
-      local j = parse(call('HGET', q.jobs, id)) or { seq = 0 }
-      if not seq or j.seq < seq then first, seq = id, j.seq end
-    end
-  end
-  return first
+  local first
+  local after = walk_runs(q, ARGV[6], function(id, run)
+    if group_of_run(run) == group then first = id end
+    return not first
+  end)
+  return first, not first and after
 end
 
 -- The job of a group that must end before this one, or nil: one that runs, waits for its next attempt, or is before it
--- in the lane.
+-- in the lane. A position follows if the runs must be looked through further.
 local function head_of(group, id)
-  local head
+  local head, after
   if call('HEXISTS', q.holds, group) == 1 then
-    head = running_of(group)
+    head, after = running_of(group)
+    if after then return nil, after end
     if not head then
       local prefix = lane_prefix(group)
       local first = call('ZRANGEBYLEX', q.backoffs, '[' .. prefix, '(' .. prefix .. '\255', 'LIMIT', 0, 1)[1]
@@ -69,5 +68,7 @@ local function head_of(group, id)
 end
 
 local job, j = look(ARGV[4])
-local head = job and job[6] == 'queued' and j.group and head_of(j.group, ARGV[4])
+local head, after
+if job and job[6] == 'queued' and j.group then head, after = head_of(j.group, ARGV[4]) end
+if after then return { 1, after } end
 return { 0, now, call('HGET', q.meta, 'paused'), job, head and look(head) or false }

@@ -1,0 +1,198 @@
+"""Work of every script at its limits, with records of 1 MB and with 50,000 runs: bounded in time and in bytes.
+
+The time is that of the server's main thread, so other load on the machine does not count. A step of the test makes one
+or more calls of scripts; what the step took is divided by their number. A script whose work grew with the size of the
+queue would be one call that takes long.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.model.job import NewJob, State, Update
+from penstock.storage import redis as redis_package
+from penstock.storage.base import MAX_BATCH, ClaimRef, Complete, EventRecord, Release, Request, Retried, Settlement
+from penstock.storage.redis import RedisStorage
+from penstock.storage.redis.scripts import script
+from tests.servers import Server, redis_program
+from tests.support import HOUR, LEASE, SECOND, Clock
+
+MAX_MS, MAX_REPLY = 50, 8_000_000
+MB = 1_000_000
+LARGE, RUNS, WORKERS, LEASES = 120, 50_000, 20_000, 50
+SCRIPTS = sorted(p.stem for p in (Path(redis_package.__file__).parent / "lua").glob("*.lua") if p.stem[0] != "_")
+
+
+class Meter:
+    """Measures steps on a server: the work of each call of a script, by the name of the script."""
+
+    def __init__(self, server: Server, storage: RedisStorage) -> None:
+        self.client = server.client()
+        self.names = {script(name, storage.format).sha: name for name in SCRIPTS}
+        #: By script: the most CPU time (ms) and the most bytes of a call.
+        self.worst: dict[str, tuple[float, float]] = {}
+        self.client.config_set("slowlog-log-slower-than", 0)
+        self.client.config_set("slowlog-max-len", 10_000)
+
+    def _state(self) -> tuple[float, int]:
+        cpu: dict[str, Any] = self.client.info("cpu")  # type: ignore[assignment]
+        sent = self.client.info("stats")["total_net_output_bytes"]  # type: ignore[index]
+        return cpu["used_cpu_user_main_thread"] + cpu["used_cpu_sys_main_thread"], sent
+
+    async def step(self, call: Awaitable[Any]) -> Any:
+        """Await a verb and note the work per call of the script that it called most."""
+        self.client.slowlog_reset()
+        cpu, sent = self._state()
+        answer = await call
+        cpu_after, sent_after = self._state()
+        called = [entry["command"].split()[1].decode() for entry in self.client.slowlog_get(10_000)
+                  if entry["command"].startswith(b"EVALSHA")]  # fmt: skip
+        names = [self.names[sha] for sha in called if sha in self.names]
+        for name in {*names}:
+            before = self.worst.get(name, (0.0, 0.0))
+            work = 1000 * (cpu_after - cpu) / len(names), (sent_after - sent) / len(names)
+            self.worst[name] = max(before[0], work[0]), max(before[1], work[1])
+            print(f"{name:14} {len(names):5} calls, each {work[0]:8.2f} ms, {work[1]:10.0f} bytes")
+        return answer
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A server of its own: the records of this test would slow down others."""
+    server = Server(redis_program()).start()
+    yield server
+    server.remove()
+
+
+@asynccontextmanager
+async def measured(server: Server, clock: Clock) -> AsyncIterator[tuple[RedisStorage, Meter]]:
+    storage = RedisStorage(f"redis://{server.address}", clock=clock)
+    await storage.open()
+    meter = Meter(server, storage)
+    try:
+        yield storage, meter
+    finally:
+        meter.client.close()
+        await storage.close()
+
+
+async def test_every_script_works_in_bounded_steps(server: Server, clock: Clock) -> None:
+    """At the limits of each script a call takes less than 50 ms of the server's time and returns less than 8 MB."""
+    async with measured(server, clock) as (storage, meter):
+        await use_large_records(storage, meter, clock)
+        await use_many_runs(storage, meter, clock)
+        await use_the_rest(storage, meter)
+    assert sorted(meter.worst) == SCRIPTS, "a script has no step here"
+    slow = {name: f"{ms:.0f} ms" for name, (ms, _) in meter.worst.items() if ms >= MAX_MS}
+    assert not slow, "time of a call"
+    large = {name: f"{size:.0f} bytes" for name, (_, size) in meter.worst.items() if size >= MAX_REPLY}
+    assert not large, "bytes of an answer"
+
+
+def large_jobs(**options: Any) -> list[NewJob]:
+    return [NewJob(queue="large", id=f"{i:03}", payload=b"x" * MB, **options) for i in range(LARGE)]
+
+
+async def claim_large(storage: RedisStorage, meter: Meter, token: str, batch: int = 1) -> list[ClaimRef]:
+    held: list[ClaimRef] = []
+    while claims := (
+        await meter.step(storage.claim([Request("large", LARGE, batch)], "w", LEASE, f"{token}{len(held):03}"))
+    ).claims:
+        held += [ClaimRef(claim.queue, claim.id, claim.token) for claim in claims]
+    assert len(held) == LARGE
+    return held
+
+
+async def use_large_records(storage: RedisStorage, meter: Meter, clock: Clock) -> None:
+    """Lead jobs of 1 MB through all verbs."""
+    ids = [job.id for job in large_jobs()]
+    await meter.step(storage.put(large_jobs(delay=SECOND, start_within=HOUR)))
+    clock.advance(seconds=1)
+    await meter.step(storage.find("large", State.QUEUED, limit=MAX_BATCH))  # promotes
+    assert all(await meter.step(storage.get("large", ids)))
+    held = await claim_large(storage, meter, "retry")
+    await meter.step(storage.renew("w", held, LEASE))
+    await meter.step(storage.find("large", State.RUNNING, limit=MAX_BATCH))
+    await meter.step(storage.put([NewJob(queue="large", id=id, payload=b"x" * MB, update=Update()) for id in ids[:8]]))
+    await meter.step(storage.find("large", State.BLOCKED, limit=MAX_BATCH))
+    await meter.step(storage.settle([Settlement(h.queue, h.id, h.token, Retried(delay=SECOND)) for h in held]))
+    clock.advance(seconds=1)
+    await meter.step(storage.peek("large"))  # promotes
+    held = await claim_large(storage, meter, "batch", batch=10)
+    await meter.step(storage.settle([Settlement(h.queue, h.id, h.token, Release()) for h in held]))
+    await claim_large(storage, meter, "stall")
+    clock.ms += LEASE
+    assert len(await meter.step(storage.reap(["large"]))) == LARGE
+    moved = Update(payload=False, run_at=True)
+    await meter.step(storage.put([NewJob(queue="large", id=id, payload=b"", update=moved) for id in ids]))
+    assert {a.status for a in await meter.step(storage.cancel("large", ids, ttl=HOUR))} == {"cancelled"}
+    assert all(await meter.step(storage.revive("large", ids)))
+    held = await claim_large(storage, meter, "done")
+    result = b"r" * MB
+    await meter.step(storage.settle([Settlement(h.queue, h.id, h.token, Complete(result, HOUR)) for h in held]))
+    await meter.step(storage.latest("large", State.COMPLETED, MAX_BATCH))
+    again = await meter.step(storage.put([NewJob(queue="large", id=id, payload=b"") for id in ids]))
+    assert {put.result for put in again} == {result}
+    jobs = (await meter.step(storage.find("large", State.COMPLETED, limit=3))).jobs
+    assert set(await meter.step(storage.discard("large", ids))) == {"discarded"}
+    assert all(await meter.step(storage.restore(jobs)))
+    await meter.step(storage.delete_queue("large"))
+    await meter.step(storage.put(large_jobs(start_within=SECOND)))
+    clock.advance(seconds=1)
+    await meter.step(storage.counts("large"))  # expires
+    clock.ms += HOUR
+    while await meter.step(storage.purge(["large"])):
+        pass
+
+
+async def use_many_runs(storage: RedisStorage, meter: Meter, clock: Clock) -> None:
+    """Run 50,000 jobs at a time, and leave one run of most claims."""
+    await storage.put([NewJob(queue="many", id=f"{i}", payload=b"", fresh=True) for i in range(RUNS)])
+    held: list[list[ClaimRef]] = []
+    for n in range(LEASES):
+        claimed = await meter.step(storage.claim([Request("many", MAX_BATCH)], "w", LEASE, f"token{n:011}"))
+        held.append([ClaimRef(claim.queue, claim.id, claim.token) for claim in claimed.claims])
+    assert sum(map(len, held)) == RUNS
+    await storage.put([NewJob(queue="many", id=id, payload=b"", group="g") for id in "ab"])
+    await storage.claim([Request("many", 1)], "w", LEASE, "token of a group")
+    position = await meter.step(storage.why("many", "b"))
+    assert position is not None and position.head is not None and position.head.id == "a"
+    await storage.put([NewJob(queue="many", id="a", payload=b"", update=Update())])
+    assert len((await meter.step(storage.find("many", State.RUNNING, limit=MAX_BATCH))).jobs) == MAX_BATCH
+    assert [job.id for job in (await meter.step(storage.find("many", State.BLOCKED))).jobs] == ["a"]
+    await meter.step(storage.counts("many"))
+    await meter.step(storage.meters(["many"]))
+    await meter.step(storage.renew("w", held[0], LEASE))
+    for claim in held:
+        await meter.step(storage.settle([Settlement(h.queue, h.id, h.token, Complete(b"", HOUR)) for h in claim[1:]]))
+    assert len((await meter.step(storage.find("many", State.RUNNING, limit=100))).jobs) == LEASES + 1
+    clock.ms += LEASE
+    assert len(await meter.step(storage.reap(["many"]))) == LEASES + 1
+    await meter.step(storage.set_paused("many", True))
+    await meter.step(storage.set_paused("many", False))
+    await meter.step(storage.delete_queue("many"))
+
+
+async def use_the_rest(storage: RedisStorage, meter: Meter) -> None:
+    """Call the scripts that work on one job, one worker or all workers."""
+    times = struct.pack(">HIHI", 0, 0, 0xFFFF, 0)
+    for at in range(0, WORKERS, MAX_BATCH):
+        meter.client.hset(
+            "penstock:{workers}:present", mapping={f"w{at + i}": times + b"i" * 300 for i in range(MAX_BATCH)}
+        )
+    assert len(await meter.step(storage.workers())) == WORKERS
+    await meter.step(storage.beat("w", HOUR))
+    await meter.step(storage.announce([EventRecord("idle", "q", "", 0)]))
+    await storage.put([NewJob(queue="q", id="a", payload=b"")])
+    [claim] = (await storage.claim([Request("q", 1)], "w", LEASE, "t" * 16)).claims
+    held = ClaimRef("q", "a", claim.token)
+    await meter.step(storage.report(held, b"p" * MB))
+    await meter.step(storage._request_notices("q", ["a"], "channel"))
+    await meter.step(storage.settle([Settlement("q", "a", claim.token, Complete(b"", HOUR))]))
+    await meter.step(storage.set_ttl("q", "a", HOUR))
