@@ -12,54 +12,57 @@ local function reset_expiry(q)
   end
 end
 
--- As `finish` in `_transitions.lua` does for a job without a run.
-local function expire_waiting(q, id, j)
-  leave(q, id, j)
-  local number, expires = next_end(q), now + EXPIRED_MS
-  call('HSET', q.ends, id, build_end('cancelled', expires, number, 0, '', '', EXPIRED))
-  call('ZADD', q.cancelled, 0, end_member(expires, number, id))
-  notify_waiters(q, id, 'cancelled', EXPIRED)
-  emit('cancelled', q, id, j.attempts, nil, nil, EXPIRED)
-  regroup(q, j.group)
-end
-
-local function expire_blocked(q, id, run)
-  call('HDEL', q.blocked, id)
-  local r = run_of(q, id, run)
-  r.successor = false
-  call('HSET', q.runs, id, build_run(r))
-  emit('cancelled', q, id, 0, nil, nil, EXPIRED)
-end
-
--- A member that fits no job that waits is only removed: it is damaged, or its job is.
-local function expire_one(q, member)
-  local id = sub(member, 13)
-  local run = call('HGET', q.runs, id)
-  call('ZREM', q.expiring, member)
-  local waiting, rec = run and call('HGET', q.blocked, id), nil
-  if run then rec = waiting and sub(waiting, 2) else rec = spend(call('HGET', q.jobs, id)) end
-  local j = parse(rec)
-  if not j or not j.start_by or expiry_member(j, id) ~= member then
-    damaged(q, 1)
-  elseif run then
-    expire_blocked(q, id, run)
-  elseif call('HEXISTS', q.ends, id) == 0 then
-    expire_waiting(q, id, j)
+local expire
+do -- helpers of it alone: a script has at most 200 local variables at once
+  -- As `finish` in `_transitions.lua` does for a job without a run.
+  local function expire_waiting(q, id, j)
+    leave(q, id, j)
+    local number, expires = next_end(q), now + EXPIRED_MS
+    call('HSET', q.ends, id, build_end('cancelled', expires, number, 0, '', '', EXPIRED))
+    call('ZADD', q.cancelled, 0, end_member(expires, number, id))
+    notify_waiters(q, id, 'cancelled', EXPIRED)
+    emit('cancelled', q, id, j.attempts, nil, nil, EXPIRED)
+    regroup(q, j.group)
   end
-end
 
--- End the jobs whose start-by time has passed; true when there may be more, and then no job may be claimed yet. `first` is
--- `expiry` if the script has read it.
-local function expire(q, first)
-  first = to_number(first or call('HGET', q.meta, 'expiry') or FOREVER)
-  if first > now then return false end
-  local due = call('ZRANGEBYLEX', q.expiring, '-', '(' .. pack('>I6', now + 1), 'LIMIT', 0, PROMOTE)
-  if #due > 0 and promote(q) then return true end
-  local last = 0
-  while last < #due and (last == 0 or budget > 0) do
-    last = last + 1
-    expire_one(q, due[last])
+  local function expire_blocked(q, id, run)
+    call('HDEL', q.blocked, id)
+    local r = run_of(q, id, run)
+    r.successor = false
+    call('HSET', q.runs, id, build_run(r))
+    emit('cancelled', q, id, 0, nil, nil, EXPIRED)
   end
-  reset_expiry(q)
-  return #due == PROMOTE or last < #due
+
+  -- A member that fits no job that waits is only removed: it is damaged, or its job is.
+  local function expire_one(q, member)
+    local id = sub(member, 13)
+    local run = call('HGET', q.runs, id)
+    call('ZREM', q.expiring, member)
+    local waiting, rec = run and call('HGET', q.blocked, id), nil
+    if run then rec = waiting and sub(waiting, 2) else rec = spend(call('HGET', q.jobs, id)) end
+    local j = parse(rec)
+    if not j or not j.start_by or expiry_member(j, id) ~= member then
+      damaged(q, 1)
+    elseif run then
+      expire_blocked(q, id, run)
+    elseif call('HEXISTS', q.ends, id) == 0 then
+      expire_waiting(q, id, j)
+    end
+  end
+
+  -- End the jobs whose start-by time has passed; true when there may be more, and then no job may be claimed yet. `first` is
+  -- `expiry` if the script has read it.
+  function expire(q, first)
+    first = to_number(first or call('HGET', q.meta, 'expiry') or FOREVER)
+    if first > now then return false end
+    local due = call('ZRANGEBYLEX', q.expiring, '-', '(' .. pack('>I6', now + 1), 'LIMIT', 0, PROMOTE)
+    if #due > 0 and promote(q) then return true end
+    local last = 0
+    while last < #due and (last == 0 or budget > 0) do
+      last = last + 1
+      expire_one(q, due[last])
+    end
+    reset_expiry(q)
+    return #due == PROMOTE or last < #due
+  end
 end

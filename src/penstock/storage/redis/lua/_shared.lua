@@ -16,79 +16,82 @@ local function readable(rec)
   return format > 0 and format <= FORMAT
 end
 
--- A job whose format is newer than this software: it is moved, counted and cancelled by its head, but never claimed, and
--- the bytes after the head are written back unchanged.
-local function parse_newer(rec, at, j, flags, glen, llen, hlen, elen)
-  if #rec < at - 1 + glen then return nil end
-  if j.start_by then flags = flags - EXPIRES end
-  j.rest, j.flags, j.sizes = sub(rec, at), flags, { glen, llen, hlen, elen }
-  j.limits, j.headers, j.error, j.settled, j.payload = '', '', '', '', ''
-  return j
-end
-
-local function parse_short(rec)
-  local format, _, time, seq = unpack_head(SHORT_HEAD, rec)
-  local j = { format = format, priority = 0, time = time, seq = seq, due = time, created = time, attempts = 0,
-    retries = 0, stalls = 0, timeouts = 0, retried = false, solo = false, limits = '', headers = '', error = '',
-    settled = '', payload = sub(rec, SHORT_SIZE + 1) }
-  if format > FORMAT then j.rest, j.flags, j.sizes, j.payload = j.payload, 0, { 0, 0, 0, 0 }, '' end
-  return j
-end
-
--- The job of a record, or nil if the record is damaged.
-local function parse(rec)
-  if format_of(rec) == 0 then return nil end
-  if has(byte(rec, 2), SHORT) then return parse_short(rec) end
-  local j, flags, glen, llen, hlen, elen = {}
-  j.format, flags, j.priority, j.time, j.seq, j.due, j.created, j.attempts, j.retries, j.stalls, j.timeouts,
-    glen, llen, hlen, elen = unpack_head(HEAD, rec)
-  local slen = has(flags, SETTLED) and 17 or 0
-  local at = HEAD_SIZE + 1
-  if has(flags, EXPIRES) then
-    if #rec < HEAD_SIZE + 6 then return nil end
-    j.start_by, at = unpack_head('>I6', rec, at)
+local parse, build
+do -- helpers of these alone: a script has at most 200 local variables at once
+  -- A job whose format is newer than this software: it is moved, counted and cancelled by its head, but never claimed, and
+  -- the bytes after the head are written back unchanged.
+  local function parse_newer(rec, at, j, flags, glen, llen, hlen, elen)
+    if #rec < at - 1 + glen then return nil end
+    if j.start_by then flags = flags - EXPIRES end
+    j.rest, j.flags, j.sizes = sub(rec, at), flags, { glen, llen, hlen, elen }
+    j.limits, j.headers, j.error, j.settled, j.payload = '', '', '', '', ''
+    return j
   end
-  j.retried, j.solo = has(flags, RETRIED), has(flags, SOLO)
-  j.group = glen > 0 and sub(rec, at, at + glen - 1) or nil
-  if j.format > FORMAT then return parse_newer(rec, at, j, flags, glen, llen, hlen, elen) end
-  if #rec < at - 1 + glen + llen + hlen + elen + slen then return nil end
-  at = at + glen
-  j.limits = sub(rec, at, at + llen - 1)
-  at = at + llen
-  j.headers = sub(rec, at, at + hlen - 1)
-  at = at + hlen
-  j.error = sub(rec, at, at + elen - 1)
-  at = at + elen
-  j.settled = sub(rec, at, at + slen - 1)
-  j.payload = sub(rec, at + slen)
-  return j
-end
 
-local function build_head(j, format, flags, glen, llen, hlen, elen)
-  if math.max(glen, llen, hlen) > 65535 or elen > 4294967295 then
-    error({ err = 'ERR a job record cannot hold a group, limits or headers of more than 65535 bytes' })
+  local function parse_short(rec)
+    local format, _, time, seq = unpack_head(SHORT_HEAD, rec)
+    local j = { format = format, priority = 0, time = time, seq = seq, due = time, created = time, attempts = 0,
+      retries = 0, stalls = 0, timeouts = 0, retried = false, solo = false, limits = '', headers = '', error = '',
+      settled = '', payload = sub(rec, SHORT_SIZE + 1) }
+    if format > FORMAT then j.rest, j.flags, j.sizes, j.payload = j.payload, 0, { 0, 0, 0, 0 }, '' end
+    return j
   end
-  local expires = j.start_by and EXPIRES or 0
-  return pack(HEAD, format, flags + (j.retried and RETRIED or 0) + (j.solo and SOLO or 0) + expires, j.priority, j.time,
-    j.seq, j.due, j.created, math.min(j.attempts, 65535), math.min(j.retries, 65535), math.min(j.stalls, 65535),
-    math.min(j.timeouts, 65535), glen, llen, hlen, elen) .. (j.start_by and pack('>I6', j.start_by) or '')
-end
 
--- Whether a job is only a payload, due at the time that orders it, and has not run.
-local function is_plain(j)
-  return j.time == j.due and j.time == j.created and j.priority == 0 and j.attempts == 0 and not j.group
-    and not j.retried and not j.solo and not j.start_by and j.retries + j.stalls + j.timeouts == 0
-    and #j.limits + #j.headers + #j.error + #j.settled == 0
-end
-
-local function build(j)
-  if j.rest then
-    return build_head(j, j.format, j.flags - j.flags % (RETRIED + SOLO + 1), unpack(j.sizes)) .. j.rest
+  -- The job of a record, or nil if the record is damaged.
+  function parse(rec)
+    if format_of(rec) == 0 then return nil end
+    if has(byte(rec, 2), SHORT) then return parse_short(rec) end
+    local j, flags, glen, llen, hlen, elen = {}
+    j.format, flags, j.priority, j.time, j.seq, j.due, j.created, j.attempts, j.retries, j.stalls, j.timeouts,
+      glen, llen, hlen, elen = unpack_head(HEAD, rec)
+    local slen = has(flags, SETTLED) and 17 or 0
+    local at = HEAD_SIZE + 1
+    if has(flags, EXPIRES) then
+      if #rec < HEAD_SIZE + 6 then return nil end
+      j.start_by, at = unpack_head('>I6', rec, at)
+    end
+    j.retried, j.solo = has(flags, RETRIED), has(flags, SOLO)
+    j.group = glen > 0 and sub(rec, at, at + glen - 1) or nil
+    if j.format > FORMAT then return parse_newer(rec, at, j, flags, glen, llen, hlen, elen) end
+    if #rec < at - 1 + glen + llen + hlen + elen + slen then return nil end
+    at = at + glen
+    j.limits = sub(rec, at, at + llen - 1)
+    at = at + llen
+    j.headers = sub(rec, at, at + hlen - 1)
+    at = at + hlen
+    j.error = sub(rec, at, at + elen - 1)
+    at = at + elen
+    j.settled = sub(rec, at, at + slen - 1)
+    j.payload = sub(rec, at + slen)
+    return j
   end
-  if is_plain(j) then return pack(SHORT_HEAD, FORMAT, SHORT, j.time, j.seq) .. j.payload end
-  local group = j.group or ''
-  return build_head(j, FORMAT, #j.settled > 0 and SETTLED or 0, #group, #j.limits, #j.headers, #j.error)
-    .. group .. j.limits .. j.headers .. j.error .. j.settled .. j.payload
+
+  local function build_head(j, format, flags, glen, llen, hlen, elen)
+    if math.max(glen, llen, hlen) > 65535 or elen > 4294967295 then
+      error({ err = 'ERR a job record cannot hold a group, limits or headers of more than 65535 bytes' })
+    end
+    local expires = j.start_by and EXPIRES or 0
+    return pack(HEAD, format, flags + (j.retried and RETRIED or 0) + (j.solo and SOLO or 0) + expires, j.priority, j.time,
+      j.seq, j.due, j.created, math.min(j.attempts, 65535), math.min(j.retries, 65535), math.min(j.stalls, 65535),
+      math.min(j.timeouts, 65535), glen, llen, hlen, elen) .. (j.start_by and pack('>I6', j.start_by) or '')
+  end
+
+  -- Whether a job is only a payload, due at the time that orders it, and has not run.
+  local function is_plain(j)
+    return j.time == j.due and j.time == j.created and j.priority == 0 and j.attempts == 0 and not j.group
+      and not j.retried and not j.solo and not j.start_by and j.retries + j.stalls + j.timeouts == 0
+      and #j.limits + #j.headers + #j.error + #j.settled == 0
+  end
+
+  function build(j)
+    if j.rest then
+      return build_head(j, j.format, j.flags - j.flags % (RETRIED + SOLO + 1), unpack(j.sizes)) .. j.rest
+    end
+    if is_plain(j) then return pack(SHORT_HEAD, FORMAT, SHORT, j.time, j.seq) .. j.payload end
+    local group = j.group or ''
+    return build_head(j, FORMAT, #j.settled > 0 and SETTLED or 0, #group, #j.limits, #j.headers, #j.error)
+      .. group .. j.limits .. j.headers .. j.error .. j.settled .. j.payload
+  end
 end
 
 -- The format of a record that only newer software can read, else nil.
@@ -339,42 +342,45 @@ local function is_placed(q, id, j)
   return call('ZSCORE', q.ready, member) or call('ZSCORE', q.parked, string.char(j.format) .. member)
 end
 
--- Move one job to the order. A member that does not fit the record of its job is damaged; the job is moved nevertheless,
--- unless it is somewhere else.
-local function promote_one(q, member, rec, retried)
-  local id, j = sub(member, 13), parse(rec)
-  if not j or due_member(j, id) ~= member then
-    local drop = #member < 13 or is_placed(q, id, j)
-    if j or drop then damaged(q, 1) end
-    if drop then return end
+local promote
+do -- helpers of it alone, as above
+  -- Move one job to the order. A member that does not fit the record of its job is damaged; the job is moved nevertheless,
+  -- unless it is somewhere else.
+  local function promote_one(q, member, rec, retried)
+    local id, j = sub(member, 13), parse(rec)
+    if not j or due_member(j, id) ~= member then
+      local drop = #member < 13 or is_placed(q, id, j)
+      if j or drop then damaged(q, 1) end
+      if drop then return end
+    end
+    if j then
+      if retried then end_backoff(q, id, j) end
+      enter(q, id, j)
+      regroup(q, j.group, rank(0, j.due, j.seq))
+    else -- damaged or missing: a claim finds that out
+      call('ZADD', q.ready, 0, rank(0, unpack_head('>I6I6', member)) .. 'j' .. id)
+    end
   end
-  if j then
-    if retried then end_backoff(q, id, j) end
-    enter(q, id, j)
-    regroup(q, j.group, rank(0, j.due, j.seq))
-  else -- damaged or missing: a claim finds that out
-    call('ZADD', q.ready, 0, rank(0, unpack_head('>I6I6', member)) .. 'j' .. id)
-  end
-end
 
--- Move due jobs into the ready order, by due time; true when there may be more. A script that fails in the middle is not
--- undone, so each member stays until its job has been moved.
-local function promote_from(q, line, retried)
-  local due = call('ZRANGEBYLEX', line, '-', '(' .. pack('>I6', now + 1), 'LIMIT', 0, PROMOTE)
-  local last = 0
-  while last < #due and (last == 0 or budget > 0) do
-    last = last + 1
-    promote_one(q, due[last], spend(call('HGET', q.jobs, sub(due[last], 13))), retried)
-    call('ZREM', line, due[last])
+  -- Move due jobs into the ready order, by due time; true when there may be more. A script that fails in the middle is not
+  -- undone, so each member stays until its job has been moved.
+  local function promote_from(q, line, retried)
+    local due = call('ZRANGEBYLEX', line, '-', '(' .. pack('>I6', now + 1), 'LIMIT', 0, PROMOTE)
+    local last = 0
+    while last < #due and (last == 0 or budget > 0) do
+      last = last + 1
+      promote_one(q, due[last], spend(call('HGET', q.jobs, sub(due[last], 13))), retried)
+      call('ZREM', line, due[last])
+    end
+    return #due == PROMOTE or last < #due
   end
-  return #due == PROMOTE or last < #due
-end
 
--- Move due jobs into the ready order; true when there may be more, and then no job may be claimed yet. Every script that
--- gives a group its turn promotes first, so that the order never depends on which client called first.
-local function promote(q)
-  if rawget(q, 'promoted') then return false end
-  q.promoted = true
-  local fresh, retried = promote_from(q, q.scheduled, false), promote_from(q, q.retrying, true)
-  return fresh or retried
+  -- Move due jobs into the ready order; true when there may be more, and then no job may be claimed yet. Every script that
+  -- gives a group its turn promotes first, so that the order never depends on which client called first.
+  function promote(q)
+    if rawget(q, 'promoted') then return false end
+    q.promoted = true
+    local fresh, retried = promote_from(q, q.scheduled, false), promote_from(q, q.retrying, true)
+    return fresh or retried
+  end
 end
