@@ -74,11 +74,11 @@ def read_project() -> ProjectSettings:
         if not path.is_file():
             continue
         if reason := distrust_project(path, here):
-            return ProjectSettings(refusal=f"{path} is not used: {reason}; {REMEDY}" if is_ours(path) else "")
+            return ProjectSettings(refusal=explain(path, reason) if is_ours(path) else "")
         settings = read_settings(path)
         name = settings.get("app", "").partition(":")[0]
         if name and (reason := distrust_module(directory, name)):
-            return ProjectSettings(refusal=f"{path} is not used: {reason}; {REMEDY}")
+            return ProjectSettings(refusal=explain(path, reason))
         return ProjectSettings(directory, settings.get("app"), settings.get("url"), settings.get("namespace"))
     return ProjectSettings()
 
@@ -95,6 +95,11 @@ def read_settings(path: Path) -> dict[str, str]:
                 f"{path}: [tool.penstock] knows {', '.join(KNOWN_KEYS)}, each a text; not {key!r}", EXIT_USAGE
             )
     return settings
+
+
+def explain(path: Path, reason: str) -> str:
+    """Return the line about a pyproject.toml that is passed over."""
+    return f"{path} is not used: {reason.replace(f'{path} ', 'it ')}; {REMEDY}"
 
 
 def is_ours(path: Path) -> bool:

@@ -27,7 +27,7 @@ def distrust(path: Path, *, passed: bool = False) -> str | None:
     except OSError as error:
         return f"{path} cannot be looked at ({error.strerror})"
     if status.st_uid not in (0, os.geteuid()):
-        return f"{path} belongs to {user_name(status.st_uid)}"
+        return f"{path} belongs to user {user_name(status.st_uid)}"
     if passed and status.st_mode & stat.S_ISVTX:
         return None
     mode = stat.S_IMODE(status.st_mode)
@@ -74,11 +74,11 @@ def is_private_group(gid: int) -> bool:
 
 
 def user_name(uid: int) -> str:
-    """Return the name of a user, or "user" and its number if it has none."""
+    """Return the name of a user, or its number if it has none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return f"user {uid}"
+        return str(uid)
 
 
 def group_name(gid: int) -> str:
