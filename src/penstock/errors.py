@@ -105,12 +105,12 @@ class QueueFull(PenstockError):
 
     def __init__(self, queue: str, waiting: int, max_queued: int, count: int = 1, enqueued: Sequence[Any] = ()) -> None:
         if waiting < max_queued:
-            why = f"has room for {max_queued - waiting} more jobs, not for {count}"
+            why = f"has room for {max_queued - waiting} more, not for {count}"
         else:
-            why = f"is full: {waiting} jobs wait"
-        stored = f"{len(enqueued)} jobs before these were stored" if enqueued else "nothing was stored"
+            why = f"is full, {waiting} waiting"
+        stored = f"only the first {len(enqueued)} were stored" if enqueued else "nothing was stored"
         super().__init__(
-            f"queue {queue!r} {why} (max_queued is {max_queued}), and {stored}: enqueue again when workers have caught "
+            f"queue {queue!r} {why} (max_queued is {max_queued}), so {stored}: enqueue again when workers have caught "
             "up, or raise max_queued"
         )
         self.queue = queue

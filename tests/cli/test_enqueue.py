@@ -262,7 +262,7 @@ def test_a_full_queue_is_one_line_of_error(cli: Cli) -> None:
     )
     cli.ok("enqueue", "mail", "1", "--app", "bounded_app:app")
     expected = (
-        "Error: queue 'mail' is full: 1 jobs wait (max_queued is 1), and nothing was stored: enqueue again when workers "
+        "Error: queue 'mail' is full, 1 waiting (max_queued is 1), so nothing was stored: enqueue again when workers "
         "have caught up, or raise max_queued"
     )
     assert cli.fails("enqueue", "mail", "1", "--app", "bounded_app:app") == expected

@@ -18,8 +18,8 @@ from penstock.testing.apps import patched_verbs
 from tests.support import tally
 
 FULL = (
-    "queue 'q' is full: 2 jobs wait (max_queued is 2), and nothing was stored: enqueue again when workers have caught "
-    "up, or raise max_queued"
+    "queue 'q' is full, 2 waiting (max_queued is 2), so nothing was stored: enqueue again when workers have caught up, "
+    "or raise max_queued"
 )
 
 
@@ -80,13 +80,13 @@ async def test_jobs_that_add_nothing_are_not_refused(app: Penstock) -> None:
 async def test_enqueue_many_stores_all_of_a_chunk_or_nothing(app: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error has the room that there is; `.enqueued` has the answers of the chunks before."""
     queue = app.queue("q", max_queued=5)
-    with pytest.raises(QueueFull, match="queue 'q' has room for 5 more jobs, not for 6") as refused:
+    with pytest.raises(QueueFull, match="queue 'q' has room for 5 more, not for 6") as refused:
         await queue.enqueue_many(range(6))
     assert refused.value.enqueued == []
     assert await queue.counts() == tally()
     monkeypatch.setattr(queue_module, "CHUNK", 2)
     for entries in ([Entry(n) for n in range(6)], iter(range(6))):
-        with pytest.raises(QueueFull, match=r"has room for 1 more jobs, not for 2 .* 4 jobs before these") as refused:
+        with pytest.raises(QueueFull, match=r"has room for 1 more, not for 2 .* only the first 4 were") as refused:
             await queue.enqueue_many(entries)
         assert [each.status for each in refused.value.enqueued] == ["queued"] * 4
         assert await queue.counts() == tally(queued=4)

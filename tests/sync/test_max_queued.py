@@ -17,7 +17,7 @@ def test_a_full_queue_refuses_every_way_to_enqueue(app: Penstock) -> None:
     queue.enqueue(1)
     queue.enqueue(2, id="two")
     for call in (lambda: queue.enqueue(3), lambda: queue.enqueue_many([3]), lambda: queue.call(3, timeout=5)):
-        with pytest.raises(QueueFull, match="queue 'q' is full: 2 jobs wait"):
+        with pytest.raises(QueueFull, match="queue 'q' is full, 2 waiting"):
             call()
     assert queue.enqueue(2, id="two").status == "duplicate"
     assert queue.counts() == tally(queued=2)

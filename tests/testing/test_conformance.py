@@ -43,8 +43,8 @@ class BrokenStorage:
         return lambda *args, **options: self._broken(self._storage, *args, **options)
 
 
-async def accept_duplicates(storage: Storage, jobs: Any) -> list[Put]:
-    answers = await storage.put(jobs)
+async def accept_duplicates(storage: Storage, *args: Any) -> list[Put]:
+    answers = await storage.put(*args)
     return [Put(PutStatus.QUEUED, each.state) for each in answers]
 
 

@@ -115,7 +115,7 @@ class PutCalls:
         return await self._run(queue, jobs, args, repeat=fresh, deadline=deadline, uncertain=uncertain)
 
     async def send_bounded(self, jobs: Sequence[NewJob], max_queued: int) -> list[Put]:
-        """Store jobs of one queue in one call; raises `QueueFull` and stores none if more than `max_queued` would wait."""
+        """Store jobs of one queue in one call; raises `QueueFull` if more than `max_queued` would wait."""
         if not self._schema.known:
             await self._schema.write(self._connection)
         queue, fresh = jobs[0].queue, all(job.fresh for job in jobs)
