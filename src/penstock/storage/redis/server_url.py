@@ -19,6 +19,7 @@ _PLAIN, _TLS = ("redis", "valkey"), ("rediss", "valkeys")
 #: after a timeout do its clients look for the new primary of a slot.
 READ_TIMEOUT, CLUSTER_READ_TIMEOUT = 15.0, 5.0
 
+_BEFORE_PATH = re.compile("^[^:]*:(//[^/?#]*)?")
 _ENCODE = "/ ? # @ : % in a password or path are written %2F %3F %23 %40 %3A %25"
 
 
@@ -167,15 +168,14 @@ def parse_url(url: str) -> ServerUrl:
     """Take a URL apart; raises `ValueError`, without quoting it, for one that cannot be meant."""
     if any(character < " " or character == "\x7f" for character in url):
         raise ValueError("it has a control character")
+    if "#" in url or "@" in _BEFORE_PATH.sub("", url):
+        raise ValueError(f"there is a # or @ behind the address; {_ENCODE}")
     try:
         parts = urlsplit(url)
         hosts = _hosts(parts.netloc, 26379 if parts.scheme == SENTINEL else 6379)
     except ValueError as error:
-        if "port" in str(error).lower() and "@" not in url.partition("://")[2].partition("/")[2]:
-            raise ValueError(f"the port must be a number below 65536; {_ENCODE}") from None
-        raise ValueError(f"the address is not valid; {_ENCODE}") from None
-    if "#" in url or "@" in parts.path + parts.query:
-        raise ValueError(f"there is a # or @ behind the address; {_ENCODE}")
+        reason = "port must be a number below 65536" if "port" in str(error).lower() else "address is not valid"
+        raise ValueError(f"the {reason}; {_ENCODE}") from None
     given = _parse_options(parts.scheme, parts.query)
     service, database = _service_and_database(parts, given)
     tls = _tls(parts.scheme, given)
