@@ -15,7 +15,7 @@ import enum
 import logging
 import traceback
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 
@@ -193,7 +193,7 @@ def stored_texts(url: str, namespace: str) -> Iterator[str]:
             yield each.read_bytes().decode("latin-1")
         return
     with redis.Redis.from_url(url) as server:
-        reads: dict[bytes, Callable[[bytes], Any]] = {
+        reads: dict[bytes | str, Callable[[bytes], Any]] = {
             b"string": server.get,
             b"hash": server.hgetall,
             b"list": lambda key: server.lrange(key, 0, -1),
@@ -225,7 +225,7 @@ def assert_hidden(texts: Iterator[str] | list[str]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def recorded(app: Penstock, found: list[Event]) -> AsyncIterator[None]:
+async def recorded(app: Penstock, found: list[Event]) -> AsyncGenerator[None]:
     """Add the events of the stream during the block to a list."""
     async with app.events() as stream:
         yield
@@ -278,6 +278,8 @@ async def test_a_payload_that_does_not_fit_is_not_quoted(
         if kind is Encrypted:
             assert_hidden(stored_texts(url, namespace))
             assert_hidden(await asyncio.to_thread(list, command_outputs(url, namespace)))
+        else:
+            assert any(CANARY in text for text in stored_texts(url, namespace))
         for name in await app.queues():
             await app.queue(name).delete()
 

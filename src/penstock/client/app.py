@@ -438,10 +438,11 @@ class Penstock:
             if value is None:
                 continue
             wanted = resolve_serde(value, name)
-            known = self._serdes.setdefault(queue, {}).setdefault(name, wanted)
-            if known is wanted:
-                self._codecs.clear()  # a fail queue has the serdes of its queue
-            elif known != wanted:
+            given = self._serdes.setdefault(queue, {})
+            if name not in given:
+                given[name] = wanted
+                self._codecs.clear()  # all of them: a fail queue has the serdes of its queue
+            elif (known := given[name]) != wanted:
                 raise ValueError(f"queue {queue!r} has the {name} {known!r} already; it cannot also have {wanted!r}")
 
 

@@ -139,18 +139,18 @@ class Executor:
             decision = decide(claim, rules, None)
             if isinstance(decision, GiveUp):
                 raise _RefusedError(stalled_out(decision.reason))
-        if routine.fast_decode is None:
-            return self._decode(routine, claim)
         try:
-            return routine.fast_decode(claim.payload)
+            return routine.payload(claim) if routine.fast_decode is None else routine.fast_decode(claim.payload)
+        except InvalidPayload as error:
+            raise _invalid_payload(error) from None
         except Exception:  # the fast decoder's error is vague: decode again for a precise one
-            return self._decode(routine, claim)
+            return self._decode_again(routine, claim)
 
-    def _decode(self, routine: Routine, claim: Claim) -> Any:
+    def _decode_again(self, routine: Routine, claim: Claim) -> Any:
         try:
             return routine.payload(claim)
         except InvalidPayload as error:
-            raise _RefusedError(Raised(JobError.from_exception(error, ErrorKind.PERMANENT), invalid=True)) from None
+            raise _invalid_payload(error) from None
 
     async def _outcomes(self, run: Run, routine: Routine, payloads: list[Any], jobs: Sequence[RunJob]) -> list[Outcome]:
         """Call a batch handler; returns an outcome for each payload, with values that are not encoded yet."""
@@ -214,6 +214,11 @@ class _RefusedError(Exception):
     def __init__(self, outcome: Outcome) -> None:
         super().__init__()
         self.outcome = outcome
+
+
+def _invalid_payload(error: InvalidPayload) -> _RefusedError:
+    """Return the refusal of a job whose payload cannot be decoded."""
+    return _RefusedError(Raised(JobError.from_exception(error, ErrorKind.PERMANENT), invalid=True))
 
 
 def interrupted(run: Run, job: RunJob, where: str = "") -> Outcome:
