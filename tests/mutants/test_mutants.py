@@ -61,7 +61,8 @@ FILE = "test_sqlite_file.py"
 UPDATES = "test_put_updates_order.py"
 FOREIGN = "security/test_foreign_project.py"
 TERMINAL = "security/test_terminal.py"
-BOUNDS = "test_max_queued.py"
+MAX_QUEUED = "test_max_queued.py"
+BOUNDS = "test_bounds.py"
 
 MUTANTS = [
     # SQLite
@@ -224,8 +225,8 @@ MUTANTS = [
     ),
     Mutant(
         "sqlite: a job expires after its first run has begun", "sqlite/statements.sql",
-        "start_by = NULL, token = ?, worker = ?, until = ?, cancel = NULL,\n    progress = NULL\nWHERE n IN",
-        "token = ?, worker = ?, until = ?, cancel = NULL,\n    progress = NULL\nWHERE n IN",
+        "start_by = NULL, token = ?, worker = ?, until = ?, begun = ?,\n    cancel = NULL, progress = NULL\nWHERE n IN",
+        "token = ?, worker = ?, until = ?, begun = ?,\n    cancel = NULL, progress = NULL\nWHERE n IN",
         ("test_expire.py::test_a_released_job_does_not_expire",),
     ),
     Mutant(
@@ -542,37 +543,37 @@ MUTANTS = [
     Mutant(
         "sqlite: scheduled jobs do not count for max_queued", "sqlite/statements.sql",
         "SELECT n_later + n_ready + n_lane + n_retrying + n_parked", "SELECT n_ready + n_lane + n_retrying + n_parked",
-        (f"{BOUNDS}::test_queued_scheduled_and_retrying_jobs_count",),
+        (f"{MAX_QUEUED}::test_queued_scheduled_and_retrying_jobs_count",),
     ),
     Mutant(
         "sqlite: a duplicate is refused in a full queue", "sqlite/put.py",
         "added = {new.id for new in jobs if (new.queue, new.id) not in taken}", "added = {new.id for new in jobs}",
-        (f"{BOUNDS}::test_a_put_that_adds_no_waiting_job_is_not_refused",),
+        (f"{MAX_QUEUED}::test_a_put_that_adds_no_waiting_job_is_not_refused",),
     ),
     Mutant(
         "sqlite: a job that replaces a finished one does not count", "sqlite/put.py",
         "added.update({new.id for new in known if may_replace(tx, tx.job(queue, new.id), new)})", "del known",
-        (f"{BOUNDS}::test_a_job_that_replaces_a_finished_one_counts",),
+        (f"{MAX_QUEUED}::test_a_job_that_replaces_a_finished_one_counts",),
     ),
     Mutant(
         "sqlite: some of the jobs that do not fit are stored", "sqlite/put.py",
         "if added and waiting + len(added) > max_queued:", "if added and waiting + 1 > max_queued:",
-        (f"{BOUNDS}::test_of_several_jobs_all_are_stored_or_none",),
+        (f"{MAX_QUEUED}::test_of_several_jobs_all_are_stored_or_none",),
     ),
     Mutant(
         "redis: scheduled jobs do not count for max_queued", "redis/lua/put.lua",
         "    + call('ZCARD', q.scheduled) + call('ZCARD', q.retrying)\n", "",
-        (f"{BOUNDS}::test_queued_scheduled_and_retrying_jobs_count",),
+        (f"{MAX_QUEUED}::test_queued_scheduled_and_retrying_jobs_count",),
     ),
     Mutant(
         "redis: a duplicate is refused in a full queue", "redis/lua/put.lua",
         "or not known[e[1]] then return true end", "or e[1] then return true end",
-        (f"{BOUNDS}::test_a_put_that_adds_no_waiting_job_is_not_refused",),
+        (f"{MAX_QUEUED}::test_a_put_that_adds_no_waiting_job_is_not_refused",),
     ),
     Mutant(
         "redis: a job that replaces a finished one does not count", "redis/lua/put.lua",
         "return ended and may_replace(ended, read_entry(e).update)", "return false",
-        (f"{BOUNDS}::test_a_job_that_replaces_a_finished_one_counts",),
+        (f"{MAX_QUEUED}::test_a_job_that_replaces_a_finished_one_counts",),
     ),
     Mutant(
         "redis: a refused put counts as made when it is sent again", "redis/lua/put.lua",
@@ -927,6 +928,68 @@ MUTANTS = [
         "sqlite: a wait for an end that is cancelled stays a waiter", "sqlite/notifier.py",
         "self._submit_unawaited(lambda tx: remove(tx, waiter, claims_next))", "pass",
         ("test_waits.py::test_a_wait_done_that_times_out_leaves_no_waiter",),
+    ),
+    # Bounds
+    Mutant(
+        "sqlite: a claim takes jobs of any length", "sqlite/claim.py",
+        "        rows.append(row)\n        room -= row[-1]\n", "        rows.append(row)\n",
+        (f"{BOUNDS}::test_a_claim_ends_with_the_job_that_reaches_the_bytes",),
+    ),
+    Mutant(
+        "sqlite: a claim of groups takes jobs of any length", "sqlite/claim.py",
+        "self.jobs - 1, self.bytes - row[SIZE]", "self.jobs - 1, self.bytes",
+        (f"{BOUNDS}::test_groups_are_served_in_turn_across_the_bound",),
+    ),
+    Mutant(
+        "sqlite: a page has jobs of any length", "sqlite/reads.py",
+        "_key(section, job), room - job.size", "_key(section, job), room",
+        (f"{BOUNDS}::test_a_page_ends_at_the_bytes",),
+    ),
+    Mutant(
+        "sqlite: runs are listed without the begin of their runs", "sqlite/statements.sql",
+        "(begun, n) > (?, ?) ORDER BY begun, n LIMIT ?\n\n-- name: find_row",
+        "(begun, n) > (?, ?) ORDER BY until, n LIMIT ?\n\n-- name: find_row",
+        ("test_reads.py::test_find_lists_running_jobs_by_the_begin_of_their_runs",),
+    ),
+    Mutant(
+        "redis: a claim takes jobs of any length", "redis/lua/claim.lua",
+        "  if big then room = room - size_of(rec) end\n", "",
+        (f"{BOUNDS}::test_a_claim_ends_with_the_job_that_reaches_the_bytes",),
+    ),
+    Mutant(
+        "redis: a claim takes any number of jobs", "redis/lua/claim.lua",
+        "return room <= 0 or #ids >= MAX_BATCH end", "return room <= 0 end",
+        (f"{BOUNDS}::test_a_claim_of_batches_takes_at_most_a_thousand_jobs",),
+    ),
+    Mutant(
+        "redis: a long record is noticed by plain puts only", "redis/lua/_shared.lua",
+        "  if #rec > SMALL and", "  if false and",
+        (f"{BOUNDS}::test_long_records_are_bounded_however_they_came",),
+    ),
+    Mutant(
+        "redis: due jobs behind long ones are lost", "redis/lua/_shared.lua",
+        "call('ZREM', line, unpack(due, 1, last))", "call('ZREM', line, unpack(due))",
+        (f"{BOUNDS}::test_a_call_for_many_long_jobs_is_answered_whole",),
+    ),
+    Mutant(
+        "redis: settlements behind long records are not sent again", "redis/__init__.py",
+        "                rest += indexes[len(codes) :]\n", "                pass\n",
+        (f"{BOUNDS}::test_a_call_for_many_long_jobs_is_answered_whole",),
+    ),
+    Mutant(
+        "redis: a page has jobs of any length", "redis/__init__.py",
+        "len(found) <= limit and size < MAX_BYTES:", "len(found) <= limit:",
+        (f"{BOUNDS}::test_a_page_ends_at_the_bytes",),
+    ),
+    Mutant(
+        "redis: a listing of runs skips a claim after one that has ended", "redis/lua/_claims.lua",
+        "  return rank_after(q, begun, member), 0\n", "  return rank_after(q, begun, member) + 1, 0\n",
+        (f"{BOUNDS}::test_a_walk_over_runs_finds_each_that_stays_once",),
+    ),
+    Mutant(
+        "redis: a claim that has ended stays in the listing of runs", "redis/lua/_queue.lua",
+        "call('ZREM', q.leases, token, '!' .. token)", "call('ZREM', q.leases, token)",
+        ("test_reads.py::test_a_listing_of_runs_leaves_nothing_behind",),
     ),
 ]  # fmt: skip
 
