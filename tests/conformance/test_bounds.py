@@ -72,7 +72,9 @@ async def test_headers_limits_and_errors_count(storage: Storage) -> None:
     """The bytes of a job are those of its payload, its headers, its limits and its last error."""
     await put1(storage, "q", "a", b"x" * QUARTER)
     await settle1(storage, retried(await claim1(storage), error=b"e" * (QUARTER - 60_000)))
-    await storage.put([new("q", "b", headers=b"h" * 30_000, limits=b"l" * 30_000), long("c", 2 * QUARTER), new("q", "d")])
+    await storage.put(
+        [new("q", "b", headers=b"h" * 30_000, limits=b"l" * 30_000), long("c", 2 * QUARTER), new("q", "d")]
+    )
     assert ids(await claim_all(storage)) == ["a", "b", "c"]
     assert ids(await claim_all(storage)) == ["d"]
 

@@ -26,6 +26,7 @@ from tests.support import (
     new,
     run_order,
     share_of,
+    update,
 )
 from tests.tampering import ALL_IDS, QUEUE, Scene, build_scene, drain, use
 
@@ -183,6 +184,20 @@ async def test_one_damaged_member_of_scheduled_loses_no_other_due_job(
     assert await damage_of(storage) == 1
 
 
+@pytest.mark.only("redis")
+async def test_a_promotion_that_fails_loses_no_due_job(backend: RedisBackend, storage: Storage, clock: Clock) -> None:
+    """If due jobs cannot be moved, because the key of the order is of another type, they stay, and are moved later."""
+    await storage.put([new(QUEUE, f"j{n}", delay=SECOND) for n in range(9)])
+    clock.advance(ms=SECOND)
+    with backend.clients()[0] as client:
+        key = f"{backend.namespace}:{{{QUEUE}}}:{QUEUE}:ready"
+        client.set(key, "another type")
+        with pytest.raises(StorageError, match="is not of the type"):
+            await claim_all(storage)
+        client.delete(key)
+    assert ids(await claim_all(storage)) == [f"j{n}" for n in range(9)]
+
+
 @pytest.mark.only("redis", "valkey", "cluster")
 async def test_a_run_that_cannot_be_read_is_taken_back_at_the_end_of_its_lease(
     server: Server, storage: Storage, clock: Clock
@@ -198,6 +213,33 @@ async def test_a_run_that_cannot_be_read_is_taken_back_at_the_end_of_its_lease(
     assert (await get1(storage)).stalls == 1
     assert await run_order(storage) == ["a", "next"]
     assert await damage_of(storage) == 1
+
+
+async def test_a_group_with_a_damaged_hold_waits_for_its_run(server: Server, storage: Storage) -> None:
+    """If the number of a group's holds is damaged, its next job waits nevertheless until its run has ended."""
+    await storage.put([new(QUEUE, "a", group="g"), new(QUEUE, "b", group="g")])
+    first = await claim_all(storage)
+    server.save("holds")
+    server.damage(next(server.targets("holds")), b"text")
+    await storage.put([update(QUEUE, "b", group="g")])
+    assert await claim_all(storage) == []
+    await storage.settle([complete(claim) for claim in first])
+    assert await run_order(storage) == ["b"]
+
+
+async def test_a_damaged_member_of_a_finished_job_deletes_no_other_job(
+    server: Server, storage: Storage, clock: Clock
+) -> None:
+    """A member of `completed` that lost the end of its id names another job, which a purge does not delete."""
+    await storage.put([new(QUEUE, "job1")])
+    await storage.settle([complete(claim, ttl=SECOND) for claim in await claim_all(storage)])
+    await storage.put([new(QUEUE, "job")])
+    server.save("completed")
+    target = next(server.targets("completed"))
+    server.damage(target, target.value[:-1])
+    clock.advance(ms=SECOND)
+    await storage.purge([QUEUE])
+    assert await run_order(storage) == ["job"]
 
 
 @pytest.mark.parametrize("name", QUEUE_KEYS)
