@@ -436,7 +436,7 @@ MUTANTS = [
     ),
     Mutant(
         "redis: the successor is not released", "redis/lua/_transitions.lua",
-        "  if replaced then release_successor(q, id) end\n", "",
+        "  if replaced then store(q, id, replaced) end", "",
         ("test_successors.py::test_the_successor_is_released_with_any_run_at",),
     ),
     Mutant(
@@ -452,7 +452,7 @@ MUTANTS = [
     ),
     Mutant(
         "redis: a completed run keeps its hold", "redis/lua/_ordering.lua",
-        "tonumber(holds[i] or 0) - count[groups[i]]", "tonumber(holds[i] or 0)",
+        "before and before - count[groups[i]]", "before and before",
         (f"{GROUPS}::test_one_run_of_a_group_at_a_time",),
     ),
     Mutant(
@@ -579,7 +579,7 @@ MUTANTS = [
     ),
     Mutant(
         "redis: runs without a lease are not looked for", "redis/lua/_repair.lua",
-        "  repair_leases(q)\nend", "end", (f"{DAMAGED}[redis-leases]",),
+        "  repair_leases(q)\n", "", (f"{DAMAGED}[redis-leases]",),
     ),
     Mutant(
         "redis: a job is claimed by any entry with its id", "redis/lua/claim.lua",
