@@ -25,8 +25,8 @@ PACKAGE = Path(penstock.__file__).parent
 class Mutant(NamedTuple):
     """A defect: the text `old` of a file becomes `new`, and one of the tests (`file::name` or `file`) must fail.
 
-    A file of a storage is named below `storage`, its tests below `tests/conformance`; other files below the
-    package, and their tests below `tests`.
+    A file of a storage is named below `storage`, its tests below `tests/conformance`, or with their folder; other
+    files below the package, and their tests below `tests`.
     """
 
     name: str
@@ -50,8 +50,8 @@ class Mutant(NamedTuple):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        folder = "tests/conformance" if self.of_storage else "tests"
-        return tuple(f"{folder}/{test}" for test in self.tests)
+        conformance = "tests/conformance" if self.of_storage else "tests"
+        return tuple(f"{'tests' if '/' in test else conformance}/{test}" for test in self.tests)
 
 
 SETTLE = "test_settle.py"
@@ -63,6 +63,8 @@ FOREIGN = "security/test_foreign_project.py"
 TERMINAL = "security/test_terminal.py"
 MAX_QUEUED = "test_max_queued.py"
 BOUNDS = "test_bounds.py"
+TAMPERING = "storage/test_tampering.py"
+DAMAGED = f"{TAMPERING}::test_a_damaged_value_of_a_key_stops_nothing"
 
 MUTANTS = [
     # SQLite
@@ -438,7 +440,7 @@ MUTANTS = [
     ),
     Mutant(
         "redis: the successor is not released", "redis/lua/_transitions.lua",
-        "  if replaced then release_successor(q, id) end\n", "",
+        "  if replaced then store(q, id, replaced) end", "",
         ("test_successors.py::test_the_successor_is_released_with_any_run_at",),
     ),
     Mutant(
@@ -454,7 +456,7 @@ MUTANTS = [
     ),
     Mutant(
         "redis: a completed run keeps its hold", "redis/lua/_ordering.lua",
-        "tonumber(holds[i] or 0) - count[groups[i]]", "tonumber(holds[i] or 0)",
+        "before and before - count[groups[i]]", "before and before",
         (f"{GROUPS}::test_one_run_of_a_group_at_a_time",),
     ),
     Mutant(
@@ -607,6 +609,74 @@ MUTANTS = [
         "errors: an exception may raise while it is recorded", "errors.py",
         "        return call()\n    except BaseException:\n", "        return call()\n    except Exception:\n",
         ("unit/test_errors.py::test_every_exception_has_a_record_that_can_be_stored[kind raises]",),
+    ),
+    # Redis: damaged records
+    Mutant(
+        "redis: a due member is removed before its job is moved", "redis/lua/_shared.lua",
+        """    promote_one(q, due[last], spend(call('HGET', q.jobs, sub(due[last], 13))), retried)
+    call('ZREM', line, due[last])
+""",
+        """    call('ZREM', line, due[last])
+    promote_one(q, due[last], spend(call('HGET', q.jobs, sub(due[last], 13))), retried)
+""",
+        (f"{TAMPERING}::test_a_promotion_that_fails_loses_no_due_job",),
+    ),
+    Mutant(
+        "redis: a due member may have any length", "redis/lua/_shared.lua",
+        "local drop = #member < 13 or is_placed(q, id, j)", "local drop = is_placed(q, id, j)",
+        (f"{TAMPERING}::test_one_damaged_member_of_scheduled_loses_no_other_due_job",),
+    ),
+    Mutant(
+        "redis: a run record may have any length", "redis/lua/_ordering.lua",
+        "  if #run < 27 then return nil end\n", "", (f"{DAMAGED}[redis-runs]",),
+    ),
+    Mutant(
+        "redis: a damaged run belongs to no batch", "redis/lua/_runs.lua",
+        "return other == token or #other < 16 or not call('ZSCORE', q.leases, other)", "return other == token",
+        (f"{TAMPERING}::test_a_run_that_cannot_be_read_is_taken_back_at_the_end_of_its_lease",),
+    ),
+    Mutant(
+        "redis: the runs of a damaged batch are not looked for", "redis/lua/_runs.lua",
+        "  ids = find_runs(q, name)\n", "  ids = {}\n", (f"{DAMAGED}[redis-batches]",),
+    ),
+    Mutant(
+        "redis: runs without a lease are not looked for", "redis/lua/_repair.lua",
+        "  repair_leases(q)\n", "", (f"{DAMAGED}[redis-leases]",),
+    ),
+    Mutant(
+        "redis: a job is claimed by any entry with its id", "redis/lua/claim.lua",
+        "  if not is_ranked_by(member, rec) and is_stale(id, rec) then return true end\n", "",
+        (f"{DAMAGED}[redis-ready]",),
+    ),
+    Mutant(
+        "redis: a lost turn of a group is not put back", "redis/lua/claim.lua",
+        "  if turn_lost then restore_turns() end\n", "", (f"{DAMAGED}[redis-ready]",),
+    ),
+    Mutant(
+        "redis: a damaged number of holds is none", "redis/lua/_shared.lua",
+        "  if not held then held = recount_holds(q, group) end\n", "  held = held or 0\n",
+        (f"{TAMPERING}::test_a_group_with_a_damaged_hold_waits_for_its_run",),
+    ),
+    Mutant(
+        "redis: a purge trusts the members of finished jobs", "redis/lua/purge.lua",
+        "local fits = ended and (bad or end_member(expires, number, ids[i]) == members[i])", "local fits = true",
+        (f"{TAMPERING}::test_a_damaged_member_of_a_finished_job_deletes_no_other_job",),
+    ),
+    Mutant(
+        "redis: a damaged sequence begins at one", "redis/lua/_ordering.lua",
+        "    last = now + count\n", "    last = count\n",
+        (f"{TAMPERING}::test_damaged_counters_go_on_above_the_numbers_in_use",),
+    ),
+    Mutant(
+        "redis: damage is not counted", "redis/lua/_queue.lua",
+        "  local counted = redis.pcall('HINCRBY', q.meta, 'damaged', count)\n",
+        "  local counted = 0\n",
+        (f"{TAMPERING}::test_one_damaged_member_of_scheduled_loses_no_other_due_job",),
+    ),
+    Mutant(
+        "redis: a length that does not fit is cut", "redis/lua/_shared.lua",
+        "if math.max(glen, llen, hlen) > 65535 or", "if",
+        (f"{TAMPERING}::test_headers_that_do_not_fit_a_record_are_refused_before_anything_is_stored",),
     ),
     Mutant(
         "worker: an outcome that cannot be resolved is not noticed", "claims.py",

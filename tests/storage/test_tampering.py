@@ -26,6 +26,7 @@ from tests.support import (
     new,
     run_order,
     share_of,
+    update,
 )
 from tests.tampering import ALL_IDS, QUEUE, Scene, build_scene, drain, use
 
@@ -37,6 +38,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "halved": lambda value: value[: len(value) // 2],
     "without its last byte": lambda value: value[:-1],
     "with one byte more": lambda value: value + b"\x01",
+    "with another first byte": lambda value: bytes([value[0] ^ 1]) + value[1:],
     "0xff": lambda value: b"\xff",
     "text": lambda value: b"some text that is longer than a token, a head and an end record are",
     "negative": lambda value: b"-7",
@@ -44,7 +46,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 #: Keys of which a damaged value is all that leads to a job, or all that there is of it: that job is the victim.
 KEYS_OF_A_JOB = ("jobs", "blocked", "ready", "scheduled", "retrying", "lanes", "parked")
 #: Keys of which each value has a meaning of its own. Of the others three values are damaged, one after the other.
-KEYS_OF_MANY_MEANINGS = ("meta", "batches")
+KEYS_OF_MANY_MEANINGS = ("meta", "batches", "leases")
 
 
 class Target(NamedTuple):
@@ -55,6 +57,14 @@ class Target(NamedTuple):
     kind: str
     field: bytes
     value: bytes
+
+    def damages(self) -> Iterator[tuple[str, bool]]:
+        """Return the damages that change the value, and whether a damaged member is added beside the whole one."""
+        for damage, change in DAMAGE.items():
+            if change(self.value) != self.value and (damage != "negative" or self.value.isdigit()):
+                yield damage, False
+        if self.kind == "zset":
+            yield from ((damage, True) for damage in ("without its last byte", "with another first byte"))
 
     def victims(self) -> set[str]:
         """Return the job that is lost with the value."""
@@ -96,7 +106,7 @@ class Server:
                     yield Target(name, key, "hash", field, value)
             case "zset":
                 members = client.zrange(key, 0, -1)
-                for member in sorted({*members[:2], members[-1]}):
+                for member in members if name in KEYS_OF_MANY_MEANINGS else sorted({*members[:2], members[-1]}):
                     yield Target(name, key, "zset", b"", member)
             case "string":
                 yield Target(name, key, "string", b"", client.get(key))
@@ -151,20 +161,17 @@ async def test_a_damaged_value_of_a_key_stops_nothing(
     server.save(name)
     began, cases = clock.ms, 0
     for target in server.targets(name):
-        for damage, change in DAMAGE.items():
-            for beside in (False, True) if target.kind == "zset" else (False,):
-                if (new := change(target.value)) == target.value:
-                    continue
-                server.damage(target, new, beside=beside)
-                scene = Scene(storage, clock, built.live, built.dead)
-                victims = set[str]() if beside else target.victims()
-                try:
-                    await use(scene, victims)
-                    await drain(scene, victims)
-                except (PenstockError, AssertionError) as error:
-                    raise AssertionError(f"{target} {damage}{' beside it' if beside else ''}: {error}") from error
-                clock.ms, cases = began, cases + 1
-                server.restore()
+        for damage, beside in target.damages():
+            server.damage(target, DAMAGE[damage](target.value), beside=beside)
+            scene = Scene(storage, clock, built.live, built.dead)
+            victims = set[str]() if beside else target.victims()
+            try:
+                await use(scene, victims)
+                await drain(scene, victims)
+            except (PenstockError, AssertionError) as error:
+                raise AssertionError(f"{target} {damage}{' beside it' if beside else ''}: {error}") from error
+            clock.ms, cases = began, cases + 1
+            server.restore()
     assert cases
 
 
@@ -175,12 +182,26 @@ async def test_one_damaged_member_of_scheduled_loses_no_other_due_job(
     """Of 200 due jobs, one with a damaged member, the other 199 are claimed, and the damage is counted."""
     await storage.put([new(QUEUE, f"j{n:03}", delay=SECOND) for n in range(200)])
     server.save("scheduled")
-    target, *_ = server.targets("scheduled")
-    server.damage(target, b"")
+    *_, last = server.targets("scheduled")
+    server.damage(last, last.value[:11] + b"\xff")
     clock.advance(ms=SECOND)
     claims = await claim_all(storage, limit=1000)
     assert len(claims) == 199
     assert await damage_of(storage) == 1
+
+
+@pytest.mark.only("redis")
+async def test_a_promotion_that_fails_loses_no_due_job(backend: RedisBackend, storage: Storage, clock: Clock) -> None:
+    """If due jobs cannot be moved, because the key of the order is of another type, they stay, and are moved later."""
+    await storage.put([new(QUEUE, f"j{n}", delay=SECOND) for n in range(9)])
+    clock.advance(ms=SECOND)
+    with backend.clients()[0] as client:
+        key = f"{backend.namespace}:{{{QUEUE}}}:{QUEUE}:ready"
+        client.set(key, "another type")
+        with pytest.raises(StorageError, match="is not of the type"):
+            await claim_all(storage)
+        client.delete(key)
+    assert ids(await claim_all(storage)) == [f"j{n}" for n in range(9)]
 
 
 @pytest.mark.only("redis", "valkey", "cluster")
@@ -198,6 +219,33 @@ async def test_a_run_that_cannot_be_read_is_taken_back_at_the_end_of_its_lease(
     assert (await get1(storage)).stalls == 1
     assert await run_order(storage) == ["a", "next"]
     assert await damage_of(storage) == 1
+
+
+async def test_a_group_with_a_damaged_hold_waits_for_its_run(server: Server, storage: Storage) -> None:
+    """If the number of a group's holds is damaged, its next job waits nevertheless until its run has ended."""
+    await storage.put([new(QUEUE, "a", group="g"), new(QUEUE, "b", group="g")])
+    first = await claim_all(storage)
+    server.save("holds")
+    server.damage(next(server.targets("holds")), b"text")
+    await storage.put([update(QUEUE, "b", group="g")])
+    assert await claim_all(storage) == []
+    await storage.settle([complete(claim) for claim in first])
+    assert await run_order(storage) == ["b"]
+
+
+async def test_a_damaged_member_of_a_finished_job_deletes_no_other_job(
+    server: Server, storage: Storage, clock: Clock
+) -> None:
+    """A member of `completed` that lost the end of its id names another job, which a purge does not delete."""
+    await storage.put([new(QUEUE, "job1")])
+    await storage.settle([complete(claim, ttl=SECOND) for claim in await claim_all(storage)])
+    await storage.put([new(QUEUE, "job")])
+    server.save("completed")
+    target = next(server.targets("completed"))
+    server.damage(target, target.value[:-1])
+    clock.advance(ms=SECOND)
+    await storage.purge([QUEUE])
+    assert await run_order(storage) == ["job"]
 
 
 @pytest.mark.parametrize("name", QUEUE_KEYS)

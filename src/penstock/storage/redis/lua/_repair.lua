@@ -49,4 +49,6 @@ end
 local function repair(q)
   for _, line in ipairs(LINES) do repair_scores(q, q[line]) end
   repair_leases(q)
+  if call('EXISTS', q.parked) == 1 then reset_parked(q) end
+  if call('EXISTS', q.expiring) == 1 then reset_expiry(q) end
 end

@@ -187,6 +187,16 @@ local function park(q, format, member, group)
   if format < lowest then call('HSET', q.meta, 'parked', format) end
 end
 
+-- Set `parked` in meta after members of `parked` have gone.
+local function reset_parked(q)
+  local first = call('ZRANGE', q.parked, 0, 0)[1]
+  if first then
+    call('HSET', q.meta, 'parked', byte(first, 1) or 0)
+  else
+    call('HDEL', q.meta, 'parked')
+  end
+end
+
 -- Move jobs of a known format back to ready; true when there may be more.
 local function unpark(q)
   if to_number(call('HGET', q.meta, 'parked') or 256) > FORMAT then return false end
@@ -199,12 +209,7 @@ local function unpark(q)
   end
   if #members > 0 then wake(q) end
   if #members == PROMOTE then return true end
-  local first = call('ZRANGE', q.parked, 0, 0)[1]
-  if first then
-    call('HSET', q.meta, 'parked', byte(first, 1) or 0)
-  else
-    call('HDEL', q.meta, 'parked')
-  end
+  reset_parked(q)
   return false
 end
 
