@@ -13,7 +13,7 @@ from penstock.model.job import Snapshot, State
 from penstock.model.storage_info import FileInfo, QueueMeter
 from penstock.storage.sqlite.engine import Engine
 from penstock.storage.sqlite.file_errors import find_obstacle
-from penstock.storage.sqlite.rows import STATES, JobRow, snapshot
+from penstock.storage.sqlite.rows import STATES, read_job, snapshot
 from penstock.storage.sqlite.transaction import Transaction
 
 __all__ = ["forget_namespace", "inspect_file", "latest", "meters"]
@@ -42,7 +42,7 @@ def inspect_file(tx: Transaction, engine: Engine, check: bool) -> FileInfo:
         synchronous=engine.synchronous,
         faults=faults,
         latency_ms=latency,
-        namespaces=[name for (name,) in tx.all("namespaces", MAX_NAMESPACES)],
+        namespaces=[name for (name,) in tx.all("namespaces", MAX_NAMESPACES) if isinstance(name, str)],
     )
     return about if engine.memory else _on_disk(about)
 
@@ -78,7 +78,7 @@ def filesystem_of(path: str) -> str | None:
 
 def meters(tx: Transaction, names: Sequence[str]) -> list[QueueMeter]:
     """Return the counters of each of these queues."""
-    found = [tx.one("meter", tx.now, tx.namespace, name) or (0, 0) for name in names]
+    found = [tx.one("meter", tx.now, tx.namespace, name) or (0, 0, 0) for name in names]
     return [QueueMeter(name, *row) for name, row in zip(names, found, strict=True)]
 
 
@@ -88,7 +88,7 @@ def latest(tx: Transaction, name: str, state: State, limit: int) -> list[Snapsho
     if queue is None:
         return []
     rows = tx.all("latest", queue.k, BUCKETS[state], tx.now, limit)
-    return [snapshot(name, JobRow(*row), tx.now, tx.format) for row in rows]
+    return [snapshot(name, read_job(row), tx.now, tx.format) for row in rows]
 
 
 def forget_namespace(tx: Transaction) -> None:

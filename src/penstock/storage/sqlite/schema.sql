@@ -27,6 +27,7 @@ CREATE TABLE queues (
     n_cancelled INTEGER NOT NULL DEFAULT 0,
     n_retrying INTEGER NOT NULL DEFAULT 0,
     n_parked INTEGER NOT NULL DEFAULT 0,
+    damaged INTEGER NOT NULL DEFAULT 0,  -- how many records were found that could not be read
     UNIQUE (namespace, name)
 );
 

@@ -33,7 +33,7 @@ def parse(text: str) -> dict[str, str]:
 
 
 SQL = parse(
-    "\n".join(map(_read, ("statements.sql", "waiters.sql", "unknown_formats.sql", "why.sql", "inspection.sql")))
+    "\n".join(map(_read, ("statements.sql", "waiters.sql", "unknown_formats.sql", "why.sql", "inspection.sql", "damage.sql")))
 )
 SCHEMA = _read("schema.sql")
 FAST_PUT = _read("fast_put.sql")

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from penstock.storage.base import EventRecord
-from penstock.storage.sqlite.rows import BLOCKED, FORMAT, LANE, LATER, READY, RETRYING, SLOT_COUNT, JobRow
+from penstock.storage.sqlite.queue_row import QueueRow, is_sound_queue, replace_unreadable
+from penstock.storage.sqlite.rows import FORMAT, READY, SLOT_COUNT, JobRow, read_job
 from penstock.storage.sqlite.sql import SQL, with_list, with_numbered, with_rows
 
 __all__ = ["CANCEL_QUEUE", "NeedsWriteLock", "QueueRow", "Transaction", "Wake"]
@@ -46,61 +47,6 @@ class Wake(msgspec.Struct, frozen=True):
     path: str
     waiter: str
     queue: str | None = None
-
-
-class QueueRow(msgspec.Struct):
-    """A queue's row while a transaction works on it; written back once, before the commit."""
-
-    name: str
-    #: By slot (`JobRow.slot`): how many job rows this transaction has added, to be added to the stored counts.
-    deltas: list[int]
-    k: int
-    seq: int
-    time: int
-    finished: int
-    paused: int | None
-    parked: int | None
-    alarm: int | None
-    #: The first start-by time of its jobs, or an earlier time: see `expire.py`.
-    expiry: int | None
-    #: The stored counts of scheduled and retrying jobs, and of blocked ones.
-    later: int
-    blocked: int
-    #: 1 if the table `lanes` has a row of this queue: a group that is held or in the rotation.
-    group_rows: int
-    #: Whether an idle worker waits for its jobs, and whether a caller waits for the end of one.
-    idle: int
-    awaited: int
-    dirty: bool = False
-    #: Whether plain jobs were added. If the row is not also dirty, a shorter statement writes it back.
-    ready_added: bool = False
-    promoted: bool = False
-
-    def count(self, slot: int, more: int) -> None:
-        """Add `more` to the number of job rows in a slot."""
-        self.deltas[slot] += more
-        self.dirty = True
-
-    def next_seq(self) -> int:
-        """Return the next sequence number of this queue."""
-        self.seq += 1
-        self.dirty = True
-        return self.seq
-
-    @property
-    def has_later(self) -> bool:
-        """Whether there are scheduled or retrying jobs, including due ones that were not promoted yet."""
-        return self.later + self.deltas[LATER] + self.deltas[RETRYING] > 0
-
-    @property
-    def has_groups(self) -> bool:
-        """Whether a group may have a job."""
-        return self.group_rows > 0 or self.deltas[LANE] > 0
-
-    @property
-    def has_blocked(self) -> bool:
-        """Whether a job has a blocked successor."""
-        return self.blocked + self.deltas[BLOCKED] > 0
 
 
 class Transaction:
@@ -196,11 +142,13 @@ class Transaction:
     def job(self, queue: QueueRow, id: str, twin: int = 0) -> JobRow | None:
         """Return a job by its id, or with `twin=1` its blocked successor; None if there is none."""
         row = self.one("job_get", queue.k, id, twin)
-        return JobRow(*row) if row else None
+        return read_job(row) if row else None
 
     def save(self, queue: QueueRow, job: JobRow) -> None:
         """Write a record back, and count it in its new slot."""
         self.run("job_save", *job.values())
+        if job.repaired:
+            self.note_repaired(queue, job)
         slot = job.slot
         if slot != job.counted_slot:
             queue.count(job.counted_slot, -1)
@@ -210,7 +158,15 @@ class Transaction:
     def delete(self, queue: QueueRow, job: JobRow) -> None:
         """Delete a record."""
         self.run("job_drop", job.n)
+        if job.repaired:
+            self.note_repaired(queue, job)
         queue.count(job.counted_slot, -1)
+
+    def note_repaired(self, queue: QueueRow, job: JobRow) -> None:
+        """Count a damaged record that is written or deleted."""
+        queue.note_damage()
+        queue.recount |= job.uncounted
+        job.repaired = False
 
     # queues --------------------------------------------------------------------------------------
 
@@ -221,7 +177,14 @@ class Transaction:
             row = self.one("queue_get", self.namespace, name)
             if row is None:
                 return None
+            sound = is_sound_queue(row)
+            if not sound:
+                last = self.one("queue_last", row[0]) if self.write else (0, 0)
+                row = replace_unreadable(row, *last, self.now)
             queue = self._queues[name] = QueueRow(name, [0] * SLOT_COUNT, *row[:-1])
+            if not sound:
+                queue.note_damage()
+                queue.recount = True
             if self._listeners is None and not row[-1]:
                 self._listeners = []
         return queue
@@ -230,10 +193,19 @@ class Transaction:
         """Return a queue's row, created if there is none."""
         queue = self.queue(name)
         if queue is None:
-            self.run("queue_add", self.namespace, name)
+            self._add_queue(name)
             queue = self.queue(name)
             assert queue is not None
         return queue
+
+    def _add_queue(self, name: str) -> None:
+        try:
+            self.run("queue_add", self.namespace, name)
+        except sqlite3.OperationalError as error:
+            # Also if another queue has the largest number there is, which Penstock never gives.
+            if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_FULL:
+                raise
+            self.run("queue_add_below", self.namespace, name)
 
     def forget_queue(self, queue: QueueRow) -> None:
         """Drop the row of a deleted queue, so that it is not written back."""
@@ -316,7 +288,9 @@ class Transaction:
         for queue in self._queues.values():
             if queue.dirty:
                 kept = (queue.seq, queue.time, queue.finished, queue.paused, queue.parked, queue.alarm, queue.expiry)
-                self.run("queue_save", *kept, *queue.deltas, queue.k)
+                self.run("queue_save", *kept, *queue.deltas, queue.damaged, queue.k)
+                if queue.recount:
+                    self.run("queue_recount", queue.k)
             elif queue.ready_added:
                 self.run("queue_grow", queue.seq, queue.time, queue.deltas[READY], queue.k)
         if self._events:
@@ -330,7 +304,14 @@ class Transaction:
 
     def _publish(self) -> None:
         rows = [(self.namespace, event.queue, self.wall, _encode(event)) for event in self._events]
-        self.run_each("event_add", rows)
+        try:
+            self.run_each("event_add", rows)
+        except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_FULL:
+                raise
+            for statement in ("event_drop_last", "event_renumber"):  # the largest number is taken, so there is no next
+                self.run(statement)
+            self.run_each("event_add", rows)
         last = self.one("event_last")[0]
         if last // 1000 != (last - len(rows)) // 1000:
             self.run("event_trim", last - MAX_EVENTS)
