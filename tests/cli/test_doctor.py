@@ -137,9 +137,13 @@ def test_a_good_file_is_fine() -> None:
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-def view(workers: list[str] | None = None, since: datetime | None = None, overdue: int = 0, **counts: int) -> QueueView:
+def view(
+    workers: list[str] | None = None, since: datetime | None = None, overdue: int = 0, damaged: int = 0, **counts: int
+) -> QueueView:
     states = {state: counts.get(state.value, 0) for state in State}
-    return QueueView(name="mail", counts=states, workers=workers or [], paused_since=since, overdue=overdue)
+    return QueueView(
+        name="mail", counts=states, workers=workers or [], paused_since=since, overdue=overdue, damaged=damaged
+    )
 
 
 def worker() -> WorkerInfo:
@@ -165,6 +169,7 @@ OLD = int((NOW - timedelta(minutes=20)).timestamp() * 1000)
         (view(["w"], since=NOW, queued=3), QueueSymptoms(oldest=OLD), Level.NOTE, "paused since"),
         (view(["w"], overdue=2), None, Level.NOTE, "workers reap their jobs shortly"),
         (view(overdue=2), None, Level.WARNING, "no worker serves the queue to reap their jobs"),
+        (view(["w"], damaged=1204), None, Level.WARNING, "damaged records found: 1,204; they were set aside"),
         (view(["w"], failed=1), None, Level.NOTE, "1 failed job"),
         (view(["w"], failed=9), QueueSymptoms(stall_failures=2), Level.WARNING, "they kill it"),
         (view(["w"], queued=1), QueueSymptoms(stalled=1), Level.NOTE, "have lost a worker before"),
@@ -173,7 +178,7 @@ OLD = int((NOW - timedelta(minutes=20)).timestamp() * 1000)
 def test_trouble_in_a_queue_gives_a_finding(
     queue: QueueView, symptoms: QueueSymptoms | None, level: Level, expected: str
 ) -> None:
-    """A queue without workers, with late jobs, expired leases or jobs that kill their worker gives a finding."""
+    """A queue without workers, with late or killing jobs, expired leases or damaged records gives a finding."""
     assert expected in findings_of(health(queue, symptoms), level)["queue mail"]
 
 

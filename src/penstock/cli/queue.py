@@ -136,6 +136,8 @@ def show(target: Target, queue: str, as_json: bool) -> None:
     pairs.append(("workers", ", ".join(view.workers) if view.workers else no_workers))
     if view.overdue:
         pairs.append(("overdue", Styled(f"{count(view.overdue, 'expired lease')} not reaped yet", "yellow")))
+    if view.damaged:
+        pairs.append(("damaged", Styled(f"{count(view.damaged, 'record')} could not be read", "yellow")))
     print_record(pairs)
 
 

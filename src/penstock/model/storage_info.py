@@ -30,11 +30,13 @@ __all__ = [
 
 
 class QueueMeter(msgspec.Struct, frozen=True):
-    """Counters of a queue: jobs finished since it was created, and leases that have expired."""
+    """Counters of a queue: jobs finished and damaged records found since it was created, and expired leases now."""
 
     queue: str
     finished: int
     overdue: int
+    #: Stored records that could not be read: Penstock set them aside or repaired them, and continued without them.
+    damaged: int = 0
 
 
 class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,8 +26,8 @@ CONCURRENT_READS = 50
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     """Counts, workers and age of one queue.
 
-    `oldest` is the due time of the next job, None if none is queued. `finished` (jobs that ever ended) and
-    `overdue` (expired leases) are None if the storage does not count them.
+    `oldest` is the due time of the next job, None if none is queued. `finished` (jobs that ever ended), `overdue`
+    (expired leases) and `damaged` (records that could not be read) are None if the storage does not count them.
     """
 
     name: str
@@ -37,6 +37,7 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     workers: list[str] = []
     finished: int | None = None
     overdue: int | None = None
+    damaged: int | None = None
 
     @property
     def open(self) -> int:
@@ -116,6 +117,7 @@ async def _view(storage: Storage, name: str, workers: list[WorkerInfo], meter: Q
         workers=[worker.id for worker in workers if name in worker.queues],
         finished=meter and meter.finished,
         overdue=meter and meter.overdue,
+        damaged=meter and meter.damaged,
     )
 
 

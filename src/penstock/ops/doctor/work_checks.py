@@ -89,6 +89,10 @@ def check_queue(queue: QueueView, symptoms: QueueSymptoms, now: float) -> Iterab
     elif queue.overdue:
         yield warning(about, f"expired leases: {queue.overdue}, and no worker serves the queue to reap their jobs",
                       "start a worker that has its handler")  # fmt: skip
+    if queue.damaged:
+        yield warning(about, f"damaged records found: {queue.damaged:,}; they were set aside, and the other jobs go on",
+                      "find out which software or disk changed them; `penstock job ls` shows failed jobs whose records "
+                      "cannot be read (CorruptRecord)")  # fmt: skip
     if failed := queue.counts[State.FAILED]:
         yield note(about, format_jobs(failed, "failed"), f"penstock job ls {queue.name} --state failed")
     if symptoms.stall_failures:

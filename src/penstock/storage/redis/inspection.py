@@ -58,7 +58,7 @@ class Inspector:
         """Read the counters of each of these queues."""
         calls = [self._calls.build("meters", name, ()) for name in queues]
         counted = await self._connection.run_many(calls, repeat=True) if calls else []
-        return [QueueMeter(name, int(done), int(over)) for name, (done, over) in zip(queues, counted, strict=True)]
+        return [QueueMeter(name, *map(int, numbers)) for name, numbers in zip(queues, counted, strict=True)]
 
     async def latest(self, queue: str, state: State, limit: int = 10) -> list[Snapshot]:
         """Read finished jobs of one state, those that are kept longest first."""

@@ -36,7 +36,7 @@ QUEUE_KEYS: dict[str, str] = {
     "failed": "sorted set, by bytes: expiry + number + id",
     "cancelled": "sorted set, by bytes: expiry + number + id",
     "gone": "sorted set token + state + id -> until when the settlement of a job that is not kept is remembered",
-    "meta": "hash seq, time, finished, paused, parked, alarm, expiry",
+    "meta": "hash seq, time, finished, paused, parked, alarm, expiry, damaged",
     "waits": "hash id -> channels of the clients that wait for its end",
     "wake": "list of at most one element, which wakes one idle worker",
 }

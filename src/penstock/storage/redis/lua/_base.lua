@@ -13,6 +13,8 @@
 -- run record:  token (16), then, unless all are absent: cancel, successor, ttl + 1, group, has progress, progress (or
 --              padding)
 -- end record:  state, finished, expires (0: never), number, counted, token (16 or none), worker, value
+-- Other software can write to the server, so any record may be damaged. Scripts read and check before they write, and
+-- continue without records that they cannot read; `damaged` in meta counts these.
 -- rank:        2^31-1 - priority, time, sequence: their bytes sort as the jobs run
 local call, pack, unpack_head = redis.call, struct.pack, struct.unpack
 local sub, byte, floor = string.sub, string.byte, math.floor
@@ -42,5 +44,6 @@ else
   local t = call('TIME')
   now = t[1] * 1000 + floor(t[2] / 1000)
 end
-local event_mark = call('GET', KEYS[1]) -- the owner (16 bytes) and the channel
-local event_channel = event_mark and string.sub(event_mark, 17)
+-- The owner (16 bytes) and the channel. A key that is no string has none, and stops no job.
+local event_mark = redis.pcall('GET', KEYS[1])
+local event_channel = type(event_mark) == 'string' and string.sub(event_mark, 17)

@@ -28,12 +28,52 @@ local function known_head(turn, group) return turn and #turn > 18 + #group and s
 local GROUP_RUN = pack('>BBI6', 0, 0, 1)
 local function group_run(token, group) return token .. GROUP_RUN .. pack('>H', #group) .. group .. '\0' end
 
--- The group of a plain run of this token ('' for none): no cancel was requested and no successor is behind it. Else nil.
-local function group_of_plain_run(run, token)
-  if string.find(run, token, 1, true) ~= 1 or string.find(run, GROUP_RUN, 17, true) ~= 17 then return nil end
+-- The group of a run ('' for none), or nil if its record is damaged.
+local function group_of_run(run)
+  if #run == 16 then return '' end
+  if #run < 27 then return nil end
   local high, low = byte(run, 25, 26)
   local size = high * 256 + low
-  return sub(run, 27, 26 + size)
+  return #run >= 27 + size and sub(run, 27, 26 + size) or nil
+end
+
+-- The same of a plain run of this token: no cancel was requested and no successor is behind it. Else nil.
+local function group_of_plain_run(run, token)
+  if string.find(run, token, 1, true) ~= 1 or string.find(run, GROUP_RUN, 17, true) ~= 17 then return nil end
+  return group_of_run(run)
+end
+
+-- Take sequence numbers; gives the last of them. A damaged counter continues at the time in ms: that is above all numbers
+-- in use, unless there were more than a thousand jobs per second since 1970.
+local function take_seq(q, count)
+  local last = add_to(q.meta, 'seq', count)
+  if not last then
+    damaged(q, 1)
+    last = now + count
+    call('HSET', q.meta, 'seq', last)
+  end
+  return last
+end
+
+-- The first member of a line in which each member has two numbers before the id; damaged ones are removed.
+local function first_of(q, line)
+  local first = call('ZRANGE', line, '0', '0')[1]
+  while first and #first < 13 do
+    call('ZREM', line, first)
+    damaged(q, 1)
+    first = call('ZRANGE', line, '0', '0')[1]
+  end
+  return first
+end
+
+-- Count the jobs that hold a group, and store the number, which was damaged.
+local function recount_holds(q, group)
+  local prefix = lane_prefix(group)
+  local count = call('ZLEXCOUNT', q.backoffs, '[' .. prefix, '(' .. prefix .. '\255')
+  each_run(q, function(_, run) if group_of_run(run) == group then count = count + 1 end end)
+  damaged(q, 1)
+  call('HSET', q.holds, group, count)
+  return count
 end
 
 -- The time at which the next job falls due, or nil.
@@ -41,7 +81,7 @@ local function next_due(q)
   if call('EXISTS', q.scheduled, q.retrying) == 0 then return nil end
   local due
   for _, line in ipairs({ q.scheduled, q.retrying }) do
-    local head = call('ZRANGE', line, '0', '0')[1]
+    local head = first_of(q, line)
     local at = head and unpack_head('>I6', head)
     if at and (not due or at < due) then due = at end
   end
@@ -59,7 +99,8 @@ local function free_groups(q, ended)
   end
   local holds, free = call('HMGET', q.holds, unpack(groups)), {}
   for i = #groups, 1, -1 do
-    local left = tonumber(holds[i] or 0) - count[groups[i]]
+    local before = to_number(holds[i] or 0, false)
+    local left = before and before - count[groups[i]] or recount_holds(q, groups[i])
     if left > 0 then
       call('HSET', q.holds, groups[i], left)
     else
@@ -68,7 +109,7 @@ local function free_groups(q, ended)
   end
   if #free == 0 then return end
   call('HDEL', q.holds, unpack(free))
-  local seq, ready, turns = call('HINCRBY', q.meta, 'seq', #free) - #free, {}, {}
+  local seq, ready, turns = take_seq(q, #free) - #free, {}, {}
   for i, group in ipairs(free) do
     local head = lane_head(q, group, '1')[1]
     if head then

@@ -86,54 +86,44 @@ local function newer(rec)
   return j and j.rest and j.format
 end
 
-local function parse_run(run)
-  local r = { token = sub(run, 1, 16), cancel = 0, successor = false, ttl = 0, group = nil, progress = nil }
-  if #run > 16 then
-    local successor, ttl, glen
-    r.cancel, successor, ttl, glen = unpack_head('>BBI6H', run, 17)
-    r.successor = successor == 1
-    r.ttl = ttl > 0 and ttl - 1 or nil
-    r.group = glen > 0 and sub(run, 27, 26 + glen) or nil
-    if byte(run, 27 + glen) == 1 then r.progress = sub(run, 28 + glen) end
-  end
-  return r
-end
-
-local function build_run(r)
-  if r.cancel == 0 and not r.successor and not r.group and not r.progress then return r.token end
-  local group = r.group or ''
-  return r.token .. pack('>BBI6H', r.cancel, r.successor and 1 or 0, r.ttl and r.ttl + 1 or 0, #group) .. group
-    .. (r.progress and '\1' .. r.progress or '\0')
-end
-
--- The runs of a token with a deadline of their own: the number of parts, and id -> name of its part.
-local function parts_of(q, token)
-  local count, part_of = tonumber(call('HGET', q.batches, 'p' .. token) or 0), {}
-  for n = 1, count do
-    local part = token .. '~' .. n
-    for _, id in ipairs(cmsgpack.unpack(call('HGET', q.batches, 'b' .. part))) do part_of[id] = part end
-  end
-  return count, part_of
-end
+-- include: runs
 
 local STATES = { completed = 1, failed = 2, cancelled = 3 }
 local STATE_NAMES = { 'completed', 'failed', 'cancelled' }
 
--- state, finished, expires, number, counted, token, value
+-- state, finished, expires, number, counted, token, value, and true for a damaged record: that of a failed job that is
+-- kept for ever.
+local END, END_SIZE = '>BI6I6I6BBH', 23
 local function parse_end(e)
-  local state, finished, expires, number, counted, tlen, wlen = unpack_head('>BI6I6I6BBH', e)
+  local state, finished, expires, number, counted, tlen, wlen = 0, 0, 0, 0, 0, 0, 0
+  if #e >= END_SIZE then state, finished, expires, number, counted, tlen, wlen = unpack_head(END, e) end
+  if not STATE_NAMES[state] or #e < END_SIZE + tlen + wlen then return 'failed', 0, 0, 0, 0, '', '', true end
   return STATE_NAMES[state], finished, expires, number, counted, sub(e, 24, 23 + tlen), sub(e, 24 + tlen + wlen)
 end
 
 local function build_end(state, expires, number, counted, token, worker, value)
-  return pack('>BI6I6I6BBH', STATES[state], now, expires, number, counted, #token, #worker) .. token .. worker .. value
+  return pack(END, STATES[state], now, expires, number, counted, #token, #worker) .. token .. worker .. value
 end
 
 local function end_member(expires, number, id)
   return pack('>I6I6', expires == 0 and FOREVER or expires, number) .. id
 end
 
-local function next_seq(q) return call('HINCRBY', q.meta, 'seq', 1) end
+local function next_seq(q) return take_seq(q, 1) end
+
+-- The number of the next job that ends. A damaged counter continues above the numbers of the newest ends.
+local function next_end(q)
+  local last = add_to(q.meta, 'finished', 1)
+  if last then return last end
+  damaged(q, 1)
+  last = call('HLEN', q.ends)
+  for _, state in ipairs(STATE_NAMES) do
+    local newest = call('ZREVRANGE', q[state], 0, 0)[1]
+    if newest and #newest > 12 then last = math.max(last, (unpack_head('>I6', newest, 7))) end
+  end
+  call('HSET', q.meta, 'finished', last + 1)
+  return last + 1
+end
 
 -- Hints, events and notices ------------------------------------------------------------------------
 

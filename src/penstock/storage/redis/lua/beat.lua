@@ -11,7 +11,7 @@ local KEPT_MS = 60000 -- the table is kept for longer than its last record, beca
 local function delete_expired()
   local over, all = {}, call('HGETALL', workers)
   for i = 1, #all, 2 do
-    local _, until_ms = unpack_head('>I6I6', all[i + 1])
+    local until_ms = #all[i + 1] >= 12 and unpack_head('>I6', all[i + 1], 7) or 0 -- a damaged one has expired
     if until_ms <= now then over[#over + 1] = all[i] end
   end
   if #over > 0 then call('HDEL', workers, unpack(over, 1, math.min(#over, 1000))) end

@@ -33,7 +33,7 @@ local function queued()
   local members = call('ZRANGEBYLEX', q.lanes, from, '+', 'LIMIT', 0, limit)
   for _, member in ipairs(members) do
     local _, prefix_end = string.find(member, '\0\0', 1, true)
-    found(sub(member, prefix_end + 13), 'L' .. member)
+    if prefix_end then found(sub(member, prefix_end + 13), 'L' .. member) end
   end
   return #members == limit and 'L' .. members[#members] or 'P'
 end

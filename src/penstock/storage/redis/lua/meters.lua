@@ -1,8 +1,9 @@
--- meters: the number of jobs that finished since the queue was created, and of expired leases
+-- meters: the number of jobs that finished since the queue was created, of expired leases, and of damaged records
 -- flags: no-writes
 -- keys: leases meta
 -- args:
--- gives: {finished, expired leases}
+-- gives: {finished, expired leases, damaged records}
 -- include: shared
 local q = queue_at(ARGV[2], ARGV[3])
-return { tonumber(call('HGET', q.meta, 'finished') or 0), call('ZCOUNT', q.leases, '-inf', now) }
+local counted = call('HMGET', q.meta, 'finished', 'damaged')
+return { to_number(counted[1]), call('ZCOUNT', q.leases, '-inf', now), to_number(counted[2]) }

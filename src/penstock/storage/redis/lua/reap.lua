@@ -15,15 +15,17 @@ for _, member in ipairs(call('ZRANGEBYSCORE', q.leases, '-inf', now, 'LIMIT', 0,
   local token = sub(member, 1, 16)
   local lease = { member = member, left = 0, until_ms = tonumber(call('ZSCORE', q.leases, member)) }
   leases[#leases + 1] = lease
-  local ids = cmsgpack.unpack(call('HGET', q.batches, 'b' .. member) or cmsgpack.pack({}))
+  local ids = ids_of(q, member)
   local _, apart = parts_of(q, member == token and token or '') -- runs with a deadline of their own
   local runs = #ids > 0 and call('HMGET', q.runs, unpack(ids)) or {}
   local recs = #ids > 0 and call('HMGET', q.jobs, unpack(ids)) or {}
   local worker = call('HGET', q.batches, 'w' .. token) or ''
   for i, id in ipairs(ids) do
-    if runs[i] and sub(runs[i], 1, 16) == token and not apart[id] then
+    if runs[i] and not apart[id] and ran_under(q, runs[i], token) then
       lease.left = lease.left + 1
-      late[#late + 1] = { id = id, run = parse_run(runs[i]), job = parse(recs[i]), lease = lease, worker = worker }
+      local run = run_of(q, id, runs[i])
+      run.token = token -- that of a damaged run may be another
+      late[#late + 1] = { id = id, run = run, job = parse(recs[i]), lease = lease, worker = worker }
     end
   end
 end

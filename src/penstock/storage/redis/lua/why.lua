@@ -41,7 +41,7 @@ local function running_of(group)
   local first, seq = nil, nil
   for _, id in ipairs(call('HKEYS', q.runs)) do
     local run = call('HGET', q.runs, id)
-    if #run > 16 and parse_run(run).group == group then
+    if group_of_run(run) == group then
       local j = parse(call('HGET', q.jobs, id)) or { seq = 0 }
       if not seq or j.seq < seq then first, seq = id, j.seq end
     end
