@@ -173,14 +173,18 @@ def _turns(tx: Transaction, queue: QueueRow, limit: int, size: int) -> tuple[lis
 
 def _sound_turns(tx: Transaction, queue: QueueRow, rows: list[Row]) -> list[Row]:
     """Return the groups whose turn can be read; a claim gives the others a new turn, so that a later one finds them."""
-    if _INT.issuperset(type(part) for row in rows for part in row[:2]):
+    if all(_has_turn(row) for row in rows):
         return rows
     for row in rows:
-        if tx.write and not _INT.issuperset(map(type, row[:2])):
+        if tx.write and not _has_turn(row):
             tx.run("lane_turn", queue.k, row[2], tx.now, queue.next_seq())
             queue.note_damage()
             tx.notify_work(queue)
-    return [row for row in rows if _INT.issuperset(map(type, row[:2]))]
+    return [row for row in rows if _has_turn(row)]
+
+
+def _has_turn(row: Row) -> bool:
+    return type(row[0]) is int and type(row[1]) is int
 
 
 def _ready(tx: Transaction, queue: QueueRow, limit: int, corrupt: Corrupt) -> list[Row]:
@@ -269,7 +273,7 @@ def _readable(tx: Transaction, queue: QueueRow, row: Row) -> bool:
         and type(row[GROUP]) in _GROUP
         and {*map(type, row[NUMBERS]), *map(type, row[:3])} == _INT
         and abs(row[0]) <= MAX_PRIORITY
-        and 0 <= min(row[COUNTS])
+        and min(row[COUNTS]) >= 0
         and max(row[COUNTS]) <= LARGEST
         and row[FORMAT] <= tx.format
     )

@@ -23,6 +23,7 @@ from penstock.errors import PenstockError
 from penstock.model.clock import Clock, SystemClock
 from penstock.model.storage_info import schema_mismatch
 from penstock.storage.sqlite.fast_put import remember
+from penstock.storage.sqlite.file_access import warn_of_exposures
 from penstock.storage.sqlite.file_errors import (
     APPLICATION_ID,
     BUSY,
@@ -39,7 +40,7 @@ from penstock.storage.sqlite.rows import FORMAT
 from penstock.storage.sqlite.sql import FAST_PUT, SCHEMA
 from penstock.storage.sqlite.transaction import NeedsWriteLock, Transaction, Wake
 from penstock.storage.sqlite.waiters import replace_dead
-from penstock.storage.sqlite.wakeup import send_wakeups
+from penstock.storage.sqlite.wakeup import send_wakeups, socket_directories
 
 __all__ = ["BUSY_TIMEOUT", "SCHEMA_VERSION", "Engine", "Op", "Synchronous"]
 
@@ -104,7 +105,7 @@ class Engine:
         self.fast = fast
         #: The newest record format that this engine reads, and the one that it writes.
         self.format = FORMAT
-        #: Address at which other processes wake this one; a socket path as soon as this process has a waiter.
+        #: Address at which other processes wake this one; the name of a socket as soon as this process has a waiter.
         self.address = f"none:{secrets.token_hex(8)}"
         #: Wakes a waiter of this process; returns False if there is none of that name.
         self.wake_local: Callable[[str], bool] = lambda waiter: False
@@ -113,6 +114,7 @@ class Engine:
         self._file = path
         self._identity: FileIdentity | None = None
         self._next_check = 0.0
+        self._wake_directories: list[str] | None = None
         #: The numbers of the queues that the fast path of put may use, by name; see `fast_put.py`.
         self.fast_put_queues: dict[str, int] = {}
         self._pid = 0
@@ -198,6 +200,8 @@ class Engine:
         file = self._file
         db = sqlite3.connect(file, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256)
         try:
+            db.execute("PRAGMA trusted_schema = OFF")
+            db.execute("PRAGMA cell_size_check = ON")
             refuse_other_program(db, self.path)
             # A commit of one job writes four or five whole pages: small pages keep the log small.
             db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
@@ -212,6 +216,8 @@ class Engine:
         except BaseException:
             db.close()
             raise
+        if identity is not None:
+            warn_of_exposures(file)
         self.fast_put_queues.clear()  # another file of the same name has other numbers
         self._identity = identity
         return db
@@ -233,6 +239,12 @@ class Engine:
         version = _version(db)
         if version != SCHEMA_VERSION:
             raise schema_mismatch(self.path, version, SCHEMA_VERSION)
+
+    def wake_directories(self) -> list[str]:
+        """Return the directories in which the processes of this file have their wake-up sockets."""
+        if self._wake_directories is None:
+            self._wake_directories = [] if self.memory else socket_directories(self._file)
+        return self._wake_directories
 
     # transactions --------------------------------------------------------------------------------
 
@@ -321,7 +333,8 @@ class Engine:
     ) -> tuple[list[Any], list[Wake]]:
         """Run one transaction; on a full disk, `reading` answers reads although their promotions cannot be stored."""
         db = self.connection()
-        execute = db.cursor().execute
+        cursor = db.cursor()
+        execute = cursor.execute
         try:  # also around BEGIN: a KeyboardInterrupt may come between any two steps
             execute("BEGIN IMMEDIATE" if write else "BEGIN")
             # Read the clock under the lock of the file, so that order stamps follow the order of commits.
@@ -339,6 +352,7 @@ class Engine:
                 _roll_back(db)
                 return answers, []
         except BaseException:
+            cursor.close()  # a statement whose rows could not be read would keep the lock
             _roll_back(db)
             raise
         if tx.fast_put_queue is not None:
@@ -363,7 +377,7 @@ class Engine:
     def _wake(self, wakes: list[Wake]) -> None:
         """Wake the waiters that a transaction chose; for those whose process is gone, choose and wake others."""
         while wakes:
-            dead = send_wakeups(wakes, self.address, self.wake_local)
+            dead = send_wakeups(wakes, self.address, self.wake_local, self.wake_directories())
             if not dead:
                 return
             again: list[Op] = [(partial(replace_dead, dead=dead), True)]

@@ -47,8 +47,8 @@ class EventFeed:
         notifier.add_feed(self)
 
     def _add_listener(self) -> Awaitable[int]:
-        waiter, path = self._name, self._notifier.address
-        return self._submit(lambda tx: waiters.add_listener(tx, waiter, path), True)
+        waiter, address = self._name, self._notifier.address
+        return self._submit(lambda tx: waiters.add_listener(tx, waiter, address), True)
 
     def renew(self) -> None:
         """Renew the row of this listener, which expires otherwise."""

@@ -12,9 +12,11 @@ from pathlib import Path
 from penstock.model.job import Snapshot, State
 from penstock.model.storage_info import FileInfo, QueueMeter
 from penstock.storage.sqlite.engine import Engine
+from penstock.storage.sqlite.file_access import find_exposures
 from penstock.storage.sqlite.file_errors import find_obstacle
 from penstock.storage.sqlite.rows import STATES, read_job, snapshot
 from penstock.storage.sqlite.transaction import Transaction
+from penstock.storage.sqlite.wakeup import find_foreign_directory
 
 __all__ = ["forget_namespace", "inspect_file", "latest", "meters"]
 
@@ -55,9 +57,10 @@ def _on_disk(about: FileInfo) -> FileInfo:
     return FileInfo(
         path=about.path, version=about.version, schema=about.schema, journal_mode=about.journal_mode,
         synchronous=about.synchronous, faults=about.faults, latency_ms=about.latency_ms,
-        size=status.st_size, log_size=log_size, mode=status.st_mode & 0o777, own=status.st_uid == os.geteuid(),
+        size=status.st_size, log_size=log_size, mode=status.st_mode & 0o777,
         free=room.f_bavail * room.f_frsize, filesystem=filesystem_of(about.path), namespaces=about.namespaces,
-        obstacle=find_obstacle(about.path) or "",
+        obstacle=find_obstacle(about.path) or "", exposures=find_exposures(about.path),
+        foreign_wake_directory=find_foreign_directory(about.path),
     )  # fmt: skip
 
 

@@ -198,7 +198,7 @@ def _in_range(values: Sequence[Any]) -> bool:
         and 0 <= solo <= 1
         and -MAX_PRIORITY <= rank <= MAX_PRIORITY
         and min(counts) >= 0
-        and -LARGEST <= min(time, seq, due, created, format)
+        and min(time, seq, due, created, format) >= -LARGEST
         and max(time, seq, due, created, format, *counts) <= LARGEST
         and (cancel is None or cancel in CANCEL_MODES)
         and (cancel_ttl is None or 0 <= cancel_ttl <= LARGEST)
@@ -219,10 +219,10 @@ def _repair(values: Sequence[Any]) -> JobRow:
     wrong: set[int] = set()
     for at, (name, value, allowed) in enumerate(zip(_COLUMNS, values, _TYPES, strict=True)):
         low, high = _RANGES.get(name, (-(1 << 63), 1 << 63))
-        if type(value) in allowed and (type(value) is not int or low <= value <= high):
-            if name != "cancel" or value is None or value in CANCEL_MODES:
-                fixed.append(value)
-                continue
+        known = name != "cancel" or value is None or value in CANCEL_MODES
+        if type(value) in allowed and known and (type(value) is not int or low <= value <= high):
+            fixed.append(value)
+            continue
         wrong.add(at)
         if at == _ID:
             fixed.append(_bytes(value).decode("utf-8", "replace"))

@@ -44,7 +44,7 @@ class Wake(msgspec.Struct, frozen=True):
     `queue` names the queue whose work it was woken for, if any: another waiter takes that if this one is dead.
     """
 
-    path: str
+    address: str
     waiter: str
     queue: str | None = None
 
@@ -179,8 +179,7 @@ class Transaction:
                 return None
             sound = is_sound_queue(row)
             if not sound:
-                last = self.one("queue_last", row[0]) if self.write else (0, 0)
-                row = replace_unreadable(row, *last, self.now)
+                row = self._repair_queue(row)
             queue = self._queues[name] = QueueRow(name, [0] * SLOT_COUNT, *row[:-1])
             if not sound:
                 queue.note_damage()
@@ -188,6 +187,10 @@ class Transaction:
             if self._listeners is None and not row[-1]:
                 self._listeners = []
         return queue
+
+    def _repair_queue(self, row: Sequence[Any]) -> list[Any]:
+        seq, finished = self.one("queue_last", row[0]) if self.write else (0, 0)
+        return replace_unreadable(row, seq, finished, self.now)
 
     def ensure_queue(self, name: str) -> QueueRow:
         """Return a queue's row, created if there is none."""
@@ -262,7 +265,7 @@ class Transaction:
         """Whether there are listeners to events: read once per transaction."""
         if self._listeners is None:
             found = self.all("listen_all", self.namespace, self.wall)
-            self._listeners = [Wake(path, waiter) for waiter, path in found]
+            self._listeners = [Wake(address, waiter) for waiter, address in found if _are_text(waiter, address)]
         return bool(self._listeners)
 
     def emit(
@@ -318,9 +321,10 @@ class Transaction:
         self.wakes += self._listeners or ()
 
     def _wake_idle(self, name: str, count: int) -> None:
-        for waiter, path in self.all("idle_pick", self.namespace, name, count):
+        for waiter, address in self.all("idle_pick", self.namespace, name, count):
             self.run("idle_drop", waiter)
-            self.wakes.append(Wake(path, waiter, name))
+            wake = Wake(address, waiter, name) if _are_text(waiter, address) else _unreachable(name)
+            self.wakes.append(wake)
 
     def _wake_waiters(self) -> None:
         finished: dict[str, list[str]] = {}
@@ -335,8 +339,18 @@ class Transaction:
                 for (id,) in self.run_with_list("wait_among", (self.namespace, name), ids):
                     self._add_wakes(self.all("wait_pick", self.namespace, name, id))
 
-    def _add_wakes(self, found: list[tuple[str, str]]) -> None:
-        self.wakes += [Wake(path, waiter) for waiter, path in found if path]
+    def _add_wakes(self, found: list[tuple[Any, Any]]) -> None:
+        self.wakes += [Wake(address, waiter) for waiter, address in found if address and _are_text(waiter, address)]
+
+
+def _are_text(waiter: Any, address: Any) -> bool:
+    """Return whether a waiter's row can be read."""
+    return type(waiter) is str and type(address) is str
+
+
+def _unreachable(queue: str) -> Wake:
+    """Return a wake-up that reaches no waiter, so that another one is woken for the work of the queue."""
+    return Wake("", "", queue)
 
 
 def _padded_size(count: int) -> int:
