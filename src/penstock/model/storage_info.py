@@ -153,7 +153,9 @@ class Restorable(Protocol):
 
 def schema_mismatch(where: str, found: int | None, known: int) -> VersionMismatch:
     """Return the error for a storage whose schema version is not the known one."""
-    if found is not None and found < known:
+    if found is None:
+        remedy = "the number cannot be read: restore a copy, or use another storage"
+    elif found < known:
         remedy = "it was written by an older Penstock: export its jobs with that one and import them here"
     else:
         remedy = "it was written by a newer Penstock: upgrade this one, or use another storage"

@@ -9,12 +9,6 @@ SELECT max(coalesce((SELECT max(seq) FROM jobs WHERE queue = ?1 AND seq < 1 << 6
            coalesce((SELECT max(turn_seq) FROM lanes WHERE queue = ?1 AND turn_seq < 1 << 60), 0)),
     coalesce((SELECT max(number) FROM jobs WHERE queue = ?1 AND number < 1 << 60), 0)
 
--- name: queue_add_below
--- A new queue, if another one has the largest number there is.
-INSERT INTO queues (k, namespace, name)
-SELECT 1 + max(coalesce((SELECT max(k) FROM queues WHERE k < 1 << 60), 0),
-               coalesce((SELECT max(queue) FROM jobs WHERE queue < 1 << 60), 0)), ?, ?
-
 -- name: queue_recount
 -- Count the rows of a queue again.
 UPDATE queues SET
@@ -115,12 +109,20 @@ LIMIT ?2
 SELECT grp FROM (SELECT grp FROM lanes WHERE queue = ?1 AND parked IS NOT NULL LIMIT ?3) AS l
 WHERE (SELECT format FROM jobs WHERE queue = ?1 AND grp = l.grp AND place = 2 ORDER BY time, seq LIMIT 1) <= ?2
 
--- events ------------------------------------------------------------------------------------------
+-- numbers -----------------------------------------------------------------------------------------
 
--- name: event_drop_last
--- Delete events with numbers that Penstock never gives.
+-- name: renumber_events
+-- Delete events with numbers that Penstock never gives: after the largest there is no next, and SQLite answers FULL.
 DELETE FROM events WHERE n >= 1 << 60
 
--- name: event_renumber
--- Number the next event after the last one.
-UPDATE sqlite_sequence SET seq = coalesce((SELECT max(n) FROM events), 0) WHERE name = 'events'
+-- name: renumber_queues
+-- Give a queue with such a number another one.
+UPDATE queues SET k = 1 + max(coalesce((SELECT max(k) FROM queues WHERE k < 1 << 60), 0),
+                              coalesce((SELECT max(queue) FROM jobs WHERE queue < 1 << 60), 0))
+WHERE k = (SELECT max(k) FROM queues WHERE k >= 1 << 60)
+
+-- name: renumber_next
+-- Number the next event and the next queue after the last one.
+UPDATE sqlite_sequence SET seq = CASE name WHEN 'events' THEN coalesce((SELECT max(n) FROM events), 0)
+    ELSE coalesce((SELECT max(k) FROM queues), 0) END
+WHERE name IN ('events', 'queues') AND seq >= 1 << 60

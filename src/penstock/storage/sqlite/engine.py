@@ -37,7 +37,7 @@ from penstock.storage.sqlite.file_errors import (
     translate,
 )
 from penstock.storage.sqlite.rows import FORMAT
-from penstock.storage.sqlite.sql import FAST_PUT, SCHEMA
+from penstock.storage.sqlite.sql import FAST_PUT, SCHEMA, SQL
 from penstock.storage.sqlite.transaction import NeedsWriteLock, Transaction, Wake
 from penstock.storage.sqlite.waiters import replace_dead
 from penstock.storage.sqlite.wakeup import send_wakeups, socket_directories
@@ -45,6 +45,9 @@ from penstock.storage.sqlite.wakeup import send_wakeups, socket_directories
 __all__ = ["BUSY_TIMEOUT", "SCHEMA_VERSION", "Engine", "Op", "Synchronous"]
 
 SCHEMA_VERSION = 2
+
+#: The version of a file that has the table for it, but no number in it.
+UNREADABLE_VERSION = -1
 
 #: A writer gives up after waiting this long (s) for the lock of the file.
 BUSY_TIMEOUT = 30.0
@@ -57,6 +60,9 @@ FIRST_PAUSE, MAX_PAUSE = 0.000_05, 0.005
 
 #: Page size of a new file (bytes), and the number of pages in the write-ahead log that starts a checkpoint.
 PAGE_SIZE, CHECKPOINT_PAGES = 2048, 4000
+
+#: The statements that free numbers which Penstock never gives.
+RENUMBER = ("renumber_events", "renumber_queues", "renumber_next")
 
 #: How often (s) an open file is compared with the one that its path names.
 FILE_CHECK = 1.0
@@ -238,7 +244,8 @@ class Engine:
                 raise
         version = _version(db)
         if version != SCHEMA_VERSION:
-            raise schema_mismatch(self.path, version, SCHEMA_VERSION)
+            known = None if version == UNREADABLE_VERSION else version
+            raise schema_mismatch(self.path, known, SCHEMA_VERSION)
 
     def wake_directories(self) -> list[str]:
         """Return the directories in which the processes of this file have their wake-up sockets."""
@@ -300,8 +307,14 @@ class Engine:
             return self._attempt(ops, write)
         except (NeedsWriteLock, sqlite3.OperationalError) as error:
             if is_full(error):
-                self._reuse_log()
-            return self._retry_while_busy(lambda: self._transact(ops, write))
+                self._make_room()
+            try:
+                return self._retry_while_busy(lambda: self._transact(ops, write))
+            except sqlite3.OperationalError as again:
+                if is_full(error) or not is_full(again):
+                    raise
+                self._make_room()  # the first attempt was a read that had to write
+                return self._retry_while_busy(lambda: self._transact(ops, write))
 
     def _transact(self, ops: Sequence[Op], write: bool) -> tuple[list[Any], list[Wake]]:
         """Run one transaction, again with the write lock or with lossy text decoding where it needs that."""
@@ -319,14 +332,17 @@ class Engine:
         finally:
             self.connection().text_factory = str
 
-    def _reuse_log(self) -> None:
-        """Copy the write-ahead log into the file, so that the next transaction overwrites the log.
+    def _make_room(self) -> None:
+        """Copy the write-ahead log into the file, and free the largest numbers of queues and events.
 
         On a full disk the log cannot grow, and SQLite copies it only after a commit: without this, settle
-        and purge, which free space inside of the file, would be refused too.
+        and purge, which free space inside of the file, would be refused too. SQLite also calls a table full
+        whose largest number is taken, which only other software does.
         """
-        with contextlib.suppress(sqlite3.Error):
-            self.connection().execute("PRAGMA wal_checkpoint(PASSIVE)")
+        statements = ("PRAGMA wal_checkpoint(PASSIVE)", *map(SQL.__getitem__, RENUMBER))
+        for statement in statements:
+            with contextlib.suppress(sqlite3.Error):
+                self.connection().execute(statement)
 
     def _attempt(
         self, ops: Sequence[Op], write: bool, damaged: bool = False, reading: bool = False
@@ -407,7 +423,7 @@ def _version(db: sqlite3.Connection) -> int | None:
     if db.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'meta'").fetchone() is None:
         return None
     row = db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
-    return None if row is None else row[0]
+    return row[0] if row is not None and type(row[0]) is int else UNREADABLE_VERSION
 
 
 def _run_script(db: sqlite3.Connection, script: str) -> None:

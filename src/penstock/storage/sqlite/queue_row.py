@@ -82,7 +82,8 @@ class QueueRow(msgspec.Struct):
 def is_sound_queue(row: Sequence[Any]) -> bool:
     """Return whether a row of `queue_get` has the types and ranges that Penstock writes."""
     return (
-        _INT_OR_NONE.issuperset(map(type, row))
+        row[-1] == 1
+        and _INT_OR_NONE.issuperset(map(type, row))
         and 0 <= row[1] < LARGEST
         and 0 <= row[2] <= MAX_MS
         and 0 <= row[3] < LARGEST

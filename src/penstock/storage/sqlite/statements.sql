@@ -6,12 +6,15 @@
 
 -- name: queue_get
 -- A queue by its name: the counts of scheduled and retrying jobs and of blocked ones; whether there are rows of
--- groups, idle workers, callers that wait for the end of one of its jobs, and listeners to events.
+-- groups, idle workers, callers that wait for the end of one of its jobs, and listeners to events; and whether its
+-- counts are numbers.
 SELECT k, seq, time, finished, paused, parked, alarm, expiry, n_later + n_retrying, n_blocked,
     EXISTS (SELECT 1 FROM lanes WHERE queue = k),
     EXISTS (SELECT 1 FROM idle WHERE namespace = ?1 AND queue = ?2),
     EXISTS (SELECT 1 FROM waits WHERE namespace = ?1 AND queue = ?2),
-    EXISTS (SELECT 1 FROM listeners WHERE namespace = ?1)
+    EXISTS (SELECT 1 FROM listeners WHERE namespace = ?1),
+    min(n_later, n_ready, n_lane, n_running, n_blocked, n_completed, n_failed, n_cancelled, n_retrying, n_parked) >= 0
+        AND max(n_later, n_ready, n_lane, n_running, n_blocked, n_completed, n_failed, n_cancelled, n_retrying, n_parked) < 1 << 60
 FROM queues WHERE namespace = ?1 AND name = ?2
 
 -- name: queue_add

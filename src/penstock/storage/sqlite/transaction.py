@@ -180,11 +180,11 @@ class Transaction:
             sound = is_sound_queue(row)
             if not sound:
                 row = self._repair_queue(row)
-            queue = self._queues[name] = QueueRow(name, [0] * SLOT_COUNT, *row[:-1])
+            queue = self._queues[name] = QueueRow(name, [0] * SLOT_COUNT, *row[:-2])
             if not sound:
                 queue.note_damage()
                 queue.recount = True
-            if self._listeners is None and not row[-1]:
+            if self._listeners is None and not row[-2]:
                 self._listeners = []
         return queue
 
@@ -196,19 +196,10 @@ class Transaction:
         """Return a queue's row, created if there is none."""
         queue = self.queue(name)
         if queue is None:
-            self._add_queue(name)
+            self.run("queue_add", self.namespace, name)
             queue = self.queue(name)
             assert queue is not None
         return queue
-
-    def _add_queue(self, name: str) -> None:
-        try:
-            self.run("queue_add", self.namespace, name)
-        except sqlite3.OperationalError as error:
-            # Also if another queue has the largest number there is, which Penstock never gives.
-            if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_FULL:
-                raise
-            self.run("queue_add_below", self.namespace, name)
 
     def forget_queue(self, queue: QueueRow) -> None:
         """Drop the row of a deleted queue, so that it is not written back."""
@@ -307,14 +298,7 @@ class Transaction:
 
     def _publish(self) -> None:
         rows = [(self.namespace, event.queue, self.wall, _encode(event)) for event in self._events]
-        try:
-            self.run_each("event_add", rows)
-        except sqlite3.OperationalError as error:
-            if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_FULL:
-                raise
-            for statement in ("event_drop_last", "event_renumber"):  # the largest number is taken, so there is no next
-                self.run(statement)
-            self.run_each("event_add", rows)
+        self.run_each("event_add", rows)
         last = self.one("event_last")[0]
         if last // 1000 != (last - len(rows)) // 1000:
             self.run("event_trim", last - MAX_EVENTS)
