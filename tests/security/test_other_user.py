@@ -22,7 +22,7 @@ from penstock.model.storage_info import FileInfo, Inspectable
 from penstock.ops.doctor import Level, check_file
 from penstock.storage.sqlite import file_access
 from penstock.storage.sqlite.wakeup import socket_directories
-from tests.support import HOUR
+from tests.support import HOUR, eventually
 
 #: The user "nobody".
 OTHER = 65534
@@ -76,7 +76,7 @@ def export(url: str, path: Path) -> None:
 
 
 def test_an_export_is_not_written_through_files_that_were_there_before(place: Path, tmp_path: Path) -> None:
-    """A `.part` file, a link and an old export of the other user: the export is a new file that only its owner reads."""
+    """A `.part` file, a link and an old export of the other user: the export is a new file of its owner alone."""
     url = f"sqlite:{tmp_path / 'jobs.db'}"
     with sync.Penstock(url) as app:
         app.queue("q").enqueue("a payload")
@@ -259,8 +259,7 @@ async def test_the_runtime_directory_is_preferred_if_it_is_private(
     assert (Path(first).parent, Path(second).parent) == (runtime, Path(tempfile.gettempdir()))
     async with Penstock(f"sqlite:{deep}") as app:
         waiting = asyncio.create_task(app.queue("q").reserve(wait=30))
-        while not list(runtime.glob("*/*")):
-            await asyncio.sleep(0.01)
+        await eventually(lambda: list(runtime.glob("*/*")))
         await app.queue("q").enqueue(1)
         [reserved] = await waiting
         await reserved.complete()

@@ -132,7 +132,7 @@ def open_output(path: str | None) -> Generator[IO[bytes], None, None]:
         return
     directory, name = os.path.split(os.path.abspath(path))
     if not os.path.isdir(directory):
-        raise CommandError(f"cannot write {path}: there is no directory {directory}; create it", EXIT_USAGE)
+        raise CommandError(f"cannot write {path}: there is no directory {directory}; create it")
     # With O_EXCL and a random name: a file or a link that another user has put there is never opened.
     descriptor, partial = tempfile.mkstemp(prefix=f".{name[:100]}.", dir=directory)
     try:
