@@ -18,6 +18,7 @@ from penstock.model.ids import check_name
 from penstock.model.job import FINISHED, MAX_PRIORITY, WAITING, Snapshot, State
 
 __all__ = [
+    "MAX_COUNT",
     "MAX_RESTORED",
     "FileInfo",
     "Inspectable",

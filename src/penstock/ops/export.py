@@ -19,7 +19,7 @@ from penstock.model.clock import as_datetime
 from penstock.model.headers import MAX_HEADERS, decode_headers, encode_headers
 from penstock.model.job import WAITING, NewJob, Snapshot, State
 from penstock.model.options import JobLimits
-from penstock.model.storage_info import MAX_RESTORED, Restorable, check_restorable
+from penstock.model.storage_info import MAX_COUNT, MAX_RESTORED, Restorable, check_restorable
 from penstock.storage.base import PutStatus, Storage
 
 __all__ = [
@@ -99,8 +99,8 @@ class ExportedJob(msgspec.Struct, kw_only=True, omit_defaults=True):
             queue=job.queue, id=job.id, state=job.state, created_at=as_datetime(job.created),
             run_at=as_datetime(job.run_at), payload=payload, payload_base64=payload_bytes, group=job.group,
             priority=job.priority, headers=decode_headers(job.headers), limits=JobLimits.decode(job.limits),
-            attempts=job.attempts, retries=job.retries, stalls=job.stalls, timeouts=job.timeouts, worker=job.worker,
-            result=result, result_base64=result_bytes,
+            attempts=min(job.attempts, MAX_COUNT), retries=min(job.retries, MAX_COUNT),
+            stalls=min(job.stalls, MAX_COUNT), timeouts=min(job.timeouts, MAX_COUNT), worker=job.worker, result=result, result_base64=result_bytes,
             error=None if error is None else ExportedError(
                 type=error.type, message=error.message, kind=error.kind, traceback=error.traceback
             ),
