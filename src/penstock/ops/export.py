@@ -100,7 +100,8 @@ class ExportedJob(msgspec.Struct, kw_only=True, omit_defaults=True):
             run_at=as_datetime(job.run_at), payload=payload, payload_base64=payload_bytes, group=job.group,
             priority=job.priority, headers=decode_headers(job.headers), limits=JobLimits.decode(job.limits),
             attempts=min(job.attempts, MAX_COUNT), retries=min(job.retries, MAX_COUNT),
-            stalls=min(job.stalls, MAX_COUNT), timeouts=min(job.timeouts, MAX_COUNT), worker=job.worker, result=result, result_base64=result_bytes,
+            stalls=min(job.stalls, MAX_COUNT), timeouts=min(job.timeouts, MAX_COUNT), worker=job.worker,
+            result=result, result_base64=result_bytes,
             error=None if error is None else ExportedError(
                 type=error.type, message=error.message, kind=error.kind, traceback=error.traceback
             ),
