@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+from fuzz.imports import imports
 from penstock.client.answers import status_of
 from penstock.errors import InvalidPayload, JobError
 from penstock.model.context import Progress
@@ -113,5 +114,5 @@ def urls(data: bytes) -> None:
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    each.__name__: each for each in (stored_metadata, payloads, encryption, records, feeds, urls)
+    each.__name__: each for each in (stored_metadata, payloads, encryption, records, feeds, urls, imports)
 }

@@ -70,6 +70,9 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 #: A traceback with more characters than this loses its middle: its top and its end matter most.
 MAX_TRACEBACK = 8_000
 
+#: The most bytes of a stored error: message and traceback, each of whose characters may be escaped in six bytes.
+MAX_ERROR = 131_072
+
 #: The longest class name that is stored, in characters.
 MAX_TYPE = 200
 

@@ -145,13 +145,28 @@ def test_a_queue_that_is_not_there(cli: Cli) -> None:
         ('{"penstock_export": 1}\n{JOB, "state": "running"}\n', "belongs to its worker"),
         ('{"penstock_export": 1}\n{JOB, "state": "queued", "id": ""}\n', "id must be 1 to 512 bytes"),
         ('{"penstock_export": 1}\n{JOB, "state": "queued", "priority": 99999999999}\n', "priority"),
+        (
+            '{"penstock_export": 1}\n{JOB, "state": "queued", "stalls": 9223372036854775807}\n',
+            "line 2: this is not a job",
+        ),
+        ('{"penstock_export": 1}\n{JOB, "state": "queued", "retries": 9223372036854775808}\n', "0 and 65535"),
+        (
+            '{"penstock_export": 1}\n{JOB, "state": "queued", "retries": 99999999999999999999}\n',
+            "line 2: this is not a job",
+        ),
+        ('{"penstock_export": 1}\n{JOB, "state": "queued", "payload": "LONG"}\n', "payload has 1048577 bytes"),
+        ('{"penstock_export": 1}\n{JOB, "state": "queued", "headers": {"h": "LONG"}}\n', "headers has"),
+        (
+            '{"penstock_export": 1}\n{JOB, "state": "failed", "error": {"type": "E", "message": "LONG"}}\n',
+            "error has",
+        ),
     ],
 )
 @on_sqlite
 def test_an_invalid_import_is_one_line(cli: Cli, text: str, expected: str) -> None:
     """A file that cannot be imported is an error with line and reason, and exit code 2."""
     job = '"queue": "q", "id": "a", "created_at": "2026-01-01T00:00:00Z", "run_at": "2026-01-01T00:00:00Z"'
-    line = cli.fails("import", stdin=text.replace("JOB", job), code=2)
+    line = cli.fails("import", stdin=text.replace("JOB", job).replace("LONG", "x" * 1_048_577), code=2)
     assert "stdin: " in line
     assert expected in line
     assert cli.json("queue", "ls") == []
@@ -214,3 +229,13 @@ def test_an_export_of_a_damaged_file_writes_the_jobs_before_the_damage(cli: Cli,
     assert sum('"queue":"first"' in each for each in lines) == 200
     assert 0 < sum('"queue":"second"' in each for each in lines) < 200
     path.unlink()
+
+
+@on_sqlite
+def test_a_larger_payload_is_imported_if_its_size_is_allowed(cli: Cli) -> None:
+    """`--max-payload` allows payloads and results beyond the default of 1 MiB."""
+    job = {"queue": "q", "id": "a", "state": "queued", "created_at": "2026-01-01T00:00:00Z",
+           "run_at": "2026-01-01T00:00:00Z", "payload": "x" * 1_100_000}  # fmt: skip
+    text = f'{{"penstock_export": 1}}\n{json.dumps(job)}\n'
+    assert "payload has 1100000 bytes" in cli.fails("import", stdin=text, code=2)
+    assert "imported 1 job" in cli.ok("import", "--max-payload", "2000000", stdin=text)

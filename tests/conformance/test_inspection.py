@@ -102,7 +102,7 @@ async def test_inspect_a_file(storage: Storage, backend: Backend) -> None:
     assert isinstance(backend, SqliteBackend)
     assert info.path == backend.path
     assert (info.journal_mode, info.synchronous, info.faults) == ("wal", "NORMAL", [])
-    assert (info.mode, info.own) == (0o600, True)
+    assert (info.mode, info.exposures, info.foreign_wake_directory) == (0o600, [], "")
     assert min(info.size, info.free) > 0
     unchecked = await inspectable(storage).inspect(check=False)
     assert isinstance(unchecked, FileInfo)

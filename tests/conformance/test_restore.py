@@ -179,6 +179,8 @@ async def test_restored_jobs_can_be_claimed_at_once(storage: Storage) -> None:
     [
         {"state": State.RUNNING}, {"state": State.BLOCKED}, {"id": ""}, {"group": "g", "priority": 1},
         {"priority": 2**31}, {"stalls": -1}, {"created": -1}, {"run_at": 10**18},
+        {"attempts": 65_536}, {"retries": 2**63 - 1}, {"stalls": 2**63}, {"timeouts": 2**64},
+        {"headers": bytes(32_769)}, {"limits": bytes(1_025)}, {"error": bytes(131_073)},
     ],
 )  # fmt: skip
 async def test_restore_of_an_impossible_job_is_refused(storage: Storage, wrong: dict[str, object]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.sqlite.wakeup import socket_directory
+from penstock.storage.sqlite.wakeup import socket_directories
 from tests.e2e.conftest import Program, Stage, is_alive, until
 
 APP = "tests.e2e.failing_jobs:app"
@@ -112,7 +112,7 @@ def sockets_in(directory: Path) -> set[str]:
 async def test_sockets_of_killed_processes_are_removed_by_the_next_opener(stage: Stage) -> None:
     """The sockets of a killed worker are gone when the next worker has started; live ones stay."""
     worker = stage.worker(processes=1)
-    directory = Path(socket_directory(str(stage.directory / "jobs.db"), f"{worker.pid}-{'0' * 12}"))
+    directory = Path(socket_directories(str(stage.directory / "jobs.db"))[0])
     pids = [worker.pid, *await worker.working()]
     left: set[str] = await until(lambda: {name for name in sockets_in(directory) if name.startswith(f"{worker.pid}-")})
     worker.signal(signal.SIGKILL)

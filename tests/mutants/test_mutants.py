@@ -65,9 +65,77 @@ MAX_QUEUED = "test_max_queued.py"
 BOUNDS = "test_bounds.py"
 TAMPERING = "storage/test_tampering.py"
 DAMAGED = f"{TAMPERING}::test_a_damaged_value_of_a_key_stops_nothing"
+TAMPERING = "../storage/test_tampering_sqlite.py"
+OTHER_USER = "../security/test_other_user.py"
 
 MUTANTS = [
     # SQLite
+    Mutant(
+        "sqlite: a damaged record is read as it is", "sqlite/rows.py",
+        "    return _repair(values)\n", "    return JobRow(*values)\n",
+        (f"{TAMPERING}::test_reap_sets_an_unreadable_run_aside_and_takes_its_neighbour_back",),
+    ),
+    Mutant(
+        "sqlite: damaged records are not counted", "sqlite/queue_row.py",
+        "        self.damaged += more\n", "",
+        (f"{TAMPERING}::test_reap_gives_a_job_back_whose_run_cannot_be_read",),
+    ),
+    Mutant(
+        "sqlite: purge does not look for damaged rows", "sqlite/purge.py",
+        "        sweep(tx, queue)\n", "",
+        (f"{TAMPERING}::test_purge_frees_a_group_that_nothing_holds",),
+    ),
+    Mutant(
+        "sqlite: numbers of a queue are not checked", "sqlite/transaction.py",
+        "sound = is_sound_queue(row)", "sound = True",
+        (f"{TAMPERING}::test_damaged_numbers_of_a_queue_are_repaired",),
+    ),
+    Mutant(
+        "sqlite: a put of one statement copies a damaged time", "sqlite/fast_put.sql",
+        "AND time < 1 << 60 ", "",
+        (f"{TAMPERING}::test_a_plain_put_does_not_copy_a_damaged_time_into_its_jobs",),
+    ),
+    Mutant(
+        "sqlite: an unreadable event ends the feed", "sqlite/event_feed.py",
+        "contextlib.suppress(*UNREADABLE, TypeError)", "contextlib.nullcontext()",
+        (f"{TAMPERING}::test_an_unreadable_event_is_skipped",),
+    ),
+    Mutant(
+        "sqlite: a wake-up goes to any address", "sqlite/wakeup.py",
+        "elif _NAME.fullmatch(wake.address) and _WAITER.fullmatch(wake.waiter):", "elif True:",
+        (f"{OTHER_USER}::test_a_row_with_a_foreign_address_makes_no_process_send_anything",),
+    ),
+    Mutant(
+        "sqlite: no warning of a file that other users can change", "sqlite/file_access.py",
+        "    if exposures:\n", "    if not exposures:\n",
+        (f"{OTHER_USER}::test_a_file_that_other_users_can_change_is_a_warning_at_open",),
+    ),
+    Mutant(
+        "sqlite: a foreign wake-up directory is not mentioned", "sqlite/notifier.py",
+        "                warn_once(\n", "                str(\n",
+        (f"{OTHER_USER}::test_a_squatted_wake_up_directory_is_a_warning_and_jobs_still_arrive",),
+    ),
+    Mutant(
+        "counts of any size are imported", "model/storage_info.py",
+        "if min(counts) < 0 or max(counts) > MAX_COUNT:", "if min(counts) < 0:",
+        ("conformance/test_restore.py::test_restore_of_an_impossible_job_is_refused",),
+    ),
+    Mutant(
+        "headers and errors of any size are imported", "model/storage_info.py",
+        'if most is not None and len(data or b"") > most:', "if False:",
+        ("conformance/test_restore.py::test_restore_of_an_impossible_job_is_refused",),
+    ),
+    Mutant(
+        "a line of any length is read", "ops/export.py",
+        "file.readline(longest + 1)", "file.readline(200 * longest)",
+        ("security/test_hostile_import.py::test_a_line_without_an_end_is_refused_before_it_is_read_whole",),
+    ),
+    Mutant(
+        "an export is written through a file that was there", "cli/transfer.py",
+        'tempfile.mkstemp(prefix=f".{name[:100]}.", dir=directory)',
+        '(os.open(path + ".part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), path + ".part")',
+        ("security/test_other_user.py::test_an_export_is_not_written_through_files_that_were_there_before",),
+    ),
     Mutant(
         "sqlite: no token check when settling one by one", "sqlite/settle.py",
         "job.place != RUNNING or job.token != s.token:", "job.place != RUNNING:",

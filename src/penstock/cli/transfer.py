@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import stat
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from typing import IO, Any
@@ -18,10 +20,13 @@ from penstock.cli.completion import queue_names
 from penstock.cli.output import console, count, echo, echo_json, escape_controls, is_terminal, json_option
 from penstock.cli.target import Target, describe_location, target_options
 from penstock.model.printing import quote_name
-from penstock.ops.export import ImportReport, LeftOut, count_jobs, export_jobs, import_jobs
+from penstock.ops.export import ImportReport, LeftOut, count_jobs, export_jobs, import_jobs, read_lines
 from penstock.ops.overview import read_overview
 
 __all__ = ["export", "import_"]
+
+#: Bytes that are read at once to count the lines of an input.
+COUNTED_BYTES = 1 << 20
 
 
 @contextlib.contextmanager
@@ -115,20 +120,45 @@ async def select_queues(app: Penstock, queues: tuple[str, ...]) -> list[str]:
 
 @contextlib.contextmanager
 def open_output(path: str | None) -> Generator[IO[bytes], None, None]:
-    """Open the output. A file gets its name only when it is complete, and only its owner can read it."""
+    """Open the output. A file gets its name only when it is complete, and only its owner can read it.
+
+    A link of that name is replaced, not followed.
+    """
     if path is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    partial = f"{path}.part"
+    if is_device(path):
+        with open(path, "wb") as file:
+            yield file
+        return
+    directory, name = os.path.split(os.path.abspath(path))
+    if not os.path.isdir(directory):
+        raise CommandError(f"cannot write {path}: there is no directory {directory}; create it")
+    # With O_EXCL and a random name: a file or a link that another user has put there is never opened.
+    descriptor, partial = tempfile.mkstemp(prefix=f".{name[:100]}.", dir=directory)
     try:
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o600)
             yield file
         os.replace(partial, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(partial)
         raise
+
+
+def is_device(path: str) -> bool:
+    """Return whether the output is a device, such as /dev/null; a pipe or a socket of another user is refused."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return False
+    if stat.S_ISREG(status.st_mode):
+        return False
+    if not stat.S_ISCHR(status.st_mode) and status.st_uid != os.geteuid():
+        raise CommandError(f"{path} is a pipe or a socket of another user; choose another name", EXIT_USAGE)
+    return True
 
 
 @click.command(
@@ -142,13 +172,21 @@ def open_output(path: str | None) -> Generator[IO[bytes], None, None]:
 )
 @click.argument("path", metavar="[FILE]", required=False, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--queue", help="Put every job into this queue instead of its own.")
+@click.option(
+    "--max-payload",
+    type=click.IntRange(1),
+    metavar="BYTES",
+    help="Refuse a job with a larger payload or result.  [default: max_payload of the app, 1048576]",
+)
 @json_option
 @target_options
-def import_(target: Target, path: str | None, queue: str | None, as_json: bool) -> None:
+def import_(target: Target, path: str | None, queue: str | None, max_payload: int | None, as_json: bool) -> None:
     """Read jobs from JSON lines, as `penstock export` writes them.
 
-    A job whose id exists already is left as it is, so an interrupted import can simply be repeated. Signed and
-    encrypted jobs belong to their namespace and queue: into another one the app that has their keys imports them.
+    A job whose id exists already is left as it is, so an interrupted import can simply be repeated. Each job is
+    checked as `enqueue` checks it. At the first line that is refused the import stops; jobs of earlier lines may be
+    stored. Signed and encrypted jobs belong to their namespace and queue: into another one the app that has their
+    keys imports them.
     """
     if path is None and sys.stdin.isatty():
         raise click.UsageError("give a FILE, or pipe an export in")
@@ -156,8 +194,9 @@ def import_(target: Target, path: str | None, queue: str | None, as_json: bool) 
     async def work() -> tuple[ImportReport, str]:
         report = ImportReport()
         async with target.opened(create=True) as app:
-            with open_input(path) as (lines, total), progress("importing", total) as step:
-                async for report in import_jobs(app, lines, queue):
+            most = app.max_payload if max_payload is None else max_payload
+            with open_input(path) as (file, total), progress("importing", total) as step:
+                async for report in import_jobs(app, read_lines(file, most), queue, most):
                     step(count_processed(report))
             return report, describe_location(app)
 
@@ -173,16 +212,16 @@ def import_(target: Target, path: str | None, queue: str | None, as_json: bool) 
 
 
 @contextlib.contextmanager
-def open_input(path: str | None) -> Generator[tuple[Iterator[bytes], int | None], None, None]:
-    """Open the input; yields its lines and the number of jobs, which is None for a pipe."""
+def open_input(path: str | None) -> Generator[tuple[IO[bytes], int | None], None, None]:
+    """Open the input; yields it and the number of its jobs, which is None for a pipe."""
     if path in (None, "-"):
-        yield iter(sys.stdin.buffer), None
+        yield sys.stdin.buffer, None
         return
     assert path is not None
     with open(path, "rb") as file:
-        total = sum(1 for _ in file) - 1
+        total = sum(block.count(b"\n") for block in iter(lambda: file.read(COUNTED_BYTES), b"")) - 1
         file.seek(0)
-        yield iter(file), total
+        yield file, total
 
 
 def count_processed(report: ImportReport) -> int:

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from penstock.model.clock import Moment, Span, milliseconds, span_ms
-from penstock.model.headers import encode_headers
+from penstock.model.headers import MAX_HEADERS, encode_headers
 from penstock.model.ids import check_name
 from penstock.model.job import MAX_PRIORITY, OnConflict, Update
 from penstock.model.options import JobLimits
@@ -25,9 +25,6 @@ __all__ = [
     "job_fields",
     "options_of",
 ]
-
-#: The most bytes that the headers of a job may have together: headers are labels, not data.
-MAX_HEADERS = 32_768
 
 UPDATE, UPDATE_WITHOUT_PRIORITY = Update(), Update(priority=False)
 

@@ -8,7 +8,10 @@ import msgspec
 
 from penstock.errors import UNREADABLE
 
-__all__ = ["decode_headers", "encode_headers"]
+__all__ = ["MAX_HEADERS", "decode_headers", "encode_headers"]
+
+#: The most bytes that the headers of a job may have together: headers are labels, not data.
+MAX_HEADERS = 32_768
 
 
 def encode_headers(headers: Mapping[str, str] | None) -> bytes:

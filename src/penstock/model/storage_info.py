@@ -11,12 +11,15 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from penstock.errors import VersionMismatch
+from penstock.errors import MAX_ERROR, VersionMismatch
 from penstock.model.clock import MAX_MS
+from penstock.model.headers import MAX_HEADERS
 from penstock.model.ids import check_name
 from penstock.model.job import FINISHED, MAX_PRIORITY, WAITING, Snapshot, State
 
 __all__ = [
+    "MAX_COUNT",
+    "MAX_RESTORED",
     "FileInfo",
     "Inspectable",
     "NodeInfo",
@@ -27,6 +30,16 @@ __all__ = [
     "describe_eviction",
     "schema_mismatch",
 ]
+
+
+#: The largest attempts, retries, stalls and timeouts of a job that is restored.
+MAX_COUNT = 65_535
+
+#: The most bytes of the limits of a job, encoded.
+MAX_LIMITS = 1_024
+
+#: The most bytes of the payload and of the result of a job that is restored, unless the caller sets a bound.
+MAX_RESTORED = 1_048_576
 
 
 class QueueMeter(msgspec.Struct, frozen=True):
@@ -88,11 +101,14 @@ class FileInfo(msgspec.Struct, frozen=True, kw_only=True):
     synchronous: str
     size: int = 0
     log_size: int = 0
-    #: The permission bits of the file, and whether it belongs to this user.
+    #: The permission bits of the file.
     mode: int = 0o600
-    own: bool = True
     free: int = 0
     filesystem: str | None = None
+    #: How users other than this one and root can read or change the file: a sentence each.
+    exposures: list[str] = []
+    #: The directory of its wake-up sockets if another user owns it, else empty.
+    foreign_wake_directory: str = ""
     #: Why this process may not write the file, and what to change; empty if it may.
     obstacle: str = ""
     #: The faults that a check of the file found; None when it was not checked.
@@ -138,7 +154,9 @@ class Restorable(Protocol):
 
 def schema_mismatch(where: str, found: int | None, known: int) -> VersionMismatch:
     """Return the error for a storage whose schema version is not the known one."""
-    if found is not None and found < known:
+    if found is None:
+        remedy = "the number cannot be read: restore a copy, or use another storage"
+    elif found < known:
         remedy = "it was written by an older Penstock: export its jobs with that one and import them here"
     else:
         remedy = "it was written by a newer Penstock: upgrade this one, or use another storage"
@@ -156,8 +174,12 @@ def describe_eviction(node: NodeInfo) -> str:
     return f"maxmemory-policy is {node.policy}: {when} the server {what}, without an error{done}"
 
 
-def check_restorable(job: Snapshot) -> None:
-    """Raise `ValueError` with the reason for a job that cannot be restored, before anything is stored."""
+def check_restorable(job: Snapshot, max_payload: int | None = None) -> None:
+    """Raise `ValueError` with the reason for a job that cannot be restored, before anything is stored.
+
+    `max_payload` bounds the bytes of payload and result, if it is given. The other bounds are those of `enqueue` and
+    of the errors of handlers.
+    """
     for name, value in (("queue", job.queue), ("id", job.id), ("group", job.group), ("worker", job.worker)):
         if value is not None:
             check_name(value, name)
@@ -167,8 +189,15 @@ def check_restorable(job: Snapshot) -> None:
         raise ValueError(f"priority must be between -{MAX_PRIORITY} and {MAX_PRIORITY}, not {job.priority}")
     if job.group is not None and job.priority:
         raise ValueError("priority does not reorder a group: a job has one or the other")
-    if min(job.attempts, job.retries, job.stalls, job.timeouts) < 0:
-        raise ValueError("attempts, retries, stalls and timeouts must not be negative")
+    counts = (job.attempts, job.retries, job.stalls, job.timeouts)
+    if min(counts) < 0 or max(counts) > MAX_COUNT:
+        raise ValueError(f"attempts, retries, stalls and timeouts must be between 0 and {MAX_COUNT}")
+    for name, data, most in (
+        ("headers", job.headers, MAX_HEADERS), ("limits", job.limits, MAX_LIMITS), ("error", job.error, MAX_ERROR),
+        ("payload", job.payload, max_payload), ("result", job.result, max_payload),
+    ):  # fmt: skip
+        if most is not None and len(data or b"") > most:
+            raise ValueError(f"{name} has {len(data or b'')} bytes, more than {most}")
     for moment in (job.created, job.run_at, job.finished or 0, job.expires or 0, job.start_by or 0):
         if not 0 <= moment <= MAX_MS:
             raise ValueError("times must be between 1970 and 9999")

@@ -9,20 +9,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from datetime import datetime
+from typing import IO
 
 import msgspec
 
 from penstock.client.app import Penstock
-from penstock.errors import ErrorKind, JobError, StorageUnusable
+from penstock.errors import MAX_ERROR, UNREADABLE, ErrorKind, JobError, StorageUnusable
 from penstock.model.clock import as_datetime
-from penstock.model.headers import decode_headers, encode_headers
+from penstock.model.headers import MAX_HEADERS, decode_headers, encode_headers
 from penstock.model.job import WAITING, NewJob, Snapshot, State
 from penstock.model.options import JobLimits
-from penstock.model.storage_info import Restorable, check_restorable
+from penstock.model.storage_info import MAX_COUNT, Restorable, check_restorable
 from penstock.ops.rebind import Mover
 from penstock.storage.base import PutStatus, Storage
 
-__all__ = ["ExportHeader", "ExportedJob", "ImportReport", "LeftOut", "count_jobs", "export_jobs", "import_jobs"]
+__all__ = [
+    "ExportHeader",
+    "ExportedJob",
+    "ImportReport",
+    "LeftOut",
+    "count_jobs",
+    "export_jobs",
+    "import_jobs",
+    "read_lines",
+]
 
 FORMAT = 1
 
@@ -92,7 +102,8 @@ class ExportedJob(msgspec.Struct, kw_only=True, omit_defaults=True):
             queue=job.queue, id=job.id, state=job.state, created_at=as_datetime(job.created),
             run_at=as_datetime(job.run_at), payload=payload, payload_base64=payload_bytes, group=job.group,
             priority=job.priority, headers=decode_headers(job.headers), limits=JobLimits.decode(job.limits),
-            attempts=job.attempts, retries=job.retries, stalls=job.stalls, timeouts=job.timeouts, worker=job.worker,
+            attempts=min(job.attempts, MAX_COUNT), retries=min(job.retries, MAX_COUNT),
+            stalls=min(job.stalls, MAX_COUNT), timeouts=min(job.timeouts, MAX_COUNT), worker=job.worker,
             result=result, result_base64=result_bytes,
             error=None if error is None else ExportedError(
                 type=error.type, message=error.message, kind=error.kind, traceback=error.traceback
@@ -186,16 +197,20 @@ async def export_jobs(app: Penstock, queues: Sequence[str], left_out: LeftOut) -
                     break
 
 
-async def import_jobs(app: Penstock, lines: Iterable[bytes], queue: str | None = None) -> AsyncIterator[ImportReport]:
+async def import_jobs(
+    app: Penstock, lines: Iterable[bytes], queue: str | None = None, max_payload: int | None = None
+) -> AsyncIterator[ImportReport]:
     """Store the jobs of an export, in their own queue or in `queue`; yields the report after each batch.
 
-    A job whose id exists already is left as it is, so that an interrupted import can be repeated. A signed or
-    encrypted job is bound anew if its namespace or queue changes; raises `ValueError` without the keys for that.
+    A job whose id exists already is left as it is, so that an interrupted import can be repeated. An invalid line
+    raises a `ValueError` with its number; batches before it are stored. `max_payload`, by default that of the app,
+    bounds the bytes of a payload and of a result. A signed or encrypted job is bound anew if its namespace or queue
+    changes; raises `ValueError` without the keys for that.
     """
     report = ImportReport()
     storage = await app.opened()
     mover = Mover(app, queue)
-    for batch in _batches(read_jobs(lines, mover)):
+    for batch in _batches(read_jobs(lines, app.max_payload if max_payload is None else max_payload, mover)):
         now = await storage.time()
         jobs = [mover.move(job) for job in batch]
         fresh = [job for job in jobs if job.expires is None or job.expires > now]
@@ -205,7 +220,19 @@ async def import_jobs(app: Penstock, lines: Iterable[bytes], queue: str | None =
     yield report
 
 
-def read_jobs(lines: Iterable[bytes], mover: Mover) -> Iterator[Snapshot]:
+def read_lines(file: IO[bytes], max_payload: int) -> Iterator[bytes]:
+    """Yield the lines of a file; one that is too long for a job raises a `ValueError` before all of it is read."""
+    # JSON needs at most six bytes for a byte of text: \u0000.
+    longest = 6 * (2 * max_payload + MAX_HEADERS + MAX_ERROR) + 65_536
+    number = 0
+    while line := file.readline(longest + 1):
+        number += 1
+        if len(line) > longest:
+            raise ValueError(f"line {number}: it is longer than {longest} bytes, too long for a job")
+        yield line
+
+
+def read_jobs(lines: Iterable[bytes], max_payload: int, mover: Mover) -> Iterator[Snapshot]:
     """Yield the jobs of an export; an invalid line raises a `ValueError` with its number.
 
     The mover gets the namespace in the header.
@@ -217,14 +244,14 @@ def read_jobs(lines: Iterable[bytes], mover: Mover) -> Iterator[Snapshot]:
         try:
             if number > 1:
                 job = _decode_job(line).snapshot()
-                check_restorable(job)
+                check_restorable(job, max_payload)
                 yield job
                 continue
             header = _decode_header(line)
             if header.penstock_export > FORMAT:
                 raise ValueError("it was written by a newer Penstock; upgrade this one")
             mover.namespace = header.namespace or mover.namespace
-        except (msgspec.MsgspecError, ValueError) as error:
+        except (*UNREADABLE, ValueError, OverflowError) as error:
             what = "this is not an export of Penstock" if number == 1 else "this is not a job"
             raise ValueError(f"line {number}: {what} ({error})") from None
     if not number:

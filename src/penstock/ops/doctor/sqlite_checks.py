@@ -51,13 +51,18 @@ def check_access(info: FileInfo) -> Iterable[Finding]:
     if info.obstacle:
         yield warning("access", f"the file cannot be written by this user: {info.obstacle.partition('; ')[0]}",
                       info.obstacle.partition("; ")[2])  # fmt: skip
-    if info.mode & 0o077:
-        yield warning("permissions", f"{info.mode:o}: other users of this machine can read payloads and results",
+    for exposure in info.exposures:
+        yield warning("permissions", exposure,
+                      "use a file and a directory of your own; chmod 600 the file and its -wal and -shm")  # fmt: skip
+    if info.mode & 0o077 and not info.exposures:
+        yield warning("permissions", f"{info.mode:o}: the group of the file can read payloads and results",
                       f"chmod 600 {info.path}, and its -wal and -shm")  # fmt: skip
-    else:
+    elif not info.exposures:
         yield fine("permissions", f"{info.mode:o}, for its owner only")
-    if not info.own:
-        yield note("owner", "the file belongs to another user", "run everything that uses it as one user")
+    if info.foreign_wake_directory:
+        yield warning("wake-ups", f"{info.foreign_wake_directory} belongs to another user, so processes cannot wake "
+                      "each other, and find new jobs up to a second later",
+                      "remove it, or use a shorter path for the database")  # fmt: skip
     if info.filesystem in NETWORK:
         yield warning("file system", f"{info.filesystem}: SQLite's locks and shared memory fail over a network",
                       "use a local disk, or a Redis server")  # fmt: skip

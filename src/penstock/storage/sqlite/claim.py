@@ -7,30 +7,30 @@ from itertools import count, repeat
 from operator import lt, neg
 from typing import Any
 
-from penstock.errors import ErrorKind, JobError
-from penstock.model.job import Claim
+from penstock.model.job import MAX_PRIORITY, Claim
 from penstock.storage.base import MAX_BATCH, MAX_BYTES, Claimed, Request
+from penstock.storage.sqlite.damage import fail_record
 from penstock.storage.sqlite.expire import expire
 from penstock.storage.sqlite.fast_path import can_claim_plain
 from penstock.storage.sqlite.ordering import park, promote, unpark, update_turn
-from penstock.storage.sqlite.rows import FAILED, FOREVER, LANE, PARKED, READY, RUNNING
+from penstock.storage.sqlite.rows import FOREVER, LANE, LARGEST, PARKED, READY, RUNNING
 from penstock.storage.sqlite.transaction import NeedsWriteLock, QueueRow, Transaction
 
-__all__ = ["QUARANTINE_MS", "claim", "next_id"]
-
-#: How long (ms) a record that cannot be read is kept: as long as a failed job by default.
-QUARANTINE_MS = 7 * 24 * 3600 * 1000
+__all__ = ["claim", "next_id"]
 
 #: A row of `claim_ready` or `claim_lane`: rank, time, seq, n, id, payload, grp, headers, limits, created,
 #: due, attempts, retries, stalls, timeouts, solo, format, bytes of the record.
 Row = tuple[Any, ...]
 N, ID, PAYLOAD, GROUP, HEADERS, LIMITS, NUMBERS, SOLO, FORMAT, SIZE = 3, 4, 5, 6, 7, 8, slice(9, 17), 15, 16, 17
+COUNTS = slice(11, 15)
 
 #: How many ready jobs one step checks for unknown formats to park, and how many such steps a claim takes at most.
 PARK_LOOKAHEAD, MAX_PARK_STEPS = 1_000, 10
 
 _INT = {int}
 _BYTES = {bytes}
+_TEXT = {str}
+_GROUP = {str, type(None)}
 
 Corrupt = list[tuple[str, str]]
 
@@ -93,6 +93,9 @@ def _claim_plain(
     if (
         {*map(type, payloads), *map(type, headers), *map(type, limits)} != _BYTES
         or {*map(type, ranks), *map(type, created), *map(type, due)} != _INT
+        or {*map(type, ids)} != _TEXT
+        or ranks[0] < -MAX_PRIORITY
+        or ranks[-1] > MAX_PRIORITY
         or not all(plain)
     ):
         return None
@@ -214,10 +217,26 @@ def _turns(tx: Transaction, queue: QueueRow, limit: int, size: int) -> tuple[lis
     if not queue.has_groups:
         return [], []
     if size > 1 or not tx.fast:
-        return tx.all("claim_turns", queue.k, limit), []
-    rows = _read(tx, "claim_heads", queue.k, limit)
+        return _sound_turns(tx, queue, tx.all("claim_turns", queue.k, limit)), []
+    rows = _sound_turns(tx, queue, _read(tx, "claim_heads", queue.k, limit))
     heads = [row[3:] for row in rows]
     return rows, [] if _unreadable(tx, queue, heads) else heads
+
+
+def _sound_turns(tx: Transaction, queue: QueueRow, rows: list[Row]) -> list[Row]:
+    """Return the groups whose turn can be read; a claim gives the others a new turn, so that a later one finds them."""
+    if all(_has_turn(row) for row in rows):
+        return rows
+    for row in rows:
+        if tx.write and not _has_turn(row):
+            tx.run("lane_turn", queue.k, row[2], tx.now, queue.next_seq())
+            queue.note_damage()
+            tx.notify_work(queue)
+    return [row for row in rows if _has_turn(row)]
+
+
+def _has_turn(row: Row) -> bool:
+    return type(row[0]) is int and type(row[1]) is int
 
 
 def _ready(tx: Transaction, queue: QueueRow, limit: int, corrupt: Corrupt) -> list[Row]:
@@ -286,7 +305,7 @@ def _claim_of(queue: str, row: Row, token: str, batch: int) -> Claim:
 
 def _newer(tx: Transaction, row: Row) -> bool:
     """Return whether only newer software can run a job; a read asks for the write lock, to park it."""
-    newer = type(row[FORMAT]) is int and row[FORMAT] > tx.format
+    newer = type(row[FORMAT]) is int and tx.format < row[FORMAT] <= LARGEST
     if newer and not tx.write:
         raise NeedsWriteLock
     return newer
@@ -302,7 +321,12 @@ def _readable(tx: Transaction, queue: QueueRow, row: Row) -> bool:
         type(row[PAYLOAD]) is bytes
         and type(row[HEADERS]) is bytes
         and type(row[LIMITS]) is bytes
-        and {*map(type, row[NUMBERS]), type(row[0])} == _INT
+        and type(row[ID]) is str
+        and type(row[GROUP]) in _GROUP
+        and {*map(type, row[NUMBERS]), *map(type, row[:3])} == _INT
+        and abs(row[0]) <= MAX_PRIORITY
+        and min(row[COUNTS]) >= 0
+        and max(row[COUNTS]) <= LARGEST
         and row[FORMAT] <= tx.format
     )
 
@@ -317,15 +341,8 @@ def _quarantine(tx: Transaction, queue: QueueRow, rows: list[Row], corrupt: Corr
     if not damaged or not tx.write:
         return False
     for row in damaged:
-        error = JobError("CorruptRecord", "the record cannot be read", ErrorKind.PERMANENT).encode()
-        queue.finished += 1
-        queue.count(READY if row[GROUP] is None else LANE, -1)
-        queue.count(FAILED, 1)
-        tx.run("claim_corrupt", tx.now + QUARANTINE_MS, queue.finished, tx.now, error, row[N])
-        tx.emit("invalid_data", queue, row[ID], 0, error=error)
-        tx.emit("failed", queue, row[ID], 0, error=error)
-        tx.finished_jobs.append((queue.name, row[ID]))
-        corrupt.append((queue.name, row[ID]))
+        slot = READY if row[GROUP] is None else LANE
+        corrupt.append((queue.name, fail_record(tx, queue, row[N], row[ID], slot)))
     return True
 
 

@@ -23,6 +23,7 @@ from penstock.errors import PenstockError
 from penstock.model.clock import Clock, SystemClock
 from penstock.model.storage_info import schema_mismatch
 from penstock.storage.sqlite.fast_put import remember
+from penstock.storage.sqlite.file_access import warn_of_exposures
 from penstock.storage.sqlite.file_errors import (
     APPLICATION_ID,
     BUSY,
@@ -36,14 +37,17 @@ from penstock.storage.sqlite.file_errors import (
     translate,
 )
 from penstock.storage.sqlite.rows import FORMAT
-from penstock.storage.sqlite.sql import FAST_PUT, SCHEMA
+from penstock.storage.sqlite.sql import FAST_PUT, SCHEMA, SQL
 from penstock.storage.sqlite.transaction import NeedsWriteLock, Transaction, Wake
 from penstock.storage.sqlite.waiters import replace_dead
-from penstock.storage.sqlite.wakeup import send_wakeups
+from penstock.storage.sqlite.wakeup import send_wakeups, socket_directories
 
 __all__ = ["BUSY_TIMEOUT", "SCHEMA_VERSION", "Engine", "Op", "Synchronous"]
 
 SCHEMA_VERSION = 2
+
+#: The version of a file that has the table for it, but no number in it.
+UNREADABLE_VERSION = -1
 
 #: A writer gives up after waiting this long (s) for the lock of the file.
 BUSY_TIMEOUT = 30.0
@@ -56,6 +60,9 @@ FIRST_PAUSE, MAX_PAUSE = 0.000_05, 0.005
 
 #: Page size of a new file (bytes), and the number of pages in the write-ahead log that starts a checkpoint.
 PAGE_SIZE, CHECKPOINT_PAGES = 2048, 4000
+
+#: The statements that free numbers which Penstock never gives.
+RENUMBER = ("renumber_events", "renumber_queues", "renumber_next")
 
 #: How often (s) an open file is compared with the one that its path names.
 FILE_CHECK = 1.0
@@ -104,7 +111,7 @@ class Engine:
         self.fast = fast
         #: The newest record format that this engine reads, and the one that it writes.
         self.format = FORMAT
-        #: Address at which other processes wake this one; a socket path as soon as this process has a waiter.
+        #: Address at which other processes wake this one; the name of a socket as soon as this process has a waiter.
         self.address = f"none:{secrets.token_hex(8)}"
         #: Wakes a waiter of this process; returns False if there is none of that name.
         self.wake_local: Callable[[str], bool] = lambda waiter: False
@@ -113,6 +120,7 @@ class Engine:
         self._file = path
         self._identity: FileIdentity | None = None
         self._next_check = 0.0
+        self._wake_directories: list[str] | None = None
         #: The numbers of the queues that the fast path of put may use, by name; see `fast_put.py`.
         self.fast_put_queues: dict[str, int] = {}
         self._pid = 0
@@ -198,6 +206,8 @@ class Engine:
         file = self._file
         db = sqlite3.connect(file, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256)
         try:
+            db.execute("PRAGMA trusted_schema = OFF")
+            db.execute("PRAGMA cell_size_check = ON")
             refuse_other_program(db, self.path)
             # A commit of one job writes four or five whole pages: small pages keep the log small.
             db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
@@ -212,6 +222,8 @@ class Engine:
         except BaseException:
             db.close()
             raise
+        if identity is not None:
+            warn_of_exposures(file)
         self.fast_put_queues.clear()  # another file of the same name has other numbers
         self._identity = identity
         return db
@@ -232,7 +244,14 @@ class Engine:
                 raise
         version = _version(db)
         if version != SCHEMA_VERSION:
-            raise schema_mismatch(self.path, version, SCHEMA_VERSION)
+            known = None if version == UNREADABLE_VERSION else version
+            raise schema_mismatch(self.path, known, SCHEMA_VERSION)
+
+    def wake_directories(self) -> list[str]:
+        """Return the directories in which the processes of this file have their wake-up sockets."""
+        if self._wake_directories is None:
+            self._wake_directories = [] if self.memory else socket_directories(self._file)
+        return self._wake_directories
 
     # transactions --------------------------------------------------------------------------------
 
@@ -288,8 +307,14 @@ class Engine:
             return self._attempt(ops, write)
         except (NeedsWriteLock, sqlite3.OperationalError) as error:
             if is_full(error):
-                self._reuse_log()
-            return self._retry_while_busy(lambda: self._transact(ops, write))
+                self._make_room()
+            try:
+                return self._retry_while_busy(lambda: self._transact(ops, write))
+            except sqlite3.OperationalError as again:
+                if is_full(error) or not is_full(again):
+                    raise
+                self._make_room()  # the first attempt was a read that had to write
+                return self._retry_while_busy(lambda: self._transact(ops, write))
 
     def _transact(self, ops: Sequence[Op], write: bool) -> tuple[list[Any], list[Wake]]:
         """Run one transaction, again with the write lock or with lossy text decoding where it needs that."""
@@ -307,21 +332,25 @@ class Engine:
         finally:
             self.connection().text_factory = str
 
-    def _reuse_log(self) -> None:
-        """Copy the write-ahead log into the file, so that the next transaction overwrites the log.
+    def _make_room(self) -> None:
+        """Copy the write-ahead log into the file, and free the largest numbers of queues and events.
 
         On a full disk the log cannot grow, and SQLite copies it only after a commit: without this, settle
-        and purge, which free space inside of the file, would be refused too.
+        and purge, which free space inside of the file, would be refused too. SQLite also calls a table full
+        whose largest number is taken, which only other software does.
         """
-        with contextlib.suppress(sqlite3.Error):
-            self.connection().execute("PRAGMA wal_checkpoint(PASSIVE)")
+        statements = ("PRAGMA wal_checkpoint(PASSIVE)", *map(SQL.__getitem__, RENUMBER))
+        for statement in statements:
+            with contextlib.suppress(sqlite3.Error):
+                self.connection().execute(statement)
 
     def _attempt(
         self, ops: Sequence[Op], write: bool, damaged: bool = False, reading: bool = False
     ) -> tuple[list[Any], list[Wake]]:
         """Run one transaction; on a full disk, `reading` answers reads although their promotions cannot be stored."""
         db = self.connection()
-        execute = db.cursor().execute
+        cursor = db.cursor()
+        execute = cursor.execute
         try:  # also around BEGIN: a KeyboardInterrupt may come between any two steps
             execute("BEGIN IMMEDIATE" if write else "BEGIN")
             # Read the clock under the lock of the file, so that order stamps follow the order of commits.
@@ -339,6 +368,7 @@ class Engine:
                 _roll_back(db)
                 return answers, []
         except BaseException:
+            cursor.close()  # a statement whose rows could not be read would keep the lock
             _roll_back(db)
             raise
         if tx.fast_put_queue is not None:
@@ -363,7 +393,7 @@ class Engine:
     def _wake(self, wakes: list[Wake]) -> None:
         """Wake the waiters that a transaction chose; for those whose process is gone, choose and wake others."""
         while wakes:
-            dead = send_wakeups(wakes, self.address, self.wake_local)
+            dead = send_wakeups(wakes, self.address, self.wake_local, self.wake_directories())
             if not dead:
                 return
             again: list[Op] = [(partial(replace_dead, dead=dead), True)]
@@ -393,7 +423,7 @@ def _version(db: sqlite3.Connection) -> int | None:
     if db.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'meta'").fetchone() is None:
         return None
     row = db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
-    return None if row is None else row[0]
+    return row[0] if row is not None and type(row[0]) is int else UNREADABLE_VERSION
 
 
 def _run_script(db: sqlite3.Connection, script: str) -> None:

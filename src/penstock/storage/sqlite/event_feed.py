@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 
 import msgspec
 
-from penstock.errors import StorageError
+from penstock.errors import UNREADABLE, StorageError
 from penstock.storage.base import EventRecord
 from penstock.storage.sqlite import waiters
 from penstock.storage.sqlite.notifier import Notifier, ignore_result
@@ -47,8 +47,8 @@ class EventFeed:
         notifier.add_feed(self)
 
     def _add_listener(self) -> Awaitable[int]:
-        waiter, path = self._name, self._notifier.address
-        return self._submit(lambda tx: waiters.add_listener(tx, waiter, path), True)
+        waiter, address = self._name, self._notifier.address
+        return self._submit(lambda tx: waiters.add_listener(tx, waiter, address), True)
 
     def renew(self) -> None:
         """Renew the row of this listener, which expires otherwise."""
@@ -81,7 +81,10 @@ class EventFeed:
         if rows:
             self._last = asyncio.get_running_loop().create_future()
             self._last.set_result(rows[-1][0])
-        self._events.extend(_decode(event) for _, queue, event in rows if self._queue in (None, queue))
+        for _, queue, event in rows:
+            if self._queue in (None, queue):
+                with contextlib.suppress(*UNREADABLE, TypeError):  # other software wrote it
+                    self._events.append(_decode(event))
         return bool(rows)
 
     async def aclose(self) -> None:

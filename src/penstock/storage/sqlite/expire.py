@@ -7,8 +7,9 @@ start-by time of the queue or an earlier time, so a queue without such jobs cost
 from __future__ import annotations
 
 from penstock.storage.base import EXPIRED, EXPIRED_MS
+from penstock.storage.sqlite.damage import set_aside
 from penstock.storage.sqlite.ordering import change_holds, promote, update_turn
-from penstock.storage.sqlite.rows import BLOCKED, CANCELLED, JobRow
+from penstock.storage.sqlite.rows import BLOCKED, CANCELLED, RUNNING, JobRow, read_job
 from penstock.storage.sqlite.transaction import NeedsWriteLock, QueueRow, Transaction
 
 __all__ = ["expire", "note_start_by"]
@@ -36,14 +37,21 @@ def expire(tx: Transaction, queue: QueueRow) -> bool:
         if promote(tx, queue):
             return True
         for row in tx.all("expire_due", queue.k, tx.now, EXPIRE_MAX):
-            _expire(tx, queue, JobRow(*row))
+            _expire(tx, queue, read_job(row))
     queue.expiry, queue.dirty = tx.one("expire_next", queue.k)[0], True
     return queue.expiry is not None and queue.expiry <= tx.now
 
 
 def _expire(tx: Transaction, queue: QueueRow, job: JobRow) -> None:
+    if job.place == RUNNING or job.place > BLOCKED:
+        tx.run("clear_start_by", job.n)  # Penstock deletes it when the first run begins
+        queue.note_damage()
+        return
+    if job.damaged and not job.twin:
+        set_aside(tx, queue, job)
+        return
     tx.emit("cancelled", queue, job.id, job.attempts, error=EXPIRED)
-    if job.place == BLOCKED:
+    if job.place == BLOCKED or job.twin:
         tx.delete(queue, job)
         return
     held = job.holds_group

@@ -7,7 +7,7 @@
 CREATE TEMP VIEW plain AS SELECT queue, id, payload, rank, created, format FROM jobs;
 CREATE TEMP TRIGGER put_alone INSTEAD OF INSERT ON plain BEGIN
     UPDATE queues SET seq = seq + 1, time = max(time, NEW.created), n_ready = n_ready + 1
-    WHERE k = NEW.queue AND (expiry IS NULL OR expiry > NEW.created)
+    WHERE k = NEW.queue AND seq < 1 << 60 AND time < 1 << 60 AND n_ready < 1 << 60 AND (expiry IS NULL OR expiry > NEW.created)
         AND NOT EXISTS (SELECT 1 FROM idle WHERE namespace = queues.namespace AND queue = queues.name)
         AND NOT EXISTS (SELECT 1 FROM listeners WHERE namespace = queues.namespace);
     INSERT INTO jobs (queue, id, place, rank, time, seq, due, created, format, headers, limits, payload)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import errno
 import os
-import pwd
 import sqlite3
 from typing import NamedTuple
 
 from penstock.errors import StorageError, StorageUnavailable, StorageUnusable
+from penstock.storage.sqlite.file_access import user_name
 
 __all__ = [
     "APPLICATION_ID",
@@ -205,13 +205,6 @@ def _may(path: str, access: int) -> bool:
 def _refusal(path: str, name: str) -> str:
     """Return the owner of a file or directory and the user of this process, with the change that would help."""
     status, user = os.stat(path), os.geteuid()
-    owner, mode = _user_name(status.st_uid), status.st_mode & 0o777
+    owner, mode = user_name(status.st_uid), status.st_mode & 0o777
     fix = f"chmod u+rwX {path}" if status.st_uid == user else f"run it as {owner}, or chown {path}"
-    return f"{name} belongs to {owner} (mode {mode:o}), this process runs as {_user_name(user)}; {fix}"
-
-
-def _user_name(id: int) -> str:
-    try:
-        return pwd.getpwuid(id).pw_name
-    except KeyError:
-        return f"user {id}"
+    return f"{name} belongs to {owner} (mode {mode:o}), this process runs as {user_name(user)}; {fix}"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from penstock.storage.sqlite.damage import release_successor, set_aside
 from penstock.storage.sqlite.expire import note_start_by
 from penstock.storage.sqlite.ordering import (
     change_holds,
     enter,
-    enter_and_save,
     leave_group,
     save_with_hold,
     update_turn,
 )
 from penstock.storage.sqlite.put import apply_update
-from penstock.storage.sqlite.rows import RUNNING, STATES, Bucket, JobRow, expiry, flags_of
+from penstock.storage.sqlite.rows import FAILED, RUNNING, STATES, Bucket, JobRow, expiry, flags_of
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
 __all__ = ["GONE_MS", "finish", "requeue"]
@@ -50,21 +50,28 @@ def finish(
     if held and job.grp is not None:
         change_holds(tx, queue, job.grp, -1)
     if successor:
-        successor.twin, successor.flags = 0, None
-        enter_and_save(tx, queue, successor, held=False)
+        release_successor(tx, queue, successor)
     update_turn(tx, queue, job.grp)
 
 
 def requeue(tx: Transaction, queue: QueueRow, job: JobRow, event: str, due: int) -> JobRow:
     """Send a run back: running → waiting. Returns the waiting job.
 
-    A blocked successor is merged into it, as the successor's own update flags ask.
+    A blocked successor is merged into it, as the successor's own update flags ask. A job whose record cannot be
+    read fails instead.
     """
+    if job.damaged:
+        set_aside(tx, queue, job)
+        job.place = FAILED
+        return job
     held = job.holds_group
     worker, job.worker = job.worker, None
     job.due, job.retried = due, int(due > tx.now)
     tx.emit(event, queue, job.id, job.attempts, worker, error=job.error if event == "retrying" else None)
     successor = tx.job(queue, job.id, twin=1)
+    if successor and successor.damaged:
+        tx.delete(queue, successor)
+        successor = None
     if successor and max(successor.format, job.format) > tx.format:
         return _replace(tx, queue, job, successor, held)
     group = job.grp

@@ -13,9 +13,11 @@ from penstock.model.job import Snapshot, State
 from penstock.model.storage_info import FileInfo, QueueMeter
 from penstock.storage.base import MAX_BYTES
 from penstock.storage.sqlite.engine import Engine
+from penstock.storage.sqlite.file_access import find_exposures
 from penstock.storage.sqlite.file_errors import find_obstacle
-from penstock.storage.sqlite.rows import STATES, JobRow, snapshot
+from penstock.storage.sqlite.rows import STATES, read_job, snapshot
 from penstock.storage.sqlite.transaction import Transaction
+from penstock.storage.sqlite.wakeup import find_foreign_directory
 
 __all__ = ["forget_namespace", "inspect_file", "latest", "meters"]
 
@@ -43,7 +45,7 @@ def inspect_file(tx: Transaction, engine: Engine, check: bool) -> FileInfo:
         synchronous=engine.synchronous,
         faults=faults,
         latency_ms=latency,
-        namespaces=[name for (name,) in tx.all("namespaces", MAX_NAMESPACES)],
+        namespaces=[name for (name,) in tx.all("namespaces", MAX_NAMESPACES) if isinstance(name, str)],
     )
     return about if engine.memory else _on_disk(about)
 
@@ -56,9 +58,10 @@ def _on_disk(about: FileInfo) -> FileInfo:
     return FileInfo(
         path=about.path, version=about.version, schema=about.schema, journal_mode=about.journal_mode,
         synchronous=about.synchronous, faults=about.faults, latency_ms=about.latency_ms,
-        size=status.st_size, log_size=log_size, mode=status.st_mode & 0o777, own=status.st_uid == os.geteuid(),
+        size=status.st_size, log_size=log_size, mode=status.st_mode & 0o777,
         free=room.f_bavail * room.f_frsize, filesystem=filesystem_of(about.path), namespaces=about.namespaces,
-        obstacle=find_obstacle(about.path) or "",
+        obstacle=find_obstacle(about.path) or "", exposures=find_exposures(about.path),
+        foreign_wake_directory=find_foreign_directory(about.path),
     )  # fmt: skip
 
 
@@ -79,7 +82,7 @@ def filesystem_of(path: str) -> str | None:
 
 def meters(tx: Transaction, names: Sequence[str]) -> list[QueueMeter]:
     """Return the counters of each of these queues."""
-    found = [tx.one("meter", tx.now, tx.namespace, name) or (0, 0) for name in names]
+    found = [tx.one("meter", tx.now, tx.namespace, name) or (0, 0, 0) for name in names]
     return [QueueMeter(name, *row) for name, row in zip(names, found, strict=True)]
 
 
@@ -94,7 +97,7 @@ def latest(tx: Transaction, name: str, state: State, limit: int) -> list[Snapsho
         for row in rows:
             if room <= 0:
                 break
-            job = JobRow(*row)
+            job = read_job(row)
             found.append(snapshot(name, job, tx.now, tx.format))
             room -= job.size
     return found

@@ -1,8 +1,10 @@
 -- Statements for operators, and for jobs that are restored from another storage.
 
 -- name: meter
--- The numbers of jobs of a queue that have ended since it was created, and of claims with an expired lease.
-SELECT finished, (SELECT count(DISTINCT token) FROM jobs WHERE queue = k AND place = 3 AND until <= ?1)
+-- The numbers of jobs of a queue that have ended since it was created, of claims with an expired lease, and of damaged
+-- records.
+SELECT CAST(finished AS INTEGER), (SELECT count(DISTINCT token) FROM jobs WHERE queue = k AND place = 3 AND until <= ?1),
+    CAST(damaged AS INTEGER)
 FROM queues WHERE namespace = ?2 AND name = ?3
 
 -- name: latest

@@ -19,8 +19,9 @@ from typing import Any, Protocol
 from penstock.errors import StorageError
 from penstock.storage.sqlite import waiters
 from penstock.storage.sqlite.engine import Engine
+from penstock.storage.sqlite.file_access import warn_once
 from penstock.storage.sqlite.transaction import Transaction
-from penstock.storage.sqlite.wakeup import WakeupSocket
+from penstock.storage.sqlite.wakeup import ForeignDirectory, WakeupSocket
 from penstock.storage.sqlite.writer import Submit
 
 __all__ = ["CancelListener", "Feed", "Notifier", "ignore_result"]
@@ -97,9 +98,19 @@ class Notifier:
             return
         if old is not None and not old.loop.is_closed():
             return  # another loop of this process reads the socket for all waiters
-        with contextlib.suppress(OSError, AttributeError, NotImplementedError):
-            self._socket = WakeupSocket(self._engine.path, loop, self.wake)
-            self._engine.address = self._socket.address
+        for directory in self._engine.wake_directories():
+            try:
+                self._socket = WakeupSocket(directory, loop, self.wake)
+            except ForeignDirectory:
+                warn_once(
+                    f"{directory} belongs to another user, so other processes cannot wake this one: jobs that they"
+                    f" enqueue wait up to {self._poll:g} s; remove it, or use a shorter path for the database"
+                )
+            except (OSError, AttributeError, NotImplementedError):
+                continue
+            else:
+                self._engine.address = self._socket.address
+                break
         if old is not None:
             old.close()
 

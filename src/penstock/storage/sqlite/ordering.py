@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from penstock.storage.sqlite.rows import FOREVER, LANE, LATER, PARKED, READY, RETRYING, JobRow
+from penstock.storage.sqlite.rows import FOREVER, LANE, LARGEST, LATER, PARKED, READY, RETRYING, JobRow
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "leave_group",
     "park",
     "promote",
+    "recount_holds",
     "release_groups",
     "save_with_hold",
     "unpark",
@@ -27,6 +28,8 @@ __all__ = [
 
 #: How many jobs one step promotes, and a whole transaction at most.
 PROMOTE_STEP, PROMOTE_MAX = 1_000, 10_000
+
+_INT_OR_NONE = frozenset({int, type(None)})
 
 
 def change_holds(tx: Transaction, queue: QueueRow, group: str, change: int) -> None:
@@ -42,6 +45,8 @@ def update_turn(tx: Transaction, queue: QueueRow, group: str | None, turn: tuple
     if group is None:
         return
     row = tx.one("lane_get", queue.k, group)
+    if row is not None and not (_INT_OR_NONE.issuperset(map(type, row)) and 0 <= row[0] <= LARGEST):
+        row = recount_holds(tx, queue, group)
     if row is not None and row[2] is not None:
         # The group has changed, so the next claim checks the format of its first job again.
         tx.run("park_lane", None, queue.k, group)
@@ -58,6 +63,17 @@ def update_turn(tx: Transaction, queue: QueueRow, group: str | None, turn: tuple
         time, seq = turn or (tx.now, queue.next_seq())
         tx.run("lane_turn", queue.k, group, time, seq)
         tx.notify_work(queue)
+
+
+def recount_holds(tx: Transaction, queue: QueueRow, group: str) -> tuple[int, None, None]:
+    """Replace the row of a group by one with the jobs that hold it now and no turn, and return it as `lane_get` does.
+
+    `update_turn` uses it for a damaged row, so each caller of that must have saved its jobs before.
+    """
+    holds: int = tx.one("lane_holders", queue.k, group)[0]
+    tx.run("lane_replace", queue.k, group, holds)
+    queue.note_damage()
+    return holds, None, None
 
 
 def release_groups(tx: Transaction, queue: QueueRow, groups: Sequence[str]) -> None:

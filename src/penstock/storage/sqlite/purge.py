@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from penstock.storage.sqlite.expire import expire
 from penstock.storage.sqlite.rows import Bucket
+from penstock.storage.sqlite.sweep import sweep
 from penstock.storage.sqlite.transaction import Transaction
 
 __all__ = ["delete_rows", "purge"]
@@ -21,6 +22,7 @@ def purge(tx: Transaction, queues: Sequence[str], limit: int) -> int:
         queue = tx.queue(name)
         if queue is None:
             continue
+        sweep(tx, queue)
         expire(tx, queue)
         left = limit
         for bucket in (Bucket.COMPLETED, Bucket.FAILED, Bucket.CANCELLED):

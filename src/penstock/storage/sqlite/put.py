@@ -228,8 +228,8 @@ def _put_existing(tx: Transaction, queue: QueueRow, new: NewJob) -> Put:
         _insert(tx, rows, turns)
         return answer
     state = state_of(old, tx.now)
-    if new.update is None or (old.place != RUNNING and old.format > tx.format):
-        # Also for a format of newer software, which cannot be read and so not updated.
+    if new.update is None or (old.place != RUNNING and (old.format > tx.format or old.damaged)):
+        # Also for a format of newer software or a damaged record, which cannot be read and so not updated.
         if old.place > BLOCKED:
             return Put(PutStatus.COMPLETED, state, old.result)
         return Put(PutStatus.DUPLICATE, state)
@@ -253,7 +253,7 @@ def _put_successor(tx: Transaction, queue: QueueRow, running: JobRow, new: NewJo
     """Put a job whose id is running: create its blocked successor, or update the one there is."""
     successor = tx.job(queue, new.id, twin=1)
     flags = flags if new.group is not None else replace(flags, group=False)
-    if successor is not None and successor.format > tx.format:
+    if successor is not None and (successor.format > tx.format or successor.damaged):
         return Put(PutStatus.DUPLICATE, State.RUNNING)
     if _cannot_block(tx, running, successor, new, flags):
         return Put(PutStatus.DUPLICATE, State.RUNNING, refused=True)

@@ -22,14 +22,17 @@ from penstock.storage.sqlite.rows import (
     READY,
     RETRYING,
     RUNNING,
+    SLOT_COUNT,
     Bucket,
-    JobRow,
+    read_job,
     snapshot,
 )
+from penstock.storage.sqlite.sql import JOB_COLUMNS
 from penstock.storage.sqlite.transaction import NeedsWriteLock, QueueRow, Transaction
 
 __all__ = [
     "Cursor",
+    "are_counts",
     "beat",
     "counts",
     "expire_all",
@@ -44,12 +47,14 @@ __all__ = [
 
 _LOW = -(1 << 62)
 
+#: A part of a sort key: integers and text, and any value of SQLite in a damaged record.
+_Part = int | float | str | bytes
 #: Where the next page starts: the section of `SECTIONS`, and the sort key of the last job of this one.
-Cursor = tuple[int, tuple[int | str, ...]]
+Cursor = tuple[int, tuple[_Part, ...]]
 
 #: The parts of `find`, in the order of `FIND_ORDER`: the state, the statement, its fixed values and the
 #: key to start from. `queued` has three: jobs without a group, group by group, parked ones.
-SECTIONS: tuple[tuple[State, str, tuple[int, ...], tuple[int | str, ...]], ...] = (
+SECTIONS: tuple[tuple[State, str, tuple[int, ...], tuple[_Part, ...]], ...] = (
     (State.RUNNING, "find_running", (), (_LOW, _LOW)),
     (State.QUEUED, "find_ready", (), (_LOW, _LOW, _LOW)),
     (State.QUEUED, "find_lanes", (), ("", _LOW, _LOW)),
@@ -69,7 +74,7 @@ def get(tx: Transaction, name: str, ids: Sequence[str]) -> list[Snapshot | None]
     queue = tx.queue(name)
     if queue is None:
         return [None for _ in ids]
-    found = {row[2]: JobRow(*row) for row in tx.run_with_list("get_many", (queue.k,), ids)}
+    found = {row[2]: read_job(row) for row in tx.run_with_list("get_many", (queue.k,), ids)}
     return [
         snapshot(name, job, tx.now, tx.format) if (job := found.get(id)) and not job.expired(tx.now) else None
         for id in ids
@@ -110,53 +115,63 @@ def find(tx: Transaction, name: str, state: State | None, after: Cursor | None, 
         key = after_key if section == start and after_key else low
         if statement in ("find_later", "find_ended"):
             # Expired jobs are hidden, and so is a scheduled job that is due.
-            key = max(key, (tx.now, 1 << 62))  # type: ignore[type-var]
-        for job in _rows(tx, statement, queue.k, *fixed, *key, limit - len(jobs) + 1):
+            key = key if not isinstance(key[0], int) or key[0] > tx.now else max(key, (tx.now, 1 << 62))
+        for row in _rows(tx, statement, queue.k, *fixed, *key, limit - len(jobs) + 1):
             if len(jobs) == limit or (room <= 0 and jobs):
                 return Page(jobs, _format_cursor(section, key))
+            job = read_job(row)
             jobs.append(snapshot(name, job, tx.now, tx.format))
-            key, room = _key(section, job), room - job.size
+            key, room = _key(section, row), room - job.size
     return Page(jobs)
 
 
-def _rows(tx: Transaction, statement: str, *params: object) -> Iterator[JobRow]:
-    """Yield the records of one section, each read when it is asked for."""
+def _rows(tx: Transaction, statement: str, *params: object) -> Iterator[Sequence[Any]]:
+    """Yield the rows of one section, each read when it is asked for."""
     if statement == "find_running":
         for _, n in tx.all(statement, *params):
-            yield JobRow(*tx.one("find_row", n))
+            yield tx.one("find_row", n)
         return
     with closing(tx.rows(statement, *params)) as rows:
-        for row in rows:
-            yield JobRow(*row)
+        yield from rows
 
 
-def _key(section: int, job: JobRow) -> tuple[Any, ...]:
-    match SECTIONS[section][1]:
-        case "find_ready":
-            return (job.rank, job.time, job.seq)
-        case "find_lanes":
-            return (job.grp, job.time, job.seq)
-        case "find_parked":
-            return (job.format, job.rank, job.time, job.seq)
-        case "find_later":
-            return (job.due, job.seq)
-        case "find_ended":
-            return (job.expires, job.number)
-        case _:
-            return (job.begun, job.n)
+#: The columns by which each statement of `SECTIONS` sorts.
+_SORT_COLUMNS: dict[str, tuple[str, ...]] = {
+    "find_running": ("begun", "n"),
+    "find_ready": ("rank", "time", "seq"),
+    "find_lanes": ("grp", "time", "seq"),
+    "find_parked": ("format", "rank", "time", "seq"),
+    "find_later": ("due", "seq"),
+    "find_blocked": ("begun", "n"),
+    "find_ended": ("expires", "number"),
+}
+_SORT_INDEXES = {name: [JOB_COLUMNS.index(each) for each in columns] for name, columns in _SORT_COLUMNS.items()}
+
+
+def _key(section: int, row: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the sort key of a row as it is stored: the repaired values of a damaged record have another order."""
+    return tuple(_LOW if row[at] is None else row[at] for at in _SORT_INDEXES[SECTIONS[section][1]])
 
 
 def _format_cursor(section: int, key: tuple[Any, ...]) -> str:
     return urlsafe_b64encode(msgspec.msgpack.encode((section, key))).decode().rstrip("=")
 
 
+_decode_cursor = msgspec.msgpack.Decoder(tuple[int, tuple[Any, ...]]).decode
+
+
+def _is_part(value: Any) -> bool:
+    """Return whether a part of a cursor is a value of SQLite."""
+    return -(1 << 63) <= value < 1 << 63 if isinstance(value, int) else isinstance(value, float | str | bytes)
+
+
 def parse_cursor(after: str, state: State | None) -> Cursor:
     """Decode a cursor that `find` returned; raises `ValueError` if it is none, or of another state."""
     try:
         data = urlsafe_b64decode(after.encode("ascii") + b"=" * (-len(after) % 4))
-        section, key = msgspec.msgpack.decode(data, type=tuple[int, tuple[int | str, ...]])
+        section, key = _decode_cursor(data)
         shown, _, _, low = SECTIONS[section]
-        fits = section >= 0 and [type(part) for part in key] == [type(part) for part in low]
+        fits = section >= 0 and len(key) == len(low) and all(map(_is_part, key))
     except (ValueError, IndexError, msgspec.MsgspecError):
         fits, shown, section, key = False, None, 0, ()
     if not fits or (state is not None and state is not shown):
@@ -181,7 +196,10 @@ def counts(tx: Transaction, name: str) -> dict[State, int]:
     if queue is None:
         return dict.fromkeys(State, 0)
     *stored, due, due_again, completed, failed, cancelled = tx.one("counts", queue.k, tx.now)
-    n = [sum(parts) for parts in zip(stored, queue.deltas, strict=True)]
+    if are_counts(stored):
+        n = [sum(parts) for parts in zip(stored, queue.deltas, strict=True)]
+    else:
+        n = count_rows(tx, queue)
     return {
         State.SCHEDULED: n[LATER] - due,
         State.QUEUED: n[READY] + n[LANE] + n[PARKED] + due + due_again,
@@ -194,6 +212,21 @@ def counts(tx: Transaction, name: str) -> dict[State, int]:
     }
 
 
+def are_counts(stored: Sequence[Any]) -> bool:
+    """Return whether the stored counts of a queue are such as Penstock writes."""
+    return {*map(type, stored)} == {int} and min(stored) >= 0
+
+
+def count_rows(tx: Transaction, queue: QueueRow) -> list[int]:
+    """Return the number of rows in each slot, counted anew."""
+    n = [0] * SLOT_COUNT
+    for place, retrying, number in tx.all("count_rows", queue.k):
+        slot = RETRYING if retrying else place
+        if type(slot) is int and PARKED <= slot <= RETRYING:
+            n[slot] += number
+    return n
+
+
 def paused(tx: Transaction, name: str) -> int | None:
     """Return since when a queue is paused, or None."""
     queue = tx.queue(name)
@@ -202,7 +235,7 @@ def paused(tx: Transaction, name: str) -> int | None:
 
 def queues(tx: Transaction) -> list[str]:
     """Return the names of the queues that have jobs or are paused, sorted."""
-    return [name for (name,) in tx.all("queue_names", tx.namespace, tx.now)]
+    return [name for (name,) in tx.all("queue_names", tx.namespace, tx.now) if isinstance(name, str)]
 
 
 def beat(tx: Transaction, worker: str, ttl: int, info: bytes) -> None:
@@ -214,5 +247,6 @@ def beat(tx: Transaction, worker: str, ttl: int, info: bytes) -> None:
 
 
 def workers(tx: Transaction) -> list[WorkerRecord]:
-    """Return the workers whose heartbeat has not expired, sorted by id."""
-    return [WorkerRecord(*row) for row in tx.all("workers", tx.namespace, tx.now)]
+    """Return the workers whose heartbeat has not expired, sorted by id, without unreadable records."""
+    rows = tx.all("workers", tx.namespace, tx.now)
+    return [WorkerRecord(*row) for row in rows if tuple(map(type, row)) == (str, int, int, bytes)]

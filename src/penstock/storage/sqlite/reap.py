@@ -8,7 +8,7 @@ from penstock.model.job import State
 from penstock.storage.base import MAX_BYTES, Reaped
 from penstock.storage.sqlite.finish import finish, requeue
 from penstock.storage.sqlite.ordering import promote
-from penstock.storage.sqlite.rows import Bucket, JobRow, state_of
+from penstock.storage.sqlite.rows import FAILED, Bucket, read_job, state_of
 from penstock.storage.sqlite.transaction import Transaction
 
 __all__ = ["reap"]
@@ -29,7 +29,7 @@ def reap(tx: Transaction, queues: Sequence[str], limit: int) -> list[Reaped]:
         for (n,) in tx.all("reap_late", queue.k, tx.now, limit):
             if room <= 0:
                 break
-            job = JobRow(*tx.one("find_row", n))
+            job = read_job(tx.one("find_row", n))
             room -= job.size
             worker, attempt = job.worker or "", job.attempts
             job.stalls += 1
@@ -40,5 +40,7 @@ def reap(tx: Transaction, queues: Sequence[str], limit: int) -> list[Reaped]:
             else:
                 job.solo = int(job.stalls > 1)
                 job = requeue(tx, queue, job, "stalled", tx.now)
+                if job.place == FAILED:
+                    continue  # its record cannot be read
                 reaped.append(Reaped(name, job.id, state_of(job, tx.now), worker, attempt))
     return reaped

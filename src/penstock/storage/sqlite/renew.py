@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from penstock.storage.base import ClaimRef, Renewal
+from penstock.storage.base import CANCEL_MODES, ClaimRef, Renewal
 from penstock.storage.sqlite.transaction import Transaction
 
 __all__ = ["renew", "report"]
@@ -26,8 +27,13 @@ def renew(tx: Transaction, held: Sequence[ClaimRef], lease: int) -> list[Renewal
         found = {(id, token): (n, cancel) for id, token, n, cancel in rows}
         ours = {claim: row for claim in claims if (row := found.get((claim.id, claim.token)))}
         tx.run_with_list("renew_lease", (tx.now + lease,), [n for n, _ in ours.values()])
-        kept |= {claim: _KEPT if cancel is None else Renewal(True, cancel) for claim, (_, cancel) in ours.items()}
+        kept |= {claim: _renewal(cancel) for claim, (_, cancel) in ours.items()}
     return [kept.get(claim, _LOST) for claim in held]
+
+
+def _renewal(cancel: Any) -> Renewal:
+    """Return the answer for a renewed claim; a cancel mode that cannot be read counts as none."""
+    return Renewal(True, cancel) if cancel in CANCEL_MODES else _KEPT
 
 
 def report(tx: Transaction, held: ClaimRef, progress: bytes) -> bool:

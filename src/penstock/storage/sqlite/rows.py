@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
 import msgspec
 
-from penstock.model.job import MoveWhen, Snapshot, State, Update
+from penstock.model.job import MAX_PRIORITY, MoveWhen, Snapshot, State, Update
+from penstock.storage.base import CANCEL_MODES
 
 __all__ = [
     "FOREVER",
     "FORMAT",
+    "LARGEST",
+    "QUARANTINE_MS",
     "STATES",
     "Bucket",
     "JobRow",
     "expiry",
     "flags_of",
     "flags_to_bits",
+    "read_job",
     "snapshot",
     "state_of",
 ]
@@ -25,6 +30,11 @@ __all__ = [
 #: The `expires` of a job that is kept forever: later than any clock, so that one index serves all jobs.
 FOREVER = 1 << 60
 
+#: No integer that Penstock writes is larger.
+LARGEST = FOREVER
+
+#: How long (ms) a record that cannot be read is kept: as long as a failed job by default.
+QUARANTINE_MS = 7 * 24 * 3600 * 1000
 
 #: The newest format of headers, limits and payload that this software reads, and the one that it writes. The
 #: other columns mean the same in every format.
@@ -105,6 +115,11 @@ class JobRow(msgspec.Struct, gc=False):
     payload: bytes
     #: The slot in which its queue counts it.
     counted_slot: int = 0
+    #: Of a damaged record, which `read_job` has repaired in memory: whether the job cannot be run, whether anything
+    #: was repaired that was not counted yet, and whether the slot in which its queue counts it is not known.
+    damaged: bool = False
+    repaired: bool = False
+    uncounted: bool = False
 
     def __post_init__(self) -> None:
         self.counted_slot = self.slot
@@ -144,6 +159,93 @@ class JobRow(msgspec.Struct, gc=False):
         )  # fmt: skip
 
 
+_TEXT, _INT, _BYTES, _NONE = frozenset({str}), frozenset({int}), frozenset({bytes}), frozenset({type(None)})
+
+#: The types of each column, in the order of `JobRow`.
+_TYPES = (
+    _INT, _INT, _TEXT, *(_INT,) * 7, _TEXT | _NONE, *(_INT,) * 7, _INT | _NONE, _TEXT | _NONE, _INT | _NONE,
+    *(_TEXT | _NONE,) * 2, *(_INT | _NONE,) * 2, _TEXT | _NONE, *(_INT | _NONE,) * 4,
+    *(_BYTES | _NONE,) * 3, *(_BYTES,) * 3,
+)  # fmt: skip
+_COLUMNS = JobRow.__struct_fields__[: len(_TYPES)]
+_ID, _GRP, _START_BY = (_COLUMNS.index(name) for name in ("id", "grp", "start_by"))
+_CANCEL, _PAYLOADS = (_COLUMNS.index(name) for name in ("cancel", "headers"))
+
+#: Values in place of those that cannot be read; of the other columns 0, or None where that is allowed.
+_REPLACED: dict[str, Any] = {"place": FAILED, "format": FORMAT, "cancel_ttl": QUARANTINE_MS}
+
+#: Combinations of types that were found sound, so that most rows are checked by one look-up.
+_sound_types: set[tuple[type, ...]] = set()
+MAX_SOUND_TYPES = 1_000
+
+
+def read_job(values: Sequence[Any]) -> JobRow:
+    """Return the job of a row. Values that Penstock never writes are replaced in memory, and the job is marked.
+
+    The columns of its last run and of its end are replaced without harm. A job with other unreadable columns is
+    `damaged`: it must not run, and `damage.set_aside` fails it with its columns kept.
+    """
+    types = tuple(map(type, values))
+    if types in _sound_types:
+        if _in_range(values):
+            return JobRow(*values)
+    elif all(type in allowed for type, allowed in zip(types, _TYPES, strict=True)) and _in_range(values):
+        if len(_sound_types) < MAX_SOUND_TYPES:
+            _sound_types.add(types)
+        return JobRow(*values)
+    return _repair(values)
+
+
+def _in_range(values: Sequence[Any]) -> bool:
+    """Return whether the values of a row, whose types are sound, are such as Penstock writes."""
+    _, _, _, twin, place, rank, time, seq, due, created, _, retried, solo, format, *counts = values[:18]
+    cancel, cancel_ttl = values[_CANCEL : _CANCEL + 2]
+    return (
+        0 <= twin <= 1
+        and PARKED <= place <= CANCELLED
+        and 0 <= retried <= 1
+        and 0 <= solo <= 1
+        and -MAX_PRIORITY <= rank <= MAX_PRIORITY
+        and min(counts) >= 0
+        and min(time, seq, due, created, format) >= -LARGEST
+        and max(time, seq, due, created, format, *counts) <= LARGEST
+        and (cancel is None or cancel in CANCEL_MODES)
+        and (cancel_ttl is None or 0 <= cancel_ttl <= LARGEST)
+    )
+
+
+_RANGES: dict[str, tuple[int, int]] = {
+    "twin": (0, 1), "place": (PARKED, CANCELLED), "retried": (0, 1), "solo": (0, 1),
+    "rank": (-MAX_PRIORITY, MAX_PRIORITY), "cancel_ttl": (0, LARGEST),
+    **dict.fromkeys(("attempts", "retries", "stalls", "timeouts"), (0, LARGEST)),
+    **dict.fromkeys(("time", "seq", "due", "created", "format"), (-LARGEST, LARGEST)),
+}  # fmt: skip
+
+
+def _repair(values: Sequence[Any]) -> JobRow:
+    """Return the job of a damaged row."""
+    fixed: list[Any] = []
+    wrong: set[int] = set()
+    for at, (name, value, allowed) in enumerate(zip(_COLUMNS, values, _TYPES, strict=True)):
+        low, high = _RANGES.get(name, (-(1 << 63), 1 << 63))
+        known = name != "cancel" or value is None or value in CANCEL_MODES
+        if type(value) in allowed and known and (type(value) is not int or low <= value <= high):
+            fixed.append(value)
+            continue
+        wrong.add(at)
+        if at == _ID:
+            fixed.append(_bytes(value).decode("utf-8", "replace"))
+        elif at >= _PAYLOADS:
+            fixed.append(value)  # opaque: written back as it was
+        else:
+            fixed.append(_REPLACED.get(name, None if type(None) in allowed else 0))
+    job = JobRow(*fixed)
+    job.repaired = True
+    job.damaged = any(at < _START_BY or at >= _PAYLOADS for at in wrong)
+    job.uncounted = bool(wrong & {_COLUMNS.index("place"), _COLUMNS.index("retried")})
+    return job
+
+
 def state_of(job: JobRow, now: int) -> State:
     """Return a job's state; that of a waiting job depends on the clock."""
     state = STATES.get(job.place)
@@ -161,7 +263,7 @@ def expiry(ttl: int | None, now: int) -> int:
 
 def snapshot(queue: str, job: JobRow, now: int, format: int = FORMAT) -> Snapshot:
     """Return the snapshot of a job; of a damaged record, or one of a newer format, only the readable parts."""
-    newer = _int(job.format) > format
+    newer = job.format > format
     running, finished = job.place == RUNNING, job.place > BLOCKED
     return Snapshot(
         queue=queue,
@@ -169,15 +271,15 @@ def snapshot(queue: str, job: JobRow, now: int, format: int = FORMAT) -> Snapsho
         state=state_of(job, now),
         payload=b"" if newer else _bytes(job.payload),
         group=job.grp,
-        priority=-_int(job.rank),
+        priority=-job.rank,
         headers=b"" if newer else _bytes(job.headers),
         limits=b"" if newer else _bytes(job.limits),
-        created=_int(job.created),
-        run_at=_int(job.due),
-        attempts=_int(job.attempts),
-        retries=_int(job.retries),
-        stalls=_int(job.stalls),
-        timeouts=_int(job.timeouts),
+        created=job.created,
+        run_at=job.due,
+        attempts=job.attempts,
+        retries=job.retries,
+        stalls=job.stalls,
+        timeouts=job.timeouts,
         progress=job.progress if running else None,
         worker=job.worker if running or finished else None,
         result=job.result if finished else None,
@@ -194,10 +296,6 @@ def _bytes(value: Any) -> bytes:
     if isinstance(value, bytes):
         return value
     return b"" if value is None else str(value).encode("utf-8", "surrogateescape")
-
-
-def _int(value: Any) -> int:
-    return value if isinstance(value, int) else 0
 
 
 _MOVES: tuple[MoveWhen, ...] = (False, True, "if_later", "if_earlier")

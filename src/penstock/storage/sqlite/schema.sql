@@ -27,6 +27,7 @@ CREATE TABLE queues (
     n_cancelled INTEGER NOT NULL DEFAULT 0,
     n_retrying INTEGER NOT NULL DEFAULT 0,
     n_parked INTEGER NOT NULL DEFAULT 0,
+    damaged INTEGER NOT NULL DEFAULT 0,  -- how many records were found that could not be read
     UNIQUE (namespace, name)
 );
 
@@ -134,7 +135,7 @@ CREATE TABLE idle (
     queue TEXT NOT NULL,                 -- the queue's name: it need not exist yet
     since INTEGER NOT NULL,              -- who came first is woken first
     waiter TEXT NOT NULL,                -- a random name
-    path TEXT NOT NULL,                  -- the address of its process
+    address TEXT NOT NULL,               -- the socket of its process: a name in the directory of wake-ups
     until INTEGER NOT NULL,              -- real time after which it is surely gone
     PRIMARY KEY (namespace, queue, since, waiter)
 ) WITHOUT ROWID;
@@ -146,7 +147,7 @@ CREATE TABLE waits (
     queue TEXT NOT NULL,
     id TEXT NOT NULL,
     waiter TEXT NOT NULL,
-    path TEXT NOT NULL,
+    address TEXT NOT NULL,
     until INTEGER NOT NULL,
     PRIMARY KEY (namespace, queue, id, waiter)
 ) WITHOUT ROWID;
@@ -156,7 +157,7 @@ CREATE INDEX waits_waiter ON waits (waiter);
 CREATE TABLE listeners (
     waiter TEXT PRIMARY KEY,
     namespace TEXT NOT NULL,
-    path TEXT NOT NULL,
+    address TEXT NOT NULL,
     until INTEGER NOT NULL               -- real time; refreshed while the listener lives
 ) WITHOUT ROWID;
 

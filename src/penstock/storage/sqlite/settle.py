@@ -166,7 +166,7 @@ class _Completions:
             self.kept.append((expiry(resolution.ttl, tx.now), queue.finished, tx.now, resolution.result, n))
         tx.finished_jobs.append((s.queue, s.id))
         if tx.has_listeners:
-            tx.emit("completed", queue, s.id, attempts, worker, resolution.result)
+            tx.emit("completed", queue, s.id, attempts if type(attempts) is int else 0, worker, resolution.result)
         if group is not None:
             self.groups.append(group)
 
@@ -175,9 +175,6 @@ class _Completions:
         if self.queue is not None:
             self.queue.count(RUNNING, -len(self.kept) - len(self.dropped))
             self.queue.count(COMPLETED, len(self.kept))
-            if self.groups:
-                release_groups(self.tx, self.queue, self.groups)
-                self.groups.clear()
         if self.kept:
             self.tx.run_with_rows("settle_complete", self.kept)
             self.kept.clear()
@@ -187,6 +184,9 @@ class _Completions:
         if self.gone:
             self.tx.run_with_rows("settle_gone", self.gone)
             self.gone.clear()
+        if self.queue is not None and self.groups:  # last: a damaged count of holds is counted again
+            release_groups(self.tx, self.queue, self.groups)
+            self.groups.clear()
 
 
 def _settle(tx: Transaction, s: Settlement) -> Settled:
@@ -261,7 +261,7 @@ def _answer_repeat(tx: Transaction, queue: QueueRow, job: JobRow | None, s: Sett
     state: State | None = None
     gone = tx.one("settle_before", queue.k, s.id, s.token, tx.now)
     if gone:
-        state = STATES[gone[0]]
+        state = STATES.get(gone[0])
     elif job and job.place > BLOCKED and job.token == s.token and not job.expired(tx.now):
         state = STATES[job.place]
     if state in POSSIBLE_STATES.get(type(s.resolution), (State.CANCELLED,)):

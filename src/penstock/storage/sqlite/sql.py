@@ -32,9 +32,8 @@ def parse(text: str) -> dict[str, str]:
     return found
 
 
-SQL = parse(
-    "\n".join(map(_read, ("statements.sql", "waiters.sql", "unknown_formats.sql", "why.sql", "inspection.sql")))
-)
+FILES = ("statements.sql", "waiters.sql", "unknown_formats.sql", "why.sql", "inspection.sql", "damage.sql")
+SQL = parse("\n".join(map(_read, FILES)))
 SCHEMA = _read("schema.sql")
 FAST_PUT = _read("fast_put.sql")
 

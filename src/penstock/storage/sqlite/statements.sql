@@ -6,12 +6,15 @@
 
 -- name: queue_get
 -- A queue by its name: the counts of scheduled and retrying jobs and of blocked ones; whether there are rows of
--- groups, idle workers, callers that wait for the end of one of its jobs, and listeners to events.
+-- groups, idle workers, callers that wait for the end of one of its jobs, and listeners to events; and whether its
+-- counts are numbers.
 SELECT k, seq, time, finished, paused, parked, alarm, expiry, n_later + n_retrying, n_blocked,
     EXISTS (SELECT 1 FROM lanes WHERE queue = k),
     EXISTS (SELECT 1 FROM idle WHERE namespace = ?1 AND queue = ?2),
     EXISTS (SELECT 1 FROM waits WHERE namespace = ?1 AND queue = ?2),
-    EXISTS (SELECT 1 FROM listeners WHERE namespace = ?1)
+    EXISTS (SELECT 1 FROM listeners WHERE namespace = ?1),
+    min(n_later, n_ready, n_lane, n_running, n_blocked, n_completed, n_failed, n_cancelled, n_retrying, n_parked) >= 0
+        AND max(n_later, n_ready, n_lane, n_running, n_blocked, n_completed, n_failed, n_cancelled, n_retrying, n_parked) < 1 << 60
 FROM queues WHERE namespace = ?1 AND name = ?2
 
 -- name: queue_add
@@ -23,7 +26,7 @@ INSERT INTO queues (namespace, name) VALUES (?, ?)
 UPDATE queues SET seq = ?, time = ?, finished = ?, paused = ?, parked = ?, alarm = ?, expiry = ?, n_later = n_later + ?,
     n_ready = n_ready + ?, n_lane = n_lane + ?, n_running = n_running + ?, n_blocked = n_blocked + ?,
     n_completed = n_completed + ?, n_failed = n_failed + ?, n_cancelled = n_cancelled + ?,
-    n_retrying = n_retrying + ?, n_parked = n_parked + ?
+    n_retrying = n_retrying + ?, n_parked = n_parked + ?, damaged = damaged + ?
 WHERE k = ?
 
 -- name: queue_grow
@@ -157,8 +160,8 @@ SELECT 1 FROM jobs WHERE queue = ? AND start_by <= ? LIMIT 1
 SELECT {job} FROM jobs WHERE queue = ? AND start_by <= ? ORDER BY start_by, seq LIMIT ?
 
 -- name: expire_next
--- The first start-by time of a queue.
-SELECT min(start_by) FROM jobs WHERE queue = ? AND start_by IS NOT NULL
+-- The first start-by time of a queue; those that are no integers are not found.
+SELECT min(start_by) FROM jobs WHERE queue = ? AND start_by <= 1 << 60
 
 -- name: expire_queues
 -- The queues that may have a job whose start-by time has passed.
@@ -220,11 +223,6 @@ UPDATE lanes SET holds = holds + ?, turn_time = NULL, turn_seq = NULL WHERE queu
 -- name: claim_singles
 -- The same, if one job of each was claimed.
 UPDATE lanes SET holds = holds + 1, turn_time = NULL, turn_seq = NULL WHERE queue = ? AND grp IN ({list})
-
--- name: claim_corrupt
--- Fail a record that cannot be read, and keep it.
-UPDATE jobs SET place = 6, token = '', worker = NULL, expires = ?, number = ?, finished = ?, error = ?, result = NULL
-WHERE n = ?
 
 -- name: claim_next
 -- When the next job of a queue falls due.
@@ -291,7 +289,7 @@ DELETE FROM jobs WHERE n IN (SELECT n FROM jobs WHERE queue = ? AND place = ? AN
 
 -- name: purge_gone
 -- Delete expired settlements of jobs that were not kept.
-DELETE FROM gone WHERE queue = ?1 AND (id, token) IN (SELECT id, token FROM gone WHERE queue = ?1 AND expires <= ?2 LIMIT ?3)
+DELETE FROM gone WHERE queue = ?1 AND (id, token) IN (SELECT id, token FROM gone WHERE queue = ?1 AND (expires <= ?2 OR expires > 1 << 60) LIMIT ?3)
 
 -- name: purge_queue
 -- Delete a queue without jobs and stored settlements that is not paused.
@@ -300,23 +298,23 @@ DELETE FROM queues WHERE k = ?1 AND paused IS NULL AND NOT EXISTS (SELECT 1 FROM
 
 -- name: purge_workers
 -- Delete workers whose heartbeat has expired.
-DELETE FROM workers WHERE until <= ?
+DELETE FROM workers WHERE until <= ? OR until > 1 << 60
 
 -- name: purge_idle
 -- Delete expired idle workers: their process was killed.
-DELETE FROM idle WHERE until <= ?
+DELETE FROM idle WHERE until <= ? OR until > 1 << 60
 
 -- name: purge_waits
 -- The same for callers that wait for the end of a job.
-DELETE FROM waits WHERE until <= ?
+DELETE FROM waits WHERE until <= ? OR until > 1 << 60
 
 -- name: purge_listeners
 -- The same for listeners to events.
-DELETE FROM listeners WHERE until <= ?
+DELETE FROM listeners WHERE until <= ? OR until > 1 << 60
 
 -- name: purge_events
 -- Delete old events.
-DELETE FROM events WHERE n IN (SELECT n FROM events WHERE at <= ? ORDER BY n LIMIT ?)
+DELETE FROM events WHERE n IN (SELECT n FROM events WHERE at <= ? OR at > 1 << 60 ORDER BY n LIMIT ?)
 
 -- name: doomed_all
 -- Deleted queues that still have rows.

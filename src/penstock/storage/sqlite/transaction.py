@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from penstock.storage.base import EventRecord
-from penstock.storage.sqlite.rows import BLOCKED, FORMAT, LANE, LATER, READY, RETRYING, SLOT_COUNT, JobRow
+from penstock.storage.sqlite.queue_row import QueueRow, is_sound_queue, replace_unreadable
+from penstock.storage.sqlite.rows import FORMAT, READY, SLOT_COUNT, JobRow, read_job
 from penstock.storage.sqlite.sql import SQL, with_list, with_numbered, with_rows
 
 __all__ = ["CANCEL_QUEUE", "NeedsWriteLock", "QueueRow", "Transaction", "Wake"]
@@ -43,64 +44,9 @@ class Wake(msgspec.Struct, frozen=True):
     `queue` names the queue whose work it was woken for, if any: another waiter takes that if this one is dead.
     """
 
-    path: str
+    address: str
     waiter: str
     queue: str | None = None
-
-
-class QueueRow(msgspec.Struct):
-    """A queue's row while a transaction works on it; written back once, before the commit."""
-
-    name: str
-    #: By slot (`JobRow.slot`): how many job rows this transaction has added, to be added to the stored counts.
-    deltas: list[int]
-    k: int
-    seq: int
-    time: int
-    finished: int
-    paused: int | None
-    parked: int | None
-    alarm: int | None
-    #: The first start-by time of its jobs, or an earlier time: see `expire.py`.
-    expiry: int | None
-    #: The stored counts of scheduled and retrying jobs, and of blocked ones.
-    later: int
-    blocked: int
-    #: 1 if the table `lanes` has a row of this queue: a group that is held or in the rotation.
-    group_rows: int
-    #: Whether an idle worker waits for its jobs, and whether a caller waits for the end of one.
-    idle: int
-    awaited: int
-    dirty: bool = False
-    #: Whether plain jobs were added. If the row is not also dirty, a shorter statement writes it back.
-    ready_added: bool = False
-    promoted: bool = False
-
-    def count(self, slot: int, more: int) -> None:
-        """Add `more` to the number of job rows in a slot."""
-        self.deltas[slot] += more
-        self.dirty = True
-
-    def next_seq(self) -> int:
-        """Return the next sequence number of this queue."""
-        self.seq += 1
-        self.dirty = True
-        return self.seq
-
-    @property
-    def has_later(self) -> bool:
-        """Whether there are scheduled or retrying jobs, including due ones that were not promoted yet."""
-        return self.later + self.deltas[LATER] + self.deltas[RETRYING] > 0
-
-    @property
-    def has_groups(self) -> bool:
-        """Whether a group may have a job."""
-        return self.group_rows > 0 or self.deltas[LANE] > 0
-
-    @property
-    def has_blocked(self) -> bool:
-        """Whether a job has a blocked successor."""
-        return self.blocked + self.deltas[BLOCKED] > 0
 
 
 class Transaction:
@@ -200,11 +146,13 @@ class Transaction:
     def job(self, queue: QueueRow, id: str, twin: int = 0) -> JobRow | None:
         """Return a job by its id, or with `twin=1` its blocked successor; None if there is none."""
         row = self.one("job_get", queue.k, id, twin)
-        return JobRow(*row) if row else None
+        return read_job(row) if row else None
 
     def save(self, queue: QueueRow, job: JobRow) -> None:
         """Write a record back, and count it in its new slot."""
         self.run("job_save", *job.values())
+        if job.repaired:
+            self.note_repaired(queue, job)
         slot = job.slot
         if slot != job.counted_slot:
             queue.count(job.counted_slot, -1)
@@ -214,7 +162,15 @@ class Transaction:
     def delete(self, queue: QueueRow, job: JobRow) -> None:
         """Delete a record."""
         self.run("job_drop", job.n)
+        if job.repaired:
+            self.note_repaired(queue, job)
         queue.count(job.counted_slot, -1)
+
+    def note_repaired(self, queue: QueueRow, job: JobRow) -> None:
+        """Count a damaged record that is written or deleted."""
+        queue.note_damage()
+        queue.recount |= job.uncounted
+        job.repaired = False
 
     # queues --------------------------------------------------------------------------------------
 
@@ -225,10 +181,20 @@ class Transaction:
             row = self.one("queue_get", self.namespace, name)
             if row is None:
                 return None
-            queue = self._queues[name] = QueueRow(name, [0] * SLOT_COUNT, *row[:-1])
-            if self._listeners is None and not row[-1]:
+            sound = is_sound_queue(row)
+            if not sound:
+                row = self._repair_queue(row)
+            queue = self._queues[name] = QueueRow(name, [0] * SLOT_COUNT, *row[:-2])
+            if not sound:
+                queue.note_damage()
+                queue.recount = True
+            if self._listeners is None and not row[-2]:
                 self._listeners = []
         return queue
+
+    def _repair_queue(self, row: Sequence[Any]) -> list[Any]:
+        seq, finished = self.one("queue_last", row[0]) if self.write else (0, 0)
+        return replace_unreadable(row, seq, finished, self.now)
 
     def ensure_queue(self, name: str) -> QueueRow:
         """Return a queue's row, created if there is none."""
@@ -294,7 +260,7 @@ class Transaction:
         """Whether there are listeners to events: read once per transaction."""
         if self._listeners is None:
             found = self.all("listen_all", self.namespace, self.wall)
-            self._listeners = [Wake(path, waiter) for waiter, path in found]
+            self._listeners = [Wake(address, waiter) for waiter, address in found if _are_text(waiter, address)]
         return bool(self._listeners)
 
     def emit(
@@ -320,7 +286,9 @@ class Transaction:
         for queue in self._queues.values():
             if queue.dirty:
                 kept = (queue.seq, queue.time, queue.finished, queue.paused, queue.parked, queue.alarm, queue.expiry)
-                self.run("queue_save", *kept, *queue.deltas, queue.k)
+                self.run("queue_save", *kept, *queue.deltas, queue.damaged, queue.k)
+                if queue.recount:
+                    self.run("queue_recount", queue.k)
             elif queue.ready_added:
                 self.run("queue_grow", queue.seq, queue.time, queue.deltas[READY], queue.k)
         if self._events:
@@ -341,9 +309,10 @@ class Transaction:
         self.wakes += self._listeners or ()
 
     def _wake_idle(self, name: str, count: int) -> None:
-        for waiter, path in self.all("idle_pick", self.namespace, name, count):
+        for waiter, address in self.all("idle_pick", self.namespace, name, count):
             self.run("idle_drop", waiter)
-            self.wakes.append(Wake(path, waiter, name))
+            wake = Wake(address, waiter, name) if _are_text(waiter, address) else _unreachable(name)
+            self.wakes.append(wake)
 
     def _wake_waiters(self) -> None:
         finished: dict[str, list[str]] = {}
@@ -358,8 +327,18 @@ class Transaction:
                 for (id,) in self.run_with_list("wait_among", (self.namespace, name), ids):
                     self._add_wakes(self.all("wait_pick", self.namespace, name, id))
 
-    def _add_wakes(self, found: list[tuple[str, str]]) -> None:
-        self.wakes += [Wake(path, waiter) for waiter, path in found if path]
+    def _add_wakes(self, found: list[tuple[Any, Any]]) -> None:
+        self.wakes += [Wake(address, waiter) for waiter, address in found if address and _are_text(waiter, address)]
+
+
+def _are_text(waiter: Any, address: Any) -> bool:
+    """Return whether a waiter's row can be read."""
+    return type(waiter) is str and type(address) is str
+
+
+def _unreachable(queue: str) -> Wake:
+    """Return a wake-up that reaches no waiter, so that another one is woken for the work of the queue."""
+    return Wake("", "", queue)
 
 
 def _padded_size(count: int) -> int:

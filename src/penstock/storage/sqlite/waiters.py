@@ -43,13 +43,13 @@ def is_ready(tx: Transaction, queues: Sequence[str]) -> bool:
     return False
 
 
-def add_idle(tx: Transaction, queues: Sequence[str], waiter: str, path: str, timeout: int) -> bool:
+def add_idle(tx: Transaction, queues: Sequence[str], waiter: str, address: str, timeout: int) -> bool:
     """Add the rows of an idle worker; True, with none added, if there is work."""
     if is_ready(tx, queues):
         return True
     until = tx.wall + timeout + GRACE_MS
     for name in dict.fromkeys(queues):
-        tx.run("idle_add", tx.namespace, name, tx.wall, waiter, path, until)
+        tx.run("idle_add", tx.namespace, name, tx.wall, waiter, address, until)
         tx.mark_idle(name)
     return False
 
@@ -80,23 +80,23 @@ def is_done(tx: Transaction, name: str, id: str) -> bool:
     return queue is None or tx.one("wait_state", queue.k, id) is None
 
 
-def add_done_waiter(tx: Transaction, name: str, id: str, waiter: str, path: str, timeout: int) -> bool:
+def add_done_waiter(tx: Transaction, name: str, id: str, waiter: str, address: str, timeout: int) -> bool:
     """Add the row of a caller that waits for the end of a job; True, with none added, if it has ended."""
     if is_done(tx, name, id):
         return True
-    tx.run("wait_add", tx.namespace, name, id, waiter, path, tx.wall + timeout + GRACE_MS)
+    tx.run("wait_add", tx.namespace, name, id, waiter, address, tx.wall + timeout + GRACE_MS)
     tx.mark_awaited(name)
     return False
 
 
-def add_cancel_waiter(tx: Transaction, worker: str, waiter: str, path: str, timeout: int) -> bool:
+def add_cancel_waiter(tx: Transaction, worker: str, waiter: str, address: str, timeout: int) -> bool:
     """Add or renew the row of a waiter for cancel requests to a worker (see `Transaction.notify_cancel`).
 
     The row stays between two waits, and a request deletes it. So True, for a row that was not there,
     means that there may have been a request.
     """
     requested = tx.run("wait_drop", waiter) == 0
-    tx.run("wait_add", tx.namespace, CANCEL_QUEUE, worker, waiter, path, tx.wall + timeout + GRACE_MS)
+    tx.run("wait_add", tx.namespace, CANCEL_QUEUE, worker, waiter, address, tx.wall + timeout + GRACE_MS)
     return requested
 
 
@@ -110,9 +110,9 @@ def remove_done_waiter(tx: Transaction, waiter: str) -> bool:
     return tx.run("wait_drop", waiter) == 0
 
 
-def add_listener(tx: Transaction, waiter: str, path: str) -> int:
+def add_listener(tx: Transaction, waiter: str, address: str) -> int:
     """Add or renew the row of a listener; returns the number of the last event so far."""
-    tx.run("listen", waiter, tx.namespace, path, tx.wall + LISTENER_MS)
+    tx.run("listen", waiter, tx.namespace, address, tx.wall + LISTENER_MS)
     tx.reread_listeners()
     return tx.one("event_last")[0]
 
@@ -136,11 +136,11 @@ def replace_dead(tx: Transaction, dead: Sequence[Wake]) -> None:
         tx.run("listen_end", wake.waiter)
         if wake.queue is not None:
             tx.work_counts[wake.queue] = tx.work_counts.get(wake.queue, 0) + 1
-    for path in {wake.path for wake in dead if wake.path.startswith("/")}:
-        forget_process(tx, path)
+    for address in {wake.address for wake in dead if not wake.address.startswith("none:")}:
+        forget_process(tx, address)
 
 
-def forget_process(tx: Transaction, path: str) -> None:
+def forget_process(tx: Transaction, address: str) -> None:
     """Delete the rows of all waiters at an address."""
     for statement in ("idle_dead", "wait_dead", "listen_dead"):
-        tx.run(statement, path)
+        tx.run(statement, address)

@@ -29,11 +29,11 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE queue = ?1 AND place = 1 
 
 -- name: idle_add
 -- Add an idle worker.
-INSERT OR REPLACE INTO idle (namespace, queue, since, waiter, path, until) VALUES (?, ?, ?, ?, ?, ?)
+INSERT OR REPLACE INTO idle (namespace, queue, since, waiter, address, until) VALUES (?, ?, ?, ?, ?, ?)
 
 -- name: idle_pick
 -- The workers that have been idle longest.
-SELECT waiter, path FROM idle WHERE namespace = ? AND queue = ? ORDER BY since, waiter LIMIT ?
+SELECT waiter, address FROM idle WHERE namespace = ? AND queue = ? ORDER BY since, waiter LIMIT ?
 
 -- name: idle_drop
 -- Delete an idle worker that is woken or stops waiting.
@@ -45,11 +45,11 @@ SELECT 1 FROM idle WHERE waiter = ? LIMIT 1
 
 -- name: idle_dead
 -- Delete the idle workers of a process that is gone.
-DELETE FROM idle WHERE path = ?
+DELETE FROM idle WHERE address = ?
 
 -- name: wait_add
 -- Add a caller that waits for the end of a job.
-INSERT OR REPLACE INTO waits (namespace, queue, id, waiter, path, until) VALUES (?, ?, ?, ?, ?, ?)
+INSERT OR REPLACE INTO waits (namespace, queue, id, waiter, address, until) VALUES (?, ?, ?, ?, ?, ?)
 
 -- name: wait_has
 -- Whether a caller waits for the end of a job.
@@ -57,7 +57,7 @@ SELECT 1 FROM waits WHERE namespace = ? AND queue = ? AND id = ? AND until > ? L
 
 -- name: wait_pick
 -- Delete and return the callers that wait for the end of a job.
-DELETE FROM waits WHERE namespace = ? AND queue = ? AND id = ? RETURNING waiter, path
+DELETE FROM waits WHERE namespace = ? AND queue = ? AND id = ? RETURNING waiter, address
 
 -- name: wait_among
 -- Those of these jobs whose end a caller waits for.
@@ -65,7 +65,7 @@ SELECT DISTINCT id FROM waits WHERE namespace = ? AND queue = ? AND id IN ({list
 
 -- name: wait_pick_queue
 -- Delete and return the callers that wait for the end of any job of a queue.
-DELETE FROM waits WHERE namespace = ? AND queue = ? RETURNING waiter, path
+DELETE FROM waits WHERE namespace = ? AND queue = ? RETURNING waiter, address
 
 -- name: wait_drop
 -- Delete a caller that stops waiting.
@@ -77,11 +77,11 @@ SELECT 1 FROM jobs WHERE queue = ? AND id = ? AND twin = 0 AND place < 5
 
 -- name: wait_dead
 -- Delete the waiting callers of a process that is gone.
-DELETE FROM waits WHERE path = ?
+DELETE FROM waits WHERE address = ?
 
 -- name: listen
 -- Add or renew a listener.
-INSERT OR REPLACE INTO listeners (waiter, namespace, path, until) VALUES (?, ?, ?, ?)
+INSERT OR REPLACE INTO listeners (waiter, namespace, address, until) VALUES (?, ?, ?, ?)
 
 -- name: listen_end
 -- Delete a listener.
@@ -89,11 +89,11 @@ DELETE FROM listeners WHERE waiter = ?
 
 -- name: listen_dead
 -- Delete the listeners of a process that is gone.
-DELETE FROM listeners WHERE path = ?
+DELETE FROM listeners WHERE address = ?
 
 -- name: listen_all
 -- The listeners of a namespace.
-SELECT waiter, path FROM listeners WHERE namespace = ? AND until > ?
+SELECT waiter, address FROM listeners WHERE namespace = ? AND until > ?
 
 -- name: event_add
 -- Store an event.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.model.job import State
 from penstock.model.why import MAX_AHEAD, JobPosition
 from penstock.storage.sqlite.reads import promote_all
-from penstock.storage.sqlite.rows import LANE, RUNNING, JobRow, snapshot
+from penstock.storage.sqlite.rows import LANE, RUNNING, JobRow, read_job, snapshot
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
 __all__ = ["why"]
@@ -57,7 +57,7 @@ def _head(tx: Transaction, queue: QueueRow, job: JobRow) -> JobRow | None:
         or tx.one("why_backoff", queue.k, job.grp)
         or tx.one("why_lane", queue.k, job.grp)
     )
-    return None if row is None or row[0] == job.n else JobRow(*row)
+    return None if row is None or row[0] == job.n else read_job(row)
 
 
 def _ahead(tx: Transaction, queue: QueueRow, job: JobRow) -> int | None:
