@@ -177,7 +177,8 @@ class TlsServers:
         own = self.certificates
         sentinel = redis.Redis(
             host="127.0.0.1", port=self.sentinel_port, username="eye", password=SECRETS[1], ssl=True,
-            ssl_ca_certs=str(own.ca), ssl_certfile=str(own.certificate), ssl_keyfile=str(own.key), retry=Retry(NoBackoff(), 0),
+            ssl_ca_certs=str(own.ca), ssl_certfile=str(own.certificate), ssl_keyfile=str(own.key),
+            retry=Retry(NoBackoff(), 0),
         )  # fmt: skip
         until = time.monotonic() + START_SECONDS
         with sentinel, self.node.client() as node:
