@@ -9,18 +9,31 @@ import ipaddress
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from penstock import Penstock, StorageError, Worker, sync
-from tests.servers import SLOTS, Server, free_port, redis_program, start_or_skip
+from tests.servers import (
+    SLOTS,
+    START_SECONDS,
+    NoServerError,
+    Server,
+    die_with_parent,
+    free_port,
+    redis_program,
+    start_or_skip,
+)
 from tests.support import eventually
 
 SECRETS = ("pa55word-of-the-app", "pa55word-of-the-sentinel")
@@ -154,10 +167,28 @@ class TlsServers:
         self.sentinel = subprocess.Popen(
             [redis_program(), str(config), "--sentinel", "--port", "0", "--bind", "127.0.0.1",
              *certificates.options(self.sentinel_port)],
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, preexec_fn=die_with_parent,
         )  # fmt: skip
         addresses = (f"127.0.0.1:{port}",) * 2 + (f"127.0.0.1:{self.sentinel_port}", f"127.0.0.1:{cluster_port}")
         self.urls = [form.format(address) for form, address in zip(FORMS, addresses, strict=True)]
+
+    def wait_until_ready(self) -> None:
+        """Wait until the Cluster serves its slots and the Sentinel answers."""
+        own = self.certificates
+        sentinel = redis.Redis(
+            host="127.0.0.1", port=self.sentinel_port, username="eye", password=SECRETS[1], ssl=True,
+            ssl_ca_certs=str(own.ca), ssl_certfile=str(own.certificate), ssl_keyfile=str(own.key),
+            retry=Retry(NoBackoff(), 0),
+        )  # fmt: skip
+        until = time.monotonic() + START_SECONDS
+        with sentinel, self.node.client() as node:
+            while time.monotonic() < until:
+                state: Any = node.execute_command("CLUSTER INFO")
+                with contextlib.suppress(redis.ConnectionError):
+                    if state["cluster_state"] == "ok" and sentinel.ping():
+                        return
+                time.sleep(0.02)
+        raise NoServerError("the Cluster or the Sentinel did not start")
 
     def remove(self) -> None:
         self.sentinel.kill()
@@ -170,20 +201,15 @@ class TlsServers:
 def tls_servers(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsServers]:
     """Servers with TLS, removed after the tests of this module."""
     servers = start_or_skip(lambda: TlsServers(certificates, tmp_path_factory.mktemp("sentinel")))
-    yield servers
-    servers.remove()
+    try:
+        start_or_skip(servers.wait_until_ready)
+        yield servers
+    finally:
+        servers.remove()
 
 
 def with_options(url: str, options: str) -> str:
     return f"{url}{'&' if '?' in url else '?'}{options}"
-
-
-async def opens(app: Penstock) -> bool:
-    try:
-        await app.open()
-    except StorageError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("number", range(len(FORMS)), ids=lambda number: FORMS[number].partition(":")[0])
@@ -199,7 +225,6 @@ async def test_a_private_ca_and_a_client_certificate_reach_every_server(tls_serv
             await gate.wait()
         return payload
 
-    await eventually(lambda: opens(app), 20)  # the Sentinel may not have found its primary yet
     async with asyncio.timeout(30), app, app.events() as events, Worker(app):
         assert await app.queue("q").call(1, timeout=60) == 1
         assert await anext(events)
