@@ -143,7 +143,7 @@ async def test_outcomes_wait_for_a_storage_that_records_none(
     asked = Refusals(trouble, lambda s: isinstance(s.resolution, Complete | Fail), error)
     async with asyncio.timeout(30):
         async with Worker(app, lease=3):
-            await eventually(lambda: asked.times >= 5)
+            await eventually(lambda: asked.times >= 5, within=15)
             del vars(trouble)["settle"]
             await eventually(lambda: others_completed(app), within=10)
             assert await state(app, "bad") is State.COMPLETED
