@@ -79,8 +79,8 @@ async def test_a_refused_outcome_fails_its_own_job_alone(
     await enqueue_all(app)
     Refusals(trouble, lambda s: s.id == "bad" and isinstance(s.resolution, Complete), error)
     async with asyncio.timeout(20):
-        async with Worker(app, lease=1):
-            await eventually(lambda: others_completed(app), within=3)
+        async with Worker(app, lease=3):
+            await eventually(lambda: others_completed(app), within=6)
             await eventually(lambda: is_failed(app))
     status = await app.queue("q").status("bad")
     assert status is not None
@@ -118,8 +118,8 @@ async def test_a_claim_whose_failure_is_refused_too_is_given_up(
     await enqueue_all(app)
     refusals = Refusals(trouble, lambda s: s.id == "bad", error)
     async with asyncio.timeout(20):
-        async with Worker(app, lease=1):
-            await eventually(lambda: others_completed(app), within=3)
+        async with Worker(app, lease=3):
+            await eventually(lambda: others_completed(app), within=6)
             await eventually(lambda: bool(errors(caplog, "'bad'")))
     assert errors(caplog, "'bad'") == [
         f"the storage refused the outcome of job 'bad' and also its failure, so its lease expires: {error}"
@@ -142,8 +142,8 @@ async def test_outcomes_wait_for_a_storage_that_records_none(
     await enqueue_all(app)
     asked = Refusals(trouble, lambda s: isinstance(s.resolution, Complete | Fail), error)
     async with asyncio.timeout(30):
-        async with Worker(app, lease=1):
-            await eventually(lambda: asked.times >= 5)
+        async with Worker(app, lease=3):
+            await eventually(lambda: asked.times >= 5, within=15)
             del vars(trouble)["settle"]
             await eventually(lambda: others_completed(app), within=10)
             assert await state(app, "bad") is State.COMPLETED
@@ -155,8 +155,8 @@ async def test_a_queue_that_refuses_every_settle_holds_up_no_other(
     """Its outcomes wait, those of other queues are recorded; stop() gives them up after one lease and logs them."""
     await enqueue_all(app)
     Refusals(trouble, lambda s: s.queue == "q", StorageError("the queue is damaged"))
-    async with asyncio.timeout(5):
-        worker = Worker(app, lease=0.5)
+    async with asyncio.timeout(15):
+        worker = Worker(app, lease=2)
         async with worker:
             await eventually(lambda: other_completed(app))
             await app.queue("other").enqueue("x", id="late")
@@ -258,7 +258,7 @@ async def run_beside_a_large_result(app: Penstock, size: int) -> Any:
     await app.queue("q").enqueue_many([Entry(n, id=id) for id, n in (("before", 1), ("bad", size), ("after", 1))])
     await app.queue("other").enqueue("x", id="other")
     async with asyncio.timeout(60):
-        async with Worker(app, lease=1):
+        async with Worker(app, lease=3):
             await eventually(lambda: others_completed(app), within=30)
             await eventually(lambda: is_failed(app), within=30)
             await app.queue("q").enqueue(1, id="late")
@@ -311,7 +311,7 @@ async def test_a_run_record_that_was_damaged_holds_up_no_other_run() -> None:
 
             await app.queue("q").enqueue_many([Entry(1, id=id) for id in ("before", "bad", "after")])
             async with asyncio.timeout(60):
-                async with Worker(app, lease=2):
+                async with Worker(app, lease=10):
                     await eventually(lambda: completed(app, "before", "after"), within=30)
     finally:
         server.remove()
