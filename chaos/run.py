@@ -225,7 +225,8 @@ def describe_job(app: Penstock, job: Snapshot) -> dict[str, Any]:
         if isinstance(result, dict):
             about["tok"] = result.get("tok")
     if job.queue.endswith("/failures"):
-        failure = FailureSerde(app.codec("plain").payload).loads(job.payload, Any)
+        queue = job.queue.removesuffix("/failures")
+        failure = FailureSerde(queue, app.codec(queue)).loads(job.payload, Any)
         about["of"] = [failure.job.queue, failure.job.id, failure.job.fence, failure.error.kind.value]
     if job.error and job.state is State.FAILED:
         about["kind"] = JobError.decode(job.error).kind.value

@@ -65,40 +65,40 @@ MAX_QUEUED = "test_max_queued.py"
 BOUNDS = "test_bounds.py"
 TAMPERING = "storage/test_tampering.py"
 DAMAGED = f"{TAMPERING}::test_a_damaged_value_of_a_key_stops_nothing"
-TAMPERING = "../storage/test_tampering_sqlite.py"
-OTHER_USER = "../security/test_other_user.py"
+ROWS = "storage/test_tampering_sqlite.py"
+OTHER_USER = "security/test_other_user.py"
 
 MUTANTS = [
     # SQLite
     Mutant(
         "sqlite: a damaged record is read as it is", "sqlite/rows.py",
         "    return _repair(values)\n", "    return JobRow(*values)\n",
-        (f"{TAMPERING}::test_reap_sets_an_unreadable_run_aside_and_takes_its_neighbour_back",),
+        (f"{ROWS}::test_reap_sets_an_unreadable_run_aside_and_takes_its_neighbour_back",),
     ),
     Mutant(
         "sqlite: damaged records are not counted", "sqlite/queue_row.py",
         "        self.damaged += more\n", "",
-        (f"{TAMPERING}::test_reap_gives_a_job_back_whose_run_cannot_be_read",),
+        (f"{ROWS}::test_reap_gives_a_job_back_whose_run_cannot_be_read",),
     ),
     Mutant(
         "sqlite: purge does not look for damaged rows", "sqlite/purge.py",
         "        sweep(tx, queue)\n", "",
-        (f"{TAMPERING}::test_purge_frees_a_group_that_nothing_holds",),
+        (f"{ROWS}::test_purge_frees_a_group_that_nothing_holds",),
     ),
     Mutant(
         "sqlite: numbers of a queue are not checked", "sqlite/transaction.py",
         "sound = is_sound_queue(row)", "sound = True",
-        (f"{TAMPERING}::test_damaged_numbers_of_a_queue_are_repaired",),
+        (f"{ROWS}::test_damaged_numbers_of_a_queue_are_repaired",),
     ),
     Mutant(
         "sqlite: a put of one statement copies a damaged time", "sqlite/fast_put.sql",
         "AND time < 1 << 60 ", "",
-        (f"{TAMPERING}::test_a_plain_put_does_not_copy_a_damaged_time_into_its_jobs",),
+        (f"{ROWS}::test_a_plain_put_does_not_copy_a_damaged_time_into_its_jobs",),
     ),
     Mutant(
         "sqlite: an unreadable event ends the feed", "sqlite/event_feed.py",
         "contextlib.suppress(*UNREADABLE, TypeError)", "contextlib.nullcontext()",
-        (f"{TAMPERING}::test_an_unreadable_event_is_skipped",),
+        (f"{ROWS}::test_an_unreadable_event_is_skipped",),
     ),
     Mutant(
         "sqlite: a wake-up goes to any address", "sqlite/wakeup.py",

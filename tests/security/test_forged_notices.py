@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import struct
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -40,7 +40,7 @@ class Stranger:
         self._messages = self._client.pubsub(ignore_subscribe_messages=True)
 
     def channels(self, part: str) -> list[bytes]:
-        return self._client.execute_command("PUBSUB", "CHANNELS", f"penstock:*{part}*")
+        return cast("list[bytes]", self._client.execute_command("PUBSUB", "CHANNELS", f"penstock:*{part}*"))
 
     def publish(self, channel: bytes, message: bytes) -> None:
         self._client.publish(channel, message)
@@ -51,7 +51,7 @@ class Stranger:
 
     def next_message(self) -> bytes | None:
         message = self._messages.get_message(timeout=0.01)
-        return message and message["data"]
+        return cast("bytes", message["data"]) if message else None
 
     def close(self) -> None:
         self._messages.close()
@@ -72,7 +72,7 @@ def notice(id: str, state: str, value: bytes = b"") -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def watched(app: Penstock) -> AsyncIterator[Callable[[], Any]]:
+async def watched(app: Penstock) -> AsyncGenerator[Callable[[], Any]]:
     """Open an app with its event stream; yield a coroutine function that returns the id of the next enqueued job."""
     async with app, app.events("enqueued") as events:
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,7 +28,7 @@ AFTER = st.sampled_from(
 
 
 @contextmanager
-def log_lines() -> Iterator[list[str]]:
+def log_lines() -> Generator[list[str]]:
     """Collect all log lines as text."""
     lines: list[str] = []
 

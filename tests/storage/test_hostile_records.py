@@ -19,7 +19,7 @@ from penstock.model.formats import JsonSerde, MsgpackSerde, codec_for
 from penstock.model.headers import decode_headers
 from penstock.model.job import FINISHED, Claim, Snapshot, State
 from penstock.model.options import JobLimits
-from penstock.model.serde import decode
+from penstock.model.serde import Codec, decode
 from penstock.model.worker_info import worker_info
 from penstock.storage.base import EndNotice, EventRecord
 from penstock.storage.redis.cursors import read_cursor
@@ -187,7 +187,7 @@ def test_a_damaged_failure(data: bytes) -> None:
 
 def _look_at_failure(data: bytes) -> None:
     try:
-        failure = decode(FailureSerde(JsonSerde()), data)
+        failure = decode(FailureSerde("q", Codec(JsonSerde(), JsonSerde())), data)
     except InvalidPayload:
         return
     job = failure.job

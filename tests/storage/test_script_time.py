@@ -8,7 +8,7 @@ queue would be one call that takes long.
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ def server() -> Iterator[Server]:
 
 
 @asynccontextmanager
-async def measured(server: Server, clock: Clock) -> AsyncIterator[tuple[RedisStorage, Meter]]:
+async def measured(server: Server, clock: Clock) -> AsyncGenerator[tuple[RedisStorage, Meter]]:
     storage = RedisStorage(f"redis://{server.address}", clock=clock)
     await storage.open()
     meter = Meter(server, storage)
@@ -194,6 +194,6 @@ async def use_the_rest(storage: RedisStorage, meter: Meter) -> None:
     [claim] = (await storage.claim([Request("q", 1)], "w", LEASE, "t" * 16)).claims
     held = ClaimRef("q", "a", claim.token)
     await meter.step(storage.report(held, b"p" * MB))
-    await meter.step(storage._request_notices("q", ["a"], "channel"))
+    await meter.step(storage._join_waiters("q", ["a"], "s" * 32 + "channel"))
     await meter.step(storage.settle([Settlement("q", "a", claim.token, Complete(b"", HOUR))]))
     await meter.step(storage.set_ttl("q", "a", HOUR))

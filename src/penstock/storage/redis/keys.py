@@ -13,7 +13,7 @@ from penstock.model.ids import family_of
 
 __all__ = ["QUEUE_KEYS", "SCHEMA_VERSION", "Keys"]
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 #: The keys of one queue.
 QUEUE_KEYS: dict[str, str] = {
