@@ -917,7 +917,7 @@ def begin(job: Job) -> int:
 
 
 def has_reached_bound(jobs: Sequence[Job]) -> bool:
-    """Return whether a claim with these jobs takes no further one: by their number, or by the bytes of their records."""
+    """Return whether a claim of these jobs takes no further one, by their number or the bytes of their records."""
     sizes = [len(j.payload) + len(j.headers) + len(j.limits) + len(j.error or b"") for j in jobs]
     return len(jobs) >= MAX_BATCH or sum(sizes) >= MAX_BYTES
 

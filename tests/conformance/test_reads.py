@@ -15,7 +15,9 @@ from tests.support import (
     LEASE,
     SECOND,
     T0,
+    Backend,
     Clock,
+    RedisBackend,
     cancel_run,
     claim1,
     claim_all,
@@ -197,6 +199,21 @@ async def test_find_lists_running_jobs_by_the_begin_of_their_runs(storage: Stora
         await claim1(storage)
     await storage.renew("w", [held(first)], LEASE)
     assert ids(await find_all(storage, state=State.RUNNING, limit=1)) == ["b", "a", "c"]
+
+
+@pytest.mark.beyond_model
+@pytest.mark.only("redis")
+async def test_a_listing_of_runs_leaves_nothing_behind(storage: Storage, backend: Backend) -> None:
+    """When the runs of all claims have ended, and after a listing with a cursor of one that has, no lease is left."""
+    assert isinstance(backend, RedisBackend)
+    await storage.put([new("q", id) for id in "abc"])
+    claims = [await claim1(storage) for _ in "abc"]
+    page = await storage.find("q", State.RUNNING, limit=1)
+    await storage.settle([complete(claim) for claim in claims])
+    with backend.clients()[0] as client:
+        assert not client.keys(f"{backend.namespace}:*:leases")
+        assert (await storage.find("q", State.RUNNING, page.cursor)).jobs == []
+        assert not client.keys(f"{backend.namespace}:*:leases")
 
 
 # counts, peek, queues ----------------------------------------------------------------------------

@@ -61,6 +61,7 @@ FILE = "test_sqlite_file.py"
 UPDATES = "test_put_updates_order.py"
 TAMPERING = "storage/test_tampering.py"
 DAMAGED = f"{TAMPERING}::test_a_damaged_value_of_a_key_stops_nothing"
+BOUNDS = "test_bounds.py"
 
 MUTANTS = [
     # SQLite
@@ -223,8 +224,8 @@ MUTANTS = [
     ),
     Mutant(
         "sqlite: a job expires after its first run has begun", "sqlite/statements.sql",
-        "start_by = NULL, token = ?, worker = ?, until = ?, cancel = NULL,\n    progress = NULL\nWHERE n IN",
-        "token = ?, worker = ?, until = ?, cancel = NULL,\n    progress = NULL\nWHERE n IN",
+        "start_by = NULL, token = ?, worker = ?, until = ?, begun = ?,\n    cancel = NULL, progress = NULL\nWHERE n IN",
+        "token = ?, worker = ?, until = ?, begun = ?,\n    cancel = NULL, progress = NULL\nWHERE n IN",
         ("test_expire.py::test_a_released_job_does_not_expire",),
     ),
     Mutant(
@@ -653,6 +654,68 @@ MUTANTS = [
         "model: a permanent class is not looked at", "model/outcome.py",
         "    if issubclass(kind, permanent):\n", "    if kind in permanent:\n",
         ("unit/test_outcome.py::test_an_exception_of_a_permanent_class_is_permanent",),
+    ),
+    # Bounds
+    Mutant(
+        "sqlite: a claim takes jobs of any length", "sqlite/claim.py",
+        "        rows.append(row)\n        room -= row[-1]\n", "        rows.append(row)\n",
+        (f"{BOUNDS}::test_a_claim_ends_with_the_job_that_reaches_the_bytes",),
+    ),
+    Mutant(
+        "sqlite: a claim of groups takes jobs of any length", "sqlite/claim.py",
+        "self.jobs - 1, self.bytes - row[SIZE]", "self.jobs - 1, self.bytes",
+        (f"{BOUNDS}::test_groups_are_served_in_turn_across_the_bound",),
+    ),
+    Mutant(
+        "sqlite: a page has jobs of any length", "sqlite/reads.py",
+        "_key(section, job), room - job.size", "_key(section, job), room",
+        (f"{BOUNDS}::test_a_page_ends_at_the_bytes",),
+    ),
+    Mutant(
+        "sqlite: runs are listed without the begin of their runs", "sqlite/statements.sql",
+        "(begun, n) > (?, ?) ORDER BY begun, n LIMIT ?\n\n-- name: find_row",
+        "(begun, n) > (?, ?) ORDER BY until, n LIMIT ?\n\n-- name: find_row",
+        ("test_reads.py::test_find_lists_running_jobs_by_the_begin_of_their_runs",),
+    ),
+    Mutant(
+        "redis: a claim takes jobs of any length", "redis/lua/claim.lua",
+        "  if big then room = room - size_of(rec) end\n", "",
+        (f"{BOUNDS}::test_a_claim_ends_with_the_job_that_reaches_the_bytes",),
+    ),
+    Mutant(
+        "redis: a claim takes any number of jobs", "redis/lua/claim.lua",
+        "return room <= 0 or #ids >= MAX_BATCH end", "return room <= 0 end",
+        (f"{BOUNDS}::test_a_claim_of_batches_takes_at_most_a_thousand_jobs",),
+    ),
+    Mutant(
+        "redis: a long record is noticed by plain puts only", "redis/lua/_shared.lua",
+        "  if #rec > SMALL and", "  if false and",
+        (f"{BOUNDS}::test_long_records_are_bounded_however_they_came",),
+    ),
+    Mutant(
+        "redis: due jobs behind long ones are lost", "redis/lua/_shared.lua",
+        "call('ZREM', line, unpack(due, 1, last))", "call('ZREM', line, unpack(due))",
+        (f"{BOUNDS}::test_a_call_for_many_long_jobs_is_answered_whole",),
+    ),
+    Mutant(
+        "redis: settlements behind long records are not sent again", "redis/__init__.py",
+        "                rest += indexes[len(codes) :]\n", "                pass\n",
+        (f"{BOUNDS}::test_a_call_for_many_long_jobs_is_answered_whole",),
+    ),
+    Mutant(
+        "redis: a page has jobs of any length", "redis/__init__.py",
+        "len(found) <= limit and size < MAX_BYTES:", "len(found) <= limit:",
+        (f"{BOUNDS}::test_a_page_ends_at_the_bytes",),
+    ),
+    Mutant(
+        "redis: a listing of runs skips a claim after one that has ended", "redis/lua/_claims.lua",
+        "  return rank_after(q, begun, member), 0\n", "  return rank_after(q, begun, member) + 1, 0\n",
+        (f"{BOUNDS}::test_a_walk_over_runs_finds_each_that_stays_once",),
+    ),
+    Mutant(
+        "redis: a claim that has ended stays in the listing of runs", "redis/lua/_queue.lua",
+        "call('ZREM', q.leases, token, '!' .. token)", "call('ZREM', q.leases, token)",
+        ("test_reads.py::test_a_listing_of_runs_leaves_nothing_behind",),
     ),
 ]  # fmt: skip
 

@@ -9,6 +9,7 @@ import pytest
 
 from penstock import Penstock, State, Worker
 from penstock.testing import FaultyStorage
+from penstock.worker import claimer
 from tests.support import eventually
 
 
@@ -46,6 +47,18 @@ async def test_concurrency_is_exact(app: Penstock, n: int) -> None:
     await app.queue("q").enqueue_many(range(2 * n))
     await Worker(app).drain()
     assert (crowd.most, crowd.runs) == (n, 2 * n)
+
+
+async def test_long_payloads_fill_a_worker_as_short_ones_do(
+    app: Penstock, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """Jobs that are too long for one claim are claimed at once by the next, without a hint and before the slow poll."""
+    monkeypatch.setattr(claimer, "SLOW_POLL", 60)
+    crowd = Crowd(expected=9)
+    app.listen("q", crowd, concurrency=9)
+    await app.queue("q").enqueue_many(["x" * 1_000_000] * 9)
+    async with Worker(app):
+        await eventually(lambda: crowd.runs == 9)
 
 
 async def test_size_divides_the_capacity(app: Penstock) -> None:

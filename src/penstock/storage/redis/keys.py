@@ -30,14 +30,14 @@ QUEUE_KEYS: dict[str, str] = {
     "parked": "sorted set, by bytes: format + member of ready, of jobs that only newer software can run",
     "backoffs": "sorted set, by bytes: group + NUL NUL, due + sequence + id of jobs with a group in backoff",
     "expiring": "sorted set, by bytes: start-by time + sequence + id of jobs that have not begun",
-    "leases": "sorted set token -> deadline; token~1 and on for runs with a deadline of their own; '!' + token -> the time of "
-    "the claim, less 2^52",
+    "leases": "sorted set token -> deadline; token~1 and on for runs with a deadline of their own; "
+    "'!' + token -> the time of the claim, less 2^52",
     "batches": "hash b + token -> ids, n + token -> how many still run, w + token -> worker, p + token -> parts",
     "completed": "sorted set, by bytes: expiry + number + id",
     "failed": "sorted set, by bytes: expiry + number + id",
     "cancelled": "sorted set, by bytes: expiry + number + id",
     "gone": "sorted set token + state + id -> until when the settlement of a job that is not kept is remembered",
-    "meta": "hash seq, time, finished, paused, parked, alarm, expiry, damaged, big (at least the longest record's length)",
+    "meta": "hash seq, time, finished, paused, parked, alarm, expiry, damaged, big (length of the longest record)",
     "waits": "hash id -> channels of the clients that wait for its end",
     "wake": "list of at most one element, which wakes one idle worker",
 }

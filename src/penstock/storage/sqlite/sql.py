@@ -10,9 +10,9 @@ __all__ = ["FAST_PUT", "JOB_COLUMNS", "SCHEMA", "SQL", "with_list", "with_number
 #: The columns of a whole record, in the order of `rows.JobRow`.
 JOB_COLUMNS = (
     "n", "queue", "id", "twin", "place", "rank", "time", "seq", "due", "created", "grp", "retried", "solo",
-    "format", "attempts", "retries", "stalls", "timeouts", "start_by", "settled", "flags", "token", "worker", "until", "begun",
-    "cancel", "cancel_ttl", "expires", "number", "finished", "progress", "error", "result", "headers", "limits",
-    "payload",
+    "format", "attempts", "retries", "stalls", "timeouts", "start_by", "settled", "flags", "token", "worker", "until",
+    "begun", "cancel", "cancel_ttl", "expires", "number", "finished", "progress", "error", "result", "headers",
+    "limits", "payload",
 )  # fmt: skip
 
 

@@ -63,7 +63,7 @@ end
 
 local function bound_reached() return room <= 0 or #ids >= MAX_BATCH end
 
--- The records of these jobs, or of the first of them: so many that they reach the bound. Lengths come first if they could
+-- The records of these jobs, up to the one that reaches the bound. Lengths come first if they could
 -- be long, because to read a long record takes longer than all else.
 local function read_records(wanted)
   local last = #wanted
