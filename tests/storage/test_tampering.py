@@ -183,7 +183,7 @@ async def test_one_damaged_member_of_scheduled_loses_no_other_due_job(
     await storage.put([new(QUEUE, f"j{n:03}", delay=SECOND) for n in range(200)])
     server.save("scheduled")
     *_, last = server.targets("scheduled")
-    server.damage(last, last.value[:11] + b"\xff")
+    server.damage(last, last.value[:10] + b"\xff")
     clock.advance(ms=SECOND)
     claims = await claim_all(storage, limit=1000)
     assert len(claims) == 199

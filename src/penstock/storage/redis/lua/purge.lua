@@ -8,7 +8,7 @@ local q = queue_at(ARGV[2], ARGV[3])
 local limit = tonumber(ARGV[4])
 local count = 0
 
--- The ids of jobs whose end records agree with these members. Others are damaged: then only the member goes, because
+-- The ids of jobs whose end records fit these members. Others are damaged: then only the member goes, because
 -- its id may be that of a job that has not ended. A job with a damaged end record goes by its member.
 local function over_in(members)
   local ids, over = {}, {}
