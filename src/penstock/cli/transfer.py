@@ -176,7 +176,7 @@ def is_device(path: str) -> bool:
     "--max-payload",
     type=click.IntRange(1),
     metavar="BYTES",
-    help="Refuse a job with a larger payload or result.  [default: max_payload of the app, 1048576]",
+    help="Refuse a job with a larger payload or result.  [default: that of the app, 1048576]",
 )
 @json_option
 @target_options
@@ -194,7 +194,7 @@ def import_(target: Target, path: str | None, queue: str | None, max_payload: in
     async def work() -> tuple[ImportReport, str]:
         report = ImportReport()
         async with target.opened(create=True) as app:
-            most = app.max_payload if max_payload is None else max_payload
+            most = max(app.max_payload, app.max_result) if max_payload is None else max_payload
             with open_input(path) as (file, total), progress("importing", total) as step:
                 async for report in import_jobs(app, read_lines(file, most), queue, most):
                     step(count_processed(report))

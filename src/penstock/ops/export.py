@@ -203,14 +203,15 @@ async def import_jobs(
     """Store the jobs of an export, in their own queue or in `queue`; yields the report after each batch.
 
     A job whose id exists already is left as it is, so that an interrupted import can be repeated. An invalid line
-    raises a `ValueError` with its number; batches before it are stored. `max_payload`, by default that of the app,
-    bounds the bytes of a payload and of a result. A signed or encrypted job is bound anew if its namespace or queue
+    raises a `ValueError` with its number; batches before it are stored. `max_payload` bounds the bytes of a
+    payload and of a result; by default it is the larger bound of the app. A signed or encrypted job is bound anew if its namespace or queue
     changes; raises `ValueError` without the keys for that.
     """
     report = ImportReport()
     storage = await app.opened()
     mover = Mover(app, queue)
-    for batch in _batches(read_jobs(lines, app.max_payload if max_payload is None else max_payload, mover)):
+    most = max(app.max_payload, app.max_result) if max_payload is None else max_payload
+    for batch in _batches(read_jobs(lines, most, mover)):
         now = await storage.time()
         jobs = [mover.move(job) for job in batch]
         fresh = [job for job in jobs if job.expires is None or job.expires > now]
