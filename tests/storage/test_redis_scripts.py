@@ -25,8 +25,9 @@ def helpers() -> dict[str, str]:
     """Return each shared function by its name."""
     blocks: dict[str, str] = {}
     for name in (name for name in NAMES if name.startswith("_")):
-        for block in re.split(r"^(?=local function )", text_of(name), flags=re.MULTILINE)[1:]:
-            blocks[re.match(r"local function (\w+)", block).group(1)] = block  # type: ignore[union-attr]
+        # A helper stands by itself, or in a `do` block with those that only it needs.
+        for block in re.split(r"^(?=(?:  )?(?:local )?function )", text_of(name), flags=re.MULTILINE)[1:]:
+            blocks[re.match(r"\s*(?:local )?function (\w+)", block).group(1)] = block  # type: ignore[union-attr]
     return blocks
 
 
