@@ -82,8 +82,11 @@ class Node(asyncio.AbstractEventLoop):
         self.random = Random(f"{scheduler.seed}/{name}")
         self.ready: deque[Callback] = deque()
         self.dead = False
-        #: The number of reasons for which it does not run now.
+        #: Whether exceptions of its callbacks end the run: those of the server are mistakes of the simulation.
+        self.raises = False
+        #: The number of reasons for which it does not run now, and the virtual time at which the last one ended.
         self.frozen = 0
+        self.thawed_at = -1e9
         #: The number of its calls by verb, which name them.
         self.calls: Counter[str] = Counter()
         #: The virtual times at which its last request arrives, and at which the last answer comes back.
@@ -179,6 +182,7 @@ class Node(asyncio.AbstractEventLoop):
     def thaw(self) -> None:
         """Let the node run again, if nothing else keeps it frozen."""
         self.frozen -= 1
+        self.thawed_at = self.scheduler.now
         self.scheduler.update(self)
 
     def kill(self) -> None:
@@ -322,6 +326,8 @@ class Scheduler:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
+            if node.raises:
+                raise
             node.call_exception_handler({"message": "exception in a callback", "exception": error})
 
     def enter(self, node: Node) -> None:

@@ -53,6 +53,9 @@ class Network:
         self._history = history
         #: The server as a node: a frozen one carries out nothing, and requests pile up.
         self.server = scheduler.node("server")
+        self.server.raises = True
+        #: Called with each request before it is carried out.
+        self.on_request: list[Callable[[Request], None]] = []
         #: Called with each request after it was carried out, and with its answer or exception.
         self.observers: list[Callable[[Request, Any], None]] = []
         #: The number of calls that were carried out.
@@ -123,6 +126,8 @@ class Network:
 
     def _carry_out(self, request: Request) -> Any:
         self.executed += 1
+        for prepare in self.on_request:
+            prepare(request)
         try:
             answer = request.execute()
         except (StorageError, ValueError, TypeError) as error:

@@ -82,6 +82,10 @@ class Server(Protocol):
         """Have events recorded from now on."""
         ...
 
+    def waited(self, queue: str) -> list[str]:
+        """Return the ids of a queue that have waiters."""
+        ...
+
     def left(self) -> list[str]:
         """Return the names of the records that no queue and no worker needs."""
         ...
@@ -248,6 +252,13 @@ class SqliteServer:
         if abs(self.clock.ms - self._renew_at) > 5000:
             self.read_events()
         return [msgspec.msgpack.decode(row[2], type=EventRecord) for row in rows]
+
+    def waited(self, queue: str) -> list[str]:
+        """Return the ids that have rows of waiters."""
+        wall = round(self._network.server.wall() * 1000)
+        sql = "SELECT DISTINCT id FROM waits WHERE queue = ? AND until > ?"
+        rows = self._engine.connection().execute(sql, (queue, wall))
+        return [id for (id,) in rows]
 
     def left(self) -> list[str]:
         """Return the tables that hold rows."""
