@@ -21,7 +21,7 @@ COMMON: HandlerArguments = {
     "min_backoff": 0.5, "max_backoff": 8.0, "max_retries": 3, "max_stalls": 3, "max_timeouts": 2, "timeout": 5.0,
 }  # fmt: skip
 
-FAILURES: dict[str, Any] = {"min_backoff": 1.0, "max_backoff": 10.0, "timeout": 5.0}
+FAILURES: dict[str, Any] = {"size": 10, "min_backoff": 1.0, "max_backoff": 10.0, "timeout": 5.0}
 
 #: The handler options of each queue; None for a queue that only reservations serve.
 QUEUES: dict[str, HandlerArguments | None] = {

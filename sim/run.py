@@ -184,13 +184,9 @@ class SimulatedRun:
         self._until(lambda: all(task.done() for task in self._clients), 60.0, lambda: "a caller waits for ever")
         for task in self._clients:
             task.result()
-        self.work.stopping = False
         self.ledger.check_local_events(self._local_ends)
         self.ledger.check_end(self._fail_jobs)
         self.simulation.server.clock.offset += TTL
-        for machine in self.simulation.machines:  # pullers have returned: the last one purges its queue
-            if machine.name == "puller":
-                self.simulation.start(machine)
         self._run_for(EXPIRED)
         self._stop()
         self._check_rest()
@@ -237,7 +233,7 @@ class SimulatedRun:
         return f"jobs have not ended {ALL_ENDED:g} s after healing: {', '.join(left[:5])}"
 
     def _stop(self) -> None:
-        self.work.stopping = True
+        self.work.closing = True
         self._run_for(10.0)
         live = [(node, app) for node, app in self._apps if not node.dead]
         tasks = [node.start(self._close(node, app)) for node, app in live]

@@ -95,7 +95,7 @@ class Runs:
         mine = [each for each in self._live.values() if each.node is run.node and not each.stubborn]
         units = sum(each.units for each in mine)
         if units > CAPACITY:
-            self._ledger.fault(f"capacity: {run.node.name} uses {units} units of {CAPACITY}", *run.keys)
+            self._ledger.fault(f"capacity: {run.node.name} uses {units} units of {CAPACITY}: {[(e.keys, e.behaviour, e.units, round(e.began, 2)) for e in mine]}", *run.keys)
 
     def _excused(self, run: Run) -> bool:
         """Return whether a run may have outlived its claim: its process stood still, or a clock was wrong."""

@@ -30,6 +30,8 @@ class Work:
         self._jobs = jobs
         self._fault = fault
         self.stopping = False
+        #: Whether reservations end too.
+        self.closing = False
         #: The ids that were put, by queue.
         self.ids: dict[str, list[str]] = {}
         #: The number of calls that wait for a result.
@@ -153,16 +155,15 @@ class Work:
     async def pull(self, app: Penstock, node: Node) -> None:
         """Reserve jobs and settle them in every way there is, until stopped."""
         random = self._random(node)
-        while not self.stopping:
+        while not self.closing:
             try:
                 held = await app.queue("pull").reserve(random.randint(1, 3), wait=3, lease=3)
             except StorageError:
                 await asyncio.sleep(1.0)
                 continue
-            for reservation in held:
+            while held:  # no variable keeps a reservation that is dropped: its lease must expire
                 await asyncio.sleep(random.random() * 2)
-                await self._settle(reservation, random)
-            del held
+                await self._settle(held.pop(0), random)
 
     async def _settle(self, reservation: Any, random: Random) -> None:
         calm = self.stopping or random.random() < 0.4

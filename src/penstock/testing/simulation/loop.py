@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import contextvars
 import heapq
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Generator
 from random import Random
@@ -95,7 +96,9 @@ class Node(asyncio.AbstractEventLoop):
         self.threads: list[Node] = []
         #: The exceptions that no code of the node has handled.
         self.errors: list[str] = []
+        #: The tasks and callbacks that it had when it was killed.
         self._kept: set[asyncio.Task[Any]] = set()
+        self._dropped: list[Callback] = []
 
     def __repr__(self) -> str:
         return f"<Node {self.name}>"
@@ -193,6 +196,7 @@ class Node(asyncio.AbstractEventLoop):
         for node in self.process:
             node._kept |= asyncio.all_tasks(node)
             node.dead = True
+            node._dropped += node.ready
             node.ready.clear()
             self.scheduler.update(node)
 
@@ -206,6 +210,7 @@ class Node(asyncio.AbstractEventLoop):
                 with contextlib.suppress(BaseException):
                     task.get_coro().close()  # pyright: ignore[reportOptionalMemberAccess]
             node._kept.clear()
+            node._dropped.clear()
 
     # the rest of an event loop --------------------------------------------------------------------
 
@@ -361,11 +366,12 @@ class Scheduler:
 
     def discard(self) -> None:
         """End all nodes at the end of a run."""
-        for node in self.nodes:
-            node.discard()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # coroutines that a killed node has not begun
+            for node in self.nodes:
+                node.discard()
+            self._timers.clear()
         self.leave()
-        self._timers.clear()
-        self._runnable.clear()
 
     # source ---------------------------------------------------------------------------------------
 
