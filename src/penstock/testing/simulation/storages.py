@@ -17,10 +17,11 @@ from penstock.errors import StorageUnavailable
 from penstock.storage import connect, connect_blocking, location_of
 from penstock.storage.base import BlockingStorage, EndNotice, EventRecord
 from penstock.testing.faults import VERBS
-from penstock.testing.simulation.loop import START, Node, Scheduler
+from penstock.testing.simulation.loop import Node, Scheduler
 from penstock.testing.simulation.network import Network
+from penstock.testing.simulation.server_clock import ServerClock
 
-__all__ = ["NodeStorage", "Server", "ServerClock", "Waits", "start_server"]
+__all__ = ["NodeStorage", "Server", "Waits", "start_server"]
 
 #: How often (seconds) a waiter of SQLite reads the database although no wake-up came.
 POLL = 3.0
@@ -29,24 +30,6 @@ POLL = 3.0
 READER = "events"
 
 WAITS = frozenset({"wait_work", "wait_done", "wait_cancel"})
-
-
-class ServerClock:
-    """The clock of the storage: virtual time, plus the jumps it has made."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        #: The sum of its jumps (seconds).
-        self.offset = 0.0
-
-    def time(self) -> float:
-        """Return the time as a Unix timestamp."""
-        return START + self._scheduler.now + self.offset
-
-    @property
-    def ms(self) -> int:
-        """The time as storages count it."""
-        return round(self.time() * 1000)
 
 
 class Waits(Protocol):
