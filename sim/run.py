@@ -89,7 +89,7 @@ class SimulatedRun:
         self._jobs = jobs
         clock = simulation.server.clock
         self.ledger = Ledger(lambda: self.scheduler.now, lambda: clock.ms)
-        self.runs = Runs(self.ledger, simulation.faults)
+        self.runs = Runs(self.ledger, simulation.faults, simulation.history)
         self.shadow = Shadow(self.ledger, simulation.server, lambda: clock.ms) if model else None
         self.behaviours = Behaviours(plan.seed, self.runs, lambda: not self.work.stopping)
         self.work = Work(plan.seed, jobs, self.ledger.fault)

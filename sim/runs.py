@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from penstock import Job
 from penstock.testing.simulation.faults import Faults
+from penstock.testing.simulation.history import History
 from penstock.testing.simulation.loop import Node
 from sim.behaviours import STUBBORN
 from sim.ledger import Ledger
@@ -34,6 +35,11 @@ class Run:
     keys: list[tuple[str, str]] = field(default_factory=list)
 
     @property
+    def name(self) -> str:
+        """The jobs of the run."""
+        return ", ".join(f"{queue}/{id}" for queue, id in self.keys)
+
+    @property
     def stubborn(self) -> bool:
         """Whether it does not end when it is cancelled."""
         return self.behaviour in STUBBORN or self.behaviour.startswith("plain")
@@ -42,9 +48,10 @@ class Run:
 class Runs:
     """The runs under way, and the number of runs so far."""
 
-    def __init__(self, ledger: Ledger, faults: Faults) -> None:
+    def __init__(self, ledger: Ledger, faults: Faults, history: History) -> None:
         self._ledger = ledger
         self._faults = faults
+        self._history = history
         self._live: dict[int, Run] = {}
         self.count = 0
         self.behaviours: Counter[str] = Counter()
@@ -56,6 +63,7 @@ class Runs:
         now = node.scheduler.now
         held = [(job.queue, job.id, job.fence) for job in jobs]
         run = Run(self.count, node, held, behaviour, now, units_of(jobs[0].queue), [(j.queue, j.id) for j in jobs])
+        self._history.add(node.name, "run", f"{run.name} {behaviour}")
         self._check_lease(run)
         self._check_alone(run)
         self._live[run.number] = run
@@ -66,6 +74,7 @@ class Runs:
         """Note the end of a run: it must not have gone on for long after its claim ended."""
         run = self._live.pop(number)
         now = run.node.scheduler.now
+        self._history.add(run.node.name, "ran", f"{run.name} {run.behaviour}")
         if run.stubborn or run.node.dead or self._excused(run):
             return
         ends = [self._ledger.over.get(held) for held in run.jobs]
@@ -95,7 +104,7 @@ class Runs:
         mine = [each for each in self._live.values() if each.node is run.node and not each.stubborn]
         units = sum(each.units for each in mine)
         if units > CAPACITY:
-            self._ledger.fault(f"capacity: {run.node.name} uses {units} units of {CAPACITY}: {[(e.keys, e.behaviour, e.units, round(e.began, 2)) for e in mine]}", *run.keys)
+            self._ledger.fault(f"capacity: {run.node.name} uses {units} units of {CAPACITY}", *run.keys)
 
     def _excused(self, run: Run) -> bool:
         """Return whether a run may have outlived its claim: its process stood still, or a clock was wrong."""
