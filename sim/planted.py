@@ -34,21 +34,17 @@ PLANTED = [
     planted(
         "a repeated settlement counts again", "sqlite/settle.py",
         "        return Settled(state_of(job, tx.now))\n    return _LOST",
-        "        job.retries += 1\n        tx.save(queue, job)\n        return Settled(state_of(job, tx.now))\n    return _LOST",
+        "        job.retries += 1\n        tx.save(queue, job)\n"
+        "        return Settled(state_of(job, tx.now))\n    return _LOST",
     ),
     planted(
         "due jobs are not promoted", "sqlite/ordering.py",
         "    if queue.promoted:\n        return False\n    if not queue", "    return False\n    if not queue",
     ),
     planted(
-        "outcomes of lost claims are sent", "worker/settler.py",
-        "            if job.lost:\n                job.run = None\n            else:\n                set_outcome(job, outcome)\n"
-        "                pending.append(job)\n",
-        "            set_outcome(job, outcome)\n            pending.append(job)\n",
-    ),
-    planted(
         "a stall goes to the end of its lane", "sqlite/reap.py",
-        "            job.stalls += 1\n", "            job.stalls += 1\n            job.time, job.seq = tx.now, queue.next_seq()\n",
+        "            job.stalls += 1\n",
+        "            job.stalls += 1\n            job.time, job.seq = tx.now, queue.next_seq()\n",
     ),
     planted(
         "a caller trusts the hint alone", "client/results.py",
@@ -68,7 +64,10 @@ PLANTED = [
         "            got += self._accept(requests, answer, asked)\n",
         "            got += self._accept(requests, answer, self._loop.time())\n",
     ),
-    planted("one run too many fits", "worker/pool.py", "return self.allowed - self.busy", "return self.allowed - self.busy + 10"),
+    planted(
+        "one run too many fits", "worker/pool.py",
+        "return self.allowed - self.busy", "return self.allowed - self.busy + 10",
+    ),
     planted(
         "the lease of a renewal counts from its answer", "claims.py",
         "        renewed(batch, await storage.renew(worker, [claim.ref for claim in batch], lease_ms), asked)\n",
@@ -82,7 +81,10 @@ PLANTED = [
         "a lost reply of the settler gives the outcome up", "worker/settler.py",
         "            except BaseException:\n", "            except ConnectionError:\n",
     ),
-    planted("redis: due jobs are not promoted", "redis/lua/_shared.lua", "  if rawget(q, 'promoted') then return false end", "  if true then return false end"),
+    planted(
+        "redis: due jobs are not promoted", "redis/lua/_shared.lua",
+        "  if rawget(q, 'promoted') then return false end", "  if true then return false end",
+    ),
     planted(
         "redis: a reaped stall is not counted", "redis/lua/reap.lua",
         "j.stalls, j.due = attempt, j.stalls + 1, now", "j.stalls, j.due = attempt, j.stalls, now",

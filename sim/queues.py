@@ -55,7 +55,7 @@ class NodeApp(Penstock):
 
 def make_app(simulation: Simulation, node: Node, behaviours: Behaviours | None = None) -> NodeApp:
     """Return the app of a node; with behaviours it has handlers."""
-    app = NodeApp(storage=simulation.storage(node), clock=simulation.server.clock)  # type: ignore[arg-type]
+    app = NodeApp(storage=simulation.storage(node), clock=simulation.server.clock)
     app.thread_storage = lambda: simulation.storage(node.threads[-1])
     for queue, options in QUEUES.items():
         if options is not None:
@@ -63,9 +63,7 @@ def make_app(simulation: Simulation, node: Node, behaviours: Behaviours | None =
     return app
 
 
-def register(
-    app: Penstock, queue: str, options: HandlerArguments, node: Node, behaviours: Behaviours | None
-) -> None:
+def register(app: Penstock, queue: str, options: HandlerArguments, node: Node, behaviours: Behaviours | None) -> None:
     """Register the handler of a queue; without behaviours only its options count, for reservations and cancels."""
 
     async def one(payload: Any, job: Job) -> Any:
@@ -86,9 +84,8 @@ def register(
 
     handler: Any = {"batch": many, "plain": plain}.get(queue, one)
     if queue in FAIL_QUEUES:
-        app.listen(queue, handler, **options, on_failure=failed, failure_options=FAILURES)
-    else:
-        app.listen(queue, handler, **options)
+        options = {**options, "on_failure": failed, "failure_options": FAILURES}
+    app.listen(queue, handler, **options)
 
 
 def units_of(queue: str) -> int:

@@ -121,7 +121,7 @@ class SimulatedRun:
             if event.name == "enqueued" and event.queue in FAIL_QUEUES.values():
                 self._fail_jobs[event.queue] += 1
         if self.shadow is not None:
-            self.shadow.compare_events(events)
+            self.shadow.compare_events(request.verb, events)
 
     def _event(self, node: Node, event: Event) -> None:
         self.simulation.history.add(node.name, "event", f"{event.name} {event.queue} {event.id} {event.attempt}")
@@ -163,8 +163,8 @@ class SimulatedRun:
         for number in range(plan.workers):
             self.simulation.add(Machine(f"w{number}", self._work_on, self._stop_worker))
         self.simulation.add(Machine("puller", self._pull_on))
+        share = self._jobs // 2
         for number in range(2):
-            share = self._jobs // 2
             self._client(f"producer{number}", lambda app, node: work.produce(app, node, share, 0.7 * seconds))
         self._client("caller", lambda app, node: work.call(app, node, self._jobs // 4, 0.6 * seconds))
         self._client("operator", lambda app, node: work.operate(app, node, seconds))

@@ -69,14 +69,14 @@ class Shadow:
             jobs = tuple((each.queue, each.id) for each in _differing(wanted, found))
             self._ledger.fault(f"{request.verb} differs from the model: {_difference(wanted, found)}", *jobs)
 
-    def compare_events(self, found: list[EventRecord]) -> None:
+    def compare_events(self, verb: str, found: list[EventRecord]) -> None:
         """Compare the events of the last call."""
         wanted, self.model.events = self.model.events, []
         mine = sorted(map(_event, wanted))
         theirs = sorted(_event(event) for event in found if event.name != "queue_deleted")
         if mine != theirs:
             jobs = tuple({(event.queue, event.id): None for event in (*wanted, *found)})
-            self._ledger.fault(f"the events differ from the model: {_difference(mine, theirs)}", *jobs)
+            self._ledger.fault(f"the events of {verb} differ from the model: {_difference(mine, theirs)}", *jobs)
 
 
 def _event(event: EventRecord) -> tuple[Any, ...]:

@@ -19,7 +19,12 @@ class Shrinker:
     """Runs smaller plans as long as they break the same promise, until none is left or the time is over."""
 
     def __init__(
-        self, report: Report, url: str, seconds: float = 120.0, run: Callable[..., Report] = run_seed, model: bool = True
+        self,
+        report: Report,
+        url: str,
+        seconds: float = 120.0,
+        run: Callable[..., Report] = run_seed,
+        model: bool = True,
     ) -> None:
         self.best = report
         self.runs = 0

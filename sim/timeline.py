@@ -27,8 +27,8 @@ def timeline(report: Report, job: str | None = None) -> Iterator[str]:
     if plan.only is not None:
         yield f"  only {', '.join(sorted(plan.only)) or 'none'}"
     yield (
-        f"  {report.seconds:.0f} virtual seconds, {report.calls} calls, {len(report.faults)} faults, {report.runs} runs, "
-        f"digest {report.digest[:16]}"
+        f"  {report.seconds:.0f} virtual seconds, {report.calls} calls, {len(report.faults)} faults, "
+        f"{report.runs} runs, digest {report.digest[:16]}"
     )
     ids = {job} if job else {id for violation in report.violations for _, id in violation.jobs}
     lines = list(_chosen(report.history, ids)) if ids else report.history

@@ -29,6 +29,10 @@ def layer(path: str, below: str = "", libraries: str = "msgspec") -> Layer:
 SHARED = "penstock.aio penstock.host penstock.claims penstock.app_loader penstock.log_config"
 BOTTOM = "penstock._version penstock.errors penstock.model penstock.storage.base"
 PACKAGE = f"{BOTTOM} {SHARED} penstock.storage penstock.client penstock.worker penstock.ops penstock.sync penstock"
+SIMULATED = (
+    "penstock.testing penstock.testing.simulation penstock.testing.simulation.redis_server "
+    "penstock.storage.sqlite penstock.storage.redis"
+)
 
 #: From the bottom to the top. A module belongs to the layer with the longest path that its name begins with.
 LAYERS = {
@@ -54,7 +58,9 @@ LAYERS = {
         layer("penstock", f"{BOTTOM} {SHARED} penstock.storage penstock.client penstock.worker", ""),
         layer("penstock.cli", PACKAGE, "msgspec click rich"),
         layer("penstock.__main__", "penstock.cli", ""),
-        layer("penstock.testing", PACKAGE, "msgspec hypothesis"),
+        layer("penstock.testing", f"{PACKAGE} penstock.testing.simulation", "msgspec hypothesis"),
+        layer("penstock.testing.simulation", f"{PACKAGE} {SIMULATED}"),
+        layer("penstock.testing.simulation.redis_server", f"{PACKAGE} {SIMULATED}", "msgspec redis"),
         layer("_penstock_pytest", "penstock penstock.sync penstock.testing", "pytest"),
     )
 }
@@ -63,7 +69,7 @@ LAYERS = {
 HOMES = {"sqlite3": "penstock.storage.sqlite"}
 
 #: Layers that are imported inside of functions, so that a program loads only those that it uses.
-ON_DEMAND = frozenset({"penstock.storage.sqlite", "penstock.storage.redis"})
+ON_DEMAND = frozenset({"penstock.storage.sqlite", "penstock.storage.redis", "penstock.testing.simulation.redis_server"})
 #: pytest loads this module wherever Penstock is installed, so it imports the package inside of its fixtures.
 PLUGIN = "_penstock_pytest"
 

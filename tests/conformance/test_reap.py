@@ -204,7 +204,7 @@ async def test_a_reap_folds_the_successor_in(storage: Storage, clock: Clock) -> 
     assert (claim.payload, claim.attempts, claim.stalls) == (b"new", 1, 0)
 
 
-async def test_a_retry_repeated_after_the_next_run_stalled_is_answered_as_before(storage: Storage, clock: Clock) -> None:
+async def test_a_retry_repeated_after_the_next_run_stalled_is_answered_again(storage: Storage, clock: Clock) -> None:
     """A settlement that arrives again after the next run was reaped gives its first answer and changes nothing."""
     await put1(storage, "q", "a")
     settlement = retried(await claim1(storage))

@@ -19,8 +19,8 @@ _NUMBERS = Struct("<6Q")
 #: Faults of single calls, and how often they hit a call at heat 1.
 CALL_FAULTS: dict[str, float] = {
     "unavailable": 0.010,  # refused at once
-    "lost_request": 0.006,  # not carried out, and an error after a reset or a silence
-    "lost_reply": 0.012,  # carried out, and an error after a reset or a silence
+    "lost_request": 0.006,  # not carried out, and an error after a reset or some seconds
+    "lost_reply": 0.012,  # carried out, and an error after a reset or some seconds
     "late": 0.006,  # the caller gets its error, and the request is carried out afterwards
     "slow_request": 0.004,  # arrives after up to 12 s
     "slow_reply": 0.005,  # the answer comes after up to 15 s

@@ -81,11 +81,11 @@ class Network:
         if fault is None or fault.kind not in ("lost_request", "late"):
             self._send(request, LATENCY + JITTER * drawn[0])
             return future
-        silence = self._silence(fault)
-        node.call_in(silence, _fail, future, f"{verb}: no answer", True)
+        seconds = self._time_to_error(fault)
+        node.call_in(seconds, _fail, future, f"{verb}: no answer", True)
         if fault.kind == "late":
             request.answered = False
-            self._send(request, silence + 4 * fault.choice)
+            self._send(request, seconds + 4 * fault.choice)
         return future
 
     def _refused(self, request: Request) -> bool:
@@ -140,7 +140,7 @@ class Network:
     def _reply(self, request: Request, answer: Any) -> None:
         node, fault, now = request.node, request.fault, self._scheduler.now
         if fault is not None and fault.kind == "lost_reply":
-            node.call_in(self._silence(fault), _fail, request.answer, f"{request.verb}: no answer", True)
+            node.call_in(self._time_to_error(fault), _fail, request.answer, f"{request.verb}: no answer", True)
             return
         latency = request.reply_latency
         if fault is not None and fault.kind == "slow_reply":
@@ -148,7 +148,7 @@ class Network:
         node.last_answer = max(now + latency, node.last_answer)
         node.call_in(node.last_answer - now, _answer, request.answer, answer)
 
-    def _silence(self, fault: Fault) -> float:
+    def _time_to_error(self, fault: Fault) -> float:
         """Return how long a caller waits until it gets an error: a reset in half of the cases, else seconds."""
         return RESET if fault.size < 0.5 else 1 + 12 * (fault.size - 0.5)
 

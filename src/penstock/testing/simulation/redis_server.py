@@ -25,7 +25,7 @@ from penstock.testing.simulation.server_clock import ServerClock
 __all__ = ["RedisServer"]
 
 #: Verbs after which no waiter can have been woken.
-SILENT = frozenset({"time", "beat", "workers", "get", "paused"})
+SILENT = frozenset({"time", "beat", "workers", "paused"})
 
 #: How long (seconds of real time) the server may take to answer a PING.
 ANSWER = 30.0
@@ -48,7 +48,8 @@ class RedisServer:
             url, connect(url, clock=clock, namespace=namespace), clock=clock, namespace=namespace
         )
         drive(self._storage.open())
-        self._client: Any = Redis.from_url(url)
+        connect_to: Any = Redis
+        self._client: Any = connect_to.from_url(url)
         self._messages: Any = self._client.pubsub()
         self._messages.psubscribe(f"{self.keys.namespace}:*")
         #: The waits for work, in their order, and the waits of each node.
@@ -85,10 +86,10 @@ class RedisServer:
         """Read all messages that were published so far: the answer to a PING comes after them."""
         self._messages.ping()
         while True:
-            message = self._messages.parse_response(block=False, timeout=ANSWER)
+            message: Any = self._messages.parse_response(block=False, timeout=ANSWER)
             if message is None:
                 raise StorageUnavailable("the Redis server of the simulation does not answer")
-            if not isinstance(message, list) or message[0] == b"pong":
+            if message[0] in (b"pong", ord("P")):  # a list, or the bytes PONG
                 return
             if message[0] == b"pmessage":
                 self._received(message[2].decode(), message[3])

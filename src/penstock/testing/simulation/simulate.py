@@ -10,7 +10,7 @@ from typing import Any
 from penstock.client.app import Penstock
 from penstock.errors import StorageError
 from penstock.model.job import FINISHED, State
-from penstock.testing.simulation.faults import KINDS, Fault
+from penstock.testing.simulation.faults import Fault
 from penstock.testing.simulation.history import Line
 from penstock.testing.simulation.loop import Node
 from penstock.testing.simulation.plan import Plan
@@ -139,7 +139,9 @@ class _Run:
         until = scheduler.now + limit
         while not (task.done() and self._all_ended()):
             if scheduler.now >= until:
-                raise AssertionError(f"these jobs have not ended {limit:g} s after the last fault: {self._unfinished()}")
+                raise AssertionError(
+                    f"these jobs have not ended {limit:g} s after the last fault: {self._unfinished()}"
+                )
             if task.done() and task.exception() is not None:
                 break
             scheduler.run_for(1.0)
@@ -152,9 +154,7 @@ class _Run:
 
     def _work(self, node: Node) -> Awaitable[None]:
         self._prepare(node)
-        worker = SimulatedWorker(
-            self._app, capacity=self._capacity, lease=self._simulation.plan.lease, id=node.name
-        )
+        worker = SimulatedWorker(self._app, capacity=self._capacity, lease=self._simulation.plan.lease, id=node.name)
         self._workers[node.name] = worker
         return self._run_worker(worker)
 
@@ -210,7 +210,3 @@ class _Run:
             simulation.plan.seed, simulation.scheduler.now, simulation.faults.happened, history.lines, history.digest,
             counts,
         )  # fmt: skip
-
-
-#: The kinds of faults, for `simulate(faults=...)`.
-FAULT_KINDS = KINDS

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, cast
 
 from penstock.model.ids import drop_unused
 from penstock.model.source import replaced_source
+from penstock.storage.base import Storage
 from penstock.testing.simulation.faults import Fault, Faults, draws
 from penstock.testing.simulation.history import History
 from penstock.testing.simulation.loop import Node, Scheduler
@@ -53,13 +55,12 @@ class Simulation:
     def __enter__(self) -> Simulation:
         self._stack.enter_context(replaced_source(self.scheduler.source()))
         self._stack.enter_context(_without_garbage_collection())
+        self._stack.enter_context(_logs_in(self.history, self.scheduler))
         drop_unused()
         self._stack.callback(drop_unused)
         self.scheduler.enter(self.network.server)
         blocking_put = draws(self.plan.seed, "put")[0] < 0.5
-        self.server = start_server(
-            self._url, self.scheduler, self.network, self._namespace, blocking_put=blocking_put
-        )
+        self.server = start_server(self._url, self.scheduler, self.network, self._namespace, blocking_put=blocking_put)
         return self
 
     def __exit__(self, *details: object) -> None:
@@ -84,10 +85,10 @@ class Simulation:
             skew=7200 * (skew - 0.5) if wrong else 0.0,
         )
 
-    def storage(self, node: Node) -> NodeStorage:
+    def storage(self, node: Node) -> Storage:
         """Return a new storage for a node."""
         storage = self._storages[node.name] = NodeStorage(node, self.network, self.server)
-        return storage
+        return cast("Storage", storage)  # its verbs are made on demand
 
     def add(self, machine: Machine) -> Machine:
         """Start a process that faults may hit."""
@@ -225,6 +226,33 @@ class Simulation:
         network.call(network.server, "set_paused", (queue, paused), execute)
 
 
+class _HistoryHandler(logging.Handler):
+    """Writes log records into the history, at the node that logs."""
+
+    def __init__(self, history: History, scheduler: Scheduler) -> None:
+        super().__init__(logging.WARNING)
+        self._history = history
+        self._scheduler = scheduler
+
+    def emit(self, record: logging.LogRecord) -> None:
+        node = self._scheduler.current
+        self._history.add("" if node is None else node.name, "log", record.getMessage())
+
+
+@contextlib.contextmanager
+def _logs_in(history: History, scheduler: Scheduler) -> Generator[None]:
+    """Write the log of Penstock into the history instead of the program's log: its times are virtual."""
+    logger, handler = logging.getLogger("penstock"), _HistoryHandler(history, scheduler)
+    before = logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = before
+
+
 @contextlib.contextmanager
 def _without_garbage_collection() -> Generator[None]:
     """Collect no garbage in the block: collections come by the number of allocations, and end weak references."""
@@ -235,5 +263,3 @@ def _without_garbage_collection() -> Generator[None]:
     finally:
         if was_on:
             gc.enable()
-
-

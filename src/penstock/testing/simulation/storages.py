@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -157,9 +158,7 @@ def start_server(url: str, scheduler: Scheduler, network: Network, namespace: st
 class SqliteServer:
     """One SQLite engine for all nodes. Each node has the real notifier; its wake-ups go over the network."""
 
-    def __init__(
-        self, url: str, clock: ServerClock, network: Network, namespace: str, *, blocking_put: bool
-    ) -> None:
+    def __init__(self, url: str, clock: ServerClock, network: Network, namespace: str, *, blocking_put: bool) -> None:
         self.clock = clock
         self._network = network
         # A backend is imported on demand, so its classes are known as types of objects only.
@@ -167,7 +166,8 @@ class SqliteServer:
         self._engine: Any = self._async.engine
         self._engine.send_wakeups = self._send_wakeups
         self._storage: BlockingStorage = connect_blocking(url, self._async, clock=clock)
-        self._put: Callable[..., Any] = type(self._storage if blocking_put else self._async).put
+        put_of: Any = self._storage if blocking_put else self._async
+        self._put: Callable[..., Any] = put_of.__class__.put
         self._nodes: dict[str, tuple[Node, Any]] = {}
         self._renew_at = self._last_event = 0
         drive(self._storage.open())
@@ -205,14 +205,17 @@ class SqliteServer:
         for wake in wakes:
             if wake.path == READER:
                 continue
-            node, notifier = self._nodes.get(wake.path, (None, None))
-            if node is None or node.dead:
+            found = self._nodes.get(wake.path)
+            if found is None or found[0].dead:
                 dead.append(wake)
             else:
-                self._network.hint(node, lambda notifier=notifier, wake=wake: notifier.wake(wake.waiter))
+                self._network.hint(found[0], partial(found[1].wake, wake.waiter))
         return dead
 
     # events and the rest --------------------------------------------------------------------------
+
+    def _run(self, verb: Callable[[Any], Any]) -> Any:
+        return self._engine.run(verb, True)
 
     def read_events(self) -> None:
         """Register a listener, and again before its row expires."""
@@ -220,7 +223,7 @@ class SqliteServer:
 
         first = self._renew_at == 0
         self._renew_at = self.clock.ms
-        last = self._engine.run(lambda tx: waiters.add_listener(tx, READER, READER), True)
+        last = self._run(lambda tx: waiters.add_listener(tx, READER, READER))
         if first:
             self._last_event = last
 
@@ -229,7 +232,7 @@ class SqliteServer:
         from penstock.storage.sqlite import waiters
 
         after = self._last_event
-        rows: list[Any] = self._engine.run(lambda tx: waiters.read_events(tx, after, 1000), False)
+        rows: list[Any] = self._run(lambda tx: waiters.read_events(tx, after, 1000))
         if rows:
             self._last_event = rows[-1][0]
         if abs(self.clock.ms - self._renew_at) > 5000:
@@ -247,7 +250,7 @@ class SqliteServer:
         """Return the tables that hold rows."""
         from penstock.storage.sqlite import waiters
 
-        self._engine.run(lambda tx: waiters.remove_listener(tx, READER), True)
+        self._run(lambda tx: waiters.remove_listener(tx, READER))
         connection: Any = self._engine.connection()
         found = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
         counts = {name: connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for (name,) in found}

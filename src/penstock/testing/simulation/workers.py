@@ -71,8 +71,8 @@ class LeaseNode(LeaseThread):
 
     async def _look(self) -> None:
         await asyncio.sleep(self.interval)
-        while self._running and await self.renew_late():
-            await asyncio.sleep(self.interval)
+        if self._running and await self.renew_late():
+            self._node.start(self._look())
 
 
 class SimulatedRuntime(WorkerRuntime):
