@@ -47,10 +47,6 @@ PLANTED = [
         "            job.stalls += 1\n            job.time, job.seq = tx.now, queue.next_seq()\n",
     ),
     planted(
-        "a caller trusts the hint alone", "client/results.py",
-        "min(left, RECHECK_INTERVAL)", "min(left, 1e6)",
-    ),
-    planted(
         "the settler drops a batch after an error", "worker/settler.py",
         "                self._pending = batch + self._pending\n", "                pass\n",
     ),

@@ -92,6 +92,10 @@ class Node(asyncio.AbstractEventLoop):
         self.calls: Counter[str] = Counter()
         #: The virtual times at which its last request arrives, and at which the last answer comes back.
         self.last_arrival = self.last_answer = 0.0
+        #: The main node of the same process: this one, or the one whose thread this is.
+        self.main = self
+        #: Until when (virtual time) its answers are slow, by how much, and until when none of its calls arrives.
+        self.slow_until = self.slow_by = self.cut_until = 0.0
         #: The threads of the same process: they freeze and die with it, but do not stop when it is blocked.
         self.threads: list[Node] = []
         #: The exceptions that no code of the node has handled.
@@ -260,6 +264,7 @@ class Scheduler:
         """Add a thread to the process of a node, with the same clocks."""
         made = self.node(f"{node.name}:{name}", base=node.base, rate=node.rate, skew=node.skew)
         node.threads.append(made)
+        made.main = node
         made.dead = node.dead
         made.frozen = node.frozen
         return made

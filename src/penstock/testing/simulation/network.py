@@ -76,7 +76,7 @@ class Network:
         request.sent = self._scheduler.now
         if fault is not None:
             self._history.add(node.name, "fault", f"{name} {fault.kind}")
-        if self._refused(request):
+        if self._refused(request) or self._cut(request, drawn[3]):
             return future
         if fault is None or fault.kind not in ("lost_request", "late"):
             self._send(request, LATENCY + JITTER * drawn[0])
@@ -102,6 +102,14 @@ class Network:
         if why:
             request.node.call_in(RESET / 10, _fail, request.answer, f"{request.verb}: {why}", False)
         return bool(why)
+
+    def _cut(self, request: Request, drawn: float) -> bool:
+        """Lose a call of a node that is cut off."""
+        main = request.node.main
+        if not main.slow_until < self._scheduler.now < main.cut_until:
+            return False
+        request.node.call_in(RESET + drawn, _fail, request.answer, f"{request.verb}: no answer", True)
+        return True
 
     def _send(self, request: Request, latency: float) -> None:
         node, fault, now = request.node, request.fault, self._scheduler.now
@@ -143,6 +151,8 @@ class Network:
             node.call_in(self._time_to_error(fault), _fail, request.answer, f"{request.verb}: no answer", True)
             return
         latency = request.reply_latency
+        if now < node.main.slow_until:
+            latency += node.main.slow_by
         if fault is not None and fault.kind == "slow_reply":
             latency += 15 * fault.size
         node.last_answer = max(now + latency, node.last_answer)

@@ -30,6 +30,9 @@ SILENT = frozenset({"time", "beat", "workers", "paused"})
 #: How long (seconds of real time) the server may take to answer a PING.
 ANSWER = 30.0
 
+#: A waiter asks again after this many seconds without a notice, as the notifier does.
+RECHECK = 5.0
+
 Job = tuple[str, str]
 
 
@@ -208,10 +211,14 @@ class RedisWaits:
         future = self._future((queue, id))
         try:
             ask = lambda: self._server.ask_end(queue, id, self._channel)  # noqa: E731
-            if await self._network.call(self.node, "look", ("done", queue, id), ask):
-                return True
-            await asyncio.wait((future,), timeout=timeout)
-            return future.result() if future.done() else False
+            deadline = self.node.time() + timeout
+            while (left := deadline - self.node.time()) > 0:
+                if await self._network.call(self.node, "look", ("done", queue, id), ask):
+                    return True
+                await asyncio.wait((future,), timeout=min(left, RECHECK))
+                if future.done():
+                    return future.result()
+            return False
         finally:
             del self._futures[future]
 

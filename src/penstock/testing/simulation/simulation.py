@@ -160,6 +160,17 @@ class Simulation:
     def _block(self, fault: Fault) -> str | None:
         return self._freeze(fault, blocked=True)
 
+    def _partition(self, fault: Fault) -> str | None:
+        machine = self._target(fault)
+        if machine is None or machine.node is None:
+            return None
+        node, lease, now = machine.node, self.plan.lease, self.scheduler.now
+        node.slow_by, node.slow_until = 0.9 * fault.size * lease, now + lease
+        node.cut_until = node.slow_until + 2.5 * fault.size * lease
+        return (
+            f"{node.name}: slow by {node.slow_by:.3f} s until {node.slow_until:.3f}, cut off until {node.cut_until:.3f}"
+        )
+
     def _kill(self, fault: Fault) -> str | None:
         machine = self._target(fault)
         if machine is None or machine.node is None:

@@ -174,6 +174,8 @@ class SqliteServer:
 
     def execute(self, node: Node, verb: str, args: tuple[Any, ...]) -> Any:
         """Carry a verb out as one transaction."""
+        if self._renew_at and abs(self.clock.ms - self._renew_at) > 5000:
+            self.read_events()
         if verb == "put":
             return drive(self._put(self._storage, *args))
         return drive(getattr(self._storage, verb)(*args))
@@ -235,8 +237,6 @@ class SqliteServer:
         rows: list[Any] = self._run(lambda tx: waiters.read_events(tx, after, 1000))
         if rows:
             self._last_event = rows[-1][0]
-        if abs(self.clock.ms - self._renew_at) > 5000:
-            self.read_events()
         return [msgspec.msgpack.decode(row[2], type=EventRecord) for row in rows]
 
     def waited(self, queue: str) -> list[str]:
