@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ def jobs_of(seed: int) -> int:
 def run_seed(plan: Plan, url: str = "memory:", *, jobs: int | None = None, model: bool = True) -> Report:
     """Run one plan and check it. With `model` False only the ledger and the runs are checked."""
     count = jobs_of(plan.seed) if jobs is None else jobs
-    with Simulation(plan, url, namespace=f"sim{plan.seed}") as simulation:
+    with Simulation(plan, url, namespace=f"sim{plan.seed}-{os.getpid()}") as simulation:
         run = SimulatedRun(simulation, count, model)
         try:
             run.run()
