@@ -29,10 +29,6 @@ def layer(path: str, below: str = "", libraries: str = "msgspec") -> Layer:
 SHARED = "penstock.aio penstock.host penstock.claims penstock.app_loader penstock.log_config"
 BOTTOM = "penstock._version penstock.errors penstock.model penstock.storage.base"
 PACKAGE = f"{BOTTOM} {SHARED} penstock.storage penstock.client penstock.worker penstock.ops penstock.sync penstock"
-SIMULATED = (
-    "penstock.testing penstock.testing.simulation penstock.testing.simulation.redis_server "
-    "penstock.storage.sqlite penstock.storage.redis"
-)
 
 #: From the bottom to the top. A module belongs to the layer with the longest path that its name begins with.
 LAYERS = {
@@ -58,9 +54,9 @@ LAYERS = {
         layer("penstock", f"{BOTTOM} {SHARED} penstock.storage penstock.client penstock.worker", ""),
         layer("penstock.cli", PACKAGE, "msgspec click rich"),
         layer("penstock.__main__", "penstock.cli", ""),
-        layer("penstock.testing", f"{PACKAGE} penstock.testing.simulation", "msgspec hypothesis"),
-        layer("penstock.testing.simulation", f"{PACKAGE} {SIMULATED}"),
-        layer("penstock.testing.simulation.redis_server", f"{PACKAGE} {SIMULATED}", "msgspec redis"),
+        layer(
+            "penstock.testing", f"{PACKAGE} penstock.storage.sqlite penstock.storage.redis", "msgspec hypothesis redis"
+        ),
         layer("_penstock_pytest", "penstock penstock.sync penstock.testing", "pytest"),
     )
 }

@@ -7,6 +7,7 @@ network; its waits are those of the real notifier, or on Redis of the real lists
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -149,9 +150,9 @@ def start_server(url: str, scheduler: Scheduler, network: Network, namespace: st
     """
     clock = ServerClock(scheduler)
     if location_of(url) is None:
-        from penstock.testing.simulation.redis_server import RedisServer
-
-        return RedisServer(url, clock, network, namespace)
+        # By its name, because it imports the redis package, which an app on SQLite need not have.
+        module = importlib.import_module("penstock.testing.simulation.redis_server")
+        return module.RedisServer(url, clock, network, namespace)
     return SqliteServer(url, clock, network, namespace, blocking_put=blocking_put)
 
 
