@@ -14,7 +14,7 @@ SHELL   := bash
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv lock servers demo example check test lint format typecheck bench bench-peers docs dist soak chaos fuzz \
+.PHONY: help venv lock servers demo example check test lint format typecheck bench bench-peers docs dist soak chaos sim fuzz \
 	audit vulnerabilities clean
 
 help: ## list the targets
@@ -131,6 +131,11 @@ chaos: $(STAMP) servers ## kill, freeze and starve workers and storages for half
 	@$(BIN)/python -m chaos sentinel $(ARGS)
 	@$(BIN)/python -m chaos cluster $(ARGS)
 
+# SEEDS=1000 or SEEDS=5:9, STORAGE=redis, SEED=4711 (one run, with its timeline), SHRINK=1
+sim: $(STAMP) ## simulate the whole queue under seeded faults for a minute; SEED=n shows one run, SEEDS=n runs many
+	@echo "sim: workers, clients and storage in one thread, on virtual time"
+	@$(BIN)/python -m sim $(SEED) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(STORAGE),--storage $(STORAGE)) $(if $(SHRINK),--shrink) $(ARGS)
+
 fuzz: $(STAMP) ## feed the decoders with what no one of ours would write, half a minute each
 	@echo "fuzz: decoders under atheris, crashes in build/fuzz"
 	@PYTHONPATH=src $(BIN)/python -m fuzz $(ARGS)
@@ -150,4 +155,4 @@ $(AUDIT)/.installed: requirements/audit.txt
 clean: ## remove everything that make has made
 	@echo "clean: removing $(VENV), build, dist and caches"
 	@rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
-	@find src tests bench chaos scripts examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	@find src tests bench chaos sim scripts examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

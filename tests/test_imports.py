@@ -54,7 +54,9 @@ LAYERS = {
         layer("penstock", f"{BOTTOM} {SHARED} penstock.storage penstock.client penstock.worker", ""),
         layer("penstock.cli", PACKAGE, "msgspec click rich"),
         layer("penstock.__main__", "penstock.cli", ""),
-        layer("penstock.testing", PACKAGE, "msgspec hypothesis"),
+        layer(
+            "penstock.testing", f"{PACKAGE} penstock.storage.sqlite penstock.storage.redis", "msgspec hypothesis redis"
+        ),
         layer("_penstock_pytest", "penstock penstock.sync penstock.testing", "pytest"),
     )
 }
@@ -63,7 +65,7 @@ LAYERS = {
 HOMES = {"sqlite3": "penstock.storage.sqlite"}
 
 #: Layers that are imported inside of functions, so that a program loads only those that it uses.
-ON_DEMAND = frozenset({"penstock.storage.sqlite", "penstock.storage.redis"})
+ON_DEMAND = frozenset({"penstock.storage.sqlite", "penstock.storage.redis", "penstock.testing.simulation.redis_server"})
 #: pytest loads this module wherever Penstock is installed, so it imports the package inside of its fixtures.
 PLUGIN = "_penstock_pytest"
 

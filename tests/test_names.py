@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("src", "tests", "chaos", "bench", "fuzz", "scripts", "examples")
+FOLDERS = ("src", "tests", "chaos", "bench", "fuzz", "scripts", "examples", "sim")
 
 #: Images and speech for which the field has a plain word.
 IMAGES = frozenset(

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("src", "tests", "chaos", "bench", "fuzz", "scripts", "examples")
+FOLDERS = ("src", "tests", "chaos", "bench", "fuzz", "scripts", "examples", "sim")
 
 #: Rule 2: subjects are parts of the system, not persons without a name.
 PERSONS = "nobody|somebody|anybody|everybody|whoever|whomever|someone|no one"

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from penstock.model.job import State
-from penstock.storage.base import Reaped, Storage
+from penstock.storage.base import Reaped, Settled, Storage
 from tests.support import (
     HOUR,
     LEASE,
@@ -202,3 +202,17 @@ async def test_a_reap_folds_the_successor_in(storage: Storage, clock: Clock) -> 
     assert await storage.counts("q") == tally(queued=1)
     claim = await claim1(storage)
     assert (claim.payload, claim.attempts, claim.stalls) == (b"new", 1, 0)
+
+
+async def test_a_retry_repeated_after_the_next_run_stalled_is_answered_again(storage: Storage, clock: Clock) -> None:
+    """A settlement that arrives again after the next run was reaped gives its first answer and changes nothing."""
+    await put1(storage, "q", "a")
+    settlement = retried(await claim1(storage))
+    await settle1(storage, settlement)
+    clock.advance(seconds=60)
+    await claim1(storage)
+    clock.advance(ms=LEASE)
+    await storage.reap(["q"])
+    before = await get1(storage)
+    assert await settle1(storage, settlement) == Settled(State.QUEUED)
+    assert await get1(storage) == before

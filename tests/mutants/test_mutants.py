@@ -492,6 +492,12 @@ MUTANTS = [
         ("test_expire.py::test_a_run_leaves_no_expiry_behind",),
     ),
     Mutant(
+        "redis: a reap forgets the last settlement", "redis/lua/reap.lua",
+        "    j.attempts, j.stalls, j.due = attempt, j.stalls + 1, now\n",
+        "    j.attempts, j.stalls, j.due, j.settled = attempt, j.stalls + 1, now, ''\n",
+        ("test_reap.py::test_a_retry_repeated_after_the_next_run_stalled_is_answered_again",),
+    ),
+    Mutant(
         "redis: a discard takes jobs in any state", "redis/lua/discard.lua",
         "(wanted == '' or wanted == state) and ", "",
         ("test_discard.py::test_discard_with_a_state_keeps_jobs_in_other_states",),

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-import time
 
 import pytest
 
 from penstock.model.ids import new_id, new_ids
+from penstock.model.source import source
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, to be moved by hand."""
     now = [1_800_000_000.0]
-    monkeypatch.setattr(time, "time", lambda: now[0])
+    monkeypatch.setattr(source, "wall", lambda: now[0])
     return now
 
 

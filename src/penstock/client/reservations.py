@@ -8,9 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import secrets
-import socket
 import weakref
 from collections.abc import Sequence
 
@@ -25,6 +22,7 @@ from penstock.model.outcome import Outcome, Raised, Release, Released, stalled_o
 from penstock.model.printing import escape_controls
 from penstock.model.retry_policy import GiveUp, decide
 from penstock.model.serde import decode
+from penstock.model.source import source
 from penstock.storage.base import MAX_BATCH, Claimed, Renewal, Request, Settled, Settlement
 
 __all__ = ["ReservationManager"]
@@ -43,8 +41,9 @@ class ReservationManager:
 
     def __init__(self, host: AppHost) -> None:
         self._host = host
-        self.worker = f"{socket.gethostname()}-{os.getpid()}-reserve-{secrets.token_hex(4)}"
-        self._held: weakref.WeakSet[Reservation] = weakref.WeakSet()
+        self.worker = f"{source.host()}-{source.pid()}-reserve-{source.bytes(4).hex()}"
+        #: In the order of their claims, which is that of a renewal.
+        self._held: weakref.WeakKeyDictionary[Reservation, None] = weakref.WeakKeyDictionary()
         self._renewed: weakref.WeakKeyDictionary[Reservation, float] = weakref.WeakKeyDictionary()
         self._renewing: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -191,14 +190,14 @@ class ReservationManager:
     # renewing --------------------------------------------------------------------------------------
 
     def _hold(self, reservation: Reservation, asked: float) -> None:
-        self._held.add(reservation)
+        self._held[reservation] = None
         self._renewed[reservation] = asked
         self._changed.set()
         if self._renewing is None or self._renewing.done():
             self._renewing = asyncio.create_task(self._renew_held(), name="penstock-reservations")
 
     def _drop(self, reservation: Reservation) -> None:
-        self._held.discard(reservation)
+        self._held.pop(reservation, None)
         self._changed.set()
 
     async def renew(self, reservation: Reservation) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 from typing import Protocol
 
 from penstock._times import MAX_MS, Moment, Span, milliseconds, span_ms
+from penstock.model.source import source
 
 __all__ = ["MAX_MS", "Clock", "Moment", "Span", "SystemClock", "as_datetime", "milliseconds", "span_ms"]
 
@@ -21,7 +21,7 @@ class SystemClock:
     """The machine's own clock."""
 
     def time(self) -> float:
-        return time.time()
+        return source.wall()
 
 
 def as_datetime(ms: int) -> datetime:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from base64 import b64encode, urlsafe_b64encode
 from binascii import b2a_base64
 
-__all__ = ["check_name", "fail_queue_of", "family_of", "new_id", "new_ids", "new_token"]
+from penstock.model.source import source
+
+__all__ = ["check_name", "drop_unused", "fail_queue_of", "family_of", "new_id", "new_ids", "new_token"]
 
 
 MAX_NAME_BYTES = 512
@@ -62,24 +63,31 @@ def new_ids(count: int) -> list[str]:
 
 def _stamp() -> str:
     """Return the first 8 characters of an id: the time."""
-    now = (_FIRST_BIT | int(time.time() * 1000)).to_bytes(6, "big")
+    now = (_FIRST_BIT | int(source.wall() * 1000)).to_bytes(6, "big")
     return b2a_base64(now, newline=False).translate(_SORTABLE).decode()
 
 
 def _random(count: int) -> list[str]:
     """Return the last 12 characters of `count` ids: the random part."""
-    text = b64encode(os.urandom(9 * count)).translate(_SORTABLE).decode()
+    text = b64encode(source.bytes(9 * count)).translate(_SORTABLE).decode()
     return [text[at : at + 12] for at in range(0, 12 * count, 12)]
 
 
-#: Random parts of ids, made 64 at a time; cleared after a fork, or the child would repeat its parent's ids.
+#: Random parts of ids, made 64 at a time.
 _unused: list[str] = []
-os.register_at_fork(after_in_child=_unused.clear)
+
+
+def drop_unused() -> None:
+    """Forget the random parts made so far: a forked child, or a run on another source, would repeat them."""
+    _unused.clear()
+
+
+os.register_at_fork(after_in_child=drop_unused)
 
 
 def new_token() -> str:
     """Return a new claim token: 16 characters, 96 random bits."""
-    return urlsafe_b64encode(os.urandom(12)).decode()
+    return urlsafe_b64encode(source.bytes(12)).decode()
 
 
 def check_name(value: object, name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from typing import Literal, Protocol
 
@@ -11,6 +10,7 @@ import msgspec
 from penstock.errors import ErrorKind
 from penstock.model.options import HandlerOptions
 from penstock.model.printing import count
+from penstock.model.source import source
 
 __all__ = ["Counts", "GiveUp", "Proceed", "RetryDecision", "RetryLater", "RetryRequest", "backoff", "decide"]
 
@@ -61,11 +61,11 @@ NO_REQUEST = RetryRequest()
 PROCEED = Proceed()
 
 
-def backoff(n: int, rules: HandlerOptions, draw: Callable[[], float] = random.random) -> float:
+def backoff(n: int, rules: HandlerOptions, draw: Callable[[], float] | None = None) -> float:
     """Return the seconds to wait after the nth failure; jitter only shortens them."""
     doublings = min(max(n, 1) - 1, 64)
     delay = min(rules.max_backoff, rules.min_backoff * 2**doublings)
-    return delay * (1 - rules.jitter * draw()) if rules.jitter else delay
+    return delay * (1 - rules.jitter * (draw or source.draw)()) if rules.jitter else delay
 
 
 def decide(
@@ -73,7 +73,7 @@ def decide(
     rules: HandlerOptions,
     kind: ErrorKind | None,
     request: RetryRequest = NO_REQUEST,
-    draw: Callable[[], float] = random.random,
+    draw: Callable[[], float] | None = None,
     shared: bool = False,
 ) -> RetryDecision:
     """Decide about a job whose run failed with this kind of error; `kind` None decides whether a run may begin.

@@ -14,5 +14,17 @@ from penstock.testing.drain import drain
 from penstock.testing.faults import FaultyStorage, trouble
 from penstock.testing.inline import inline
 from penstock.testing.memory import on_memory
+from penstock.testing.simulation.simulate import SimulationReport, simulate
 
-__all__ = ["Clock", "FaultyStorage", "assert_enqueued", "crash", "drain", "inline", "on_memory", "trouble"]
+__all__ = [
+    "Clock",
+    "FaultyStorage",
+    "SimulationReport",
+    "assert_enqueued",
+    "crash",
+    "drain",
+    "inline",
+    "on_memory",
+    "simulate",
+    "trouble",
+]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
-import secrets
-import socket
 
 from penstock.host import AppHost
 from penstock.model.printing import quote_name
+from penstock.model.source import source
 from penstock.model.worker_info import Heartbeat
 
 __all__ = ["IdCheck", "default_id", "is_generated"]
@@ -22,12 +20,12 @@ FIRST_CHECK, CHECK = 12.0, 30.0
 
 def default_id() -> str:
     """Return a unique id for a worker, with its host and process."""
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+    return f"{source.host()}-{source.pid()}-{source.bytes(4).hex()}"
 
 
 def is_generated(id: str) -> bool:
     """Return whether this process has generated this id, so that no other worker can have it."""
-    return re.fullmatch(rf"{re.escape(socket.gethostname())}-{os.getpid()}-[0-9a-f]{{8}}", id) is not None
+    return re.fullmatch(rf"{re.escape(source.host())}-{source.pid()}-[0-9a-f]{{8}}", id) is not None
 
 
 class IdCheck:
@@ -42,7 +40,7 @@ class IdCheck:
         self._host = host
         self._worker = worker
         #: Distinguishes the heartbeats of this worker from those of another one with its id.
-        self.instance = secrets.token_hex(8)
+        self.instance = source.bytes(8).hex()
         #: Whether another worker with this id is alive.
         self.duplicate = False
         self._due: float | None = None

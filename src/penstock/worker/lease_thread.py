@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -17,6 +16,7 @@ from penstock.aio import drive
 from penstock.claims import HeldClaim, renew_all
 from penstock.errors import StorageError
 from penstock.model.printing import escape_controls
+from penstock.model.source import source
 from penstock.storage.base import BlockingStorage, Renewal
 
 __all__ = ["LeaseThread"]
@@ -63,7 +63,8 @@ class LeaseThread:
         self._open_storage = open_storage
         self._loop = asyncio.get_running_loop()
         #: The offset from the clock of the leases, by default the event loop's, to the monotonic clock.
-        self._ahead = time.monotonic() - self._loop.time() if ahead is None else ahead
+        self._ahead = source.monotonic() - self._loop.time() if ahead is None else ahead
+        self._storage: BlockingStorage | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="penstock lease renewal", daemon=True)
 
@@ -77,28 +78,39 @@ class LeaseThread:
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join)
 
+    @property
+    def interval(self) -> float:
+        """The seconds between two looks for late leases."""
+        return self._leases.seconds / 6
+
     def _run(self) -> None:
-        storage: BlockingStorage | None = None
-        while not self._over.wait(self._leases.seconds / 6):
-            try:
-                claims = self._leases.late(self._now() - self._leases.seconds / 2)
-                if not claims:
-                    continue
+        while not self._over.wait(self.interval):
+            if not drive(self.renew_late()):
+                return
+        if self._storage is not None and not self._storage.shares_connection:
+            drive(self._storage.close())
+
+    async def renew_late(self) -> bool:
+        """Renew the leases that the event loop has not renewed in time; False if this thread can have no storage."""
+        try:
+            claims = self._leases.late(self._now() - self._leases.seconds / 2)
+            if not claims:
+                return True
+            if self._storage is None:
+                storage = self._open_storage()
                 if storage is None:
-                    storage = self._open_storage()
-                    if storage is None:
-                        return
-                    drive(storage.open())
-                lease_ms = round(self._leases.seconds * 1000)
-                drive(renew_all(storage, self._worker, claims, lease_ms, self._renewed, self._now))
-            except (StorageError, ValueError) as error:  # ValueError: the claim table of a dead child was closed
-                log.debug("the lease thread could not renew: %s", escape_controls(str(error)))
-        if storage is not None and not storage.shares_connection:
-            drive(storage.close())
+                    return False
+                self._storage = storage
+                await storage.open()
+            lease_ms = round(self._leases.seconds * 1000)
+            await renew_all(self._storage, self._worker, claims, lease_ms, self._renewed, self._now)
+        except (StorageError, ValueError) as error:  # ValueError: the claim table of a dead child was closed
+            log.debug("the lease thread could not renew: %s", escape_controls(str(error)))
+        return True
 
     def _now(self) -> float:
         """Return the time on the clock of the leases."""
-        return time.monotonic() - self._ahead
+        return source.monotonic() - self._ahead
 
     def _renewed(self, claims: Sequence[HeldLease], answers: Sequence[Renewal], asked: float) -> None:
         """Confirm the leases here, so that they are not late at the next look, and pass the answers to the loop."""

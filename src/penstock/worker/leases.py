@@ -32,7 +32,8 @@ class Leases:
         self._host = host
         self._worker = worker
         self._flow = flow
-        self._held: set[RunJob] = set()
+        #: In the order of their claims, which is that of a renewal.
+        self._held: dict[RunJob, None] = {}
         self.seconds = seconds
         #: The number of renewals that the storage has answered.
         self.rounds = 0
@@ -44,12 +45,14 @@ class Leases:
     def hold(self, runs: Sequence[Run], asked: float) -> None:
         """Keep the claims of runs; `asked` is when the claim was sent."""
         for run in runs:
-            self._held.update(run.jobs)
+            for job in run.jobs:
+                self._held[job] = None
         self._flow.watch(asked + self.seconds)
 
     def drop(self, jobs: Sequence[RunJob]) -> None:
         """Hold these claims no longer: their outcomes are recorded."""
-        self._held.difference_update(jobs)
+        for job in jobs:
+            self._held.pop(job, None)
 
     async def step(self) -> float | None:
         """Renew every held claim; returns the seconds until the next renewal."""
@@ -111,7 +114,7 @@ class Leases:
         """Give up a claim: another worker may run the job by now, so its outcome is not recorded."""
         job.lost = True
         job.job.cancelled.request()
-        self._held.discard(job)
+        self._held.pop(job, None)
         self._flow.lost(job)
 
 

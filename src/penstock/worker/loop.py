@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import random
 from collections.abc import Awaitable, Callable
 from typing import Protocol
+
+from penstock.model.source import source
 
 __all__ = ["Loop", "LoopReport"]
 
@@ -150,4 +151,4 @@ class Loop:
 
     def _backoff(self) -> float:
         rest = min(self._longest, FIRST_REST * 2 ** min(self._failures - 1, 16))
-        return rest * random.uniform(0.5, 1.0)
+        return rest * (0.5 + source.draw() / 2)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -13,6 +11,7 @@ import msgspec
 from penstock.claims import Purger, reap_all
 from penstock.host import AppHost
 from penstock.model.printing import count, join_names, quote_name
+from penstock.model.source import source
 from penstock.model.worker_info import Heartbeat
 from penstock.storage.base import Reaped
 from penstock.worker.identity import IdCheck
@@ -79,7 +78,7 @@ class Maintenance:
         self._started = self._started or await self._host.storage.time()
         await self._id_check.look(now)
         heartbeat = msgspec.structs.replace(
-            status, host=socket.gethostname(), pid=os.getpid(), queues=list(self._queues), started=self._started,
+            status, host=source.host(), pid=source.pid(), queues=list(self._queues), started=self._started,
             instance=self._id_check.instance, duplicate=self._id_check.duplicate,
         )  # fmt: skip
         await self._host.storage.beat(self._worker, round(PRESENCE * 1000), heartbeat.encode())

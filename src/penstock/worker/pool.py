@@ -6,10 +6,10 @@ import asyncio
 import math
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from time import monotonic
 from typing import Protocol
 
 from penstock.model.outcome import Outcome, Released
+from penstock.model.source import source
 from penstock.worker.run import Interruption, Run, RunFlow
 from penstock.worker.task_pool import TaskPool
 
@@ -45,7 +45,8 @@ class Pool:
         self._least = least
         #: The share of the capacity that may be used: less than 1 while the process cannot keep up.
         self.share = 1.0
-        self.live: set[Run] = set()
+        #: The runs under way, in the order in which they got their units.
+        self.live: dict[Run, None] = {}
         self.busy = 0
         self._running: dict[str, int] = {}
         self._waiting: dict[str, deque[Run]] = {}
@@ -56,7 +57,7 @@ class Pool:
         self._loop = asyncio.get_running_loop()
         #: The offset from the event loop's clock to the monotonic one. Runs begin and end by the latter: the
         #: clock of some event loops stands still during a turn, so it would not show that the process was frozen.
-        self._ahead = monotonic() - self._loop.time()
+        self._ahead = source.monotonic() - self._loop.time()
         self._tasks = TaskPool(self._begin, executor.execute, self._finish, self.advance)
         self._watched = math.inf
         self._change = asyncio.Event()
@@ -111,7 +112,7 @@ class Pool:
     def _enter(self, runs: Sequence[Run]) -> None:
         if runs:
             queue, count = runs[0].handler.queue, len(runs)
-            self.live.update(runs)
+            self.live.update(dict.fromkeys(runs))
             self.busy += runs[0].units * count
             self._running[queue] = self._running.get(queue, 0) + count
             self._tasks.add(runs)
@@ -219,7 +220,7 @@ class Pool:
 
     def _begin(self, run: Run) -> bool:
         """Note that a run begins; False if it was interrupted before or a lease of it may be over, which ends it."""
-        now = monotonic() - self._ahead
+        now = source.monotonic() - self._ahead
         if run.interruption is None and (len(run.jobs) > 1 or now >= run.jobs[0].confirmed + self._lease):
             self._flow.fence(run, now)
         if run.interruption is not None:
@@ -238,8 +239,8 @@ class Pool:
             return
         queue = run.handler.queue
         if run.began:
-            run.took = monotonic() - self._ahead - run.began
-        self.live.discard(run)
+            run.took = source.monotonic() - self._ahead - run.began
+        del self.live[run]
         self.busy -= run.units
         self._running[queue] -= 1
         self.over[queue] += 1

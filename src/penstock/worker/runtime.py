@@ -85,7 +85,7 @@ class WorkerRuntime:
         self._slots = slots_of(handlers.values())
         self._outage = OutageLog(host, worker, give_up)
         self._services = WorkerJobServices(host)
-        self._threads = ThreadPool()
+        self._threads = self._new_thread_pool()
         largest = max((units_of(handler) for handler in handlers.values()), default=1)
         executor = Executor(host.codec, host.max_result, self._threads, self._stop_as_by_ctrl_c)
         self._pool = Pool(capacity, executor, self, max(largest, 1), lease)
@@ -124,6 +124,9 @@ class WorkerRuntime:
 
     def _new_leases(self, lease: float) -> Leases:
         return Leases(self._host, self._worker, lease, self)
+
+    def _new_thread_pool(self) -> ThreadPool:
+        return ThreadPool()
 
     def _new_lease_thread(self) -> LeaseThread | None:
         """Build the thread that renews the leases while a handler blocks this event loop."""

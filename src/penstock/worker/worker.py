@@ -58,6 +58,8 @@ class Worker:
     log_tracebacks: bool = False
     #: Whether it warns of a server that may lose jobs, when it starts.
     warns: bool = True
+    #: The runtime of a worker without child processes; a simulation has one without threads.
+    runtime: type[WorkerRuntime] = WorkerRuntime
 
     def __init__(
         self,
@@ -196,7 +198,7 @@ class Worker:
             config = self._child_config(source, handlers)
             self._runtime = Supervisor(self._app, handlers, config, self._give_up)
         else:
-            self._runtime = WorkerRuntime(
+            self._runtime = self.runtime(
                 self._app, self.id, handlers, self.capacity, self.lease, self.adaptive, self._give_up
             )  # fmt: skip
         try:

@@ -10,7 +10,6 @@ import contextlib
 import math
 import os
 import random
-import secrets
 import sqlite3
 import threading
 import time
@@ -21,6 +20,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from penstock.errors import PenstockError
 from penstock.model.clock import Clock, SystemClock
+from penstock.model.source import source
 from penstock.model.storage_info import schema_mismatch
 from penstock.storage.sqlite.fast_put import remember
 from penstock.storage.sqlite.file_access import warn_of_exposures
@@ -112,9 +112,11 @@ class Engine:
         #: The newest record format that this engine reads, and the one that it writes.
         self.format = FORMAT
         #: Address at which other processes wake this one; the name of a socket as soon as this process has a waiter.
-        self.address = f"none:{secrets.token_hex(8)}"
+        self.address = f"none:{source.bytes(8).hex()}"
         #: Wakes a waiter of this process; returns False if there is none of that name.
         self.wake_local: Callable[[str], bool] = lambda waiter: False
+        #: Delivers wake-ups and returns those whose process is gone; a simulation has its own.
+        self.send_wakeups = send_wakeups
         self._db: sqlite3.Connection | None = None
         #: The absolute path and the identity of the open file, and when they are compared again (monotonic).
         self._file = path
@@ -144,7 +146,7 @@ class Engine:
     def reset_in_child(self) -> None:
         """Replace the lock and the address in a child process: threads of the parent may have held the lock."""
         self.lock = threading.RLock()
-        self.address = f"none:{secrets.token_hex(8)}"
+        self.address = f"none:{source.bytes(8).hex()}"
 
     def lock_for_fork(self) -> None:
         """Wait for the running transaction and close the file, before this process forks.
@@ -354,7 +356,7 @@ class Engine:
         try:  # also around BEGIN: a KeyboardInterrupt may come between any two steps
             execute("BEGIN IMMEDIATE" if write else "BEGIN")
             # Read the clock under the lock of the file, so that order stamps follow the order of commits.
-            wall = round(time.time() * 1000)
+            wall = round(source.wall() * 1000)
             now = wall if type(self.clock) is SystemClock else self.now()
             tx = Transaction(db, execute, self.namespace, now, wall, write, damaged, self.format, self.fast)
             answers = [verb(tx) for verb, _ in ops]
@@ -393,7 +395,7 @@ class Engine:
     def _wake(self, wakes: list[Wake]) -> None:
         """Wake the waiters that a transaction chose; for those whose process is gone, choose and wake others."""
         while wakes:
-            dead = send_wakeups(wakes, self.address, self.wake_local, self.wake_directories())
+            dead = self.send_wakeups(wakes, self.address, self.wake_local, self.wake_directories())
             if not dead:
                 return
             again: list[Op] = [(partial(replace_dead, dead=dead), True)]

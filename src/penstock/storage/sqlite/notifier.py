@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
-import time
 import weakref
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
 from penstock.errors import StorageError
+from penstock.model.source import source
 from penstock.storage.sqlite import waiters
 from penstock.storage.sqlite.engine import Engine
 from penstock.storage.sqlite.file_access import warn_once
@@ -65,7 +64,7 @@ class Notifier:
     def register(self, callback: Callable[[], object]) -> str:
         """Add a waiter and return its name; `wake` calls `callback` on the running event loop."""
         self._ensure_socket()
-        waiter = secrets.token_hex(8)
+        waiter = source.bytes(8).hex()
         self._callbacks[waiter] = (asyncio.get_running_loop(), callback)
         return waiter
 
@@ -148,7 +147,7 @@ class Notifier:
     async def wait_cancel(self, worker: str, timeout: float) -> bool:
         """Sleep until a run of a worker may have been asked to cancel since the last such wait."""
         listener = self._cancel_listener(worker)
-        timeout_ms, deadline = round(timeout * 1000), time.monotonic() + timeout
+        timeout_ms, deadline = round(timeout * 1000), source.monotonic() + timeout
 
         def register(tx: Transaction) -> bool:
             return waiters.add_cancel_waiter(tx, worker, listener.name, self.address, timeout_ms)
@@ -156,7 +155,7 @@ class Notifier:
         with listener.waiting() as woken:
             if await self._submit(register, True):
                 return True
-            while (left := deadline - time.monotonic()) > 0:
+            while (left := deadline - source.monotonic()) > 0:
                 await asyncio.wait((woken,), timeout=min(left, self._poll))
                 if woken.done() or await self._submit(lambda tx: waiters.is_cancel_requested(tx, worker), False):
                     # Register again before the caller renews: a request after that renewal is then not missed.
@@ -185,12 +184,12 @@ class Notifier:
         """Add a waiter's row, sleep until woken, check every `poll` seconds, and always remove the row."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiter = self.register(lambda: future.done() or future.set_result(None))
-        deadline = time.monotonic() + timeout
+        deadline = source.monotonic() + timeout
         found = removed = False
         try:
             found = await self._submit(lambda tx: add(tx, waiter), True)
             while not found:
-                left = deadline - time.monotonic()
+                left = deadline - source.monotonic()
                 if left <= 0:
                     woken = await self._submit(lambda tx: remove(tx, waiter, True), True)
                     removed = True
@@ -199,7 +198,7 @@ class Notifier:
                 if future.done():
                     found = True
                     return True
-                if deadline > time.monotonic():
+                if deadline > source.monotonic():
                     found = await self._submit(lambda tx: check(tx, waiter), False)
             return True
         finally:
@@ -264,24 +263,24 @@ class CancelListener:
     def __init__(self, notifier: Notifier, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.name = notifier.register(self._wake)
-        self._futures: set[asyncio.Future[None]] = set()
-        self._last_used = time.monotonic()
+        self._futures: dict[asyncio.Future[None], None] = {}
+        self._last_used = source.monotonic()
 
     @property
     def idle_time(self) -> float:
         """Seconds since the last waiter left; 0 while there is one."""
-        return 0.0 if self._futures else time.monotonic() - self._last_used
+        return 0.0 if self._futures else source.monotonic() - self._last_used
 
     @contextlib.contextmanager
     def waiting(self) -> Generator[asyncio.Future[None]]:
         """Yield a future that is done when a cancel request arrives."""
         future: asyncio.Future[None] = self.loop.create_future()
-        self._futures.add(future)
+        self._futures[future] = None
         try:
             yield future
         finally:
-            self._futures.discard(future)
-            self._last_used = time.monotonic()
+            self._futures.pop(future, None)
+            self._last_used = source.monotonic()
 
     def _wake(self) -> None:
         for future in self._futures:

@@ -53,7 +53,7 @@ for i = 1, math.min(limit, #late) do
   late[i].lease.left = late[i].lease.left - 1
   drop_run(q, id, run)
   if j and run.cancel == 0 then
-    j.attempts, j.stalls, j.due, j.settled = attempt, j.stalls + 1, now, ''
+    j.attempts, j.stalls, j.due = attempt, j.stalls + 1, now
     j.solo = j.stalls > 1
     give_back(q, id, j, 'stalled', worker)
     state = waiting_state(q, id, j)

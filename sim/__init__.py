@@ -1,0 +1,1 @@
+"""Simulated work, its checks, and the commands: see docs/explanation/simulation.md."""

@@ -1,0 +1,156 @@
+"""Behaviours of the handlers: drawn for each attempt of a job from the seed, and reported to the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from penstock import Failure, Job, Outcome, PermanentError, Retry
+from penstock.testing.simulation.faults import draws
+from penstock.testing.simulation.loop import Node
+
+__all__ = ["STUBBORN", "Behaviours", "RunObserver"]
+
+#: What a run does, and how often. `refuse` ignores its cancellation, `block` never awaits for some seconds.
+SHARES: dict[str, float] = {
+    "ok": 0.24, "slow": 0.22, "raise": 0.14, "retry": 0.06, "permanent": 0.05, "hang": 0.04, "progress": 0.06,
+    "then": 0.09, "refuse": 0.03, "block": 0.03, "obey": 0.04,
+}  # fmt: skip
+
+#: Behaviours of runs that do not end when they are cancelled.
+STUBBORN = frozenset({"refuse", "block"})
+
+
+class RunObserver(Protocol):
+    """The ledger, as handlers report to it."""
+
+    def began(self, node: Node, jobs: list[Job], behaviour: str) -> int: ...
+
+    def ended(self, number: int) -> None: ...
+
+
+class Behaviours:
+    """Runs jobs as the seed has it. After `calm` all of them succeed soon."""
+
+    def __init__(self, seed: int, observer: RunObserver, may_follow: Callable[[], bool] = lambda: True) -> None:
+        self._seed = seed
+        self._observer = observer
+        self._may_follow = may_follow
+        self.calm = False
+
+    def choose(self, job: Job) -> tuple[str, float]:
+        """Return the behaviour of an attempt, and a number from 0 to 1 for its details."""
+        left, size, *_ = draws(self._seed, f"run/{job.queue}/{job.id}/{job.attempt}/{job.retries}/{job.stalls}")
+        if self.calm:
+            return "slow", 0.1 * size
+        for behaviour, share in SHARES.items():
+            if left < share:
+                return behaviour, size
+            left -= share
+        return "ok", size
+
+    async def run(self, node: Node, payload: Any, job: Job) -> Any:
+        """Behave as drawn, in a coroutine."""
+        behaviour, size = self.choose(job)
+        number = self._observer.began(node, [job], behaviour)
+        try:
+            return await self._behave(node, behaviour, size, job)
+        finally:
+            self._observer.ended(number)
+
+    async def run_batch(self, node: Node, payloads: list[Any], jobs: list[Job]) -> Any:
+        """Behave as drawn for the first job of a batch; half of the batches return an outcome for each job."""
+        behaviour, size = self.choose(jobs[0])
+        number = self._observer.began(node, jobs, behaviour)
+        try:
+            await self._behave(node, behaviour, size, jobs[0])
+            if size < 0.5:
+                return None
+            return [outcome_of(self.choose(job)[1], job.id) for job in jobs]
+        finally:
+            self._observer.ended(number)
+
+    def run_plain(self, node: Node, payload: Any, job: Job) -> Any:
+        """Behave as drawn, in a plain function: it sleeps instead of awaiting."""
+        behaviour, size = self.choose(job)
+        number = self._observer.began(node, [job], f"plain {behaviour}")
+        seconds = {"slow": 2 * size, "hang": 9.0, "refuse": 12.0, "block": 6 * size}.get(behaviour, 0.0)
+        time.sleep(seconds)
+        node.call_in(seconds, self._observer.ended, number)
+        raise_if(behaviour, size)
+        return job.id
+
+    async def run_failure(self, node: Node, failure: Failure, job: Job) -> None:
+        """Take a failure: at times the first attempt raises."""
+        _, size = self.choose(job)
+        number = self._observer.began(node, [job], "failure")
+        try:
+            await asyncio.sleep(size)
+            if size > 0.7 and job.attempt == 1 and not self.calm:
+                raise RuntimeError("the first attempt of a fail job")
+        finally:
+            self._observer.ended(number)
+
+    async def _behave(self, node: Node, behaviour: str, size: float, job: Job) -> Any:
+        match behaviour:
+            case "slow":
+                await asyncio.sleep(3 * size)
+            case "hang":
+                await asyncio.sleep(3600)
+            case "progress":
+                await job.progress(size, "half")
+                await asyncio.sleep(size)
+            case "then":
+                if self._may_follow() and job.queue in ("mail", "mail/after"):
+                    for number in range(1 + round(size)):
+                        job.then("mail/after", {"of": job.id, "n": number}, priority=number)
+            case "refuse":
+                await refuse_cancel(30 * size)
+            case "block":
+                node.freeze(6 * size, blocked=True)
+                await asyncio.sleep(0)
+            case "obey":
+                await obey_cancel(job, 4 * size)
+            case _:
+                raise_if(behaviour, size)
+        return job.id
+
+
+def raise_if(behaviour: str, size: float) -> None:
+    """Raise the exception of a behaviour, if it has one."""
+    if behaviour == "raise":
+        raise RuntimeError("drawn")
+    if behaviour == "permanent":
+        raise PermanentError("drawn")
+    if behaviour == "retry":
+        raise Retry(delay=4 * size, count=size < 0.5)
+
+
+def outcome_of(size: float, value: Any) -> Outcome:
+    """Return the outcome of one job of a batch."""
+    if size < 0.6:
+        return Outcome.complete(value)
+    return Outcome.retry(delay=size) if size < 0.8 else Outcome.fail("drawn")
+
+
+async def refuse_cancel(seconds: float) -> None:
+    """Sleep on after every cancellation."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    while (left := until - loop.time()) > 0:
+        try:
+            await asyncio.sleep(left)
+        except asyncio.CancelledError:
+            continue
+
+
+async def obey_cancel(job: Job, seconds: float) -> None:
+    """Raise when a cancel of the job is requested; return after `seconds` otherwise."""
+    try:
+        async with asyncio.timeout(seconds):
+            await job.cancelled
+    except TimeoutError:
+        return
+    raise RuntimeError("cancel requested")
