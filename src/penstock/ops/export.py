@@ -203,9 +203,9 @@ async def import_jobs(
     """Store the jobs of an export, in their own queue or in `queue`; yields the report after each batch.
 
     A job whose id exists already is left as it is, so that an interrupted import can be repeated. An invalid line
-    raises a `ValueError` with its number; batches before it are stored. `max_payload` bounds the bytes of a
-    payload and of a result; by default it is the larger bound of the app. A signed or encrypted job is bound anew if its namespace or queue
-    changes; raises `ValueError` without the keys for that.
+    raises a `ValueError` with its number; batches before it are stored. `max_payload` bounds the bytes of a payload
+    and of a result; by default it is the larger bound of the app. A signed or encrypted job is bound anew if its
+    namespace or queue changes; raises `ValueError` without the keys for that.
     """
     report = ImportReport()
     storage = await app.opened()
