@@ -33,6 +33,9 @@ ANSWER = 30.0
 #: A waiter asks again after this many seconds without a notice, as the notifier does.
 RECHECK = 5.0
 
+#: The secret of the seals of all messages.
+SECRET = "5" * 32
+
 Job = tuple[str, str]
 
 
@@ -73,10 +76,10 @@ class RedisServer:
 
     def _with_channel(self, node: Node, jobs: Sequence[NewJob]) -> list[NewJob]:
         """Have the ends of jobs with a waiter published on the channel of their node."""
-        waits, channel = self._waits.get(node.name), self.keys.done(node.name)
+        waits, waiter = self._waits.get(node.name), SECRET + self.keys.done(node.name)
         if waits is not None:
             waits.fresh.update((job.queue, job.id) for job in jobs if job.waiter is not None and job.fresh)
-        return [job if job.waiter is None else replace(job, waiter=channel) for job in jobs]
+        return [job if job.waiter is None else replace(job, waiter=waiter) for job in jobs]
 
     # hints ----------------------------------------------------------------------------------------
 
@@ -98,12 +101,15 @@ class RedisServer:
                 self._received(message[2].decode(), message[3])
 
     def _received(self, channel: str, data: bytes) -> None:
+        message = self._codec.unseal(data, SECRET)
+        if message is None:  # the channel of a worker's cancel requests, whose messages are hints
+            message = data
         if channel == self.keys.events:
-            self._events.append(self._codec.read_event(data))
+            self._events.append(self._codec.read_event(message))
             return
         for waits in self._waits.values():
             if not waits.node.dead:
-                waits.received(channel, data)
+                waits.received(channel, message)
 
     def read_end(self, data: bytes) -> tuple[Job, EndNotice | None]:
         """Decode the notice of the end of a job."""
@@ -137,14 +143,14 @@ class RedisServer:
 
     def ask_end(self, queue: str, id: str, channel: str) -> bool:
         """Ask for a notice of the end of a job; True if it has ended already."""
-        ask: Callable[..., Any] = getattr(self._storage, "_request_notices")  # noqa: B009 - not part of the protocol
-        return drive(ask(queue, [id], channel))[0]
+        join: Callable[..., Any] = getattr(self._storage, "_join_waiters")  # noqa: B009 - not part of the protocol
+        return bool(drive(join(queue, [id], SECRET + channel))[0])
 
     # events and the rest --------------------------------------------------------------------------
 
     def read_events(self) -> None:
         """Set the mark that makes the scripts publish events."""
-        self._client.set(self.keys.listeners(""), f"{'simulation':16}{self.keys.events}")
+        self._client.set(self.keys.listeners(""), f"{'simulation':16}{SECRET}{self.keys.events}")
 
     def new_events(self) -> list[EventRecord]:
         """Return the events since the last call."""

@@ -202,13 +202,13 @@ class SqliteServer:
         self._nodes[here.address] = node, notifier
         return notifier
 
-    def _send_wakeups(self, wakes: Sequence[Any], own: str, local: Callable[[str], bool]) -> list[Any]:
+    def _send_wakeups(self, wakes: Sequence[Any], *_own: object) -> list[Any]:
         """Send wake-ups as hints; returns those to processes that are gone."""
         dead: list[Any] = []
         for wake in wakes:
-            if wake.path == READER:
+            if wake.address == READER:
                 continue
-            found = self._nodes.get(wake.path)
+            found = self._nodes.get(wake.address)
             if found is None or found[0].dead:
                 dead.append(wake)
             else:
