@@ -23,7 +23,7 @@ import redis.cluster
 PRELOADED = (pytest, redis.asyncio, redis.cluster)
 
 #: Seconds after which a run is killed.
-TIMEOUT = 60.0
+TIMEOUT = 100.0
 KILLED = -signal.SIGKILL
 
 
