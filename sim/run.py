@@ -93,7 +93,7 @@ class SimulatedRun:
         self.runs = Runs(self.ledger, simulation.faults, simulation.history)
         self.shadow = Shadow(self.ledger, simulation.server, lambda: clock.ms) if model else None
         self.behaviours = Behaviours(plan.seed, self.runs, lambda: not self.work.stopping)
-        self.work = Work(plan.seed, jobs, self.ledger.fault)
+        self.work = Work(plan.seed, jobs, self.ledger.fault, lambda: list(self.ledger.live))
         self._workers: dict[str, SimulatedWorker] = {}
         self._apps: list[tuple[Node, NodeApp]] = []
         self._clients: list[asyncio.Task[None]] = []
