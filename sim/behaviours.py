@@ -15,7 +15,7 @@ __all__ = ["STUBBORN", "Behaviours", "RunObserver"]
 
 #: What a run does, and how often. `refuse` ignores its cancellation, `block` never awaits for some seconds.
 SHARES: dict[str, float] = {
-    "ok": 0.21, "slow": 0.17, "long": 0.08, "raise": 0.14, "retry": 0.06, "permanent": 0.05, "hang": 0.04,
+    "ok": 0.21, "slow": 0.13, "long": 0.12, "raise": 0.14, "retry": 0.06, "permanent": 0.05, "hang": 0.04,
     "progress": 0.06, "then": 0.09, "refuse": 0.03, "block": 0.03, "obey": 0.04,
 }  # fmt: skip
 
