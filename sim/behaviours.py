@@ -15,8 +15,8 @@ __all__ = ["STUBBORN", "Behaviours", "RunObserver"]
 
 #: What a run does, and how often. `refuse` ignores its cancellation, `block` never awaits for some seconds.
 SHARES: dict[str, float] = {
-    "ok": 0.24, "slow": 0.22, "raise": 0.14, "retry": 0.06, "permanent": 0.05, "hang": 0.04, "progress": 0.06,
-    "then": 0.09, "refuse": 0.03, "block": 0.03, "obey": 0.04,
+    "ok": 0.21, "slow": 0.13, "long": 0.12, "raise": 0.14, "retry": 0.06, "permanent": 0.05, "hang": 0.04,
+    "progress": 0.06, "then": 0.09, "refuse": 0.03, "block": 0.03, "obey": 0.04,
 }  # fmt: skip
 
 #: Behaviours of runs that do not end when they are cancelled.
@@ -76,7 +76,9 @@ class Behaviours:
         """Behave as drawn, in a plain function: it sleeps instead of awaiting."""
         behaviour, size = self.choose(job)
         number = self._observer.began(node, [job], f"plain {behaviour}")
-        seconds = {"slow": 2 * size, "hang": 9.0, "refuse": 12.0, "block": 6 * size}.get(behaviour, 0.0)
+        seconds = {"slow": 2 * size, "long": 4 * size, "hang": 9.0, "refuse": 12.0, "block": 6 * size}.get(
+            behaviour, 0.0
+        )
         time.sleep(seconds)
         node.call_in(seconds, self._observer.ended, number)
         raise_if(behaviour, size)
@@ -97,6 +99,8 @@ class Behaviours:
         match behaviour:
             case "slow":
                 await asyncio.sleep(3 * size)
+            case "long":
+                await asyncio.sleep(25 * size)
             case "hang":
                 await asyncio.sleep(3600)
             case "progress":

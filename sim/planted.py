@@ -70,10 +70,6 @@ PLANTED = [
         "        renewed(batch, await storage.renew(worker, [claim.ref for claim in batch], lease_ms), clock())\n",
     ),
     planted(
-        "a reservation is not renewed", "client/reservations.py",
-        "return self._renewed[reservation] + reservation.lease_ms / 3000", "return self._renewed[reservation] + 1e6",
-    ),
-    planted(
         "a lost reply of the settler gives the outcome up", "worker/settler.py",
         "            except BaseException:\n", "            except ConnectionError:\n",
     ),

@@ -25,13 +25,13 @@ FAILURES: dict[str, Any] = {"size": 10, "min_backoff": 1.0, "max_backoff": 10.0,
 
 #: The handler options of each queue; None for a queue that only reservations serve.
 QUEUES: dict[str, HandlerArguments | None] = {
-    "mail": {**COMMON, "result_ttl": 600.0},
+    "mail": {**COMMON, "result_ttl": 600.0, "timeout": 30.0},
     "mail/after": {**COMMON},
     "lane": {**COMMON, "size": 5},
-    "mixed": {**COMMON, "retry_position": "due", "jitter": 0.5},
+    "mixed": {**COMMON, "retry_position": "due", "jitter": 0.5, "timeout": 40.0},
     "batch": {**COMMON, "batch_size": 3},
     "plain": {**COMMON, "concurrency": 2},
-    "brief": {**COMMON, "retain": "none"},
+    "brief": {**COMMON, "retain": "none", "timeout": 40.0},
     "once": {**COMMON, "at_most_once": True, "max_attempts": 3},
     "temp": {**COMMON, "result_ttl": 5.0},
     "pull": None,

@@ -33,6 +33,9 @@ __all__ = ["Report", "run_seed"]
 #: Virtual seconds after the last fault, until all jobs must have ended, and for which the TTLs of all jobs are over.
 HEALING, ALL_ENDED, EXPIRED = 40.0, 900.0, 100.0
 
+#: After this many calls all jobs are compared with the model.
+COMPARE = 20
+
 #: The longest TTL of the work (seconds), and how long stopping may take.
 TTL, STOP = 8 * 86400.0, 90.0
 
@@ -93,12 +96,13 @@ class SimulatedRun:
         self.runs = Runs(self.ledger, simulation.faults, simulation.history)
         self.shadow = Shadow(self.ledger, simulation.server, lambda: clock.ms) if model else None
         self.behaviours = Behaviours(plan.seed, self.runs, lambda: not self.work.stopping)
-        self.work = Work(plan.seed, jobs, self.ledger.fault)
+        self.work = Work(plan.seed, jobs, self.ledger.fault, lambda: list(self.ledger.live))
         self._workers: dict[str, SimulatedWorker] = {}
         self._apps: list[tuple[Node, NodeApp]] = []
         self._clients: list[asyncio.Task[None]] = []
         self._local_ends: Counter[tuple[str, str]] = Counter()
         self._fail_jobs: Counter[str] = Counter()
+        self._compared = 0
         simulation.network.on_request.append(self._before)
         simulation.network.observers.append(self._observe)
         simulation.queues = [queue for queue in QUEUES if queue != "pull"]
@@ -116,13 +120,21 @@ class SimulatedRun:
             self.shadow.observe(request, answer)
         if request.verb in ("look", "time", "open", "workers", "beat"):
             return
-        events = [event for event in self.simulation.server.new_events() if request.verb != "announce"]
+        self._compare_events(request.verb)
+        self._compared += 1
+        if self.shadow is not None and self._compared % COMPARE == 0 and not self.ledger.violations:
+            server = self.simulation.server
+            self.shadow.compare_all(lambda queue: server.execute(request.node, "find", (queue, None, None, 1000)).jobs)
+            self._compare_events("find")
+
+    def _compare_events(self, verb: str) -> None:
+        events = [event for event in self.simulation.server.new_events() if verb != "announce"]
         for event in events:
             self.ledger.event(event)
             if event.name == "enqueued" and event.queue in FAIL_QUEUES.values():
                 self._fail_jobs[event.queue] += 1
         if self.shadow is not None:
-            self.shadow.compare_events(request.verb, events)
+            self.shadow.compare_events(verb, events)
 
     def _event(self, node: Node, event: Event) -> None:
         self.simulation.history.add(node.name, "event", f"{event.name} {event.queue} {event.id} {event.attempt}")

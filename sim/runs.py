@@ -15,8 +15,11 @@ from sim.queues import CAPACITY, units_of
 
 __all__ = ["Run", "Runs"]
 
-#: How long (seconds) a run may go on after its claim ended: until the interruption has reached it.
-GRACE = 1.5
+#: How long (seconds) a run may go on after its claim ended: a worker gives its leases up before the storage does.
+GRACE = 0.2
+
+#: How long (seconds) after a freeze the stale runs may go on.
+AFTER_FREEZE = 1.5
 
 #: A jump of the storage's clock excuses its consequences for this long (seconds).
 EXCUSED = 60.0
@@ -75,7 +78,7 @@ class Runs:
         run = self._live.pop(number)
         now = run.node.scheduler.now
         self._history.add(run.node.name, "ran", f"{run.name} {run.behaviour}")
-        if run.stubborn or run.node.dead or self._excused(run):
+        if run.stubborn or run.node.dead or self._excused(run) or run.keys[0][0] == "temp":
             return
         ends = [self._ledger.over.get(held) for held in run.jobs]
         if all(end is not None for end in ends):
@@ -121,4 +124,4 @@ class Runs:
     def _stood_still(self, run: Run) -> bool:
         """Return whether the process was frozen or blocked during the run, or just before now."""
         now = run.node.scheduler.now
-        return bool(run.node.frozen) or run.node.thawed_at > run.began - 1 or now - run.node.thawed_at < GRACE
+        return bool(run.node.frozen) or run.node.thawed_at > run.began - 1 or now - run.node.thawed_at < AFTER_FREEZE

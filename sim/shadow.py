@@ -69,6 +69,17 @@ class Shadow:
             jobs = tuple((each.queue, each.id) for each in _differing(wanted, found))
             self._ledger.fault(f"{request.verb} differs from the model: {_difference(wanted, found)}", *jobs)
 
+    def compare_all(self, find: Callable[[str], list[Any]]) -> None:
+        """Compare all jobs of all queues: a difference may be there for long before an answer shows it."""
+        self.model.now = self._ms()
+        for queue in list(self.model.all):
+            if queue in BRIEF:
+                self.model.all[queue].waits = set(self._server.waited(queue))
+            wanted, found = self.model.find(queue), find(queue)
+            if wanted != found:
+                jobs = tuple((each.queue, each.id) for each in _differing(wanted, found))
+                self._ledger.fault(f"the jobs of a queue differ from the model: {_difference(wanted, found)}", *jobs)
+
     def compare_events(self, verb: str, found: list[EventRecord]) -> None:
         """Compare the events of the last call."""
         wanted, self.model.events = self.model.events, []

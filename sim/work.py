@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from random import Random
@@ -16,7 +17,7 @@ from penstock.testing.simulation.loop import Node
 __all__ = ["Work"]
 
 #: Ids that several producers share, so that puts meet waiting, running and finished jobs.
-SHARED_IDS = 6
+SHARED_IDS = 4
 
 #: How often a call is made until the storage answers.
 TRIES = 1000
@@ -25,10 +26,14 @@ TRIES = 1000
 class Work:
     """The clients of a run. `stop` ends their loops; each of them then returns."""
 
-    def __init__(self, seed: int, jobs: int, fault: Callable[[str], None]) -> None:
+    def __init__(
+        self, seed: int, jobs: int, fault: Callable[[str], None], running: Callable[[], list[tuple[str, str]]]
+    ) -> None:
         self._seed = seed
         self._jobs = jobs
         self._fault = fault
+        #: Returns the jobs that run now.
+        self._running = running
         self.stopping = False
         #: Whether reservations end too.
         self.closing = False
@@ -193,14 +198,19 @@ class Work:
         random = self._random(node)
         until = node.scheduler.now + seconds
         while not self.stopping and node.scheduler.now < until:
-            await asyncio.sleep(random.expovariate(1.0))
-            queue = random.choice(list(self.ids) or ["mail"])
-            ids = self.ids.get(queue) or ["none"]
-            id = random.choice(ids[-8:])
-            try:
-                await self._operate(app, random, queue, id)
-            except PenstockError:
-                continue
+            await asyncio.sleep(random.expovariate(1.5))
+            queue, id = self._target(random)
+            for _ in range(random.choice([1, 1, 2])):  # a second request may meet the effect of the first
+                with contextlib.suppress(PenstockError):
+                    await self._operate(app, random, queue, id)
+
+    def _target(self, random: Random) -> tuple[str, str]:
+        """Return a job to operate on: often one that runs, else one of the last that were put."""
+        running = self._running()
+        if running and random.random() < 0.5:
+            return random.choice(running)
+        queue = random.choice(list(self.ids) or ["mail"])
+        return queue, random.choice((self.ids.get(queue) or ["none"])[-8:])
 
     async def _operate(self, app: Penstock, random: Random, queue: str, id: str) -> None:
         chosen = app.queue(queue)

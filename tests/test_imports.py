@@ -65,7 +65,7 @@ LAYERS = {
 HOMES = {"sqlite3": "penstock.storage.sqlite"}
 
 #: Layers that are imported inside of functions, so that a program loads only those that it uses.
-ON_DEMAND = frozenset({"penstock.storage.sqlite", "penstock.storage.redis", "penstock.testing.simulation.redis_server"})
+ON_DEMAND = frozenset({"penstock.storage.sqlite", "penstock.storage.redis"})
 #: pytest loads this module wherever Penstock is installed, so it imports the package inside of its fixtures.
 PLUGIN = "_penstock_pytest"
 

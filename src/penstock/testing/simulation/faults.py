@@ -41,7 +41,7 @@ SURROUNDINGS: dict[str, float] = {
     "server_stall": 0.4,  # the server carries out nothing for up to 14 s
     "freeze": 1.2,  # a process stands still for up to 2.5 leases
     "block": 0.8,  # its event loop stands still for up to 2.5 leases; its lease thread goes on
-    "partition": 1.2,  # the answers of a process become slow, then it is cut off for up to 2.5 leases
+    "partition": 2.0,  # the answers of a process become slow, then it is cut off for up to 2.5 leases
     "kill": 1.0,  # a process is killed, and another one started within 8 s
     "restart": 0.8,  # a worker is stopped and started again
     "clock_jump": 0.5,  # the wall clock of a process is set wrong by up to an hour

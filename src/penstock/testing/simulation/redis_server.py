@@ -264,6 +264,11 @@ class RedisWaits:
         for requested in self._cancels.values():
             requested.set()
 
+    async def close(self) -> None:
+        """Wake all waits for the last time."""
+        self.wake_all()
+        self._cancels.clear()
+
 
 def _set(future: asyncio.Future[Any], value: Any) -> None:
     if not future.done():

@@ -45,6 +45,8 @@ class Waits(Protocol):
 
     def wake_all(self) -> None: ...
 
+    async def close(self) -> None: ...
+
 
 class Server(Protocol):
     """The storage behind the network."""
@@ -94,16 +96,20 @@ class NodeStorage:
         self._server = server
         self._timeout = timeout
         self._waits: Waits | None = None
+        #: The storage of which this one is the version for producers.
+        self._unbounded: NodeStorage | None = None
 
     def bounded(self, timeout: float) -> NodeStorage:
         """Return this storage for producers: each request ends within these seconds."""
         bounded = NodeStorage(self._node, self._network, self._server, timeout)
-        bounded._waits = self.waits
+        bounded._unbounded = self
         return bounded
 
     @property
     def waits(self) -> Waits:
         """The waits of this node."""
+        if self._unbounded is not None:
+            return self._unbounded.waits
         if self._waits is None:
             self._waits = self._server.waits_of(self._node)
         return self._waits
@@ -134,9 +140,10 @@ class NodeStorage:
         await self._send("open", (), lambda: None)
 
     async def close(self) -> None:
-        """Wake the waits of this node."""
-        if self._waits is not None:
-            self._waits.wake_all()
+        """End the waits of this node; `open` may follow."""
+        waits, self._waits = self._waits, None
+        if waits is not None:
+            await waits.close()
 
     def events(self, queue: str | None = None) -> AsyncIterator[EventRecord]:
         """Refuse: streams of events are not simulated."""
