@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.storage.base import EventRecord
+from penstock.model.job import Snapshot, State
+from penstock.storage.base import FIND_ORDER, EventRecord
 from penstock.testing.simulation.network import Request
 from penstock.testing.simulation.storages import Server
 from sim.ledger import Ledger
@@ -50,7 +51,8 @@ class Shadow:
         if verb == "find":
             queue, state = args[0], args[1] if len(args) > 1 else None
             if len(args) < 3 or args[2] is None:
-                self._compare(request, self.model.find(queue, state)[: len(answer.jobs)], answer.jobs)
+                wanted = _listing(self.model.find(queue, state)[: len(answer.jobs)])
+                self._compare(request, wanted, _listing(answer.jobs))
             return
         if verb == "paused":
             queue = self.model.all.get(args[0])
@@ -75,7 +77,7 @@ class Shadow:
         for queue in list(self.model.all):
             if queue in BRIEF:
                 self.model.all[queue].waits = set(self._server.waited(queue))
-            wanted, found = self.model.find(queue), find(queue)
+            wanted, found = _listing(self.model.find(queue)), _listing(find(queue))
             if wanted != found:
                 jobs = tuple((each.queue, each.id) for each in _differing(wanted, found))
                 self._ledger.fault(f"the jobs of a queue differ from the model: {_difference(wanted, found)}", *jobs)
@@ -99,6 +101,12 @@ def _differing(wanted: Any, found: Any) -> list[Any]:
         return []
     both = [*wanted, *found]
     return [each for each in both if hasattr(each, "queue") and (each not in wanted or each not in found)]
+
+
+def _listing(jobs: list[Snapshot]) -> list[Snapshot]:
+    """Return jobs in an order that both sides agree on: runs of the same millisecond have none."""
+    held = (State.RUNNING, State.BLOCKED)
+    return sorted(jobs, key=lambda job: (FIND_ORDER.index(job.state), job.id if job.state in held else ""))
 
 
 def _difference(wanted: Any, found: Any) -> str:
