@@ -219,14 +219,17 @@ async def _raise_outage(storage: Storage, queue: str, error: StorageError) -> No
     A settlement that breaks the connection, such as one that is too long for the server, got no answer
     (`uncertain`). A storage that answered that it takes nothing now is not asked.
     """
-    if isinstance(error, OUTAGES) and not (isinstance(error, StorageUnavailable) and error.uncertain):
-        raise error
     try:
-        await storage.settle([Settlement(queue, new_id(), new_token(), Release())])
-    except OUTAGES as outage:
-        raise outage from error
-    except StorageError:
-        raise error from None
+        if isinstance(error, OUTAGES) and not (isinstance(error, StorageUnavailable) and error.uncertain):
+            raise error
+        try:
+            await storage.settle([Settlement(queue, new_id(), new_token(), Release())])
+        except OUTAGES as outage:
+            raise outage from error
+        except StorageError:
+            raise error from None
+    finally:
+        del error  # or its traceback and this frame would keep each other alive, and the claims with them
 
 
 async def reap_all(

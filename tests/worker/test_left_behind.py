@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock import Entry, Job, Penstock, State, Worker
+from penstock import Entry, Job, Penstock, State, StorageError, StorageUnavailable, Worker
 from tests.support import eventually
 
 
@@ -95,3 +95,23 @@ async def test_nothing_of_a_run_stays_alive_after_it(app: Penstock, style: str) 
 async def is_over(app: Penstock) -> bool:
     counts = await app.queue("q").counts()
     return counts[State.COMPLETED] + counts[State.FAILED] == 6
+
+
+@pytest.mark.parametrize("error", [StorageUnavailable, StorageError])
+async def test_a_reservation_whose_settle_failed_is_not_kept_alive(
+    app: Penstock, no_collector: None, monkeypatch: pytest.MonkeyPatch, error: type[StorageError]
+) -> None:
+    """A reservation that its owner drops after an error of the storage is gone, so that its lease expires."""
+    await app.queue("q").enqueue(1)
+    [reservation] = await app.queue("q").reserve(1)
+
+    async def refuse(*_: object) -> None:
+        raise error("as asked")
+
+    monkeypatch.setattr(app.storage, "settle", refuse)
+    with pytest.raises(error):
+        await reservation.complete(1)
+    monkeypatch.undo()
+    kept = weakref.ref(reservation)
+    del reservation
+    await eventually(lambda: kept() is None)

@@ -131,7 +131,10 @@ class ReservationManager:
             for each, answer in zip(settled, answers, strict=True):
                 self._emit_settled(each, answer)
             if error is not None:
-                raise error
+                try:
+                    raise error
+                finally:
+                    del error  # see below
 
     @property
     def max_result(self) -> int:
@@ -145,7 +148,10 @@ class ReservationManager:
         ending = Ending(reservation.claim, rules, outcome)
         _, answers, error = await settle_all(self._host.storage, [ending])
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # or its traceback and this frame would keep each other, and the reservation, alive
         [answer] = answers
         if not answer.lost:
             self._drop(reservation)

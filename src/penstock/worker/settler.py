@@ -92,7 +92,10 @@ class Settler:
             finally:
                 self._in_flight = 0
             if failed is not None:
-                raise failed
+                try:
+                    raise failed
+                finally:
+                    del failed  # or its traceback and this frame would keep each other, and the batch, alive
             self._failures = 0
         if self._pending:
             return 0
