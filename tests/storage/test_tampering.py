@@ -83,7 +83,7 @@ class Server:
 
     def save(self, name: str) -> None:
         if name == "ears":  # it is there while events are read
-            self.client.set(f"{self._backend.namespace}:ears", b"a listener, 16 bytes, and its channel")
+            self.client.set(f"{self._backend.namespace}:ears", b"a listener, 16 b" + b"s" * 32 + b"channel")
         keys = self._backend.keys()
         self.saved = {key: (self.client.dump(key), max(self.client.pttl(key), 0)) for key in keys}
 
