@@ -19,6 +19,7 @@ from chaos.log import Log
 from chaos.queues import BATCHED, FAIL_HANDLER_OPTIONS, NAMESPACE, SETTINGS, THREADED, WITH_FAIL_HANDLER
 from chaos.recorder import record
 from penstock import Failure, Job, Outcome, Penstock
+from penstock.model.source import source
 
 __all__ = ["app", "build", "log"]
 
@@ -124,7 +125,7 @@ def value_of(payload: Payload, job: Job) -> dict[str, Any]:
 
 if clock_offset := float(os.environ.get("CHAOS_CLOCK") or 0):
     true_time = time.time
-    time.time = lambda: true_time() + clock_offset
+    time.time = source.wall = lambda: true_time() + clock_offset
 
 if folder := os.environ.get("CHAOS_LOG"):
     logging.getLogger("penstock.worker").setLevel(logging.WARNING)  # INFO has a line for each run

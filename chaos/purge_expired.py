@@ -8,6 +8,7 @@ import time
 
 from chaos.queues import NAMESPACE, SETTINGS, WITH_FAIL_HANDLER
 from penstock import Penstock
+from penstock.model.source import source
 
 #: Seconds by which the clock is ahead: more than any TTL of the run.
 AHEAD = 40 * 86_400
@@ -34,5 +35,5 @@ async def purge_expired(url: str) -> None:
 
 
 if __name__ == "__main__":
-    time.time = ShiftedClock().time  # SQLite checks the age of process entries by `time.time`, not by the app's clock
+    source.wall = ShiftedClock().time  # SQLite checks the age of process entries by it, not by the app's clock
     asyncio.run(purge_expired(sys.argv[1]))

@@ -39,10 +39,10 @@ async def test_a_job_that_has_begun_does_not_expire(app: Penstock, clock: Clock)
 
     @app.handler("q")
     async def handle(payload: Any, job: Job) -> str:
-        clock.advance(seconds=20)  # less than a lease
+        clock.advance(seconds=5)  # less than a lease
         return "done"
 
-    await app.queue("q").enqueue(1, id="a", expires=20)
+    await app.queue("q").enqueue(1, id="a", expires=5)
     await Worker(app).drain()
     status = await app.queue("q").status("a")
     assert status is not None

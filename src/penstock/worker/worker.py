@@ -59,7 +59,7 @@ class Worker:
     #: Whether it warns of a server that may lose jobs, when it starts.
     warns: bool = True
     #: The runtime of a worker without child processes; a simulation has one without threads.
-    runtime: type[WorkerRuntime] = WorkerRuntime
+    _runtime_class: type[WorkerRuntime] = WorkerRuntime
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class Worker:
             config = self._child_config(source, handlers)
             self._runtime = Supervisor(self._app, handlers, config, self._give_up)
         else:
-            self._runtime = self.runtime(
+            self._runtime = self._runtime_class(
                 self._app, self.id, handlers, self.capacity, self.lease, self.adaptive, self._give_up
             )  # fmt: skip
         try:

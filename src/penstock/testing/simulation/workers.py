@@ -93,4 +93,4 @@ class SimulatedWorker(Worker):
     """A `Worker` for a simulated node."""
 
     warns = False
-    runtime = SimulatedRuntime
+    _runtime_class = SimulatedRuntime
