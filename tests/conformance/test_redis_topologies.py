@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from penstock.aio import drive
 from penstock.errors import StorageError, StorageUnavailable
 from penstock.model.ids import new_token
 from penstock.model.job import State
 from penstock.storage.base import Complete, PutStatus, Request, Settled, Settlement
 from penstock.storage.redis import RedisStorage
-from tests.servers import Server, Servers, free_port, redis_program, start_or_skip
+from penstock.storage.redis.blocking import BlockingRedisStorage
+from tests.servers import Cluster, Server, Servers, free_port, redis_program, start_or_skip
 from tests.support import eventually, new, new_namespace
 
 pytestmark = pytest.mark.xdist_group("redis")
@@ -176,3 +178,15 @@ async def test_work_goes_on_after_a_failover(watched: Watched) -> None:
         await eventually(claims, within=30)
     finally:
         await storage.close()
+
+
+async def test_a_cluster_is_found_from_any_node_of_the_url(servers: Servers) -> None:
+    """A node that is down, first in the URL, does not keep a client from the others; for threads too."""
+    cluster = servers.get("cluster")
+    assert isinstance(cluster, Cluster)
+    url = f"redis+cluster://127.0.0.1:{free_port()},{cluster.nodes[1].address}"
+    await run_a_job(url)
+    blocking = BlockingRedisStorage(url, namespace=new_namespace())
+    drive(blocking.open())
+    assert drive(blocking.queues()) == []
+    drive(blocking.close())

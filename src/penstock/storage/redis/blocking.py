@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, NoReturn, Self
 
 from redis import Redis
-from redis.cluster import RedisCluster
+from redis.cluster import ClusterNode, RedisCluster
 from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
@@ -28,7 +28,7 @@ from penstock.storage.redis.sockets import Sockets
 
 __all__ = ["BlockingRedisStorage"]
 
-BLOCKING = ClientClasses(Redis, RedisCluster, Sentinel, Retry)
+BLOCKING = ClientClasses(Redis, RedisCluster, ClusterNode, Sentinel, Retry)
 
 
 class BlockingRedisStorage(RedisStorage):

@@ -22,6 +22,7 @@ class ClientClasses(NamedTuple):
 
     redis: Any
     cluster: Any
+    cluster_node: Any
     sentinel: Any
     retry: Any
 
@@ -34,8 +35,8 @@ def client_of(server: ServerUrl, classes: ClientClasses, timeout: float | None =
     read_timeout = server.read_timeout if timeout is None else min(server.read_timeout, timeout)
     options = _options_of(server, classes, read_timeout)
     if server.scheme == CLUSTER:
-        host, port = server.hosts[0]
-        return classes.cluster(host=host, port=port, **(options | {"socket_timeout": read_timeout}))
+        nodes = [classes.cluster_node(host, port) for host, port in server.hosts]
+        return classes.cluster(startup_nodes=nodes, **(options | {"socket_timeout": read_timeout}))
     if server.scheme == SENTINEL:
         bare = {key: value for key, value in options.items() if key not in server.login}
         sentinel = classes.sentinel(server.hosts, sentinel_kwargs={**bare, **server.sentinel_login})

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, Self, TypeVar
 
 from redis.asyncio import Redis
-from redis.asyncio.cluster import RedisCluster
+from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.exceptions import (
@@ -72,7 +72,7 @@ _NOT_ALLOWED = "ACL failure in script"
 #: How often a call that may be repeated is sent, and the longest pause (seconds) before the next time.
 _TRIES, _PAUSE = 5, 0.5
 
-ASYNCIO = ClientClasses(Redis, RedisCluster, Sentinel, Retry)
+ASYNCIO = ClientClasses(Redis, RedisCluster, ClusterNode, Sentinel, Retry)
 
 
 class Connection:
