@@ -82,8 +82,8 @@ class Server:
         self.saved: dict[bytes, tuple[bytes, int]] = {}
 
     def save(self, name: str) -> None:
-        if name == "ears":  # it is there while events are read
-            self.client.set(f"{self._backend.namespace}:ears", b"a listener, 16 b" + b"s" * 32 + b"channel")
+        if name == "listeners":  # it is there while events are read
+            self.client.set(f"{self._backend.namespace}:listeners", b"a listener, 16 b" + b"s" * 32 + b"channel")
         keys = self._backend.keys()
         self.saved = {key: (self.client.dump(key), max(self.client.pttl(key), 0)) for key in keys}
 
@@ -152,7 +152,7 @@ async def damage_of(storage: Storage) -> int:
     return (await storage.meters([QUEUE]))[0].damaged
 
 
-@pytest.mark.parametrize("name", [*QUEUE_KEYS, "names", "ears", "present", "puts", "requests"])
+@pytest.mark.parametrize("name", [*QUEUE_KEYS, "names", "listeners", "present", "puts", "requests"])
 async def test_a_damaged_value_of_a_key_stops_nothing(
     name: str, server: Server, storage: Storage, clock: Clock
 ) -> None:
@@ -272,7 +272,7 @@ async def test_a_key_of_another_type_is_named(name: str, server: Server, storage
 async def test_a_key_for_events_of_another_type_stops_no_job(backend: RedisBackend, storage: Storage) -> None:
     """If the key of event listeners is of another type, jobs run, and their events are not published."""
     with backend.clients()[0] as client:
-        client.lpush(f"{backend.namespace}:ears", "another type")
+        client.lpush(f"{backend.namespace}:listeners", "another type")
     await storage.put([new(QUEUE, "a")])
     assert await run_order(storage) == ["a"]
 

@@ -87,7 +87,7 @@ class Keys:
 
     def listeners(self, family: str) -> str:
         """Return the key of a string: owner (16 bytes), secret (32) and channel of events, while there is a reader."""
-        return f"{self._family(family)}:ears" if self.cluster else f"{self.namespace}:ears"
+        return f"{self._family(family)}:listeners" if self.cluster else f"{self.namespace}:listeners"
 
     def names(self, family: str) -> str:
         """Return the key of the set of queue names (of a family, on a Cluster)."""

@@ -4,7 +4,7 @@
 -- The keys are described in keys.py, the records here.
 --
 -- ARGV 1 is the clock in ms (empty: the server's own), 2 the key prefix of the queue, 3 its name.
--- KEYS 1 is `ears` (secret and channel of event listeners), 2 is `names` (the names of the queues); on a Cluster the
+-- KEYS 1 is `listeners` (the mark of event listeners), 2 is `names` (the names of the queues); on a Cluster the
 -- queue's other keys follow, declared so that the server can refuse a slot that is being moved.
 --
 -- job record:  head, start-by time (6 bytes or none), then group, limits, headers, error, settled (17 bytes or
