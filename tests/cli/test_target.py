@@ -124,8 +124,8 @@ def test_a_file_that_is_not_there_is_not_made(cli: Cli) -> None:
     [
         ("redis://127.0.0.1:1/0", 1, "cannot reach redis://127.0.0.1:1"),
         ("redis://:sesame@127.0.0.1:1/0", 1, "is it running there?"),
-        ("redis://:sesame@127.0.0.1:port/0", 2, "cannot be used as a URL"),
-        ("redis://:se/same@127.0.0.1:6379/0", 2, "cannot be used as a URL"),
+        ("redis://:sesame@127.0.0.1:port/0", 2, "url 'redis://***@***': the port must be"),
+        ("redis://:se/same@127.0.0.1:6379/0", 2, "in a password or path are written"),
         ("postgres://me:sesame@host/db", 2, "names no storage"),
         ("memory:", 2, "private to the process"),
         ("sqlite:", 2, "needs a path"),

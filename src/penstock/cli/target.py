@@ -20,7 +20,7 @@ from penstock.cli.trust import distrust, distrust_module, distrust_project
 from penstock.client.app import Penstock
 from penstock.host import AppHost
 from penstock.model.storage_info import Inspectable
-from penstock.storage import choose_url, location_of, redact
+from penstock.storage import choose_url, location_of
 from penstock.worker.supervisor import CannotImport, load
 
 __all__ = [
@@ -180,7 +180,7 @@ class Target(NamedTuple):
         try:
             return Penstock(url, namespace=namespace, serde=self.serde or "json")
         except ValueError as error:
-            raise CommandError(f"{redact(url)!r} cannot be used as a URL: {error}", EXIT_USAGE) from error
+            raise CommandError(str(error), EXIT_USAGE) from error
 
     def names_url(self) -> bool:
         """Return whether a URL is given, in the environment or in the project; an app that is named hides the last."""
