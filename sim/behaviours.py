@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from chaos.behaviours import obey_cancel
 from penstock import Failure, Job, Outcome, PermanentError, Retry
 from penstock.testing.simulation.faults import draws
 from penstock.testing.simulation.loop import Node
@@ -148,13 +149,3 @@ async def refuse_cancel(seconds: float) -> None:
             await asyncio.sleep(left)
         except asyncio.CancelledError:
             continue
-
-
-async def obey_cancel(job: Job, seconds: float) -> None:
-    """Raise when a cancel of the job is requested; return after `seconds` otherwise."""
-    try:
-        async with asyncio.timeout(seconds):
-            await job.cancelled
-    except TimeoutError:
-        return
-    raise RuntimeError("cancel requested")
