@@ -8,13 +8,14 @@ WORKERS ?= $(shell echo $$((5 * $$(nproc) / 2))) # tests often wait for somethin
 SOAK_SECONDS ?= 600
 ARGS    ?=
 DEMO    := build/demo-venv
+DEMO_EXTRA := $(if $(findstring --dashboard,$(ARGS)),dashboard)
 DOCS    := build/docs-venv
 AUDIT   := build/audit-venv
 SHELL   := bash
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv lock servers demo example check test lint format typecheck bench bench-peers docs dist soak chaos sim fuzz \
+.PHONY: help venv lock servers demo example check test browser lint format typecheck bench bench-peers docs dist soak chaos sim fuzz \
 	audit vulnerabilities clean
 
 help: ## list the targets
@@ -47,15 +48,15 @@ lock: ## write requirements/*.txt: the versions that make installs, with their h
 servers: ## make sure that a redis-server is there for the tests
 	@bash scripts/servers.sh
 
-demo: $(DEMO)/.installed ## run a few hundred jobs of three kinds and show what happened
+demo: $(DEMO)/.installed$(DEMO_EXTRA) ## run a few hundred jobs of three kinds and show what happened
 	@echo "demo: working a few hundred jobs in this process"
 	@$(DEMO)/bin/python -m penstock demo $(ARGS)
 
 # Without the development tools, which take a minute.
-$(DEMO)/.installed: pyproject.toml src/penstock/_version.py
-	@echo "demo: installing Penstock with click, msgspec and rich into $(DEMO)"
+$(DEMO)/.installed$(DEMO_EXTRA): pyproject.toml src/penstock/_version.py
+	@echo "demo: installing Penstock with click, cronsim, msgspec, rich and tzdata into $(DEMO)"
 	$(call create-venv,$(DEMO))
-	@$(DEMO)/bin/python -m pip install --quiet --disable-pip-version-check -e .
+	@$(DEMO)/bin/python -m pip install --quiet --disable-pip-version-check -e $(if $(DEMO_EXTRA),'.[$(DEMO_EXTRA)]',.)
 	@touch $@
 
 example: $(STAMP) ## run one of examples/, e.g. make example NAME=webhooks
@@ -72,6 +73,11 @@ test: $(STAMP) servers ## run the whole test suite
 	@echo "test: running the suite in $(WORKERS) processes, report in build/junit.xml"
 	@mkdir -p build
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -rs --junitxml=build/junit.xml $(ARGS)
+
+browser: $(STAMP) servers ## run the dashboard in a browser: scenarios on SQLite and Redis, screenshots in build/screenshots
+	@echo "browser: driving chromium, or PENSTOCK_CHROMIUM"
+	@bash scripts/browser.sh
+	@PENSTOCK_BROWSER=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -rs --junitxml=build/browser.xml tests/browser $(ARGS)
 
 lint: $(STAMP) ## check style, format and types
 	@echo "lint: ruff check, ruff format --check, pyright"
@@ -125,9 +131,11 @@ soak: $(STAMP) servers ## compare the storages with the model for a long time
 	@PENSTOCK_SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest --timeout=0 -rs tests/conformance/test_model.py $(ARGS)
 
 chaos: $(STAMP) servers ## kill, freeze and starve workers and storages for half an hour, and check what they did meanwhile
-	@echo "chaos: 5 runs of 20 000 jobs under 200 faults, on SQLite and on Redis, then both failover scenarios"
+	@echo "chaos: 5 runs of 20 000 jobs under 200 faults, on SQLite and on Redis, then limits and both failover scenarios"
 	@$(BIN)/python -m chaos --storage sqlite --jobs 20000 --faults 200 --rounds 5 $(ARGS)
 	@$(BIN)/python -m chaos --storage redis --jobs 20000 --faults 200 --rounds 5 $(ARGS)
+	@$(BIN)/python -m chaos limits --storage sqlite --jobs 20000 --ticks 5000 --faults 200 $(ARGS)
+	@$(BIN)/python -m chaos limits --storage redis --jobs 20000 --ticks 5000 --faults 200 $(ARGS)
 	@$(BIN)/python -m chaos sentinel $(ARGS)
 	@$(BIN)/python -m chaos cluster $(ARGS)
 

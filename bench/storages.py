@@ -43,7 +43,7 @@ class BenchStorage:
             self._client.flushall()
             return
         for path in self._folder.glob("bench*"):
-            path.unlink()
+            shutil.rmtree(path) if path.is_dir() else path.unlink()  # the sockets of its users are in a folder
         self._files += 1
         self.url = f"sqlite:{self._folder / f'bench{self._files}.db'}"
 
@@ -74,6 +74,15 @@ class BenchStorage:
             tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
             ours = [name for (name,) in tables if not name.startswith("sqlite_")]
             return sum(connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in ours)
+
+    def listeners(self) -> int:
+        """Return the number of listeners to events, or of keys that hold them."""
+        if self._client is not None:
+            return sum(1 for _ in self._client.scan_iter(match="*:listeners", count=1000))
+        import sqlite3
+
+        with contextlib.closing(sqlite3.connect(self.url.removeprefix("sqlite:"))) as connection:
+            return connection.execute("SELECT count(*) FROM listeners").fetchone()[0]
 
     def close(self) -> None:
         if self._client is not None:

@@ -2,6 +2,7 @@
 
 python -m chaos --storage redis|sqlite|valkey --seed N --jobs N --faults N
 python -m chaos sentinel|cluster              servers with failover
+python -m chaos limits --storage …            limits and schedules, of which the code has two versions
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 from chaos.checker import check_history, explain
 from chaos.failover_faults import FAULTS, storage_for
 from chaos.history import History
+from chaos.limited_plan import LIMITED_KINDS
 from chaos.log import read_all
 from chaos.plan import KINDS
 from chaos.report import summary, table
@@ -30,6 +32,9 @@ from chaos.storages import StorageUnderTest
 #: Violations that are explained; the rest is counted.
 MAX_EXPLAINED = 10
 
+
+#: Schedules in both versions for each tick in a second: a part of them is skipped, paused, or in one version alone.
+MORE_SCHEDULES = 1.5
 
 #: Storages that can confirm each durability: a single server has no replicas, and the Redis of the run has no WAITAOF.
 CONFIRMABLE = (("sentinel", "replicas"), ("cluster", "replicas"), ("valkey", "fsync"), ("sqlite", "fsync"))
@@ -49,16 +54,24 @@ def main(arguments: list[str] | None = None) -> int:
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__, formatter_class=raw)
-    parser.add_argument("scenario", nargs="?", choices=("sentinel", "cluster"), help="failover instead of --storage")
-    parser.add_argument("--storage", choices=("redis", "valkey", "sqlite"), default="sqlite")
+    parser.add_argument(
+        "scenario",
+        nargs="?",
+        choices=("sentinel", "cluster", "limits"),
+        help="failover instead of --storage, or limits",
+    )
+    parser.add_argument("--storage", choices=("redis", "valkey", "sqlite", "sentinel", "cluster"), default="sqlite")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=1, help="number of runs, with consecutive seeds")
     parser.add_argument("--jobs", type=int, default=2000)
+    parser.add_argument("--ticks", type=int, default=1000, help="of the schedules, in a run of limits; about")
     parser.add_argument("--faults", type=int, help="default: 50, or 10 for a failover scenario")
     parser.add_argument(
         "--minutes", type=float, help="duration of the faults; default: 0.8 s for each, or 6 s in a failover scenario"
     )
-    parser.add_argument("--kinds", default=",".join(KINDS), help=f"kinds of jobs, of {','.join(KINDS)}")
+    parser.add_argument(
+        "--kinds", help=f"kinds of jobs, of {','.join(KINDS)}; in a run of limits of {','.join(LIMITED_KINDS)}"
+    )
     parser.add_argument("--fault-kinds", help=f"kinds of faults, of {','.join(FAULTS)}")
     parser.add_argument("--fsync", choices=("always", "everysec"), default="always", help="of the server")
     parser.add_argument(
@@ -75,12 +88,15 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--keep", type=Path, help="keep history and outputs here")
     parser.add_argument("--check", type=Path, metavar="FOLDER", help="only check a history that --keep has kept")
     args = parser.parse_args(arguments)
-    args.storage = args.scenario or args.storage
+    args.limits = args.scenario == "limits"
+    args.storage = args.storage if args.limits or args.scenario is None else args.scenario
+    args.failover = args.storage in ("sentinel", "cluster")
     if args.durability and (args.storage, args.durability) not in CONFIRMABLE:
         known = ", ".join(f"{storage} with {durability}" for storage, durability in CONFIRMABLE)
         parser.error(f"--durability is confirmed only by {known}")
-    args.faults = args.faults if args.faults is not None else 10 if args.scenario else 50
-    args.kinds = names(parser, "--kinds", args.kinds, KINDS)
+    args.faults = args.faults if args.faults is not None else 10 if args.failover else 50
+    known_kinds = LIMITED_KINDS if args.limits else KINDS
+    args.kinds = names(parser, "--kinds", args.kinds or ",".join(known_kinds), known_kinds)
     args.fault_kinds = None if args.fault_kinds is None else names(parser, "--fault-kinds", args.fault_kinds, FAULTS)
     return args
 
@@ -93,9 +109,10 @@ def names(parser: argparse.ArgumentParser, option: str, given: str, known: Any) 
 
 
 def one_round(args: argparse.Namespace, seed: int) -> int:
-    seconds = args.minutes * 60 if args.minutes else max(5.0, args.faults * (6.0 if args.scenario else 0.8))
+    seconds = args.minutes * 60 if args.minutes else max(5.0, args.faults * (6.0 if args.failover else 0.8))
     folder = Path(tempfile.mkdtemp(prefix="penstock-chaos-"))
-    given = {**vars(args), "seed": seed, "seconds": seconds}
+    schedules = max(12, round(args.ticks * MORE_SCHEDULES / seconds)) if args.limits else 0
+    given = {**vars(args), "seed": seed, "seconds": seconds, "schedules": schedules}
     settings = Settings(**given)
     storage: StorageUnderTest | None = None
     began = time.monotonic()

@@ -73,6 +73,8 @@ def run_without_waiting(payload: Payload, job: Job) -> None:
             raise PermanentError("never again")
         case "retry" if job.retries < times:
             raise Retry(delay=payload.get("s", 0.0))
+        case "pause_group" if job.retries < times:
+            raise Retry(delay=payload.get("s", 0.0), pause="group")
         case "spin" if job.timeouts < times:
             while True:  # never yields to the event loop, and keeps the GIL busy
                 pass

@@ -8,13 +8,15 @@ from chaos.excerpt import format_violation, records_of_violation, runs_over_capa
 from chaos.history import History
 from chaos.history_checks import HISTORY_CHECKS
 from chaos.job_checks import JOB_CHECKS
+from chaos.limit_checks import LIMIT_CHECKS
 from chaos.log import Record
+from chaos.schedule_checks import SCHEDULE_CHECKS
 from chaos.violation import Violation
 
 __all__ = ["check", "check_history", "explain", "smallest"]
 
 #: Records whose absence would cause or hide a violation: they are never removed.
-REQUIRED = ("settings", "put", "put_answer", "call_answer", "final", "leftovers", "loss_window")
+REQUIRED = ("settings", "put", "put_answer", "call_answer", "final", "leftovers", "loss_window", "clock")
 #: A history with more records than this is not minimized further, because every try checks all of it again.
 MAX_MINIMIZED = 400
 
@@ -26,7 +28,7 @@ def check(records: Iterable[Record]) -> list[Violation]:
 
 def check_history(history: History) -> list[Violation]:
     """Return all violations in a history."""
-    found = [each for run_check in HISTORY_CHECKS for each in run_check(history)]
+    found = [each for run_check in (*HISTORY_CHECKS, *LIMIT_CHECKS, *SCHEDULE_CHECKS) for each in run_check(history)]
     for job in history.jobs.values():
         for run_check in JOB_CHECKS:
             found += run_check(history, job)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from chaos.limit_checks import KILLS
 from chaos.log import Record
 from chaos.queues import CAPACITY
 from chaos.violation import KINDS, Violation
@@ -14,6 +15,8 @@ from chaos.violation import KINDS, Violation
 __all__ = ["format_violation", "records_of_violation", "runs_over_capacity"]
 
 Keys = set[tuple[str, str]]
+#: Kinds of violations that are about a schedule.
+OF_TICKS = ("duplicated_tick", "uncounted_tick", "wrong_tick")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -124,14 +127,14 @@ class _Selection:
 
     _cancel = _event = _final = _named
 
-    def _set_paused(self, record: Record) -> Record | None:
+    def _set_pause(self, record: Record) -> Record | None:
         if self.violation.kind != "ran_while_paused" or record["q"] != self.violation.subject[0]:
             return None
-        self._positions["set_paused", record["role"], record["s"]] = []
+        self._positions["set_pause", record["role"], record["s"]] = []
         return record
 
-    def _set_paused_answer(self, record: Record) -> Record | None:
-        return record if ("set_paused", record["role"], record["s"]) in self._positions else None
+    def _set_pause_answer(self, record: Record) -> Record | None:
+        return record if ("set_pause", record["role"], record["s"]) in self._positions else None
 
     def _leftovers(self, record: Record) -> Record | None:
         mine = [each for each in record["what"] if each.startswith(self.violation.subject[0])]
@@ -142,6 +145,65 @@ class _Selection:
 
     def _full(self, record: Record) -> Record | None:
         return record if self.violation.kind == "wrong_refusal" else None
+
+    # limits and schedules -------------------------------------------------------------------------
+
+    def _set_limit(self, record: Record) -> Record | None:
+        kind, name, group = record["scope"]
+        scope = tuple(each for each in (kind, name, group) if each is not None)
+        subject = self.violation.subject
+        of_every_group = scope == ("groups", *subject[1:2]) and subject[0] == "group"
+        if self.violation.kind not in ("over_limit", "over_rate") or not (scope == subject or of_every_group):
+            return None
+        return self._keep("set_limit", record)
+
+    def _set_schedule(self, record: Record) -> Record | None:
+        mine = (record["q"], record["name"]) == self.violation.subject and self.violation.kind in OF_TICKS
+        return self._keep("set_schedule", record) if mine else None
+
+    def _drop_schedule(self, record: Record) -> Record | None:
+        mine = (record["q"], record["name"]) == self.violation.subject and self.violation.kind in OF_TICKS
+        return self._keep("drop_schedule", record) if mine else None
+
+    def _keep(self, verb: str, record: Record) -> Record:
+        self._positions[verb, record["pid"], record["s"]] = []
+        return record
+
+    def _answer(self, record: Record) -> Record | None:
+        verb = record["k"].removesuffix("_answer")
+        return record if (verb, record["pid"], record["s"]) in self._positions else None
+
+    _set_limit_answer = _set_schedule_answer = _drop_schedule_answer = _answer
+
+    def _fire(self, record: Record) -> Record | None:
+        positions = [
+            i
+            for i, firing in enumerate(record["firings"])
+            if ((firing["q"], firing["name"]) == self.violation.subject and self.violation.kind in OF_TICKS)
+            or any((firing["q"], tick[1]) in self.keys for tick in firing["ticks"])
+        ]
+        self._positions["fire", record["pid"], record["s"]] = positions
+        return {**record, "firings": [record["firings"][i] for i in positions]} if positions else None
+
+    def _fire_answer(self, record: Record) -> Record | None:
+        positions = self._positions.get(("fire", record["pid"], record["s"]))
+        if not positions or "fired" not in record:
+            return record if positions else None
+        return {**record, "fired": [record["fired"][i] for i in positions]}
+
+    def _final_schedule(self, record: Record) -> Record | None:
+        return record if (record["q"], record["name"]) == self.violation.subject else None
+
+    def _fault(self, record: Record) -> Record | None:
+        return record if self.violation.kind == "slot_not_freed" and record["name"] in KILLS else None
+
+    _fault_over = _fault
+
+    def _file(self, record: Record) -> Record | None:
+        return record if self.violation.kind == "wrong_tick" and record["role"] == "runner" else None
+
+    def _clock(self, record: Record) -> Record | None:
+        return record
 
     def _loss_window(self, record: Record) -> Record | None:
         return record if self.keys else None

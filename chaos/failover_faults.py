@@ -18,6 +18,7 @@ from chaos.failover_servers import ClusterServers, SentinelServers, cluster_stat
 from chaos.faults import EXCLUSIVE as BASIC_EXCLUSIVE
 from chaos.faults import FAULTS as BASIC_FAULTS
 from chaos.faults import Fault
+from chaos.limited_queues import LIMITED_SETTINGS
 from chaos.log import now
 from chaos.queues import SETTINGS
 from chaos.setup import Setup
@@ -30,8 +31,9 @@ __all__ = ["EXCLUSIVE", "FAULTS", "storage_for", "wait_for_takeover"]
 REPLICATION_LAG = 1_000_000
 #: Time (µs) that an answer of the old primary may take to reach its client.
 ANSWER_DELAY = 500_000
-#: Families that have jobs during the whole run.
+#: Families that have jobs during the whole run, and those of a run of limits.
 BUSY = ("plain", "lane", "lanes", "bunch", "single", "brief")
+BUSY_LIMITED = ("cap", "caps", "order", "rate", "pack", "fam", "tick")
 
 
 def _record_loss_window(setup: Setup, first: int, last: int) -> None:
@@ -119,7 +121,7 @@ def _cluster_of(setup: Setup) -> ClusterServers:
 async def kill_node(setup: Setup, draw: random.Random) -> dict[str, Any]:
     """Kill a primary, wait until its replica takes over, and restart the killed one as a replica."""
     storage = _cluster_of(setup)
-    old, families = _pick_primary(storage, draw)
+    old, families = _pick_primary(setup, draw)
     began = now()
     old.kill()
     await asyncio.to_thread(wait_for_takeover, storage, old)
@@ -133,7 +135,7 @@ async def kill_node(setup: Setup, draw: random.Random) -> dict[str, Any]:
 async def freeze_node(setup: Setup, draw: random.Random) -> dict[str, Any]:
     """Stop a primary until its replica has taken over, and up to two seconds longer."""
     storage = _cluster_of(setup)
-    old, families = _pick_primary(storage, draw)
+    old, families = _pick_primary(setup, draw)
     began = now()
     _signal(old, signal.SIGSTOP)
     try:
@@ -152,7 +154,7 @@ async def freeze_node(setup: Setup, draw: random.Random) -> dict[str, Any]:
 async def move_slot(setup: Setup, draw: random.Random) -> dict[str, Any]:
     """Move a family's slot to another primary, key by key, while clients use it."""
     storage = _cluster_of(setup)
-    family = draw.choice(BUSY)
+    family = draw.choice(BUSY_LIMITED if setup.settings.schedules else BUSY)
     slot = family_slot(family)
     source = storage.serves(slot)
     targets = [node for node in storage.primaries() if node is not source]
@@ -163,10 +165,11 @@ async def move_slot(setup: Setup, draw: random.Random) -> dict[str, Any]:
     return {"family": family, "slot": slot, "keys": moved}
 
 
-def _pick_primary(storage: ClusterServers, draw: random.Random) -> tuple[Server, list[str]]:
+def _pick_primary(setup: Setup, draw: random.Random) -> tuple[Server, list[str]]:
     """Pick a primary that serves families of the run; return it and those families."""
-    owners: dict[int, list[str]] = {}
-    for family in sorted({queue.partition("/")[0] for queue in SETTINGS}):
+    storage, owners = _cluster_of(setup), dict[int, list[str]]()
+    queues = LIMITED_SETTINGS if setup.settings.schedules else SETTINGS
+    for family in sorted({queue.partition("/")[0] for queue in queues}):
         server = storage.serves(family_slot(family))
         if server is not None:
             owners.setdefault(storage.nodes.index(server), []).append(family)

@@ -108,6 +108,26 @@ async def roll(setup: Setup, draw: random.Random) -> dict[str, Any]:
     return {"pids": [worker.pid], "clock": clock}
 
 
+async def deploy(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    """Replace all workers by such of the other version of the code, one by one, each while the old one drains."""
+    async with setup.worker_lock:
+        setup.version = 1 - setup.version
+        workers = list(setup.workers)
+        for worker in workers:
+            worker.signal(signal.SIGTERM)
+            setup.retire(worker)
+            await asyncio.sleep(draw.uniform(0.2, 2.0))
+    return {"pids": [worker.pid for worker in workers], "version": setup.version}
+
+
+async def jump_clock(setup: Setup, draw: random.Random) -> dict[str, Any]:
+    """Let the clock of all processes jump ahead or back, to at most 20 seconds from the true time."""
+    ahead = draw.choice((0, draw.randint(-1000, 1000), draw.randint(-4000, 4000), draw.randint(-20_000, 20_000)))
+    jump = setup.set_clock(ahead)
+    await asyncio.sleep(setup.lease + draw.uniform(0.0, 1.0))
+    return {"jump": jump}
+
+
 async def wrong_clock(setup: Setup, draw: random.Random) -> dict[str, Any]:
     """Replace a worker by one whose clock is an hour wrong."""
     async with setup.worker_lock:
@@ -287,9 +307,9 @@ async def lock_file(setup: Setup, draw: random.Random) -> dict[str, Any]:
 FAULTS: dict[str, Fault] = {
     each.__name__: each
     for each in (
-        kill_child, stop_child, stop_parent, stop_worker, kill_worker, kill_parent, roll, kill_producer, wrong_clock,
-        kill_server, restart_server, stop_server, maxmemory, script_flush, client_kill, lose_reply, lose_request,
-        delay, cut, half_open, refuse, full_disk, kill_writer, lock_file,
+        kill_child, stop_child, stop_parent, stop_worker, kill_worker, kill_parent, roll, kill_producer, deploy,
+        jump_clock, wrong_clock, kill_server, restart_server, stop_server, maxmemory, script_flush, client_kill,
+        lose_reply, lose_request, delay, cut, half_open, refuse, full_disk, kill_writer, lock_file,
     )
 }  # fmt: skip
 

@@ -9,8 +9,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from chaos.history_model import Call, Cancel, Claim, FinalState, HandlerRun, Job, Key, PauseChange, Put, Settlement
+from chaos.history_model import (
+    Call,
+    Cancel,
+    Claim,
+    ClockJump,
+    FaultSpan,
+    FinalState,
+    HandlerRun,
+    Job,
+    Key,
+    PauseChange,
+    Put,
+    Settlement,
+)
 from chaos.log import Record
+from chaos.settings_history import FiredTicks, SettingsHistory, SettingsReader
 
 __all__ = ["History"]
 
@@ -45,6 +59,13 @@ class History:
         self.fail_jobs: defaultdict[Key, list[Key]] = defaultdict(list)
         #: All jobs that a settle was to put.
         self.follow_ups: set[Key] = set()
+        #: When (µs) answers to reap named a job.
+        self.reaps: defaultdict[Key, list[int]] = defaultdict(list)
+        self.faults: dict[int, FaultSpan] = {}
+        self.clock_jumps: list[ClockJump] = []
+        self.settings = SettingsHistory()
+        #: Seconds of a lease, 0 if no settings were recorded.
+        self.lease = 0.0
         self._claims: dict[tuple[str, str, str], Claim] = {}
         _Reader(self).read(records)
 
@@ -69,6 +90,22 @@ class History:
             for name in names:
                 found[job.key[0], name].append(job)
         return found
+
+    def clock_jumped(self, first: int, last: int) -> bool:
+        """Return whether the clock of all processes jumped between two moments."""
+        return any(jump.by >= first and jump.asked <= last for jump in self.clock_jumps)
+
+    def latest_time(self, first: int, last: int) -> float:
+        """Return the latest time (ms of the wall clock) that a process may have read between two moments."""
+        ahead = 0
+        found: list[int] = []
+        for jump in self.clock_jumps:
+            if jump.asked > last:
+                break
+            if jump.by >= first:
+                found.append(ahead)
+            ahead = jump.ahead
+        return self.settings.wall_ms(last) + max([*found, ahead])
 
     def may_be_lost(self, job: Job) -> bool:
         """Return whether the server may have lost a job, or an update of it, after acknowledging it."""
@@ -95,18 +132,48 @@ class _Reader:
         self.runs: dict[tuple[int, int], HandlerRun] = {}
         self.pause_changes: dict[tuple[str, int], PauseChange] = {}
         self.calls: dict[tuple[str, int], list[Call]] = {}
+        self.settings = SettingsReader(history.settings, VERY_LATE, LATE)
 
     def read(self, records: Iterable[Record]) -> None:
         for record in records:
-            method = getattr(self, f"_{record['k']}", None)
+            method = getattr(self, f"_{record['k']}", None) or getattr(self.settings, record["k"], None)
             if method is not None:
                 method(record)
+        self.history.settings.forget_answers(self.history.loss_windows)
+        self._shorten_leases()
+        self._take_ticks()
         for record in self.puts.values():
             self._accept(record, [(job[0], None) for job in record["jobs"]], None, record["t"] + VERY_LATE)
         for job in self.history.jobs.values():
             job.claims.sort(key=lambda claim: claim.asked)
             if not job.puts:
                 self._identify(job)
+
+    def _shorten_leases(self) -> None:
+        """End leases at the next jump of the clock ahead, when they may have expired."""
+        for ahead in (jump for jump in self.history.clock_jumps if jump.jump > 0):
+            for claim in (claim for job in self.history.jobs.values() for claim in job.claims):
+                if claim.valid - claim.lease * 1000 <= ahead.by and ahead.asked < claim.valid:
+                    claim.valid = max(ahead.asked, claim.answered)
+
+    def _take_ticks(self) -> None:
+        """Take the jobs of ticks for such that were put; those of a change are known to exist only by themselves."""
+        settings = self.history.settings
+        for firing in settings.firings:
+            self._put_ticks(firing)
+        for change in (each for changes in settings.schedule_changes.values() for each in changes):
+            if change.firing is not None and not change.refused:
+                self._put_ticks(change.firing)
+
+    def _put_ticks(self, firing: FiredTicks) -> None:
+        queue, _ = firing.key
+        status, answered = ("queued", firing.by) if firing.sure else (None, None)
+        for at, id, behaviour, group, cost in firing.ticks:
+            if firing.refused or (firing.sure and id not in firing.ids):
+                continue
+            number = at // 1000
+            put = Put(firing.asked, answered, status, number, group, None, behaviour, 0, False, False, firing.by, cost)
+            self.history.job(queue, id).puts.append(put)
 
     def _identify(self, job: Job) -> None:
         """Find the put of a job by its number, if its producer never got the id."""
@@ -131,7 +198,9 @@ class _Reader:
             self._accept(asked, [(job[0], None) for job in asked["jobs"]], None, record["t"] + LATE)
 
     def _accept(self, asked: Record, answers: list[tuple[str | None, str | None]], at: int | None, by: int) -> None:
-        for (_, number, group, delay, behaviour, times), (id, status) in zip(asked["jobs"], answers, strict=True):
+        for (_, number, group, delay, behaviour, times, *more), (id, status) in zip(
+            asked["jobs"], answers, strict=True
+        ):
             put = Put(
                 asked["t"],
                 at,
@@ -144,6 +213,7 @@ class _Reader:
                 asked["update"],
                 asked.get("call", False),
                 by,
+                *more,
             )
             if id is None:
                 self.history.unidentified_puts[asked["q"], number] = put
@@ -173,13 +243,13 @@ class _Reader:
         )  # fmt: skip
         self.history.job(record["q"], record["id"]).cancels.append(cancel)
 
-    def _set_paused(self, record: Record) -> None:
+    def _set_pause(self, record: Record) -> None:
         at = record["t"]
         change = PauseChange(record["q"], record["paused"], at, at + VERY_LATE, False)
         self.pause_changes[record["role"], record["s"]] = change
         self.history.pause_changes.append(change)
 
-    def _set_paused_answer(self, record: Record) -> None:
+    def _set_pause_answer(self, record: Record) -> None:
         change = self.pause_changes.pop((record["role"], record["s"]), None)
         if change is not None:
             change.sure = "error" not in record
@@ -250,6 +320,22 @@ class _Reader:
 
     def _settings(self, record: Record) -> None:
         self.history.durable = bool(record.get("durability"))
+        self.history.lease = record.get("lease", 0.0)
+
+    def _reap(self, record: Record) -> None:
+        for queue, id, *_ in record["jobs"]:
+            self.history.reaps[queue, id].append(record["t"])
+
+    def _clock(self, record: Record) -> None:
+        self.history.clock_jumps.append(ClockJump(record["a"], record["t"], record["jump"], record["ahead"]))
+
+    def _fault(self, record: Record) -> None:
+        self.history.faults[record["number"]] = FaultSpan(record["name"], record["t"])
+
+    def _fault_over(self, record: Record) -> None:
+        fault = self.history.faults.get(record["number"])
+        if fault is not None:
+            fault.over, fault.pids = record["t"], frozenset(record.get("pids", ()))
 
     def _server(self, record: Record) -> None:
         if record["did"] == "killed" and record.get("fsync") == "everysec":

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from chaos.history import History
 from chaos.history_model import Claim, Job
+from chaos.limited_queues import UNORDERED
 from chaos.queues import CAPACITY
 from chaos.violation import Violation
 
@@ -27,7 +28,7 @@ def overlapped(history: History) -> Iterator[Violation]:
                 text = f"{second.token} claimed it while the lease of {first.token} was valid"
                 yield Violation("overlapped", job.key, text, [job.key])
                 break
-    for (queue, group), jobs in history.groups().items():
+    for (queue, group), jobs in ordered_groups(history):
         claims = [claim for job in jobs for claim in job.claims if claim.group == group]
         for first, second in _live_at_once(sorted(claims, key=lambda claim: claim.asked)):
             keys = [(queue, first.id), (queue, second.id)]
@@ -37,23 +38,24 @@ def overlapped(history: History) -> Iterator[Violation]:
                 break
 
 
+def ordered_groups(history: History) -> Iterator[tuple[tuple[str, str], list[Job]]]:
+    """Yield the jobs of the groups that are ordered during the whole run, with queue and name."""
+    for key, jobs in history.groups().items():
+        if key[0] not in UNORDERED:
+            yield key, jobs
+
+
 def _live_at_once(claims: Sequence[Claim]) -> Iterator[tuple[Claim, Claim]]:
     """Yield the pairs of claims that were certainly live at once, without those of one batch."""
     live: list[Claim] = []
     for claim in claims:
-        live = [each for each in live if _live_until(each) >= claim.asked]
+        live = [each for each in live if each.live_until >= claim.asked]
         for other in live:
             if other.token == claim.token and other.batch == claim.batch and other.queue == claim.queue:
                 continue
-            if _live_until(other) > claim.answered and _live_until(claim) > other.answered:
+            if other.live_until > claim.answered and claim.live_until > other.answered:
                 yield other, claim
         live.append(claim)
-
-
-def _live_until(claim: Claim) -> int:
-    """Return the moment until which a claim was certainly live."""
-    first = claim.first_settled
-    return claim.valid if first is None else min(claim.valid, first)
 
 
 def out_of_order(history: History) -> Iterator[Violation]:
@@ -62,7 +64,7 @@ def out_of_order(history: History) -> Iterator[Violation]:
     Jobs that were in one batch are not compared: after the batch each is retried by itself. Delayed jobs are not
     compared either: they join their group when they are due.
     """
-    for (queue, group), jobs in history.groups().items():
+    for (queue, group), jobs in ordered_groups(history):
         order = sorted((job for job in jobs if job.puts and not job.puts[0].delay), key=lambda j: j.puts[0].number)
         found = _misordered_pair(order)
         if found is None:

@@ -10,6 +10,8 @@ __all__ = [
     "Call",
     "Cancel",
     "Claim",
+    "ClockJump",
+    "FaultSpan",
     "FinalState",
     "HandlerRun",
     "Job",
@@ -41,6 +43,7 @@ class Put:
     call: bool
     #: The latest moment at which it may have taken effect.
     by: int = 0
+    cost: int = 1
 
     @property
     def accepted(self) -> bool:
@@ -72,6 +75,12 @@ class Claim:
     def first_settled(self) -> int | None:
         """The moment of the first settle call for this claim, or None."""
         return min((each.asked for each in self.settlements), default=None)
+
+    @property
+    def live_until(self) -> int:
+        """The moment until which it was certainly live."""
+        first = self.first_settled
+        return self.valid if first is None else min(self.valid, first)
 
 
 @dataclass(slots=True)
@@ -135,6 +144,26 @@ class PauseChange:
     #: The latest moment at which it took effect; `sure` if it was acknowledged.
     by: int
     sure: bool
+
+
+@dataclass(slots=True)
+class ClockJump:
+    """Jump of the clock of all processes between two moments, by milliseconds, to an offset from the true time."""
+
+    asked: int
+    by: int
+    jump: int
+    ahead: int
+
+
+@dataclass(slots=True)
+class FaultSpan:
+    """Fault from its begin to its end, None if it was not recorded, and the processes that it hit."""
+
+    name: str
+    began: int
+    over: int | None = None
+    pids: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)

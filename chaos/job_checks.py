@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from chaos.history import History
 from chaos.history_model import TERMINAL, Claim, Job, Settlement
-from chaos.queues import SETTINGS, WITH_FAIL_HANDLER
+from chaos.limited_queues import ALL_SETTINGS
+from chaos.queues import WITH_FAIL_HANDLER
 from chaos.violation import Violation
 
 __all__ = ["JOB_CHECKS"]
@@ -28,7 +29,7 @@ def lost(history: History, job: Job) -> Iterator[Violation]:
     accepted = [put for put in job.puts if put.accepted]
     if not accepted:
         return
-    if SETTINGS[queue].get("retain") == "none" and any(
+    if ALL_SETTINGS[queue].get("retain") == "none" and any(
         settlement.kind == "c" and settlement.state != "lost" for settlement in job.settlements
     ):
         return  # completed, and its result is not kept
@@ -151,7 +152,7 @@ def early(history: History, job: Job) -> Iterator[Violation]:
     if puts and len(puts) == len(job.puts):
         due = min(put.asked + round((put.delay or 0) * 1_000_000) for put in puts)
         for claim in job.claims:
-            if claim.answered < due - CLOCK_TOLERANCE:
+            if claim.answered < due - CLOCK_TOLERANCE and not history.clock_jumped(puts[0].asked, claim.answered):
                 yield Violation("early", job.key, f"claimed {(due - claim.answered) / 1e6:.3f} s early", [job.key])
                 return
     for settlement in job.settlements:
@@ -162,6 +163,7 @@ def early(history: History, job: Job) -> Iterator[Violation]:
                     settlement.answered is not None
                     and settlement.answered < claim.asked
                     and claim.answered < due - CLOCK_TOLERANCE
+                    and not history.clock_jumped(settlement.asked, claim.answered)
                 ):
                     text = f"run again {(due - claim.answered) / 1e6:.3f} s before its backoff was over"
                     yield Violation("early", job.key, text, [job.key])
@@ -205,11 +207,13 @@ def wrong_outcome(history: History, job: Job) -> Iterator[Violation]:
 
 def _possible_states(queue: str, behaviour: str, times: int) -> tuple[str, ...]:
     """Return the states in which a job of this behaviour may finish; in strict queues, faults may fail it."""
-    options = SETTINGS[queue]
+    options = ALL_SETTINGS[queue]
     match behaviour:
         case "permanent":
             return ("failed",)
-        case "raise" | "fail_batch" | "retry":
+        case _ if queue == "tickcancel":
+            return ("completed", "cancelled")  # the next tick may cancel it
+        case "raise" | "fail_batch" | "retry" | "pause_group":
             return ("failed",) if times > options["max_retries"] else ("completed",)
         case "hang" | "refuse_cancel" | "spin":
             return ("failed",) if times >= options["max_timeouts"] else ("completed", "failed")
@@ -264,14 +268,14 @@ def stale_update(history: History, job: Job) -> Iterator[Violation]:
 def too_many_retries(history: History, job: Job) -> Iterator[Violation]:
     """Yield a job with more retries than its options allow; retries after the failure of a whole batch do not count."""
     queue, _ = job.key
-    if queue not in SETTINGS or any(put.update for put in job.puts) or history.touches_loss_window(job):
+    if queue not in ALL_SETTINGS or any(put.update for put in job.puts) or history.touches_loss_window(job):
         return
     counted = Counter(
         _retry_reason(history, settlement)
         for settlement in {e.token: e for e in job.settlements if e.recorded and e.kind == "r"}.values()
     )
     for reason, name in (("raised", "max_retries"), ("timeout", "max_timeouts")):
-        most = SETTINGS[queue][name]
+        most = ALL_SETTINGS[queue][name]
         if most is not None and counted[reason] > most:
             yield Violation("wrong_outcome", job.key, f"retried {counted[reason]} times, {name} is {most}", [job.key])
 

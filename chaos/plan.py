@@ -7,11 +7,11 @@ gives every seed another plan.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["KINDS", "Action", "JobSpec", "plan_actions"]
+__all__ = ["DRAWS", "KINDS", "Action", "Draw", "JobSpec", "PlanDraw", "plan_actions"]
 
 
 @dataclass(slots=True)
@@ -22,11 +22,15 @@ class JobSpec:
     id: str | None = None
     group: str | None = None
     delay: float | None = None
+    cost: int = 1
 
 
 @dataclass(slots=True)
 class Action:
-    """One step of a producer: it enqueues jobs into one queue and may cancel, call, pause or resume afterwards."""
+    """One step of a producer: it enqueues jobs into one queue and may cancel, call, pause or resume afterwards.
+
+    One without jobs changes a limit or a schedule, or reserves jobs.
+    """
 
     kind: str
     queue: str
@@ -39,6 +43,8 @@ class Action:
     mode: str = ""
     #: Seconds that a call waits for its result.
     timeout: float = 0.0
+    #: What an action without jobs does.
+    change: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 #: Weights of the kinds of actions. Most jobs come in bulk, because one "plain" action has up to 60 of them.
@@ -54,9 +60,14 @@ HEAVY_SYNC: dict[str, float] = {"hang": 3, "spin": 2, "leak": 2, "exit_process":
 
 
 class PlanDraw:
-    """Random source of one producer's plan, with its job numbers, groups and singleton ids."""
+    """Random source of one producer's plan, with its job numbers, from `first + 1` on, groups and singleton ids.
 
-    def __init__(self, seed: str, name: str, first: int, heavy: float) -> None:
+    `heavy` is the share, 0 to 1, of the drawn jobs that cost a process; the others become plain ones. `schedules` is
+    the number of schedules that the code of a run of limits declares.
+    """
+
+    def __init__(self, seed: str, name: str, first: int, heavy: float, schedules: int = 0) -> None:
+        self.schedules = schedules
         self.random = random.Random(seed)
         self.name = name
         self.last_number = first
@@ -192,7 +203,9 @@ def draw_heavy(d: PlanDraw) -> Action:
     return Action("heavy", queue, d.draw_jobs(1, 1, HEAVY if queue == "heavy" else HEAVY_SYNC))
 
 
-DRAWS: dict[str, Callable[[PlanDraw], Action]] = {
+Draw = Callable[[PlanDraw], Action]
+
+DRAWS: dict[str, Draw] = {
     "plain": draw_plain, "brief": draw_brief, "sync": draw_sync, "lane": draw_lane, "lanes": draw_lanes,
     "bunch": draw_bunch, "single": draw_single, "call": draw_call, "cancel": draw_cancel, "later": draw_later,
     "gate": draw_gate, "heavy": draw_heavy,
@@ -200,17 +213,12 @@ DRAWS: dict[str, Callable[[PlanDraw], Action]] = {
 
 
 def plan_actions(
-    seed: str, name: str, first: int, count: int, kinds: list[str], heavy: float = 1.0
+    draw: PlanDraw, weights: Mapping[str, float], draws: Mapping[str, Draw], count: int
 ) -> Iterator[Action]:
-    """Yield actions with `count` jobs in total, numbered from `first + 1`.
-
-    `heavy` is the share, 0 to 1, of the drawn jobs that cost a process; the others become plain ones.
-    """
-    draw = PlanDraw(seed, name, first, heavy)
-    weights = {kind: KINDS[kind] for kind in kinds}
+    """Yield actions of these weights with `count` jobs in total."""
     left = count
     while left > 0:
-        action = DRAWS[draw.weighted_choice(weights)](draw)
+        action = draws[draw.weighted_choice(dict(weights))](draw)
         del action.jobs[left:]
         left -= len(action.jobs)
         yield action

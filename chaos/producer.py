@@ -16,9 +16,11 @@ import sys
 from collections import defaultdict
 from typing import Any
 
-from chaos.enqueue_limit import EnqueueLimit
+from chaos.limited_plan import LIMITED_DRAWS, LIMITED_KINDS
 from chaos.log import Log, now
-from chaos.plan import Action, JobSpec, plan_actions
+from chaos.plan import DRAWS, KINDS, Action, JobSpec, PlanDraw, plan_actions
+from chaos.settings_changes import change_limit, change_schedule, take_jobs
+from chaos.shared_number import EnqueueLimit
 from penstock import CallTimeout, Entry, JobCancelled, JobFailed, JobNotFound, Penstock, Queue, StorageError
 
 #: Actions that run at the same time.
@@ -43,8 +45,10 @@ class Producer:
     async def run(self) -> None:
         await self._open_app()
         o = self.options
+        draw = PlanDraw(o["seed"], o["name"], o["first"], o["heavy"], o.get("schedules", 0))
+        weights, draws = KINDS | LIMITED_KINDS, DRAWS | LIMITED_DRAWS
         async with asyncio.TaskGroup() as tasks:
-            for action in plan_actions(o["seed"], o["name"], o["first"], o["count"], o["kinds"], o["heavy"]):
+            for action in plan_actions(draw, {kind: weights[kind] for kind in o["kinds"]}, draws, o["count"]):
                 while self.asked >= self.limit.allowed // o["producers"]:  # noqa: ASYNC110 - another process raises it
                     await asyncio.sleep(0.02)
                 self.asked += len(action.jobs)
@@ -84,6 +88,12 @@ class Producer:
                 await self._cancel(queue, action)
             case "gate":
                 await self._pause_and_resume(queue, action)
+            case "set_limit":
+                await change_limit(self.app, action)
+            case "schedule":
+                await change_schedule(queue, action)
+            case "take":
+                await take_jobs(queue, action)
             case _:
                 await self._enqueue(queue, action.jobs)
 
@@ -93,11 +103,12 @@ class Producer:
         """Enqueue jobs in one call; return whether it was acknowledged."""
         number = next(self._numbers)
         jobs = [
-            [a.id, a.payload["n"], a.group, a.delay, a.payload["behaviour"], a.payload.get("times", 0)] for a in specs
+            [a.id, a.payload["n"], a.group, a.delay, a.payload["behaviour"], a.payload.get("times", 0), a.cost]
+            for a in specs
         ]
         self.log.write("put", s=number, q=queue.name, jobs=jobs, update=on_conflict == "update")
         entries = [
-            Entry(spec.payload, id=spec.id, group=spec.group, delay=spec.delay, on_conflict=on_conflict)
+            Entry(spec.payload, id=spec.id, group=spec.group, delay=spec.delay, on_conflict=on_conflict, cost=spec.cost)
             for spec in specs
         ]
         try:
@@ -121,7 +132,7 @@ class Producer:
 
     async def _call(self, queue: Queue, spec: JobSpec, timeout: float) -> None:
         number = next(self._numbers)
-        jobs = [[spec.id, spec.payload["n"], None, None, spec.payload["behaviour"], spec.payload.get("times", 0)]]
+        jobs = [[spec.id, spec.payload["n"], None, None, spec.payload["behaviour"], spec.payload.get("times", 0), 1]]
         self.log.write("put", s=number, q=queue.name, jobs=jobs, update=False, call=True)
         answer: dict[str, Any] = {}
         try:
@@ -153,21 +164,21 @@ class Producer:
 
     async def _pause_and_resume(self, queue: Queue, action: Action) -> None:
         """Pause the queue, enqueue jobs, wait, and resume the queue."""
-        await self._set_paused(queue, True)
+        await self._set_pause(queue, True)
         await self._enqueue(queue, action.jobs)
         await asyncio.sleep(action.pause)
-        while not await self._set_paused(queue, False):  # noqa: ASYNC110 - no event marks the end of an outage
+        while not await self._set_pause(queue, False):  # noqa: ASYNC110 - no event marks the end of an outage
             await asyncio.sleep(RETRY_DELAY)
 
-    async def _set_paused(self, queue: Queue, paused: bool) -> bool:
+    async def _set_pause(self, queue: Queue, paused: bool) -> bool:
         number = next(self._numbers)
-        self.log.write("set_paused", s=number, q=queue.name, paused=paused)
+        self.log.write("set_pause", s=number, q=queue.name, paused=paused)
         try:
             await (queue.pause() if paused else queue.resume())
         except StorageError as error:
-            self.log.write("set_paused_answer", s=number, error=type(error).__name__)
+            self.log.write("set_pause_answer", s=number, error=type(error).__name__)
             return False
-        self.log.write("set_paused_answer", s=number)
+        self.log.write("set_pause_answer", s=number)
         return True
 
 

@@ -6,7 +6,9 @@ import asyncio
 import sys
 import time
 
-from chaos.queues import NAMESPACE, SETTINGS, WITH_FAIL_HANDLER
+from chaos.limited_queues import ALL_SETTINGS
+from chaos.queues import NAMESPACE, WITH_FAIL_HANDLER
+from chaos.stored_settings import delete_settings
 from penstock import Penstock
 from penstock.model.source import source
 
@@ -24,14 +26,15 @@ class ShiftedClock:
 
 
 async def purge_expired(url: str) -> None:
-    """Delete every job, queue and worker entry that has expired by the shifted clock."""
+    """Delete every job, queue and worker entry that has expired by the shifted clock, then all limits and schedules."""
     async with Penstock(url, namespace=NAMESPACE, clock=ShiftedClock()) as app:
-        queues = [*SETTINGS, *(f"{queue}/failures" for queue in WITH_FAIL_HANDLER)]
+        queues = [*ALL_SETTINGS, *(f"{queue}/failures" for queue in WITH_FAIL_HANDLER)]
         await app.workers()
         while await app.storage.purge(queues):
             pass
         # The purge after the one that deleted a queue's last job deletes the queue itself.
         await app.storage.purge(queues)
+        await delete_settings(app)
 
 
 if __name__ == "__main__":

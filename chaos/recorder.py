@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from chaos.log import Log, now
+from chaos.settings_recorder import record_settings
 from penstock import Penstock
 from penstock.model.job import Claim
 from penstock.storage.base import (
@@ -32,18 +33,22 @@ __all__ = ["NOT_RECORDED", "RECORDED", "record"]
 #: The recorded methods, and the others, which the producers record themselves or which the checker does not need.
 RECORDED = frozenset({"claim", "settle", "renew", "reap"})
 NOT_RECORDED = frozenset({
-    "open", "close", "put", "cancel", "discard", "revive", "purge", "set_paused", "delete_queue", "set_ttl", "report",
+    "open", "close", "put", "cancel", "discard", "revive", "purge", "set_pause", "delete_queue", "set_ttl", "report",
     "get", "find", "peek", "why", "counts", "paused", "queues", "beat", "workers", "wait_work", "wait_done",
     "wait_cancel", "events", "announce", "time",
 })  # fmt: skip
+
+#: Numbers of the requests of this process, which has several storages.
+_numbers = itertools.count(1)
 
 #: One letter for each resolution.
 KINDS = {Complete: "c", Fail: "f", Retried: "r", Cancel: "x", Release: "l", Stall: "s"}
 
 
 def record(app: Penstock, log: Log) -> None:
-    """Record the calls of this app's worker, also those of its lease thread."""
-    _record(app.storage, log)
+    """Record the calls of this app and of its worker, also those of its lease thread."""
+    for each in {id(each): each for each in (app.storage, app.producer_storage)}.values():
+        _record(each, log)
     build = app.blocking_storage
 
     def recorded() -> BlockingStorage | None:
@@ -61,6 +66,7 @@ def _record(storage: Any, log: Log) -> None:
         setattr(storage, verb, getattr(recorder, verb))
     if hasattr(storage, "open_claim"):
         storage.open_claim = recorder.open_claim
+    record_settings(storage, log)
 
 
 class Recorder:
@@ -71,7 +77,6 @@ class Recorder:
         self._open_claim = getattr(storage, "open_claim", None)
         self._renew, self._reap = storage.renew, storage.reap
         self._log = log
-        self._numbers = itertools.count(1)
 
     async def claim(self, requests: Any, worker: str, lease: int, token: str) -> Claimed:
         asked = now()
@@ -96,7 +101,7 @@ class Recorder:
             self._log.write("claim", a=asked, w=worker, lease=lease, tok=token, claims=[], skipped=answer.skipped)
 
     async def settle(self, settlements: Sequence[Settlement]) -> Any:
-        number = next(self._numbers)
+        number = next(_numbers)
         self._log.write("settle", s=number, settlements=[encode_settlement(each) for each in settlements])
         try:
             answers = await self._settle(settlements)

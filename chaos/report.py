@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from chaos.history import History
+from chaos.limit_checks import slot_recoveries
 from chaos.log import Record
+from chaos.schedule_checks import accounted
 from chaos.violation import Violation
 
 #: Seconds, and whether no other fault was under way at that time.
@@ -111,7 +113,33 @@ def summary(
             and any(p.accepted for p in job.puts)
             and history.touches_loss_window(job)
         ),
+        **(_limit_figures(history) if history.settings.limit_changes else {}),
         "violations": dict(Counter(each.kind for each in found)),
+    }
+
+
+def _limit_figures(history: History) -> dict[str, Any]:
+    """Return the figures of a run of limits."""
+    settings = history.settings
+    firings = [firing for firing in settings.firings if firing.sure]
+    slots = list(slot_recoveries(history))
+    ticks = Counter[str]()
+    for firing in (each for each in firings if not each.manual):
+        ticks.update(
+            fired=firing.fired, skipped=firing.skipped, missed=firing.missed, dropped=firing.dropped
+        )  # fmt: skip
+    return {
+        "ticks": ticks.total(),
+        "ticks_by_outcome": dict(ticks),
+        "ticks_by_hand": sum(len(firing.ids) for firing in firings if firing.manual),
+        "stale_firings": sum(firing.refused for firing in settings.firings),
+        "unanswered_firings": sum(not firing.sure and not firing.refused for firing in settings.firings),
+        "schedules": len(settings.final_schedules),
+        "schedules_accounted": len(list(accounted(history))),
+        "limit_changes": sum(change.sure for change in settings.limit_changes),
+        "schedule_changes": sum(each.sure for changes in settings.schedule_changes.values() for each in changes),
+        "slots_s": _figures([slot.span / 1e6 for slot in slots]) if slots else None,
+        "slots_alone_s": _figures(alone) if (alone := [slot.span / 1e6 for slot in slots if slot.alone]) else None,
     }
 
 
@@ -147,9 +175,28 @@ def table(line: dict[str, Any]) -> str:
             (f"  with no other fault: {name}", f"p50 {span['p50']:.2f} s, max {span['max']:.2f} s ({span['n']})")
             for name, span in line["recovery_alone_s"].items()
         ),
+        *_limit_rows(line),
         ("lost by the server", f"{line['lost_by_the_server']} jobs acknowledged just before a failover or crash"),
         ("took", f"{line['seconds']:.0f} s"),
         ("violations", ", ".join(f"{n} {kind}" for kind, n in line["violations"].items()) or "none"),
     ]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def _limit_rows(line: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the rows of a run of limits, none for another run."""
+    if "ticks" not in line:
+        return []
+    outcomes = ", ".join(f"{count} {name}" for name, count in line["ticks_by_outcome"].items())
+    stale, unanswered = line["stale_firings"], line["unanswered_firings"]
+    rows = [
+        ("ticks", f"{line['ticks']:,} ({outcomes}), and {line['ticks_by_hand']} by hand"),
+        ("firings in vain", f"{stale} stale, {unanswered} not answered"),
+        ("schedules", f"{line['schedules']}, the ticks of {line['schedules_accounted']} added up"),
+        ("changes", f"{line['limit_changes']} of limits, {line['schedule_changes']} of schedules"),
+    ]
+    for name, spans in (("slots of killed processes", "slots_s"), ("  with no other fault", "slots_alone_s")):
+        if (span := line[spans]) is not None:
+            rows.append((name, f"free after p50 {span['p50']:.2f} s, max {span['max']:.2f} s ({span['n']})"))
+    return rows

@@ -18,11 +18,13 @@ from typing import Any
 
 from chaos.failover_faults import EXCLUSIVE, FAULTS
 from chaos.faults import draw_faults
+from chaos.log import Log
 from chaos.processes import ROOT
 from chaos.queues import NAMESPACE
-from chaos.recorder import number_of
+from chaos.recorder import number_of, record
 from chaos.setup import Settings, Setup
-from chaos.storages import StorageUnderTest
+from chaos.storages import OF_CLIENT_CLOCKS, OF_LIMITS, StorageUnderTest
+from chaos.stored_settings import record_stored_schedules, stop_schedules
 from penstock import JobError, Penstock, State, StorageError, StorageUnavailable
 from penstock.model.failure import FailureSerde
 from penstock.model.job import FINISHED, Snapshot
@@ -81,6 +83,8 @@ class ChaosRun:
 
     def _weights(self) -> dict[str, float]:
         weights, chosen = self.storage.weights, self.settings.fault_kinds
+        if self.settings.schedules:
+            weights = weights | OF_LIMITS | ({} if self.storage.own_clock else OF_CLIENT_CLOCKS)
         return weights if chosen is None else {name: weights.get(name, 1.0) for name in chosen}
 
     async def _faults(self, began: float) -> None:
@@ -134,11 +138,14 @@ class ChaosRun:
     async def _finish(self) -> None:
         """End the faults, wait until all jobs are finished, and stop the workers with SIGTERM."""
         await asyncio.to_thread(self.storage.heal)
-        async with open_app(self.storage.url) as app:
+        self.setup.set_clock(0)
+        async with open_app(self.storage.url, self.setup.log) as app:
             for number, queue in enumerate(await app.queues()):
-                self.setup.record("set_paused", s=number, q=queue, paused=False)
+                self.setup.record("set_pause", s=number, q=queue, paused=False)
                 await app.queue(queue).resume()
-                self.setup.record("set_paused_answer", s=number)
+                self.setup.record("set_pause_answer", s=number)
+            if self.settings.schedules:
+                await stop_schedules(app)
             await self._wait_until_finished(app)
         setup = self.setup
         for worker in setup.workers:
@@ -176,6 +183,8 @@ class ChaosRun:
         """Record every job as stored; then let all TTLs pass and record the keys or rows that are left."""
         async with open_app(self.storage.url) as app:
             await record_stored_jobs(app, self.setup.record)
+            if self.settings.schedules:
+                await record_stored_schedules(app, self.setup.record)
         command = [sys.executable, "-m", "chaos.purge_expired", self.storage.url]
         everything = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
         await asyncio.to_thread(subprocess.run, command, env=everything, cwd=ROOT, check=True)
@@ -184,9 +193,11 @@ class ChaosRun:
 
 
 @asynccontextmanager
-async def open_app(url: str) -> AsyncGenerator[Penstock]:
-    """Yield the runner's own app, opened when the storage answers."""
+async def open_app(url: str, log: Log | None = None) -> AsyncGenerator[Penstock]:
+    """Yield the runner's own app, opened when the storage answers; what it does is recorded if there is a log."""
     app, until = Penstock(url, namespace=NAMESPACE), time.monotonic() + OPEN_TIMEOUT
+    if log is not None:
+        record(app, log)
     while True:
         try:
             await app.open()

@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from chaos.enqueue_limit import EnqueueLimit
-from chaos.log import Log, read_lines
+from chaos.log import Log, now, read_lines
 from chaos.processes import Process, WorkerProcess
+from chaos.shared_number import EnqueueLimit, SharedNumber
 from chaos.storages import SingleServer, StorageUnderTest
 from tests.proxy import Proxy
 
@@ -43,6 +43,8 @@ class Settings:
         self.heavy: float = given.get("heavy", 1.0)
         #: The value for `Penstock(durability=…)`; None leaves it out.
         self.durability: str | None = given.get("durability")
+        #: The number of schedules that the code of a run of limits declares; 0 for any other run.
+        self.schedules: int = given.get("schedules", 0)
 
 
 class Setup:
@@ -57,6 +59,8 @@ class Setup:
         self.history.mkdir()
         self.log = Log(self.history, "runner")
         self.enqueue_limit = EnqueueLimit(folder / "enqueue_limit")
+        #: By how many milliseconds the clock of the producers and workers is ahead, on a storage without its own clock.
+        self.clock = SharedNumber(folder / "clock")
         self.workers: list[WorkerProcess] = []
         self.retired: list[WorkerProcess] = []
         self.producers: list[Process] = []
@@ -69,17 +73,29 @@ class Setup:
         #: By the pid of a producer: its name, its slot and how many jobs it must enqueue.
         self._assignments: dict[int, tuple[str, int, int]] = {}
         self.wrong_exits: list[str] = []
+        #: The version of the code that new workers run, in a run of limits.
+        self.version = 0
 
     def record(self, kind: str, /, **fields: Any) -> None:
         self.log.write(kind, **fields)
+
+    def set_clock(self, ahead: int) -> int:
+        """Let the shared clock jump, so that it is ahead of the true one by these milliseconds; returns by how many."""
+        asked, jump = now(), ahead - self.clock.value
+        self.clock.value = ahead
+        self.record("clock", a=asked, jump=jump, ahead=ahead)
+        return jump
 
     def _output(self, name: str) -> Path:
         return self.folder / f"{name}.out"
 
     def _environment(self, role: str, clock: int = 0) -> dict[str, str]:
+        schedules = self.settings.schedules
         return {
             "PENSTOCK_URL": self.storage.url_for(role), "CHAOS_LOG": str(self.history), "CHAOS_ROLE": role,
             "CHAOS_CLOCK": str(clock or ""), "CHAOS_DURABILITY": self.settings.durability or "",
+            "CHAOS_VERSION": str(self.version) if schedules else "", "CHAOS_SCHEDULES": str(schedules),
+            "CHAOS_CLOCK_FILE": str(self.folder / "clock") if schedules and not self.storage.own_clock else "",
         }  # fmt: skip
 
     def _new_name(self, name: str) -> str:
@@ -96,7 +112,7 @@ class Setup:
             lease=self.lease,
         )  # fmt: skip
         self.workers.append(worker)
-        self.record("worker", name=name, pid_of=worker.pid, clock=clock)
+        self.record("worker", name=name, pid_of=worker.pid, clock=clock, version=self.version)
         return worker
 
     def pick_worker(self, draw: random.Random) -> WorkerProcess:
@@ -119,7 +135,7 @@ class Setup:
         for worker in list(self.retired):
             if worker.code is not None:
                 self.retired.remove(worker)
-                too_early = worker.code == -signal.SIGTERM and not self._has_records(worker)
+                too_early = worker.code == -signal.SIGTERM and not self.has_records(worker)
                 if worker.code != 0 and not too_early:
                     self.wrong_exits.append(f"{worker.name} exited with {worker.code} after SIGTERM")
         for worker in list(self.workers):
@@ -127,7 +143,7 @@ class Setup:
                 self.wrong_exits.append(f"{worker.name} exited by itself with {worker.code}")
                 self.replace(worker)
 
-    def _has_records(self, worker: WorkerProcess) -> bool:
+    def has_records(self, worker: WorkerProcess) -> bool:
         """Return whether a worker has records yet; before that it has no signal handlers, so SIGTERM kills it."""
         return any(self.history.glob(f"{worker.name}-*.log"))
 
@@ -140,6 +156,7 @@ class Setup:
             "seed": f"{self.settings.seed}/{name}", "name": name, "count": count, "kinds": self.settings.kinds,
             "first": (slot * 1000 + restarts) * NUMBERS_PER_PRODUCER, "limit_file": str(self.folder / "enqueue_limit"),
             "producers": self.settings.producers, "heavy": self.settings.heavy,
+            "schedules": self.settings.schedules,
         }  # fmt: skip
         environment = self._environment(f"p{slot}") | {"CHAOS_ROLE": name}
         producer = Process(["-m", "chaos.producer", json.dumps(options)], environment, self._output(name))
@@ -217,3 +234,4 @@ class Setup:
             process.remove()
         self.log.close()
         self.enqueue_limit.close()
+        self.clock.close()

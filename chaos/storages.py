@@ -10,10 +10,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from penstock.storage.observing import STATS_MS
 from tests.proxy import Proxy
 from tests.servers import NoServerError, Server, redis_program, valkey_program
 
-__all__ = ["EVERYWHERE", "SingleServer", "SqliteFile", "StorageUnderTest", "stored_keys", "wait_for"]
+__all__ = [
+    "EVERYWHERE",
+    "OF_CLIENT_CLOCKS",
+    "OF_LIMITS",
+    "SingleServer",
+    "SqliteFile",
+    "StorageUnderTest",
+    "stored_keys",
+    "wait_for",
+]
 
 
 #: Seconds that a server may take to reach a state.
@@ -28,7 +38,16 @@ ON_SERVERS: dict[str, float] = {
     "kill_server": 4, "restart_server": 1.5, "stop_server": 3, "maxmemory": 4, "script_flush": 5, "client_kill": 7,
     "lose_reply": 12, "lose_request": 6, "delay": 5, "cut": 8, "half_open": 4, "refuse": 3, "wrong_clock": 1.5,
 }  # fmt: skip
+#: A fault of runs of limits, whose code has two versions.
+OF_LIMITS: dict[str, float] = {"deploy": 4}
+#: A fault of runs of limits on a storage whose clock is that of its clients.
+OF_CLIENT_CLOCKS: dict[str, float] = {"jump_clock": 4}
 ON_SQLITE: dict[str, float] = {"full_disk": 5, "kill_writer": 5, "lock_file": 4}
+
+
+#: The ends of the keys, and the tables, of statistics, which purge and the server delete after two weeks.
+STATS_KEYS = (b":stats", b":history", b":minute", b":errors", b":error_order")
+STATS_TABLES = frozenset({"stats", "history", "error_groups"})
 
 
 class StorageUnderTest:
@@ -167,7 +186,7 @@ class SqliteFile(StorageUnderTest):
         left: list[str] = []
         connection = sqlite3.connect(self.path)
         for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-            if table not in self.PERMANENT_TABLES and not table.startswith("sqlite_"):
+            if table not in self.PERMANENT_TABLES | STATS_TABLES and not table.startswith("sqlite_"):
                 left += [f"{table}: {row!r}"[:300] for row in connection.execute(f'SELECT * FROM "{table}"')]
         connection.close()
         return left
@@ -188,10 +207,11 @@ def wait_for(condition: Callable[[], object], otherwise: str) -> None:
 
 
 def stored_keys(client: Any) -> list[str]:
-    """Return the keys that do not expire within two minutes, without those of the schema."""
+    """Return the keys that do not expire within two minutes, without those of the schema; statistics expire later."""
     left: list[str] = []
     for key in client.scan_iter(count=1000):
         ttl = client.pttl(key)
-        if not key.endswith((b":schema", b":families")) and not 0 <= ttl <= 120_000:
+        longest = STATS_MS if key.endswith(STATS_KEYS) else 120_000
+        if not key.endswith((b":schema", b":families")) and not 0 <= ttl <= longest:
             left.append(f"{key!r} ({client.type(key).decode()}, ttl {ttl})")
     return left

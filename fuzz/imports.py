@@ -62,7 +62,7 @@ def job_of(data: bytes) -> dict[str, Any]:
     """Return the fields of an exported job, each chosen by two bytes: which field, and which value."""
     job: dict[str, Any] = {"queue": "q", "id": "a", "state": "queued", "created_at": TIMES[0], "run_at": TIMES[0]}
     for which, value in zip(data[::2], data[1::2], strict=False):
-        fields = (*INTEGER_FIELDS, *TIME_FIELDS, *TEXT_FIELDS, "state", "headers", "limits", "error")
+        fields = (*INTEGER_FIELDS, *TIME_FIELDS, *TEXT_FIELDS, "state", "headers", "bounds", "error")
         field = fields[which % len(fields)]
         if field in INTEGER_FIELDS:
             job[field] = EDGES[value % len(EDGES)]
@@ -74,7 +74,7 @@ def job_of(data: bytes) -> dict[str, Any]:
             job[field] = STATES[value % len(STATES)]
         elif field == "headers":
             job[field] = {TEXTS[value % len(TEXTS)]: TEXTS[value % 5]}
-        elif field == "limits":
+        elif field == "bounds":
             job[field] = {("max_retries", "timeout", "max_stalls")[value % 3]: EDGES[value % len(EDGES)]}
         else:
             job[field] = {"type": TEXTS[value % 5], "message": TEXTS[value % len(TEXTS)]}

@@ -15,13 +15,13 @@ from penstock.model.failure import FailureSerde
 from penstock.model.formats import JsonSerde, MsgpackSerde, codec_for
 from penstock.model.headers import decode_headers
 from penstock.model.job import Claim, State
-from penstock.model.options import JobLimits
+from penstock.model.options import JobBounds
 from penstock.model.serde import decode
 from penstock.model.worker_info import worker_info
 from penstock.storage import connect, redact
 from penstock.storage.redis.cursors import read_cursor
 from penstock.storage.redis.encoding import read_claims, read_snapshot, read_worker
-from penstock.storage.redis.event_codec import read_end_notice, read_event
+from penstock.storage.redis.event_codec import read_end_notice, read_events
 
 __all__ = ["CANARY", "TARGETS", "canary_urls"]
 
@@ -30,11 +30,11 @@ _SERDES = (Signed("raw", "a secret of sixteen"), Encrypted("raw", bytes(range(32
 
 
 def stored_metadata(data: bytes) -> None:
-    """Decode the bytes stored next to a payload: errors, progress, headers, limits, worker info."""
+    """Decode the bytes stored next to a payload: errors, progress, headers, bounds, worker info."""
     assert isinstance(JobError.decode(data), JobError)
     Progress.decode(data)
     decode_headers(data)
-    JobLimits.decode(data)
+    JobBounds.decode(data)
     worker_info("w", 2**48 - 1, 0, data)
 
 
@@ -77,9 +77,8 @@ def records(data: bytes) -> None:
 
 
 def feeds(data: bytes) -> None:
-    """Decode lines of the event feed, worker records and cursors."""
-    with contextlib.suppress(ValueError):
-        read_event(data)
+    """Decode messages of the event feed, worker records and cursors."""
+    read_events(data)
     with contextlib.suppress(ValueError):
         read_end_notice(data)
     found = read_worker(data[:8], data[8:])

@@ -32,13 +32,15 @@ SECTIONS = {
     "The app": ["Penstock"],
     "Queues and tasks": ["Queue", "Task", "Entry", "Update", "Enqueued", "Cancelled", "Reservation"],
     "Jobs, workers and events": ["JobStatus", "Page", "State", "Why", "Reason", "WorkerInfo", "RunInfo", "Event"],
+    "Histories": ["Attempt", "Line", "current_job"],
+    "For operators": ["Activity", "Bulk", "BulkPreview", "BulkAction", "Release"],
     "Inside a handler": ["Job", "Progress", "Failure", "Outcome", "Retry", "PermanentError", "HandlerOptions"],
     "Workers": ["Worker"],
     "Serdes": ["Serde", "Signed", "Encrypted"],
     "Errors and the rest": [],
 }
 #: Classes that users do not construct.
-NOT_CONSTRUCTED = {"Queue", "Task", "Reservation", "Job", "Page", "EventStream", "TaskCall"}
+NOT_CONSTRUCTED = {"Bulk", "Queue", "Task", "Reservation", "Job", "Page", "EventStream", "TaskCall"}
 #: Methods of an app and a queue that are for workers, not for users.
 FOR_WORKERS = {
     "blocking_storage",
@@ -53,6 +55,13 @@ FOR_WORKERS = {
 }
 MODULES = {
     "penstock.sync": "The same names and errors without `await`. Only differences are listed; methods are those above.",
+    "penstock.dashboard": (
+        'Pages for a browser: [how to use it](../how-to/dashboard.md). Needs `pip install "penstock[dashboard]"`.'
+    ),
+    "penstock.telemetry": "Metrics for Prometheus: [how to use them](../how-to/monitoring.md).",
+    "penstock.telemetry.logs": "Log records with the running job: [how to use them](../how-to/logs.md).",
+    "penstock.telemetry.otel": "Traces of OpenTelemetry: [how to use them](../how-to/traces.md).",
+    "penstock.telemetry.sentry": "Events of Sentry: [how to use it](../how-to/traces.md#sentry).",
     "penstock.testing": (
         "For your own tests: [how to use it](../how-to/testing.md). `AnyApp` is an app of either kind: with a\n"
         "`penstock.Penstock` coroutines are awaited, with a `penstock.sync.Penstock` the result is returned at once."
@@ -173,7 +182,8 @@ def page() -> str:
     """Return the whole page."""
     lines = [TOP]
     named = {name for names in SECTIONS.values() for name in names}
-    rest = [name for name in penstock.__all__ if name not in named and inspect.isclass(getattr(penstock, name))]
+    others = {name: getattr(penstock, name) for name in penstock.__all__ if name not in named}
+    rest = [name for name, value in others.items() if inspect.isclass(value) or inspect.isfunction(value)]
     for title, names in SECTIONS.items():
         lines.append(f"\n## {title}")
         for name in names or rest:

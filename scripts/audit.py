@@ -123,9 +123,14 @@ def not_as_locked(directory: Path, groups: dict[str, list[Requirement]]) -> Iter
             yield f"{name} {found} is installed, and requirements/dev.txt has {wanted[0].specifier}: run make venv"
 
 
+#: Modules that have another name than the packages that bring them.
+MODULES = {"opentelemetry": "opentelemetry-api"}
+
+
 def undeclared(groups: dict[str, list[Requirement]]) -> Iterator[str]:
     """Yield imports of the package that no requirement declares."""
     known = {canonicalize_name(each.name) for requirements in groups.values() for each in requirements}
+    known |= {module for module, package in MODULES.items() if package in known}
     for path in sorted((ROOT / "src").rglob("*.py")):
         for name in imported(path):
             if name not in sys.stdlib_module_names and name != "penstock" and canonicalize_name(name) not in known:

@@ -9,7 +9,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 ROOT = Path(__file__).resolve().parent.parent
-SUFFIXES = {".lua", ".py", ".sql", ".typed"}
+SUFFIXES = {".css", ".html", ".js", ".lua", ".py", ".sql", ".svg", ".typed"}
 #: Directories and files that a source distribution must have, to build, test and read.
 PARTS = ("src/", "tests/", "docs/", "scripts/", "requirements/", "bench/", "chaos/", "examples/", ".ci/")
 FILES = {"Makefile", "LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "pyproject.toml", "mkdocs.yml"}

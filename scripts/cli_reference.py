@@ -10,7 +10,7 @@ import click
 
 from penstock.cli import COMMANDS, main
 from penstock.cli.base import CommandWithExamples
-from penstock.cli.workers import ls
+from penstock.cli.workers import SUBCOMMANDS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "cli.md"
 
@@ -59,14 +59,20 @@ def commands() -> Iterator[tuple[str, click.Command]]:
     for name in COMMANDS:
         command = main.get_command(context, name)
         assert command is not None
-        yield f"penstock {name}", command
+        yield from with_commands_below(f"penstock {name}", command)
         if name == "worker":
-            yield "penstock worker ls", ls
-        if isinstance(command, click.Group):
-            for sub in command.list_commands(context):
-                found = command.get_command(context, sub)
-                assert found is not None
-                yield f"penstock {name} {sub}", found
+            yield from ((f"penstock worker {sub}", found) for sub, found in SUBCOMMANDS.items())
+
+
+def with_commands_below(title: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    """Yield a command, and those of a group with the groups among them."""
+    yield title, command
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name=title)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from with_commands_below(f"{title} {name}", found)
 
 
 def section(title: str, command: click.Command) -> Iterator[str]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
-import logging
+import itertools
+import os
 import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from penstock.testing.simulation.plan import Plan
+from sim.parallel import run_seeds
 from sim.run import Report, run_seed
 from sim.shrink import Shrinker
 from sim.timeline import timeline
@@ -23,6 +24,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("seed", type=int, nargs="?", help="run this seed and show its timeline")
     parser.add_argument("--seeds", default="", help="a number of seeds, or first:last; without it, run by the clock")
     parser.add_argument("--seconds", type=float, default=60.0, help="stop after this time (60)")
+    parser.add_argument(
+        "--processes", type=int, default=os.cpu_count() or 1, help="how many seeds run at once (one for each core)"
+    )
     parser.add_argument("--storage", default="memory", help="memory, redis (a server is started), or a URL")
     parser.add_argument("--shrink", action="store_true", help="make the first failing run small")
     parser.add_argument("--job", help="show the timeline of this job id")
@@ -42,19 +46,21 @@ def seeds_of(text: str, start: int = 1) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def storage_url(name: str) -> Generator[str]:
-    """Yield the URL of a storage; a Redis server is started for the block."""
+def storage_urls(name: str, count: int) -> Generator[list[str]]:
+    """Yield the URL of a storage for each process; Redis servers are started for the block."""
     if name != "redis":
-        yield "memory:" if name == "memory" else name
+        yield ["memory:"] * count if name == "memory" else [name]
         return
     from tests.servers import Servers
 
-    servers = Servers()
-    try:
-        server: Any = servers.get("redis")
-        yield f"redis://{server.address}/0"
-    finally:
-        servers.remove()
+    with contextlib.ExitStack() as stack:
+        urls: list[str] = []
+        for _ in range(count):
+            servers = Servers()
+            stack.callback(servers.remove)
+            server: Any = servers.get("redis")
+            urls.append(f"redis://{server.address}/0")
+        yield urls
 
 
 def show(report: Report, url: str, options: argparse.Namespace) -> None:
@@ -72,22 +78,20 @@ def show(report: Report, url: str, options: argparse.Namespace) -> None:
         print(line)
 
 
-def run_all(options: argparse.Namespace, url: str) -> int:
+def run_all(options: argparse.Namespace, urls: list[str]) -> int:
     """Run seeds until one breaks a promise, or all are done."""
     began, count, calls, faults, runs = time.monotonic(), 0, 0, 0, 0
-    limit = began + options.seconds if not options.seeds else float("inf")
-    for seed in seeds_of(options.seeds):
-        report = run_seed(Plan.of_seed(seed), url, model=not options.no_model)
-        gc.collect()
-        count, calls, faults, runs = count + 1, calls + report.calls, faults + len(report.faults), runs + report.runs
+    seeds = seeds_of(options.seeds)
+    if not options.seeds:
+        seeds = itertools.takewhile(lambda _: time.monotonic() < began + options.seconds, seeds)
+    for result in run_seeds(seeds, urls, model=not options.no_model):
+        count, calls, faults, runs = count + 1, calls + result.calls, faults + result.faults, runs + result.runs
         if options.digests:
-            print(seed, report.digest, flush=True)
-        if report.violations:
-            print(f"seed {seed} breaks a promise; run: make sim SEED={seed} STORAGE={options.storage}")
-            show(report, url, options)
+            print(result.seed, result.digest, flush=True)
+        if result.broken:
+            print(f"seed {result.seed} breaks a promise; run: make sim SEED={result.seed} STORAGE={options.storage}")
+            show(run_seed(Plan.of_seed(result.seed), urls[0], model=not options.no_model), urls[0], options)
             return 1
-        if time.monotonic() > limit:
-            break
     took = time.monotonic() - began
     print(f"{count} seeds on {options.storage}: {calls} calls, {faults} faults, {runs} runs; {took:.0f} s")
     print("no promise is broken")
@@ -97,12 +101,11 @@ def run_all(options: argparse.Namespace, url: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
     options = parse(arguments)
-    logging.disable(logging.CRITICAL)  # the outages of a run are on purpose
-    with storage_url(options.storage) as url:
+    with storage_urls(options.storage, 1 if options.seed is not None else options.processes) as urls:
         if options.seed is None:
-            return run_all(options, url)
-        report = run_seed(Plan.of_seed(options.seed), url, model=not options.no_model)
-        show(report, url, options)
+            return run_all(options, urls)
+        report = run_seed(Plan.of_seed(options.seed), urls[0], model=not options.no_model)
+        show(report, urls[0], options)
         return 1 if report.violations else 0
 
 

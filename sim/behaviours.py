@@ -9,19 +9,37 @@ from typing import Any, Protocol
 
 from chaos.behaviours import obey_cancel
 from penstock import Failure, Job, Outcome, PermanentError, Retry
+from penstock.errors import StorageError, StorageUnavailable
 from penstock.testing.simulation.faults import draws
 from penstock.testing.simulation.loop import Node
 
-__all__ = ["STUBBORN", "Behaviours", "RunObserver"]
+__all__ = ["MAX_RESULT", "STUBBORN", "Behaviours", "RunObserver", "is_child"]
 
-#: What a run does, and how often. `refuse` ignores its cancellation, `block` never awaits for some seconds.
+#: The longest result (bytes).
+MAX_RESULT = 20_000
+
+#: What a run does, and how often. `refuse` ignores its cancellation, `block` never awaits for some seconds,
+#: `refused` returns a value whose settle the storage refuses,
+#: `odd` raises what is hard to record, `large` returns too much, `lookup` raises what some queues call permanent.
 SHARES: dict[str, float] = {
-    "ok": 0.21, "slow": 0.13, "long": 0.12, "raise": 0.14, "retry": 0.06, "permanent": 0.05, "hang": 0.04,
-    "progress": 0.06, "then": 0.09, "refuse": 0.03, "block": 0.03, "obey": 0.04,
+    "ok": 0.18, "slow": 0.12, "long": 0.12, "raise": 0.12, "retry": 0.06, "permanent": 0.03, "hang": 0.04,
+    "progress": 0.05, "then": 0.09, "refuse": 0.03, "block": 0.03, "obey": 0.04, "odd": 0.03, "cancel itself": 0.02,
+    "large": 0.02, "lookup": 0.02, "refused": 0.02,
 }  # fmt: skip
+
+#: The queues in which a run may hold up the others: `hold` pauses its group, or its queue, until its retry.
+HELD = frozenset({"llm/ask", "llm/sum", "tenant", "strict"})
 
 #: Behaviours of runs that do not end when they are cancelled.
 STUBBORN = frozenset({"refuse", "block"})
+
+#: A run of a child process that ignores its cancellation lasts for this long (seconds) and more: it is killed before.
+KILLED_BEFORE = 60.0
+
+
+def is_child(node: Node) -> bool:
+    """Return whether a node is a child process of a worker."""
+    return node.name.count(".") == 2
 
 
 class RunObserver(Protocol):
@@ -29,7 +47,7 @@ class RunObserver(Protocol):
 
     def began(self, node: Node, jobs: list[Job], behaviour: str) -> int: ...
 
-    def ended(self, number: int) -> None: ...
+    def ended(self, number: int, by_itself: bool = False) -> None: ...
 
 
 class Behaviours:
@@ -45,7 +63,17 @@ class Behaviours:
         """Return the behaviour of an attempt, and a number from 0 to 1 for its details."""
         left, size, *_ = draws(self._seed, f"run/{job.queue}/{job.id}/{job.attempt}/{job.retries}/{job.stalls}")
         if self.calm:
-            return "slow", 0.1 * size
+            return ("refused", size) if left < 0.02 else ("slow", 0.1 * size)
+        if job.queue in ("burst", "heavy") and size < 0.7:
+            return "ok", size
+        if job.queue == "moved" and left > 0.7:
+            return "raise", size
+        if job.queue == "long" and left < 0.8:
+            return "long", 0.4 + size
+        if job.queue in HELD and left > 0.88:
+            return "hold", size
+        if job.queue == "ticks" and size < 0.5:
+            return "ok", size
         for behaviour, share in SHARES.items():
             if left < share:
                 return behaviour, size
@@ -56,10 +84,14 @@ class Behaviours:
         """Behave as drawn, in a coroutine."""
         behaviour, size = self.choose(job)
         number = self._observer.began(node, [job], behaviour)
+        by_itself = True
         try:
             return await self._behave(node, behaviour, size, job)
+        except asyncio.CancelledError:
+            by_itself = behaviour == "cancel itself"
+            raise
         finally:
-            self._observer.ended(number)
+            self._observer.ended(number, by_itself)
 
     async def run_batch(self, node: Node, payloads: list[Any], jobs: list[Job]) -> Any:
         """Behave as drawn for the first job of a batch; half of the batches return an outcome for each job."""
@@ -105,19 +137,31 @@ class Behaviours:
             case "hang":
                 await asyncio.sleep(3600)
             case "progress":
-                await job.progress(size, "half")
+                for number in range(round(4 * size)):
+                    job.log(f"line {number}", "info" if number else "warning")
+                await job.progress(size, "half" if size < 0.5 else "half " * 500)
                 await asyncio.sleep(size)
             case "then":
+                job.log("the end " * round(2000 * size))
                 if self._may_follow() and job.queue in ("mail", "mail/after"):
                     for number in range(1 + round(size)):
                         job.then("mail/after", {"of": job.id, "n": number}, priority=number)
             case "refuse":
-                await refuse_cancel(30 * size)
+                await refuse_cancel(30 * size + (KILLED_BEFORE if is_child(node) else 0.0))
             case "block":
                 node.freeze(6 * size, blocked=True)
                 await asyncio.sleep(0)
             case "obey":
                 await obey_cancel(job, 4 * size)
+            case "cancel itself":
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                await asyncio.sleep(1)
+            case "refused":
+                return f"refused {int(3 * size)}"
+            case "large":
+                return "x" * (MAX_RESULT + 1)
             case _:
                 raise_if(behaviour, size)
         return job.id
@@ -131,6 +175,32 @@ def raise_if(behaviour: str, size: float) -> None:
         raise PermanentError("drawn")
     if behaviour == "retry":
         raise Retry(delay=4 * size, count=size < 0.5)
+    if behaviour == "hold":
+        raise Retry(delay=4 * size, pause="group" if size < 0.8 else "queue")
+    if behaviour == "lookup":
+        raise KeyError("drawn")
+    if behaviour == "odd":
+        raise (RuntimeError("\ud800"), Unspeakable("drawn"), BaseException("drawn"))[int(3 * size)]
+
+
+def error_of(result: bytes) -> Exception:
+    """Return the error with which the storage answers a settle with a refused result."""
+    match result[-2:-1]:
+        case b"0":
+            return ValueError("this result is refused")
+        case b"1":
+            return StorageError("this result is refused")
+        case _:
+            error = StorageUnavailable("the connection breaks under this result")
+            error.uncertain = True
+            return error
+
+
+class Unspeakable(Exception):
+    """An exception that raises when it is to be recorded."""
+
+    def __str__(self) -> str:
+        raise BaseException("no text")
 
 
 def outcome_of(size: float, value: Any) -> Outcome:

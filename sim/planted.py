@@ -1,25 +1,10 @@
-"""Planted faults: a simulator that finds nothing must first find these.
-
-Each is a copy of the package with one text replaced, like the mutants of the tests, which are tried too. The
-command runs seeds against the copy until a promise is broken, and prints a row of the table in the documentation.
-"""
+"""Planted faults of claims, leases, settlements and child processes, which `sim.mutants` tries."""
 
 from __future__ import annotations
 
-import argparse
-import os
-import subprocess
-import sys
-import tempfile
-from collections.abc import Sequence
-from pathlib import Path
+from tests.mutants.test_mutants import Mutant
 
-from tests.mutants.test_mutants import MUTANTS, PACKAGE, ROOT, Mutant, make_overlay
-
-__all__ = ["PLANTED", "SEEDS", "catch"]
-
-#: The seeds within which a planted fault must be found.
-SEEDS = 200
+__all__ = ["PLANTED"]
 
 
 def planted(name: str, file: str, old: str, new: str) -> Mutant:
@@ -39,7 +24,7 @@ PLANTED = [
     ),
     planted(
         "due jobs are not promoted", "sqlite/ordering.py",
-        "    if queue.promoted:\n        return False\n    if not queue", "    return False\n    if not queue",
+        "    if queue.promoted:\n        return False\n    closed", "    return False\n    closed",
     ),
     planted(
         "a stall goes to the end of its lane", "sqlite/reap.py",
@@ -74,6 +59,23 @@ PLANTED = [
         "            except BaseException:\n", "            except ConnectionError:\n",
     ),
     planted(
+        "a call does not look after its hint", "client/results.py",
+        "                read_first = True\n                hint =",
+        "                read_first = False\n                hint =",
+    ),
+    planted(
+        "a dead child is not replaced", "worker/supervisor/supervisor.py",
+        "        self._spawn(child.slot, delay)\n", "        del delay\n",
+    ),
+    planted(
+        "a child whose run does not end is not killed", "worker/supervisor/supervisor.py",
+        "                child.kill_with_stacks(overdue, now)\n", "                pass\n",
+    ),
+    planted(
+        "a child keeps the runs that its parent could not renew", "worker/supervisor/child_leases.py",
+        "        return super().expired(jobs, now)\n", "        return []\n",
+    ),
+    planted(
         "redis: due jobs are not promoted", "redis/lua/_shared.lua",
         "  if rawget(q, 'promoted') then return false end", "  if true then return false end",
     ),
@@ -86,54 +88,3 @@ PLANTED = [
         "if j and j.settled == token .. kind then", "if false then",
     ),
 ]  # fmt: skip
-
-
-def catch(mutant: Mutant, seeds: str, url: str = "", *, model: bool = True, seconds: float = 600.0) -> tuple[int, str]:
-    """Run seeds against a copy with a fault; returns the seed that found it (0 if none did) and its text."""
-    with tempfile.TemporaryDirectory() as directory:
-        make_overlay(PACKAGE, Path(directory) / "penstock", mutant.path)
-        text = PACKAGE.joinpath(*mutant.path).read_text()
-        if text.count(mutant.old) != 1:
-            return 0, f"{mutant.file} has the text {text.count(mutant.old)} times"
-        Path(directory, "penstock", *mutant.path).write_text(text.replace(mutant.old, mutant.new))
-        command = [sys.executable, "-m", "sim", "--seeds", seeds, "--storage", url or mutant.storage]
-        env = {**os.environ, "PYTHONPATH": f"{directory}{os.pathsep}{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
-        command += [] if model else ["--no-model"]
-        try:
-            done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=seconds)
-        except subprocess.TimeoutExpired:
-            return 0, "no result in time"
-    return _found(done.returncode, done.stdout, done.stderr)
-
-
-def _found(code: int, output: str, errors: str) -> tuple[int, str]:
-    if code == 0:
-        return 0, "not found"
-    broken = [line for line in output.splitlines() if line.startswith("BROKEN at ")]
-    if not broken:
-        return 0, f"the simulator failed: {errors.strip().splitlines()[-1:]}"
-    seed = next(line for line in output.splitlines() if "breaks a promise" in line).split()[1]
-    return int(seed), broken[0].partition(": ")[2]
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Try the planted faults and mutants whose names contain a word; returns the number that were not found."""
-    parser = argparse.ArgumentParser("python -m sim.planted", description="Plant faults and see which are found.")
-    parser.add_argument("word", nargs="?", default="", help="only faults whose name has this")
-    parser.add_argument("--seeds", default=str(SEEDS), help=f"how many seeds each gets ({SEEDS})")
-    parser.add_argument("--mutants", action="store_true", help="the mutants of the tests too")
-    parser.add_argument("--no-model", action="store_true", help="check without the model")
-    parser.add_argument("--redis", default="", help="the URL of a Redis server that may be emptied")
-    options = parser.parse_args(arguments)
-    missed = 0
-    for mutant in [*PLANTED, *(MUTANTS if options.mutants else [])]:
-        if options.word in mutant.name:
-            url = options.redis if mutant.storage == "redis" else ""
-            seed, text = catch(mutant, options.seeds, url, model=not options.no_model)
-            missed += seed == 0
-            print(f"| {mutant.name} | {seed or 'not found'} | {text[:110]} |", flush=True)
-    return missed
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,23 +6,38 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from penstock import Job
+from penstock.model.outcome import Cancel, Complete, Fail, Retried
 from penstock.testing.simulation.faults import Faults
 from penstock.testing.simulation.history import History
 from penstock.testing.simulation.loop import Node
-from sim.behaviours import STUBBORN
+from penstock.testing.simulation.network import Request
+from sim.behaviours import STUBBORN, is_child
 from sim.ledger import Ledger
-from sim.queues import CAPACITY, units_of
+from sim.queues import timeout_of, units_of
 
 __all__ = ["Run", "Runs"]
 
 #: How long (seconds) a run may go on after its claim ended: a worker gives its leases up before the storage does.
 GRACE = 0.2
 
-#: How long (seconds) after a freeze the stale runs may go on.
-AFTER_FREEZE = 1.5
+#: How long (seconds) after its timeout a run of a child process must have been killed: the other runs may end first.
+KILLED_WITHIN = 40.0
 
-#: A jump of the storage's clock excuses its consequences for this long (seconds).
-EXCUSED = 60.0
+#: The jumps of the storage's clock that end leases too early, and the part by which a clock of a node may be wrong.
+JUMPS, DRIFT = ("jump_forward", "long_jump"), 0.02
+
+#: The outcomes of a run that ends by itself, by its behaviour; of most behaviours it is complete.
+FAILS, RETRIES = (Fail, Cancel), (Retried, Fail, Cancel)
+OUTCOMES: dict[str, tuple[type, ...]] = {
+    "permanent": FAILS, "large": FAILS, "raise": RETRIES, "retry": RETRIES, "hold": RETRIES, "odd": RETRIES,
+    "cancel itself": RETRIES, "lookup": RETRIES, "refused": FAILS,
+}  # fmt: skip
+
+#: Text of the error of a job whose own outcome could not be recorded.
+UNRECORDABLE = b"cannot be recorded"
+
+#: Behaviours whose outcome depends on more.
+UNKNOWN = frozenset({"obey", "failure", *STUBBORN})
 
 
 @dataclass
@@ -51,10 +66,14 @@ class Run:
 class Runs:
     """The runs under way, and the number of runs so far."""
 
-    def __init__(self, ledger: Ledger, faults: Faults, history: History) -> None:
+    def __init__(self, ledger: Ledger, faults: Faults, history: History, lease: float, capacity: int) -> None:
         self._ledger = ledger
         self._faults = faults
         self._history = history
+        self._lease = lease
+        self._capacity = capacity
+        #: The runs that have ended by themselves, by queue, id and token.
+        self._over: dict[tuple[str, str, str], Run] = {}
         self._live: dict[int, Run] = {}
         self.count = 0
         self.behaviours: Counter[str] = Counter()
@@ -73,55 +92,94 @@ class Runs:
         self._check_capacity(run)
         return run.number
 
-    def ended(self, number: int) -> None:
+    def ended(self, number: int, by_itself: bool = False) -> None:
         """Note the end of a run: it must not have gone on for long after its claim ended."""
         run = self._live.pop(number)
         now = run.node.scheduler.now
         self._history.add(run.node.name, "ran", f"{run.name} {run.behaviour}")
-        if run.stubborn or run.node.dead or self._excused(run) or run.keys[0][0] == "temp":
+        if by_itself and len(run.jobs) == 1 and run.behaviour not in UNKNOWN and not self._stood_still(run, run.began):
+            self._over[run.jobs[0]] = run
+        self._check_killed(run, now)
+        if run.stubborn or run.node.dead or run.keys[0][0] == "temp":
             return
         ends = [self._ledger.over.get(held) for held in run.jobs]
         if all(end is not None for end in ends):
             last = max(end for end in ends if end is not None)
-            if now - max(last, run.began) > GRACE:
+            if now - max(last, run.began) > self._grace(run) and not self._excused(run, last):
                 self._ledger.fault(f"a run went on for {now - last:.3f} s after its claim had ended", *run.keys)
 
-    def _check_lease(self, run: Run) -> None:
-        if self._clock_was_wrong(run):
+    def observe(self, request: Request) -> None:
+        """Check that the outcomes of runs that ended by themselves are those of their behaviours."""
+        if request.verb != "settle":
             return
+        for s in request.args[0]:
+            run = self._over.get((s.queue, s.id, s.token))
+            if run is not None and request.node.main is run.node:
+                allowed = OUTCOMES.get(run.behaviour, (Complete, Cancel))
+                allowed = FAILS if run.behaviour == "lookup" and s.queue == "mail" else allowed
+                if not (got_no_answer(s.resolution, run.behaviour) or is_outcome(s.resolution, allowed)):
+                    kind = type(s.resolution).__name__
+                    self._ledger.fault(f"the outcome of a run is {kind}: it does {run.behaviour}", (s.queue, s.id))
+
+    def _check_killed(self, run: Run, now: float) -> None:
+        """Check that a child process with a run that does not end was killed, unless it or its parent stood still."""
+        bound = run.began + timeout_of(run.keys[0][0]) + KILLED_WITHIN
+        if is_child(run.node) and not run.node.dead and now > bound:
+            parents = [node for node in run.node.scheduler.nodes if run.node in node.children]
+            if not any(node.frozen or node.thawed_at > run.began for node in [run.node, *parents]):
+                self._ledger.fault(f"a run goes on in a child process for {now - run.began:.3f} s", *run.keys)
+
+    def _check_lease(self, run: Run) -> None:
         for queue, id, token in run.jobs:
             ended = self._ledger.over.get((queue, id, token))
-            if ended is not None and queue != "temp":
-                self._ledger.fault(f"a run began {run.began - ended:.3f} s after its claim had ended", (queue, id))
+            if ended is not None and queue != "temp" and not self._clock_jumped(ended):
+                late = run.began - ended
+                if late > self._grace(run) - GRACE:
+                    self._ledger.fault(f"a run began {late:.3f} s after its claim had ended", (queue, id))
 
     def _check_alone(self, run: Run) -> None:
         for other in self._live.values():
             both = set(other.keys) & set(run.keys)
             if not both or other.node.dead or other.stubborn or other.node.frozen:
                 continue
-            if self._excused(other) or any(key[0] == "temp" for key in both):
+            if other.node.rate != 1.0 or any(key[0] == "temp" for key in both):
+                continue
+            if any(self._excused(other, self._ledger.over.get(held, other.began)) for held in other.jobs):
                 continue
             self._ledger.fault(f"a second run began beside one of {other.node.name}", *sorted(both))
 
     def _check_capacity(self, run: Run) -> None:
         mine = [each for each in self._live.values() if each.node is run.node and not each.stubborn]
         units = sum(each.units for each in mine)
-        if units > CAPACITY:
-            self._ledger.fault(f"capacity: {run.node.name} uses {units} units of {CAPACITY}", *run.keys)
+        if units > self._capacity:
+            self._ledger.fault(f"capacity: {run.node.name} uses {units} units of {self._capacity}", *run.keys)
 
-    def _excused(self, run: Run) -> bool:
-        """Return whether a run may have outlived its claim: its process stood still, or a clock was wrong."""
-        return self._clock_was_wrong(run) or self._stood_still(run)
+    def _grace(self, run: Run) -> float:
+        """Return how long a run may go on after its claim: longer if the clock of its node runs too slowly."""
+        return GRACE + (2 * DRIFT * self._lease if run.node.rate != 1.0 else 0.0)
 
-    def _clock_was_wrong(self, run: Run) -> bool:
-        """Return whether the storage's clock jumped ahead lately, or the node's runs at another speed."""
-        now = run.node.scheduler.now
-        jumps = ("jump_forward", "long_jump")
-        return run.node.rate != 1.0 or any(
-            fault.kind in jumps and now - fault.at < EXCUSED for fault in self._faults.happened
+    def _excused(self, run: Run, ended: float) -> bool:
+        """Return whether a run may have outlived its claim: its process stood still, or the clock jumped."""
+        return self._clock_jumped(ended) or self._stood_still(run, ended)
+
+    def _clock_jumped(self, ended: float) -> bool:
+        """Return whether the storage's clock jumped ahead within the lease before a claim ended."""
+        return any(
+            fault.kind in JUMPS and -1.0 < ended - fault.at < self._lease + 1.0 for fault in self._faults.happened
         )
 
-    def _stood_still(self, run: Run) -> bool:
-        """Return whether the process was frozen or blocked during the run, or just before now."""
-        now = run.node.scheduler.now
-        return bool(run.node.frozen) or run.node.thawed_at > run.began - 1 or now - run.node.thawed_at < AFTER_FREEZE
+    def _stood_still(self, run: Run, since: float) -> bool:
+        """Return whether the process was frozen or blocked since this time."""
+        return bool(run.node.frozen) or run.node.thawed_at > since - 0.5
+
+
+def got_no_answer(resolution: object, behaviour: str) -> bool:
+    """Return whether a job fails because the settle of its own outcome failed several times."""
+    if not (isinstance(resolution, Fail) and UNRECORDABLE in resolution.error):
+        return False
+    return behaviour == "refused" or b"StorageUnavailable" in resolution.error
+
+
+def is_outcome(resolution: object, allowed: tuple[type, ...]) -> bool:
+    """Return whether an outcome is of one of these kinds, and could be recorded as it was."""
+    return isinstance(resolution, allowed) and not (isinstance(resolution, Fail) and UNRECORDABLE in resolution.error)

@@ -26,6 +26,9 @@ from tests.support import STORAGES, Backend, Clock, forget_all, make_backend, ne
 settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any speed")
 
+#: The browser scenarios need a browser and minutes: `make browser` asks for them.
+collect_ignore = [] if os.environ.get("PENSTOCK_BROWSER") else ["browser"]
+
 # async tests -------------------------------------------------------------------------------------
 
 
@@ -102,7 +105,12 @@ SERVERS = ("redis", "valkey", "cluster")
 ENGINES = ("sqlite", "redis", "cluster")
 
 #: Folders whose tests go through the client, and the storages that can make a difference to them.
-STORAGES_OF = {"client": ENGINES, "sync": ENGINES, "tour": ("memory", "redis")}
+STORAGES_OF = {
+    "client": ENGINES,
+    "sync": ENGINES,
+    "tour": ("memory", "redis"),
+    "dashboard": ("memory", "sqlite", "redis"),
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -12,17 +12,19 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from penstock.model.job import NewJob, State, Update
+from penstock.model.limit import Limit, Rate, Rule
 from penstock.storage.base import (
     CANCEL_MODES,
     Cancel,
     Claimed,
     ClaimRef,
     Complete,
+    EventRecord,
     Fail,
     Release,
     Request,
@@ -32,11 +34,17 @@ from penstock.storage.base import (
     Stall,
     Storage,
 )
+from penstock.storage.limiting import Limiting, Scope
+from penstock.storage.scheduling import ScheduleRecord
 from penstock.testing.conformance.case import find_all
+from tests.support import report_progress
 
 __all__ = ["FastWalk", "Pair"]
 
-QUEUES = ("q", "q/side", "other")
+QUEUES = ("q", "q/side", "other", "plain")
+#: The queues with limits, each a family of its own. Jobs of the second have no groups and do
+#: not expire, so that its claims take the fast path.
+LIMITED, PLAIN = "other", "plain"
 IDS = ("a", "b", "c", "d", "e")
 GROUPS = ("g", "h", "nul\0")
 WORKERS = ("v", "w")
@@ -51,7 +59,23 @@ PAUSE = 0.003
 #: All that can be read of one queue is compared after every third step.
 READ_EVERY = 3
 #: Fields that are times: all of them in ms.
-TIMES = frozenset({"created", "run_at", "finished", "expires", "lease", "at", "paused", "look_at", "start_by"})
+TIMES = frozenset(
+    {
+        "created",
+        "run_at",
+        "finished",
+        "expires",
+        "lease",
+        "at",
+        "since",
+        "look_at",
+        "start_by",
+        "tick_at",
+        "started",
+        "now",
+    }
+    | {"until", "opens", "changed_at"}
+)
 STEP = 600_000
 
 Call = Callable[[Storage], Coroutine[Any, Any, Any]]
@@ -65,11 +89,45 @@ class Pair:
     slow: Storage
 
 
-class FastWalk:
-    """A seeded walk; `blocking` is a pair on the same data for puts as the sync client makes them."""
+class EventReader:
+    """Reader of the events of a storage, from its construction on, for a comparison job by job."""
 
-    def __init__(self, seed: int, pair: Pair, blocking: Pair | None = None) -> None:
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._events: list[EventRecord] = []
+        self._task = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        async for event in self._storage.events():
+            self._events.append(event)
+
+    async def take(self, mark: str) -> dict[tuple[str, str], list[EventRecord]]:
+        """Return the events of each job since the last call: those before an announcement with this id."""
+        async with asyncio.timeout(30):
+            while not any(event.id == mark for event in self._events):
+                await self._storage.announce([EventRecord("idle", "", mark, 0)])
+                await asyncio.sleep(PAUSE)
+        taken, self._events = self._events, []
+        jobs: dict[tuple[str, str], list[EventRecord]] = {}
+        for event in taken:
+            if event.name != "idle":
+                jobs.setdefault((event.queue, event.id), []).append(event)
+        return jobs
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+
+class FastWalk:
+    """A seeded walk; `blocking` is a pair on the same data for puts as the sync client makes them.
+
+    With `listens`, the events of both storages are compared after every step.
+    """
+
+    def __init__(self, seed: int, pair: Pair, blocking: Pair | None = None, *, listens: bool = False) -> None:
         self.random = Random(seed)
+        self.listens = listens
         self.pair = pair
         self.blocking = blocking
         self.claims: list[ClaimRef] = []
@@ -79,24 +137,52 @@ class FastWalk:
         self.steps: list[str] = []
 
     async def walk(self, steps: int) -> None:
-        """Take this many steps; raises `AssertionError` at the first answer that differs."""
+        """Take this many steps; raises `AssertionError` at the first answer or event that differs."""
         weighted = [
             (self.put_one, 5), (self.put_fresh, 6), (self.put_many, 4), (self.put_successor, 3), (self.claim, 6),
             (self.open_claim, 3),
             (self.settle_one, 4), (self.settle_many, 4), (self.settle_claim, 4), (self.settle_again, 2),
             (self.settle_with_a_stale_token, 1), (self.renew, 2), (self.report, 1), (self.reap, 2), (self.cancel, 2),
             (self.revive, 1), (self.discard, 1), (self.pause, 1), (self.set_ttl, 1), (self.purge, 1),
-            (self.delete_queue, 0.2),
+            (self.delete_queue, 0.2), (self.limit, 1.5), (self.pause_group, 1),
         ]  # fmt: skip
         rules, weights = zip(*weighted, strict=True)
-        for step in range(steps):
-            await asyncio.sleep(PAUSE)
-            await self.random.choices(rules, weights)[0]()
-            if step % READ_EVERY == 0:
+        for queue in QUEUES[1:]:
+            await self.add_schedule(queue)
+        readers = (EventReader(self.pair.fast), EventReader(self.pair.slow)) if self.listens else None
+        try:
+            if readers:
+                await self.compare_events(*readers, "begin")
+            for step in range(steps):
                 await asyncio.sleep(PAUSE)
-                await self.compare_reads(self.random.choice(QUEUES))
-        for queue in QUEUES:
-            await self.compare_reads(queue)
+                await self.random.choices(rules, weights)[0]()
+                if readers:
+                    await self.compare_events(*readers, f"step {step}")
+                if step % READ_EVERY == 0:
+                    await asyncio.sleep(PAUSE)
+                    await self.compare_reads(self.random.choice(QUEUES))
+            for queue in QUEUES:
+                await self.compare_reads(queue)
+        finally:
+            for reader in readers or ():
+                await reader.close()
+
+    async def compare_events(self, fast: EventReader, slow: EventReader, mark: str) -> None:
+        """Compare the events of the last step; those of different jobs may come in another order."""
+        got, want = await fast.take(mark), await slow.take(mark)
+        now = round(time.time() * 1000)
+        if normalized(got, now) != normalized(want, now):
+            raise AssertionError(f"events of {self.steps[-1]}:\n fast {got}\n slow {want}")
+
+    async def add_schedule(self, queue: str) -> None:
+        """Add a schedule, so that claims answer its next tick."""
+        due = round(time.time() * 1000) + 2 * HOUR
+        record = ScheduleRecord(queue=queue, name="s", spec=b"", cursor=0, next=due)
+
+        async def added(storage: Any) -> bool:
+            return await storage.set_schedule(record, 0) is not None
+
+        await self.both(f"set_schedule({record})", added)
 
     async def both(self, step: str, fast: Call, slow: Call | None = None, pair: Pair | None = None) -> Any:
         """Make a call on both storages and compare the answers; return that of the storage without fast paths."""
@@ -115,6 +201,8 @@ class FastWalk:
         await self.both(f"counts({queue!r})", lambda s: s.counts(queue))
         await self.both(f"peek({queue!r})", lambda s: s.peek(queue))
         await self.both(f"get({queue!r}, {IDS})", lambda s: s.get(queue, IDS))
+        scope = Scope("group", queue, self.random.choice(GROUPS))
+        await self.both(f"get_limit({scope})", lambda s: cast(Limiting, s).get_limit(scope))
         id = self.random.choice(IDS)
         await self.both(f"why({queue!r}, {id!r})", lambda s: s.why(queue, id))
 
@@ -128,19 +216,19 @@ class FastWalk:
         A delay of a `MOMENT` is for a call of one job: a call of several may be sent in parts, at different times.
         The same holds for an expiry.
         """
-        draw, group = self.random, self.random.choice([None, None, *GROUPS])
+        draw, group = self.random, self.random.choice([None, None, *GROUPS]) if queue != PLAIN else None
         moved = draw.choice([None, None, draw.choice(OFFSETS)])
         options: dict[str, Any] = {
             "id": draw.choice(IDS),
             "payload": draw.choice([b"", b"1", b"\x00\xff"]),
             "headers": draw.choice([b"", b"", b"h"]),
-            "limits": draw.choice([b"", b"", b"l"]),
+            "bounds": draw.choice([b"", b"", b"l"]),
             "group": group,
             "priority": 0 if group else draw.choice([0, 0, 1, -1]),
             "update": draw.choice([None, None, self.update()]),
             "run_at": None if moved is None else round(time.time() * 1000) + moved,
             "delay": draw.choice(delays) if moved is None else None,
-            "start_within": draw.choice([None, None, None, 6 * HOUR, *expiries]),
+            "start_within": draw.choice([None, None, None, 6 * HOUR, *expiries]) if queue != PLAIN else None,
         }
         return NewJob(queue=queue, **(options | fields))
 
@@ -150,7 +238,7 @@ class FastWalk:
             payload=draw.random() < 0.5,
             run_at=draw.choice([True, False, "if_later", "if_earlier"]),
             reset_counts=draw.choice([None, True, False]),
-            limits=draw.random() < 0.5,
+            bounds=draw.random() < 0.5,
             priority=draw.random() < 0.5,
             group=draw.random() < 0.5,
         )
@@ -172,7 +260,7 @@ class FastWalk:
         """Put plain jobs of one queue, some with a waiter or a group: one job, a few, or enough for a large batch."""
         draw = self.random
         queue, count = draw.choice(QUEUES), draw.choice([1, 1, 1, 2, 5, 20])
-        fields = draw.choice([{}, {}, {}, {"waiter": "t"}, {"group": draw.choice(GROUPS)}])
+        fields = draw.choice([{}, {}, {}, {"waiter": "t"}, {"group": draw.choice(GROUPS)} if queue != PLAIN else {}])
         await self.put([self.plain(queue, **fields) for _ in range(count)])
 
     async def put_many(self) -> None:
@@ -245,6 +333,7 @@ class FastWalk:
                 return Retried(
                     delay=draw.choice(delays), count=draw.choice(["retries", "timeouts", None]),
                     position=draw.choice(["keep", "due"]), solo=draw.random() < 0.3, error=draw.choice([b"", b"e"]),
+                    pause=draw.choice([None, None, "group"]) if queue == LIMITED else None,
                 )  # fmt: skip
 
     async def settle(self, settlements: list[Settlement]) -> None:
@@ -292,7 +381,7 @@ class FastWalk:
     async def report(self) -> None:
         if self.claims:
             held = self.random.choice(self.claims[-8:])
-            await self.both(f"report({held})", lambda s: s.report(held, b"half"))
+            await self.both(f"report({held})", lambda s: report_progress(s, held, b"half"))
 
     async def reap(self) -> None:
         """Reap; the order among leases that end in one millisecond may differ, so the answers are sorted."""
@@ -325,7 +414,38 @@ class FastWalk:
 
     async def pause(self) -> None:
         queue, paused = self.random.choice(QUEUES), self.random.random() < 0.3
-        await self.both(f"set_paused({queue!r}, {paused})", lambda s: s.set_paused(queue, paused))
+        await self.both(f"set_pause({queue!r}, {paused})", lambda s: s.set_pause(queue, paused))
+
+    async def limit(self) -> None:
+        """Set or remove a limit of a queue that has limits: the others keep their fast paths."""
+        draw, queue = self.random, LIMITED
+        scope = draw.choice([Scope("queue", queue), Scope("groups", queue), Scope("group", queue, draw.choice(GROUPS))])
+        if draw.random() < 0.15:
+            scope = Scope("family", queue)
+        if draw.random() < 0.4:
+            return await self.set_limit(
+                Scope("queue", PLAIN), Limit(concurrency=draw.choice([2, 5, 30])).rule("queue", 0)
+            )
+        # A rate allows its burst now, and nothing more during the walk.
+        rate, burst = draw.choice([(None, 1), (Rate(1, 24 * HOUR / 1000), draw.choice([2, 9]))])
+        weight = draw.choice([1, 2]) if scope.kind in ("groups", "group") else 1
+        limit = Limit(concurrency=draw.choice([None, 1, 2, 30]), rate=rate, burst=burst, weight=weight)
+        rule = None if draw.random() < 0.4 else limit.rule("group" if scope.kind == "groups" else scope.kind, 0)
+        await self.set_limit(scope, rule)
+
+    async def set_limit(self, scope: Scope, rule: Rule | None) -> None:
+        async def change(storage: Storage) -> int | None:
+            assert isinstance(storage, Limiting)
+            return await storage.set_limit(scope, rule, b"", (await storage.get_limit(scope)).version)
+
+        await self.both(f"set_limit({scope}, {rule})", change)
+
+    async def pause_group(self) -> None:
+        draw, queue = self.random, LIMITED
+        group, paused = draw.choice(GROUPS), draw.random() < 0.4
+        until = draw.choice([None, round(time.time() * 1000) + 2 * HOUR])
+        step = f"set_pause({queue!r}, {paused}, {until}, group={group!r})"
+        await self.both(step, lambda s: s.set_pause(queue, paused, until, "w", group))
 
     async def set_ttl(self) -> None:
         queue, ids = self.some_ids()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
 from penstock.errors import QueueFull
+from penstock.model.gate import NEW_GATE, Gate
+from penstock.model.history import HistoryName, HistoryPage
 from penstock.model.job import FINISHED, Claim, MoveWhen, NewJob, Snapshot, State, Update
+from penstock.model.pause import Pause
 from penstock.model.why import MAX_AHEAD
 from penstock.storage.base import (
     CANCEL_MODES,
@@ -33,12 +37,19 @@ from penstock.storage.base import (
     Reaped,
     Release,
     Renewal,
+    Report,
+    Reported,
     Request,
     Retried,
     Settled,
     Settlement,
     Stall,
 )
+from penstock.storage.scheduling import ScheduleRecord
+from tests.model_histories import Histories, outcome_of
+from tests.model_limits import Limits, Turn
+from tests.model_schedules import ModelSchedules, next_tick
+from tests.model_stats import ModelStats
 
 #: How long the storage remembers the settlement of a job with a TTL of 0.
 GONE_MS = 60_000
@@ -75,6 +86,7 @@ class Finish:
     number: int
     expires: int | None
     worker: str | None
+    started: int | None
     result: bytes | None = None
     error: bytes | None = None
     free: bool = False  # kept for its waiters only: the id is free
@@ -87,7 +99,7 @@ class Job:
     id: str
     payload: bytes
     headers: bytes
-    limits: bytes
+    bounds: bytes
     priority: int
     group: str | None
     time: int
@@ -101,6 +113,9 @@ class Job:
     retried: bool = False
     solo: bool = False
     start_by: int | None = None  # when it expires, unless its first run has begun
+    cost: int = 1
+    window: int | None = None
+    earliest: int | None = None  # no update moves it before this: the end of the window in which it was put
     error: bytes | None = None
     settled: tuple[str, type] | None = None  # the last run's token and resolution, for a repeated settlement
     flags: Update | None = None  # of a blocked successor
@@ -108,6 +123,7 @@ class Job:
     entered: bool = False  # promoted: in the ready order or in its group
     run: Run | None = None
     finish: Finish | None = None
+    histories: Histories = field(default_factory=Histories)
 
     @property
     def rank(self) -> tuple[int, int, int]:
@@ -130,27 +146,39 @@ class Job:
 class Queue:
     """The jobs of a queue, and what is remembered beside them."""
 
+    name: str = ""
     seq: int = 0
     time: int = 0
     finished: int = 0
-    paused: int | None = None
+    paused: Pause | None = None
     jobs: dict[str, Job] = field(default_factory=dict)
     blocked: dict[str, Job] = field(default_factory=dict)
-    turns: dict[str, tuple[int, int, int]] = field(
-        default_factory=dict
-    )  # rank of each group that has jobs and is not held
+    turns: dict[str, Turn] = field(default_factory=dict)  # the rotation: groups that have jobs and may start one
+    closed: dict[str, int] = field(default_factory=dict)  # groups that have jobs and may not: when they may
+    stale: set[str] = field(default_factory=set)  # those of them whose rule or pause has changed,
+    changed: int = 0  # at this time
+    looked: int = 0  # when a group was last closed until a time
+    stamps: dict[str, tuple[Turn, int]] = field(default_factory=dict)  # turns that are kept, and their starts so far
+    gate: Gate = NEW_GATE  # of the queue's own rate
+    gates: dict[str, Gate] = field(default_factory=dict)  # of the rates of groups
+    pauses: dict[str, Pause] = field(default_factory=dict)  # of groups
     gone: dict[tuple[str, str], tuple[State, int]] = field(default_factory=dict)
     waits: set[str] = field(default_factory=set)  # the ids with a waiter
+    schedules: dict[str, ScheduleRecord] = field(default_factory=dict)
+    ticker: str | None = None  # the worker that holds the alarm of the schedules
+    windows: dict[str, int] = field(default_factory=dict)  # until when an id is taken
 
     def next_seq(self) -> int:
         self.seq += 1
         return self.seq
 
 
-class Model:
+class Model(Limits, ModelSchedules, ModelStats):
     """The queues of one storage. The caller sets `now`."""
 
     def __init__(self, now: int) -> None:
+        super().__init__()
+        ModelStats.__init__(self)
         self.now = now
         self.format = 1
         self.all: dict[str, Queue] = {}
@@ -165,23 +193,31 @@ class Model:
         if max_queued is not None and jobs:
             queue = self.all.get(jobs[0].queue, Queue())
             waiting = sum(job.waiting() for job in queue.jobs.values())
-            added = len({new.id for new in jobs if self._replaces(queue.jobs.get(new.id), new)})
+            added = len({new.id for new in jobs if self._adds(queue, new)})
             if added and waiting + added > max_queued:
                 raise QueueFull(jobs[0].queue, waiting, max_queued, added)
         for new in jobs:
-            answers.append(self._put(new))
-            answer = answers[-1]
-            if new.waiter is not None and answer.status is not PutStatus.COMPLETED and not answer.refused:
+            answer = self._put(new)
+            if answer.status is PutStatus.DUPLICATE:
+                answer = structs.replace(answer, until=self._window_end(self.all[new.queue], new))
+            answers.append(answer)
+            if new.waiter is not None and answer.state is not State.COMPLETED and not answer.refused:
                 self.all[new.queue].waits.add(new.id)
         return answers
 
     def _put(self, new: NewJob) -> Put:
-        queue = self.all.setdefault(new.queue, Queue())
+        queue = self._queue(new.queue)
         old = queue.jobs.get(new.id)
         if old or new.group is not None:
             self._promote(queue)
         if old is None or self._replaces(old, new):
+            until = self._window_end(queue, new)
+            if until is not None and new.update is None:
+                return Put(PutStatus.DUPLICATE, State.COMPLETED)
             job = self._accept(queue, new)
+            if until is not None:
+                self._postpone(job, until)
+            self._take_window(queue, job)
             queue.jobs[new.id] = job
             self._enter_if_due(queue, job)
             state = job.state(self.now)
@@ -227,21 +263,50 @@ class Model:
         finish = old.finish
         return bool(new.update or finish.free or finish.state is not State.COMPLETED or self._expired(finish))
 
+    def _adds(self, queue: Queue, new: NewJob) -> bool:
+        """Return whether a put makes a new job: its id may be replaced, and no window refuses it."""
+        return self._replaces(queue.jobs.get(new.id), new) and (
+            new.update is not None or self._window_end(queue, new) is None
+        )
+
+    def _window_end(self, queue: Queue, new: NewJob | Job) -> int | None:
+        """Return when the open window of an id ends; a put or successor without a window looks at none."""
+        until = queue.windows.get(new.id, self.now)
+        return until if new.window is not None and until > self.now else None
+
+    def _postpone(self, job: Job, until: int) -> None:
+        """Make a job wait for the end of the window in which it was put."""
+        job.earliest = until
+        if job.due < until:
+            job.due = job.time = until
+
+    def _take_window(self, queue: Queue, job: Job) -> None:
+        """Take the id of a job for its window, from its acceptance or its due time on."""
+        if job.window is not None:
+            queue.windows[job.id] = max(job.created, job.due) + job.window
+
+    def _free_window(self, queue: Queue, job: Job) -> None:
+        """Free the id of a job that has not completed; the window in which it was put goes on."""
+        if job.window is not None:
+            queue.windows.pop(job.id, None)
+            if job.earliest is not None and job.earliest > self.now:
+                queue.windows[job.id] = job.earliest
+
     def _accept(self, queue: Queue, new: NewJob) -> Job:
         """Return a new record, ordered by its run-at or its acceptance.
 
         In a group, run_at never sorts a job before ones accepted earlier.
         """
         queue.time = max(queue.time, self.now)
-        asked = self._asked(new)
+        asked = self._asked(new, self.now)
         due = self.now if asked is None else asked
         time = queue.time if asked is None else asked
         if new.group is not None:
             time = max(time, queue.time)
         return Job(
-            id=new.id, payload=new.payload, headers=new.headers, limits=new.limits,
+            id=new.id, payload=new.payload, headers=new.headers, bounds=new.bounds,
             priority=new.priority, group=new.group, time=time, seq=queue.next_seq(), due=due, created=self.now,
-            format=self.format, start_by=self._start_by(new),
+            format=self.format, start_by=self._start_by(new), cost=new.cost, window=new.window,
         )  # fmt: skip
 
     def _start_by(self, new: NewJob | Job) -> int | None:
@@ -249,8 +314,10 @@ class Model:
         within = new.start_within if isinstance(new, NewJob) else None
         return new.start_by if within is None else self.now + within
 
-    def _asked(self, new: NewJob) -> int | None:
-        return new.run_at if new.delay is None else self.now + new.delay
+    def _asked(self, new: NewJob, created: int) -> int | None:
+        """Return the due time that a put asks for, bounded by its longest wait since the job was created."""
+        asked = new.run_at if new.delay is None else self.now + new.delay
+        return asked if asked is None or new.max_wait is None else min(asked, created + new.max_wait)
 
     def _cannot_block(self, running: Job, successor: Job | None, new: NewJob, flags: Update) -> bool:
         """Return whether a put behind a run is refused: the successor, or the job it is folded in, would have both."""
@@ -273,15 +340,17 @@ class Model:
         A job that changes its group is accepted there now: it joins the end, and a backoff does not hold the group.
         """
         if flags.payload:
-            job.payload, job.headers = new.payload, new.headers
-        if flags.limits:
-            job.limits = new.limits
+            job.payload, job.headers, job.cost = new.payload, new.headers, new.cost
+        if flags.bounds:
+            job.bounds = new.bounds
         if isinstance(new, NewJob):
-            asked = self._asked(new)
+            asked = self._asked(new, job.created)
         else:
             asked = new.due if new.due > self.now else None
         due = moved(flags.run_at, asked, self.now, job.due)
-        if due is not None:
+        if due is not None and job.earliest is not None:
+            due = max(due, job.earliest)
+        if due is not None and due != job.due:
             job.due, job.retried = due, False
             job.time = due if job.group is None else max(due, self.now)
         if flags.resets:
@@ -309,12 +378,13 @@ class Model:
             return
 
         def overdue() -> list[Job]:
-            jobs = [j for j in queue.jobs.values() if j.waiting()] + list(queue.blocked.values())
-            late = [j for j in jobs if j.start_by is not None and j.start_by <= self.now]
+            jobs = (*queue.jobs.values(), *queue.blocked.values())
+            late = [j for j in jobs if j.start_by is not None and j.start_by <= self.now and j.waiting()]
             return sorted(late, key=lambda j: (j.start_by, j.seq))
 
-        if overdue():
-            self._promote(queue)
+        if not overdue():
+            return
+        self._promote(queue)
         for job in overdue():
             if queue.blocked.get(job.id) is job:
                 del queue.blocked[job.id]
@@ -325,15 +395,8 @@ class Model:
     # ready order and groups ----------------------------------------------------------------------
 
     def _jobs_of_group(self, queue: Queue, group: str) -> list[Job]:
-        lane = [j for j in queue.jobs.values() if j.waiting() and j.entered and j.group == group]
+        lane = [j for j in queue.jobs.values() if j.entered and j.group == group and j.waiting()]
         return sorted(lane, key=lambda j: (j.time, j.seq))
-
-    def _held(self, queue: Queue, group: str) -> bool:
-        """Return whether a group is held: by a run, or by a retrying head through its backoff."""
-        for j in queue.jobs.values():
-            if j.group == group and (j.run or (j.waiting() and j.retried and not j.entered)):
-                return True
-        return False
 
     def _enter_if_due(self, queue: Queue, job: Job) -> None:
         """Enter a due job into the ready order or its group; a group that becomes free gets its turn now."""
@@ -341,18 +404,6 @@ class Model:
         if job.due <= self.now:
             job.entered, job.retried = True, False
         self._update_turn(queue, job.group, (0, self.now, job.seq))
-
-    def _update_turn(self, queue: Queue, group: str | None, turn: tuple[int, int, int] | None = None) -> None:
-        """Keep a turn for a group if, and only if, it has jobs and is not held.
-
-        A group without one gets the given turn, or else the last.
-        """
-        if group is None:
-            return
-        if self._held(queue, group) or not self._jobs_of_group(queue, group):
-            queue.turns.pop(group, None)
-        elif group not in queue.turns:
-            queue.turns[group] = turn or (0, self.now, queue.next_seq())
 
     def _promote(self, queue: Queue) -> None:
         """Enter all due jobs into the order: scheduled ones before retrying ones, each by due time.
@@ -362,7 +413,8 @@ class Model:
         a put of a job without a group and with a free id, and the settlement of one without a group and a successor,
         do not promote: nothing else depends on it, and they are the most frequent calls.
         """
-        due = [j for j in queue.jobs.values() if j.waiting() and not j.entered and j.due <= self.now]
+        self._open_gates(queue)
+        due = [j for j in queue.jobs.values() if not j.entered and j.due <= self.now and j.waiting()]
         for job in sorted(due, key=lambda j: (j.retried, j.due, j.seq)):
             job.entered, job.retried = True, False
             self._update_turn(queue, job.group, (0, job.due, job.seq))
@@ -372,67 +424,83 @@ class Model:
     def claim(self, requests: Sequence[Request], worker: str, lease: int, token: str) -> Claimed:
         claims: list[Claim] = []
         more: list[str] = []
+        known = [queue for request in requests if (queue := self.all.get(request.queue))]
+        tick_at = min((at for queue in known if (at := next_tick(queue)) is not None), default=None)
         for request in requests:
             queue = self.all.get(request.queue)
-            if queue is None or queue.paused is not None:
+            if queue is None or self.paused(request.queue):
                 continue
+            queue.paused = None
             self._expire(request.queue)
             self._promote(queue)
-            batches, cut = self._batches(queue, request.limit, request.batch)
+            run = Run(token, worker, self.now + lease, self.now)
+            batches, cut = self._batches(queue, request.limit, request.batch, run)
             if cut:
                 more.append(request.queue)
+            elif len(batches) < request.limit:
+                self._check_busy(queue)
+            self._check_started(queue, batches)
             for number, batch in enumerate(batches):
                 for job in batch:
-                    job.run = Run(token, worker, self.now + lease, self.now)
-                    job.start_by = None
-                    job.attempts += 1
-                    job.entered = False
                     claims.append(claim_of(request.queue, job, number))
                     self._emit("started", request.queue, job, worker=worker)
-        return Claimed(claims, more=more)
+        return Claimed(claims, more=more, tick_at=tick_at)
 
-    def _batches(self, queue: Queue, limit: int, size: int) -> tuple[list[list[Job]], bool]:
-        """Return up to `limit` batches: neighbours without a group together, the first jobs of each group apart.
+    def _batches(self, queue: Queue, limit: int, size: int, run: Run) -> tuple[list[list[Job]], bool]:
+        """Start up to `limit` batches: neighbours without a group together, the first jobs of each group apart.
 
-        True follows if the last job has reached the bound of jobs or of bytes.
+        The claim ends where the family or the queue allows no further start. A group that may not start is closed, and
+        the next in the order is looked at. True follows if the last job has reached the bound of jobs or of bytes.
         """
         batches: list[list[Job]] = []
-        open_batch = False
-        for kind, name in self._order(queue):
-            if has_reached_bound([job for batch in batches for job in batch]):
+        passed: list[tuple[str, str]] = []  # left for newer software
+        together = False
+        while not has_reached_bound([job for batch in batches for job in batch]):
+            entry = next((each for each in self._order(queue) if each not in passed), None)
+            if entry is None:
                 break
-            if kind == "job":
-                job = queue.jobs[name]
-                if self._newer(job):
-                    continue  # left for newer software
-                if open_batch and not job.solo and not batches[-1][0].solo and len(batches[-1]) < size:
-                    batches[-1].append(job)
-                    continue
-                if len(batches) == limit:
+            kind, name = entry
+            job = queue.jobs[name] if kind == "job" else self._jobs_of_group(queue, name)[0]
+            if self._newer(job):
+                passed.append(entry)
+                continue
+            joins = kind == "job" and together and not job.solo and not batches[-1][0].solo and len(batches[-1]) < size
+            if (len(batches) == limit and not joins) or self._room(queue) < 1:
+                break
+            opens = None if kind == "job" else self._opens(queue, name, job)
+            if opens is not None:
+                self._close(queue, name, opens)
+                continue
+            if not self._rates_allow(queue, job):
+                break
+            if not joins:
+                batches.append([])
+            together = kind == "job"
+            jobs = [job] if together else self._group_batch(queue, name, size)
+            for each in jobs:
+                if each is not job and not self._may_join(queue, each, batches):
                     break
-                batches.append([job])
-                open_batch = True
-            else:
-                if len(batches) == limit:
-                    break
-                head = self._jobs_of_group(queue, name)[:size]
-                if self._newer(head[0]):
-                    continue
-                cut = next((i for i, job in enumerate(head) if job.solo or self._newer(job)), None)
-                if cut is not None:
-                    head = head[: max(cut, 1)]
-                before = [job for batch in batches for job in batch]
-                for end in range(1, len(head)):
-                    if has_reached_bound(before + head[:end]):
-                        head = head[:end]
-                        break
-                batches.append(head)
-                open_batch = False
-                del queue.turns[name]
+                self._start(queue, each, replace(run))
+                batches[-1].append(each)
+            if not together:
+                self._after_start(queue, name)
         return batches, has_reached_bound([job for batch in batches for job in batch])
 
+    def _may_join(self, queue: Queue, job: Job, batches: list[list[Job]]) -> bool:
+        """Return whether a further job of a group may start with those before it: the bound and all rates allow it."""
+        if has_reached_bound([each for batch in batches for each in batch]) or not self._rates_allow(queue, job):
+            return False
+        assert job.group is not None
+        rule = self._group_rule(queue.name, job.group)
+        return self._rate_opens(self._look(queue, job.group, rule), rule, job.cost) <= self.now
+
+    def _start(self, queue: Queue, job: Job, run: Run) -> None:
+        self._charge(queue, job)
+        job.run, job.start_by, job.entered = run, None, False
+        job.attempts += 1
+
     def _order(self, queue: Queue) -> list[tuple[str, str]]:
-        entries = [(j.rank, "job", j.id) for j in queue.jobs.values() if j.waiting() and j.entered and j.group is None]
+        entries = [(j.rank, "job", j.id) for j in queue.jobs.values() if j.entered and j.group is None and j.waiting()]
         entries += [(rank, "lane", group) for group, rank in queue.turns.items()]
         return [(kind, name) for _, kind, name in sorted(entries)]
 
@@ -453,6 +521,8 @@ class Model:
         worker = job.run.worker
         if isinstance(s.resolution, Fail | Cancel) and not s.resolution.ran:
             job.attempts -= 1
+        if ended := outcome_of(s.resolution, job.run.cancel is not None):
+            job.histories.add_attempt(self.now, job.attempts, ended[0], job.run.begun, worker, ended[1])
         if job.run.cancel is not None and not isinstance(s.resolution, Complete):
             self._finish(s.queue, job, State.CANCELLED, s.token, job.run.cancel_ttl)
             return Settled(State.CANCELLED)
@@ -464,6 +534,7 @@ class Model:
             case Fail(error, ttl, count, then):
                 if count:
                     job.timeouts += 1
+                    self.count(s.queue, "timed_out")
                     self._emit("timed_out", s.queue, job, worker=worker)
                 self._finish(s.queue, job, State.FAILED, s.token, ttl, error=error)
                 self.put(then)
@@ -476,6 +547,7 @@ class Model:
                 job = self._return(s.queue, job, "released", self.now)
             case Stall():
                 job.stalls, job.solo = job.stalls + 1, True
+                self.count(s.queue, "stalled")
                 job = self._return(s.queue, job, "stalled", self.now)
             case Retried():
                 job = self._retry(s.queue, job, s.resolution, worker)
@@ -499,8 +571,10 @@ class Model:
 
     def _retry(self, name: str, job: Job, resolution: Retried, worker: str) -> Job:
         queue = self.all[name]
+        self.count(name, "retried")
         if resolution.count == "timeouts":
             job.timeouts += 1
+            self.count(name, "timed_out")
             self._emit("timed_out", name, job, worker=worker)
         elif resolution.count == "retries":
             job.retries += 1
@@ -509,6 +583,8 @@ class Model:
             job.time, job.seq = max(due, self.now), queue.next_seq()
         job.error = resolution.error or None
         job.solo = resolution.solo
+        if resolution.pause is not None:
+            self._pause_until(queue, job.group if resolution.pause == "group" else None, due)
         return self._return(name, job, "retrying", due)
 
     def _return(self, name: str, job: Job, event: str, due: int) -> Job:
@@ -543,6 +619,8 @@ class Model:
         queue.jobs[job.id] = successor
         self._update_turn(queue, job.group)
         successor.flags = None
+        self._free_window(queue, job)
+        self._release(queue, successor)
         self._emit("updated", name, successor)
         return self._requeue(queue, successor)
 
@@ -552,24 +630,41 @@ class Model:
     ) -> None:  # fmt: skip
         """Finish a job as completed, failed or cancelled, and release its successor in the same step."""
         queue = self.all[name]
-        worker = job.run.worker if job.run else None
+        worker, started = (job.run.worker, job.run.begun) if job.run else (None, None)
         queue.finished += 1
+        self.count(name, "finished")
+        if state is not State.COMPLETED:
+            self.count(name, state.value)
+        if state is State.FAILED:
+            self.note_error(name, job.id, error)
         job.run, job.entered, job.start_by = None, False, None
         free = ttl == 0 and job.id in queue.waits
         queue.waits.discard(job.id)
         expires = None if ttl is None else self.now + (WAITED_MS if free else ttl)
-        job.finish = Finish(state, token, self.now, queue.finished, expires, worker, result, error, free)
+        job.finish = Finish(
+            state, token, self.now, queue.finished, expires, worker, started, result, error, free
+        )  # fmt: skip
         self._emit(state.value, name, job, worker=worker, result=result, error=error)
         successor = queue.blocked.pop(job.id, None)
         if token and (ttl == 0 or successor):
             queue.gone[job.id, token] = (state, self.now + GONE_MS)
         if (ttl == 0 and not free) or successor:
             del queue.jobs[job.id]
+        if state is not State.COMPLETED:
+            self._free_window(queue, job)
         if successor:
             queue.jobs[job.id] = successor
             successor.flags = None
+            self._release(queue, successor)
             self._enter_if_due(queue, successor)
         self._update_turn(queue, job.group)
+
+    def _release(self, queue: Queue, successor: Job) -> None:
+        """Put a successor into the window of its id, if that is open, and take its own."""
+        until = self._window_end(queue, successor)
+        if until is not None:
+            self._postpone(successor, until)
+        self._take_window(queue, successor)
 
     # leases --------------------------------------------------------------------------------------
 
@@ -596,6 +691,9 @@ class Model:
                 assert job.run
                 run, attempt = job.run, job.attempts
                 job.stalls += 1
+                self.count(name, "stalled")
+                outcome = "stalled" if run.cancel is None else "cancelled"
+                job.histories.add_attempt(self.now, attempt, outcome, run.begun, run.worker)
                 if run.cancel is not None:
                     self._emit("stalled", name, job, worker=run.worker)
                     self._finish(name, job, State.CANCELLED, "", run.cancel_ttl)
@@ -664,6 +762,7 @@ class Model:
             return "kept"
         if job.finish:
             del queue.jobs[id]
+            self._free_window(queue, job)
             return "discarded"
         if found is State.BLOCKED:
             del queue.blocked[id]
@@ -688,9 +787,10 @@ class Model:
         queue.time = max(queue.time, self.now)
         new = replace(
             job, finish=None, run=None, time=queue.time, seq=queue.next_seq(), due=self.now, error=None, settled=None,
-            attempts=0, retries=0, stalls=0, timeouts=0, retried=False, solo=False,
+            attempts=0, retries=0, stalls=0, timeouts=0, retried=False, solo=False, earliest=None,
         )  # fmt: skip
         queue.jobs[id] = new
+        self._take_window(queue, new)
         self._enter_if_due(queue, new)
         self._emit("enqueued", name, new)
         return True
@@ -698,6 +798,7 @@ class Model:
     def purge(self, queues: Sequence[str], limit: int = MAX_BATCH) -> int:
         count = 0
         for name in queues:
+            self._purge_family(name)
             queue = self.all.get(name)
             if queue is None:
                 continue
@@ -708,21 +809,24 @@ class Model:
             for key in [key for key, (_, until) in queue.gone.items() if until <= self.now]:
                 del queue.gone[key]
                 count += 1
+            self._purge_gates(queue)
+            for id in [id for id, until in queue.windows.items() if until <= self.now]:
+                del queue.windows[id]
+                count += 1
+            count += self.purge_schedules(queue)
         return count
 
-    def set_paused(self, name: str, paused: bool) -> bool:
-        if not paused and name not in self.all:
-            return False
-        queue = self.all.setdefault(name, Queue())
-        if (queue.paused is not None) == paused:
-            return False
-        queue.paused = self.now if paused else None
-        return True
-
-    def delete_queue(self, name: str) -> int:
+    def delete_queue(self, name: str, settings: bool = False) -> int:
         queue = self.all.pop(name, None)
+        self.totals.pop(name, None)
+        self.failures.pop(name, None)
+        for scope in [scope for scope in self.records if settings and scope.kind != "family" and scope.name == name]:
+            del self.records[scope]
+        self.starts = {scope: starts for scope, starts in self.starts.items() if scope.name != name}
         if queue is None:
             return 0
+        if queue.schedules and not settings:
+            self.all[name] = Queue(name, schedules=queue.schedules, ticker=queue.ticker)
         gone = [j for j in queue.jobs.values() if not (j.finish and self._expired(j.finish))]
         return len(gone) + len(queue.blocked)
 
@@ -736,13 +840,25 @@ class Model:
             del queue.jobs[id]
         return True
 
-    def report(self, held: ClaimRef, progress: bytes) -> bool:
-        queue = self.all.get(held.queue)
-        job = queue.jobs.get(held.id) if queue else None
-        if job is None or job.run is None or job.run.token != held.token:
+    def report(self, reports: Sequence[Report]) -> list[Reported]:
+        return [Reported(self._report(each)) for each in reports]
+
+    def _report(self, given: Report) -> bool:
+        queue = self.all.get(given.queue)
+        job = queue.jobs.get(given.id) if queue else None
+        if job is None or job.run is None or job.run.token != given.token:
             return False
-        job.run.progress = progress
+        if given.progress is not None:
+            job.run.progress = given.progress
+        job.histories.add_lines(self.now, job.attempts, given)
         return True
+
+    def read(self, name: str, id: str, history: HistoryName, after: int = 0, limit: int = 1000) -> HistoryPage | None:
+        queue = self.all.get(name)
+        job = queue.jobs.get(id) if queue else None
+        if job is None or (job.finish and self._expired(job.finish)):
+            return None
+        return job.histories.page(history, after, limit)
 
     # reads ---------------------------------------------------------------------------------------
 
@@ -758,7 +874,7 @@ class Model:
         return Snapshot(
             queue=name, id=job.id, state=State.BLOCKED if blocked else job.state(self.now),
             payload=b"" if newer else job.payload, headers=b"" if newer else job.headers,
-            limits=b"" if newer else job.limits, format=job.format if newer else None,
+            bounds=b"" if newer else job.bounds, format=job.format if newer else None,
             group=job.group, priority=job.priority, created=job.created,
             run_at=job.due, attempts=job.attempts, retries=job.retries, stalls=job.stalls, timeouts=job.timeouts,
             progress=job.run.progress if job.run else None,
@@ -767,7 +883,9 @@ class Model:
             error=job.finish.error if job.finish else None if newer else job.error,
             cancel=job.run.cancel if job.run else None,
             finished=job.finish.at if job.finish else None,
-            expires=job.finish.expires if job.finish else None, start_by=job.start_by,
+            started=job.run.begun if job.run else job.finish.started if job.finish else None,
+            expires=job.finish.expires if job.finish else None, start_by=job.start_by, cost=job.cost,
+            window=job.window,
         )  # fmt: skip
 
     def _in_state(self, queue: Queue, state: State) -> list[Job]:
@@ -799,15 +917,15 @@ class Model:
 
     def peek(self, name: str) -> Snapshot | None:
         queue = self.all.get(name)
-        if queue is None or queue.paused is not None:
+        if queue is None or self.paused(name):
             return None
         self._expire(name)
         self._promote(queue)
-        for kind, entry in self._order(queue):
-            job = queue.jobs[entry] if kind == "job" else self._jobs_of_group(queue, entry)[0]
-            if not self._newer(job):
-                return self._snapshot(name, job)
-        return None
+        trial = copy(self)
+        trial.all, trial.family_gates = {**self.all, name: deepcopy(queue)}, dict(self.family_gates)
+        trial.starts, trial.events = {}, []
+        claimed = trial.claim([Request(name, 1)], "", 0, "")
+        return self._snapshot(name, queue.jobs[claimed.claims[0].id]) if claimed.claims else None
 
     def why(self, name: str, id: str) -> JobPosition | None:
         self._expire(name)
@@ -821,13 +939,17 @@ class Model:
         return self._position(queue, job, None if head is None else self._position(queue, head, None))
 
     def _head(self, queue: Queue, job: Job) -> Job | None:
-        """Return the job that holds a job's group: a running one, one in backoff, or the first of the group."""
+        """Return the job that holds a job's group: a running one, one in backoff, or the first of the group.
+
+        Running jobs and those in backoff do not hold a group without order.
+        """
         if job.group is None or job.state(self.now) is not State.QUEUED:
             return None
         mine = [j for j in queue.jobs.values() if j.group == job.group]
         running = sorted((j for j in mine if j.run), key=lambda j: (j.time, j.seq))
         backoff = sorted((j for j in mine if j.waiting() and j.retried and not j.entered), key=lambda j: (j.due, j.seq))
-        first = (running + backoff + self._jobs_of_group(queue, job.group))[0]
+        holding = running + backoff if self._group_rule(queue.name, job.group).ordered else []
+        first = (holding + self._jobs_of_group(queue, job.group))[0]
         return None if first is job else first
 
     def _position(self, queue: Queue, job: Job, head: JobPosition | None) -> JobPosition:
@@ -838,7 +960,9 @@ class Model:
             order = self._order(queue)
             ahead = min(order.index(entry), MAX_AHEAD) if entry in order else None
         return JobPosition(
-            id=job.id, state=state, at=self.now, run_at=job.due, group=job.group, paused=queue.paused,
+            id=job.id, state=state, at=self.now, run_at=job.due, group=job.group, pause=self._live(queue.paused),
+            group_pause=None if job.group is None else self.paused(queue.name, job.group),
+            gate=self._closed_gate(queue, job, head is None) if state is State.QUEUED else None,
             worker=job.run.worker if job.run else job.finish.worker if job.finish else None,
             lease=job.run.until if job.run else None, finished=job.finish.at if job.finish else None,
             successor=job.run is not None and job.id in queue.blocked, ahead=ahead, head=head,
@@ -853,13 +977,20 @@ class Model:
     def queues(self) -> list[str]:
         for name in self.all:
             self._expire(name)
-        held = [n for n, q in self.all.items() if q.paused is not None or q.blocked or self._live(q)]
-        return sorted(held)
+        held = {n for n, q in self.all.items() if self._live(q.paused) or q.blocked or self._has_jobs(q)}
+        held |= {n for n, q in self.all.items() if any(map(self._live, q.pauses.values())) or self.has_schedules(q)}
+        return sorted(held | {scope.name for scope in self.records if scope.kind != "family"})
 
-    def _live(self, queue: Queue) -> bool:
+    def _has_jobs(self, queue: Queue) -> bool:
         return any(not (j.finish and self._expired(j.finish)) for j in queue.jobs.values())
 
+    def _queue(self, name: str) -> Queue:
+        return self.all.setdefault(name, Queue(name))
+
     # helpers -------------------------------------------------------------------------------------
+
+    def _make_queue(self, name: str) -> Queue:
+        return self._queue(name)
 
     def _newer(self, job: Job) -> bool:
         """Return whether only newer software can read the job."""
@@ -897,7 +1028,7 @@ def merge_flags(first: Update, later: Update) -> Update:
         payload=first.payload or later.payload,
         run_at=run_at,
         reset_counts=first.resets or later.resets,
-        limits=first.limits or later.limits,
+        bounds=first.bounds or later.bounds,
         priority=first.priority or later.priority,
         group=first.group or later.group,
     )
@@ -929,7 +1060,7 @@ def begin(job: Job) -> int:
 
 def has_reached_bound(jobs: Sequence[Job]) -> bool:
     """Return whether a claim of these jobs takes no further one, by their number or the bytes of their records."""
-    sizes = [len(j.payload) + len(j.headers) + len(j.limits) + len(j.error or b"") for j in jobs]
+    sizes = [len(j.payload) + len(j.headers) + len(j.bounds) + len(j.error or b"") for j in jobs]
     return len(jobs) >= MAX_BATCH or sum(sizes) >= MAX_BYTES
 
 
@@ -937,7 +1068,7 @@ def claim_of(queue: str, job: Job, batch: int) -> Claim:
     assert job.run
     return Claim(
         queue=queue, id=job.id, token=job.run.token, payload=job.payload, batch=batch, group=job.group,
-        priority=job.priority, headers=job.headers, limits=job.limits, created=job.created, run_at=job.due,
+        priority=job.priority, headers=job.headers, bounds=job.bounds, created=job.created, run_at=job.due,
         attempts=job.attempts, retries=job.retries, stalls=job.stalls, timeouts=job.timeouts,
     )  # fmt: skip
 

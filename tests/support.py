@@ -9,13 +9,15 @@ import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import redis
 from redis.cluster import ClusterNode, RedisCluster
 
 from penstock.errors import StorageUnavailable
-from penstock.model.job import Claim, NewJob, Snapshot, State, Update
+from penstock.model.ids import family_of
+from penstock.model.job import FIND_ORDER, Claim, NewJob, Snapshot, State, Update
+from penstock.model.limit import EveryGroup, Limit
 from penstock.storage.base import (
     Cancel,
     Claimed,
@@ -24,6 +26,8 @@ from penstock.storage.base import (
     Fail,
     Page,
     Release,
+    Report,
+    Reported,
     Request,
     Resolution,
     Retried,
@@ -32,6 +36,9 @@ from penstock.storage.base import (
     Stall,
     Storage,
 )
+from penstock.storage.limiting import Limiting, LimitPage, LimitRecord, Scope
+from penstock.storage.observing import STATS_MS, check_find
+from penstock.storage.recording import HistoryPage
 from penstock.storage.sqlite import SqliteStorage
 from tests.model import Model
 from tests.servers import Cluster, Server, Servers, skip_or_fail
@@ -92,8 +99,12 @@ def _storage_class(module: str, name: str) -> Any:
 
 
 class SqliteBackend(Backend):
-    #: Tables that outlive the jobs: the schema's version, and the newest lines of the event feed.
-    PERMANENT_TABLES = frozenset({"meta", "events", "sqlite_sequence", "sqlite_stat1", "sqlite_stat4"})
+    #: Tables that outlive the jobs: the schema's version, the newest lines of the event feed, records about operators.
+    PERMANENT_TABLES = frozenset(
+        {"meta", "events", "sqlite_sequence", "sqlite_stat1", "sqlite_stat4", "activity", "bulk_actions", "releases"}
+    )
+    #: Statistics stay for two weeks: test_record_stats has their end.
+    EXPIRING_TABLES = frozenset({"stats", "history"})
 
     def __init__(self, name: str, path: str, namespace: str) -> None:
         self.name = name
@@ -118,7 +129,7 @@ class SqliteBackend(Backend):
         with self.connect() as db:
             tables = [name for (name,) in db.execute("select name from sqlite_master where type = 'table'")]
             for table in tables:
-                if table not in self.PERMANENT_TABLES:
+                if table not in self.PERMANENT_TABLES | self.EXPIRING_TABLES:
                     rows += [f"{table}: {row!r}"[:300] for row in db.execute(f'select * from "{table}"')]
         db.close()
         return rows
@@ -130,6 +141,10 @@ def limit_pages(storage: SqliteStorage, spare: int | None) -> None:
         db = storage.engine.connection()
         [pages] = db.execute("pragma page_count").fetchone()
         db.execute(f"pragma max_page_count = {1 << 30 if spare is None else pages + spare}")
+
+
+#: The ends of the keys of statistics, which expire.
+STATS_KEYS = (b":stats", b":history", b":minute", b":errors", b":error_order")
 
 
 class RedisBackend(Backend):
@@ -161,20 +176,21 @@ class RedisBackend(Backend):
         return sorted(found)
 
     def leftovers(self) -> list[str]:
-        """Return the keys without a TTL of at most two minutes, except those of the schema."""
+        """Return the keys without a TTL of at most two minutes, except those of the schema and of statistics."""
         left: list[str] = []
         for client in self.clients():
             with client:
                 for key in client.scan_iter(match=f"*{self.namespace}*", count=1000):
                     ttl = client.pttl(key)
-                    if not self.is_schema(key) and not 0 <= ttl <= 2 * MINUTE:
+                    longest = STATS_MS if key.endswith(STATS_KEYS) else 2 * MINUTE
+                    if not self.is_schema(key) and not 0 <= ttl <= longest:
                         left.append(f"{key!r} (ttl {ttl})")
         return left
 
     @staticmethod
     def is_schema(key: bytes) -> bool:
         # The set of families of a Cluster has a test of its own, in test_cluster_slots.
-        return key.endswith((b":schema", b":families"))
+        return key.endswith((b":schema", b":families")) or b":{ops}:" in key  # those about operators have caps
 
     def clear(self) -> None:
         for client in self.clients():
@@ -198,7 +214,10 @@ class ModelStorage:
             self.model.now = self.clock.ms
             if verb in ("open", "close", "workers"):
                 return []
-            return getattr(self.model, verb)(*args, **options)
+            try:
+                return getattr(self.model, verb)(*args, **options)
+            finally:
+                self.model.check()
 
         return call
 
@@ -210,12 +229,35 @@ class ModelStorage:
     def format(self, format: int) -> None:
         self.model.format = format
 
-    async def paused(self, queue: str) -> int | None:
-        return self.model.all[queue].paused if queue in self.model.all else None
+    async def set_limit(self, *args: Any) -> int | None:
+        return await self.__getattr__("set_limit")(*args)
 
-    async def find(self, queue: str, state: State | None = None, after: str | None = None, limit: int = 100) -> Page:
+    async def get_limit(self, *args: Any) -> LimitRecord:
+        return await self.__getattr__("get_limit")(*args)
+
+    async def limits(self, *args: Any) -> LimitPage:
+        return await self.__getattr__("limits")(*args)
+
+    async def report(self, *args: Any) -> list[Reported]:
+        return await self.__getattr__("report")(*args)
+
+    async def read(self, *args: Any) -> HistoryPage | None:
+        return await self.__getattr__("read")(*args)
+
+    async def wait_history(self, *args: Any) -> bool:
+        raise NotImplementedError
+
+    async def find(
+        self, queue: str, state: State | None = None, after: str | None = None, limit: int = 100, newest: bool = False,
+        group: str | None = None,
+    ) -> Page:  # fmt: skip
+        check_find(state, limit, group)
         self.model.now = self.clock.ms
         jobs, start = self.model.find(queue, state), int(after or 0)
+        if group is not None:
+            jobs = [job for job in jobs if job.group == group]
+        if newest:
+            jobs = [job for each in FIND_ORDER for job in reversed(jobs) if job.state is each]
         return Page(jobs[start : start + limit], str(start + limit) if len(jobs) > start + limit else None)
 
 
@@ -353,6 +395,13 @@ async def settle1(storage: Storage, settlement: Settlement) -> Settled:
     return answer
 
 
+async def report_progress(storage: Storage, held: ClaimRef, progress: bytes) -> bool:
+    """Report the progress of a run; return whether its claim is live."""
+    given = Report(queue=held.queue, id=held.id, token=held.token, progress=progress)
+    [answer] = await storage.report([given])
+    return answer.kept
+
+
 async def get1(storage: Storage, id: str = "a", queue: str = "q") -> Snapshot:
     """Return the job of this id; an error if there is none."""
     [found] = await storage.get(queue, [id])
@@ -391,6 +440,27 @@ async def run_order(storage: Storage, queue: str = "q") -> list[str]:
     return order
 
 
+def scope_of(queue: str = "q", group: str | EveryGroup | None = None) -> Scope:
+    """Return the scope of a queue, of one of its groups, or of every group."""
+    if isinstance(group, str):
+        return Scope("group", queue, group)
+    return Scope("queue" if group is None else "groups", queue)
+
+
+async def set_limit(
+    storage: Storage, limit: Limit | None, queue: str = "q", group: str | EveryGroup | None = None
+) -> int | None:
+    """Set or remove the limit of a queue, one of its groups or every group, whatever it was."""
+    return await set_scope_limit(storage, limit, scope_of(queue, group))
+
+
+async def set_scope_limit(storage: Storage, limit: Limit | None, scope: Scope) -> int | None:
+    limiting = cast(Limiting, storage)
+    before = await limiting.get_limit(scope)
+    kind = "group" if scope.kind == "groups" else scope.kind
+    return await limiting.set_limit(scope, limit.rule(kind, 0) if limit else None, b"", before.version)
+
+
 def ids(jobs: Sequence[Any]) -> list[str]:
     return [job.id for job in jobs]
 
@@ -421,7 +491,13 @@ async def forget_all(storage: Storage) -> None:
     """Delete every queue and every worker's heartbeat, also after a test has cut the connections."""
     names = sorted({*await retry_until_available(storage.queues), *QUEUE_NAMES})
     for queue in names:
-        await retry_until_available(lambda queue=queue: storage.delete_queue(queue))
+        await retry_until_available(lambda queue=queue: storage.delete_queue(queue, True))
+    if isinstance(storage, Limiting):
+        for scope in [
+            Scope("family", family) for family in sorted({family_of(queue) for queue in names} | {"llm", "f"})
+        ]:
+            version = (await retry_until_available(lambda scope=scope: storage.get_limit(scope))).version
+            await retry_until_available(lambda s=scope, v=version: storage.set_limit(s, None, b"", v))
     while await retry_until_available(lambda: storage.purge(names)):
         pass
     for worker in await retry_until_available(storage.workers):

@@ -26,8 +26,15 @@ def layer(path: str, below: str = "", libraries: str = "msgspec") -> Layer:
     return Layer(path, frozenset(below.split()), frozenset(libraries.split()))
 
 
-SHARED = "penstock.aio penstock.host penstock.claims penstock.app_loader penstock.log_config"
-BOTTOM = "penstock._version penstock.errors penstock.model penstock.storage.base"
+SHARED = (
+    "penstock.aio penstock.host penstock.claims penstock.limit_changes penstock.ticking penstock.app_loader "
+    "penstock.log_config"
+)
+PROTOCOLS = (
+    "penstock.storage.base penstock.storage.limiting penstock.storage.observing penstock.storage.scheduling "
+    "penstock.storage.recording penstock.storage.auditing"
+)
+BOTTOM = f"penstock._version penstock.errors penstock.model {PROTOCOLS}"
 PACKAGE = f"{BOTTOM} {SHARED} penstock.storage penstock.client penstock.worker penstock.ops penstock.sync penstock"
 
 #: From the bottom to the top. A module belongs to the layer with the longest path that its name begins with.
@@ -37,14 +44,21 @@ LAYERS = {
         layer("penstock._version", libraries=""),
         layer("penstock._times", libraries=""),
         layer("penstock.errors", "penstock._times"),
-        layer("penstock.model", "penstock._times penstock.errors"),
-        layer("penstock.storage.base", "penstock.errors penstock.model"),
+        layer("penstock.model", "penstock._times penstock.errors", "msgspec cronsim"),
+        layer("penstock.storage.limiting", "penstock.errors penstock.model"),
+        layer("penstock.storage.observing", "penstock.errors penstock.model"),
+        layer("penstock.storage.scheduling", "penstock.errors penstock.model"),
+        layer("penstock.storage.recording", "penstock.errors penstock.model"),
+        layer("penstock.storage.auditing", "penstock.errors penstock.model"),
+        layer("penstock.storage.base", "penstock.errors penstock.model penstock.storage.limiting"),
         layer("penstock.storage.sqlite", f"{BOTTOM} penstock.aio"),
         layer("penstock.storage.redis", f"{BOTTOM} penstock.aio", "msgspec redis hiredis"),
         layer("penstock.storage", f"{BOTTOM} penstock.storage.sqlite penstock.storage.redis", ""),
         layer("penstock.aio", "penstock.errors"),
         layer("penstock.host", BOTTOM),
         layer("penstock.claims", f"{BOTTOM} penstock.host penstock.aio"),
+        layer("penstock.limit_changes", f"{BOTTOM} penstock.host"),
+        layer("penstock.ticking", f"{BOTTOM} penstock.host"),
         layer("penstock.app_loader", f"{BOTTOM} penstock.host"),
         layer("penstock.log_config", "penstock.model"),
         layer("penstock.client", f"{BOTTOM} {SHARED} penstock.storage"),
@@ -52,7 +66,13 @@ LAYERS = {
         layer("penstock.ops", f"{BOTTOM} {SHARED} penstock.storage penstock.client"),
         layer("penstock.sync", f"{BOTTOM} {SHARED} penstock.storage penstock.client penstock.worker"),
         layer("penstock", f"{BOTTOM} {SHARED} penstock.storage penstock.client penstock.worker", ""),
-        layer("penstock.cli", PACKAGE, "msgspec click rich"),
+        layer("penstock.telemetry", PACKAGE, "msgspec prometheus_client opentelemetry sentry_sdk"),
+        layer(
+            "penstock.dashboard",
+            f"{PACKAGE} penstock.telemetry",
+            "msgspec cronsim starlette jinja2 markupsafe a2wsgi uvicorn",
+        ),
+        layer("penstock.cli", f"{PACKAGE} penstock.telemetry penstock.dashboard", "msgspec click rich"),
         layer("penstock.__main__", "penstock.cli", ""),
         layer(
             "penstock.testing", f"{PACKAGE} penstock.storage.sqlite penstock.storage.redis", "msgspec hypothesis redis"
@@ -65,7 +85,7 @@ LAYERS = {
 HOMES = {"sqlite3": "penstock.storage.sqlite"}
 
 #: Layers that are imported inside of functions, so that a program loads only those that it uses.
-ON_DEMAND = frozenset({"penstock.storage.sqlite", "penstock.storage.redis"})
+ON_DEMAND = frozenset({"penstock.storage.sqlite", "penstock.storage.redis", "penstock.dashboard"})
 #: pytest loads this module wherever Penstock is installed, so it imports the package inside of its fixtures.
 PLUGIN = "_penstock_pytest"
 

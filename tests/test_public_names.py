@@ -15,9 +15,16 @@ from penstock import errors
 MODULES = [name for _, name, _ in pkgutil.walk_packages(penstock.__path__, "penstock.") if "__main__" not in name]
 
 EXPECTED = [
+    "EVERY",
     "AccessDenied",
+    "Activity",
+    "Attempt",
+    "Bulk",
+    "BulkAction",
+    "BulkPreview",
     "CallTimeout",
     "Cancelled",
+    "Cron",
     "Discarded",
     "DuplicateJob",
     "Durability",
@@ -27,8 +34,11 @@ EXPECTED = [
     "Entry",
     "ErrorKind",
     "Event",
+    "Every",
     "Failure",
+    "FailureGroup",
     "HandlerOptions",
+    "HistoryPoint",
     "InvalidPayload",
     "Job",
     "JobCancelled",
@@ -36,9 +46,14 @@ EXPECTED = [
     "JobFailed",
     "JobNotFound",
     "JobStatus",
+    "Latency",
     "LeaseLost",
+    "Limit",
+    "LimitInfo",
+    "Line",
     "NotDurable",
     "NotFinished",
+    "NotSupported",
     "Outcome",
     "Page",
     "Penstock",
@@ -47,11 +62,20 @@ EXPECTED = [
     "Progress",
     "Queue",
     "QueueFull",
+    "QueueInfo",
+    "Rate",
     "Reason",
+    "Release",
     "Reservation",
     "Retry",
     "RunInfo",
     "RunTimeout",
+    "Running",
+    "Schedule",
+    "ScheduleInfo",
+    "ScheduleNotFound",
+    "Schedules",
+    "Sending",
     "Serde",
     "Signed",
     "StallError",
@@ -60,18 +84,21 @@ EXPECTED = [
     "StorageUnavailable",
     "StorageUnusable",
     "Task",
+    "Tick",
+    "Totals",
     "Update",
     "VersionMismatch",
     "Why",
     "Worker",
     "WorkerInfo",
     "__version__",
+    "current_job",
 ]
 
 
 def test_the_public_names_are_these() -> None:
-    """`penstock.__all__` is the sorted list of public names, nothing else, and each of them exists."""
-    assert penstock.__all__ == EXPECTED == sorted(EXPECTED)
+    """`penstock.__all__` is the sorted list of public names, constants first, and each of them exists."""
+    assert penstock.__all__ == EXPECTED == sorted(EXPECTED, key=lambda name: (not name.isupper(), name))
     assert all(hasattr(penstock, name) for name in penstock.__all__)
 
 
@@ -87,11 +114,12 @@ def test_the_version_is_a_version() -> None:
 
 @pytest.mark.parametrize("name", [name for name in EXPECTED if not name.startswith("__")])
 def test_every_public_name_explains_itself(name: str) -> None:
-    """Every public name can be imported and has a docstring of its own."""
-    thing = getattr(penstock, name)
-    assert inspect.isclass(thing)
+    """Every public class and function, and the class of every public constant, has a docstring of its own."""
+    thing = type(getattr(penstock, name)) if name.isupper() else getattr(penstock, name)
+    assert inspect.isclass(thing) or inspect.isfunction(thing)
     assert thing.__doc__
-    assert (thing.__dict__.get("__doc__") or "").strip(), f"penstock.{name} has no docstring"
+    own = thing.__dict__ if inspect.isclass(thing) else {"__doc__": thing.__doc__}
+    assert (own.get("__doc__") or "").strip(), f"penstock.{name} has no docstring"
 
 
 @pytest.mark.parametrize("name", ["Penstock", "Queue", "Worker"])

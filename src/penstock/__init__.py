@@ -3,9 +3,15 @@
 from penstock._version import __version__
 from penstock.client.answers import Cancelled, Discarded, Enqueued, JobStatus, Page
 from penstock.client.app import Penstock
+from penstock.client.bulk import Bulk, BulkPreview
 from penstock.client.entry import Entry
+from penstock.client.history import FailureGroup, HistoryPoint, Latency, QueueInfo
+from penstock.client.limits import LimitInfo
 from penstock.client.queue import Queue
 from penstock.client.reservation import Reservation
+from penstock.client.schedule_info import ScheduleInfo
+from penstock.client.schedules import Schedules
+from penstock.client.sending import Sending
 from penstock.client.tasks import Task
 from penstock.errors import (
     AccessDenied,
@@ -20,34 +26,52 @@ from penstock.errors import (
     LeaseLost,
     NotDurable,
     NotFinished,
+    NotSupported,
     PenstockError,
     PermanentError,
     QueueFull,
     Retry,
     RunTimeout,
+    ScheduleNotFound,
     StallError,
     StorageError,
     StorageUnavailable,
     StorageUnusable,
     VersionMismatch,
 )
-from penstock.model.context import Job, Progress
+from penstock.model.activity import Activity, BulkAction, Release
+from penstock.model.context import Job, Progress, current_job
+from penstock.model.cron import Cron
 from penstock.model.durability import Durability, DurabilityReport
 from penstock.model.encryption import Encrypted, Signed
 from penstock.model.events import Event
+from penstock.model.every import Every
 from penstock.model.failure import Failure
+from penstock.model.history import Attempt, Line
+from penstock.model.hooks import Running
 from penstock.model.job import State, Update
+from penstock.model.limit import EVERY, Limit, Rate
 from penstock.model.options import HandlerOptions
 from penstock.model.outcome import Outcome
+from penstock.model.schedule import Schedule
 from penstock.model.serde import Serde
+from penstock.model.stats import Totals
+from penstock.model.tick import Tick
 from penstock.model.why import Reason, Why
 from penstock.model.worker_info import RunInfo, WorkerInfo
 from penstock.worker import Worker
 
 __all__ = [
+    "EVERY",
     "AccessDenied",
+    "Activity",
+    "Attempt",
+    "Bulk",
+    "BulkAction",
+    "BulkPreview",
     "CallTimeout",
     "Cancelled",
+    "Cron",
     "Discarded",
     "DuplicateJob",
     "Durability",
@@ -57,8 +81,11 @@ __all__ = [
     "Entry",
     "ErrorKind",
     "Event",
+    "Every",
     "Failure",
+    "FailureGroup",
     "HandlerOptions",
+    "HistoryPoint",
     "InvalidPayload",
     "Job",
     "JobCancelled",
@@ -66,9 +93,14 @@ __all__ = [
     "JobFailed",
     "JobNotFound",
     "JobStatus",
+    "Latency",
     "LeaseLost",
+    "Limit",
+    "LimitInfo",
+    "Line",
     "NotDurable",
     "NotFinished",
+    "NotSupported",
     "Outcome",
     "Page",
     "Penstock",
@@ -77,11 +109,20 @@ __all__ = [
     "Progress",
     "Queue",
     "QueueFull",
+    "QueueInfo",
+    "Rate",
     "Reason",
+    "Release",
     "Reservation",
     "Retry",
     "RunInfo",
     "RunTimeout",
+    "Running",
+    "Schedule",
+    "ScheduleInfo",
+    "ScheduleNotFound",
+    "Schedules",
+    "Sending",
     "Serde",
     "Signed",
     "StallError",
@@ -90,10 +131,13 @@ __all__ = [
     "StorageUnavailable",
     "StorageUnusable",
     "Task",
+    "Tick",
+    "Totals",
     "Update",
     "VersionMismatch",
     "Why",
     "Worker",
     "WorkerInfo",
     "__version__",
+    "current_job",
 ]

@@ -1,4 +1,4 @@
-"""Helpers for coroutines: run one without an event loop, refuse one that is never awaited, coalesce reads."""
+"""Helpers for coroutines: run one without an event loop, refuse one that is never awaited, coalesce or bound reads."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import asyncio
 import functools
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from penstock.errors import StorageError
 
-__all__ = ["RequestCoalescer", "drive", "first_of", "plain_handlers", "refused_in_plain_handlers"]
+__all__ = ["RequestCoalescer", "drive", "first_of", "gather_each", "plain_handlers", "refused_in_plain_handlers"]
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 C = TypeVar("C")
 
 
@@ -83,6 +84,17 @@ async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def gather_each(
+    call: Callable[[Item], Coroutine[Any, Any, T]], items: Iterable[Item], at_once: int = 50
+) -> list[T]:
+    """Call a coroutine function for each item, at most `at_once` at the same time; returns the results in order."""
+    found: list[T] = []
+    left = iter(items)
+    while some := list(islice(left, at_once)):
+        found += await asyncio.gather(*map(call, some))
+    return found
 
 
 class RequestCoalescer(Generic[T]):

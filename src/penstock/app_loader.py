@@ -69,7 +69,7 @@ def import_module(name: str, source: str) -> ModuleType:
             raise CannotImport(f"importing {name!r} failed: {one_line(error)}{place(error)}") from error
         raise CannotImport(
             f"there is no module {error.name!r} in {os.getcwd()} or on PYTHONPATH; "
-            "start the worker where it can be imported"
+            "run this command where it can be imported"
         ) from error
     except BaseException as error:  # a module may also call sys.exit()
         if isinstance(error, KeyboardInterrupt):

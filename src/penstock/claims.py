@@ -22,6 +22,7 @@ from penstock.errors import (
     VersionMismatch,
 )
 from penstock.host import AppHost
+from penstock.model.hooks import Exchange, ExchangeHook, Within
 from penstock.model.ids import new_id, new_token
 from penstock.model.job import Claim, State
 from penstock.model.options import HandlerOptions
@@ -137,15 +138,18 @@ def set_outcome(ended: EndedClaim, outcome: Outcome) -> None:
 
 
 async def settle_all(
-    storage: Storage, ended: Sequence[E], *, wait: bool = False
+    storage: Storage, ended: Sequence[E], *, wait: bool = False, hooks: Sequence[ExchangeHook] = ()
 ) -> tuple[Sequence[E], list[Settled], StorageError | None]:
-    """Record outcomes in one call; returns the claims that are settled, and the answers.
+    """Record outcomes in one call, inside of the hooks; returns the claims that are settled, and the answers.
 
     Errors of the storage as a whole are raised, to be tried again; with `wait` all errors of it. If the storage
     refuses these outcomes and answers another settle, each is sent by itself. A job whose own outcome is refused
     fails for good, so that it holds up no other. The third value is the error of a queue in which nothing can be
     settled now: its claims are not settled.
     """
+    if hooks:
+        with Within(hooks, Exchange("settle", [each.claim for each in ended])):
+            return await settle_all(storage, ended, wait=wait)
     try:
         return ended, await storage.settle([each.settlement for each in ended]), None
     except OUTAGES as error:

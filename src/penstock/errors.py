@@ -5,18 +5,21 @@ Exception
     ├── DuplicateJob          an id is taken, and `on_conflict="raise"`
     ├── QueueFull             as many jobs wait as `max_queued` allows
     ├── JobNotFound           no job has this id
+    ├── ScheduleNotFound      no schedule of the queue has this name
     ├── NotFinished           the job has no result yet
     ├── JobFailed             the job failed for good
     ├── JobCancelled          the job was cancelled
     ├── CallTimeout           no result within the caller's timeout (also a TimeoutError)
     ├── LeaseLost             the claim is no longer held
     ├── InvalidPayload        bytes or values that do not fit the serde (also a ValueError)
+    ├── NotSupported          the storage has no such feature
     ├── StorageError          the storage answered with an error
     │   ├── StorageUnavailable    it cannot be reached, or takes no writes now
     │   │   └── NotDurable        stored, but less safely than asked for
     │   ├── AccessDenied          it refused the credentials, or this user may not do this
     │   ├── StorageUnusable       it cannot be used until an operator changes something
     │   └── VersionMismatch       written by another version of Penstock
+    ├── NotSupported          this storage has no schedules, or no limits
     ├── PermanentError        raised by a handler: fail without a retry
     ├── Retry                 raised by a handler: run the job again
     ├── StallError            recorded for a job whose worker vanished
@@ -31,7 +34,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -50,11 +53,13 @@ __all__ = [
     "LeaseLost",
     "NotDurable",
     "NotFinished",
+    "NotSupported",
     "PenstockError",
     "PermanentError",
     "QueueFull",
     "Retry",
     "RunTimeout",
+    "ScheduleNotFound",
     "StallError",
     "StorageError",
     "StorageUnavailable",
@@ -130,6 +135,10 @@ class JobNotFound(PenstockError):
     """There is no job with this id: it was never enqueued, or is no longer kept."""
 
 
+class ScheduleNotFound(PenstockError):
+    """There is no schedule with this name."""
+
+
 class NotFinished(PenstockError):
     """The job has no result yet."""
 
@@ -181,6 +190,10 @@ class InvalidPayload(PenstockError, ValueError):
     def __init__(self, message: str = "", *, without_values: str | None = None) -> None:
         super().__init__(message)
         self.without_values = without_values
+
+
+class NotSupported(PenstockError):
+    """The storage lacks an optional part of the protocol that this call needs."""
 
 
 class StorageError(PenstockError):
@@ -243,7 +256,10 @@ class RunTimeout(PenstockError):
 
 
 class Retry(PenstockError):
-    """Raised by a handler to run the job again: at a time, after a delay, or after the usual backoff."""
+    """Raised by a handler to run the job again: at a time, after a delay, or after the usual backoff.
+
+    With `pause` no other job of its group (its queue, if it has no group), or of its queue, starts until then.
+    """
 
     def __init__(
         self,
@@ -252,6 +268,7 @@ class Retry(PenstockError):
         at: datetime | float | None = None,
         delay: timedelta | float | None = None,
         count: bool = True,
+        pause: Literal["group", "queue"] | None = None,
     ) -> None:
         if not isinstance(message, str):
             raise TypeError(f"message must be a str, not {type(message).__name__}; delay= takes seconds")
@@ -263,19 +280,29 @@ class Retry(PenstockError):
             span_ms(delay, "delay")
         if not isinstance(count, bool):
             raise TypeError(f"count must be True or False, not {type(count).__name__}")
+        if pause not in (None, "group", "queue"):
+            raise ValueError(f"pause must be 'group', 'queue' or None, not {pause!r}")
         super().__init__(message or "the handler asked for a retry")
         self.retry_at = at
         self.retry_in = delay
         self.count = count
+        self.pause: Literal["group", "queue"] | None = pause
 
 
 class JobError(msgspec.Struct, frozen=True, array_like=True):
-    """Stored record of an error: its class name, message, kind, and traceback as text."""
+    """Stored record of an error: its class name, message, kind, and traceback as text.
+
+    `path` is its class with the module, empty if that is not known. `key` is the fingerprint that groups failed jobs
+    of one cause, 16 hexadecimal digits, empty for an error that no run raised. It stays the last field: storages find
+    it at the end of the record.
+    """
 
     type: str
     message: str
     kind: ErrorKind = ErrorKind.RETRIABLE
     traceback: str = ""
+    path: str = ""
+    key: str = ""
 
     @classmethod
     def from_exception(cls, error: BaseException, kind: ErrorKind | None = None) -> JobError:
@@ -289,7 +316,7 @@ class JobError(msgspec.Struct, frozen=True, array_like=True):
             kind = ErrorKind.PERMANENT if permanent else ErrorKind.RETRIABLE
         name = escaped(NAME_OF_CLASS.__get__(type(error)))[:MAX_TYPE]
         message = attempted(lambda: _message(error), f"<{name} whose message cannot be shown>")
-        return cls(name, message, kind, _traceback_text(error, f"{name}: {message}\n"))
+        return cls(name, message, kind, _traceback_text(error, f"{name}: {message}\n"), _class_path(type(error)))
 
     def encode(self) -> bytes:
         """Return its stored form."""
@@ -315,6 +342,13 @@ def attempted(call: Callable[[], T], otherwise: T) -> T:
 def escaped(text: str) -> str:
     """Return a text that UTF-8 can encode: lone surrogates, as in `os.fsdecode(b"\\xff")`, become backslash escapes."""
     return str.encode(text, "utf-8", "backslashreplace").decode()
+
+
+def _class_path(cls: type[BaseException]) -> str:
+    """Return module and name of a class, whatever its metaclass does."""
+    module = attempted(lambda: str.__str__(type.__dict__["__module__"].__get__(cls)), "")
+    name = attempted(lambda: str.__str__(type.__dict__["__qualname__"].__get__(cls)), "")
+    return escaped(f"{module}.{name}" if module and name else name)[: 2 * MAX_TYPE]
 
 
 def _message(error: BaseException) -> str:

@@ -12,9 +12,12 @@ from typing import Any, Protocol, Unpack, cast
 from penstock.errors import JobError
 from penstock.model.events import Listeners
 from penstock.model.handler import Handler
+from penstock.model.hooks import Hooks
 from penstock.model.job import NewJob
+from penstock.model.limit import Limit
 from penstock.model.options import HandlerArguments, HandlerOptions
 from penstock.model.presets import Preset
+from penstock.model.schedule_settings import DeclaredSchedule, GivenSchedules
 from penstock.model.serde import Codec, Serde
 from penstock.storage.base import BlockingStorage, Storage
 
@@ -33,7 +36,15 @@ class AppHost(Protocol):
     def handlers(self) -> Mapping[str, Handler]: ...
 
     @property
+    def declared_schedules(self) -> Mapping[tuple[str, str], DeclaredSchedule]:
+        """The schedules that code declares, by queue and name."""
+        ...
+
+    @property
     def listeners(self) -> Listeners: ...
+
+    @property
+    def hooks(self) -> Hooks: ...
 
     @property
     def driven(self) -> bool: ...
@@ -53,6 +64,11 @@ class AppHost(Protocol):
     @property
     def max_queued(self) -> Mapping[str, int]:
         """The queues with a bound, and how many jobs may wait in each of them."""
+        ...
+
+    @property
+    def family_limits(self) -> Mapping[str, Limit]:
+        """The declared limits of families."""
         ...
 
     def codec(self, queue: str) -> Codec: ...
@@ -107,6 +123,7 @@ class AppHost(Protocol):
         *,
         serde: str | Serde | None = None,
         result_serde: str | Serde | None = None,
+        schedule: GivenSchedules | None = None,
         **options: Unpack[HandlerArguments],
     ) -> None: ...
 

@@ -47,10 +47,10 @@ class HistoryBuilder:
     def cancel(self, queue: str, id: str, status: str, mode: str = "refuse", running: bool = False) -> None:
         self.add("cancel", "p0", 9, a=self.now + MS, q=queue, id=id, mode=mode, status=status, running=running)
 
-    def set_paused(self, queue: str, paused: bool) -> None:
+    def set_pause(self, queue: str, paused: bool) -> None:
         self.numbers += 1
-        self.add("set_paused", "p0", 9, s=self.numbers, q=queue, paused=paused)
-        self.add("set_paused_answer", "p0", 9, s=self.numbers)
+        self.add("set_pause", "p0", 9, s=self.numbers, q=queue, paused=paused)
+        self.add("set_pause_answer", "p0", 9, s=self.numbers)
 
     def call(self, queue: str, id: str, state: str, token: str | None) -> None:
         self.numbers += 1

@@ -9,6 +9,7 @@ import pytest
 from chaos.checker import check, explain, smallest
 from chaos.violation import KINDS
 from tests.chaos.history_builder import HistoryBuilder
+from tests.chaos.settings_scenarios import OF_LIMITS, OF_SCHEDULES
 
 Scenario = Callable[[HistoryBuilder], None]
 
@@ -182,10 +183,10 @@ def early_backoff(history: HistoryBuilder) -> None:
 
 
 def ran_while_paused(history: HistoryBuilder) -> None:
-    history.set_paused("gate", True)
+    history.set_pause("gate", True)
     history.put("gate", "a")
     history.run("gate", "a", "t1")
-    history.set_paused("gate", False)
+    history.set_pause("gate", False)
     history.final("gate", "a", tok="t1")
 
 
@@ -313,7 +314,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
 }
 CASES = [
     pytest.param(kind, scenario, id=scenario.__name__)
-    for kind, scenarios in SCENARIOS.items()
+    for kind, scenarios in [*SCENARIOS.items(), *OF_LIMITS.items(), *OF_SCHEDULES.items()]
     for scenario in scenarios
 ]
 
@@ -332,7 +333,7 @@ def test_a_broken_promise_is_found(kind: str, scenario: Scenario) -> None:
 
 @pytest.mark.parametrize(("kind", "scenario"), CASES)
 def test_a_violation_is_shown_by_its_own_records(kind: str, scenario: Scenario) -> None:
-    """The smallest history has only the jobs concerned and shows the same violation in at most 14 records."""
+    """The smallest history has only the jobs concerned and shows the same violation in at most 20 records."""
     history = HistoryBuilder()
     history.add_other_jobs()
     scenario(history)
@@ -340,7 +341,7 @@ def test_a_violation_is_shown_by_its_own_records(kind: str, scenario: Scenario) 
     records = history.finish()
     violation = next(each for each in check(records) if each.kind == kind)
     small = smallest(violation, records)
-    assert len(small) <= 14
+    assert len(small) <= 20
     assert "other" not in str(small)
     if kind != "over_capacity":
         assert (violation.kind, violation.text) in {(each.kind, each.text) for each in check(small)}
@@ -371,7 +372,7 @@ def test_a_request_that_a_full_server_refuses_is_found() -> None:
 
 def test_every_kind_of_violation_has_a_scenario() -> None:
     """Each kind of violation has a history that shows it."""
-    assert {*SCENARIOS, "leaked", "wrong_exit", "wrong_refusal"} == set(KINDS)
+    assert {*SCENARIOS, *OF_LIMITS, *OF_SCHEDULES, "leaked", "wrong_exit", "wrong_refusal"} == set(KINDS)
 
 
 def test_an_unanswered_settle_is_no_violation() -> None:

@@ -11,11 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from chaos.checker import check
-from chaos.enqueue_limit import EnqueueLimit
 from chaos.jobs import build
 from chaos.log import Log, read_all
 from chaos.producer import Producer
 from chaos.run import record_stored_jobs
+from chaos.shared_number import EnqueueLimit
 from penstock import State, Worker
 from penstock.model.job import NewJob
 from penstock.storage.base import Complete, Fail, Put, PutStatus, Renewal, Settled, Settlement
@@ -157,12 +157,12 @@ def drop_fail_jobs(storage: Any) -> None:
 
 
 def ignore_pauses(storage: Any) -> None:
-    """Make set_paused acknowledge a pause without pausing the queue."""
+    """Make set_pause acknowledge a pause without pausing the queue."""
 
-    async def planted(queue: str, paused: bool) -> bool:
+    async def planted(queue: str, paused: bool, *more: Any, **options: Any) -> bool:
         return True
 
-    storage.set_paused = planted
+    storage.set_pause = planted
 
 
 @pytest.mark.parametrize(

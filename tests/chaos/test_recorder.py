@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from chaos.jobs import build
+from chaos.jobs import LimitedCode, build
 from chaos.log import Log, read_all
 from chaos.queues import FAIL_HANDLER_OPTIONS, SETTINGS
 from chaos.recorder import NOT_RECORDED, RECORDED, number_of
-from penstock import Worker
+from chaos.settings_recorder import NOT_RECORDED_SETTINGS, RECORDED_SETTINGS
+from penstock import Every, Limit, Worker
 from penstock.storage.base import Storage
+from penstock.storage.limiting import Limiting
+from penstock.storage.scheduling import Scheduling
 
 
 def test_every_storage_method_is_recorded_or_listed_as_not_recorded() -> None:
@@ -17,6 +20,34 @@ def test_every_storage_method_is_recorded_or_listed_as_not_recorded() -> None:
     verbs = {name for name in vars(Storage) if not name.startswith("_")}
     assert verbs == RECORDED | NOT_RECORDED
     assert not RECORDED & NOT_RECORDED
+
+
+def test_every_method_of_limits_and_schedules_is_recorded_or_listed_as_not_recorded() -> None:
+    """A new method of Limiting or Scheduling fails this test until it is in one of the two lists."""
+    verbs = {name for kind in (Limiting, Scheduling) for name in vars(kind) if not name.startswith("_")}
+    assert verbs == RECORDED_SETTINGS | NOT_RECORDED_SETTINGS
+    assert not RECORDED_SETTINGS & NOT_RECORDED_SETTINGS
+
+
+async def test_changes_of_limits_and_schedules_are_recorded(tmp_path: Path) -> None:
+    """The changes and triggers of a producer are in the history, each request before its answer."""
+    log = Log(tmp_path, "all")
+    async with build(f"sqlite:{tmp_path / 'jobs.db'}", log, None, LimitedCode(0, 0)) as app:
+        queue = app.queue("tick")
+        await queue.set_limit(Limit(concurrency=3, rate="10/s", burst=2))
+        await queue.schedules.put("a", Every(2), payload={"n": 1, "behaviour": "ok"})
+        await queue.schedules.trigger("a")
+        await queue.schedules.pause("a")
+        await queue.schedules.remove("a")
+    log.close()
+    records = [record for record in read_all(tmp_path) if record["k"] != "file"]
+    verbs = ["set_limit", "set_schedule", "fire", "set_schedule", "drop_schedule"]
+    assert [record["k"] for record in records] == [each for verb in verbs for each in (verb, f"{verb}_answer")]
+    assert records[0]["rule"] == [3, 100_000, 2, False]
+    created, fired, paused = records[2], records[4]["firings"][0], records[6]
+    assert (created["v"], created["when"], created["fires"], paused["fires"]) == (0, "every 2", True, False)
+    assert (fired["v"], fired["start"], fired["manual"]) == (records[3]["v"], created["cursor"], True)
+    assert [tick[1] for tick in fired["ticks"]] == records[5]["fired"][0][-1]
 
 
 async def test_a_run_is_recorded_from_claim_to_settle(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ def test_commands_options_and_queues_are_completed(cli: Cli) -> None:
     assert complete(cli, "que") == ["queue"]
     assert complete(cli, "queue", "sh") == ["show"]
     assert "ls" in complete(cli, "worker", "l")
+    assert complete(cli, "worker", "s") == ["stop"]
     assert complete(cli, "job", "ls", "--sta") == ["--state"]
     assert complete(cli, "queue", "show", "m") == ["mail"]
     assert complete(Cli("redis://127.0.0.1:1", cli.directory), "queue", "show", "m") == []

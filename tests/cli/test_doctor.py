@@ -11,12 +11,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock import Penstock, State, WorkerInfo
+from penstock import Cron, Penstock, ScheduleInfo, State, WorkerInfo
+from penstock.errors import ErrorKind, JobError
 from penstock.model.ids import new_token
 from penstock.model.storage_info import FileInfo, NodeInfo, ServerInfo
-from penstock.ops.doctor import Finding, Level, QueueSymptoms, check_file, check_server, check_work, warnings_at_start
+from penstock.ops.doctor import (
+    Finding,
+    Level,
+    QueueSymptoms,
+    check_file,
+    check_schedules,
+    check_server,
+    check_work,
+    warnings_at_start,
+)
 from penstock.ops.overview import Overview, QueueView
-from penstock.storage.base import Request
+from penstock.storage.base import Fail, Request, Settlement, Stall
 from penstock.storage.redis import RedisStorage
 from tests.cli.conftest import Cli, on_redis, on_sqlite
 from tests.servers import Server, redis_program
@@ -206,6 +216,44 @@ def test_the_command_examines_a_storage(cli: Cli) -> None:
     assert report["can_be_lost"]
 
 
+def schedule(**changes: Any) -> ScheduleInfo:
+    """Return a schedule of which nothing is wrong, with changes."""
+    good = ScheduleInfo(
+        queue="q", name="n", when=Cron("0 2 * * *", tz="Europe/Paris"), payload=None, payload_function=None, start=None,
+        end=None, jitter=0, overlap="skip", catch_up="latest", grace=30, most=100, source="api", paused_since=None,
+        note="", next_at=datetime(2030, 1, 2, 1, tzinfo=UTC), last_at=None, last_id=None, fired=0, skipped=0, missed=0,
+        dropped=0, retired_since=None, changed=[], version=1,
+    )  # fmt: skip
+    return msgspec.structs.replace(good, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"when": "0 2 * * * (Mars/X)"}, "not known on this machine"),
+        ({"next_at": datetime(2030, 1, 2, 2, tzinfo=UTC)}, "differ between machines"),
+        ({"retired_since": datetime(2029, 12, 31, tzinfo=UTC), "next_at": None}, "penstock schedule rm q other"),
+        ({"next_at": datetime(2029, 12, 31, 1, tzinfo=UTC)}, "start a worker that has its handler"),
+        ({"next_at": datetime(2029, 12, 31, 1, tzinfo=UTC), "source": "code"}, "start a worker that declares it"),
+    ],
+)
+def test_trouble_of_a_schedule_gives_a_warning(changes: dict[str, Any], expected: str) -> None:
+    """Unknown and different time zones, a retired schedule, a tick that is not fired: one warning each."""
+    findings = check_schedules([schedule(), schedule(name="other", **changes)], False, datetime(2030, 1, 1, tzinfo=UTC))
+    [(about, text)] = findings_of(findings, Level.WARNING).items()
+    assert about == "schedule q/other"
+    assert expected in text
+    assert findings_of(findings, Level.FINE) == {"schedules": "2 "}
+
+
+def test_without_schedules_the_doctor_is_silent_about_them() -> None:
+    """Paused schedules are counted; without any there is no line."""
+    now = datetime(2030, 1, 1, tzinfo=UTC)
+    assert check_schedules([], False, now) == []
+    paused = schedule(paused_since=now, next_at=None)
+    assert findings_of(check_schedules([paused], True, now), Level.FINE) == {"schedules": "1 and more, 1 paused "}
+
+
 @on_sqlite
 def test_all_is_fine(cli: Cli) -> None:
     """For a good file without jobs `doctor` exits with 0."""
@@ -229,6 +277,29 @@ def test_a_damaged_file_is_found(cli: Cli, tmp_path: Path) -> None:
     assert result.exit_code in (1, 2)
     assert "damaged" in result.output
     path.unlink()
+
+
+@on_sqlite
+def test_jobs_that_lose_their_workers_are_found(cli: Cli) -> None:
+    """Queued jobs that have stalled before are a note, and failed ones a warning; without a stall no job is read."""
+
+    async def lose(app: Penstock) -> None:
+        await app.queue("mail").enqueue_many([1, 2])
+        claims = (await app.storage.claim([Request("mail", 2)], "w", 60_000, new_token())).claims
+        error = JobError("Stall", "its worker is gone", ErrorKind.STALL).encode()
+        back, failed = claims
+        await app.storage.settle([
+            Settlement(back.queue, back.id, back.token, Stall()),
+            Settlement(failed.queue, failed.id, failed.token, Stall()),
+        ])  # fmt: skip
+        [again] = (await app.storage.claim([Request("mail", 1)], "w", 60_000, new_token())).claims
+        await app.storage.settle([Settlement(again.queue, again.id, again.token, Fail(error, None))])
+
+    assert "lost" not in cli.run("doctor", "--no-check").stdout.partition("what can be lost")[0]
+    cli.do(lose)
+    found = cli.run("doctor", "--no-check").stdout
+    assert "1 of the first queued jobs have lost a worker before" in found
+    assert "1 of the newest failed jobs lost their worker every time" in found
 
 
 @on_redis

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from datetime import datetime, timedelta
@@ -32,6 +33,39 @@ def test_a_job_is_enqueued(cli: Cli) -> None:
     answer = cli.json("enqueue", "mail", "[1, 2]", "--delay", "60", "--group", "g")
     assert answer["status"] == "scheduled"
     assert (status(cli, answer["id"]).payload, status(cli, answer["id"]).group) == ([1, 2], "g")
+
+
+def test_a_job_is_enqueued_once_in_its_window(cli: Cli) -> None:
+    """--window takes the id, and the second answer has the end of the window; --cost is stored."""
+
+    async def work(app: Penstock) -> None:
+        app.listen("mail", "builtins:len", retain="none")
+        await Worker(app).drain()
+
+    once = ["enqueue", "mail", '"x"', "--id", "a", "--window", "1h", "--cost", "4"]
+    assert cli.ok(*once) == "mail/a: queued\n"
+    assert status(cli, "a").cost == 4
+    assert re.search(r"^cost +4$", cli.ok("job", "show", "mail", "a"), re.MULTILINE)
+    cli.do(work)
+    done = cli.run(*once)
+    assert done.exit_code == 1
+    assert done.stdout.startswith("mail/a: was completed before, and its id is taken until 20")
+    assert cli.run(*once, "--json").stdout.count('"until"') == 1
+
+
+def test_a_job_is_debounced(cli: Cli) -> None:
+    """--debounce delays the job, and updates it; wrong combinations are usage errors that name the option."""
+    later = ["enqueue", "mail", "--id", "a", "--debounce", "5m", "--max-wait", "1h"]
+    assert cli.ok(*later, "1") == "mail/a: scheduled to run in 5m00s\n"
+    assert cli.ok(*later, "2") == "mail/a: updated\n"
+    assert status(cli, "a").payload == 2
+    for options, text in (
+        (["--window", "5"], "window needs an id"),
+        (["--max-wait", "5"], "max_wait needs debounce"),
+        (["--id", "b", "--debounce", "5", "--delay", "5"], "give debounce or delay"),
+        (["--cost", "0"], "cost must be at least 1"),
+    ):
+        assert text in cli.fails("enqueue", "mail", "1", *options, code=2)
 
 
 def enqueue_at(cli: Cli, time: str, zone: str, *options: str) -> subprocess.CompletedProcess[str]:

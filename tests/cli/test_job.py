@@ -104,7 +104,7 @@ def test_a_job_that_is_not_there(cli: Cli) -> None:
     """An unknown job is an error of one line with exit code 1."""
     cli.do(work)
     assert "there is no job 'none' in queue 'mail'" in cli.fails("job", "show", "mail", "none")
-    assert "--forever" in cli.fails("job", "logs", "mail", "none")
+    assert "--forever" in cli.fails("job", "watch", "mail", "none")
 
 
 def test_cancel_exits_with_1_for_jobs_that_cannot_be_cancelled(cli: Cli) -> None:

@@ -119,7 +119,7 @@ def test_top_is_sorted_filtered_and_ended_by_keys(cli: Cli) -> None:
         terminal.type("ETAx\x7f")
         terminal.until("filter: ETA▏")
         terminal.type("\r")
-        terminal.until("filter: ETA  /")
+        terminal.until("filter: ETA, Esc to clear")
         terminal.type("\x1b")
         terminal.until_screen(lambda screen: queues(screen) == ["beta"])
         terminal.type("s")
@@ -128,6 +128,29 @@ def test_top_is_sorted_filtered_and_ended_by_keys(cli: Cli) -> None:
         assert terminal.wait_for_exit() == 0
         assert terminal.raw.count(BACK) == 1
         assert "Traceback" not in terminal.text
+
+
+def test_a_queue_is_chosen_by_keys_and_shown_alone(cli: Cli) -> None:
+    """The arrows and Enter choose a queue, whose error group and failures are shown; Esc shows all queues again."""
+    cli.do(fail_with_long_texts)
+    with Terminal(
+        "top", "--interval", "0.5", environment=cli.environment, cwd=cli.directory, columns=80, lines=30
+    ) as terminal:
+        terminal.until("↑↓ Enter to choose")
+        terminal.type("/berlin\r")
+        terminal.until("filter: berlin, Esc to clear")
+        terminal.type("\x1b[B\r")
+        screen = terminal.until_screen(lambda screen: any("failed alike" in line for line in screen))
+        assert not any(line.startswith("mail ") for line in screen)
+        assert "failed 1" in screen
+        assert sum("PermanentError: the address" in line for line in screen) == 2  # the group, and its job
+        assert max(map(len, screen)) <= 80
+        terminal.type("\x1b")
+        terminal.until("filter: berlin, Esc to clear")
+        terminal.type("\x1b")
+        terminal.until_screen(lambda screen: any(line.startswith("mail ") for line in screen))
+        terminal.type("q")
+        assert terminal.wait_for_exit() == 0
 
 
 @on_sqlite

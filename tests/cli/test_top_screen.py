@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from msgspec.structs import replace
 from rich.console import Console
 
-from penstock import State, WorkerInfo
+from penstock import FailureGroup, HistoryPoint, Latency, State, WorkerInfo
 from penstock.cli.controls import Controls
-from penstock.cli.top_screen import Frame, divide_rows, plain_lines, render, sparkline
+from penstock.cli.top_screen import Frame, divide_rows, order_queues, plain_lines, render, sparkline
 from penstock.errors import JobError
-from penstock.ops.overview import FailedJob, Overview, QueueView, Rate, rates
+from penstock.ops.overview import FailedJob, Overview, QueueDetail, QueueView, Rate, rates
+
+UP, DOWN, F1 = "\x1b[A", "\x1bOB", "\x1bOP"
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -68,6 +71,23 @@ def test_a_frame_shows_queues_workers_and_failures() -> None:
     assert any("mail0" in line for line in plain_lines(frame))
 
 
+def test_a_frame_shows_the_next_tick_of_a_queue_with_schedules() -> None:
+    """The column is there if a queue has a tick; one whose time has come is due."""
+    overview = make_overview(queues=3)
+    ticks = [NOW + timedelta(seconds=90), NOW, None]
+    queues = [replace(queue, next_tick=tick) for queue, tick in zip(overview.queues, ticks, strict=True)]
+    frame = Frame("sqlite:x", replace(overview, queues=queues), {}, {})
+    for lines in (drawn_frame(frame), plain_lines(frame)):
+        assert any("next tick" in line for line in lines)
+        assert [
+            line.rstrip().endswith(end)
+            for line, end in zip(
+                [line for line in lines if line.startswith("mail")], ["in 1m30s", "due", "-"], strict=True
+            )
+        ] == [True, True, True]
+    assert "next tick" not in "\n".join(plain_lines(Frame("sqlite:x", overview, {}, {})))
+
+
 def test_a_frame_fits_its_terminal() -> None:
     """A frame never has more lines than the terminal, and shows the number of rows left out."""
     frame = Frame("sqlite:x", make_overview(queued=7, failures=20, queues=50), {}, {})
@@ -75,8 +95,8 @@ def test_a_frame_fits_its_terminal() -> None:
         lines = drawn_frame(frame, height)
         assert len(lines) <= height
         assert any("more" in line for line in lines)
-    assert divide_rows(frame.overview, 1000) == (50, 1, 20)
-    assert divide_rows(frame.overview, 9) == (4, 1, 4)
+    assert divide_rows((50, 1, 20), 1000) == (50, 1, 20)
+    assert divide_rows((50, 1, 20), 9) == (4, 1, 4)
 
 
 def test_optional_columns_are_left_out_whole() -> None:
@@ -101,6 +121,69 @@ def test_queues_are_sorted_and_filtered() -> None:
     assert [line.split()[0] for line in text.splitlines() if line.startswith("mail")] == ["mail7"]
     assert "no workers of these queues" in text
     assert "nothing has failed" in text
+
+
+def test_the_arrows_move_the_cursor_over_the_queues_that_are_shown() -> None:
+    """The cursor begins at the first queue, stops at both ends, and the table moves with it; Esc removes it."""
+    frame = Frame("sqlite:x", make_overview(queued=7, queues=30), {}, {})
+    controls = Controls()
+    controls.sort, controls.has_keys = "name", True
+    controls.list_queues = lambda: order_queues(frame, controls)
+    controls.press(UP + UP)
+    assert controls.cursor == "mail0"
+    controls.press(DOWN * 40 + F1)
+    assert controls.cursor == "mail9"  # by name it is the last
+    rows = [line.split()[0] for line in drawn_frame(frame, 24, controls=controls) if line.startswith("mail")]
+    assert rows[-1] == "mail9"
+    controls.press("k/IL1\r")
+    assert order_queues(frame, controls)[0] == "mail1"
+    controls.press("\r")
+    assert (controls.cursor, controls.chosen) == ("mail1", "mail1")  # what was under the cursor is not shown any more
+    controls.press("s/" + DOWN)
+    assert (controls.sort, controls.typing, controls.cursor) == ("name", False, "mail1")  # keys of the list
+    controls.press("\x1b")
+    assert (controls.chosen, controls.filter) == (None, "IL1")
+    controls.press("\x1b")
+    controls.press("\x1b")
+    assert (controls.cursor, controls.filter) == (None, "")
+    controls.list_queues = tuple
+    controls.press("\r")
+    assert controls.chosen is None
+
+
+def test_a_chosen_queue_is_shown_alone() -> None:
+    """It has its states, latencies, error groups, workers and failures, and fits a low and narrow terminal."""
+    overview = make_overview(queued=1_234, failed=7, failures=3, queues=5)
+    groups = [
+        FailureGroup(
+            queue="mail0", key=f"{n}3f2a81c0aa", type="ConnectionError", message="no answer\n" * 30, kind="retriable",
+            first_at=NOW, last_at=NOW, count=512, open=412, sample="a",
+        )
+        for n in range(9)
+    ]  # fmt: skip
+    point = HistoryPoint(
+        since=NOW, until=NOW + timedelta(minutes=1), wait=Latency(5, 1.0, 1.0, 3.0, 4.0), run=Latency(0)
+    )
+    failures = [*overview.failures, *(replace(overview.failures[0], id=f"k{n}") for n in range(9))]
+    detail = QueueDetail(name="mail0", groups=groups, failures=failures, recent=point)
+    frame = Frame("sqlite:x", overview, {}, {}, detail=detail)
+    controls = Controls()
+    controls.chosen, controls.has_keys = "mail0", True
+    for width, height in ((80, 24), (120, 40)):
+        lines = drawn_frame(frame, height, width, controls)
+        text = "\n".join(lines)
+        assert len(lines) <= height
+        assert max(map(len, lines)) <= width
+        assert "queued 1,234  failed 7" in text
+        assert "wait p50 1s  p95 3s  run p50 -  p95 -  (03:04 to 03:05 UTC)" in text
+        assert "ConnectionError: no answer no answer" in text
+        assert "412  512" in text
+        assert "and 4 more" in text or "and 3 more" in text
+        assert "mail1" not in text
+        assert ("ValueError" in text) == (height == 40)
+        assert lines[-1].startswith("q to quit  Esc for all queues")
+    controls.chosen = "gone"
+    assert "queue gone has no jobs, no pause and no worker any more" in "\n".join(drawn_frame(frame, controls=controls))
 
 
 def test_a_frame_shows_the_error_of_an_outage() -> None:

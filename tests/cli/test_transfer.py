@@ -81,7 +81,7 @@ def test_an_export_is_readable(cli: Cli) -> None:
     jobs = {line["id"]: line for line in lines}
     assert jobs["raw"]["payload_base64"] == "/wAK"
     assert json.loads(jobs["next"]["payload"]) == {"é": [1, None]}
-    assert (jobs["next"]["headers"], jobs["next"]["limits"]) == ({"who": "me"}, {"timeout": 9000, "max_retries": 2})
+    assert (jobs["next"]["headers"], jobs["next"]["bounds"]) == ({"who": "me"}, {"timeout": 9000, "max_retries": 2})
     assert (jobs["bad"]["state"], jobs["bad"]["error"]["type"], jobs["bad"]["attempts"]) == (
         "failed",
         "PermanentError",

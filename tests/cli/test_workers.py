@@ -1,4 +1,4 @@
-"""`penstock worker ls`: the list of workers."""
+"""`penstock worker ls`, `quiet` and `stop`: the list of workers, and requests to them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
-from penstock import Penstock, Worker, WorkerInfo
+from penstock import Penstock, State, Worker, WorkerInfo
 from penstock.cli.workers import load_cell, worker_row
 from tests.cli.conftest import Cli, wait_for_worker
+from tests.support import eventually
 
 
 def test_a_running_worker_is_listed(cli: Cli) -> None:
@@ -29,6 +30,57 @@ def test_a_running_worker_is_listed(cli: Cli) -> None:
             assert "0/100" in line
 
     cli.do(look)
+
+
+def test_a_worker_is_asked_to_claim_no_more_and_to_stop(cli: Cli) -> None:
+    """`worker quiet` and `stop` reach a worker, are in the activity, and name a worker that does not exist."""
+
+    async def ask(app: Penstock) -> None:
+        release = asyncio.Event()
+
+        @app.handler("served")
+        async def served(payload: int) -> None:
+            await release.wait()
+
+        worker = Worker(app, id="w1")
+        async with worker:
+            await app.queue("served").enqueue(1)
+            await eventually_running(app)
+            error = await asyncio.to_thread(cli.fails, "worker", "quiet", "w1", "w2")
+            assert (
+                error
+                == "Error: there is no live worker 'w2'; nothing was asked; `penstock worker ls` lists the live ones"
+            )
+            assert not any(each.quiet for each in await app.workers())
+            assert await asyncio.to_thread(cli.ok, "worker", "quiet", "w1") == "w1: claims no more jobs\n"
+
+            async def is_quiet() -> bool:
+                return any(each.quiet for each in await app.workers())
+
+            await eventually(is_quiet, within=20)
+            assert "w1 (quiet)" in await asyncio.to_thread(cli.ok, "worker", "ls")
+            assert "Stop 1 worker: w1?" in await asyncio.to_thread(cli.fails, "worker", "stop", "--all", code=2)
+            asked = await asyncio.to_thread(cli.json, "worker", "stop", "--all", "--yes")
+            assert asked == {"request": "stop", "workers": ["w1"]}
+            release.set()
+            await worker.wait_stopped()
+
+    cli.do(ask)
+    entries = cli.json("activity")["entries"]
+    assert [(entry["verb"], entry["target"], entry["ids"]) for entry in reversed(entries)] == [
+        ("worker quiet", "w1 w2", []), ("worker quiet", "w1", []), ("worker stop", "", []),
+    ]  # fmt: skip
+    assert cli.fails("worker", "stop", "--all", "--yes") == "Error: there are no workers here"
+    assert "ids of workers, or --all" in cli.run("worker", "quiet").stderr
+
+
+async def eventually_running(app: Penstock) -> None:
+    """Wait until a worker has a run."""
+
+    async def runs() -> bool:
+        return (await app.queue("served").counts())[State.RUNNING] == 1 and bool(await app.workers())
+
+    await eventually(runs, within=20)
 
 
 def worker_info(**fields: Any) -> WorkerInfo:
@@ -57,6 +109,7 @@ def test_an_id_of_two_workers_is_marked() -> None:
         "bold red",
     )
     assert worker_row(worker_info(), datetime(2030, 1, 2, tzinfo=UTC))[0] == ("w", "bold")
+    assert worker_row(worker_info(quiet=True), datetime(2030, 1, 2, tzinfo=UTC))[0] == ("w (quiet)", "yellow")
 
 
 def test_worker_ls_without_workers(cli: Cli) -> None:

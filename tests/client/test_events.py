@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any, cast
 
 import pytest
@@ -227,7 +227,7 @@ class Flaky:
     async def opened(self) -> Storage:
         return cast("Storage", self)
 
-    async def events(self, queue: str | None = None) -> AsyncIterator[EventRecord]:
+    async def events(self, queue: str | None, names: Collection[str] | None) -> AsyncIterator[EventRecord]:
         try:
             for step in self._plan.pop(0):
                 if isinstance(step, Exception):

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock import Event, Job, Penstock, PermanentError, Worker
+from penstock import Event, Every, Job, Limit, Penstock, PermanentError, Worker
 from penstock.model.events import EVENTS, LOCAL_EVENTS
+from penstock.model.job import NewJob
 from penstock.storage import connect
+from penstock.storage.scheduling import Fired, Firing, TickJob
 from penstock.testing import Clock, FaultyStorage
+from penstock.ticking import emit_fired
 from tests.support import LEASE, claim1, eventually
 
 #: On a Cluster the events of a new family arrive after a moment only: see test_events.py.
@@ -277,6 +281,57 @@ async def test_an_unexpected_error_emits_error(clock: Clock) -> None:
         await Worker(app, id="w").drain()
         assert await app.queue("q").result("a") == 1
     assert [(e.worker, e.error and e.error.message) for e in received] == [("w", "a bug")]
+
+
+async def test_ticks_without_a_job_are_emitted(app: Penstock, clock: Clock) -> None:
+    """A change of a schedule, a missed and a skipped tick: once each for listeners and in the event stream."""
+    received: list[tuple[str, str]] = []
+    names = ("schedule_changed", "tick_missed", "tick_skipped", "enqueued")
+    for name in names:
+        app.on(name)(lambda event: received.append((event.name, event.id)))
+    start = clock.time() // 60 * 60
+    clock.advance(start + 60 - clock.time())
+    async with app.events(names) as stream:
+        await app.queue("q").schedules.put("s", Every(60))
+        clock.advance(120)
+        [held] = await app.queue("q").reserve(lease=3600)
+        clock.advance(60)
+        assert await app.queue("q").reserve() == []
+        await held.release()
+        at = [f"s@{datetime.fromtimestamp(start + 60 * n, UTC):%Y-%m-%dT%H:%M:%S}Z" for n in (2, 3, 4)]
+        expected = [("schedule_changed", "s"), ("enqueued", at[1]), ("tick_missed", at[0]), ("tick_skipped", at[2])]
+        assert received == expected
+        async with asyncio.timeout(10):
+            feed = [await anext(stream) for _ in expected]
+    assert sorted((event.name, event.id) for event in feed) == sorted(expected)
+
+
+@pytest.mark.only("sqlite")
+async def test_a_dropped_tick_is_emitted(app: Penstock) -> None:
+    """A firing whose tick was dropped, because too many jobs wait: one event with the id of the tick."""
+    received: list[tuple[str, str]] = []
+    app.on("tick_dropped")(lambda event: received.append((event.name, event.id)))
+    ticks = tuple(TickJob(at, NewJob(queue="q", id=f"s@{at}", payload=b"")) for at in (1, 2))
+    firing = Firing(queue="q", name="s", version=1, ticks=ticks, overlap="queue")
+    emit_fired(app, firing, Fired(2, fired=1, dropped=1, ids=("s@1",)))
+    emit_fired(app, firing, Fired(2, stale=True))
+    assert received == [("tick_dropped", "s@2")]
+
+
+async def test_a_changed_limit_is_emitted(app: Penstock) -> None:
+    """A change of a limit is one event for listeners and in the stream, with the queue or family, and the group."""
+    received: list[tuple[str, str, str]] = []
+    app.on("limit_changed")(lambda event: received.append((event.name, event.queue, event.id)))
+    async with app.events("limit_changed") as stream:
+        for _ in range(2):
+            await app.queue("q").set_limit(Limit(concurrency=1), group="a")
+        await app.set_limit("q", Limit(concurrency=2))
+        assert received == [("limit_changed", "q", "a"), ("limit_changed", "q", "")]
+        async with asyncio.timeout(10):
+            feed = [await anext(stream) for _ in received]
+    assert [(event.name, event.queue, event.id) for event in feed] == received
+    await app.reset_limit("q")
+    await app.queue("q").delete(settings=True)
 
 
 def test_every_event_is_shown_here() -> None:

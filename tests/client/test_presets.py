@@ -13,7 +13,7 @@ from tests.support import eventually
 
 PRESETS = ("queasy", "queue_farm", "job_queue", "worqr")
 
-#: The systems' defaults, with limits in our words: max_failures=n is max_retries=n-1.
+#: The systems' defaults, with bounds in our words: max_failures=n is max_retries=n-1.
 TABLE: dict[str, dict[str, Any]] = {
     "queasy": {
         "retry_position": "due", "max_attempts": None, "max_retries": 10, "max_stalls": 3, "max_timeouts": 3,

@@ -212,7 +212,7 @@ async def test_a_permanent_failure_is_the_last(app: Penstock) -> None:
 
 
 async def test_a_jobs_own_limits_win(app: Penstock) -> None:
-    """Limits given at enqueue apply to reservations too."""
+    """Bounds given at enqueue apply to reservations too."""
     await app.queue("q").enqueue(1, id="a", max_attempts=1, result_ttl=0)
     await app.queue("q").enqueue(1, id="b", result_ttl=0)
     first, second = await app.queue("q").reserve(limit=2)

@@ -69,11 +69,11 @@ async def test_a_claim_gives_at_least_one_job(storage: Storage) -> None:
 
 
 async def test_headers_limits_and_errors_count(storage: Storage) -> None:
-    """The bytes of a job are those of its payload, its headers, its limits and its last error."""
+    """The bytes of a job are those of its payload, its headers, its bounds and its last error."""
     await put1(storage, "q", "a", b"x" * QUARTER)
     await settle1(storage, retried(await claim1(storage), error=b"e" * (QUARTER - 60_000)))
     await storage.put(
-        [new("q", "b", headers=b"h" * 30_000, limits=b"l" * 30_000), long("c", 2 * QUARTER), new("q", "d")]
+        [new("q", "b", headers=b"h" * 30_000, bounds=b"l" * 30_000), long("c", 2 * QUARTER), new("q", "d")]
     )
     assert ids(await claim_all(storage)) == ["a", "b", "c"]
     assert ids(await claim_all(storage)) == ["d"]
@@ -182,6 +182,19 @@ async def test_a_page_ends_at_the_bytes(storage: Storage, state: State) -> None:
     assert size < 2 * MAX_BYTES
     assert page.cursor is not None
     assert sorted(ids(await find_all(storage, state=state, limit=MAX_BATCH))) == sorted(names)
+
+
+@pytest.mark.beyond_model
+async def test_a_page_of_several_states_ends_at_the_bytes(storage: Storage) -> None:
+    """Three running jobs leave a page the bytes of one queued job, and the cursor leads on to the others."""
+    names = [f"j{n}" for n in range(7)]
+    await storage.put([long(name) for name in names])
+    await claim_all(storage, limit=3)
+    page = await storage.find("q", limit=MAX_BATCH)
+    assert sum(len(job.payload) for job in page.jobs[:-1]) < MAX_BYTES
+    assert {job.state for job in page.jobs} == {State.RUNNING, State.QUEUED}
+    assert page.cursor is not None
+    assert sorted(ids(await find_all(storage, limit=MAX_BATCH))) == names
 
 
 async def claim_everything(storage: Storage) -> list[Any]:

@@ -23,6 +23,7 @@ from tests.support import (
     ids,
     new,
     put1,
+    report_progress,
     retried,
     settle1,
     stall,
@@ -44,10 +45,10 @@ async def test_a_claim_of_an_empty_storage_gives_nothing(storage: Storage) -> No
 
 async def test_a_claim_hands_out_everything_a_run_needs(storage: Storage) -> None:
     """A claim carries the job's fields, its counts with this run, and the given token."""
-    await put1(storage, "q", "a", b"payload", priority=4, headers=b"h", limits=b"l", run_at=T0 - 5)
+    await put1(storage, "q", "a", b"payload", priority=4, headers=b"h", bounds=b"l", run_at=T0 - 5)
     [claim] = await claim_all(storage, token="fence")
     assert claim == Claim(
-        queue="q", id="a", token="fence", payload=b"payload", batch=0, priority=4, headers=b"h", limits=b"l",
+        queue="q", id="a", token="fence", payload=b"payload", batch=0, priority=4, headers=b"h", bounds=b"l",
         created=T0, run_at=T0 - 5, attempts=1,
     )  # fmt: skip
 
@@ -266,7 +267,7 @@ async def test_progress_is_cleared_by_a_claim(storage: Storage) -> None:
 
     await put1(storage, "q", "a")
     claim = await claim1(storage)
-    assert await storage.report(held(claim), b"half")
+    assert await report_progress(storage, held(claim), b"half")
     await settle1(storage, retried(claim))
     await claim1(storage)
     assert (await get1(storage)).progress is None

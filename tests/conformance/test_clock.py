@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from penstock.model.job import Claim, State
+from penstock.model.job import Claim, State, Update
 from penstock.storage.base import Storage
 from tests.support import (
     HOUR,
@@ -28,6 +28,7 @@ from tests.support import (
     settle1,
     state_of,
     tally,
+    update,
 )
 
 
@@ -104,6 +105,24 @@ async def test_other_puts_and_settlements_promote_due_jobs(storage: Storage, clo
         await put1(storage, "q", "run" if step == "put of a taken id" else "new", group="h")
     clock.advance(seconds=-4.5)
     assert await state_of(storage, "old") is State.QUEUED
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+async def test_an_update_after_the_clock_was_set_back_begins_no_backoff_again(
+    storage: Storage, clock: Clock, group: str | None
+) -> None:
+    """A backoff that is over stays over: the updated job is scheduled, and the job behind it in its group starts."""
+    await put1(storage, "q", "a", group=group)
+    await settle1(storage, retried(await claim1(storage), delay=SECOND))
+    clock.advance(seconds=5)
+    assert await state_of(storage, "a") is State.QUEUED
+    assert ids((await storage.find("q")).jobs) == ["a"]  # promotes
+    clock.advance(seconds=-4.5)
+    [answer] = await storage.put([update(flags=Update(run_at=False))])
+    assert answer.state is State.SCHEDULED
+    assert await storage.counts("q") == tally(scheduled=1)
+    await put1(storage, "q", "b", group=group)
+    assert ids(await claim_all(storage)) == ["b"]
 
 
 async def test_all_reads_agree_after_the_clock_was_set_back(storage: Storage, clock: Clock) -> None:

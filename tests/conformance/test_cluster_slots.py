@@ -47,7 +47,7 @@ async def test_the_keys_of_a_family_share_a_slot(backend: RedisBackend, storage:
     await storage.put([update("q", "d")])
     await storage.settle([complete(a), fail(b, then=[new("q/failures", "f")]), retried(c, delay=MINUTE)])
     await storage.cancel("q", ["i"], ttl=MINUTE)
-    await storage.set_paused("q/x", True)
+    await storage.set_pause("q/x", True)
     found = slots(backend, but=(b":schema", b":families", b":workers"))
     assert len(found) == 1
 

@@ -22,6 +22,7 @@ from tests.support import (
     ids,
     new,
     put1,
+    report_progress,
     retried,
     settle1,
     state_of,
@@ -80,7 +81,7 @@ async def test_no_verb_brings_a_job_of_a_deleted_queue_back(storage: Storage, cl
     await storage.delete_queue("q")
     assert await settle1(storage, retried(claim)) == LOST
     assert not (await storage.renew("w", [held(claim)], LEASE))[0].kept
-    assert await storage.report(held(claim), b"x") is False
+    assert await report_progress(storage, held(claim), b"x") is False
     clock.advance(ms=LEASE)
     assert await storage.reap(["q"]) == []
     assert await storage.queues() == []
@@ -99,7 +100,7 @@ async def test_a_deleted_queue_starts_anew(storage: Storage) -> None:
 
 async def test_delete_queue_ends_a_pause(storage: Storage) -> None:
     """A queue that was deleted while paused is not paused when it is used again."""
-    await storage.set_paused("q", True)
+    await storage.set_pause("q", True)
     await storage.delete_queue("q")
     assert await storage.paused("q") is None
     await put1(storage, "q", "a")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -12,7 +12,9 @@ import pytest
 
 from penstock.model.job import Claim
 from penstock.storage.base import EventRecord, Request, Storage
+from tests import schedules
 from tests.model import Model
+from tests.schedules import firing, tick
 from tests.support import (
     HOUR,
     LEASE,
@@ -68,32 +70,45 @@ def without_start_worker(record: EventRecord) -> EventRecord:
 
 
 @asynccontextmanager
-async def listening(storage: Storage, queue: str | None = None) -> AsyncGenerator[list[EventRecord]]:
-    """Yield the list of delivered events; it is complete from the moment at which the body begins."""
+async def listening(
+    storage: Storage, queue: str | None = None, names: Collection[str] | None = None
+) -> AsyncGenerator[list[EventRecord]]:
+    """Yield the list of delivered events; it is complete from the moment at which the body begins.
+
+    The names must have `idle`, which is announced as a probe.
+    """
     delivered: list[EventRecord] = []
 
     async def listen() -> None:
-        async for record in storage.events(queue):
+        async for record in storage.events(queue, names):
             delivered.append(record)
 
     task = asyncio.create_task(listen())
     marker = queue or "q/marker"
 
-    async def probe() -> bool:
-        await storage.put([new(marker, "probe")])
-        await storage.cancel(marker, ["probe"])
+    async def send(id: str) -> bool:
+        if names is not None:
+            await storage.announce([EventRecord("idle", marker, id, 0)])
+        else:
+            await storage.put([new(marker, id)])
+            await storage.cancel(marker, [id])
         return bool(delivered)
 
-    await eventually(probe, within=10)
-    await storage.put([new(marker, "last probe")])
-    await storage.cancel(marker, ["last probe"])
-    await eventually(lambda: delivered and (delivered[-1].name, delivered[-1].id) == ("cancelled", "last probe"))
+    await eventually(lambda: send("probe"), within=10)
+    await send("last probe")
+    last = "cancelled" if names is None else "idle"
+    await eventually(lambda: delivered and (delivered[-1].name, delivered[-1].id) == (last, "last probe"))
     delivered.clear()
     try:
         yield delivered
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def without_probes(delivered: list[EventRecord]) -> list[EventRecord]:
+    """Return the events of a feed without the probes of other feeds, which it may deliver after those have begun."""
+    return [record for record in delivered if not record.id.endswith("probe")]
 
 
 @asynccontextmanager
@@ -193,6 +208,25 @@ async def test_events_of_cancels(storage: Storage, clock: Clock) -> None:
             "enqueued", "enqueued", "enqueued", "cancelled", "started", "cancel_requested", "cancelled", "started",
             "cancelled",
         )  # fmt: skip
+
+
+async def test_events_of_ticks(storage: Storage, clock: Clock) -> None:
+    """A tick that fires emits `enqueued`; a job that it replaces emits what a cancel emits; others emit nothing."""
+    async with scene(storage, clock) as s:
+        version = await s.do("set_schedule", schedules.record(), 0, firing(0, tick(1), manual=True))
+        await s.expect("enqueued")
+        [fired] = await s.do("fire", [firing(version, tick(2), overlap="skip")])
+        [fired] = await s.do("fire", [firing(fired.version, tick(1), overlap="allow")])
+        await s.expect()
+        [fired] = await s.do("fire", [firing(fired.version, tick(3), tick(4), overlap="replace")])
+        await s.expect("cancelled", "enqueued", "cancelled", "enqueued")
+        await s.claim()
+        await s.expect("started")
+        [fired] = await s.do("fire", [firing(fired.version, tick(5), overlap="kill")])
+        await s.expect("cancel_requested", "enqueued")
+        await s.do("fire", [firing(version, tick(6), overlap="allow")])
+        await s.do("drop_schedule", "q", "s", fired.version)
+        await s.expect()
 
 
 async def test_a_second_cancel_emits_nothing(storage: Storage, clock: Clock) -> None:
@@ -350,7 +384,7 @@ async def test_a_feed_of_one_queue_has_its_announcements_only(storage: Storage) 
                 EventRecord("lease_lost", "q", "b", 0),
             ]
         )
-        await eventually(lambda: [record.id for record in delivered] == ["b"])
+        await eventually(lambda: [record.id for record in delivered if not record.id.endswith("probe")] == ["b"])
 
 
 async def test_an_announcement_reaches_other_processes(storage: Storage, peer: Storage) -> None:
@@ -369,22 +403,37 @@ async def test_an_announcement_without_a_listener_leaves_nothing(storage: Storag
         await eventually(lambda: [record.name for record in delivered] == ["enqueued"])
 
 
-@pytest.mark.only("redis", "cluster")
-async def test_a_reader_that_leaves_while_another_comes_leaves_it_the_events(
-    storage: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A reader that subscribes just after the one that leaves has counted the others gets all events."""
-    await storage.put([new("q", "a")])
-    async with AsyncExitStack() as second:
-        delivered: list[list[EventRecord]] = []
+async def test_each_feed_has_the_events_of_its_queue_and_names_only(storage: Storage) -> None:
+    """Of four feeds with different filters each delivers the events that it wants, also those of follow-up jobs."""
+    filters: list[tuple[str | None, set[str] | None]] = [
+        ("q", {"idle", "completed"}), (None, {"idle", "enqueued"}), ("q/side", None), ("none", {"idle", "started"}),
+    ]  # fmt: skip
+    async with AsyncExitStack() as stack:
+        feeds = [await stack.enter_async_context(listening(storage, *wanted)) for wanted in filters]
+        for delivered in feeds:
+            delivered.clear()
+        await storage.put([new("q", "a", fresh=True), new("q", "b", fresh=True), new("other", "c")])
+        claims = (await storage.claim([Request("q", 2)], "w", LEASE, "t" * 16)).claims
+        await storage.settle([complete(claims[0]), complete(claims[1], then=(new("q/side", "d"),))])
+        await storage.announce([EventRecord("idle", "q", "last", 0), EventRecord("lease_lost", "q/side", "last", 0)])
+        expected = [
+            [("completed", "a"), ("completed", "b"), ("idle", "last")],
+            [("enqueued", "a"), ("enqueued", "b"), ("enqueued", "c"), ("enqueued", "d"), ("idle", "last")],
+            [("enqueued", "d"), ("lease_lost", "last")],
+            [],
+        ]
 
-        async def count_before_the_second_comes(channel: str) -> int:
-            if not delivered:
-                delivered.append(await second.enter_async_context(listening(storage, "q")))
-            return 0
+        def names() -> list[list[tuple[str, str]]]:
+            return [sorted((record.name, record.id) for record in without_probes(delivered)) for delivered in feeds]
 
+        await eventually(lambda: names() == expected, within=10)
+
+
+async def test_a_feed_that_ends_leaves_others_with_its_filter_their_events(storage: Storage) -> None:
+    """Two feeds have one filter; one ends, and the other delivers what follows."""
+    async with listening(storage, "q") as delivered:
         async with listening(storage, "q"):
-            monkeypatch.setattr(storage._connection, "listeners", count_before_the_second_comes)
-        monkeypatch.undo()
+            pass
+        delivered.clear()
         await storage.put([new("q", "b")])
-        await eventually(lambda: [record.id for record in delivered[0]] == ["b"])
+        await eventually(lambda: [record.id for record in without_probes(delivered)] == ["b"])

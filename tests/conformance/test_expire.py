@@ -244,7 +244,7 @@ async def test_a_cancelled_job_does_not_expire(storage: Storage, clock: Clock) -
 
 async def test_a_job_of_a_paused_queue_expires(storage: Storage, clock: Clock) -> None:
     """A pause stops claims, not the clock."""
-    await storage.set_paused("q", True)
+    await storage.set_pause("q", True)
     await put1(storage, "q", "a", start_within=MINUTE)
     clock.advance(ms=MINUTE)
     assert await storage.purge(["q"]) == 0

@@ -71,7 +71,7 @@ async def run_newer(storage: Storage) -> list[str]:
 async def test_a_claim_passes_over_a_newer_record(storage: Storage) -> None:
     """A claim passes over a newer record, the jobs around it run, and newer software gets it unchanged."""
     await put1(storage, "q", "a")
-    await put_newer(storage, "b", headers=b"h", limits=b"l")
+    await put_newer(storage, "b", headers=b"h", bounds=b"l")
     await put1(storage, "q", "c")
     answer = await claim_answer(storage)
     assert (ids(answer.claims), answer.corrupt, answer.skipped) == (["a", "c"], [], [])
@@ -79,7 +79,7 @@ async def test_a_claim_passes_over_a_newer_record(storage: Storage) -> None:
     assert await storage.counts("q") == tally(queued=1)
     with newer(storage):
         claim = await claim1(storage)
-        assert (claim.id, claim.payload, claim.headers, claim.limits, claim.attempts) == ("b", b"b", b"h", b"l", 1)
+        assert (claim.id, claim.payload, claim.headers, claim.bounds, claim.attempts) == ("b", b"b", b"h", b"l", 1)
         await settle1(storage, complete(claim, ttl=0))
     assert await storage.counts("q") == tally()
 
@@ -104,7 +104,7 @@ async def test_a_newer_record_is_shown_as_queued(storage: Storage) -> None:
         job = await get1(storage)
         assert job == found
         assert (job.id, job.state, job.priority, job.created, job.format) == ("a", State.QUEUED, 3, T0, 2)
-        assert (job.payload, job.headers, job.limits) == (b"", b"", b"")
+        assert (job.payload, job.headers, job.bounds) == (b"", b"", b"")
         assert await storage.peek("q") is None
         await claim_all(storage)
     with newer(storage):
@@ -207,7 +207,7 @@ async def test_revive_of_a_newer_record_by_older_software(storage: Storage) -> N
 
 async def test_put_over_a_newer_record_is_a_duplicate(storage: Storage) -> None:
     """A put or update by older software of the id of a newer record answers duplicate and changes nothing."""
-    await put_newer(storage, "a", limits=b"l")
+    await put_newer(storage, "a", bounds=b"l")
     duplicate = Put(PutStatus.DUPLICATE, State.QUEUED)
     for _ in range(2):
         assert await storage.put([new("q", "a", b"mine"), update("q", "a", b"mine")]) == [duplicate] * 2
@@ -215,7 +215,7 @@ async def test_put_over_a_newer_record_is_a_duplicate(storage: Storage) -> None:
     with newer(storage):
         assert await storage.put([update("q", "a", b"ours")]) == [Put(PutStatus.UPDATED, State.QUEUED)]
         claim = await claim1(storage)
-        assert (claim.payload, claim.limits) == (b"ours", b"l")
+        assert (claim.payload, claim.bounds) == (b"ours", b"l")
 
 
 async def test_a_newer_record_that_falls_due_is_passed_over(storage: Storage, clock: Clock) -> None:
@@ -370,11 +370,11 @@ async def test_a_paused_queue_hands_out_no_newer_records(storage: Storage) -> No
     """A paused queue gives newer records to no software."""
     await put_newer(storage, "a")
     await claim_all(storage)
-    await storage.set_paused("q", True)
+    await storage.set_pause("q", True)
     with newer(storage):
         assert await claim_all(storage) == []
         assert await storage.peek("q") is None
-    await storage.set_paused("q", False)
+    await storage.set_pause("q", False)
     assert await run_newer(storage) == ["a"]
 
 

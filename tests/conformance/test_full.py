@@ -1,4 +1,4 @@
-"""A Redis server with a full memory: every verb but `put` and `restore` is carried out."""
+"""A Redis server with a full memory: every verb is carried out but those that only add, as `put` and `fire`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from penstock.errors import StorageUnavailable
 from penstock.model.job import State
 from penstock.storage.base import EventRecord, Storage
+from tests.schedules import fire1, record, scheduling, set1, stored, tick
 from tests.support import (
     HOUR,
     LEASE,
@@ -23,9 +24,11 @@ from tests.support import (
     held,
     new,
     put1,
+    report_progress,
     retried,
     settle1,
     state_of,
+    tally,
 )
 
 pytestmark = [pytest.mark.beyond_model, pytest.mark.only("redis", "valkey", "cluster")]
@@ -69,13 +72,13 @@ async def test_each_verb_but_put_and_restore_works_on_a_full_server(storage: Sto
     assert (await settle1(storage, retried(await claim1(storage), delay=1000))).state is State.RETRYING
     claim = await claim1(storage)
     assert (await storage.renew("w", [held(claim)], LEASE))[0].kept
-    assert await storage.report(held(claim), b"half")
+    assert await report_progress(storage, held(claim), b"half")
     clock.advance(ms=LEASE + 1)
     assert [each.id for each in await storage.reap(["q"])] == [claim.id]
     assert [each.status for each in await storage.cancel("q", ["f"], ttl=HOUR)] == ["cancelled"]
     assert await storage.revive("q", ["f", "b"]) == [True, True]
-    assert await storage.set_paused("q", True)
-    assert await storage.set_paused("q", False)
+    assert await storage.set_pause("q", True)
+    assert await storage.set_pause("q", False)
     assert await storage.set_ttl("q", "a", HOUR)
     assert await storage.peek("q") is not None
     assert await storage.why("q", "f") is not None
@@ -86,6 +89,30 @@ async def test_each_verb_but_put_and_restore_works_on_a_full_server(storage: Sto
     clock.advance(ms=3 * HOUR)
     assert await storage.purge(["q"]) >= 1
     assert await storage.delete_queue("q") >= 1
+
+
+async def test_a_full_server_fires_nothing_or_all(backend: RedisBackend, storage: Storage) -> None:
+    """A fire and a new schedule raise `StorageUnavailable` and change nothing; the tick fires when there is room."""
+    version = await set1(storage)
+    clients = backend.clients()
+    for client in clients:
+        client.config_set("maxmemory", 1)
+    try:
+        before = await stored(storage)
+        with pytest.raises(StorageUnavailable, match="is full"):
+            await fire1(storage, version, tick(1))
+        with pytest.raises(StorageUnavailable, match="is full"):
+            await scheduling(storage).set_schedule(record("other"), 0)
+        assert (await scheduling(storage).due(["q"], "w")).look_at == before.next
+        assert await stored(storage) == before
+        assert await storage.counts("q") == tally()
+        assert (await scheduling(storage).schedules("q")).schedules == [before]
+    finally:
+        for client in clients:
+            client.config_set("maxmemory", 0)
+            client.close()
+    assert (await fire1(storage, version, tick(1))).ids == ("s@1",)
+    assert await scheduling(storage).drop_schedule("q", "s", (await stored(storage)).version)
 
 
 @pytest.mark.usefixtures("full")

@@ -27,6 +27,7 @@ from tests.support import (
     new,
     put1,
     release,
+    report_progress,
     retried,
     settle1,
     state_of,
@@ -75,7 +76,7 @@ async def live(storage: Storage, queue: str, id: str, worker: str, group: str | 
     [claim] = await claim_all(storage, queue, worker=worker, token=token)
     assert (claim.queue, claim.id, claim.group, claim.token) == (queue, id, group, token)
     assert await storage.renew(worker, [held(claim)], LEASE) == [Renewal(True)]
-    assert await storage.report(held(claim), b"p")
+    assert await report_progress(storage, held(claim), b"p")
     assert (await get1(storage, id, queue)).worker == worker
     await storage.put([update(queue, id, b"2", group=group)])
     assert ids(await find_all(storage, queue, limit=1)) == [id, id]
@@ -87,7 +88,7 @@ async def live(storage: Storage, queue: str, id: str, worker: str, group: str | 
     await claim1(storage, queue, worker=worker, lease=0)
     [reaped] = await storage.reap([queue])
     assert (reaped.queue, reaped.id, reaped.worker) == (queue, id, worker)
-    assert await storage.set_paused(queue, True)
+    assert await storage.set_pause(queue, True)
     assert await storage.delete_queue(queue) == 1
 
 
@@ -197,14 +198,14 @@ PAYLOADS = {
 
 
 async def test_payloads_are_bytes(storage: Storage) -> None:
-    """Payload, headers and limits come back byte for byte, from a claim and from a read (PJ-D19, QF-D7)."""
+    """Payload, headers and bounds come back byte for byte, from a claim and from a read (PJ-D19, QF-D7)."""
 
     async def check(data: bytes) -> None:
-        await put1(storage, "q", "a", data, headers=data[:1000], limits=data[:1000])
+        await put1(storage, "q", "a", data, headers=data[:1000], bounds=data[:1000])
         job = await get1(storage)
-        assert (job.payload, job.headers, job.limits) == (data, data[:1000], data[:1000])
+        assert (job.payload, job.headers, job.bounds) == (data, data[:1000], data[:1000])
         claim = await claim1(storage)
-        assert (claim.payload, claim.headers, claim.limits) == (data, data[:1000], data[:1000])
+        assert (claim.payload, claim.headers, claim.bounds) == (data, data[:1000], data[:1000])
         await storage.delete_queue("q")
 
     await for_each(storage, PAYLOADS, check)
@@ -240,10 +241,10 @@ async def test_follow_ups_carry_bytes(storage: Storage) -> None:
 
     async def check(data: bytes) -> None:
         await put1(storage, "q", "a")
-        then = [new("q/x", "b", data, headers=data[:1000], limits=data[:1000])]
+        then = [new("q/x", "b", data, headers=data[:1000], bounds=data[:1000])]
         await settle1(storage, complete(await claim1(storage), data, then=then))
         claim = await claim1(storage, "q/x")
-        assert (claim.payload, claim.headers, claim.limits) == (data, data[:1000], data[:1000])
+        assert (claim.payload, claim.headers, claim.bounds) == (data, data[:1000], data[:1000])
         await storage.delete_queue("q")
         await storage.delete_queue("q/x")
 
@@ -251,15 +252,15 @@ async def test_follow_ups_carry_bytes(storage: Storage) -> None:
 
 
 async def test_a_retried_job_keeps_every_byte(storage: Storage) -> None:
-    """A retry keeps payload, headers, limits and error byte for byte, with a group and without."""
+    """A retry keeps payload, headers, bounds and error byte for byte, with a group and without."""
     data = bytes(range(256)) * 8
-    await storage.put([new("q", "a", data, headers=data, limits=data), new("q", "b", data, headers=data, group="g")])
+    await storage.put([new("q", "a", data, headers=data, bounds=data), new("q", "b", data, headers=data, group="g")])
     await storage.settle([retried(claim, error=data) for claim in await claim_all(storage)])
     a, b = await storage.get("q", ["a", "b"])
     assert a is not None
     assert b is not None
-    assert (a.payload, a.headers, a.limits, a.error) == (data, data, data, data)
-    assert (b.payload, b.headers, b.limits, b.error) == (data, data, b"", data)
+    assert (a.payload, a.headers, a.bounds, a.error) == (data, data, data, data)
+    assert (b.payload, b.headers, b.bounds, b.error) == (data, data, b"", data)
 
 
 async def test_extreme_numbers_are_kept(storage: Storage, clock: Clock) -> None:

@@ -7,6 +7,7 @@ import pytest
 from penstock.model.job import State
 from penstock.model.storage_info import FileInfo, Inspectable, QueueMeter, ServerInfo
 from penstock.storage.base import Storage
+from tests.schedules import scheduling, set1, stored
 from tests.support import (
     HOUR,
     LEASE,
@@ -51,6 +52,16 @@ async def test_meters_count_expired_leases(storage: Storage, clock: Clock) -> No
     assert (await inspectable(storage).meters(["q"]))[0].overdue == 1
     await storage.reap(["q"])
     assert (await inspectable(storage).meters(["q"]))[0].overdue == 0
+
+
+async def test_meters_name_the_next_tick_of_a_queue(storage: Storage) -> None:
+    """The earliest tick of its schedules, and none if it has no schedules any more."""
+    version = await set1(storage)
+    [meter] = await inspectable(storage).meters(["q"])
+    assert meter.tick == (await stored(storage)).next
+    await scheduling(storage).drop_schedule("q", "s", version)
+    [meter] = await inspectable(storage).meters(["q"])
+    assert meter.tick is None
 
 
 async def test_meters_of_no_queues_and_of_an_unknown_queue(storage: Storage) -> None:

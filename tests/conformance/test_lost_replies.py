@@ -12,12 +12,18 @@ import pytest
 
 from penstock.errors import QueueFull, StorageError, StorageUnavailable
 from penstock.model.job import State, Update
+from penstock.model.limit import Limit
 from penstock.storage.base import CancelAnswer, CancelMode, Renewal, Request, Settled, Settlement, Storage
+from penstock.storage.limiting import Limiting, Scope
+from penstock.storage.observing import Histogram, RunTimes, need_observing
 from penstock.storage.redis import RedisStorage
 from penstock.storage.redis.blocking import BlockingConnection
 from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.scripts import script
+from penstock.storage.scheduling import Fired
+from tests import schedules
 from tests.proxy import Proxy
+from tests.schedules import fire1, firing, scheduling, set1, stored, tick
 from tests.servers import Server
 from tests.support import (
     HOUR,
@@ -52,6 +58,9 @@ from tests.support import (
 
 pytestmark = [pytest.mark.beyond_model, pytest.mark.only("redis", "valkey")]
 
+#: The scripts that add to statistics.
+STATS = ("record_stats", "sample", "add_sample")
+
 
 @pytest.fixture
 def far(
@@ -63,8 +72,21 @@ def far(
     far = RedisBackend(backend.name, url, backend.namespace, backend.server).build(clock)
     runner.run(far.open())
     with backend.server.client() as client:
-        for verb in ("put", "claim", "settle", "renew", "reap", "wait_done", "cancel", *ONCE):
-            client.script_load(script(verb).text)
+        verbs = (
+            "put",
+            "claim",
+            "settle",
+            "renew",
+            "reap",
+            "wait_done",
+            "cancel",
+            "fire",
+            "set_schedule",
+            *STATS,
+            *ONCE,
+        )
+        for verb in verbs:
+            client.script_load(script(script_of(verb)).text)
     yield far
     proxy.heal()
     runner.run(far.close())
@@ -81,6 +103,16 @@ def brisk(backend: RedisBackend, proxy: Proxy, clock: Clock, far: Storage, runne
     yield brisk
     proxy.heal()
     runner.run(brisk.close())
+
+
+def script_of(call: str) -> str:
+    """Return the script of a call in `ONCE`: its first word."""
+    return call.partition(" ")[0]
+
+
+def limiting(storage: Storage) -> Limiting:
+    assert isinstance(storage, Limiting)
+    return storage
 
 
 def sha(verb: str) -> str:
@@ -430,11 +462,17 @@ async def test_a_cancel_repeated_after_the_id_was_put_again_leaves_that_job_alon
     assert (await claim1(storage)).payload == b"new"
 
 
+RULE = Limit(concurrency=2).rule("queue", 0)
+
 ONCE: dict[str, tuple[Callable[[Storage], Awaitable[Any]], Any]] = {
     "revive": (lambda storage: storage.revive("q", ["failed", "queued"]), [True, False]),
-    "set_paused": (lambda storage: storage.set_paused("q", True), True),
+    "set_pause": (lambda storage: storage.set_pause("q", True), True),
+    "set_pause of a group": (lambda storage: storage.set_pause("q", True, None, "ann", "g"), True),
+    "set_limit": (lambda storage: limiting(storage).set_limit(Scope("queue", "q"), RULE, b"", 0), 1),
+    "set_limit of a group": (lambda storage: limiting(storage).set_limit(Scope("group", "q", "g"), RULE, b"", 0), 1),
     "delete_queue": (lambda storage: storage.delete_queue("q"), 2),
     "set_ttl": (lambda storage: storage.set_ttl("q", "failed", 0), True),
+    "drop_schedule": (lambda storage: scheduling(storage).drop_schedule("q", "s", 7), False),
 }
 
 
@@ -443,14 +481,62 @@ ONCE: dict[str, tuple[Callable[[Storage], Awaitable[Any]], Any]] = {
 async def test_a_lost_call_of_an_operator_is_made_once(
     proxy: Proxy, far: Storage, storage: Storage, verb: str, loss: str
 ) -> None:
-    """A revive, pause, delete or new TTL whose answer is lost is sent again, and answered as the first time."""
+    """A revive, pause, limit, delete or new TTL whose answer is lost is sent again, and answered as the first time."""
     call, expected = ONCE[verb]
+    verb = script_of(verb)
     await put1(storage, "q", "failed")
     await settle1(storage, fail(await claim1(storage)))
     await put1(storage, "q", "queued")
     lost = proxy.lose_reply(sha(verb)) if loss == "reply" else proxy.lose_request(sha(verb))
     assert await call(far) == expected
     assert lost.happened
+
+
+@pytest.mark.parametrize("loss", ["reply", "request"])
+async def test_a_lost_fire_puts_its_jobs_once(proxy: Proxy, far: Storage, storage: Storage, loss: str) -> None:
+    """A fire whose answer is lost is sent again, and answered as the first time; a worker's own repeat is stale."""
+    version = await set1(storage)
+    lost = proxy.lose_reply(sha("fire")) if loss == "reply" else proxy.lose_request(sha("fire"))
+    answer = await fire1(far, version, tick(1), tick(2), overlap="allow")
+    assert lost.happened
+    assert answer == Fired(answer.version, fired=2, ids=("s@1", "s@2"))
+    assert (await fire1(far, version, tick(1))).stale
+    assert (await stored(storage)).fired == 2
+    assert await run_order(storage) == ["s@1", "s@2"]
+
+
+@pytest.mark.parametrize("loss", ["reply", "request"])
+async def test_a_lost_change_of_a_schedule_is_made_once(
+    proxy: Proxy, far: Storage, storage: Storage, loss: str
+) -> None:
+    """A schedule set or dropped with a lost answer is answered as the first time, and its tick fires once."""
+    lost = proxy.lose_reply(sha("set_schedule")) if loss == "reply" else proxy.lose_request(sha("set_schedule"))
+    version = await scheduling(far).set_schedule(schedules.record(), 0, firing(0, tick(0), manual=True))
+    assert lost.happened
+    assert (await stored(storage)).version == version
+    assert version is not None
+    lost = proxy.lose_reply(sha("drop_schedule")) if loss == "reply" else proxy.lose_request(sha("drop_schedule"))
+    assert await scheduling(far).drop_schedule("q", "s", version)
+    assert lost.happened
+    assert await run_order(storage) == ["s@0"]
+
+
+@pytest.mark.parametrize("verb", STATS)
+async def test_lost_statistics_are_counted_once(
+    proxy: Proxy, far: Storage, storage: Storage, clock: Clock, verb: str
+) -> None:
+    """Times, and the changes of queues in the samples of all together, are added once though they are sent again."""
+    observing = need_observing(far)
+    await put1(storage, "q", "a")
+    await observing.record_stats("w", [])
+    await settle1(storage, complete(await claim1(storage)))
+    clock.advance(seconds=60)
+    times = Histogram((1,), 5)
+    proxy.lose_reply(sha(verb))
+    assert await observing.record_stats("w", [RunTimes("q", times, times)]) == clock.ms
+    [stats] = await need_observing(storage).stats(["q"])
+    assert stats.sample.run == times
+    assert [sample.totals.finished for sample in await need_observing(storage).history(None)] == [0, 1]
 
 
 async def test_the_answers_kept_for_repetitions_expire(backend: RedisBackend, storage: Storage) -> None:

@@ -18,6 +18,7 @@ from tests.support import (
     new,
     put1,
     release,
+    report_progress,
     retried,
     settle1,
     state_of,
@@ -44,7 +45,7 @@ async def test_each_of_many_runs_reports_is_cancelled_and_has_a_successor(
     claims = await claim_all(storage)
     claim = claims[at]
     assert (await get1(storage, claim.id)).progress is None
-    assert await storage.report(held(claim), b"half") is True
+    assert await report_progress(storage, held(claim), b"half") is True
     assert (await get1(storage, claim.id)).progress == b"half"
     await storage.cancel("q", [claim.id], "signal")
     await storage.put([update("q", claim.id, group=group_of(at, grouped))])

@@ -16,19 +16,32 @@ from typing import Any, ClassVar, cast
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
+from hypothesis.stateful import initialize, precondition, rule
 from msgspec.structs import replace
 
 from penstock.model.clock import Clock
 from penstock.model.job import NewJob, Snapshot, State
-from penstock.storage.base import JobPosition, Put, Settlement, Storage
+from penstock.model.limit import EVERY, Limit
+from penstock.storage.base import Complete, JobPosition, Put, Settlement, Storage
+from penstock.storage.limiting import LimitRecord, Scope
+from penstock.storage.observing import QueueStats, Totals
 from penstock.storage.redis import RedisStorage
 from penstock.storage.sqlite import SqliteStorage, blocking
 from penstock.storage.sqlite.blocking import BlockingSqliteStorage
-from penstock.testing.conformance.strategies import GROUPS, QUEUES, resolutions
+from penstock.testing.conformance.strategies import GROUPS, QUEUES, limits, resolutions, scopes
 from penstock.testing.conformance.walk import Walk, take_walks
 from tests.servers import Servers
-from tests.support import LEASE, SECOND, Backend, ModelStorage, SqliteBackend, make_backend, new_namespace, share_of
+from tests.support import (
+    LEASE,
+    SECOND,
+    Backend,
+    ModelStorage,
+    SqliteBackend,
+    make_backend,
+    new_namespace,
+    set_limit,
+    share_of,
+)
 
 #: Examples of each storage in an ordinary run; the whole must stay within two minutes on two cores.
 EXAMPLES = {"model": 50, "memory": 120, "sqlite": 50, "redis": 60, "valkey": 20, "cluster": 12}
@@ -127,6 +140,15 @@ class WalkWithFormats(ModelWalk):
         """Return a position without `ahead`, which depends on the records that claims have passed over."""
         return position and replace(position, ahead=None, head=self.comparable_position(position.head))
 
+    def comparable_stats(self, stats: QueueStats, totals: Totals) -> QueueStats:
+        """Return statistics without the age of the first job, which only newer software may be able to run."""
+        stats = super().comparable_stats(stats, totals)
+        return replace(stats, sample=replace(stats.sample, oldest=None))
+
+    def comparable_limit(self, record: LimitRecord) -> LimitRecord:
+        """Return a limit without the number of closed groups, which passed-over groups are not counted in."""
+        return replace(record, closed=0, opens=None)
+
     def comparable_listing(self, found: list[Snapshot]) -> list[Snapshot]:
         """Move queued jobs without a group that only newer software can run to the end, passed over or not."""
         found = super().comparable_listing(found)
@@ -134,6 +156,50 @@ class WalkWithFormats(ModelWalk):
         rest = [job for job in found if job not in odd]
         after = sum(job.state in (State.RUNNING, State.QUEUED) for job in rest)
         return rest[:after] + sorted(odd, key=lambda job: job.id) + rest[after:]
+
+
+class WalkWithLimits(WalkWithSetbacks):
+    """The same walk, with limits from its beginning and more jobs of groups."""
+
+    @initialize(drawn=st.lists(st.tuples(scopes, limits(group=False), limits(group=True)), min_size=1, max_size=4))
+    def begin_with_limits(self, drawn: list[tuple[Scope, Limit, Limit]]) -> None:
+        for scope, limit, group_limit in drawn:
+            self.change_limit(scope, group_limit if scope.kind in ("groups", "group") else limit)
+
+    @rule(queue=st.sampled_from(QUEUES), costs=st.lists(st.sampled_from([1, 1, 2, 4]), min_size=1, max_size=6))
+    def put_in_turns(self, queue: str, costs: list[int]) -> None:
+        """Put jobs of all groups in turns."""
+        jobs: list[NewJob] = []
+        for cost in costs:
+            for group in GROUPS:
+                self.made += 1
+                jobs.append(NewJob(queue=queue, id=f"turn{self.made}", payload=b"t", group=group, cost=cost))
+        self.both("put", jobs)
+
+    @precondition(lambda self: self.tokens)
+    @rule(count=st.integers(1, 4), ttl=st.sampled_from([0, None]))
+    def complete_some(self, count: int, ttl: int | None) -> None:
+        """Complete the claims made first: as a rule they still run."""
+        ended, self.tokens = self.tokens[:count], self.tokens[count:]
+        self.both("settle", [Settlement(held.queue, held.id, held.token, Complete(b"", ttl)) for held in ended])
+
+    @rule(ms=st.sampled_from([1, 334, 500, SECOND]))
+    def wait_for_a_rate(self, ms: int) -> None:
+        self.move_the_clock(ms)
+
+
+class WalkWithLimitOfOne(ModelWalk):
+    """The same walk, on a storage in which every group has the limit that a group without one has (P6)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limiting = False
+        for queue in QUEUES:
+            self.runner.run(set_limit(self.storage, Limit(concurrency=1), queue, EVERY))
+
+    async def compare_queues(self, reference: Storage) -> None:
+        """Assert that the storage lists the queues of the model; it has limits, which list further ones."""
+        assert {*await self.storage.queues()} >= {*await reference.queues()}
 
 
 class WalkAlone(ModelWalk):
@@ -201,6 +267,18 @@ def test_a_random_walk_on_a_clock_that_is_set_back_agrees_with_the_model(backend
 def test_a_random_walk_of_old_and_new_software_agrees_with_the_model(backend: Backend) -> None:
     """Software that cannot read a format passes over its records, and all other answers are those of the model."""
     walk_on(WalkWithFormats, backend, share_of(EXAMPLES[backend.name] // 3))
+
+
+@patient
+def test_a_random_walk_with_limits_agrees_with_the_model(backend: Backend) -> None:
+    """With limits of families, queues and groups, pauses, costs and a clock that is set back, the model is obeyed."""
+    walk_on(WalkWithLimits, backend, share_of(EXAMPLES[backend.name]))
+
+
+@patient
+def test_a_random_walk_with_a_limit_of_one_agrees_with_the_model_without(backend: Backend) -> None:
+    """A storage in which every group has a limit of 1 answers as one without limits (P6)."""
+    walk_on(WalkWithLimitOfOne, backend, share_of(EXAMPLES[backend.name] // 3))
 
 
 @patient

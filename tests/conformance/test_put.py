@@ -41,9 +41,9 @@ async def test_a_new_job_is_queued(storage: Storage) -> None:
 
 async def test_a_new_job_is_stored_whole(storage: Storage) -> None:
     """Every field of a new job reads back as it was given."""
-    await storage.put([new("q", "a", b"payload", priority=7, headers=b"h", limits=b"l")])
+    await storage.put([new("q", "a", b"payload", priority=7, headers=b"h", bounds=b"l")])
     assert await get1(storage) == Snapshot(
-        queue="q", id="a", state=State.QUEUED, payload=b"payload", priority=7, headers=b"h", limits=b"l",
+        queue="q", id="a", state=State.QUEUED, payload=b"payload", priority=7, headers=b"h", bounds=b"l",
         created=T0, run_at=T0,
     )  # fmt: skip
 
@@ -191,13 +191,13 @@ async def test_the_same_id_in_two_queues_is_two_jobs(storage: Storage) -> None:
 
 
 async def test_an_update_changes_a_waiting_job_in_place(storage: Storage) -> None:
-    """An update without the flag `priority` replaces payload and headers, and keeps position, priority and limits."""
-    await storage.put([new("q", "a", b"old", headers=b"h1", limits=b"l1", priority=2), new("q", "b", priority=2)])
+    """An update without the flag `priority` replaces payload and headers, and keeps position, priority and bounds."""
+    await storage.put([new("q", "a", b"old", headers=b"h1", bounds=b"l1", priority=2), new("q", "b", priority=2)])
     flags = Update(priority=False)
-    [answer] = await storage.put([update("q", "a", b"new", flags, headers=b"h2", limits=b"l2", priority=9)])
+    [answer] = await storage.put([update("q", "a", b"new", flags, headers=b"h2", bounds=b"l2", priority=9)])
     assert answer == Put(PutStatus.UPDATED, State.QUEUED)
     job = await get1(storage)
-    assert (job.payload, job.headers, job.limits, job.priority) == (b"new", b"h2", b"l1", 2)
+    assert (job.payload, job.headers, job.bounds, job.priority) == (b"new", b"h2", b"l1", 2)
     assert await run_order(storage) == ["a", "b"]
 
 
@@ -210,10 +210,10 @@ async def test_an_update_without_payload_keeps_it(storage: Storage) -> None:
 
 
 async def test_an_update_with_limits_replaces_them(storage: Storage) -> None:
-    """With limits=True the job's own limits are replaced."""
-    await put1(storage, "q", "a", limits=b"l1")
-    await storage.put([update("q", "a", b"new", Update(limits=True), limits=b"l2")])
-    assert (await get1(storage)).limits == b"l2"
+    """With bounds=True the job's own bounds are replaced."""
+    await put1(storage, "q", "a", bounds=b"l1")
+    await storage.put([update("q", "a", b"new", Update(bounds=True), bounds=b"l2")])
+    assert (await get1(storage)).bounds == b"l2"
 
 
 async def test_an_update_of_a_new_id_is_a_put(storage: Storage) -> None:

@@ -21,6 +21,7 @@ from tests.support import (
     ids,
     new,
     put1,
+    report_progress,
     retried,
     run_order,
     settle1,
@@ -153,7 +154,7 @@ async def test_a_paused_queue_is_reaped(storage: Storage, clock: Clock) -> None:
     """Expired runs of a paused queue are reaped."""
     await put1(storage, "q", "a")
     await claim1(storage)
-    await storage.set_paused("q", True)
+    await storage.set_pause("q", True)
     clock.advance(ms=LEASE)
     assert ids(await storage.reap(["q"])) == ["a"]
 
@@ -161,7 +162,7 @@ async def test_a_paused_queue_is_reaped(storage: Storage, clock: Clock) -> None:
 async def test_a_reaped_job_shows_no_progress(storage: Storage, clock: Clock) -> None:
     """A reaped job shows no progress."""
     await put1(storage, "q", "a")
-    await storage.report(held(await claim1(storage)), b"half")
+    await report_progress(storage, held(await claim1(storage)), b"half")
     clock.advance(ms=LEASE)
     await storage.reap(["q"])
     assert (await get1(storage)).progress is None

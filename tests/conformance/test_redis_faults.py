@@ -25,6 +25,7 @@ from tests.support import (
     new,
     new_namespace,
     put1,
+    report_progress,
     retried,
     retry_until_available,
     run_order,
@@ -62,7 +63,7 @@ async def test_every_verb_survives_a_script_flush(backend: RedisBackend, storage
     flush_scripts(backend)
     assert (await storage.renew("w", [held(a)], LEASE))[0].kept
     flush_scripts(backend)
-    assert await storage.report(held(a), b"half")
+    assert await report_progress(storage, held(a), b"half")
     flush_scripts(backend)
     assert await settle1(storage, complete(a)) == Settled(State.COMPLETED)
     flush_scripts(backend)
@@ -78,7 +79,7 @@ async def test_every_verb_survives_a_script_flush(backend: RedisBackend, storage
         lambda: storage.revive("q", ["a"]),
         lambda: storage.set_ttl("q", "a", 1000),
         lambda: storage.purge(["q"]),
-        lambda: storage.set_paused("q", True),
+        lambda: storage.set_pause("q", True),
         lambda: storage.beat("w", 1000),
         lambda: storage.workers(),
         lambda: storage.delete_queue("q"),

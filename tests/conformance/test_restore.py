@@ -52,7 +52,9 @@ async def fill(storage: Storage, clock: Clock) -> None:
     await storage.settle([complete(d1, b"\xff\x00", HOUR), complete(d2, b"", None), fail(b1, b"why", HOUR)])
     await storage.settle([fail(b2, count="timeouts"), cancel_run(g1), cancel_run(g2, None)])
     await storage.settle([retried(a1, delay=20 * SECOND, error=b"e1", count="retries"), retried(a2, delay=10 * SECOND)])
-    await storage.put([new("q", "later1", delay=HOUR, headers=b"h", limits=b"l"), new("q", "later2", delay=SECOND)])
+    await storage.put(
+        [new("q", "later1", delay=HOUR, headers=b"h", bounds=b"l"), new("q", "later2", delay=SECOND, cost=5)]
+    )
     await storage.put([new("q", "ready1"), new("q", "ready2", priority=7), new("q", "late", run_at=T0 - HOUR)])
     await storage.put([new("q", f"{group}{n}", group=group) for n in (1, 2) for group in ("x", "y")])
 
@@ -180,7 +182,7 @@ async def test_restored_jobs_can_be_claimed_at_once(storage: Storage) -> None:
         {"state": State.RUNNING}, {"state": State.BLOCKED}, {"id": ""}, {"group": "g", "priority": 1},
         {"priority": 2**31}, {"stalls": -1}, {"created": -1}, {"run_at": 10**18},
         {"attempts": 65_536}, {"retries": 2**63 - 1}, {"stalls": 2**63}, {"timeouts": 2**64},
-        {"headers": bytes(32_769)}, {"limits": bytes(1_025)}, {"error": bytes(131_073)},
+        {"headers": bytes(32_769)}, {"bounds": bytes(1_025)}, {"error": bytes(131_073)},
     ],
 )  # fmt: skip
 async def test_restore_of_an_impossible_job_is_refused(storage: Storage, wrong: dict[str, object]) -> None:

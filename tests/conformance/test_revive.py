@@ -33,14 +33,14 @@ pytestmark = pytest.mark.one_per_engine
 
 async def test_revive_of_a_failed_job_resets_all_counts(storage: Storage, clock: Clock) -> None:
     """A revived job is queued with all counts zero and keeps its time of creation."""
-    await put1(storage, "q", "a", b"p", priority=3, headers=b"h", limits=b"l")
+    await put1(storage, "q", "a", b"p", priority=3, headers=b"h", bounds=b"l")
     await settle1(storage, retried(await claim1(storage)))
     await settle1(storage, stall(await claim1(storage)))
     await settle1(storage, fail(await claim1(storage), count="timeouts"))
     clock.advance(seconds=1)
     assert await storage.revive("q", ["a"]) == [True]
     assert await get1(storage) == Snapshot(
-        queue="q", id="a", state=State.QUEUED, payload=b"p", priority=3, headers=b"h", limits=b"l", created=T0,
+        queue="q", id="a", state=State.QUEUED, payload=b"p", priority=3, headers=b"h", bounds=b"l", created=T0,
         run_at=T0 + SECOND,
     )  # fmt: skip
 

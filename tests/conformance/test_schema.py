@@ -106,7 +106,7 @@ async def test_a_newer_schema_that_appears_later_is_refused(backend: RedisBacken
     verbs = {
         "put": lambda: put1(storage, "q", "b"),
         "beat": lambda: storage.beat("w", 1000),
-        "pause": lambda: storage.set_paused("q", True),
+        "pause": lambda: storage.set_pause("q", True),
     }
     try:
         with pytest.raises(VersionMismatch, match="99"):

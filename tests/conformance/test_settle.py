@@ -63,7 +63,7 @@ async def test_complete_keeps_the_result(storage: Storage, clock: Clock) -> None
     assert await settle1(storage, complete(claim, b"result", ttl=HOUR)) == Settled(State.COMPLETED)
     assert await get1(storage) == Snapshot(
         queue="q", id="a", state=State.COMPLETED, payload=b"p", created=T0, run_at=T0, attempts=1, worker="alice",
-        result=b"result", finished=T0 + 2 * SECOND, expires=T0 + 2 * SECOND + HOUR,
+        started=T0, result=b"result", finished=T0 + 2 * SECOND, expires=T0 + 2 * SECOND + HOUR,
     )  # fmt: skip
 
 
@@ -130,6 +130,7 @@ async def test_fail_keeps_the_error(storage: Storage) -> None:
     assert await settle1(storage, fail(claim, b"boom", ttl=7 * DAY)) == Settled(State.FAILED)
     assert await get1(storage) == Snapshot(
         queue="q", id="a", state=State.FAILED, payload=b"x", created=T0, run_at=T0, attempts=1, worker="alice",
+            started=T0,
         error=b"boom", finished=T0, expires=T0 + 7 * DAY,
     )  # fmt: skip
 

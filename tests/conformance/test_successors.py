@@ -28,6 +28,7 @@ from tests.support import (
     new,
     put1,
     release,
+    report_progress,
     retried,
     run_order,
     settle1,
@@ -40,17 +41,17 @@ pytestmark = pytest.mark.one_per_engine
 
 RUN_AT = (True, False, "if_later", "if_earlier")
 ALL_FLAGS = [
-    Update(payload=payload, run_at=run_at, reset_counts=reset, limits=limits)  # type: ignore[arg-type]
-    for payload, run_at, reset, limits in product((True, False), RUN_AT, (None, True, False), (True, False))
+    Update(payload=payload, run_at=run_at, reset_counts=reset, bounds=bounds)  # type: ignore[arg-type]
+    for payload, run_at, reset, bounds in product((True, False), RUN_AT, (None, True, False), (True, False))
 ]
 
 
 async def run_with_successor(storage: Storage, flags: Update, **options: Any) -> Any:
-    """Put and claim a job `a` (payload old, limits l1, one retry) and put a successor behind it."""
-    await put1(storage, "q", "a", b"old", headers=b"h1", limits=b"l1")
+    """Put and claim a job `a` (payload old, bounds l1, one retry) and put a successor behind it."""
+    await put1(storage, "q", "a", b"old", headers=b"h1", bounds=b"l1")
     await settle1(storage, retried(await claim1(storage), error=b"boom"))
     claim = await claim1(storage)
-    [answer] = await storage.put([update("q", "a", b"new", flags, headers=b"h2", limits=b"l2", **options)])
+    [answer] = await storage.put([update("q", "a", b"new", flags, headers=b"h2", bounds=b"l2", **options)])
     assert answer == Put(PutStatus.BLOCKED, State.BLOCKED)
     return claim
 
@@ -62,7 +63,7 @@ async def test_the_successor_is_released_with_any_flags(storage: Storage, ending
         claim = await run_with_successor(storage, flags)
         await settle1(storage, ending(claim))
         expected = Snapshot(
-            queue="q", id="a", state=State.QUEUED, payload=b"new", headers=b"h2", limits=b"l2", created=T0, run_at=T0
+            queue="q", id="a", state=State.QUEUED, payload=b"new", headers=b"h2", bounds=b"l2", created=T0, run_at=T0
         )
         assert await get1(storage) == expected, flags
         assert await run_order(storage) == ["a"], flags
@@ -107,7 +108,7 @@ async def test_the_successor_is_folded_into_a_returning_run(storage: Storage, cl
             state=State.RETRYING if due > clock.ms else State.QUEUED,
             payload=b"new" if flags.payload else b"old",
             headers=b"h2" if flags.payload else b"h1",
-            limits=b"l2" if flags.limits else b"l1",
+            bounds=b"l2" if flags.bounds else b"l1",
             attempts=0 if resets else 1 if how == "released" else 2,
             retries=0 if resets else 2 if how == "retried" else 1,
             stalls=1 if how in ("stalled", "reaped") and not resets else 0,
@@ -135,13 +136,13 @@ async def test_a_folded_time_obeys_its_flag(storage: Storage, run_at: Any, asked
 
 async def test_merged_successors_apply_the_flags_of_both(storage: Storage) -> None:
     """Two updates behind one run change together what each of them would have changed."""
-    await put1(storage, "q", "a", b"old", limits=b"l1")
+    await put1(storage, "q", "a", b"old", bounds=b"l1")
     claim = await claim1(storage)
     await storage.put([update("q", "a", b"p2", Update(payload=True, run_at=False, reset_counts=False))])
-    await storage.put([update("q", "a", b"p3", Update(payload=False, run_at=False, limits=True), limits=b"l3")])
+    await storage.put([update("q", "a", b"p3", Update(payload=False, run_at=False, bounds=True), bounds=b"l3")])
     await settle1(storage, retried(claim))
     job = await get1(storage)
-    assert (job.payload, job.limits, job.retries) == (b"p2", b"l3", 1)
+    assert (job.payload, job.bounds, job.retries) == (b"p2", b"l3", 1)
 
 
 async def test_a_merge_that_moves_stays_a_move(storage: Storage) -> None:
@@ -237,7 +238,7 @@ async def test_a_progress_report_goes_to_the_run(storage: Storage) -> None:
     await put1(storage, "q", "a")
     claim = await claim1(storage)
     await storage.put([update("q", "a")])
-    assert await storage.report(held(claim), b"half")
+    assert await report_progress(storage, held(claim), b"half")
     assert (await get1(storage)).progress == b"half"
     [blocked] = await find_all(storage, state=State.BLOCKED)
     assert blocked.progress is None

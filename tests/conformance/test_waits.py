@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 
 from penstock.model.job import Claim
+from penstock.model.limit import EVERY, Limit
 from penstock.storage.base import Request, Storage
+from penstock.storage.limiting import Scope
 from penstock.storage.redis import RedisStorage
+from tests.schedules import fire1, set1, tick
 from tests.support import (
     HOUR,
     LEASE,
@@ -35,6 +38,8 @@ from tests.support import (
     release,
     retried,
     retry_until_available,
+    set_limit,
+    set_scope_limit,
     settle1,
     stall,
     update,
@@ -212,9 +217,9 @@ async def by_release_of_a_successor(storage: Storage, clock: Clock) -> Callable[
 
 
 async def by_resume(storage: Storage, clock: Clock) -> Callable[[], Awaitable[Any]]:
-    await storage.set_paused("q", True)
+    await storage.set_pause("q", True)
     await put1(storage, "q", "a")
-    return lambda: storage.set_paused("q", False)
+    return lambda: storage.set_pause("q", False)
 
 
 async def by_revive(storage: Storage, clock: Clock) -> Callable[[], Awaitable[Any]]:
@@ -246,7 +251,67 @@ async def by_an_update(storage: Storage, clock: Clock) -> Callable[[], Awaitable
     return lambda: storage.put([update("q", "a")])
 
 
+async def by_a_tick(storage: Storage, clock: Clock) -> Callable[[], Awaitable[Any]]:
+    version = await set1(storage)
+    await claim_all(storage)  # takes the hint of the new schedule
+    return lambda: fire1(storage, version, tick(1))
+
+
+async def by_a_replaced_backoff(storage: Storage, clock: Clock) -> Callable[[], Awaitable[Any]]:
+    version = (await fire1(storage, await set1(storage), tick(1, group="g"))).version
+    await settle1(storage, retried(await claim1(storage), delay=HOUR))
+    return lambda: fire1(storage, version, tick(2, group="g"), overlap="replace")
+
+
+async def by_a_free_slot(storage: Storage, clock: Clock) -> Callable[[], Awaitable[Any]]:
+    await set_limit(storage, Limit(concurrency=1))
+    await storage.put([new("q", "a"), new("q", "b")])
+    claim = await claim1(storage)
+    return lambda: storage.settle([complete(claim)])
+
+
+async def by_a_slot_that_is_reaped(storage: Storage, clock: Clock) -> Callable[[], Awaitable[Any]]:
+    await set_limit(storage, Limit(concurrency=1))
+    await storage.put([new("q", "a"), new("q", "b")])
+    await claim1(storage)
+    clock.advance(ms=LEASE)
+    return lambda: storage.reap(["q"])
+
+
+async def by_a_free_slot_of_the_family(storage: Storage, clock: Clock) -> Callable[[], Awaitable[Any]]:
+    await set_scope_limit(storage, Limit(concurrency=1), Scope("family", "q"))
+    await storage.put([new("q/x", "a"), new("q", "b")])
+    claim = await claim1(storage, "q/x")
+    return lambda: storage.settle([complete(claim)])
+
+
+async def by_a_free_slot_of_a_group(storage: Storage, clock: Clock) -> Callable[[], Awaitable[Any]]:
+    await set_limit(storage, Limit(concurrency=2), group="g")
+    await storage.put([new("q", id, group="g") for id in "abc"])
+    claim, _ = await claim_all(storage)
+    return lambda: storage.settle([complete(claim)])
+
+
+async def by_a_raised_limit(storage: Storage, clock: Clock) -> Callable[[], Awaitable[Any]]:
+    await set_limit(storage, Limit(concurrency=1), group=EVERY)
+    await storage.put([new("q", id, group="g") for id in "ab"])
+    await claim1(storage)
+    return lambda: set_limit(storage, Limit(concurrency=2), group=EVERY)
+
+
+async def by_a_resumed_group(storage: Storage, clock: Clock) -> Callable[[], Awaitable[Any]]:
+    await storage.set_pause("q", True, group="g")
+    await put1(storage, "q", "a", group="g")
+    return lambda: storage.set_pause("q", False, group="g")
+
+
 TRANSITIONS: dict[str, Setup] = {
+    "free slot": by_a_free_slot,
+    "reaped slot": by_a_slot_that_is_reaped,
+    "free slot of the family": by_a_free_slot_of_the_family,
+    "free slot of a group": by_a_free_slot_of_a_group,
+    "raised limit": by_a_raised_limit,
+    "resumed group": by_a_resumed_group,
     "retry": by_retry,
     "release": by_release,
     "stall": by_stall,
@@ -258,6 +323,8 @@ TRANSITIONS: dict[str, Setup] = {
     "cancelled backoff": by_a_cancelled_backoff,
     "follow-up": by_a_follow_up,
     "update": by_an_update,
+    "tick": by_a_tick,
+    "tick that replaces a job in backoff": by_a_replaced_backoff,
 }
 
 
@@ -313,6 +380,63 @@ async def test_a_job_due_earlier_wakes_the_worker_with_the_next_due_time(backend
     await wait_for_idle_workers(backend, storage, 1)
     await put1(storage, "q", "sooner", delay=SECOND)
     await eventually(lambda: alarms == [T0 + HOUR, T0 + SECOND])
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_an_earlier_tick_wakes_a_worker(backend: Backend, storage: Storage) -> None:
+    """A schedule that ticks before all others of its queue wakes a worker, whose claim answers the tick."""
+    ticks: list[int | None] = []
+
+    async def look() -> None:
+        while True:
+            ticks.append((await storage.claim([Request("q", 1)], "w", LEASE, "t")).tick_at)
+            await storage.wait_work(["q"], LONG)
+
+    task = asyncio.create_task(look())
+    await wait_for_idle_workers(backend, storage, 1)
+    await set1(storage, "far", next=T0 + HOUR)
+    await eventually(lambda: ticks == [None, T0 + HOUR])
+    await wait_for_idle_workers(backend, storage, 1)
+    await set1(storage, "near", next=T0 + SECOND)
+    await eventually(lambda: ticks == [None, T0 + HOUR, T0 + SECOND])
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+async def test_a_worker_looks_again_when_a_pause_ends(backend: Backend, storage: Storage, group: str | None) -> None:
+    """A pause with an end, set while a worker is idle, wakes it to look again at its end."""
+    alarms: list[int] = []
+
+    async def look() -> None:
+        while True:
+            answer = await storage.claim([Request("q", 1)], "w", LEASE, "t")
+            if answer.look_at is not None:
+                alarms.append(answer.look_at)
+            await storage.wait_work(["q"], LONG)
+
+    await storage.set_pause("q", True, None, "", group)
+    await put1(storage, "q", "a", group="g")
+    task = asyncio.create_task(look())
+    await wait_for_idle_workers(backend, storage, 1)
+    await storage.set_pause("q", True, T0 + HOUR, "", group)
+    await eventually(lambda: alarms == [T0 + HOUR])
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_wait_work_sleeps_while_gates_hold_all_jobs(backend: Backend, storage: Storage) -> None:
+    """Jobs that no gate lets start are no work: a wait sleeps on."""
+    await set_limit(storage, Limit(concurrency=1))
+    await set_limit(storage, Limit(rate="1/h"), "r")
+    await storage.put([new(queue, id) for queue in "qr" for id in "ab"])
+    for queue in "qr":
+        await claim1(storage, queue)
+    task = asyncio.create_task(storage.wait_work(["q", "r"], LONG))
+    await wait_for_idle_workers(backend, storage, 1)
+    await storage.counts("q")
+    assert not task.done()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

@@ -147,7 +147,7 @@ async def test_why_blocked(storage: Storage, queue: Queue) -> None:
 async def test_why_scheduled(storage: Storage, queue: Queue) -> None:
     """A scheduled job shows its due time."""
     await put1(storage, "q", "a", delay=3 * HOUR)
-    await storage.set_paused("q", True)
+    await storage.set_pause("q", True)
     why = await asked(queue)
     assert (why.reason, why.until) == (Reason.SCHEDULED, moment(T0 + 3 * HOUR))
     assert str(why) == "It is scheduled: it may run from 2027-01-15 11:00:00 UTC on, in 3 h."
@@ -165,7 +165,7 @@ async def test_why_retrying(storage: Storage, queue: Queue) -> None:
 async def test_why_paused(storage: Storage, queue: Queue, clock: Clock) -> None:
     """A paused queue is the reason of all its waiting jobs, before any other, with the time of the pause."""
     await storage.put([new("q", "a", group="g"), new("q", "b", group="g")])
-    await storage.set_paused("q", True)
+    await storage.set_pause("q", True)
     clock.advance(ms=5 * MINUTE)
     for why in [await asked(queue, id) for id in "ab"]:
         assert (why.reason, why.since) == (Reason.PAUSED, moment(T0))
@@ -389,7 +389,7 @@ class WhyScenario:
             case ("settle", how) if self.held:
                 await self.settle(next(iter(self.held)), how)
             case ("pause", paused):
-                await self.storage.set_paused("q", paused)
+                await self.storage.set_pause("q", paused)
             case ("move", ms):
                 self.clock.advance(ms=ms)
             case ("reap",):
@@ -448,7 +448,7 @@ class WhyScenario:
                 assert why.until > why.at
                 self.clock.ms = round(why.until.timestamp() * 1000)
             case Reason.PAUSED:
-                await self.storage.set_paused("q", False)
+                await self.storage.set_pause("q", False)
             case Reason.UNKNOWN_FORMAT:
                 setattr(self.storage, "format", why.format)  # noqa: B010
             case Reason.NO_WORKER:

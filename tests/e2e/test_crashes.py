@@ -18,7 +18,7 @@ def is_stopped(pid: int) -> bool:
 
 
 async def test_jobs_run_in_child_processes(stage: Stage) -> None:
-    """Handlers run in the children, and the job's worker is the id that was given."""
+    """Handlers run in the children, the job's worker is the id that was given, and the children measure their runs."""
     worker = stage.worker("--id", "parent", processes=2)
     pids = await worker.working(2)
     await stage.enqueue("slow", "a", {"seconds": 0.3})
@@ -26,6 +26,12 @@ async def test_jobs_run_in_child_processes(stage: Stage) -> None:
     assert int(begun[-1]) in pids
     assert (await stage.status("slow", "a")).worker == "parent"
     assert (await stage.state("slow", "a", "completed")).result == "slept"
+    worker.signal(signal.SIGTERM)
+    await worker.ended()
+    measured = (await stage.app.queue("slow").stats()).run
+    assert measured.count == 1
+    assert measured.mean is not None
+    assert measured.mean >= 0.3
 
 
 async def test_jobs_of_a_killed_child_are_run_again_at_once(stage: Stage) -> None:

@@ -62,13 +62,218 @@ UPDATES = "test_put_updates_order.py"
 FOREIGN = "security/test_foreign_project.py"
 TERMINAL = "security/test_terminal.py"
 MAX_QUEUED = "test_max_queued.py"
+WINDOWS = "test_windows.py"
+MAX_WAIT = "test_max_wait.py"
 BOUNDS = "test_bounds.py"
+LIMITS = "test_limits_queue.py"
+GROUP_LIMITS = "test_limits_groups.py"
 TAMPERING = "storage/test_tampering.py"
 DAMAGED = f"{TAMPERING}::test_a_damaged_value_of_a_key_stops_nothing"
 ROWS = "storage/test_tampering_sqlite.py"
 OTHER_USER = "security/test_other_user.py"
+FIRE = "test_fire.py"
+EVENTS = "test_events.py"
+BUDGET = "test_budget.py"
+SCHEDULES = "test_schedules.py"
+TICKER = "worker/test_ticker.py"
+DUE = "test_due.py"
+ERROR_GROUPS = "test_error_groups.py"
+RECORD_STATS = "test_record_stats.py"
+HISTORIES = "test_histories.py"
+OPERATORS = "test_operators.py"
+JOB_LOG = "worker/test_job_log.py"
+BULK = "client/test_bulk.py"
+INTERLEAVED = "test_schedule_walk.py::test_workers_in_any_interleaving_put_the_jobs_of_one_worker"
 
 MUTANTS = [
+    # schedules
+    Mutant(
+        "a repeated time counts twice", "model/cron.py",
+        'minute.startswith("*") or hour.startswith("*")', "True",
+        ("unit/test_cron.py::test_a_cron_in_a_gap_and_in_a_fold",),
+    ),
+    Mutant(
+        "a time in a gap is lost", "model/cron.py",
+        "                if at > last:\n", "                if at > last and self._local(at) == hit:\n",
+        ("unit/test_cron.py::test_a_cron_in_a_gap_and_in_a_fold",),
+    ),
+    Mutant(
+        "late ticks are forgotten", "model/schedule_decision.py",
+        "    missed = late[: min(len(late), MAX_COUNTED) - kept]\n", "    missed = late[:0]\n",
+        ("unit/test_schedule_decision.py",),
+    ),
+    Mutant(
+        "a tick fires before its time", "model/schedule_decision.py",
+        "    while nominal is not None and nominal <= now and len(fresh) <= MAX_FIRES:\n",
+        "    while nominal is not None and nominal <= now + 1 and len(fresh) <= MAX_FIRES:\n",
+        ("unit/test_schedule_decision.py",),
+    ),
+    Mutant(
+        "the first declaration holds", "model/settings.py",
+        "(record.started, record.worker) < (claimant.started, claimant.worker)",
+        "(record.started, record.worker) > (claimant.started, claimant.worker)",
+        (f"{TICKER}::test_the_declaration_of_the_last_started_live_worker_holds",),
+    ),
+    Mutant(
+        "a change of the code forgets the ticks that are due", "worker/declared_schedules.py",
+        "                firing, _ = due_firing(self._host, record, old, now)\n",
+        "                firing = None\n",
+        (f"{TICKER}::test_ticks_that_are_due_at_the_switch_belong_to_the_old_times",),
+    ),
+    Mutant(
+        "a schedule of other code is fired", "ticking.py",
+        "                self.foreign.add((record.queue, record.name))\n                return None\n",
+        "                self.foreign.add((record.queue, record.name))\n",
+        (f"{TICKER}::test_code_that_does_not_declare_a_schedule_does_not_fire_it",),
+    ),
+    Mutant(
+        "a retired schedule is never declared again", "worker/declared_schedules.py",
+        ', "retired": None,', ",",
+        (f"{TICKER}::test_a_schedule_without_a_live_declarer_is_retired_and_a_rollback_goes_on",),
+    ),
+    Mutant(
+        "a declared schedule is read at every start as if new", "ticking.py",
+        "    if resumed or nominal_times(old) != nominal_times(new):\n", "    if True:\n",
+        ("client/test_schedule_declarations.py::test_a_declared_schedule_catches_up_after_a_restart",),
+    ),
+    Mutant(
+        "a pause is always made up for", "ticking.py",
+        "    resumed = old.paused is not None and new.paused is None and not catch_up\n", "    resumed = False\n",
+        ("client/test_schedules.py::test_ticks_in_a_pause_are_not_made_up_for",),
+    ),
+    Mutant(
+        "an edit at run time forgets the ticks that are due", "client/schedules.py",
+        "                firing, _ = due_firing(self._host, record, old, now)\n",
+        "                firing, _ = due_firing(self._host, record, old, record.cursor)\n",
+        ("client/test_schedules.py::test_ticks_that_are_due_before_an_edit_belong_to_the_old_times",),
+    ),
+    Mutant(
+        "a drain waits for the holder of the alarm", "ticking.py",
+        'self._worker if stays else ""', "self._worker",
+        ("client/test_schedules.py::test_each_tick_is_one_job_with_its_nominal_time",),
+    ),
+    Mutant(
+        "a full worker does not fire", "worker/ticker.py",
+        "        if self._is_answered_by_claims():\n", "        if self._is_answered_by_claims() or not self.active:\n",
+        (f"{TICKER}::test_a_worker_that_is_full_from_the_start_looks_by_itself",),
+    ),
+    Mutant(
+        "a queue that no claim asks for is not looked at", "worker/ticker.py",
+        "        covered = set(self._queues) <= set(self._asked())\n",
+        "        covered = bool(set(self._queues) & set(self._asked()))\n",
+        (f"{TICKER}::test_claims_that_name_far_ticks_replace_looks",),
+    ),
+    Mutant(
+        "claims replace the look before a near tick", "worker/ticker.py",
+        "self._named_ahead > (LONGEST_REST + 2 * MARGIN) * 1000", "self._named_ahead > 0",
+        (f"{TICKER}::test_a_near_tick_is_looked_at_although_claims_name_it",),
+    ),
+    Mutant(
+        "a clock that was set forward wakes no ticker", "worker/ticker.py",
+        "        return jumped and self.active and", "        return False and self.active and",
+        (f"{TICKER}::test_a_claim_after_the_clock_was_set_forward_wakes_the_ticker",),
+    ),
+    Mutant(
+        "redis: a slot is not freed by a reap", "redis/lua/reap.lua",
+        "  drop_run(q, id, run)\n", "  drop_run(q, id, run)\n  call('HSET', q.runs, id .. '~', run.token)\n",
+        (f"{LIMITS}::test_the_slots_of_a_dead_worker_are_free_when_its_leases_are_reaped",),
+    ),
+    Mutant(
+        "sqlite: the cursor moves without the job", "sqlite/fire.py",
+        "    put(tx, [replace(tick.job, fresh=old is None, update=None, waiter=None)])\n", "",
+        (f"{FIRE}::test_fire_puts_the_job_of_a_tick_and_moves_the_cursor",),
+    ),
+    Mutant(
+        "redis: the cursor moves without the job", "redis/lua/_firing.lua",
+        "    put_one(q, e)\n", "",
+        (f"{FIRE}::test_fire_puts_the_job_of_a_tick_and_moves_the_cursor",),
+    ),
+    Mutant(
+        "sqlite: the job is put and the cursor stays", "sqlite/fire.py",
+        "    save(tx, queue, replace(record, version=version))\n", "", (INTERLEAVED,),
+    ),
+    Mutant(
+        "redis: the job is put and the cursor stays", "redis/lua/fire.lua",
+        "  store_schedule(q, name, s, old)\n", "", (INTERLEAVED,),
+    ),
+    Mutant(
+        "sqlite: a firing of an old version fires", "sqlite/fire.py",
+        "or record is None or record.version != firing.version", "or record is None", (INTERLEAVED,),
+    ),
+    Mutant(
+        "redis: a firing of an old version fires", "redis/lua/fire.lua",
+        "if not s or s.version ~= firing[1] then", "if not s then", (INTERLEAVED,),
+    ),
+    Mutant(
+        "sqlite: an edit forgets the ticks that are due", "sqlite/set_schedule.py",
+        "    if firing is not None:\n        base, _ = carry_out(tx, queue, base, firing)\n", "",
+        (f"{SCHEDULES}::test_set_schedule_fires_the_ticks_that_were_due_before_the_change",),
+    ),
+    Mutant(
+        "redis: an edit forgets the ticks that are due", "redis/lua/set_schedule.lua",
+        "  if ARGV[10] ~= '' then carry_out(q, base, cmsgpack.unpack(ARGV[10]), ARGV[6]) end\n", "",
+        (f"{SCHEDULES}::test_set_schedule_fires_the_ticks_that_were_due_before_the_change",),
+    ),
+    Mutant(
+        "sqlite: a schedule is replaced whatever its version", "sqlite/set_schedule.py",
+        "    if version != (old.version if old else 0):\n        return None\n", "",
+        (f"{SCHEDULES}::test_set_schedule_with_another_version_changes_nothing",),
+    ),
+    Mutant(
+        "redis: a schedule is replaced whatever its version", "redis/lua/set_schedule.lua",
+        "  if version ~= (old and old.version or 0) then return 0 end\n", "",
+        (f"{SCHEDULES}::test_set_schedule_with_another_version_changes_nothing",),
+    ),
+    Mutant(
+        "sqlite: a tick is put although its id has a record", "sqlite/fire.py",
+        '        return "known"\n', "        pass\n",
+        (f"{FIRE}::test_fire_with_an_id_that_exists_puts_no_job",),
+    ),
+    Mutant(
+        "redis: a tick is put although its id has a record", "redis/lua/_firing.lua",
+        "    if is_known(q, e.id) then return 'known' end\n", "",
+        (f"{FIRE}::test_fire_with_an_id_that_exists_puts_no_job",),
+    ),
+    Mutant(
+        "sqlite: a job in backoff counts as finished", "sqlite/fire.py",
+        "last.place <= BLOCKED", "last.place in (1, 2, 3)",
+        (f"{FIRE}::test_overlap_skip_puts_no_job_while_the_last_is_unfinished",),
+    ),
+    Mutant(
+        "redis: only a running job counts as unfinished", "redis/lua/_firing.lua",
+        "call('HEXISTS', q.jobs, id) == 1 and call('HEXISTS', q.ends, id) == 0", "call('HEXISTS', q.runs, id) == 1",
+        (f"{FIRE}::test_overlap_skip_puts_no_job_while_the_last_is_unfinished",),
+    ),
+    Mutant(
+        "sqlite: jobs that became due take no room", "sqlite/fire.py",
+        "        promote(tx, queue)\n", "",
+        (f"{FIRE}::test_overlap_queue_counts_jobs_that_became_due",),
+    ),
+    Mutant(
+        "sqlite: every worker gets what is due", "sqlite/due.py",
+        "holder not in (None, worker) and tx.now < first + HELP_MS", "False",
+        (f"{DUE}::test_due_keeps_other_workers_away_for_a_second",),
+    ),
+    Mutant(
+        "redis: the alarm of a dead worker stays with it", "redis/lua/due.lua",
+        "if known[2] and now < first + help then", "if known[2] then",
+        (f"{DUE}::test_due_keeps_other_workers_away_for_a_second",),
+    ),
+    Mutant(
+        "redis: an earlier tick waits for the holder of the alarm", "redis/lua/set_schedule.lua",
+        "    call('HDEL', q.meta, 'ticker')\n", "",
+        (f"{DUE}::test_an_earlier_tick_takes_the_alarm_from_its_holder",),
+    ),
+    Mutant(
+        "sqlite: a new schedule wakes no worker", "sqlite/set_schedule.py",
+        "        tx.notify_work(queue)\n", "",
+        ("test_waits.py::test_an_earlier_tick_wakes_a_worker",),
+    ),
+    Mutant(
+        "redis: a deleted queue forgets its next tick", "redis/lua/delete_queue.lua",
+        "    if alarm[1] then call('HSET', q.meta, 'tick', alarm[1]) end\n", "",
+        (f"{SCHEDULES}::test_delete_queue_leaves_the_schedules",),
+    ),
     # SQLite
     Mutant(
         "sqlite: a damaged record is read as it is", "sqlite/rows.py",
@@ -174,8 +379,8 @@ MUTANTS = [
     ),
     Mutant(
         "sqlite: a finished run keeps its hold", "sqlite/finish.py",
-        "    if held and job.grp is not None:\n        change_holds(tx, queue, job.grp, -1)\n    if successor:\n",
-        "    if successor:\n",
+        "    if held and job.grp is not None:\n        change_holds(tx, queue, job.grp, -1)\n    if bucket",
+        "    if bucket",
         (f"{GROUPS}::test_the_next_runs_when_the_head_is_done",),
     ),
     Mutant(
@@ -190,7 +395,7 @@ MUTANTS = [
     ),
     Mutant(
         "sqlite: a pause is ignored", "sqlite/claim.py",
-        "if queue is None or queue.paused is not None:", "if queue is None:",
+        "        if queue.paused is not None:\n", "        if queue.paused == 0:\n",
         ("test_pause.py::test_a_paused_queue_hands_out_nothing",),
     ),
     Mutant(
@@ -290,7 +495,7 @@ MUTANTS = [
     ),
     Mutant(
         "sqlite: an expired job is claimed", "sqlite/claim.py",
-        "        if expire(tx, queue):\n            tx.notify_work(queue)\n            continue\n", "",
+        "    if expire(tx, queue):\n        tx.notify_work(queue)\n        return None\n", "",
         ("test_expire.py::test_a_job_that_has_not_begun_in_time_is_never_claimed",),
     ),
     Mutant(
@@ -383,7 +588,7 @@ MUTANTS = [
     ),
     Mutant(
         "redis: the mark of an event listener is refused by a full server", "redis/scripts.py",
-        '_SET_MARK = f"""{_first_line(["allow-oom"])}', '_SET_MARK = f"""{_first_line([])}',
+        "    text = f\"{_first_line(['allow-oom'])}{body}\"\n", "    text = f\"{_first_line([])}{body}\"\n",
         ("test_full.py::test_events_reach_a_listener_of_a_full_server",),
     ),
     Mutant(
@@ -392,12 +597,104 @@ MUTANTS = [
         ("test_full.py::test_a_worker_that_leaves_gives_its_connection_back",),
     ),
     Mutant(
-        "redis: a cancelled job is cancelled again", "redis/lua/cancel.lua",
-        "state == 'cancelled' and CANCELLED + ALREADY or STATES[state]", "STATES[state]",
-        ("test_cancel.py::test_cancel_of_a_finished_job_changes_nothing",),
+        "redis: a closed group stays in the rotation", "redis/lua/_gated_claim.lua",
+        "        G.set_turn(group, nil, member)\n        G.close(q, group, g, at)\n        return true\n",
+        "        return false, true\n",
+        (GROUP_LIMITS,),
     ),
     Mutant(
-        "redis: a second cancel request emits its event again", "redis/lua/cancel.lua",
+        "redis: a rate is charged at put", "redis/lua/put.lua",
+        "put_all()\nreturn",
+        "put_all()\ndo\n  local G = gates()\n  local own, g = G.rules_of(q).queue, G.gate_of(q, '')\n"
+        "  if own and G.charge(g, own, 1) then G.store_gate(q, '', g) end\nend\nreturn",
+        (f"{LIMITS}::test_a_rate_is_charged_by_starts_and_not_by_puts",),
+    ),
+    Mutant(
+        "redis: a lowered limit ends a run", "redis/lua/_limits.lua",
+        "      q.rules = nil\n", "      q.rules = nil\n      call('HDEL', q.runs, call('HRANDFIELD', q.runs) or '')\n",
+        (f"{LIMITS}::test_a_limit_that_is_lowered_touches_no_run",),
+    ),
+    Mutant(
+        "redis: a stale settlement frees a slot", "redis/lua/settle.lua",
+        "~= token then return settled_before(s) end",
+        "~= token then\n    local j = parse(call('HGET', q.jobs, id))\n    if j then hold(q, j.group, -1) end\n"
+        "    return settled_before(s)\n  end",
+        (f"{GROUP_LIMITS}::test_a_stale_settlement_frees_no_slot_of_a_group",),
+    ),
+    Mutant(
+        "redis: a cancelled job is cancelled again", "redis/lua/_cancelling.lua",
+        "state == 'cancelled' and CANCEL_CANCELLED + CANCEL_ALREADY or STATES[state]", "STATES[state]",
+        ("test_cancel.py::test_cancel_of_a_finished_job_changes_nothing",),
+    ),
+    # events
+    Mutant(
+        "redis: the events of a fast put are lost", "redis/lua/_fast_put.lua",
+        "    add_events(to, 'enqueued', ARGV[3], ids, 0)\n", "",
+        (f"{EVENTS}::test_each_feed_has_the_events_of_its_queue_and_names_only",),
+    ),
+    Mutant(
+        "redis: the events of a fast claim are lost", "redis/lua/_fast_claim.lua",
+        "      if listened then emit_started(ids, recs) end\n", "",
+        (f"{EVENTS}::test_a_started_event_is_that_of_the_model",),
+    ),
+    Mutant(
+        "redis: the events of a fast settle are lost", "redis/lua/_fast_settle.lua",
+        "      if plain.to then emit_completed(plain, at, count, sub(worker, 7)) end\n", "",
+        (f"{EVENTS}::test_a_completed_event_has_every_field",),
+    ),
+    Mutant(
+        "redis: the events after a fast path are not published", "redis/scripts.py",
+        "if publish_events then publish_events() end", "",
+        (f"{EVENTS}::test_a_completed_event_has_every_field",),
+    ),
+    Mutant(
+        "redis: a listener of one queue gets the events of another", "redis/lua/_events.lua",
+        "own = redis.pcall('HGET', KEYS[1], queue)", "own = marks[2]",
+        (f"{EVENTS}::test_each_feed_has_the_events_of_its_queue_and_names_only",),
+    ),
+    Mutant(
+        "redis: a listener gets events of other names", "redis/lua/_events.lua",
+        "if not listener.names or find(listener.names, ',' .. name .. ',', 1, true) then", "if true then",
+        (f"{EVENTS}::test_each_feed_has_the_events_of_its_queue_and_names_only",),
+    ),
+    Mutant(
+        "redis: a listener that has left still costs", "redis/listener_marks.py",
+        '            await self._mark(key, "")\n', "            pass\n",
+        (f"{BUDGET}::test_a_listener_that_has_left_costs_nothing",),
+    ),
+    Mutant(
+        "redis: a listener that leaves takes others with it", "redis/listener_marks.py",
+        "if live and string.sub(value, at, at + 15) ~= owner then", "if false then",
+        (f"{EVENTS}::test_a_feed_that_ends_leaves_others_with_its_filter_their_events",),
+    ),
+    Mutant(
+        "redis: a killed listener costs while another lives", "redis/listener_marks.py",
+        "ends > now and ends < now + 4 * ms", "true",
+        ("storage/test_listener_marks.py::test_the_entry_of_a_killed_listener_expires_while_another_lives",),
+    ),
+    Mutant(
+        "sqlite: the events of a fast settle are lost", "sqlite/settle.py",
+        "        _emit_completed(tx, queue, settlements, expires)\n", "        pass\n",
+        (f"{EVENTS}::test_a_completed_event_has_every_field",),
+    ),
+    Mutant(
+        "sqlite: a listener of one queue gets the events of another", "sqlite/waiters.sql",
+        "CASE WHEN ?3 IS NULL OR queue = ?3 THEN note END", "note",
+        (f"{EVENTS}::test_each_feed_has_the_events_of_its_queue_and_names_only",),
+    ),
+    Mutant(
+        "sqlite: a listener to another queue costs", "sqlite/transaction.py",
+        'may_want = "*" in names or f",{name}," in names', "may_want = True",
+        (f"{BUDGET}::test_a_listener_to_other_events_costs_nothing",),
+    ),
+    Mutant(
+        "sqlite: a listener that has left still costs", "sqlite/event_feed.py",
+        "                await self._submit(lambda tx: waiters.remove_listener(tx, waiter), True)\n",
+        "                pass\n",
+        (f"{BUDGET}::test_a_listener_that_has_left_costs_nothing",),
+    ),
+    Mutant(
+        "redis: a second cancel request emits its event again", "redis/lua/_cancelling.lua",
         "if not already then emit('cancel_requested'", "if true then emit('cancel_requested'",
         ("test_events.py::test_a_second_cancel_emits_nothing",),
     ),
@@ -468,7 +765,7 @@ MUTANTS = [
     ),
     Mutant(
         "redis: the fast path claims jobs that may expire", "redis/lua/_fast_claim.lua",
-        "known[2] or known[4] or size", "known[2] or size",
+        "known[2] or known[4] or", "known[2] or",
         ("test_expire.py::test_a_job_that_has_not_begun_in_time_is_never_claimed",),
     ),
     Mutant(
@@ -514,7 +811,7 @@ MUTANTS = [
     ),
     Mutant(
         "redis: the successor is not released", "redis/lua/_transitions.lua",
-        "  if replaced then store(q, id, replaced) end", "",
+        "    store(q, id, replaced)\n", "",
         ("test_successors.py::test_the_successor_is_released_with_any_run_at",),
     ),
     Mutant(
@@ -529,7 +826,7 @@ MUTANTS = [
         (GROUPS,),
     ),
     Mutant(
-        "redis: a completed run keeps its hold", "redis/lua/_ordering.lua",
+        "redis: a completed run keeps its hold", "redis/lua/_run_ends.lua",
         "before and before - count[groups[i]]", "before and before",
         (f"{GROUPS}::test_one_run_of_a_group_at_a_time",),
     ),
@@ -540,8 +837,8 @@ MUTANTS = [
         ("test_many.py::test_a_group_gives_the_following_job_when_its_next_one_leaves",),
     ),
     Mutant(
-        "redis: a completed run forgets its successor", "redis/lua/_ordering.lua",
-        "string.find(run, GROUP_RUN, 17, true) ~= 17", "byte(run, 17) ~= 0",
+        "redis: a completed run forgets its successor", "redis/lua/_run_ends.lua",
+        "if string.find(run, GROUP_RUN, 17, true) == 17 then", "if byte(run, 17) == 0 then",
         ("test_successors.py",),
     ),
     Mutant(
@@ -585,7 +882,7 @@ MUTANTS = [
         ("test_formats.py::test_a_claim_passes_over_a_newer_record",),
     ),
     Mutant(
-        "sqlite: a lane goes on over a head that is not known", "sqlite/claim.py",
+        "sqlite: a lane goes on over a head that is not known", "sqlite/claim_rows.py",
         "        tx.run(\"park_lane\", rows[0][FORMAT], queue.k, group)\n", "        return rows[1:]\n",
         ("test_formats.py::test_a_batch_of_a_group_ends_before_a_newer_record",),
     ),
@@ -610,6 +907,16 @@ MUTANTS = [
         ("test_why.py::test_why_behind_a_backoff_of_its_group",),
     ),
     Mutant(
+        "redis: an update begins a backoff again after the clock was set back", "redis/lua/_shared.lua",
+        "  j.retried = false -- its backoff is over, and stays so if the clock is set back\n", "",
+        ("test_clock.py::test_an_update_after_the_clock_was_set_back_begins_no_backoff_again",),
+    ),
+    Mutant(
+        "redis: a page of several states has jobs of any length", "redis/__init__.py",
+        "int(newest), MAX_BYTES - size", "int(newest), MAX_BYTES",
+        ("test_bounds.py::test_a_page_of_several_states_ends_at_the_bytes",),
+    ),
+    Mutant(
         "redis: a run that becomes ready wakes nobody", "redis/lua/_shared.lua",
         "    call('ZADD', q.ready, 0, rank(j.priority, j.time, j.seq) .. 'j' .. id)\n    wake(q)\n",
         "    call('ZADD', q.ready, 0, rank(j.priority, j.time, j.seq) .. 'j' .. id)\n",
@@ -623,12 +930,12 @@ MUTANTS = [
     ),
     Mutant(
         "sqlite: a duplicate is refused in a full queue", "sqlite/put.py",
-        "added = {new.id for new in jobs if (new.queue, new.id) not in taken}", "added = {new.id for new in jobs}",
+        "free = {new.id for new in jobs if (new.queue, new.id) not in taken}", "free = {new.id for new in jobs}",
         (f"{MAX_QUEUED}::test_a_put_that_adds_no_waiting_job_is_not_refused",),
     ),
     Mutant(
         "sqlite: a job that replaces a finished one does not count", "sqlite/put.py",
-        "added.update({new.id for new in known if may_replace(tx, tx.job(queue, new.id), new)})", "del known",
+        "if may_replace(tx, tx.job(queue, new.id), new) and", "if False and",
         (f"{MAX_QUEUED}::test_a_job_that_replaces_a_finished_one_counts",),
     ),
     Mutant(
@@ -648,7 +955,7 @@ MUTANTS = [
     ),
     Mutant(
         "redis: a job that replaces a finished one does not count", "redis/lua/put.lua",
-        "return ended and may_replace(ended, read_entry(e).update)", "return false",
+        "return ended and may_replace(ended, entry.update)", "return false",
         (f"{MAX_QUEUED}::test_a_job_that_replaces_a_finished_one_counts",),
     ),
     Mutant(
@@ -660,6 +967,139 @@ MUTANTS = [
         "redis: a bounded put that is sent again is refused by its own jobs", "redis/lua/put.lua",
         "if repeated then -- the answer", "if repeated and form ~= 'bounded' then -- the answer",
         ("test_lost_replies.py::test_a_lost_put_that_filled_its_queue_is_answered_as_the_first_time",),
+    ),
+    # Costs, windows and longest waits
+    Mutant(
+        "sqlite: a cost is lost on update", "sqlite/put.py",
+        "job.payload, job.headers, job.cost = new.payload, new.headers, new.cost",
+        "job.payload, job.headers = new.payload, new.headers",
+        ("test_cost.py::test_an_update_of_the_payload_replaces_the_cost",),
+    ),
+    Mutant(
+        "sqlite: a plain job may have a cost", "sqlite/fast_path.py",
+        " and new.cost == 1\n", "\n", ("test_cost.py::test_a_cost_reads_back_as_it_was_put",),
+    ),
+    Mutant(
+        "sqlite: a window is freed by completion", "sqlite/finish.py",
+        "    if bucket != Bucket.COMPLETED:\n        free_window(", "    if bucket:\n        free_window(",
+        (f"{WINDOWS}::test_a_successor_waits_for_the_end_of_the_window",),
+    ),
+    Mutant(
+        "sqlite: a failed job keeps its window", "sqlite/finish.py",
+        "    if bucket != Bucket.COMPLETED:\n        free_window(tx, queue, job)\n", "",
+        (f"{WINDOWS}::test_a_failed_job_frees_its_id",),
+    ),
+    Mutant(
+        "sqlite: an expired job keeps its window", "sqlite/expire.py",
+        "    free_window(tx, queue, job)\n", "", (f"{WINDOWS}::test_an_expired_job_frees_its_id",),
+    ),
+    Mutant(
+        "sqlite: a cancelled trailing job frees the window of the job before it", "sqlite/windows.py",
+        "    if job.earliest is not None and job.earliest > tx.now:\n", "    if False:\n",
+        (f"{WINDOWS}::test_a_trailing_job_that_is_cancelled_leaves_the_window_in_which_it_was_put",),
+    ),
+    Mutant(
+        "sqlite: an update moves a job before the end of the window", "sqlite/put.py",
+        "        due = max(due, job.earliest)\n", "        pass\n",
+        (f"{WINDOWS}::test_no_update_moves_a_job_before_the_end_of_the_window",),
+    ),
+    Mutant(
+        "sqlite: a successor runs within the window", "sqlite/damage.py",
+        "        release_window(tx, queue, successor)\n", "",
+        (f"{WINDOWS}::test_a_successor_waits_for_the_end_of_the_window",),
+    ),
+    Mutant(
+        "sqlite: a window counts from acceptance, whenever its job is due", "sqlite/put.py",
+        "take_window(tx, queue, new.id, new.window, max(tx.now, due))",
+        "take_window(tx, queue, new.id, new.window, tx.now)",
+        (f"{WINDOWS}::test_a_window_begins_when_a_job_for_later_is_due",),
+    ),
+    Mutant(
+        "sqlite: windows stay when they have ended", "sqlite/purge.py",
+        '("purge_gone", "purge_windows")', '("purge_gone",)',
+        (f"{WINDOWS}::test_purge_removes_windows_that_have_ended",),
+    ),
+    Mutant(
+        "sqlite: a put held by a window counts for max_queued", "sqlite/put.py",
+        " if new.id in free and not _is_held(tx, queue, new)}", " if new.id in free}",
+        (f"{WINDOWS}::test_a_put_held_by_a_window_adds_nothing_to_a_bounded_queue",),
+    ),
+    Mutant(
+        "sqlite: the longest wait counts from the last enqueue", "sqlite/put.py",
+        "_requested_due(tx, new, job.created)", "_requested_due(tx, new, tx.now)",
+        (f"{MAX_WAIT}::test_updates_postpone_a_job_up_to_the_longest_wait",),
+    ),
+    Mutant(
+        "redis: a cost is lost on update", "redis/lua/_transitions.lua",
+        "j.payload, j.headers, j.cost = e.payload, e.headers, e.cost", "j.payload, j.headers = e.payload, e.headers",
+        ("test_cost.py::test_an_update_of_the_payload_replaces_the_cost",),
+    ),
+    Mutant(
+        "redis: a plain job may have a cost", "redis/fast_path.py",
+        " or new.cost != 1\n", "\n", ("test_cost.py::test_a_cost_reads_back_as_it_was_put",),
+    ),
+    Mutant(
+        "redis: a window is freed by completion", "redis/lua/_transitions.lua",
+        "how.state ~= 'completed' and how.job and how.job.window", "how.job and how.job.window",
+        (f"{WINDOWS}::test_a_put_within_the_window_of_a_forgotten_job_is_a_duplicate",),
+    ),
+    Mutant(
+        "redis: a failed job keeps its window", "redis/lua/_transitions.lua",
+        "how.state ~= 'completed' and how.job and how.job.window", "false",
+        (f"{WINDOWS}::test_a_failed_job_frees_its_id",),
+    ),
+    Mutant(
+        "redis: an expired job keeps its window", "redis/lua/_expiry.lua",
+        "    if j.window then windows().free(q, id, j) end\n", "", (f"{WINDOWS}::test_an_expired_job_frees_its_id",),
+    ),
+    Mutant(
+        "redis: a cancelled trailing job frees the window of the job before it", "redis/lua/_windows.lua",
+        "  if j.earliest > now then\n", "  if false then\n",
+        (f"{WINDOWS}::test_a_trailing_job_that_is_cancelled_leaves_the_window_in_which_it_was_put",),
+    ),
+    Mutant(
+        "redis: an update moves a job before the end of the window", "redis/lua/_transitions.lua",
+        "  if due and due < j.earliest then due = j.earliest end\n", "",
+        (f"{WINDOWS}::test_no_update_moves_a_job_before_the_end_of_the_window",),
+    ),
+    Mutant(
+        "redis: a successor runs within the window", "redis/lua/_transitions.lua",
+        "    if replaced.window then windows().enter(q, id, replaced, windows().end_of(q, id)) end\n", "",
+        (f"{WINDOWS}::test_a_successor_waits_for_the_end_of_the_window",),
+    ),
+    Mutant(
+        "redis: windows stay when they have ended", "redis/lua/purge.lua",
+        "  call('ZREM', q.windows, unpack(ended))\n", "",
+        (f"{WINDOWS}::test_purge_removes_windows_that_have_ended",),
+    ),
+    Mutant(
+        "redis: a put held by a window counts for max_queued", "redis/lua/put.lua",
+        "  if e[14] and windows().refuse(entry, windows().end_of(q, e[1])) then return false end\n", "",
+        (f"{WINDOWS}::test_a_put_held_by_a_window_adds_nothing_to_a_bounded_queue",),
+    ),
+    Mutant(
+        "redis: the longest wait counts from the last enqueue", "redis/lua/_transitions.lua",
+        "run_at = math.min(run_at, j.created + e.max_wait)", "run_at = math.min(run_at, now + e.max_wait)",
+        (f"{MAX_WAIT}::test_updates_postpone_a_job_up_to_the_longest_wait",),
+    ),
+    Mutant(
+        "redis: a restored job frees its id", "redis/lua/restore.lua",
+        "  if not ended or state == 'completed' then windows().take(q, id, j) end\n", "",
+        ("client/test_windows.py::test_an_exported_job_keeps_its_cost_and_its_window",),
+    ),
+    Mutant(
+        "client: an enqueue of many reads no keys", "client/queue.py",
+        "        handler = self._host.handlers.get(name)\n", "        handler = None\n",
+        ("client/test_keys.py::test_every_way_to_enqueue_reads_the_keys",),
+    ),
+    Mutant(
+        "client: keys of a task forget the defaults of its arguments", "client/task_parameters.py",
+        "        bound.apply_defaults()\n", "", ("client/test_keys.py::test_names_of_a_task_count_their_defaults",),
+    ),
+    Mutant(
+        "client: a key wins over the option that is given", "client/keys.py",
+        "        if by is not None and given.get(name) is None:\n", "        if by is not None:\n",
+        ("client/test_keys.py::test_options_that_are_given_win",),
     ),
     Mutant(
         "client: an enqueue ignores max_queued", "client/queue.py",
@@ -701,7 +1141,7 @@ MUTANTS = [
         (f"{TAMPERING}::test_one_damaged_member_of_scheduled_loses_no_other_due_job",),
     ),
     Mutant(
-        "redis: a run record may have any length", "redis/lua/_ordering.lua",
+        "redis: a run record may have any length", "redis/lua/_run_ends.lua",
         "  if #run < 27 then return nil end\n", "", (f"{DAMAGED}[redis-runs]",),
     ),
     Mutant(
@@ -728,7 +1168,8 @@ MUTANTS = [
     ),
     Mutant(
         "redis: a damaged number of holds is none", "redis/lua/_shared.lua",
-        "  if not held then held = recount_holds(q, group) end\n", "  held = held or 0\n",
+        "local held = to_number(call('HGET', q.holds, group) or 0, false) or recount_holds(q, group)",
+        "local held = to_number(call('HGET', q.holds, group) or 0)",
         (f"{TAMPERING}::test_a_group_with_a_damaged_hold_waits_for_its_run",),
     ),
     Mutant(
@@ -737,7 +1178,7 @@ MUTANTS = [
         (f"{TAMPERING}::test_a_damaged_member_of_a_finished_job_deletes_no_other_job",),
     ),
     Mutant(
-        "redis: a damaged sequence begins at one", "redis/lua/_ordering.lua",
+        "redis: a damaged sequence begins at one", "redis/lua/_run_ends.lua",
         "    last = now + count\n", "    last = count\n",
         (f"{TAMPERING}::test_damaged_counters_go_on_above_the_numbers_in_use",),
     ),
@@ -749,7 +1190,7 @@ MUTANTS = [
     ),
     Mutant(
         "redis: a length that does not fit is cut", "redis/lua/_shared.lua",
-        "if math.max(glen, llen, hlen) > 65535 or", "if",
+        "if glen > 65535 or llen > 65535 or hlen > 65535 or", "if",
         (f"{TAMPERING}::test_headers_that_do_not_fit_a_record_are_refused_before_anything_is_stored",),
     ),
     Mutant(
@@ -898,7 +1339,7 @@ MUTANTS = [
         ("security/test_secret_payload.py::test_arguments_results_and_reservations_are_not_quoted",),
     ),
     Mutant(
-        "client: encrypted jobs are compared by their bytes", "client/queue.py",
+        "client: encrypted jobs are compared by their bytes", "client/payload_match.py",
         "        if inner is codec.payload:\n            return job.payload == data",
         "        if inner is not None:\n            return job.payload == data",
         ("client/test_binding.py::test_matching_jobs_are_cancelled_whatever_their_bytes",),
@@ -1029,8 +1470,8 @@ MUTANTS = [
         ("security/test_forged_notices.py::test_a_call_does_not_believe_a_published_end",),
     ),
     Mutant(
-        "redis: each listener has a secret of its own", "storage/redis/scripts.py",
-        "#old > 48 and string.sub(old, 17, 48) or ARGV[2]", "ARGV[2]",
+        "redis: each listener has a secret of its own", "storage/redis/listener_marks.py",
+        "    if #value >= 32 then secret = string.sub(value, 1, 32) end\n", "",
         ("security/test_forged_notices.py::test_a_published_event_is_not_delivered",),
     ),
     Mutant(
@@ -1073,6 +1514,143 @@ MUTANTS = [
         "self._submit_unawaited(lambda tx: remove(tx, waiter, claims_next))", "pass",
         ("test_waits.py::test_a_wait_done_that_times_out_leaves_no_waiter",),
     ),
+    # Limits
+    Mutant(
+        "sqlite: a slot is freed by a timer", "sqlite/gates.py",
+        "rule.concurrency - runs_of(tx, queue)",
+        "rule.concurrency - runs_of(tx, queue) + len(tx.all('reap_late', queue.k, tx.now, 9))",
+        (f"{LIMITS}::test_the_slots_of_a_dead_worker_are_free_when_its_leases_are_reaped",),
+    ),
+    Mutant(
+        "sqlite: a slot is not freed by a reap", "sqlite/reap.py",
+        "                job = requeue(tx, queue, job, \"stalled\", tx.now)\n",
+        "                job = requeue(tx, queue, job, \"stalled\", tx.now)\n                queue.count(3, 1)\n",
+        (f"{LIMITS}::test_the_slots_of_a_dead_worker_are_free_when_its_leases_are_reaped",),
+    ),
+    Mutant(
+        "sqlite: a stale settlement frees a slot", "sqlite/settle.py",
+        "    state: State | None = None\n", "    state: State | None = None\n    queue.count(RUNNING, -1)\n",
+        (f"{LIMITS}::test_a_slot_is_free_when_its_run_has_ended_in_any_way",),
+    ),
+    Mutant(
+        "sqlite: the capacity of a queue is that of each claim", "sqlite/gates.py",
+        "min(room, rule.concurrency - runs_of(tx, queue))", "min(room, rule.concurrency)",
+        (f"{LIMITS}::test_a_claim_gives_as_many_jobs_as_the_limit_of_the_queue_allows",),
+    ),
+    Mutant(
+        "sqlite: a lowered limit ends runs", "sqlite/limits.py",
+        "    tx.forget_rules()\n",
+        "    tx.forget_rules()\n    tx.execute(\"UPDATE jobs SET token = 'none' WHERE place = 3\", ())\n",
+        (f"{LIMITS}::test_a_limit_that_is_lowered_touches_no_run",),
+    ),
+    Mutant(
+        "sqlite: a rate is charged by a put", "sqlite/put.py",
+        "    shared = (queue.k, queue.time, tx.now, tx.format)\n",
+        "    shared = (queue.k, queue.time, tx.now, tx.format)\n"
+        "    from penstock.storage.sqlite.gates import charge_start\n    charge_start(tx, queue, 1)\n",
+        (f"{LIMITS}::test_a_rate_is_charged_by_starts_and_not_by_puts",),
+    ),
+    Mutant(
+        "sqlite: a closed group stays in the rotation", "sqlite/gates.py",
+        "lane.turn, lane.opens, lane.epoch = None, opens, gates.epoch", "lane.opens, lane.epoch = opens, gates.epoch",
+        (GROUP_LIMITS,),
+    ),
+    Mutant(
+        "sqlite: a group enters the rotation only when none of its runs is left", "sqlite/gates.py",
+        "    elif lane.turn_time is None:\n", "    elif lane.turn_time is None and lane.holds == 0:\n",
+        (f"{GROUP_LIMITS}::test_a_group_enters_the_rotation_again_when_one_of_several_runs_ends",),
+    ),
+    Mutant(
+        "sqlite: a backoff takes a slot of a group without order", "sqlite/gates.py",
+        "else lane.runs >= max(rule.concurrency, 1)", "else lane.holds >= max(rule.concurrency, 1)",
+        (f"{GROUP_LIMITS}::test_a_group_without_order_does_not_wait_for_a_backoff",),
+    ),
+    Mutant(
+        "sqlite: a group keeps its turn for one start", "sqlite/limited_claim.py",
+        "turn[:2] if used <", "turn[:2] if False and used <",
+        ("test_limits_weights.py::test_groups_share_starts_by_their_weights",),
+    ),
+    Mutant(
+        "sqlite: closed groups are not looked at after a change", "sqlite/gates.py",
+        "        gates.epoch += 1\n", "",
+        (f"{GROUP_LIMITS}::test_a_raised_limit_opens_full_groups_at_once",),
+    ),
+    Mutant(
+        "sqlite: a first limit does not find the groups that are held", "sqlite/gates.py",
+        "        tx.run(\"gates_begin\", queue.k, gates_of(tx, queue).epoch)\n", "",
+        (f"{GROUP_LIMITS}::test_the_first_limit_of_a_queue_finds_the_groups_that_are_held",),
+    ),
+    Mutant(
+        "sqlite: runs of fail queues count for their family", "sqlite/gates.py",
+        "        if isinstance(name, str) and not name.endswith(FAIL_SUFFIX):\n", "        if isinstance(name, str):\n",
+        (f"{LIMITS}::test_a_fail_queue_has_no_limit_of_its_family",),
+    ),
+    Mutant(
+        "a rate is not rescaled when it changes", "model/gate.py",
+        "    if step != 0 and rule.step_us != 0 and step != rule.step_us:\n", "    if step < 0:\n",
+        ("conformance/test_limits_queue.py::test_a_changed_rate_keeps_what_was_used_in_starts",),
+    ),
+    Mutant(
+        "redis: a slot is freed by a timer", "redis/lua/_gated_claim.lua",
+        "call('HLEN', q.runs)", "call('HLEN', q.runs) - call('ZCOUNT', q.leases, 0, now)",
+        (f"{LIMITS}::test_the_slots_of_a_dead_worker_are_free_when_its_leases_are_reaped",),
+    ),
+    Mutant(
+        "redis: the runs of a family are not counted down", "redis/lua/_families.lua",
+        "      if count == before then return end\n", "      if count <= (before or 0) then return end\n",
+        (f"{LIMITS}::test_a_limit_of_a_family_is_shared_by_its_queues",),
+    ),
+    Mutant(
+        "redis: the capacity of a queue is that of each claim", "redis/lua/_gated_claim.lua",
+        "own.concurrency - running - #ids", "own.concurrency - #ids",
+        (f"{LIMITS}::test_a_claim_gives_as_many_jobs_as_the_limit_of_the_queue_allows",),
+    ),
+    Mutant(
+        "redis: a start is not charged", "redis/lua/_gated_claim.lua",
+        "    if own and G.charge(own_gate, own, cost_of(rec)) then changed.own = true end\n", "",
+        (f"{LIMITS}::test_a_rate_spaces_starts_evenly",),
+    ),
+    Mutant(
+        "redis: a rate is not rescaled", "redis/lua/_gates.lua",
+        "rule.step ~= 0 and step ~= rule.step then", "step < 0 then",
+        (f"{LIMITS}::test_a_changed_rate_keeps_what_was_used_in_starts",),
+    ),
+    Mutant(
+        "redis: fail queues have the limit of their family", "redis/lua/_new_queue.lua",
+        "sub(name, -9) == '/failures' or ", "",
+        (f"{LIMITS}::test_a_fail_queue_has_no_limit_of_its_family",),
+    ),
+    Mutant(
+        "redis: a group has room only when none of its runs is left", "redis/lua/_gates.lua",
+        "      return running < max(rule.concurrency, 1)\n", "      return running == 0\n",
+        (f"{GROUP_LIMITS}::test_a_group_enters_the_rotation_again_when_one_of_several_runs_ends",),
+    ),
+    Mutant(
+        "redis: a group is not freed by completions together", "redis/lua/settle.lua",
+        "    if #plain.groups > 0 then gates().look_at_all(q, plain.groups) end\n", "",
+        (f"{GROUP_LIMITS}::test_completions_of_one_call_free_their_groups",),
+    ),
+    Mutant(
+        "redis: a backoff takes a slot of a group without order", "redis/lua/_gates.lua",
+        "      return held - call('ZLEXCOUNT', q.backoffs, '[' .. prefix, '(' .. prefix .. '\\255'), held\n",
+        "      return held, held\n",
+        (f"{GROUP_LIMITS}::test_a_group_without_order_does_not_wait_for_a_backoff",),
+    ),
+    Mutant(
+        "redis: closed groups are not looked at after a change", "redis/lua/_limits.lua",
+        "        G.recheck_all(q)\n", "        call('EXISTS', q.closed)\n",
+        (f"{GROUP_LIMITS}::test_a_raised_limit_opens_full_groups_at_once",),
+    ),
+    Mutant(
+        "redis: a first limit does not find the groups that are held", "redis/lua/_families.lua",
+        "if group ~= '' and lane_head", "if group == '' and lane_head",
+        (f"{GROUP_LIMITS}::test_the_first_limit_of_a_queue_finds_the_groups_that_are_held",),
+    ),
+    Mutant(
+        "redis: a group keeps its turn for one start", "redis/lua/_gated_claim.lua",
+        "if rest and g.used < rule.weight then", "if false then",
+        ("test_limits_weights.py::test_groups_share_starts_by_their_weights",),
+    ),
     # Bounds
     Mutant(
         "sqlite: a claim takes jobs of any length", "sqlite/claim.py",
@@ -1080,13 +1658,13 @@ MUTANTS = [
         (f"{BOUNDS}::test_a_claim_ends_with_the_job_that_reaches_the_bytes",),
     ),
     Mutant(
-        "sqlite: a claim of groups takes jobs of any length", "sqlite/claim.py",
-        "self.jobs - 1, self.bytes - row[SIZE]", "self.jobs - 1, self.bytes",
+        "sqlite: a claim of groups takes jobs of any length", "sqlite/claim_rows.py",
+        "            self.bytes -= row[SIZE]\n", "",
         (f"{BOUNDS}::test_groups_are_served_in_turn_across_the_bound",),
     ),
     Mutant(
         "sqlite: a page has jobs of any length", "sqlite/reads.py",
-        "_key(section, row), room - job.size", "_key(section, row), room",
+        "_key(statement, row), room - job.size", "_key(statement, row), room",
         (f"{BOUNDS}::test_a_page_ends_at_the_bytes",),
     ),
     Mutant(
@@ -1131,9 +1709,217 @@ MUTANTS = [
         (f"{BOUNDS}::test_a_walk_over_runs_finds_each_that_stays_once",),
     ),
     Mutant(
-        "redis: a claim that has ended stays in the listing of runs", "redis/lua/_queue.lua",
+        "redis: a claim that has ended stays in the listing of runs", "redis/lua/_run_ends.lua",
         "call('ZREM', q.leases, token, '!' .. token)", "call('ZREM', q.leases, token)",
         ("test_reads.py::test_a_listing_of_runs_leaves_nothing_behind",),
+    ),
+    Mutant(
+        "redis: a failed job that leaves stays in its error group", "redis/lua/_transitions.lua",
+        "  if state == 'failed' then errors().drop(q, id, number, value) end\n", "",
+        (f"{ERROR_GROUPS}::test_a_group_has_the_failed_jobs_and_no_others_after_every_verb",),
+    ),
+    Mutant(
+        "redis: purge leaves failed jobs in their error groups", "redis/lua/purge.lua",
+        "    if fits and state == 'failed' then errors().drop(q, ids[i], number, value) end\n", "",
+        (f"{ERROR_GROUPS}::test_a_group_has_the_failed_jobs_and_no_others_after_every_verb",),
+    ),
+    Mutant(
+        "redis: error groups are not bounded", "redis/lua/_errors.lua",
+        "call('ZCARD', q.error_order) > MAX_GROUPS", "call('ZCARD', q.error_order) > 9999",
+        (f"{ERROR_GROUPS}::test_the_group_seen_longest_ago_makes_room_and_old_ones_are_forgotten",),
+    ),
+    Mutant(
+        "redis: a retry is not counted", "redis/lua/settle.lua", "  count_total(q, 'retried')\n", "",
+        (f"{RECORD_STATS}::test_each_transition_is_counted_once",),
+    ),
+    Mutant(
+        "redis: a claim has no time", "redis/lua/claim.lua", "pack('>I6', now) .. worker", "pack('>I6', 0) .. worker",
+        (f"{ERROR_GROUPS}::test_the_start_of_a_run_is_known_while_it_runs_and_when_it_has_ended_the_job",),
+    ),
+    Mutant(
+        "redis: a forgotten queue loses its totals", "redis/lua/purge.lua",
+        "    call('HSET', q.history, 'b', cmsgpack.pack(totals))\n", "",
+        (f"{RECORD_STATS}::test_totals_go_on_when_a_queue_was_forgotten",),
+    ),
+    Mutant(
+        "redis: every call takes the minute", "redis/lua/take_minute.lua",
+        "== tostring(minute) then return { now, 0 } end", "== 'no minute' then return { now, 0 } end",
+        (f"{RECORD_STATS}::test_a_minute_is_sampled_once_by_the_call_that_comes_first",),
+    ),
+    Mutant(
+        "redis: the last look at an idle queue is forgotten", "redis/lua/_ring.lua",
+        "        keep(key, looked, newest)\n", "",
+        (f"{RECORD_STATS}::test_a_queue_in_which_nothing_changes_stores_nothing_and_a_gap_is_known",),
+    ),
+    Mutant(
+        "a failed job has no error group", "sqlite/finish.py",
+        "        note_error(tx, queue, job.id, error)\n", "        pass\n",
+        (f"{ERROR_GROUPS}::test_jobs_that_failed_alike_are_a_group",),
+    ),
+    Mutant(
+        "error groups are not bounded", "sqlite/error_groups.py",
+        '        tx.run("error_group_cap", tx.namespace, queue.name, MAX_ERROR_GROUPS)\n', "        pass\n",
+        (f"{ERROR_GROUPS}::test_the_group_seen_longest_ago_makes_room_and_old_ones_are_forgotten",),
+    ),
+    Mutant(
+        "a stall that is reaped is not counted", "sqlite/reap.py", '            queue.count_total("stalled")\n', "",
+        (f"{RECORD_STATS}::test_each_transition_is_counted_once",),
+    ),
+    Mutant(
+        "each call takes samples", "sqlite/stats.py",
+        "    if last is None or last[0] // 60_000 != tx.now // 60_000:\n",
+        "    if last is None or last[0] != tx.now:\n",
+        (f"{RECORD_STATS}::test_a_minute_is_sampled_once_by_the_call_that_comes_first",),
+    ),
+    Mutant(
+        "the last look at an idle queue is forgotten", "sqlite/stats.py",
+        "            _store(tx, name, _repeated(newest, row.looked))\n", "            pass\n",
+        (f"{RECORD_STATS}::test_a_queue_in_which_nothing_changes_stores_nothing_and_a_gap_is_known",),
+    ),
+    Mutant(
+        "a forgotten queue loses its totals", "sqlite/purge.py", "            keep_totals(tx, queue)\n", "",
+        (f"{RECORD_STATS}::test_totals_go_on_when_a_queue_was_forgotten",),
+    ),
+    Mutant(
+        "a measured run counts for itself alone", "worker/stats.py",
+        "job, weight, before = jobs[before], after - before, after", "job, weight, before = jobs[before], 1, after",
+        ("worker/test_stats.py",),
+    ),
+    Mutant(
+        "times that could not be sent are lost", "worker/stats.py",
+        "            self._add(counted)\n", "            pass\n",
+        ("worker/test_stats.py",),
+    ),
+    Mutant(
+        "the fingerprint has the message", "model/fingerprint.py",
+        "_digest(record.path, *places)", "_digest(record.path, record.message, *places)",
+        ("unit/test_fingerprint.py",),
+    ),
+    Mutant(
+        "redis: the first attempt goes like the others",
+        "redis/lua/_histories.lua",
+        "table.remove(entries, 2)",
+        "table.remove(entries, 1)",
+        (f"{HISTORIES}::test_of_many_attempts_the_first_and_the_last_19_are_kept",),
+    ),
+    Mutant(
+        "redis: an error that equals the first is lost",
+        "redis/lua/read.lua",
+        "e[7] or entries[1][7] or ''",
+        "e[7] or ''",
+        (f"{HISTORIES}::test_of_many_attempts_the_first_and_the_last_19_are_kept",),
+    ),
+    Mutant(
+        "redis: lines that are reported again are stored again",
+        "redis/lua/_histories.lua",
+        "head.token ~= token or number > head.number",
+        "true",
+        (f"{HISTORIES}::test_lines_that_are_reported_again_are_stored_once",),
+    ),
+    Mutant(
+        "redis: a stale run may log",
+        "redis/lua/report.lua",
+        "if not held or sub(held, 1, 16) ~= token then return 0 end",
+        "if not held then return 0 end",
+        (f"{HISTORIES}::test_a_run_that_has_lost_its_claim_logs_nothing",),
+    ),
+    Mutant(
+        "redis: a log has no bound of its bytes",
+        "redis/lua/_histories.lua",
+        "head.count <= MAX_LINES and head.bytes <= MAX_LOG",
+        "head.count <= MAX_LINES",
+        (f"{HISTORIES}::test_a_log_keeps_its_last_256_kib",),
+    ),
+    Mutant(
+        "redis: the histories of a job that is not kept stay",
+        "redis/lua/_transitions.lua",
+        "    call('HDEL', q.jobs, id)\n    forget_histories(q, { id })",
+        "    call('HDEL', q.jobs, id)",
+        (f"{HISTORIES}::test_histories_go_with_the_record_of_their_job",),
+    ),
+    Mutant(
+        "redis: the histories of a purged job stay",
+        "redis/lua/purge.lua",
+        "      forget_histories(q, ids)\n",
+        "",
+        (f"{HISTORIES}::test_histories_go_with_the_record_of_their_job",),
+    ),
+    Mutant(
+        "redis: the attempts of a job have a claim that called no handler",
+        "redis/lua/settle.lua",
+        "if kind == 'c' or run.attempt == 0 or",
+        "if kind == 'c' or",
+        (f"{HISTORIES}::test_a_claim_that_called_no_handler_adds_no_attempt",),
+    ),
+    Mutant(
+        "redis: a taken-back run is no attempt",
+        "redis/lua/reap.lua",
+        "  if j then\n    histories().add_attempt",
+        "  if false then\n    histories().add_attempt",
+        (f"{HISTORIES}::test_each_failed_attempt_is_kept_with_its_times_worker_and_error",),
+    ),
+    Mutant(
+        "redis: a request is for the next worker of the id too",
+        "redis/lua/beat.lua",
+        "<= now then\n    call('HDEL', requests, worker)",
+        "<= now then",
+        (f"{OPERATORS}::test_a_worker_gets_a_request_with_its_heartbeats_for_a_minute",),
+    ),
+    Mutant(
+        "redis: a bulk action is changed without its version",
+        "redis/lua/put_bulk.lua",
+        "if parse_bulk(call('HGET', bulk, id)) ~= version then return 0 end",
+        "",
+        (f"{OPERATORS}::test_a_bulk_action_is_changed_by_one_who_knows_its_version",),
+    ),
+    Mutant(
+        "sqlite: the first attempt goes like the others",
+        "sqlite/histories.sql",
+        "AND kind = 0 AND n > 1 AND n <= ?",
+        "AND kind = 0 AND n <= ?",
+        (f"{HISTORIES}::test_of_many_attempts_the_first_and_the_last_19_are_kept",),
+    ),
+    Mutant(
+        "sqlite: lines that are reported again are stored again",
+        "sqlite/histories.py",
+        "given.lines[max(0, known - given.first + 1) :]",
+        "given.lines",
+        (f"{HISTORIES}::test_lines_that_are_reported_again_are_stored_once",),
+    ),
+    Mutant(
+        "sqlite: histories stay when their job goes",
+        "sqlite/schema.sql",
+        "DELETE FROM histories WHERE queue = old.queue AND id = old.id;",
+        "SELECT 1;",
+        (f"{HISTORIES}::test_histories_go_with_the_record_of_their_job",),
+    ),
+    Mutant(
+        "sqlite: a repeated error is stored as none",
+        "sqlite/histories.py",
+        "data = first if data is None else data",
+        "data = b'' if data is None else data",
+        (f"{HISTORIES}::test_of_many_attempts_the_first_and_the_last_19_are_kept",),
+    ),
+    Mutant(
+        "the last lines of a run are sent after its outcome",
+        "worker/settler.py",
+        "            await self._logs.end([job.claim for job in batch])",
+        "            pass",
+        (f"{JOB_LOG}::test_lines_of_a_run_are_there_when_it_has_ended",),
+    ),
+    Mutant(
+        "a bulk action takes jobs that are newer than its preview",
+        "client/bulk.py",
+        "as_of=action.as_of, max_looked",
+        "max_looked",
+        (f"{BULK}::test_jobs_newer_than_the_preview_are_left_out",),
+    ),
+    Mutant(
+        "a bulk action of a dead process is resumed",
+        "client/bulk.py",
+        "        if action.state_at(now) not in",
+        "        if action.state not in",
+        (f"{BULK}::test_an_action_of_a_dead_process_is_not_resumed",),
     ),
 ]  # fmt: skip
 

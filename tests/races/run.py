@@ -9,11 +9,13 @@ just after its claim was answered and just before its settlement was sent.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 import time
 from typing import Any
 
+from penstock.errors import StorageUnavailable
 from penstock.storage.base import ClaimRef, Complete, Request, Settlement, Storage
 
 
@@ -54,7 +56,8 @@ class Racer:
             self.idle = not answer.claims
             if self.idle:
                 await self.storage.reap([self.queue])
-                await self.storage.wait_work([self.queue], 0.2)
+                with contextlib.suppress(StorageUnavailable):  # a busy machine may answer too late
+                    await self.storage.wait_work([self.queue], 0.2)
                 continue
             claimed = time.monotonic_ns()
             settlements: list[Settlement] = []

@@ -8,7 +8,7 @@ import click
 
 import penstock
 from penstock.cli import COMMANDS, main
-from penstock.cli.workers import ls
+from penstock.cli.workers import SUBCOMMANDS
 
 __all__ = ["FORBIDDEN", "HOSTILE", "SOURCE", "every_command", "raw"]
 
@@ -40,16 +40,22 @@ def raw(text: str) -> list[str]:
 
 def every_command() -> dict[str, click.Command]:
     """Return every command by its name, such as "queue ls"."""
-    context = click.Context(main, info_name="penstock")
-    found: dict[str, click.Command] = {"worker ls": ls}
+    found = {f"worker {name}": command for name, command in SUBCOMMANDS.items()}
     for name in COMMANDS:
-        command = main.get_command(context, name)
+        command = main.get_command(click.Context(main, info_name="penstock"), name)
         assert command is not None
-        if isinstance(command, click.Group):
-            for sub in command.list_commands(context):
-                below = command.get_command(context, sub)
-                assert below is not None
-                found[f"{name} {sub}"] = below
-        else:
-            found[name] = command
+        found.update(commands_of(name, command))
+    return found
+
+
+def commands_of(name: str, command: click.Command) -> dict[str, click.Command]:
+    """Return a command by its name, or those of a group and of the groups in it."""
+    if not isinstance(command, click.Group):
+        return {name: command}
+    found: dict[str, click.Command] = {}
+    context = click.Context(command, info_name=name)
+    for below in command.list_commands(context):
+        made = command.get_command(context, below)
+        assert made is not None
+        found.update(commands_of(f"{name} {below}", made))
     return found

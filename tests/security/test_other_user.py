@@ -191,7 +191,7 @@ async def test_a_row_with_a_foreign_address_makes_no_process_send_anything(
             db = sqlite3.connect(path, isolation_level=None)
             db.execute("INSERT INTO idle VALUES ('penstock', 'q', 1, ?, ?, ?)", (waiter, address, until))
             db.execute("INSERT INTO waits VALUES ('penstock', 'q', 'first', ?, ?, ?)", (waiter, address, until))
-            db.execute("INSERT INTO listeners VALUES (?, 'penstock', ?, ?)", (waiter, address, until))
+            db.execute("INSERT INTO listeners VALUES (?, 'penstock', ?, ?, NULL, '')", (waiter, address, until))
             await app.queue("q").enqueue(2)
             [job] = await app.queue("q").reserve()
             await job.complete()

@@ -18,16 +18,20 @@ from typing import Any, NamedTuple
 import pytest
 from rich.console import Console
 
-from penstock import Job, Penstock, PermanentError, Progress, Worker
+from penstock import BulkAction, Every, Job, Limit, Penstock, PermanentError, Progress, Worker
 from penstock.cli.controls import Controls
 from penstock.cli.top_screen import Frame, plain_lines, render
 from penstock.log_config import Coloured, Escaping
+from penstock.model.history import NewLine
 from penstock.model.printing import escape_controls
 from penstock.model.worker_info import Heartbeat
-from penstock.ops.overview import read_overview
-from penstock.storage.base import ClaimRef, Request
+from penstock.ops.activity import log_activity
+from penstock.ops.overview import read_detail, read_overview
+from penstock.storage.auditing import need_auditing
+from penstock.storage.base import ClaimRef, Report, Reported, Request
 from tests.security.hostile_names import FORBIDDEN, HOSTILE, every_command, raw
 from tests.security.terminals import Shown, Terminals
+from tests.support import report_progress
 
 FORGED = "2026-01-01 00:00:00,000 CRITICAL 1 sshd: root login accepted"
 
@@ -67,6 +71,10 @@ def case(*arguments: str, shows: str = "\\x1b]0;t\\x07", **others: Any) -> Case:
 
 
 FAILED, QUEUED, DONE, RUNNING = f"{NAME}f", f"{NAME}q", f"{NAME}c", f"{NAME}r"
+#: The name of a schedule, which is shorter than other names may be.
+TIMED = NAME[:100]
+#: The id of a bulk action.
+ACTION = f"{NAME}a"
 #: A queue whose results are bytes.
 BYTES = f"{NAME}b"
 OTHER = "sqlite:nowhere/" + ARGUMENT
@@ -78,6 +86,8 @@ CASES = {
         case("worker", f"jobs:{NAME}"),
     ],
     "worker ls": [case("worker", "ls")],
+    "worker quiet": [case("worker", "quiet", NAME), case("worker", "quiet", f"{NAME}x")],
+    "worker stop": [case("worker", "stop", NAME, "--yes"), case("worker", "stop", NAME, until="[y/N]")],
     "dev": [case("dev", f"jobs:{NAME}", until="waiting for a change")],
     "demo": [case("demo", "--url", OTHER)],
     "enqueue": [
@@ -116,11 +126,59 @@ CASES = {
         case("job", "delete", NAME, QUEUED, f"{NAME}x", "--yes"),
         case("job", "delete", NAME, DONE, until="[y/N]"),
     ],
-    "job logs": [
-        case("job", "logs", NAME, DONE, shows="\\u001b]0;t"),
-        case("job", "logs", NAME, f"{NAME}x"),
-        case("job", "logs", NAME, RUNNING, until="progress  "),
+    "job watch": [
+        case("job", "watch", NAME, DONE, shows="\\u001b]0;t"),
+        case("job", "watch", NAME, f"{NAME}x"),
+        case("job", "watch", NAME, RUNNING, until="progress  "),
     ],
+    "job attempts": [case("job", "attempts", NAME, FAILED), case("job", "attempts", NAME, f"{NAME}x")],
+    "job log": [case("job", "log", NAME, RUNNING), case("job", "log", NAME, f"{NAME}x")],
+    "job bulk retry": [
+        case("job", "bulk", "retry", "state:failed", "--dry-run"),
+        case("job", "bulk", "retry", "state:failed", until="[y/N]"),
+        case("job", "bulk", "retry", f"id:{FAILED}x", "--yes", shows="done"),
+        case("job", "bulk", "retry", f"colour:{ARGUMENT}", shows="unknown key"),
+    ],
+    "job bulk cancel": [case("job", "bulk", "cancel", "state:queued", "--dry-run")],
+    "job bulk run-now": [case("job", "bulk", "run-now", f"state:{ARGUMENT}")],
+    "job bulk delete": [case("job", "bulk", "delete", "state:completed", "--dry-run")],
+    "job bulk ls": [case("job", "bulk", "ls")],
+    "job bulk stop": [case("job", "bulk", "stop", ACTION, shows="undone"), case("job", "bulk", "stop", NAME)],
+    "job run-now": [case("job", "run-now", NAME, QUEUED, f"{NAME}x")],
+    "activity": [case("activity"), case("activity", "--queue", NAME), case("activity", "--after", ARGUMENT)],
+    "release": [case("release", NAME[:100]), case("release", ARGUMENT[:90])],
+    "schedule ls": [case("schedule", "ls")],
+    "schedule show": [case("schedule", "show", NAME, TIMED), case("schedule", "show", f"{NAME}x", TIMED)],
+    "schedule next": [case("schedule", "next", NAME, f"{TIMED}x"), case("schedule", "next", "--cron", ARGUMENT)],
+    "schedule add": [
+        case("schedule", "add", NAME, f"{TIMED}x", "--every", "30d"),
+        case("schedule", "add", NAME, TIMED, "--cron", "0 0 * * *", "--tz", ARGUMENT),
+    ],
+    "schedule edit": [
+        case("schedule", "edit", NAME, TIMED, "--every", "31d"),
+        case("schedule", "edit", NAME, f"{TIMED}x", "--every", "31d"),
+    ],
+    "schedule pause": [
+        case("schedule", "pause", NAME, TIMED, "--note", ARGUMENT),
+        case("schedule", "pause", NAME, f"{TIMED}x"),
+    ],
+    "schedule resume": [case("schedule", "resume", NAME, f"{TIMED}x")],
+    "schedule trigger": [case("schedule", "trigger", NAME, TIMED), case("schedule", "trigger", NAME, f"{TIMED}x")],
+    "schedule backfill": [
+        case("schedule", "backfill", NAME, f"{TIMED}x", "--from", "2026-01-01T00:00Z", "--to", "2026-02-01T00:00Z")
+    ],
+    "schedule reset": [case("schedule", "reset", NAME, f"{TIMED}x")],
+    "schedule rm": [case("schedule", "rm", NAME, f"{TIMED}x"), case("schedule", "rm", NAME, TIMED, "--yes")],
+    "limit ls": [case("limit", "ls", NAME), case("limit", "ls", f"{NAME}x")],
+    "failures ls": [case("failures", "ls"), case("failures", "ls", NAME), case("failures", "ls", f"{NAME}x")],
+    "failures show": [case("failures", "show", NAME, ""), case("failures", "show", NAME, ARGUMENT)],
+    "failures retry": [case("failures", "retry", NAME, ""), case("failures", "retry", NAME, ARGUMENT)],
+    "history": [case("history", NAME), case("history", f"{NAME}x")],
+    "limit set": [
+        case("limit", "set", NAME, "--group", NAME, "--concurrency", "1"),
+        case("limit", "set", NAME, "--rate", ARGUMENT),
+    ],
+    "limit reset": [case("limit", "reset", NAME, "--group", NAME)],
     "events": [case("events", "--limit", "1", meanwhile=("enqueue", NAME, "1", "--group", NAME))],
     "top": [
         case("top", "--once", "--interval", "100ms"),
@@ -129,6 +187,9 @@ CASES = {
         case("top", "--queue", f"{NAME}x", "--once", "--interval", "100ms", "--url", "sqlite:jobs.db"),
     ],
     "doctor": [case("doctor"), case("doctor", OTHER)],
+    "dashboard": [case("dashboard", "--url", OTHER)],
+    "metrics": [case("metrics", "--url", OTHER)],
+    "health": [case("health", "--url", "sqlite:jobs.db", "--worker", NAME)],
     "bench": [case("bench", "--url", OTHER, "--jobs", "100")],
     "export": [
         case("export", "nosuch", "-o", "out"),
@@ -182,9 +243,17 @@ async def fill(url: str) -> None:
         await queue.enqueue(NAME, id=RUNNING, group=NAME, headers={"h": NAME, NAME: "v"})
         claimed = await app.storage.claim([Request(NAME, 1)], NAME, 3_600_000, "t" * 16)
         held = ClaimRef(NAME, RUNNING, claimed.claims[0].token)
-        assert await app.storage.report(held, Progress(0.5, NAME).encode())
+        assert await report_progress(app.storage, held, Progress(0.5, NAME).encode())
+        line = Report(queue=NAME, id=RUNNING, token=held.token, lines=(NewLine(NAME),))
+        assert await app.storage.report([line]) == [Reported(True)]
+        await log_activity(app, NAME, via="cli", who=NAME, queue=NAME, target=NAME, ids=[NAME], outcome=NAME)
         await queue.enqueue(NAME, id=QUEUED, group=NAME, headers={"h": NAME, NAME: "v"})
         await queue.enqueue(NAME)
+        later = await app.storage.time() + 3_600_000
+        action = BulkAction(id=ACTION, who=NAME, verb="retry", filter=NAME, as_of=later, starts_at=later)
+        assert await need_auditing(app.storage).put_bulk(action) == 1
+        await queue.schedules.put(TIMED, Every(days=30), payload=NAME)
+        await queue.set_limit(Limit(concurrency=1), group=NAME)
         await app.storage.beat(NAME, 3_600_000, Heartbeat(host=NAME, queues=[NAME], capacity=1).encode())
 
 
@@ -272,7 +341,8 @@ def test_no_argument_drives_the_terminal(screen: Screen, command: str) -> None:
     assert "\\x1b]0;t\\x07" in screen.check(f"--{ARGUMENT}", *command.split())
     assert "\\x1b]0;t\\x07" in screen.check(*command.split()[:-1], ARGUMENT)
     if command != "doctor" and any(parameter.name == "app" for parameter in every_command()[command].params):
-        arguments = CASES[command][0].arguments if command not in ("worker", "dev") else (command,)
+        alone = command in ("worker", "dev", "dashboard", "metrics", "health")  # their cases name a URL
+        arguments = (command,) if alone else CASES[command][0].arguments
         chosen = ["--app", f"jobs:{ARGUMENT}"] if command not in ("worker", "dev") else [f"jobs:{ARGUMENT}"]
         output = screen.check(*arguments, *chosen, "--debug", until="waiting for a change")
         assert "Traceback" in output
@@ -282,8 +352,9 @@ def test_no_argument_drives_the_terminal(screen: Screen, command: str) -> None:
 JSON = {
     name: CASES[name][0]
     for name, command in every_command().items()
-    if any(parameter.name == "as_json" for parameter in command.params) and name not in ("bench", "import")
-} | {"job logs": case("job", "logs", NAME, RUNNING, until='"message"')}
+    if any(parameter.name == "as_json" for parameter in command.params)
+    and name not in ("bench", "import", "schedule next", "history", "job bulk run-now")
+} | {"job watch": case("job", "watch", NAME, RUNNING, until='"message"')}
 
 
 @pytest.mark.parametrize("command", sorted(JSON))
@@ -291,9 +362,9 @@ def test_json_has_no_raw_character_and_the_same_values(screen: Screen, command: 
     """With --json everything that is not printable is escaped, and parses to the names as they are."""
     each = JSON[command]
     output = screen.check(*each.arguments, "--json", until=each.until, meanwhile=each.meanwhile)
-    documents = output.splitlines() if command == "job logs" else [output]
+    documents = output.splitlines() if command in ("job watch", "job log") else [output]
     found = [text for document in documents for text in strings_in(json.loads(document))]
-    assert any(NAME in text for text in found), output
+    assert any(NAME in text or TIMED in text for text in found), output
 
 
 def strings_in(value: Any) -> Iterator[str]:
@@ -322,12 +393,13 @@ async def test_the_screen_of_top_has_no_raw_character(template: Path, tmp_path: 
     shutil.copy(template / "jobs.db", tmp_path / "jobs.db")
     async with Penstock(f"sqlite:{tmp_path / 'jobs.db'}") as app:
         overview = await read_overview(app, failures=5)
+        detail = await read_detail(app, NAME, 5)
     controls = Controls()
     controls.has_keys = True
     for outage in ("", NAME):
-        frame = Frame(NAME, overview, {}, {}, outage)
-        for shown in ("", NAME):
-            controls.filter = shown
+        frame = Frame(NAME, overview, {}, {}, outage, detail)
+        for shown, chosen in (("", None), (NAME, None), ("", NAME), ("", f"{NAME}x")):
+            controls.filter, controls.chosen = shown, chosen
             console = Console(width=3000, height=50, force_terminal=True, no_color=True)
             with console.capture() as captured:
                 console.print(render(frame, 3000, 50, controls))

@@ -58,7 +58,7 @@ async def idle(node: Node) -> None:
 
 
 def happen(simulation: Simulation, kind: str) -> None:
-    simulation._begin(Fault(f"{kind}/1", kind, 0.0, 0.5, 0.0))
+    simulation.begin(Fault(f"{kind}/1", kind, 0.0, 0.5, 0.0))
 
 
 def test_faults_hit_processes_and_the_server() -> None:
@@ -80,11 +80,24 @@ def test_faults_hit_processes_and_the_server() -> None:
         assert (simulation.faults.outages, simulation.faults.full) == (0, 0)
         happen(simulation, "partition")
         assert node.slow_until < node.cut_until
+        happen(simulation, "backlog")
+        assert node.held_until == simulation.scheduler.now + 12.5
         happen(simulation, "clock_jump")
         for kind, seconds in (("jump_forward", 6), ("jump_back", -4), ("long_jump", 900)):
             before = clock.offset
             happen(simulation, kind)
             assert clock.offset - before == seconds
+
+
+def test_a_process_that_is_cut_off_is_reached_again_after_healing() -> None:
+    """Healing ends a partition: what happens afterwards is not its consequence."""
+    with Simulation(PLAN) as simulation:
+        node = simulation.add(Machine("w", idle, idle)).node
+        assert node is not None
+        happen(simulation, "partition")
+        assert node.cut_until > 0
+        simulation.heal()
+        assert node.slow_until == node.cut_until == 0
 
 
 def test_a_killed_process_is_started_again() -> None:

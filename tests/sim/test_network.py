@@ -23,9 +23,9 @@ class PlannedFaults(Faults):
         self._size = size
 
     def of_call(self, node: str, verb: str, name: str, drawn: tuple[float, ...]) -> Fault | None:
-        return self.of_hint(node, name)
+        return self.of_hint(node, name, drawn)
 
-    def of_hint(self, node: str, name: str) -> Fault | None:
+    def of_hint(self, node: str, name: str, drawn: tuple[float, ...]) -> Fault | None:
         kind = self._planned.get(name)
         return None if kind is None else Fault(name, kind, 0.0, self._size, 0.5)
 
@@ -151,6 +151,29 @@ def test_a_node_that_is_cut_off_gets_slow_answers_and_then_none() -> None:
     wire.scheduler.run_for(6)
     assert wire.texts == ["a done", "a answered", "b failed", "c done", "c answered"]
     assert wire.log[1][1] == pytest.approx(2.0, abs=0.1)
+
+
+def test_the_requests_of_a_backlog_arrive_at_once_and_in_order() -> None:
+    """Requests that are held back are carried out when the backlog ends, also after their caller died."""
+    wire = Wire()
+    wire.node.held_until = 5.0
+    wire.call("a")
+    wire.call("b")
+    wire.node.kill()
+    wire.scheduler.run_for(10)
+    assert wire.texts == ["a done", "b done"]
+    assert all(5 <= at < 5.1 for _, at in wire.log)
+
+
+def test_a_refused_request_is_not_carried_out() -> None:
+    """The storage answers a request that it refuses with the error, and the next one as usual."""
+    wire = Wire()
+    wire.network.refuses = lambda request: ValueError("refused") if request.args == ("a",) else None
+    refused, taken = wire.call("a"), wire.call("b")
+    wire.scheduler.run_for(1)
+    assert isinstance(refused.exception(), ValueError)
+    assert taken.result() == "b"
+    assert wire.texts == ["b done", "a failed", "b answered"]
 
 
 @pytest.mark.parametrize(("kind", "count"), [(None, 1), ("hint_lost", 0), ("hint_twice", 2), ("hint_late", 1)])

@@ -14,12 +14,15 @@ import pytest
 from penstock.testing.simulation.faults import Fault
 from penstock.testing.simulation.history import Line
 from penstock.testing.simulation.plan import Plan
-from sim.planted import PLANTED, catch
-from sim.run import Report, run_seed
+from penstock.testing.simulation.simulation import Simulation
+from sim.mutants import catch
+from sim.planted import PLANTED
+from sim.planted_limits import PLANTED_LIMITS
+from sim.run import Report, SimulatedRun, run_seed
 from sim.shrink import Shrinker
 from sim.timeline import timeline
 from sim.violation import Violation
-from tests.mutants.test_mutants import MUTANTS
+from tests.mutants.test_mutants import MUTANTS, PACKAGE
 from tests.servers import Servers
 
 ROOT = Path(__file__).parents[2]
@@ -30,13 +33,15 @@ FOUND = {
     "due jobs are not promoted": 1,
     "a stall goes to the end of its lane": 3,
     "sqlite: a reaped stall is not counted": 2,
-    "sqlite: no token check when settling one by one": 3,
+    "sqlite: no token check when settling one by one": 4,
+    "limits: a queue has room for one more": 1,
+    "limits: a start is not charged": 1,
 }
 
 
 def start(seeds: str, storage: str, hash_seed: int) -> subprocess.Popen[str]:
     """Start a process with this hash seed that prints the digests of seeds."""
-    command = [sys.executable, "-m", "sim", "--seeds", seeds, "--storage", storage, "--digests"]
+    command = [sys.executable, "-m", "sim", "--seeds", seeds, "--storage", storage, "--digests", "--processes", "1"]
     env = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
     return subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
 
@@ -72,25 +77,60 @@ def test_a_run_keeps_all_promises_and_has_faults() -> None:
     assert report.runs > 20
 
 
+def test_a_worker_that_is_restarted_while_the_storage_is_away_runs_on_its_new_node_alone() -> None:
+    """The old process has not begun to work when it is stopped, and never does."""
+    plan = replace(Plan.of_seed(2), kinds=frozenset({"restart"}), workers=1)
+    with Simulation(plan) as simulation:
+        run = SimulatedRun(simulation, 5, model=True, until=100.0)
+        simulation.faults.outages = 1
+        run.start()
+        simulation.scheduler.run_for(3.0)
+        machine = simulation.machines[0]
+        old = machine.node
+        simulation.begin(Fault("restart/1", "restart", 3.0, 0.5, 0.0))
+        simulation.scheduler.run_for(3.0)
+        simulation.faults.outages = 0
+        simulation.scheduler.run_for(10.0)
+        assert old is not None
+        assert machine.node is not None
+        assert (old.calls["claim"], run.ledger.violations) == (0, [])
+        assert machine.node.calls["claim"] > 0
+
+
+def test_a_run_is_given_up_at_its_bound() -> None:
+    """Shrinking does not wait for the end of a run that keeps its promises."""
+    report = run_seed(Plan.of_seed(2), until=5.0)
+    assert report.violations == []
+    assert 5.0 <= report.seconds < 8.0
+
+
+def test_the_text_of_every_planted_fault_is_in_its_file_once() -> None:
+    """A change of the package that moves the text of a planted fault is noticed at once."""
+    texts = {
+        each.name: PACKAGE.joinpath(*each.path).read_text().count(each.old) for each in [*PLANTED, *PLANTED_LIMITS]
+    }
+    assert {name: count for name, count in texts.items() if count != 1} == {}
+
+
 @pytest.mark.parametrize("name", FOUND)
 def test_a_planted_fault_is_found(name: str) -> None:
     """A package with this fault breaks a promise within few seeds."""
-    [mutant] = [each for each in [*PLANTED, *MUTANTS] if each.name == name]
-    seed, text = catch(mutant, str(FOUND[name]))
-    assert seed, text
+    [mutant] = [each for each in [*PLANTED, *PLANTED_LIMITS, *MUTANTS] if each.name == name]
+    trial = catch(mutant, range(1, FOUND[name] + 1))
+    assert trial.seed, trial
 
 
 def broken_by(names: set[str]) -> Report:
     """Return a report of a run with 40 faults that is broken if all the named ones happen."""
 
-    def run(plan: Plan, url: str, *, jobs: int, model: bool) -> Report:
+    def run(plan: Plan, url: str, *, jobs: int, model: bool, until: float) -> Report:
         every = [Fault(f"w/settle/{number}", "late", 0.0, 0.0, 0.0) for number in range(40)]
         faults = [fault for fault in every if plan.only is None or fault.name in plan.only]
         found = {fault.name for fault in faults}
         violations = [Violation(1.0, f"broken {len(found)}", (("q", "a"),))] if names <= found else []
         return Report(plan, jobs, violations, "", [Line(0.5, "w", "put", "q/a → queued")], faults, 1.0, 1, 1)
 
-    report = run(Plan.of_seed(1), "", jobs=30, model=True)
+    report = run(Plan.of_seed(1), "", jobs=30, model=True, until=100.0)
     small = Shrinker(report, "", run=run).shrink()
     assert small.jobs < report.jobs
     return small

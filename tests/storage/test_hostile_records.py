@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import struct
 from typing import Any
 
 import msgspec
@@ -18,13 +19,14 @@ from penstock.model.failure import FailureSerde, failure_payload
 from penstock.model.formats import JsonSerde, MsgpackSerde, codec_for
 from penstock.model.headers import decode_headers
 from penstock.model.job import FINISHED, Claim, Snapshot, State
-from penstock.model.options import JobLimits
+from penstock.model.options import JobBounds
 from penstock.model.serde import Codec, decode
 from penstock.model.worker_info import worker_info
 from penstock.storage.base import EndNotice, EventRecord
 from penstock.storage.redis.cursors import read_cursor
-from penstock.storage.redis.encoding import read_claims, read_position, read_snapshot, read_worker
-from penstock.storage.redis.event_codec import encode_event, read_end_notice, read_event
+from penstock.storage.redis.encoding import read_claims, read_snapshot, read_worker
+from penstock.storage.redis.event_codec import read_end_notice, read_events
+from penstock.storage.redis.position import read_position
 
 pytestmark = pytest.mark.filterwarnings("ignore::hypothesis.errors.NonInteractiveExampleWarning")
 
@@ -114,13 +116,13 @@ def test_any_headers(data: bytes) -> None:
 
 @every_case
 def test_any_limits(data: bytes) -> None:
-    """Limits are such as could have been asked for, or none."""
-    limits = JobLimits.decode(data)
+    """Bounds are such as could have been asked for, or none."""
+    bounds = JobBounds.decode(data)
     for value, least in (
-        (limits.timeout, 1),
-        (limits.max_attempts, 1),
-        (limits.max_retries, 0),
-        (limits.result_ttl, 0),
+        (bounds.timeout, 1),
+        (bounds.max_attempts, 1),
+        (bounds.max_retries, 0),
+        (bounds.result_ttl, 0),
     ):
         if isinstance(value, int):
             assert value >= least
@@ -130,16 +132,16 @@ def test_any_limits(data: bytes) -> None:
 @given(
     st.fixed_dictionaries(
         {},
-        optional={name: st.none() | st.integers() | st.booleans() for name in JobLimits.__struct_fields__},
+        optional={name: st.none() | st.integers() | st.booleans() for name in JobBounds.__struct_fields__},
     )
 )
 def test_limits_of_any_size(values: dict[str, Any]) -> None:
-    """Stored limits out of range are ignored."""
-    limits = JobLimits.decode(packed(values))
+    """Stored bounds out of range are ignored."""
+    bounds = JobBounds.decode(packed(values))
     for name, value in values.items():
-        found = getattr(limits, name)
+        found = getattr(bounds, name)
         assert found is msgspec.UNSET or found == value
-    for value, least in ((limits.timeout, 1), (limits.max_attempts, 1), (limits.result_ttl, 0)):
+    for value, least in ((bounds.timeout, 1), (bounds.max_attempts, 1), (bounds.result_ttl, 0)):
         assert not isinstance(value, int) or value >= least
 
 
@@ -198,13 +200,13 @@ def _look_at_failure(data: bytes) -> None:
 # records -----------------------------------------------------------------------------------------
 
 HEADS = st.builds(
-    lambda flags, group, limits, headers, error, payload, numbers: (
+    lambda flags, group, bounds, headers, error, payload, numbers: (
         bytes([1, flags])
         + numbers
-        + b"".join(len(part).to_bytes(2, "big") for part in (group, limits, headers))
+        + b"".join(len(part).to_bytes(2, "big") for part in (group, bounds, headers))
         + len(error).to_bytes(4, "big")
         + group
-        + limits
+        + bounds
         + headers
         + error
         + payload
@@ -239,7 +241,7 @@ def test_any_stored_job_is_shown(
     """Any stored job gives a status with its readable parts; the unreadable ones become errors."""
     snapshot = read_snapshot("q", "id", 0, record, run, worker, end, waiting)
     assert snapshot is None or isinstance(shown(snapshot), JobStatus)
-    read_position("q", 0, None, (b"id", record, run, worker, end, waiting, None, 0, 0), None, 1)
+    read_position("q", 0, None, (b"id", record, run, worker, end, waiting, None, 0, 0, None, None), None, 1)
 
 
 def shown(snapshot: Snapshot) -> JobStatus:
@@ -258,18 +260,28 @@ def test_any_claimed_record(records: list[bytes], ids: list[str]) -> None:
     assert len(claims) + len(bad) == len(records)
 
 
-EVENT = b"\x00" * 6 + encode_event(EventRecord("failed", "q", "id", 0, 3, "w", b"r", b"e"))
+EVENT_HEAD = msgspec.msgpack.encode(["failed", "q", 7, "w", [3, 4], ["id", "b"], [1, -1], [1, 0]])
+EVENTS = struct.pack(">II", len(EVENT_HEAD), 2) + EVENT_HEAD + b"re"
+
+
+def test_a_message_of_events_is_decoded() -> None:
+    """A message has blocks of events; one that cannot be read is left out, and the next ones are read."""
+    events = [
+        EventRecord("failed", "q", "id", 7, 3, "w", b"r", b"e"),
+        EventRecord("failed", "q", "b", 7, 4, "w", None, b""),
+    ]
+    assert read_events(EVENTS) == events
+    damaged_head = struct.pack(">II", len(EVENT_HEAD), 0) + EVENT_HEAD.replace(b"id", b"\xff\xff")
+    short_list = msgspec.msgpack.encode(["started", "q", 7, False, [1, 2], ["id"], False, False])
+    other = struct.pack(">II", len(short_list), 0) + short_list
+    assert read_events(damaged_head + other + EVENTS + EVENTS[:9]) == events
 
 
 @examples_without_deadline(300)
-@given(data=damaged(st.just(EVENT)) | st.binary(max_size=60))
-def test_any_line_of_the_feed(data: bytes) -> None:
-    """A line of the event feed is read, or is a `ValueError` that the feed passes over."""
-    try:
-        event = read_event(data)
-    except ValueError:
-        return
-    assert isinstance(event, EventRecord)
+@given(data=damaged(st.just(EVENTS)) | st.binary(max_size=60))
+def test_any_message_of_events_is_decoded_or_left_out(data: bytes) -> None:
+    """Any bytes of a message of events give the events that can be read."""
+    assert all(isinstance(event, EventRecord) for event in read_events(data))
 
 
 END_NOTICE = b"\0\x01\0\x02\x01" + b"q" + b"id" + b"result"

@@ -66,14 +66,14 @@ def complete(*ids: str, token: str = "t", ttl: int = 1000) -> Verb:
     return lambda tx: settle.settle(tx, settlements)
 
 
-def read(tx: Transaction) -> list[tuple[int, str, bytes]]:
-    return waiters.read_events(tx, 0, 100)
+def read(tx: Transaction) -> list[tuple[int, bytes | None]]:
+    return waiters.read_events(tx, 0, None, 100)
 
 
 def test_a_listener_gets_events_of_later_verbs_in_its_transaction(rig: Rig) -> None:
     """A listener that is added between two puts of one transaction gets the event of the second."""
     rig.run(accept("a"), lambda tx: waiters.add_listener(tx, "listener", rig.address), accept("b"))
-    events = [event for _, _, event in rig.run(read)[0]]
+    events = [event for _, event in rig.run(read)[0]]
     assert [event.count(b"enqueued") for event in events] == [1]
     assert b"b" in events[0]
     assert rig.woken == ["listener"]
@@ -209,7 +209,7 @@ def test_a_queue_paused_in_the_transaction_of_a_purge_is_kept(tmp_path: Path) ->
     """A purge does not delete an empty queue that was paused earlier in the same transaction."""
     engine = Engine(str(tmp_path / "jobs.db"))
     engine.open()
-    pausing = partial(admin.set_paused, name="q", paused=True)
+    pausing = partial(admin.set_pause, name="q", paused=True)
     purging = partial(purge, queues=["q"], limit=100)
     assert engine.run_group([(pausing, True), (purging, True)]) == [True, 0]
     assert engine.run(lambda tx: reads.paused(tx, "q"), False) is not None

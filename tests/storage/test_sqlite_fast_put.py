@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,11 +123,24 @@ def test_a_listener_gets_the_event(producer: Producer) -> None:
     producer.put()
     after = producer.run(lambda tx: waiters.add_listener(tx, "listener", producer.engine.address))
     assert not producer.put()
-    assert len(producer.run(lambda tx: waiters.read_events(tx, after, 10))) == 1
+    assert len(producer.run(lambda tx: waiters.read_events(tx, after, None, 10))) == 1
     assert not producer.put()
     producer.run(lambda tx: waiters.remove_listener(tx, "listener"))
     assert not producer.put()
     assert producer.put()
+
+
+@pytest.mark.parametrize(("queue", "names"), [("another", None), (None, ["completed"])])
+def test_a_listener_to_other_events_leaves_the_fast_path(
+    producer: Producer, queue: str | None, names: list[str] | None
+) -> None:
+    """A put with a listener to another queue, or to other events, takes the fast path and stores no event."""
+    producer.put()
+    assert producer.put()
+    add = partial(waiters.add_listener, waiter="listener", address=producer.engine.address, queue=queue, names=names)
+    after = producer.run(add)
+    assert producer.put()
+    assert producer.run(lambda tx: waiters.read_events(tx, after, None, 10)) == []
 
 
 def test_due_scheduled_jobs_keep_their_position(producer: Producer) -> None:

@@ -13,9 +13,15 @@ from penstock.model.job import State
 from penstock.model.storage_info import Inspectable
 from penstock.storage.base import Storage
 from penstock.storage.redis.keys import QUEUE_KEYS
+from penstock.storage.redis.listener_marks import encode_filter
+from tests.schedules import record, scheduling, set1
 from tests.support import (
+    DAY,
+    HOUR,
     LEASE,
+    MINUTE,
     SECOND,
+    T0,
     Clock,
     RedisBackend,
     claim_all,
@@ -38,7 +44,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "halved": lambda value: value[: len(value) // 2],
     "without its last byte": lambda value: value[:-1],
     "with one byte more": lambda value: value + b"\x01",
-    "with another first byte": lambda value: bytes([value[0] ^ 1]) + value[1:],
+    "with another first byte": lambda value: bytes([(value or b"\0")[0] ^ 1]) + value[1:],
     "0xff": lambda value: b"\xff",
     "text": lambda value: b"some text that is longer than a token, a head and an end record are",
     "negative": lambda value: b"-7",
@@ -46,7 +52,11 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 #: Keys of which a damaged value is all that leads to a job, or all that there is of it: that job is the victim.
 KEYS_OF_A_JOB = ("jobs", "blocked", "ready", "scheduled", "retrying", "lanes", "parked")
 #: Keys of which each value has a meaning of its own. Of the others three values are damaged, one after the other.
-KEYS_OF_MANY_MEANINGS = ("meta", "batches", "leases")
+KEYS_OF_MANY_MEANINGS = ("meta", "batches", "leases", "limit", "history")
+
+
+#: Keys of limited queues only; `limit` is that of their family.
+KEYS_OF_LIMITS = ("limit", "limits", "settings", "ruled", "gates", "closed", "recheck", "idle_gates")
 
 
 class Target(NamedTuple):
@@ -83,7 +93,9 @@ class Server:
 
     def save(self, name: str) -> None:
         if name == "listeners":  # it is there while events are read
-            self.client.set(f"{self._backend.namespace}:listeners", b"a listener, 16 b" + b"s" * 32 + b"channel")
+            entry = b"a listener, 16 b" + b"\0\0\0\0\0\0" + encode_filter(["started", "completed"], "channel")
+            key = f"{self._backend.namespace}:listeners"
+            self.client.hset(key, mapping={"": b"s" * 32 + entry, QUEUE: entry})
         keys = self._backend.keys()
         self.saved = {key: (self.client.dump(key), max(self.client.pttl(key), 0)) for key in keys}
 
@@ -152,12 +164,12 @@ async def damage_of(storage: Storage) -> int:
     return (await storage.meters([QUEUE]))[0].damaged
 
 
-@pytest.mark.parametrize("name", [*QUEUE_KEYS, "names", "listeners", "present", "puts", "requests"])
+@pytest.mark.parametrize("name", [*QUEUE_KEYS, "limit", "names", "listeners", "present", "puts", "requests"])
 async def test_a_damaged_value_of_a_key_stops_nothing(
     name: str, server: Server, storage: Storage, clock: Clock
 ) -> None:
     """With any value of a key damaged in any way, no verb raises, and every other job ends exactly once."""
-    built = await build_scene(storage, clock)
+    built = await build_scene(storage, clock, limited=name in KEYS_OF_LIMITS)
     server.save(name)
     began, cases = clock.ms, 0
     for target in server.targets(name):
@@ -248,10 +260,76 @@ async def test_a_damaged_member_of_a_finished_job_deletes_no_other_job(
     assert await run_order(storage) == ["job"]
 
 
-@pytest.mark.parametrize("name", QUEUE_KEYS)
+async def test_a_schedule_that_cannot_be_read_is_set_aside(server: Server, storage: Storage, clock: Clock) -> None:
+    """It is not listed and never due, its name is free, the other one fires, and the damage is counted."""
+    for name in "ab":
+        await set1(storage, name)
+    server.save("schedules")
+    target = next(server.targets("schedules"))
+    assert target.field == b"a"
+    server.damage(target, target.value[:20])
+    clock.advance(ms=MINUTE)
+    verbs = scheduling(storage)
+    assert [each.name for each in (await verbs.schedules(QUEUE)).schedules] == ["b"]
+    assert await verbs.get_schedule(QUEUE, "a") is None
+    assert [each.name for each in (await verbs.due([QUEUE], "w")).schedules] == ["b"]
+    assert [each.name for each in (await verbs.due([QUEUE], "w")).schedules] == ["b"]
+    assert await damage_of(storage) == 1
+    assert await verbs.set_schedule(record("a"), 0) is not None
+    assert [each.name for each in (await verbs.schedules(QUEUE)).schedules] == ["a", "b"]
+
+
+async def test_a_schedule_that_cannot_be_read_is_deleted_after_a_while(
+    server: Server, storage: Storage, clock: Clock
+) -> None:
+    """A record that was set aside goes with a purge, and leaves no entry."""
+    await set1(storage)
+    server.save("schedules")
+    server.damage(next(server.targets("schedules")), b"")
+    clock.advance(ms=MINUTE)
+    assert (await scheduling(storage).due([QUEUE], "w")).schedules == []
+    clock.advance(ms=8 * DAY)
+    assert await storage.purge([QUEUE]) == 1
+    assert await storage.queues() == []
+
+
+@pytest.mark.parametrize("first", [b"t", b"n", b"e"])
+async def test_a_schedule_with_a_damaged_entry_gets_it_again(
+    first: bytes, server: Server, storage: Storage, clock: Clock
+) -> None:
+    """After the next purge it is listed, ticks at its time, and expires."""
+    await set1(storage, expires=T0 + HOUR)
+    server.save("ticks")
+    target = next(target for target in server.targets("ticks") if target.value.startswith(first))
+    server.damage(target, first + b"other")
+    await storage.purge([QUEUE])
+    verbs = scheduling(storage)
+    assert [each.name for each in (await verbs.schedules(QUEUE)).schedules] == ["s"]
+    clock.advance(ms=MINUTE)
+    assert [each.name for each in (await verbs.due([QUEUE], "w")).schedules] == ["s"]
+    assert await damage_of(storage) >= 1
+    clock.advance(ms=HOUR)
+    assert await storage.purge([QUEUE]) == 1
+
+
+@pytest.mark.parametrize("field", ["tick", "ticker"])
+async def test_a_damaged_alarm_of_schedules_is_repaired(
+    field: str, server: Server, storage: Storage, clock: Clock
+) -> None:
+    """A worker that looks gets what is due at its time."""
+    await set1(storage)
+    await scheduling(storage).due([QUEUE], "w")
+    server.save("meta")
+    server.client.hset(next(key for key in server.saved if key.endswith(b":meta")), field, b"\xff")
+    await scheduling(storage).due([QUEUE], "w")
+    clock.advance(ms=MINUTE + SECOND)
+    assert [each.name for each in (await scheduling(storage).due([QUEUE], "w")).schedules] == ["s"]
+
+
+@pytest.mark.parametrize("name", [name for name, text in QUEUE_KEYS.items() if not text.startswith("string")])
 async def test_a_key_of_another_type_is_named(name: str, server: Server, storage: Storage, clock: Clock) -> None:
     """A whole key that other software has replaced gives a `StorageError` that names the key, or no error."""
-    scene = await build_scene(storage, clock)
+    scene = await build_scene(storage, clock, limited=name in KEYS_OF_LIMITS)
     server.save(name)
     key = next(key for key in server.saved if key.endswith(f":{name}".encode()))
     server.client.set(key, b"another type")
@@ -312,7 +390,7 @@ async def test_damaged_counters_go_on_above_the_numbers_in_use(server: Server, s
 
 
 #: Keys in which random bytes may make a value that is wrong and can be read, such as another number of holds.
-KEYS_OF_NUMBERS = ("meta", "holds", "batches", "leases")
+KEYS_OF_NUMBERS = ("meta", "holds", "batches", "leases", "limits", "gates")
 
 
 @pytest.mark.parametrize("seed", range(share_of(30)))
@@ -321,7 +399,7 @@ async def test_random_bytes_in_random_values_stop_nothing(
 ) -> None:
     """With random bytes in three random values no verb raises, claims come to an end, and the other jobs end once."""
     draw = random.Random(seed)
-    scene, victims = await build_scene(storage, clock), set[str]()
+    scene, victims = await build_scene(storage, clock, limited=True), set[str]()
     server.save("")
     names = draw.sample([*QUEUE_KEYS, "names", "present"], 3)
     for name in names:

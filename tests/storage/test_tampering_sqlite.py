@@ -19,8 +19,10 @@ from penstock.model.job import State
 from penstock.storage.base import EventRecord, Request
 from penstock.storage.sqlite import Engine, SqliteStorage
 from penstock.storage.sqlite.blocking import BlockingSqliteStorage
-from tests.support import HOUR, LEASE, SECOND, Clock, complete, new, release, share_of, tally
-from tests.tampering import QUEUE, Scene, build_scene, drain, use
+from penstock.storage.sqlite.rows import QUARANTINE_MS
+from tests.schedules import record
+from tests.support import HOUR, LEASE, MINUTE, SECOND, Clock, complete, new, release, share_of, tally
+from tests.tampering import QUEUE, Scene, build_scene, drain, limit_scene, use
 
 T = TypeVar("T")
 
@@ -33,7 +35,11 @@ BAD_TEXT = "CAST(x'fffe' AS TEXT)"
 
 #: Columns that are the identity of a queue: with another value it is another queue.
 IDENTITY = {("queues", "k"), ("queues", "name"), ("queues", "namespace")}
-TABLES = ("jobs", "queues", "lanes", "gone", "workers", "idle", "waits", "listeners", "events")
+TABLES = (
+    "jobs", "queues", "lanes", "gone", "workers", "idle", "waits", "listeners", "events", "schedules", "stats",
+    "history", "error_groups",
+)  # fmt: skip
+LIMIT_TABLES = ("limits", "families")
 
 
 def ended(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -48,27 +54,31 @@ def ended(coroutine: Coroutine[Any, Any, T]) -> T:
 class Rig:
     """A file with a scene, of which each case damages a copy."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, limited: bool = False) -> None:
         self.base, self.copy = directory / "base.db", directory / "copy.db"
         clock = Clock()
         storage = self.storage(self.base, clock)
         self.scene = ended(build_scene(storage, clock))
+        if limited:
+            ended(limit_scene(storage))
         ended(storage.close())
         self.now = clock.ms
         until = round(time.time() * 1000) + HOUR
+        tables = (*TABLES, *LIMIT_TABLES)
         with self.connect(self.base) as db:
             for number in (1, 2):
                 db.execute("INSERT INTO idle VALUES ('n', ?, ?, ?, '9-aaaaaaaaaaaa', ?)",
                            (QUEUE, number, f"{number:016}", until))  # fmt: skip
-            db.execute("INSERT INTO listeners VALUES ('00000000000000aa', 'n', '9-aaaaaaaaaaaa', ?)", (until,))
+            listener = "('00000000000000aa', 'n', '9-aaaaaaaaaaaa', ?, NULL, '')"
+            db.execute(f"INSERT INTO listeners VALUES {listener}", (until,))
             db.execute("INSERT INTO events (namespace, queue, at, note) VALUES ('n', ?, ?, x'c0')", (QUEUE, until))
-            self.columns = {table: [row[1] for row in db.execute(f"PRAGMA table_info({table})")] for table in TABLES}
+            self.columns = {table: [row[1] for row in db.execute(f"PRAGMA table_info({table})")] for table in tables}
             self.keys = {
-                table: [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[5]] for table in TABLES
+                table: [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[5]] for table in tables
             }
             self.rows: dict[str, list[Any]] = {
                 table: db.execute(f"SELECT {', '.join(self.keys[table])} FROM {table} ORDER BY 1").fetchall()
-                for table in TABLES
+                for table in tables
             }
             self.ids = dict(db.execute("SELECT n, id FROM jobs"))
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -116,6 +126,19 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Rig:
     return Rig(tmp_path_factory.mktemp("t"))
 
 
+@pytest.fixture(scope="module")
+def limited_rig(tmp_path_factory: pytest.TempPathFactory) -> Rig:
+    return Rig(tmp_path_factory.mktemp("t"), limited=True)
+
+
+@pytest.mark.parametrize("table", ["queues", "lanes", "limits", "families", "jobs"])
+def test_with_one_damaged_column_of_a_limited_queue_other_jobs_are_used_and_drained(
+    limited_rig: Rig, table: str
+) -> None:
+    """Each column that limits read in turn: no verb raises, and each other job ends exactly once."""
+    test_with_one_damaged_column_other_jobs_are_used_and_drained(limited_rig, table)
+
+
 @pytest.mark.parametrize("table", TABLES)
 def test_with_one_damaged_column_other_jobs_are_used_and_drained(rig: Rig, table: str) -> None:
     """Each column of each table in turn: no verb on other jobs raises, and each other job ends exactly once."""
@@ -133,7 +156,7 @@ def test_with_one_damaged_column_other_jobs_are_used_and_drained(rig: Rig, table
 
 @settings(max_examples=share_of(12), derandomize=True)
 @given(
-    table=st.sampled_from(("jobs", "jobs", "queues", "lanes")),
+    table=st.sampled_from(("jobs", "jobs", "queues", "lanes", "schedules")),
     column=st.integers(0, 99),
     row=st.integers(0, 99),
     value=st.one_of(st.integers(-(2**63), 2**63 - 1), st.binary(max_size=9), st.text(max_size=9), st.floats()),
@@ -287,12 +310,61 @@ def test_damaged_numbers_of_a_queue_are_repaired(case: Case, column: str, value:
     assert case.claim() == []
 
 
+@pytest.mark.parametrize(
+    ("column", "value"), [("version", "x"), ("spec", None), ("spec", "text"), ("fired", -1), ("last_id", b"\xff")]
+)
+def test_a_schedule_that_cannot_be_read_is_set_aside(case: Case, column: str, value: Any) -> None:
+    """It is not listed and never due, its name is free, the other one fires, and the damage is counted."""
+    ended(set_schedules(case, "a", "b"))
+    try:
+        case.db.execute(f"UPDATE schedules SET {column} = ? WHERE name = 'a'", (value,))
+    except sqlite3.IntegrityError:
+        case.db.execute("UPDATE schedules SET spec = 5 WHERE name = 'a'")
+    case.clock.advance(ms=MINUTE)
+    assert [each.name for each in ended(case.storage.schedules(QUEUE)).schedules] == ["b"]
+    assert ended(case.storage.get_schedule(QUEUE, "a")) is None
+    assert [each.name for each in ended(case.storage.due([QUEUE], "w")).schedules] == ["b"]
+    assert case.damaged() == 1
+    assert case.db.execute("SELECT next FROM schedules WHERE name = 'a'").fetchone() == (None,)
+    assert ended(case.storage.set_schedule(record("a"), 0)) is not None
+    assert [each.name for each in ended(case.storage.schedules(QUEUE)).schedules] == ["a", "b"]
+
+
+@pytest.mark.parametrize("change", ["tick = 'x'", "tick = NULL", "tick = -1", f"tick = {2**63 - 1}", "ticker = x'ff'"])
+def test_a_damaged_alarm_of_schedules_is_repaired(case: Case, change: str) -> None:
+    """After the next purge a tick is due at its time."""
+    ended(set_schedules(case, "a"))
+    ended(case.storage.due([QUEUE], "w"))
+    case.db.execute(f"UPDATE queues SET {change}")
+    ended(case.storage.purge([QUEUE]))
+    case.clock.advance(ms=MINUTE + SECOND)
+    assert [each.name for each in ended(case.storage.due([QUEUE], "w")).schedules] == ["a"]
+    assert ended(case.storage.due([QUEUE], "w")).look_at == case.clock.ms
+
+
+@pytest.mark.parametrize("column", ["next", "expires"])
+def test_purge_sets_a_schedule_without_a_readable_time_aside(case: Case, column: str) -> None:
+    """A schedule that neither a tick nor a purge would find is counted, and deleted after a while."""
+    ended(set_schedules(case, "a"))
+    case.db.execute(f"UPDATE schedules SET {column} = 'x'")
+    ended(case.storage.purge([QUEUE]))
+    assert case.damaged() >= 1
+    case.clock.advance(ms=QUARANTINE_MS)
+    assert ended(case.storage.purge([QUEUE])) == 1
+    assert case.db.execute("SELECT count(*) FROM schedules").fetchone() == (0,)
+
+
+async def set_schedules(case: Case, *names: str) -> None:
+    for name in names:
+        assert await case.storage.set_schedule(record(name), 0) is not None
+
+
 def test_an_unreadable_pause_stays_a_pause(case: Case) -> None:
     """A queue whose pause has no readable time runs nothing until it is resumed."""
     ended(case.storage.put([new(QUEUE, "a")]))
     case.db.execute("UPDATE queues SET paused = 'x'")
     assert case.claim() == []
-    assert ended(case.storage.set_paused(QUEUE, False))
+    assert ended(case.storage.set_pause(QUEUE, False))
     assert case.claim() == ["a"]
 
 

@@ -16,6 +16,7 @@ INNER = {
     "Penstock": {
         "blocking_storage",
         "codec",
+        "declared_schedules",
         "driven",
         "new_job",
         "opened",
@@ -27,12 +28,23 @@ INNER = {
     },
     "Reservation": {"busy", "claim", "mark_settled", "ref", "settlement"},
     "EventStream": {"aclose"},
-    "Worker": {"log_level", "log_tracebacks", "source", "wait_stopped", "warns"},
+    "Worker": {
+        "log_format",
+        "log_level",
+        "log_tracebacks",
+        "source",
+        "status",
+        "wait_stopped",
+        "warns",
+        "watched",
+    },
 }
 
 PAIRS = [
     (penstock.Penstock, sync.Penstock),
     (penstock.Queue, sync.Queue),
+    (penstock.Bulk, sync.Bulk),
+    (penstock.Schedules, sync.Schedules),
     (reservation.Reservation, sync.Reservation),
     (tasks.TaskCall, sync.TaskCall),
     (tasks.Task, sync.Task),

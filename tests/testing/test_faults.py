@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
-from penstock import StorageUnavailable, sync
+from penstock import Limit, StorageUnavailable, sync
+from penstock.limit_changes import limiting_of
+from penstock.storage import connect
+from penstock.storage.base import Storage
 from penstock.testing import Clock, drain, trouble
+from penstock.testing.faults import FaultyStorage
 from tests.testing.conftest import Shop, double
 
 
@@ -36,6 +42,24 @@ async def test_a_worker_retries_a_failed_settle(shop: Shop, clock: Clock) -> Non
             storage.fail("settle", times=2)
             await drain(app)
         assert shop.charged == ["ann 0", "receipt for ann"]
+
+
+async def test_changes_of_limits_fail(shop: Shop, clock: Clock) -> None:
+    """The verbs of limits can be made to fail as any other."""
+    async with shop.app as app:
+        with trouble(app) as storage:
+            storage.fail("set_limit")
+            with pytest.raises(StorageUnavailable, match="set_limit is made to fail"):
+                await app.queue("charge").set_limit(Limit(concurrency=2))
+        assert (await app.queue("charge").limit()).limit is None
+
+
+async def test_a_wrapped_storage_has_the_limits_of_the_one_behind_it() -> None:
+    """A wrapper whose class has none of the verbs of limits forwards them."""
+    storage = connect("memory:")
+    wrapper: Any = FaultyStorage(storage)
+    assert limiting_of(wrapper) is wrapper
+    assert limiting_of(cast("Storage", object())) is None
 
 
 async def test_an_unknown_verb_is_a_value_error(shop: Shop, clock: Clock) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from penstock import Job, Penstock
+from penstock import Entry, Job, Penstock
 from penstock.model.job import State
 from penstock.testing import simulate
 
@@ -108,6 +108,22 @@ def test_a_scenario_waits_for_results_and_a_handler_enqueues() -> None:
 
     simulate(app, scenario, faults=["lost_reply", "hint_lost"], seed=5)
     assert mailed == ["ann"]
+
+
+def test_a_killed_worker_starts_again_after_the_faults() -> None:
+    """A restart that falls due when no node runs, between two steps of the virtual time, starts the worker."""
+    app = Penstock("memory:")
+
+    @app.handler("orders")
+    async def pass_on(name: str) -> str:
+        return name
+
+    async def scenario() -> None:
+        entries = [Entry(f"order{number}", delay=number) for number in range(60)]
+        await app.queue("orders").enqueue_many(entries)
+
+    report = simulate(app, scenario, seed=23)
+    assert report.counts["orders"][State.COMPLETED] == 60
 
 
 def test_a_failing_scenario_names_its_seed() -> None:

@@ -28,7 +28,7 @@ def app(backend: Backend, clock: Clock, no_leaks: None, runner: asyncio.Runner) 
     runner.run(app.open())
     yield app
     for queue in {*app.handlers, *app._queues}:
-        runner.run(app.storage.delete_queue(queue))
+        runner.run(app.storage.delete_queue(queue, settings=True))
     runner.run(forget_all(app.storage))
     runner.run(app.close())
     assert backend.leftovers() == []

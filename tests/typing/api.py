@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
 from penstock import (
+    EVERY,
+    BulkAction,
+    BulkPreview,
     Cancelled,
+    Cron,
     Discarded,
     Encrypted,
     Enqueued,
     Entry,
     Event,
+    Every,
     Job,
     JobStatus,
+    Limit,
+    LimitInfo,
     Page,
     Penstock,
     Queue,
+    Rate,
+    Retry,
+    Schedule,
+    ScheduleInfo,
     Signed,
     State,
+    Tick,
     Update,
     Worker,
     sync,
@@ -51,6 +63,28 @@ def half(value: float, /) -> float | None:
 @app.handler("thumbnails", timeout=30)
 async def thumbnail(payload: dict[str, str], job: Job) -> str:
     return payload["name"]
+
+
+def arguments(tick: Tick) -> dict[str, int]:
+    return {"a": tick.nominal.day}
+
+
+@app.schedule(Cron("0 2 * * *", tz="Europe/Paris"), kwargs={"a": 1}, overlap="queue")
+@app.task(schedule=[Every(minutes=5), Schedule(Cron("@daily"), name="daily", payload=arguments)])
+async def nightly(a: int, job: Job | None = None) -> int:
+    tick = None if job is None else job.tick
+    assert_type(tick, Tick | None)
+    return a
+
+
+async def schedules() -> None:
+    assert_type(await nightly.call(1), int)
+    own = app.queue("mail").schedules
+    assert_type(await own.put("s", Every(60), payload=1, jitter=timedelta(seconds=5)), ScheduleInfo)
+    assert_type(await own.list(), Page[ScheduleInfo])
+    assert_type(await own.next("s"), list[datetime])
+    assert_type(await own.trigger("s", overlap="allow"), Enqueued)
+    assert_type(await app.schedules(), list[ScheduleInfo])
 
 
 @app.handler("plain")
@@ -98,6 +132,8 @@ async def options() -> None:
     assert_type(await later.enqueue(1, b=2), Enqueued)
     assert_type(await later.options(timeout=5, run_timeout=None, result_ttl=60).call(1), int)
     assert_type(await add.options(max_attempts=1, max_retries=None, group="g", run_at=1.5).enqueue(1), Enqueued)
+    assert_type(await add.options(id="a", debounce=5, max_wait=60, cost=2).enqueue(1), Enqueued)
+    assert_type(await add.options(id="a", window=60).call(1), int)
 
 
 async def handlers() -> None:
@@ -119,16 +155,51 @@ async def queue() -> None:
     assert_type(bool(answer), bool)
     assert_type(await mail.enqueue_many([1, Entry(2, id="b")]), list[Enqueued])
     assert_type(await mail.status("a"), JobStatus | None)
-    assert_type(await mail.find("failed"), Page)
-    assert_type(await mail.find(State.FAILED), Page)
+    assert_type(await mail.find("failed"), Page[JobStatus])
+    assert_type(await mail.find(State.FAILED), Page[JobStatus])
     assert_type(await mail.counts(), dict[State, int])
     assert_type(await mail.cancel("a", running="signal"), Cancelled)
     assert_type(await mail.discard(["a"]), list[Discarded])
     assert_type(await mail.clear(["failed", State.CANCELLED], older_than=60), int)
     await mail.enqueue({}, expires=timedelta(minutes=5))
+    held = await mail.enqueue({}, id="a", window=timedelta(hours=1), cost=3)
+    assert_type(held.until, datetime | None)
+    await mail.enqueue({}, id="a", debounce=5, max_wait=timedelta(minutes=1))
+    await mail.enqueue({}, id="a", delay=5, on_conflict=Update(run_at="if_later", max_wait=60))
+    await mail.enqueue_many([Entry({}, id="a", window=5, cost=2)])
     assert_type(await mail.retry(["a"]), int)
     assert_type(await mail.pause(), bool)
     assert_type(await app.queues(), list[str])
+
+
+@app.handler("limited", limit=Limit(concurrency=2), group_limit=Limit(rate=Rate(10, timedelta(seconds=1)), burst=5))
+async def limited(payload: int) -> None:
+    raise Retry(delay=1, pause="group")
+
+
+async def limits() -> None:
+    mail = app.queue("mail")
+    app.limit("llm", Limit(rate="500/min", by="cost"))
+    assert_type(await mail.set_limit(Limit(concurrency=5, weight=3), group="acme"), bool)
+    assert_type(await mail.set_limit(Limit(concurrency=1, ordered=False), group=EVERY), bool)
+    assert_type(await mail.reset_limit(EVERY), bool)
+    assert_type(await mail.limit("acme"), LimitInfo)
+    assert_type(await mail.limits(), Page[LimitInfo])
+    assert_type((await mail.limit()).limit, Limit | None)
+    assert_type(await app.set_limit("llm", Limit()), bool)
+    assert_type(await app.reset_limit("llm"), bool)
+    assert_type(await mail.pause("acme", datetime.now(UTC), by="ops"), bool)
+    assert_type(await mail.resume(group="acme"), bool)
+    assert_type(await mail.delete(settings=True), int)
+
+
+async def bulk() -> None:
+    retry = app.bulk("retry", "state:failed", who="ann")
+    assert_type(await retry.preview(), BulkPreview)
+    assert_type(await retry.run(delay=timedelta(seconds=5), on_step=print), BulkAction)
+    assert_type(await app.bulk_actions(), list[BulkAction])
+    assert_type(await app.stop_bulk("a"), BulkAction | None)
+    assert_type(sync.Penstock("memory:").bulk("delete", "state:completed").run(), BulkAction)
 
 
 async def worker() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock import Encrypted, Entry, Event, Penstock, Signed, Update, Worker, sync
+from penstock import Encrypted, Entry, Event, Every, Limit, Penstock, Retry, Signed, Update, Worker, sync
 
 app = Penstock("memory:")
 
@@ -60,15 +60,27 @@ async def queue() -> None:
     await mail.enqueue(1, dela=5)  # pyright: ignore[reportCallIssue]
     await mail.enqueue(1, on_conflict="ignore")  # pyright: ignore[reportArgumentType]
     await mail.enqueue(1, headers={"a": 1})  # pyright: ignore[reportArgumentType]
+    await mail.enqueue(1, window="1h")  # pyright: ignore[reportArgumentType]
+    await mail.enqueue(1, cost=1.5)  # pyright: ignore[reportArgumentType]
+    app.listen("q", print, id_by=5)  # pyright: ignore[reportArgumentType]
     await mail.find("faild")  # pyright: ignore[reportArgumentType]
     await mail.cancel("a", running="maybe")  # pyright: ignore[reportArgumentType]
     print((await mail.status("a")).state)  # pyright: ignore[reportOptionalMemberAccess]
     Entry(1, idd="a")  # pyright: ignore[reportCallIssue]
     Update(run_at="later")  # pyright: ignore[reportArgumentType]
+    Limit(5)  # pyright: ignore[reportCallIssue]
+    Limit(by="money")  # pyright: ignore[reportArgumentType]
+    await mail.set_limit(5)  # pyright: ignore[reportArgumentType]
+    await mail.set_limit(Limit(), group=5)  # pyright: ignore[reportArgumentType]
+    Retry(pause="all")  # pyright: ignore[reportArgumentType]
     Signed("json")  # pyright: ignore[reportCallIssue]
     Encrypted("json", 5)  # pyright: ignore[reportArgumentType]
     Worker(app, capacity="10")  # pyright: ignore[reportArgumentType]
     Penstock(5)  # pyright: ignore[reportArgumentType]
+    await mail.schedules.put("s", "@daily")  # pyright: ignore[reportArgumentType]
+    await mail.schedules.put("s", Every(60), overlap="maybe")  # pyright: ignore[reportArgumentType]
+    await mail.schedules.edit("s", jiter=3)  # pyright: ignore[reportCallIssue]
+    app.schedule("@daily")  # pyright: ignore[reportArgumentType]
 
 
 def contexts() -> None:

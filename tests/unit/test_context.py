@@ -14,12 +14,18 @@ from penstock.model.job import Claim, NewJob
 
 
 class FakeServices:
+    worker = "w"
+
     def __init__(self) -> None:
         self.reported: list[Progress] = []
+        self.logged: list[tuple[str, str]] = []
 
     def report(self, claim: Claim, progress: Progress) -> Any:
         self.reported.append(progress)
         return asyncio.sleep(0, True)
+
+    def log(self, claim: Claim, text: str, level: str) -> None:
+        self.logged.append((text, level))
 
     def new_job(self, queue: str, payload: Any, options: Any) -> NewJob:
         return NewJob(queue=queue, id="next", payload=b"", **options)
@@ -49,6 +55,19 @@ async def test_cancelled_can_be_checked_and_awaited() -> None:
     cancelled.request()
     assert await waiting
     assert cancelled
+
+
+def test_a_log_line_is_checked() -> None:
+    """A text that is no str and an unknown level are refused by name; a good line is passed on."""
+    services = FakeServices()
+    job = Job(CLAIM, services)
+    job.log("one")
+    job.log("two", "error")
+    assert services.logged == [("one", "info"), ("two", "error")]
+    with pytest.raises(TypeError, match="text"):
+        job.log(1)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="level"):
+        job.log("x", "loud")  # type: ignore[arg-type]
 
 
 async def test_progress_is_checked() -> None:

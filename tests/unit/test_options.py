@@ -1,4 +1,4 @@
-"""Options of handlers and limits of jobs: their checks, their defaults, and which of them holds."""
+"""Options of handlers and bounds of jobs: their checks, their defaults, and which of them holds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from penstock import HandlerOptions
-from penstock.model.options import FAILURE_DEFAULTS, HandlerArguments, JobLimits, handler_options, rules_for
+from penstock.model.options import FAILURE_DEFAULTS, HandlerArguments, JobBounds, handler_options, rules_for
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -78,25 +78,25 @@ def test_fail_handlers_have_their_own_defaults() -> None:
 
 
 def test_limits_survive_the_trip() -> None:
-    """A job's limits come back as they went, and none at all take no bytes."""
-    limits = JobLimits.of(timeout=None, max_attempts=3, result_ttl=timedelta(minutes=1))
-    assert JobLimits.decode(limits.encode()) == limits
-    assert JobLimits().encode() == b""
-    assert JobLimits.decode(b"") == JobLimits()
+    """A job's bounds come back as they went, and none at all take no bytes."""
+    bounds = JobBounds.of(timeout=None, max_attempts=3, result_ttl=timedelta(minutes=1))
+    assert JobBounds.decode(bounds.encode()) == bounds
+    assert JobBounds().encode() == b""
+    assert JobBounds.decode(b"") == JobBounds()
 
 
 def test_unreadable_limits_are_none() -> None:
-    """Bytes that are no limits leave the handler's options in force."""
-    assert JobLimits.decode(b"\xff\xff") == JobLimits()
+    """Bytes that are no bounds leave the handler's options in force."""
+    assert JobBounds.decode(b"\xff\xff") == JobBounds()
 
 
 def test_a_jobs_own_limits_win() -> None:
     """A limit given at enqueue replaces the handler's option, None included; the others stay."""
     options = HandlerOptions(retain="none", max_retries=4)
-    rules = rules_for(options, JobLimits.of(timeout=None, max_attempts=7, result_ttl=5))
+    rules = rules_for(options, JobBounds.of(timeout=None, max_attempts=7, result_ttl=5))
     assert (rules.timeout, rules.max_attempts, rules.max_retries) == (None, 7, 4)
     assert rules.keep_ms == 5000
-    assert rules_for(options, JobLimits()) is options or rules_for(options, JobLimits()) == options
+    assert rules_for(options, JobBounds()) is options or rules_for(options, JobBounds()) == options
 
 
 def test_how_long_finished_jobs_are_kept() -> None:

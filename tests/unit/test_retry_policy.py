@@ -1,4 +1,4 @@
-"""Limits and backoff: the decision after a failed run, and before a run begins."""
+"""Bounds and backoff: the decision after a failed run, and before a run begins."""
 
 from __future__ import annotations
 

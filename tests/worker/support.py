@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from penstock.model.context import Progress
 from penstock.model.handler import Handler
-from penstock.model.job import Claim
+from penstock.model.history import LogLevel
+from penstock.model.job import Claim, NewJob
 from penstock.model.outcome import Outcome
 from penstock.worker.pool import Pool
 from penstock.worker.run import Interruption, Run, RunJob
 
-__all__ = ["IgnoringFlow", "IgnoringReport", "new_pool"]
+__all__ = ["IgnoringFlow", "IgnoringReport", "IgnoringServices", "new_pool"]
 
 
 class IgnoringFlow:
@@ -20,6 +23,10 @@ class IgnoringFlow:
     replaceable = False
 
     def claimed(self, handler: Handler, batches: Sequence[Sequence[Claim]], units: int, asked: float) -> None: ...
+
+    def tick_at(self, at: int, now: int | None) -> None: ...
+
+    def limited(self, queues: Sequence[str]) -> None: ...
 
     def started(self, run: Run) -> None: ...
 
@@ -54,6 +61,20 @@ class IgnoringReport:
     def failed(self, loop: str, error: Exception, times: int) -> None: ...
 
     def went_well(self, loop: str, answered: bool) -> None: ...
+
+
+class IgnoringServices:
+    """The services of a job that reports nothing and puts no follow-up jobs."""
+
+    worker = "w"
+
+    async def report(self, claim: Claim, progress: Progress) -> bool:
+        return True
+
+    def log(self, claim: Claim, text: str, level: LogLevel) -> None: ...
+
+    def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob:
+        raise NotImplementedError
 
 
 class NoHandlers:

@@ -32,7 +32,7 @@ class OddSerde:
 
 async def outcomes_of(app: Penstock, interrupts: list[str], count: int = 1) -> list[Any]:
     """Execute a run of `count` jobs of queue "q"."""
-    handler, services = app.handlers["q"], WorkerJobServices(app)
+    handler, services = app.handlers["q"], WorkerJobServices(app, "w")
     claims = [Claim(queue="q", id=str(n), token="t", payload=b"1", attempts=1) for n in range(count)]
     run = Run(handler, [RunJob(claim, handler.options, services) for claim in claims], 1)
     threads = ThreadPool()

@@ -148,6 +148,55 @@ async def test_run_works_until_it_is_stopped(app: Penstock) -> None:
     await asyncio.wait_for(running, 5)
 
 
+async def test_stop_ends_a_worker_whose_storage_does_not_open(app: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop that comes while the storage is opened ends run(), and the worker may be run again."""
+    app.listen("q", lambda payload: payload)
+    await app.close()
+    opening, worker, open_storage = asyncio.Event(), Worker(app), app.storage.open
+
+    async def hang() -> None:
+        opening.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(app.storage, "open", hang)
+    running = asyncio.create_task(worker.run())
+    await opening.wait()
+    with pytest.raises(RuntimeError, match="started already"):
+        await worker.run()
+    await worker.stop()
+    await asyncio.wait_for(running, 5)
+    assert worker.status().stage == "stopped"
+    assert not app.is_open
+    monkeypatch.setattr(app.storage, "open", open_storage)
+    await app.queue("q").enqueue(1)
+    await worker.drain()
+    assert await completed(app) == 1
+
+
+async def test_a_run_that_is_cancelled_while_the_storage_opens_ends(
+    app: Penstock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cancellation is raised by run(), and the opening goes on no longer."""
+    app.listen("q", lambda payload: payload)
+    await app.close()
+    opening, ended = asyncio.Event(), asyncio.Event()
+
+    async def hang() -> None:
+        opening.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(app.storage, "open", hang)
+    running = asyncio.create_task(Worker(app).run())
+    await opening.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert ended.is_set()
+
+
 async def test_cancelling_run_gives_the_jobs_back(app: Penstock) -> None:
     """A cancelled run() or drain() leaves no job running."""
     started = asyncio.Event()

@@ -244,7 +244,7 @@ def test_a_sync_app_has_the_same_bound() -> None:
         reservation.release()
 
 
-# storages with lowered limits --------------------------------------------------------------------
+# storages with lowered bounds --------------------------------------------------------------------
 
 
 async def run_beside_a_large_result(app: Penstock, size: int) -> Any:

@@ -15,16 +15,45 @@ RUN, ENQUEUE, INSPECT, MAINTAIN = "Run workers", "Enqueue jobs", "Inspect and ch
 #: Every command by name, with the module it is imported from and the first sentence of its help.
 COMMANDS = {
     "worker": LazyCommand(
-        RUN, "penstock.cli.worker", "worker", "Run the handlers of an app; `worker ls` lists the workers."
+        RUN,
+        "penstock.cli.worker",
+        "worker",
+        "Run the handlers of an app; list, quiet and stop workers.",
     ),
     "dev": LazyCommand(RUN, "penstock.cli.worker", "dev", "Run handlers while you write them: reload, and a live log."),
     "demo": LazyCommand(RUN, "penstock.cli.demo", "demo", "Enqueue and run three kinds of example jobs."),
     "enqueue": LazyCommand(ENQUEUE, "penstock.cli.enqueue", "enqueue", "Add a job to a queue."),
     "call": LazyCommand(ENQUEUE, "penstock.cli.enqueue", "call", "Add a job, wait for it and print its result."),
     "queue": LazyCommand(INSPECT, "penstock.cli.queue", "queue", "Show queues; pause, resume, clear and delete them."),
+    "schedule": LazyCommand(
+        INSPECT, "penstock.cli.schedule", "schedule", "Show schedules; add, edit, pause, trigger and remove them."
+    ),
     "job": LazyCommand(INSPECT, "penstock.cli.job", "job", "Show jobs; cancel, retry and delete them."),
+    "limit": LazyCommand(INSPECT, "penstock.cli.limit", "limit", "Show, set and reset limits."),
+    "failures": LazyCommand(
+        INSPECT, "penstock.cli.failures", "failures", "Show jobs that failed alike, and retry them."
+    ),
+    "history": LazyCommand(
+        INSPECT,
+        "penstock.cli.history",
+        "history",
+        "Show what a queue did: jobs in and out per minute, failures, and how long jobs waited and ran.",
+    ),
     "events": LazyCommand(INSPECT, "penstock.cli.events", "events", "Print the events of all processes, live."),
+    "activity": LazyCommand(
+        INSPECT, "penstock.cli.activity", "activity", "List what operators have changed, newest first."
+    ),
+    "release": LazyCommand(
+        INSPECT, "penstock.cli.activity", "release", "Note that a release begins now, or list the last 50."
+    ),
     "top": LazyCommand(INSPECT, "penstock.cli.top", "top", "Watch queues, workers and failures, live."),
+    "dashboard": LazyCommand(
+        INSPECT, "penstock.cli.dashboard", "dashboard", "Serve pages about queues, jobs and workers for a browser."
+    ),
+    "metrics": LazyCommand(
+        MAINTAIN, "penstock.cli.metrics", "metrics", "Serve the metrics of all queues and workers, for Prometheus."
+    ),
+    "health": LazyCommand(MAINTAIN, "penstock.cli.health", "health", "Exit with 0 if a worker is alive, for probes."),
     "doctor": LazyCommand(
         MAINTAIN, "penstock.cli.doctor", "doctor", "Check a storage: what can be lost, what goes wrong, what to change."
     ),

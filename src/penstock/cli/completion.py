@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from penstock.cli.base import Command
 from penstock.cli.target import Target, open_app
 
-__all__ = ["completion", "queue_argument", "queue_names"]
+__all__ = ["completion", "optional_queue_argument", "queue_argument", "queue_names"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -50,6 +50,11 @@ def offer(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
 def queue_argument(function: F) -> F:
     """Add the argument that names a queue."""
     return click.argument("queue", shell_complete=queue_names)(function)
+
+
+def optional_queue_argument(function: F) -> F:
+    """Add the argument that names a queue, which may be left out."""
+    return click.argument("queue", required=False, shell_complete=queue_names)(function)
 
 
 @click.command(

@@ -1,4 +1,4 @@
-"""Keys of `penstock top`: quit, the order of the queues, and the filter."""
+"""Keys of `penstock top`: quit, the order of the queues, the filter, and the queue that is shown alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 
 __all__ = ["SORTS", "Controls", "read_keys"]
 
@@ -16,16 +16,25 @@ SORTS = ("open jobs", "name", "failed", "out/s", "waits")
 
 ESCAPE, ENTER, BACKSPACE = "\x1b", "\r\n", "\x7f\x08"
 
-#: The characters that a terminal sends for a key that is not a character.
-SEQUENCE = re.compile(r"\x1b[\[O][0-9;]*[A-Za-z~]")
+#: A key: the characters that a terminal sends for one that is not a character, or a character.
+KEY = re.compile(r"\x1b[\[O][0-9;]*[A-Za-z~]|.", re.DOTALL)
+
+#: The keys that move the cursor, and by how many queues.
+MOVES = {"\x1b[A": -1, "\x1bOA": -1, "k": -1, "\x1b[B": 1, "\x1bOB": 1, "j": 1}
 
 
 class Controls:
-    """The order and the filter of the screen, which keys change."""
+    """The order and the filter of the screen, its cursor and the queue that it shows alone: what keys change."""
 
     def __init__(self) -> None:
         self.sort = SORTS[0]
         self.filter = ""
+        #: Returns the queues of the screen from top to bottom, with the order and the filter of now.
+        self.list_queues: Callable[[], Sequence[str]] = tuple
+        #: The queue under the cursor, None before the first move.
+        self.cursor: str | None = None
+        #: The queue that is shown alone, with its states, failures and workers.
+        self.chosen: str | None = None
         #: Whether keys are added to the filter.
         self.typing = False
         self.quit = False
@@ -33,18 +42,45 @@ class Controls:
         self.has_keys = False
 
     def press(self, keys: str) -> None:
-        """Apply the keys of one read; the sequence of another key, such as an arrow, changes nothing."""
-        for key in SEQUENCE.sub("", keys):
+        """Apply the keys of one read; a key without a meaning, such as F1, changes nothing."""
+        for key in KEY.findall(keys):
             if self.typing:
                 self._type(key)
-            elif key in "qQ":
+            elif key in ("q", "Q"):
                 self.quit = True
-            elif key in "sS":
-                self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]
-            elif key == "/":
-                self.typing, self.filter = True, ""
             elif key == ESCAPE:
-                self.filter = ""
+                self._back()
+            elif self.chosen is None:
+                self._press_in_list(key)
+
+    def _press_in_list(self, key: str) -> None:
+        if key in ("s", "S"):
+            self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]
+        elif key == "/":
+            self.typing, self.filter = True, ""
+        elif key in MOVES:
+            self._move(MOVES[key])
+        elif key in ENTER:
+            self._move(0)
+            self.chosen = self.cursor
+
+    def _back(self) -> None:
+        """Leave the chosen queue, or else remove the filter, or else the cursor."""
+        if self.chosen is not None:
+            self.chosen = None
+        elif self.filter:
+            self.filter = ""
+        else:
+            self.cursor = None
+
+    def _move(self, by: int) -> None:
+        """Move the cursor; it begins at the first queue, and stays at the first and the last."""
+        queues = self.list_queues()
+        if self.cursor in queues:
+            place = queues.index(self.cursor) + by
+            self.cursor = queues[min(max(place, 0), len(queues) - 1)]
+        else:
+            self.cursor = queues[0] if queues else None
 
     def _type(self, key: str) -> None:
         if key in ENTER:
@@ -66,8 +102,13 @@ class Controls:
             return "Ctrl-C to quit"
         if self.typing:
             return f"filter: {self.filter}▏  Enter to keep, Esc to clear"
-        shown = f"filter: {self.filter}  / to change, Esc to clear" if self.filter else "/ to filter"
-        return f"q to quit  s to sort (by {self.sort})  {shown}"
+        if self.chosen is not None:
+            return "q to quit  Esc for all queues"
+        moves = "Enter" if self.cursor in self.list_queues() else "↑↓ Enter"
+        keys = f"s to sort (by {self.sort})  {moves} to choose"
+        if self.filter:
+            return f"q to quit  filter: {self.filter}, Esc to clear  {keys}"
+        return f"q to quit  {keys}  / to filter"
 
 
 @contextlib.contextmanager

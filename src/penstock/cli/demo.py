@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from penstock import Entry, Job, Penstock, PermanentError, Queue, Worker
 from penstock.cli.base import Command, CommandError, debug_option
+from penstock.cli.living_demo import run_living_demo
 from penstock.cli.output import Column, console, echo, is_terminal, print_table
 from penstock.cli.secrets import redact_secrets, register_secrets
 from penstock.cli.values import IntegerType
@@ -74,12 +75,14 @@ class Report:
     examples="""
         penstock demo
         penstock demo --url redis://localhost:6379 --jobs 10000
+        penstock demo --dashboard
     """,
 )
 @click.option("--url", help="Where to keep the jobs, e.g. redis://localhost:6379.  [default: a temporary SQLite file]")
 @click.option("--jobs", type=IntegerType(3, 1_000_000), default=600, show_default=True, help="How many jobs in all.")
+@click.option("--dashboard", is_flag=True, help="Serve the dashboard, with jobs that come and go until Ctrl-C.")
 @debug_option
-def demo(url: str | None, jobs: int) -> None:
+def demo(url: str | None, jobs: int, dashboard: bool) -> None:
     """Enqueue and run three kinds of example jobs, and show how they ended.
 
     A third are plain. A third are in groups, which keep their order although one job of each group fails
@@ -87,6 +90,9 @@ def demo(url: str | None, jobs: int) -> None:
     """
     with without_log_of_runs(), demo_url(url) as (where, shown):
         echo(f"storage: {shown}")
+        if dashboard:
+            run_living_demo(where)
+            return
         report = asyncio.run(run(where, jobs))
     show(report)
     if report.finished != jobs or report.out_of_order:

@@ -30,7 +30,7 @@ FINISHED = (State.COMPLETED, State.FAILED, State.CANCELLED)
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @yes_option
 @json_option
-@target_options
+@target_options(changes=True)
 def delete_jobs(target: Target, queue: str, ids: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Delete jobs for good, whether they wait or have finished. Running jobs are refused: cancel them.
 
@@ -75,7 +75,7 @@ def delete_jobs(target: Target, queue: str, ids: tuple[str, ...], yes: bool, as_
     help="Only jobs that ended, or if unfinished were enqueued, at least this long ago, e.g. 90, 5m, 1h30m or 7d.",
 )
 @yes_option
-@target_options
+@target_options(changes=True)
 def clear_queue(target: Target, queue: str, states: tuple[StateName, ...], older_than: float | None, yes: bool) -> None:
     """Delete the finished jobs of a queue, or those in the given states. Running jobs stay."""
     chosen: tuple[State | StateName, ...] = states or FINISHED

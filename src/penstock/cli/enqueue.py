@@ -29,14 +29,16 @@ def job_options(function: Callable[..., Any]) -> Any:
     def wrapped(
         id: str | None, delay: float | None, at: str | None, priority: int | None, group: str | None,
         on_conflict: str | None, max_attempts: int | None, max_retries: int | None, result_ttl: float | None,
-        expires: float | None, header: tuple[str, ...], **others: Any,
+        expires: float | None, cost: int | None, window: float | None, debounce: float | None,
+        max_wait: float | None, header: tuple[str, ...], **others: Any,
     ) -> Any:  # fmt: skip
         if delay is not None and at is not None:
             raise click.UsageError("give --at or --delay, not both")
         given = {
             "id": id, "delay": delay, "run_at": None if at is None else parse_time(at), "priority": priority,
             "group": group, "on_conflict": on_conflict, "max_attempts": max_attempts, "max_retries": max_retries,
-            "result_ttl": result_ttl, "expires": expires, "headers": parse_headers(header),
+            "result_ttl": result_ttl, "expires": expires, "headers": parse_headers(header), "cost": cost,
+            "window": window, "debounce": debounce, "max_wait": max_wait,
         }  # fmt: skip
         return function(job={name: value for name, value in given.items() if value is not None}, **others)
 
@@ -51,6 +53,12 @@ def job_options(function: Callable[..., Any]) -> Any:
             click.option("--priority", type=int, help="Jobs with a higher number run first.  [default: 0]"),
             click.option("--group", help="Jobs of one group run one at a time, in order."),
             click.option("--on-conflict", type=conflicts, help="What to do if the id is taken.  [default: reject]"),
+            click.option("--window", type=SpanType(), help="How long the id is taken, even if the job has completed."),
+            click.option("--debounce", type=SpanType(), help="Run the job when its id was not enqueued for this time."),
+            click.option(
+                "--max-wait", type=SpanType(), help="With --debounce: run the job after this time at the latest."
+            ),
+            click.option("--cost", type=int, help="What a run takes from rates that count costs.  [default: 1]"),
             click.option("--max-attempts", type=int, help="How often the job may run, retries and stalls included."),
             click.option("--max-retries", type=int, help="How often the job is run again after a failure."),
             click.option("--result-ttl", type=SpanType(), help="How long the result is kept."),
@@ -99,7 +107,7 @@ def read_lines(target: Target, as_text: bool) -> list[Any]:
 @click.option("--timeout", "--run-timeout", type=SpanType(), help="How long a run may take.  [default: the handler's]")
 @job_options
 @json_option
-@target_options(serde=True, needs_app=True)
+@target_options(serde=True, needs_app=True, changes=True)
 def enqueue(
     target: Target, queue: str, payload: str | None, lines: bool, timeout: float | None, text: bool,
     job: dict[str, Any], as_json: bool,
@@ -139,11 +147,16 @@ def describe_due(job: dict[str, Any]) -> str:
     """Return the time of a scheduled job as the end of a sentence, empty without --at and --delay."""
     if "run_at" in job:
         return f" for {format_local_time(job['run_at'])}"
-    return f" to run in {format_duration(job['delay'])}" if "delay" in job else ""
+    delay = job.get("delay", job.get("debounce"))
+    return "" if delay is None else f" to run in {format_duration(delay)}"
 
 
 def print_answer(queue: str, answer: Enqueued, due: str) -> None:
     """Print the answer to an enqueue as one line."""
+    if answer.until is not None and answer.state == "completed":
+        until = format_local_time(answer.until)
+        echo(f"{queue}/{answer.id}: was completed before, and its id is taken until {until}; nothing was changed")
+        return
     texts = {
         "scheduled": f"scheduled{due}",
         "duplicate": f"exists already and is {answer.state}; nothing was changed (see --on-conflict)",
@@ -165,7 +178,7 @@ def print_answer(queue: str, answer: Enqueued, due: str) -> None:
 @click.option("--wait", type=SpanType(), default="30s", show_default=True, help="How long to wait.")
 @click.option("--run-timeout", type=SpanType(), help="How long a run may take.  [default: the handler's]")
 @job_options
-@target_options(serde=True, needs_app=True)
+@target_options(serde=True, needs_app=True, changes=True)
 def call(
     target: Target, queue: str, payload: str | None, wait: float, run_timeout: float | None, text: bool,
     job: dict[str, Any],

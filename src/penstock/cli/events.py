@@ -34,7 +34,7 @@ __all__ = ["events"]
 def events(target: Target, names: tuple[EventName, ...], queue: str | None, limit: int | None, as_json: bool) -> None:
     """Print the events of all processes, one line each, until Ctrl-C.
 
-    Payloads are not shown. While this command runs, every change of a job is also written to the event feed.
+    Payloads are not shown. Events of other names and queues cost the storage nothing.
     """
 
     async def work() -> None:

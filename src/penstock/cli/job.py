@@ -10,33 +10,30 @@ import click
 
 from penstock import JobStatus, Penstock, State
 from penstock.cli.base import CommandError, Group, confirm, run, yes_option
+from penstock.cli.bulk import bulk
 from penstock.cli.completion import queue_argument
 from penstock.cli.discard import delete_jobs
-from penstock.cli.hints import hint_missing_queue
+from penstock.cli.job_history import attempts, job_log, run_jobs_now, show_changes
+from penstock.cli.job_list import datetime_of, ls, remarks
 from penstock.cli.output import (
     DIM,
     STYLES,
     Cell,
-    Column,
     Lines,
     Styled,
-    bar,
     count,
     echo,
     echo_json,
     format_duration,
     format_time,
-    is_terminal,
     json_option,
     print_record,
-    print_table,
     with_named_error,
 )
 from penstock.cli.tail import follow_job
 from penstock.cli.target import Target, target_options
-from penstock.cli.values import IntegerType, format_value
+from penstock.cli.values import format_value
 from penstock.cli.wait import wait
-from penstock.model.job import StateName
 from penstock.model.why import Why
 from penstock.storage.base import CANCEL_MODES, CancelMode
 
@@ -57,81 +54,8 @@ job.add_command(delete_jobs)
 job.add_command(wait)
 
 
-@job.command(
-    "ls",
-    examples="""
-        penstock job ls mail
-        penstock job ls mail --state failed --limit 20
-        penstock job ls mail --json | jq '.jobs[].id'
-    """,
-)
-@queue_argument
-@click.option("--state", type=click.Choice([str(state) for state in State]), help="Only jobs in this state.")
-@click.option("--limit", type=IntegerType(1, 1000), default=50, show_default=True, help="Maximum number of jobs.")
-@click.option("--after", metavar="CURSOR", help="List the page after the one that printed this cursor.")
-@json_option
-@target_options(serde=True)
-def ls(target: Target, queue: str, state: StateName | None, limit: int, after: str | None, as_json: bool) -> None:
-    """List the jobs of a queue in the order in which they run; finished ones come last.
-
-    A queue exists while it has jobs, a pause or a worker. If there is no such queue, that is printed on stderr,
-    and the exit code is 0.
-    """
-
-    async def work() -> None:
-        async with target.opened() as app:
-            page = await app.queue(queue).find(state, after, limit)
-            now = datetime_of(await app.storage.time())
-            missing = not page and after is None and await hint_missing_queue(app, queue)
-        if as_json:
-            echo_json({"jobs": [with_named_error(status) for status in page], "cursor": page.cursor})
-        if as_json or missing:
-            return
-        print_table(
-            COLUMNS, [row(status, now) for status in page], f"no jobs in {queue}{f' are {state}' if state else ''}"
-        )
-        if page.cursor:
-            echo(f"more jobs: --after {page.cursor}", err=not is_terminal())
-
-    run(work())
-
-
-COLUMNS = [
-    Column("id", elastic=True), Column("state"), Column("group"), Column("prio", True), Column("age", True),
-    Column("due"), Column("runs", True), Column("about", elastic=True),
-]  # fmt: skip
-
-
-def datetime_of(ms: int) -> datetime.datetime:
-    return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC)
-
-
-def row(status: JobStatus, now: datetime.datetime) -> list[Cell]:
-    """Return the row of a job."""
-    due = ""
-    if status.state in (State.SCHEDULED, State.RETRYING):
-        due = f"in {format_duration((status.run_at - now).total_seconds())}"
-    return [
-        status.id,
-        Styled(str(status.state), STYLES[status.state]),
-        status.group or Styled("-", DIM),
-        str(status.priority) if status.priority else Styled("-", DIM),
-        format_duration((now - status.created_at).total_seconds()),
-        due,
-        str(status.attempts) if status.attempts else Styled("-", DIM),
-        remarks(status),
-    ]
-
-
-def remarks(status: JobStatus) -> Cell:
-    """Return the progress of a job, else its error, else its worker."""
-    if status.progress is not None:
-        message = f" {status.progress.message}" if status.progress.message else ""
-        return f"{bar(status.progress.fraction, 1)} {status.progress.fraction:.0%}{message}"
-    if status.error is not None:
-        message = " ".join(status.error.message.split())
-        return Styled(f"{status.error.type}: {message[:80]}", "red" if status.state is State.FAILED else "yellow")
-    return status.worker or ""
+for command in (ls, attempts, job_log, run_jobs_now, bulk):
+    job.add_command(command)
 
 
 @job.command(
@@ -158,9 +82,15 @@ def show(target: Target, queue: str, id: str, as_json: bool) -> None:
         ("enqueued", format_time(status.created_at, now)),
         ("due", format_time(status.run_at, now)),
         *([("expires", format_time(status.start_by, now))] if status.start_by is not None else []),
+        *run_times(status, now),
         ("counts", ", ".join(count_texts(status))),
     ]
     pairs += [(name, str(value)) for name in ("group", "priority", "worker") if (value := getattr(status, name))]
+    if status.cost > 1:
+        pairs.append(("cost", str(status.cost)))
+    if (tick := status.tick) is not None:
+        by_hand = ", by hand" if tick.manual else ""
+        pairs.append(("tick", f"{format_time(tick.nominal)} of schedule {tick.schedule}{by_hand}"))
     if status.headers:
         pairs.append(("headers", ", ".join(f"{key}={value}" for key, value in status.headers.items())))
     if status.progress is not None:
@@ -173,6 +103,17 @@ def show(target: Target, queue: str, id: str, as_json: bool) -> None:
         if status.error.traceback:
             pairs.append(("traceback", Lines(status.error.traceback.rstrip(), DIM)))
     print_record(pairs)
+
+
+def run_times(status: JobStatus, now: datetime.datetime) -> list[tuple[str, Cell]]:
+    """Return when the last run of a job was claimed, when the job ended, and how long that took."""
+    pairs: list[tuple[str, Cell]] = []
+    if status.started_at is not None:
+        pairs.append(("started", format_time(status.started_at, now)))
+    if status.finished_at is not None:
+        took = "" if status.duration is None else f", took {format_duration(status.duration.total_seconds())}"
+        pairs.append(("finished", f"{format_time(status.finished_at, now)}{took}"))
+    return pairs
 
 
 def count_texts(status: JobStatus) -> list[str]:
@@ -248,7 +189,7 @@ def why(target: Target, queue: str, id: str, as_json: bool) -> None:
 )
 @yes_option
 @json_option
-@target_options
+@target_options(changes=True)
 def cancel(target: Target, queue: str, ids: tuple[str, ...], running: CancelMode, yes: bool, as_json: bool) -> None:
     """Cancel waiting jobs. `penstock job retry` undoes that while the cancelled job is kept."""
     if running in ("forget", "kill"):
@@ -282,9 +223,12 @@ def cancel(target: Target, queue: str, ids: tuple[str, ...], running: CancelMode
 @click.option("--all", "every", is_flag=True, help="Retry every failed job of the queue.")
 @click.option("--completed", is_flag=True, help="Also retry jobs that completed; their results are dropped.")
 @yes_option
-@target_options
-def retry(target: Target, queue: str, ids: tuple[str, ...], every: bool, completed: bool, yes: bool) -> None:
-    """Queue failed or cancelled jobs again, with all counts zero."""
+@json_option
+@target_options(changes=True)
+def retry(
+    target: Target, queue: str, ids: tuple[str, ...], every: bool, completed: bool, yes: bool, as_json: bool
+) -> None:
+    """Queue failed or cancelled jobs again, with all counts zero. The exit code is 1 if one of them was not."""
     if every == bool(ids):
         raise click.UsageError("give the ids of jobs, or --all, not both")
     if every and completed:
@@ -292,25 +236,18 @@ def retry(target: Target, queue: str, ids: tuple[str, ...], every: bool, complet
 
     async def work() -> None:
         async with target.opened() as app:
+            refused: list[str] = []
             if every:
                 failed = (await app.queue(queue).counts())[State.FAILED]
                 if failed:
                     confirm(f"Run {count(failed, 'failed job')} of {queue} again?", yes)
-                echo(f"{queue}: {count(await retry_all(app, queue, failed), 'job')} queued again")
-                return
-            refused = [id for id in ids if not await app.queue(queue).retry(id, completed=completed)]
-            echo(f"{queue}: {count(len(ids) - len(refused), 'job')} queued again")
-            if refused:
-                states = [await describe_state(app, queue, id) for id in refused]
-                raise CommandError(f"not retried: {', '.join(states)}")
+                retried = await retry_all(app, queue, failed)
+            else:
+                refused = [id for id in ids if not await app.queue(queue).retry(id, completed=completed)]
+                retried = len(ids) - len(refused)
+            await show_changes(app, queue, retried, refused, "retried", as_json=as_json)
 
     run(work())
-
-
-async def describe_state(app: Penstock, queue: str, id: str) -> str:
-    """Return a job and its state as a clause, such as "'a' is completed"."""
-    status = await app.queue(queue).status(id)
-    return f"{id!r} does not exist" if status is None else f"{id!r} is {status.state}"
 
 
 async def retry_all(app: Penstock, queue: str, failed: int) -> int:
@@ -329,10 +266,10 @@ async def retry_all(app: Penstock, queue: str, failed: int) -> int:
 
 
 @job.command(
-    "logs",
+    "watch",
     examples="""
-        penstock job logs mail welcome-42              # until the job has ended
-        penstock job logs mail welcome-42 --forever    # also wait for the job, and for it being enqueued again
+        penstock job watch mail welcome-42              # until the job has ended
+        penstock job watch mail welcome-42 --forever    # also wait for the job, and for it being enqueued again
     """,
 )
 @queue_argument
@@ -340,10 +277,11 @@ async def retry_all(app: Penstock, queue: str, failed: int) -> int:
 @click.option("--forever", is_flag=True, help="Go on after the job has ended, until Ctrl-C.")
 @json_option
 @target_options
-def logs(target: Target, queue: str, id: str, forever: bool, as_json: bool) -> None:
+def watch(target: Target, queue: str, id: str, forever: bool, as_json: bool) -> None:
     """Print the events and progress of one job, live, until it has ended.
 
-    The exit code is 1 if the job failed or was cancelled.
+    `penstock job log` prints the lines that its runs have logged. The exit code is 1 if the job failed or was
+    cancelled.
     """
 
     async def work() -> State | None:

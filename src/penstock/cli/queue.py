@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
@@ -30,6 +30,8 @@ from penstock.cli.output import (
     print_table,
 )
 from penstock.cli.target import Target, target_options
+from penstock.cli.values import SpanType, parse_time
+from penstock.model.clock import as_datetime
 from penstock.ops.overview import QueueView, describe_empty, read_overview
 
 __all__ = ["queue"]
@@ -102,6 +104,7 @@ def queue_json(view: QueueView, now: datetime) -> dict[str, Any]:
         "counts": {str(state): view.counts[state] for state in STATES},
         "oldest_seconds": oldest,
         "paused_since": view.paused_since,
+        "paused_until": view.paused_until,
         "workers": view.workers,
         "finished": view.finished,
         "overdue_leases": view.overdue,
@@ -128,7 +131,8 @@ def show(target: Target, queue: str, as_json: bool) -> None:
     pairs: list[tuple[str, Cell]] = [("queue", Styled(view.name, "bold"))]
     pairs += [(str(state), cell) for state, cell in zip(STATES, count_cells(view), strict=True)]
     if view.paused_since:
-        pairs.append(("paused", Styled(f"since {format_time(view.paused_since, now)}", "yellow")))
+        end = f", until {format_time(view.paused_until, now)}" if view.paused_until else ""
+        pairs.append(("paused", Styled(f"since {format_time(view.paused_since, now)}{end}", "yellow")))
     if view.oldest:
         pairs.append(("waiting", f"the next job since {format_time(view.oldest, now)}"))
     pairs.append(("next", first.id if first else Styled("none that may run now", DIM)))
@@ -144,33 +148,70 @@ def show(target: Target, queue: str, as_json: bool) -> None:
 queues_argument = click.argument("queues", metavar="QUEUE...", nargs=-1, required=True)
 
 
-@queue.command("pause", examples="penstock queue pause mail invoices")
+group_option = click.option("--group", help="Only this group of each queue.")
+
+
+@queue.command(
+    "pause",
+    examples="""
+        penstock queue pause mail invoices
+        penstock queue pause mail --for 10m --by "on call"
+        penstock queue pause mail --group acme --until 2030-01-31T09:00
+    """,
+)
 @queues_argument
-@target_options
-def pause(target: Target, queues: tuple[str, ...]) -> None:
+@group_option
+@click.option("--until", metavar="TIME", help="Resume at this time, local if it has no offset.")
+@click.option("--for", "span", type=SpanType(0.001), help="Resume after this time, e.g. 90, 5m or 1h30m.")
+@click.option("--by", default="", help="Who pauses it: shown by `penstock job why`.")
+@target_options(changes=True)
+def pause(
+    target: Target, queues: tuple[str, ...], group: str | None, until: str | None, span: float | None, by: str
+) -> None:
     """Start no more jobs of these queues, on any worker, until they are resumed. Running jobs go on."""
-    run(change_each(target, queues, Queue.pause, "paused", "was paused already"))
+    if until is not None and span is not None:
+        raise click.UsageError("give --until or --for, not both")
+    end = None if until is None else parse_time(until, "--until")
+
+    async def act(queue: Queue, now: datetime) -> bool:
+        return await queue.pause(group, end if span is None else now + timedelta(seconds=span), by)
+
+    run(change_each(target, queues, group, act, "paused", "was paused already"))
 
 
-@queue.command("resume", examples="penstock queue resume mail")
+@queue.command(
+    "resume",
+    examples="""
+        penstock queue resume mail
+        penstock queue resume mail --group acme
+    """,
+)
 @queues_argument
-@target_options
-def resume(target: Target, queues: tuple[str, ...]) -> None:
+@group_option
+@target_options(changes=True)
+def resume(target: Target, queues: tuple[str, ...], group: str | None) -> None:
     """Let workers start jobs of these queues again."""
-    run(change_each(target, queues, Queue.resume, "resumed", "was not paused"))
+    run(change_each(target, queues, group, lambda queue, now: queue.resume(group), "resumed", "was not paused"))
 
 
 async def change_each(
-    target: Target, queues: tuple[str, ...], act: Callable[[Queue], Awaitable[bool]], done: str, otherwise: str
+    target: Target,
+    queues: tuple[str, ...],
+    group: str | None,
+    act: Callable[[Queue, datetime], Awaitable[bool]],
+    done: str,
+    otherwise: str,
 ) -> None:
     """Apply `act` to each queue and print one line for each: `done` if it changed, else `otherwise`.
 
-    A hint on stderr names a queue that was unknown before.
+    `act` gets the storage's time, too. A hint on stderr names a queue that was unknown before.
     """
     async with target.opened() as app:
         for name in queues:
             hint = await unknown_queue(app, name)
-            echo(f"{name}: {done if await act(app.queue(name)) else otherwise}")
+            now = as_datetime(await app.storage.time())
+            what = name if group is None else f"{name}, group {group}"
+            echo(f"{what}: {done if await act(app.queue(name), now) else otherwise}")
             if hint is not None:
                 echo(hint, err=True)
 
@@ -180,12 +221,14 @@ async def change_each(
     examples="""
         penstock queue delete mail          # asks
         penstock queue delete mail --yes    # for scripts
+        penstock queue delete mail --settings
     """,
 )
 @queue_argument
+@click.option("--settings", is_flag=True, help="Remove its limits and schedules, too.")
 @yes_option
-@target_options
-def delete(target: Target, queue: str, yes: bool) -> None:
+@target_options(changes=True)
+def delete(target: Target, queue: str, settings: bool, yes: bool) -> None:
     """Remove a queue and every job in it. Running handlers go on; their results are dropped."""
 
     async def work() -> None:
@@ -196,6 +239,6 @@ def delete(target: Target, queue: str, yes: bool) -> None:
                 echo(f"{queue}: has no jobs")
             else:
                 confirm(f"Delete {queue} with {count(jobs, 'job')}? They cannot be restored.", yes)
-            echo(f"{queue}: deleted, {count(await app.queue(queue).delete(), 'job')}")
+            echo(f"{queue}: deleted, {count(await app.queue(queue).delete(settings=settings), 'job')}")
 
     run(work())

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from penstock.cli.audit import logged_command
 from penstock.cli.base import EXIT_USAGE, CommandError, debug_option
 from penstock.cli.output import echo
 from penstock.cli.secrets import redact_secrets, register_secrets
@@ -27,6 +28,7 @@ __all__ = [
     "AppSource",
     "ProjectSettings",
     "Target",
+    "check_location",
     "describe_location",
     "find_app_source",
     "load_app",
@@ -154,6 +156,8 @@ class Target(NamedTuple):
     serde: str | None = None
     #: Whether the command uses handlers or serdes, so that the project's app comes before PENSTOCK_URL.
     needs_app: bool = False
+    #: Whether the command changes something, so that it is in the activity.
+    changes: bool = False
 
     def build(self) -> Penstock:
         """Return the app, not opened: the user's if one is named, else one without handlers on the URL."""
@@ -204,7 +208,11 @@ class Target(NamedTuple):
     async def opened(self, *, create: bool = False) -> AsyncGenerator[Penstock, None]:
         """Yield the app on its open storage; only `create` makes a file that does not exist."""
         async with open_app(self.build(), create=create) as app:
-            yield app
+            if not self.changes:
+                yield app
+                return
+            async with logged_command(app):
+                yield app
 
 
 @asynccontextmanager
@@ -249,20 +257,23 @@ def describe_location(app: Penstock) -> str:
     return redact_secrets(location if app.namespace == "penstock" else f"{location} (namespace {app.namespace})")
 
 
-def target_options(function: Callable[..., Any] | None = None, *, serde: bool = False, needs_app: bool = False) -> Any:
+def target_options(
+    function: Callable[..., Any] | None = None, *, serde: bool = False, needs_app: bool = False, changes: bool = False
+) -> Any:
     """Add --url, --namespace and --app; the command gets them as one `Target`, its first argument.
 
-    With `needs_app` the command uses handlers or serdes, so that the project's app comes before PENSTOCK_URL.
+    With `needs_app` the command uses handlers or serdes, so that the project's app comes before PENSTOCK_URL. With
+    `changes` what it does is added to the activity.
     """
     if function is None:
-        return functools.partial(target_options, serde=serde, needs_app=needs_app)
+        return functools.partial(target_options, serde=serde, needs_app=needs_app, changes=changes)
 
     @functools.wraps(function)
     def wrapped(url: str | None, namespace: str | None, app: str | None, **options: Any) -> Any:
         chosen = options.pop("serde", None)
         if url is not None:
             register_secrets(url)
-        return function(Target(url, namespace, app, chosen, needs_app), **options)
+        return function(Target(url, namespace, app, chosen, needs_app, changes), **options)
 
     decorated: Any = debug_option(wrapped)
     if serde:

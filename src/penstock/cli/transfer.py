@@ -58,7 +58,8 @@ def export(target: Target, queues: tuple[str, ...], output: str | None) -> None:
     """Write jobs as JSON lines: waiting ones with their counts, finished ones with their results.
 
     The storage is not changed. Running jobs, and those blocked behind them, are left out: for a full
-    copy, pause the queue and let its runs end first.
+    copy, pause the queue and let its runs end first. Attempts and logs of jobs, error groups, schedules, limits and
+    the history of queues are not in an export.
     """
     if output is None and sys.stdout.isatty():
         raise click.UsageError("give --output FILE, or pipe the output: an export is not printed on a terminal")
@@ -179,7 +180,7 @@ def is_device(path: str) -> bool:
     help="Refuse a job with a larger payload or result.  [default: that of the app, 1048576]",
 )
 @json_option
-@target_options
+@target_options(changes=True)
 def import_(target: Target, path: str | None, queue: str | None, max_payload: int | None, as_json: bool) -> None:
     """Read jobs from JSON lines, as `penstock export` writes them.
 

@@ -60,8 +60,8 @@ def parse_headers(given: tuple[str, ...]) -> dict[str, str] | None:
 # times and spans ---------------------------------------------------------------------------------
 
 
-def parse_time(text: str) -> datetime:
-    """Return the time that was typed, in its zone; without one it is local time, as in `at`.
+def parse_time(text: str, option: str = "--at") -> datetime:
+    """Return the time that was typed for an option, in its zone; without one it is local time, as in `at`.
 
     Of two local times with the same name, when clocks are set back, it is the first.
     """
@@ -69,14 +69,14 @@ def parse_time(text: str) -> datetime:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise CommandError(
-            f"--at must be a time such as 2030-01-31T09:00 or 2030-01-31T09:00+01:00, not {text!r}", EXIT_USAGE
+            f"{option} must be a time such as 2030-01-31T09:00 or 2030-01-31T09:00+01:00, not {text!r}", EXIT_USAGE
         ) from None
     if found.tzinfo is not None:
         return found
     local = found.astimezone()
     if local.astimezone(UTC).astimezone().replace(tzinfo=None) != found:
         raise CommandError(
-            f"--at: there is no {text} in local time ({local:%Z}), because clocks are set forward then; "
+            f"{option}: there is no {text} in local time ({local:%Z}), because clocks are set forward then; "
             "give a time with its offset, such as 2030-01-31T09:00+01:00",
             EXIT_USAGE,
         )

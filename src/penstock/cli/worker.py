@@ -7,8 +7,10 @@ import contextlib
 import logging
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import click
 from click.shell_completion import CompletionItem
@@ -20,11 +22,13 @@ from penstock.cli.reload import ChangeDetector, restart
 from penstock.cli.secrets import redact_secrets
 from penstock.cli.target import find_app_source, load_app, uses_file
 from penstock.cli.values import IntegerType, SpanType
-from penstock.cli.workers import ls
+from penstock.cli.workers import SUBCOMMANDS
 from penstock.host import AppHost
-from penstock.log_config import configure
+from penstock.log_config import LogFormat, configure
 from penstock.model.printing import count, escape_controls, join_names, quote_name
 from penstock.ops.doctor import warnings_at_start
+from penstock.telemetry.endpoints import worker_routes
+from penstock.telemetry.http_server import HttpServer, parse_address
 from penstock.worker.handlers import select_handlers
 from penstock.worker.supervisor import CannotImport
 from penstock.worker.supervisor.child import run
@@ -45,20 +49,24 @@ def available_cores() -> int:
 
 
 class WorkerCommand(Command):
-    """The command `worker`, with `worker ls` as a command of its own."""
+    """The command `worker`, with `worker ls`, `quiet` and `stop` as commands of their own."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Parse arguments; if the first is "ls", as those of `worker ls` instead of the name of an app."""
-        if args[:1] == [ls.name]:
-            return ls.make_context(f"{info_name} {ls.name}", args[1:], parent, **extra)
+        """Parse arguments; if the first is that of a command below, as its arguments instead of the name of an app."""
+        if args and (command := SUBCOMMANDS.get(args[0])) is not None:
+            return command.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
 
 def complete_app(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the first argument: "ls" is the only word known in advance."""
-    return [CompletionItem("ls", help=ls.get_short_help_str())] if "ls".startswith(incomplete) else []
+    """Complete the first argument: the names of the commands below are the only words known in advance."""
+    return [
+        CompletionItem(name, help=command.get_short_help_str())
+        for name, command in SUBCOMMANDS.items()
+        if name.startswith(incomplete)
+    ]
 
 
 def worker_options(function: Callable[..., None]) -> Any:
@@ -90,6 +98,18 @@ def worker_options(function: Callable[..., None]) -> Any:
             click.option(
                 "--quiet", "-q", is_flag=True, help="Log failures and warnings, but not the runs that ended well."
             ),
+            click.option(
+                "--http",
+                metavar="HOST:PORT",
+                help="Serve /metrics, /healthz and /readyz of this worker there.",
+            ),
+            click.option(
+                "--log-format",
+                type=click.Choice(get_args(LogFormat)),
+                default="text",
+                show_default=True,
+                help="Lines for people, or JSON objects with the fields of the job.",
+            ),
             debug_option,
         ]
     ):
@@ -105,6 +125,7 @@ def worker_options(function: Callable[..., None]) -> Any:
         penstock worker jobs:app --drain               # run all due jobs, then exit
         penstock worker                                # the app named by PENSTOCK_APP or pyproject.toml
         penstock worker ls                             # list the workers
+        penstock worker stop w1                        # ask one to stop, from anywhere; `quiet`: to claim no more
     """,
 )
 @click.argument("app", metavar="[MODULE:APP]", required=False, shell_complete=complete_app)
@@ -136,6 +157,7 @@ def worker(**options: Any) -> None:
     examples="""
         penstock dev jobs:app
         penstock dev jobs:app --processes 0    # run handlers in this process: breakpoint() works
+        penstock dev jobs:app --dashboard      # and pages about queues and jobs
     """,
 )
 @click.argument("app", metavar="[MODULE:APP]", required=False)
@@ -147,14 +169,34 @@ def worker(**options: Any) -> None:
     show_default=True,
     help="How long runs may go on after SIGTERM.",
 )
+@click.option("--dashboard", is_flag=True, help="Serve the dashboard too; a reload does not close it.")
 @worker_options
-def dev(**options: Any) -> None:
+def dev(dashboard: bool, **options: Any) -> None:
     """Run handlers while you write them: one process, restarted when a source file changes.
 
     Every run is logged when it ends, a failed one with its traceback. If a file cannot be imported, the
     command prints the error and waits for a change.
     """
+    if dashboard:
+        sys.exit(run_beside_dashboard(options["app"]))
     run_worker(**options, drain=False, reload=True, tracebacks=True)
+
+
+def run_beside_dashboard(app: str | None) -> int:
+    """Run the dashboard and this command without --dashboard as two processes; returns the exit code of the latter.
+
+    A reload replaces the second one only. A signal ends both.
+    """
+    program = [sys.executable, "-m", "penstock"]
+    dashboard = subprocess.Popen([*program, "dashboard", *([] if app is None else [app])])
+    worker = subprocess.Popen([*program, *(each for each in sys.argv[1:] if each != "--dashboard")])
+    for number in SIGNALS:
+        signal.signal(number, lambda number, frame: worker.send_signal(number))
+    try:
+        return worker.wait()
+    finally:
+        dashboard.terminate()
+        dashboard.wait()
 
 
 def run_worker(
@@ -165,12 +207,14 @@ def run_worker(
     reload: bool,
     verbose: bool,
     quiet: bool,
+    log_format: LogFormat,
+    http: str | None,
     tracebacks: bool = False,
     **options: Any,
 ) -> None:
     """Load the app and run its worker until it stops; after a change of the sources, restart the command."""
     level = logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO
-    configure(level, tracebacks=tracebacks)
+    configure(level, tracebacks=tracebacks, log_format=log_format)
     source = find_app_source(app)
     if source is None:
         raise click.UsageError(
@@ -190,6 +234,8 @@ def run_worker(
         restart()
     worker.log_level = level
     worker.log_tracebacks = tracebacks
+    worker.log_format = log_format
+    server = None if http is None else serve_status(loaded, worker, http)
     session = WorkerSession(loaded, worker, grace, wait, drain, reload)
     before = {number: signal.getsignal(number) for number in SIGNALS}
     try:
@@ -197,6 +243,8 @@ def run_worker(
     except StorageUnavailable as error:
         raise CommandError(explain_unavailable(error, "--wait waits for it")) from error
     finally:
+        if server is not None:
+            server.close()
         for number in SIGNALS:  # after one signal the process is ending: another must not end it with a traceback
             signal.signal(number, signal.SIG_IGN if session.signals else before[number] or signal.SIG_DFL)
     if changed and not session.signals:
@@ -223,6 +271,22 @@ def build_worker(app: AppHost, source: str, options: dict[str, Any]) -> Worker:
     made.warns = False  # `WorkerSession` logs these warnings, and more
     select_handlers(app, queues, options["capacity"])
     return made
+
+
+def serve_status(app: AppHost, worker: Worker, address: str) -> HttpServer:
+    """Serve the state of a worker on HOST:PORT; a wrong address, or one in use, is an error of the command."""
+    try:
+        host, port = parse_address(address)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--http") from None
+    worker.watched = True
+    try:
+        server = HttpServer(host, port, worker_routes(app, worker.status))
+    except OSError as error:
+        raise CommandError(f"--http {address} cannot be used: {error.strerror}") from error
+    server.start()
+    log.info("serving http://%s:%d/metrics", f"[{host}]" if ":" in host else host, server.port)
+    return server
 
 
 def describe_stop(runs: list[tuple[str, str]], grace: float) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,18 +13,22 @@ from penstock.errors import InvalidPayload, JobError
 from penstock.model.clock import as_datetime
 from penstock.model.context import Progress
 from penstock.model.durability import DurabilityReport
-from penstock.model.headers import decode_headers
+from penstock.model.headers import decode_headers, user_headers
 from penstock.model.job import Snapshot, State
 from penstock.model.serde import Codec, Serde, decode
+from penstock.model.tick import Tick, read_tick
 from penstock.storage.base import CancelAnswer, PutStatus
 
 __all__ = ["CancelStatus", "Cancelled", "DiscardStatus", "Discarded", "Enqueued", "JobStatus", "Page", "status_of"]
+
+T = TypeVar("T")
 
 
 class Enqueued(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to an enqueue; falsy only when the id was taken and nothing was changed.
 
-    `durability` is the level that was reached, if `Penstock(durability=…)` asks for one.
+    `durability` is the level that was reached, if `Penstock(durability=…)` asks for one. `until` is, of a duplicate,
+    when the window ends that holds its id.
     """
 
     id: str
@@ -32,6 +36,7 @@ class Enqueued(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     result: Any = None
     durability: DurabilityReport | None = None
+    until: datetime | None = None
 
     def __bool__(self) -> bool:
         return self.status is not PutStatus.DUPLICATE
@@ -95,9 +100,12 @@ class Discarded(msgspec.Struct, frozen=True, kw_only=True):
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Status of a job at the time of the call. A payload that cannot be decoded is given as its bytes.
 
+    `tick` is that of the schedule which put the job, None for any other job.
     `start_by` is when it expires unless its first run begins before; None if it does not expire, or not any more.
     `progress` is the last report of the run that is under way: None without a report, and once the run has
     ended. A completed job is done, so show 100 % for that state.
+    `cost` is what a run takes from rates that count costs.
+    `started_at` is when the run was claimed that is under way, or that ended the job; `finished_at` when it ended.
     `format` is None, except for a job that newer software wrote in a format that is not known here: its
     payload and headers are empty.
     """
@@ -120,20 +128,30 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     error: JobError | None
     headers: dict[str, str]
     start_by: datetime | None = None
+    cost: int = 1
+    tick: Tick | None = None
     format: int | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+    @property
+    def duration(self) -> timedelta | None:
+        """The time from the claim of its last run to its end; None if it has not ended, or no run ended it."""
+        return None if self.started_at is None or self.finished_at is None else self.finished_at - self.started_at
 
 
-class Page(list[JobStatus]):
-    """A page of jobs in queue order; `cursor` leads to the next one and is None at the end."""
+class Page(list[T]):
+    """A page of jobs in queue order, of schedules or of limits; `cursor` leads to the next one, None at the end."""
 
-    def __init__(self, jobs: Iterable[JobStatus] = (), cursor: str | None = None) -> None:
-        super().__init__(jobs)
+    def __init__(self, items: Iterable[T] = (), cursor: str | None = None) -> None:
+        super().__init__(items)
         self.cursor = cursor
 
 
 def status_of(snapshot: Snapshot, codec: Codec) -> JobStatus:
     """Return the status for the user from a storage's snapshot."""
     known = snapshot.format is None
+    headers = decode_headers(snapshot.headers)
     payload = _decode_or_bytes(codec.payload_for(snapshot.id), snapshot.payload) if known else None
     return JobStatus(
         id=snapshot.id,
@@ -152,9 +170,13 @@ def status_of(snapshot: Snapshot, codec: Codec) -> JobStatus:
         worker=snapshot.worker,
         result=None if snapshot.result is None else _decode_or_bytes(codec.result_for(snapshot.id), snapshot.result),
         error=None if snapshot.error is None else JobError.decode(snapshot.error),
-        headers=decode_headers(snapshot.headers),
+        headers=user_headers(headers),
+        tick=read_tick(headers),
         start_by=None if snapshot.start_by is None else as_datetime(snapshot.start_by),
+        cost=snapshot.cost,
         format=snapshot.format,
+        started_at=None if snapshot.started is None else as_datetime(snapshot.started),
+        finished_at=None if snapshot.finished is None else as_datetime(snapshot.finished),
     )
 
 

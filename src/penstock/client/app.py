@@ -6,20 +6,30 @@ import contextlib
 import logging
 import weakref
 from asyncio import get_running_loop
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
 from penstock.aio import refused_in_plain_handlers
+from penstock.client.app_setups import made
+from penstock.client.entry import entry_from, options_of
 from penstock.client.event_publisher import EventPublisher
 from penstock.client.event_stream import EventStream
+from penstock.client.history import HistoryPoint, HistorySpan, read_points
+from penstock.client.limits import check_limit, family_scope
 from penstock.client.opening import LoopGuard, opening_within
+from penstock.client.operations import Operations
 from penstock.client.queue import Queue
 from penstock.client.reservations import ReservationManager
 from penstock.client.results import ResultWaiter
+from penstock.client.schedule_declarations import ScheduleDeclarations, schedules_from
+from penstock.client.schedule_info import ScheduleInfo
+from penstock.client.schedule_options import DeclaredOptions
+from penstock.client.sending import EnqueueHook, Sending
 from penstock.client.tasks import P, R, Task, TaskDecorator
 from penstock.errors import JobError
+from penstock.limit_changes import change_limit
 from penstock.model.clock import Clock, Span, SystemClock, span_ms
 from penstock.model.durability import Durability, DurabilityLevel, durability_from
 from penstock.model.events import LOCAL_EVENTS, Event, EventLog, EventName, L, Level, Listeners
@@ -27,22 +37,30 @@ from penstock.model.failure import Failure, FailureSerde
 from penstock.model.formats import check_type, codec_for, resolve_serde
 from penstock.model.handler import Handler, HandlerFunction
 from penstock.model.hints import need_async_with
+from penstock.model.hooks import Hooks, RunHook, Within
 from penstock.model.ids import check_name, fail_queue_of
 from penstock.model.job import NewJob
+from penstock.model.limit import Limit
 from penstock.model.options import FAILURE_DEFAULTS, HandlerArguments, HandlerOptions, handler_options
 from penstock.model.presets import preset_named
+from penstock.model.schedule import Schedule, When
+from penstock.model.schedule_settings import DeclaredSchedule, GivenSchedules
 from penstock.model.serde import Codec, Serde, bind_codec
 from penstock.model.worker_info import WorkerInfo, worker_info
 from penstock.storage import bound_requests, choose_url, connect, connect_blocking
 from penstock.storage.base import BlockingStorage, EventRecord, Storage
+from penstock.storage.observing import need_observing
 
 __all__ = ["Penstock"]
 
 F = TypeVar("F", bound=HandlerFunction)
+S = TypeVar("S", bound=Callable[..., Any])
+RH = TypeVar("RH", bound=RunHook)
+EH = TypeVar("EH", bound=EnqueueHook)
 
 
 @refused_in_plain_handlers(lambda app: app.driven)
-class Penstock:
+class Penstock(Operations):
     """A job queue: the storage that keeps the jobs, and the handlers, tasks and listeners of the app.
 
     The storage is given as a URL (by default `PENSTOCK_URL`, or else the file `penstock.db` in the current
@@ -86,19 +104,24 @@ class Penstock:
         #: The defaults, of the preset or of Penstock.
         self.defaults = preset_named(preset)
         self.handlers: dict[str, Handler] = {}
+        self._schedules: ScheduleDeclarations = ScheduleDeclarations()
         self.listeners = Listeners()
+        self.hooks: Hooks = Hooks()
         self._serde = resolve_serde(serde)
         self._result_serde = None if result_serde is None else resolve_serde(result_serde, "result_serde")
         self._serdes: dict[str, dict[str, Serde]] = {}
         self._codecs: dict[str, Codec] = {}
         #: How many jobs may wait in each queue that has a bound.
         self.max_queued: dict[str, int] = {}
+        #: The declared limits of families.
+        self.family_limits: dict[str, Limit] = {}
         self._fail_queues: dict[str, str] = {}
         self._queues: dict[str, Queue] = {}
         if storage is None:
             url = choose_url(url)
             storage = connect(url, namespace=namespace, clock=clock, durability=asked)
         self._set_storage(storage, url, clock)
+        made(self)
 
     def _set_storage(self, storage: Storage, url: str | None, clock: Clock | None) -> None:
         self.clock: Clock = clock or SystemClock()
@@ -203,6 +226,24 @@ class Penstock:
         """Return the names of the queues that hold jobs or are paused."""
         return await (await self.opened()).queues()
 
+    async def schedules(self) -> list[ScheduleInfo]:
+        """Return the schedules of all queues, by queue and name."""
+        found: list[ScheduleInfo] = []
+        for name in await self.queues():
+            schedules, cursor = self.queue(name).schedules, None
+            while True:
+                page = await schedules.list(cursor)
+                found += page
+                cursor = page.cursor
+                if cursor is None:
+                    break
+        return found
+
+    async def history(self, span: HistorySpan = "2h", *, queue: str | None = None) -> list[HistoryPoint]:
+        """Return the events in all queues together, or in one, as `Queue.history` does for one."""
+        storage = await self.opened()
+        return await read_points(need_observing(storage), queue, span, await storage.time())
+
     async def workers(self) -> list[WorkerInfo]:
         """Return the live workers, sorted by id."""
         records = await (await self.opened()).workers()
@@ -214,15 +255,17 @@ class Penstock:
         *,
         serde: str | Serde | None = None,
         result_serde: str | Serde | None = None,
+        schedule: GivenSchedules | None = None,
         **options: Unpack[HandlerArguments],
     ) -> Callable[[F], F]:
         """Decorate the function that runs this queue's jobs; `HandlerOptions` explains the options.
 
         The function takes the payload, or the payload and the `Job`; with `batch_size` above 1 lists of both.
+        `schedule` puts jobs at certain times: a `Cron`, an `Every`, a `Schedule`, or a list of them.
         """
 
         def register(function: F) -> F:
-            self._register(queue, function, options, serde, result_serde)
+            self._register(queue, function, options, serde, result_serde, schedules_from(schedule))
             return function
 
         return register
@@ -234,10 +277,25 @@ class Penstock:
         *,
         serde: str | Serde | None = None,
         result_serde: str | Serde | None = None,
+        schedule: GivenSchedules | None = None,
         **options: Unpack[HandlerArguments],
     ) -> None:
         """Register a handler without decorating it; "module:function" is imported when a worker needs it."""
-        self._register(queue, handler, options, serde, result_serde)
+        self._register(queue, handler, options, serde, result_serde, schedules_from(schedule))
+
+    def schedule(self, when: When, *, queue: str | None = None, **options: Unpack[DeclaredOptions]) -> Callable[[S], S]:
+        """Decorate a task or the function of a handler, to put jobs into its queue at certain times.
+
+        The options are those of `Schedule`. It may stand above or below `@app.task` and `@app.handler`; `queue` is
+        for a function that is the handler of several. Workers that serve the queue put the jobs.
+        """
+        schedule = Schedule(when, **options)
+
+        def declare(function: S) -> S:
+            self._schedules.decorate(self, function, queue, schedule)
+            return function
+
+        return declare
 
     @overload
     def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R, Coroutine[Any, Any, R]]: ...
@@ -255,6 +313,7 @@ class Penstock:
         name: str | None = None,
         serde: str | Serde | None = None,
         result_serde: str | Serde | None = None,
+        schedule: GivenSchedules | None = None,
         check: bool = True,
         **options: Unpack[HandlerArguments],
     ) -> TaskDecorator: ...
@@ -268,22 +327,47 @@ class Penstock:
         name: str | None = None,
         serde: str | Serde | None = None,
         result_serde: str | Serde | None = None,
+        schedule: GivenSchedules | None = None,
         check: bool = True,
         **options: Unpack[HandlerArguments],
     ) -> Any:
         """Decorate a function whose calls may be jobs: bare, or with a queue and the options of `HandlerOptions`.
 
         Its queue has the name of the function unless `queue` (or `name`) is given. `check=False` enqueues
-        arguments without a check against their annotations.
+        arguments without a check against their annotations. `schedule` is that of `handler`.
         """
+        schedules = schedules_from(schedule)
 
         def declare(function: Callable[..., Any]) -> Task[..., Any, Any]:
-            return Task(
+            task = Task[..., Any, Any](
                 self, function, queue=queue, name=name, serde=serde, result_serde=result_serde, check=check,
                 options=options,
             )  # fmt: skip
+            self._schedules.add(self, task.queue.name, schedules, task.payload)
+            self._schedules.registered(self, task.queue.name, function, task.payload)
+            return task
 
         return declare if function is None else declare(function)
+
+    def limit(self, family: str, limit: Limit) -> None:
+        """Declare the limit of a family: that of all queues whose names begin with `family/`, and `family`, together.
+
+        Workers of this app declare it while they serve a queue of the family; `set_limit` wins over it.
+        """
+        check_limit(limit, family_scope(family))
+        if self.family_limits.setdefault(family, limit) != limit:
+            raise ValueError(f"family {family!r} has a limit already, {self.family_limits[family]}")
+
+    async def set_limit(self, family: str, limit: Limit) -> bool:
+        """Limit a family at run time, until `reset_limit`; False if that changed nothing. See `Queue.set_limit`."""
+        scope = family_scope(family)
+        check_limit(limit, scope)
+        return await change_limit(self, await self.opened(), scope, lambda old: old.change(limit))
+
+    async def reset_limit(self, family: str) -> bool:
+        """Forget what `set_limit` changed for a family; False if that changed nothing."""
+        scope = family_scope(family)
+        return await change_limit(self, await self.opened(), scope, lambda old: old.change(None))
 
     def on(self, name: EventName | Literal["*"]) -> Callable[[L], L]:
         """Decorate a plain or async listener for the events that this app causes or its workers settle."""
@@ -294,11 +378,32 @@ class Penstock:
 
         return register
 
+    @overload
+    def around(self, point: Literal["run"]) -> Callable[[RH], RH]: ...
+
+    @overload
+    def around(self, point: Literal["enqueue"]) -> Callable[[EH], EH]: ...
+
+    def around(self, point: str) -> Callable[[Any], Any]:
+        """Decorate a hook: a function that returns a context manager, entered around each run or each enqueue.
+
+        That of "run" gets a `Running` and is entered where the handler runs: on the event loop, or in its thread;
+        what it raises counts as raised by the handler. That of "enqueue" gets a `Sending`, once for each call, and
+        may add headers. The hook that is registered first is the outermost. A hook that swallows an exception does
+        not change the end of the run or of the enqueue.
+        """
+
+        def register(hook: Any) -> Any:
+            self.hooks.add(point, hook)
+            return hook
+
+        return register
+
     def events(self, names: EventName | Iterable[EventName] | None = None, queue: str | None = None) -> EventStream:
         """Return a stream of the events of all processes: `async for event in app.events("failed", queue="mail")`.
 
         Of one name, several or all; of one queue or all. It gives the events from its first step on, or,
-        as `async with app.events() as stream`, from the beginning of the block.
+        as `async with app.events() as stream`, from the beginning of the block. Other events cost the storage nothing.
         """
         stream = EventStream(self, names, queue)
         self._streams.add(stream)
@@ -319,6 +424,11 @@ class Penstock:
         return EventLog(self.listeners, logger, level, exclude)
 
     # what queues and workers need -----------------------------------------------------------------
+
+    @property
+    def declared_schedules(self) -> Mapping[tuple[str, str], DeclaredSchedule]:
+        """The schedules that code declares, by queue and name."""
+        return self._schedules.all
 
     def codec(self, queue: str) -> Codec:
         """Return the serdes of a queue, as declared so far and bound to it; fail queues have a serde of their own."""
@@ -363,6 +473,7 @@ class Penstock:
         kept = dict(vars(self))
         self.handlers, self._fail_queues, self._codecs = dict(self.handlers), dict(self._fail_queues), {}
         self._serdes = {queue: dict(given) for queue, given in self._serdes.items()}
+        self._schedules, self.hooks = self._schedules.copy(), self.hooks.copy()
         self._set_storage(storage, url, clock)
         try:
             yield
@@ -373,7 +484,12 @@ class Penstock:
         """Check and encode a follow-up job, to be put later."""
         if options.get("on_conflict") == "raise":
             raise ValueError('a follow-up job cannot have on_conflict="raise": it has no caller to raise an error in')
-        return self.queue(queue).build_job(payload, **options)
+        if not self.hooks.enqueue:
+            return self.queue(queue).build_job(payload, **options)
+        sending = Sending(queue, [entry_from(payload, options)], follow_up=True)
+        with Within(self.hooks.enqueue, sending):
+            [entry] = sending.with_headers()
+            return self.queue(queue).build_job(entry.payload, **options_of(entry))
 
     def emit(
         self,
@@ -408,6 +524,7 @@ class Penstock:
         given: Mapping[str, Any],
         serde: str | Serde | None,
         result_serde: str | Serde | None,
+        schedules: Sequence[Schedule] = (),
     ) -> None:
         check_name(queue, "queue")
         handler = Handler(queue, function, self.defaults.handler_options(given))
@@ -427,6 +544,8 @@ class Penstock:
         for each in added[1:]:
             self._fail_queues[each.queue] = queue
         self._codecs.clear()
+        self._schedules.add(self, queue, schedules)
+        self._schedules.registered(self, queue, function)
 
     def _set_max_queued(self, queue: str, bound: int | None) -> None:
         if bound is not None and self.max_queued.setdefault(queue, bound) != bound:

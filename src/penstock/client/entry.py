@@ -9,11 +9,12 @@ from typing import Any, TypedDict, cast
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from penstock.model.checks import check_cost, check_priority
 from penstock.model.clock import Moment, Span, milliseconds, span_ms
-from penstock.model.headers import MAX_HEADERS, encode_headers
+from penstock.model.headers import encode_user_headers
 from penstock.model.ids import check_name
-from penstock.model.job import MAX_PRIORITY, OnConflict, Update
-from penstock.model.options import JobLimits
+from penstock.model.job import OnConflict, Update
+from penstock.model.options import JobBounds
 
 __all__ = [
     "CommonOptions",
@@ -22,6 +23,7 @@ __all__ = [
     "OnConflict",
     "TaskOptions",
     "entry_fields",
+    "entry_from",
     "job_fields",
     "options_of",
 ]
@@ -43,6 +45,10 @@ class CommonOptions(TypedDict, total=False):
     max_retries: int | UnsetType | None
     result_ttl: Span | UnsetType
     headers: Mapping[str, str] | None
+    cost: int | None
+    window: Span | None
+    debounce: Span | None
+    max_wait: Span | None
 
 
 class JobOptions(CommonOptions, total=False):
@@ -82,6 +88,10 @@ class Entry:
         max_retries: int | UnsetType | None = UNSET,
         result_ttl: Span | UnsetType = UNSET,
         headers: Mapping[str, str] | None = None,
+        cost: int | None = None,
+        window: Span | None = None,
+        debounce: Span | None = None,
+        max_wait: Span | None = None,
     ) -> None:
         self.payload = payload
         self.id = id
@@ -96,6 +106,10 @@ class Entry:
         self.max_retries = max_retries
         self.result_ttl = result_ttl
         self.headers = headers
+        self.cost = cost
+        self.window = window
+        self.debounce = debounce
+        self.max_wait = max_wait
 
     def __repr__(self) -> str:
         return f"Entry({self.payload!r}, id={self.id!r})"
@@ -105,12 +119,21 @@ class Entry:
 NAMES = tuple(JobOptions.__annotations__)
 
 
+def entry_from(payload: Any, options: Mapping[str, Any]) -> Entry:
+    """Return the entry of a payload and options; raises `TypeError` for an unknown option."""
+    check_names(options)
+    return Entry(payload, **options)
+
+
 def entry_fields(entry: Entry) -> dict[str, Any]:
-    """Check the options of an entry and return the fields of a `NewJob` that they set, as `job_fields` does."""
+    """Check the options of an entry and return the fields of a `NewJob` that they set, as `job_fields` does.
+
+    The options are given by position: a call with this many by name would build a dict of them.
+    """
     return _fields(
-        id=entry.id, run_at=entry.run_at, delay=entry.delay, expires=entry.expires, priority=entry.priority,
-        group=entry.group, on_conflict=entry.on_conflict, timeout=entry.timeout, max_attempts=entry.max_attempts,
-        max_retries=entry.max_retries, result_ttl=entry.result_ttl, headers=entry.headers,
+        entry.id, entry.run_at, entry.delay, entry.expires, entry.priority, entry.group, entry.on_conflict,
+        entry.timeout, entry.max_attempts, entry.max_retries, entry.result_ttl, entry.headers, entry.cost,
+        entry.window, entry.debounce, entry.max_wait,
     )  # fmt: skip
 
 
@@ -124,14 +147,18 @@ def job_fields(options: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises `TypeError` or `ValueError`, which name the option.
     """
-    for name in options:
-        if name not in JobOptions.__annotations__:
-            raise TypeError(f"unknown option {name!r}; known options: {', '.join(NAMES)}")
+    check_names(options)
     return _fields(**options)
 
 
+def check_names(options: Mapping[str, Any]) -> None:
+    """Raise `TypeError` for an unknown option."""
+    for name in options:
+        if name not in JobOptions.__annotations__:
+            raise TypeError(f"unknown option {name!r}; known options: {', '.join(NAMES)}")
+
+
 def _fields(
-    *,
     id: str | None = None,
     run_at: Moment | None = None,
     delay: Span | None = None,
@@ -144,11 +171,18 @@ def _fields(
     max_retries: int | UnsetType | None = UNSET,
     result_ttl: Span | UnsetType = UNSET,
     headers: Mapping[str, str] | None = None,
+    cost: int | None = None,
+    window: Span | None = None,
+    debounce: Span | None = None,
+    max_wait: Span | None = None,
 ) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
     if run_at is not None and delay is not None:
         raise ValueError("give run_at or delay, not both")
-    fields: dict[str, Any] = {}
-    if priority is not UNSET and _check_priority(priority):
+    if debounce is not None or max_wait is not None:
+        on_conflict = debounced(debounce, max_wait, run_at=run_at, delay=delay, on_conflict=on_conflict)
+        delay = debounce
+    if priority is not UNSET and check_priority(priority):
         fields["priority"] = priority
     if group is not None:
         fields["group"] = check_name(group, "group")
@@ -156,39 +190,69 @@ def _fields(
             raise ValueError("priority does not reorder a group: give group or priority, not both")
     if id is not None:
         fields["id"] = check_name(id, "id")
+    if cost is not None:
+        fields["cost"] = check_cost(cost)
+    if window is not None or debounce is not None:
+        _add_window(fields, window, debounce)
     if on_conflict is not None:
-        fields["update"] = update_for(on_conflict, priority=priority is not UNSET)
+        _add_update(fields, on_conflict, priority=priority is not UNSET)
     if run_at is not None:
         fields["run_at"] = milliseconds(run_at, "run_at")
     if delay is not None:
         fields["delay"] = span_ms(delay, "delay")
     if expires is not None:
-        _add_expiry(fields, expires)
+        _add_expiry(fields, expires, "delay" if debounce is None else "debounce")
     if headers is not None:
-        fields["headers"] = _encode_headers(headers)
+        fields["headers"] = encode_user_headers(headers)
     if not (timeout is max_attempts is max_retries is result_ttl is UNSET):
-        fields["limits"] = JobLimits.of(timeout, max_attempts, max_retries, result_ttl).encode()
+        fields["bounds"] = JobBounds.of(timeout, max_attempts, max_retries, result_ttl).encode()
     return fields
 
 
-def _add_expiry(fields: dict[str, Any], expires: Span | datetime) -> None:
+def _add_window(fields: dict[str, Any], window: Span | None, debounce: Span | None) -> None:
+    """Add the window; raises `ValueError` if a window or a debounce has no id."""
+    if "id" not in fields:
+        option = "window" if debounce is None else "debounce"
+        raise ValueError(f"{option} needs an id: give id, or declare id_by with the handler or task")
+    if window is not None:
+        fields["window"] = span_ms(window, "window", zero=False)
+
+
+def _add_update(fields: dict[str, Any], on_conflict: OnConflict, *, priority: bool) -> None:
+    """Add the changes that the enqueue makes to a job that has its id already."""
+    fields["update"] = update = update_for(on_conflict, priority=priority)
+    if update is not None and update.max_wait is not None:
+        fields["max_wait"] = span_ms(update.max_wait, "max_wait")
+
+
+def debounced(debounce: Span | None, max_wait: Span | None, **others: object) -> Update:
+    """Return the changes of an enqueue with `debounce`: the job is due later, at most `max_wait` after the first one.
+
+    Raises `ValueError` or `TypeError`, which name the option; `others` are options that it excludes.
+    """
+    if debounce is None:
+        raise ValueError(
+            "max_wait needs debounce: it bounds how long that postpones a job; see also Update(max_wait=...)"
+        )
+    for name, value in others.items():
+        if value is not None:
+            raise ValueError(f"give debounce or {name}, not both: debounce delays a job, and updates it")
+    least = span_ms(debounce, "debounce", zero=False)
+    if max_wait is not None and span_ms(max_wait, "max_wait", zero=False) < least:
+        raise ValueError(f"max_wait must not be less than debounce ({debounce}), not {max_wait}")
+    return Update(run_at="if_later", max_wait=max_wait)
+
+
+def _add_expiry(fields: dict[str, Any], expires: Span | datetime, name_of_delay: str) -> None:
     """Add the start-by time: a datetime is a moment, all else a span from the acceptance of the job."""
     if isinstance(expires, datetime):
         fields["start_by"] = by = milliseconds(expires, "expires")
         due, name = fields.get("run_at", -1), "run_at"
     else:
         fields["start_within"] = by = span_ms(expires, "expires", zero=False)
-        due, name = fields.get("delay", -1), "delay"
+        due, name = fields.get("delay", -1), name_of_delay
     if by <= due:
         raise ValueError(f"expires must be later than {name}: the job would expire before it may run")
-
-
-def _check_priority(priority: int) -> int:
-    if isinstance(priority, bool) or not isinstance(priority, int):
-        raise TypeError(f"priority must be an int, not {type(priority).__name__}")
-    if abs(priority) > MAX_PRIORITY:
-        raise ValueError(f"priority must be between -{MAX_PRIORITY} and {MAX_PRIORITY}, not {priority}")
-    return priority
 
 
 def update_for(on_conflict: OnConflict, *, priority: bool) -> Update | None:
@@ -203,10 +267,3 @@ def update_for(on_conflict: OnConflict, *, priority: bool) -> Update | None:
     if isinstance(on_conflict, Update):
         return on_conflict if priority or not on_conflict.priority else replace(on_conflict, priority=False)
     raise ValueError(f'on_conflict must be "reject", "update", "raise" or an Update, not {on_conflict!r}')
-
-
-def _encode_headers(headers: Mapping[str, str]) -> bytes:
-    data = encode_headers(headers)
-    if len(data) > MAX_HEADERS:
-        raise ValueError(f"headers are {len(data)} bytes together, more than {MAX_HEADERS}; put data into the payload")
-    return data

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import islice
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from penstock.aio import refused_in_plain_handlers
 from penstock.client.answers import Cancelled, Discarded, DiscardStatus, Enqueued
-from penstock.client.entry import CommonOptions, Entry, JobOptions, OnConflict, entry_fields, job_fields, options_of
+from penstock.client.entry import (
+    CommonOptions,
+    Entry,
+    JobOptions,
+    OnConflict,
+    entry_fields,
+    entry_from,
+    job_fields,
+    options_of,
+)
+from penstock.client.keys import with_keys
+from penstock.client.limits import check_limit, queue_scope
+from penstock.client.payload_match import payload_matcher
 from penstock.client.queue_reader import QueueReader, as_state
 from penstock.client.reservation import Reservation
 from penstock.client.reservations import ReservationManager
 from penstock.client.results import ResultWaiter
+from penstock.client.schedules import Schedules
+from penstock.client.sending import Sending, as_entry
 from penstock.errors import (
     CallTimeout,
     DuplicateJob,
@@ -25,13 +40,17 @@ from penstock.errors import (
     QueueFull,
     StorageUnavailable,
 )
-from penstock.model.clock import Span, span_ms
-from penstock.model.formats import RawSerde
+from penstock.limit_changes import change_limit, limiting
+from penstock.model.checks import check_flag
+from penstock.model.clock import Moment, Span, as_datetime, milliseconds, span_ms
+from penstock.model.hooks import Within
 from penstock.model.ids import check_name, new_id, new_ids, new_token
-from penstock.model.job import FINISHED, NewJob, Snapshot, State, StateName
+from penstock.model.job import FINISHED, NewJob, State, StateName
+from penstock.model.limit import EveryGroup, Limit
 from penstock.model.presets import NO_PRESET
-from penstock.model.serde import Codec, Serde, decode, encode, innermost, with_innermost
-from penstock.storage.base import CANCEL_MODES, MAX_BATCH, CancelMode, DiscardAnswer, Put, PutStatus
+from penstock.model.serde import decode, encode
+from penstock.storage.base import CANCEL_MODES, MAX_BATCH, CancelMode, DiscardAnswer, Put, PutStatus, Storage
+from penstock.storage.observing import need_observing
 
 __all__ = ["Queue"]
 
@@ -39,6 +58,8 @@ __all__ = ["Queue"]
 CHUNK = 500
 #: How many bytes of payload it sends in one round trip to a queue with `max_queued`.
 CHUNK_BYTES = 4_000_000
+#: The jobs of an error group that are revived in one step.
+RETRY_STEP = 500
 
 QUEUED = PutStatus.QUEUED
 
@@ -60,10 +81,17 @@ _DISCARDS: dict[DiscardAnswer, DiscardStatus] = {
 class Queue(QueueReader):
     """A named queue of jobs, for producers. Get one from `app.queue(name)`."""
 
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules of this queue."""
+        return Schedules(self._host, self.name)
+
     # enqueue and wait -----------------------------------------------------------------------------
 
     async def enqueue(self, payload: Any, **options: Unpack[JobOptions]) -> Enqueued:
         """Add a job, with the options of `Entry`: if its id is taken, `on_conflict` decides, by default "reject"."""
+        if self._host.hooks.enqueue:
+            return await self._send(Sending(self.name, [entry_from(payload, options)]))
         job = self.build_job(payload, **options)
         return await self._put(job, options.get("on_conflict"))
 
@@ -79,14 +107,10 @@ class Queue(QueueReader):
         answers: list[Enqueued] = []
         try:
             if isinstance(entries, Sequence):
-                jobs = self._build_jobs(entries)
-                for at, end in self._parts(jobs):
-                    answers += await self._put_many(jobs[at:end], entries[at:end])
+                await self._send_many(entries, answers)
             else:
                 async for chunk in _chunks(entries):
-                    jobs = self._build_jobs(chunk)
-                    for at, end in self._parts(jobs):
-                        answers += await self._put_many(jobs[at:end], chunk[at:end])
+                    await self._send_many(chunk, answers)
         except QueueFull as full:
             raise QueueFull(full.queue, full.waiting, full.max_queued, full.count, answers) from None
         return answers
@@ -97,8 +121,12 @@ class Queue(QueueReader):
         A job without an id gets `fresh_id`, or a new id. Raises `TypeError` or `ValueError` for an
         option, and `InvalidPayload` for a payload that cannot be encoded or is too large.
         """
-        preset = self._host.defaults
-        given = options if preset is NO_PRESET else preset.job_options(options, self.name)
+        preset, handler = self._host.defaults, self._host.handlers.get(self.name)
+        given: Mapping[str, Any] = options
+        if handler is not None and handler.options.reads_payload:
+            given = with_keys(given, payload, handler.options)
+        if preset is not NO_PRESET:
+            given = preset.job_options(given, self.name)
         return self._new_job(payload, job_fields(given) if given else None, fresh_id)
 
     async def call(
@@ -113,19 +141,25 @@ class Queue(QueueReader):
 
         `timeout` is how long the caller waits (None: for ever, 0: one read), after which `CallTimeout`
         is raised and the job goes on; `run_timeout` is the `timeout` of `enqueue`. A result that is
-        kept is returned at once. A job that fails or is cancelled raises `JobFailed` or `JobCancelled`.
+        kept is returned at once. A job that fails or is cancelled raises `JobFailed` or `JobCancelled`. If the
+        window of the id holds it, and there is no job to join, `DuplicateJob` is raised.
         """
         seconds = _seconds(timeout)
-        if run_timeout is UNSET:
-            job = self.build_job(payload, **options)
-        else:
+        given = cast("JobOptions", options)
+        if run_timeout is not UNSET:
             if run_timeout is not None:
                 span_ms(run_timeout, "run_timeout", zero=False)
-            job = self.build_job(payload, timeout=run_timeout, **options)
-        answer = await self._put(replace(job, waiter=new_token()), options.get("on_conflict"))
+            given["timeout"] = run_timeout
+        if self._host.hooks.enqueue:
+            answer = await self._send(Sending(self.name, [entry_from(payload, given)], waits=True))
+        else:
+            job = replace(self.build_job(payload, **given), waiter=new_token())
+            answer = await self._put(job, given.get("on_conflict"))
         if answer.status is PutStatus.COMPLETED:
             return answer.result
-        return await self._wait_result(job.id, seconds, read_first=False)
+        if answer.status is PutStatus.DUPLICATE and answer.state is State.COMPLETED:
+            raise self._duplicate(answer.id, answer.state, answer.until)
+        return await self._wait_result(answer.id, seconds, read_first=False)
 
     async def wait(self, id: str, timeout: Span | None = None) -> Any:
         """Wait for a job that was enqueued earlier and return its result; raises as `call` does."""
@@ -246,21 +280,100 @@ class Queue(QueueReader):
         ms = None if ttl is None else span_ms(ttl, "ttl")
         return await (await self._host.opened()).set_ttl(self.name, id, ms)
 
-    async def pause(self) -> bool:
-        """Stop claims of this queue by all workers until `resume`; False if it was paused already."""
-        return await (await self._host.opened()).set_paused(self.name, True)
+    async def pause(self, group: str | None = None, until: Moment | None = None, by: str = "") -> bool:
+        """Stop claims of this queue, or of one group of it, by all workers; False if that changed nothing.
 
-    async def resume(self) -> bool:
-        """Allow claims again; False if the queue was not paused."""
-        return await (await self._host.opened()).set_paused(self.name, False)
+        It ends at `until`, or else with `resume`. `by` names who paused it. Running jobs go on.
+        """
+        end = None if until is None else milliseconds(until, "until")
+        if not isinstance(by, str):
+            raise TypeError(f"by must be a str, not {type(by).__name__}")
+        return await (await self._pausable(group)).set_pause(self.name, True, end, by, group)
 
-    async def delete(self) -> int:
-        """Delete the queue and every job in it in one step; outcomes of running jobs are lost. Returns their number."""
-        count = await (await self._host.opened()).delete_queue(self.name)
+    async def resume(self, group: str | None = None) -> bool:
+        """Allow claims of the queue, or of the group, again; False if it was not paused."""
+        return await (await self._pausable(group)).set_pause(self.name, False, group=group)
+
+    async def set_limit(self, limit: Limit, *, group: str | EveryGroup | None = None) -> bool:
+        """Limit the queue, one group of it, or (`EVERY`) each of its groups, until `reset_limit`.
+
+        It wins over the limit that code declares, and holds from the next claim on; no run is touched. False if that
+        changed nothing.
+        """
+        scope = queue_scope(self.name, group)
+        check_limit(limit, scope)
+        return await change_limit(self._host, await self._host.opened(), scope, lambda old: old.change(limit))
+
+    async def reset_limit(self, group: str | EveryGroup | None = None) -> bool:
+        """Forget what `set_limit` changed, so that the declared limit holds again; False if that changed nothing."""
+        scope = queue_scope(self.name, group)
+        return await change_limit(self._host, await self._host.opened(), scope, lambda old: old.change(None))
+
+    async def _pausable(self, group: str | None) -> Storage:
+        """Return the storage for a pause; that of a group needs one with limits."""
+        if group is not None:
+            check_name(group, "group")
+        storage = await self._host.opened()
+        if group is not None:
+            limiting(storage)
+        return storage
+
+    async def retry_failures(self, key: str, *, on_step: Callable[[int], object] | None = None) -> int:
+        """Enqueue all jobs of an error group again that have failed by now; returns the number of jobs revived.
+
+        They are found by an index and revived in steps; `on_step` is called with the number so far after each.
+        """
+        storage = await self._host.opened()
+        until, after, revived = await storage.time(), None, 0
+        while True:
+            page = await need_observing(storage).group_jobs(self.name, key, after, RETRY_STEP)
+            ids = [job.id for job in page.jobs if job.finished is not None and job.finished <= until]
+            revived += await self.retry(ids) if ids else 0
+            if on_step is not None:
+                on_step(revived)
+            after = page.cursor
+            if after is None:
+                return revived
+
+    async def delete(self, *, settings: bool = False) -> int:
+        """Delete the queue and every job in it in one step; outcomes of running jobs are lost. Returns their number.
+
+        Its schedules and limits stay, unless with `settings`.
+        """
+        check_flag(settings, "settings")
+        count = await (await self._host.opened()).delete_queue(self.name, settings)
         self._host.emit("queue_deleted", queue=self.name)
         return count
 
     # helpers --------------------------------------------------------------------------------------
+
+    async def _send(self, sending: Sending) -> Enqueued:
+        """Store the one job of an enqueue inside of the hooks."""
+        with Within(self._host.hooks.enqueue, sending):
+            [entry] = sending.with_headers()
+            job = self.build_job(entry.payload, **options_of(entry))
+            if sending.waits:
+                job = replace(job, waiter=new_token())
+            sending.answers.append(await self._put(job, entry.on_conflict))
+        return sending.answers[0]
+
+    async def _send_many(self, entries: Sequence[Any], answers: list[Enqueued]) -> None:
+        """Store the jobs of an `enqueue_many` inside of the hooks, if there are any, and add the answers."""
+        if not self._host.hooks.enqueue or not entries:
+            await self._store(entries, answers)
+            return
+        sending = Sending(self.name, [as_entry(each) for each in entries])
+        try:
+            with Within(self._host.hooks.enqueue, sending):
+                await self._store(sending.with_headers(), sending.answers)
+        finally:
+            answers += sending.answers
+
+    async def _store(self, entries: Sequence[Any], answers: list[Enqueued]) -> None:
+        """Store jobs, part by part, and add their answers."""
+        jobs = self._build_jobs(entries)
+        for at, end in self._parts(jobs):
+            answers += await self._put_many(jobs[at:end], entries[at:end])
 
     async def _put(self, job: NewJob, on_conflict: OnConflict | None) -> Enqueued:
         """Store one job and return its answer; `on_conflict` None means that of the preset."""
@@ -305,13 +418,25 @@ class Queue(QueueReader):
                 f"job {job.id!r} in queue {self.name!r} would have a group and a priority, so it was not changed: "
                 "give priority=0 together with group, or leave priority out"
             )
+        until = None if put.until is None else as_datetime(put.until)
         if put.status in (PutStatus.DUPLICATE, PutStatus.COMPLETED):
             if (self._host.defaults.on_conflict if on_conflict is None else on_conflict) == "raise":
-                raise DuplicateJob(f"there is a job {job.id!r} in queue {self.name!r} already; it is {put.state}")
+                raise self._duplicate(job.id, put.state, until)
         else:
             self._host.emit("updated" if put.status is PutStatus.UPDATED else "enqueued", queue=self.name, id=job.id)
         result = None if put.result is None else decode(self._host.codec(self.name).result_for(job.id), put.result)
-        return Enqueued(id=job.id, status=put.status, state=put.state, result=result, durability=put.durability)
+        return Enqueued(
+            id=job.id, status=put.status, state=put.state, result=result, durability=put.durability, until=until
+        )
+
+    def _duplicate(self, id: str, state: State, until: datetime | None) -> DuplicateJob:
+        """Return the error for an id that is taken: by a job, or by the window of one that has completed."""
+        if state is State.COMPLETED and until is not None:
+            return DuplicateJob(
+                f"the id {id!r} in queue {self.name!r} is taken until {until:%Y-%m-%d %H:%M:%S} UTC: "
+                "its job has completed, and its window has not ended"
+            )
+        return DuplicateJob(f"there is a job {id!r} in queue {self.name!r} already; it is {state}")
 
     def _check_durability(self, answers: Sequence[Enqueued]) -> None:
         """Raise `NotDurable` if a job is not stored as safely as `durability` asks."""
@@ -344,6 +469,14 @@ class Queue(QueueReader):
     def _build_jobs(self, items: Sequence[Any]) -> list[NewJob]:
         """Check and encode payloads and entries as `build_job` does, without storing them."""
         defaults, name = self._host.defaults, self.name
+        handler = self._host.handlers.get(name)
+        if handler is not None and handler.options.reads_payload:
+            return [
+                self.build_job(item.payload, id, **options_of(item))
+                if isinstance(item, Entry)
+                else self.build_job(item, id)
+                for item, id in zip(items, new_ids(len(items)), strict=True)
+            ]
         preset = defaults.job_options({}, name)
         bare = job_fields(preset) if preset else None
 
@@ -438,33 +571,6 @@ def _clearable(state: State | StateName | Iterable[State | StateName] | None) ->
     if State.RUNNING in states:
         raise ValueError("state must not be running: cancel running jobs instead")
     return states
-
-
-def payload_matcher(codec: Codec, payload: Any) -> Callable[[Snapshot], bool]:
-    """Return a function that returns whether a job has this payload.
-
-    Wrappers may give different bytes for the same value, and bytes that are valid for one job only, so the bytes
-    inside them are compared.
-    """
-    inner = innermost(codec.payload)
-    data = encode(inner, payload, "payload") if inner is codec.payload else _encode_inner(codec.payload, payload)
-
-    def matches(job: Snapshot) -> bool:
-        if job.format is not None:
-            return False
-        if inner is codec.payload:
-            return job.payload == data
-        try:
-            return decode(with_innermost(codec.payload_for(job.id), RawSerde()), job.payload) == data
-        except InvalidPayload:
-            return False
-
-    return matches
-
-
-def _encode_inner(serde: Serde, payload: Any) -> bytes:
-    """Return the bytes of a payload inside the wrappers; an error has no part of the value."""
-    return decode(with_innermost(serde, RawSerde()), encode(serde, payload, "payload"))
 
 
 def _conflict(item: Any) -> OnConflict | None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 from penstock.errors import LeaseLost, StorageError
 from penstock.model.clock import Span, milliseconds, span_ms
@@ -95,10 +95,20 @@ class Reservation(JobInfo):
         record = outcome.error
         return await self._settle(("fail", record.type, record.message, record.kind), outcome)
 
-    async def retry(self, *, at: datetime | float | None = None, delay: timedelta | float | None = None) -> State:
-        """Run the job again: at a time, after a delay, or after the usual backoff. It counts as a retry."""
-        outcome = Outcome.retry(at=at, delay=delay)
-        asked = (None if at is None else milliseconds(at, "at"), None if delay is None else span_ms(delay, "delay"))
+    async def retry(
+        self,
+        *,
+        at: datetime | float | None = None,
+        delay: timedelta | float | None = None,
+        pause: Literal["group", "queue"] | None = None,
+    ) -> State:
+        """Run the job again: at a time, after a delay, or after the usual backoff. It counts as a retry.
+
+        With `pause` no other job of its group, or of its queue, starts until then.
+        """
+        outcome = Outcome.retry(at=at, delay=delay, pause=pause)
+        due = None if at is None else milliseconds(at, "at")
+        asked = (due, None if delay is None else span_ms(delay, "delay"), pause)
         return await self._settle(("retry", *asked), outcome)
 
     async def release(self) -> State:

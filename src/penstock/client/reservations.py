@@ -1,6 +1,7 @@
 """The reservations of one app: claimed here, renewed by one task, released when the app closes.
 
-A queue may be served by reservations alone, so they also reap and purge their queue, as a worker does.
+A queue may be served by reservations alone, so they also reap and purge their queue and fire the ticks of its
+schedules, as a worker does.
 """
 
 from __future__ import annotations
@@ -13,17 +14,20 @@ from collections.abc import Sequence
 
 from penstock.claims import Ending, Purger, emit_settled, reap_all, renew_all, settle_all
 from penstock.client.reservation import Reservation
-from penstock.errors import ErrorKind, InvalidPayload, JobError, StorageError
+from penstock.errors import ErrorKind, InvalidPayload, StorageError
 from penstock.host import AppHost
+from penstock.model.fingerprint import error_of
+from penstock.model.hooks import Exchange, Within
 from penstock.model.ids import new_token
 from penstock.model.job import Claim
-from penstock.model.options import HandlerOptions, JobLimits, rules_for
+from penstock.model.options import HandlerOptions, JobBounds, rules_for
 from penstock.model.outcome import Outcome, Raised, Release, Released, stalled_out
 from penstock.model.printing import escape_controls
 from penstock.model.retry_policy import GiveUp, decide
 from penstock.model.serde import decode
 from penstock.model.source import source
 from penstock.storage.base import MAX_BATCH, Claimed, Renewal, Request, Settled, Settlement
+from penstock.ticking import TickFirer
 
 __all__ = ["ReservationManager"]
 
@@ -48,11 +52,23 @@ class ReservationManager:
         self._renewing: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._purger = Purger(host)
+        self._firer = TickFirer(host, self.worker)
+        #: The queues that had a schedule with a next tick when they were last claimed from.
+        self._with_ticks: set[str] = set()
 
     # reserving -------------------------------------------------------------------------------------
 
     async def reserve(self, queue: str, limit: int, wait: float, lease_ms: int) -> list[Reservation]:
         """Reserve up to `limit` jobs as soon as there is one; returns none after `wait` seconds."""
+        if not (hooks := self._host.hooks.reserve):
+            return await self._reserve(queue, limit, wait, lease_ms)
+        exchange = Exchange("reserve", queue=queue)
+        with Within(hooks, exchange):
+            got = await self._reserve(queue, limit, wait, lease_ms)
+            exchange.claims = [each.claim for each in got]
+        return got
+
+    async def _reserve(self, queue: str, limit: int, wait: float, lease_ms: int) -> list[Reservation]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait
         storage = await self._host.opened()
@@ -61,12 +77,16 @@ class ReservationManager:
             while True:
                 await reap_all(self._host, [queue])
                 await self._purger.purge_due([queue], PURGE_CALLS)
-                look_at = await self._fill(queue, limit, lease_ms, got)
+                looks = [
+                    await self._fill(queue, limit, lease_ms, got),
+                    await self._fire_due(queue, limit, lease_ms, got),
+                ]
                 left = deadline - loop.time()
                 if got or left <= 0:
                     return got
                 timeout = min(left, SLOW_POLL)
-                if look_at is not None:
+                if any(look_at is not None for look_at in looks):
+                    look_at = min(look_at for look_at in looks if look_at is not None)
                     timeout = min(timeout, max(look_at - await storage.time(), 0) / 1000)
                 await storage.wait_work([queue], timeout)
         except BaseException:
@@ -82,6 +102,7 @@ class ReservationManager:
             wanted = limit - len(got)
             asked = asyncio.get_running_loop().time()
             claimed = await self._claim(Request(queue, wanted), lease_ms)
+            (self._with_ticks.discard if claimed.tick_at is None else self._with_ticks.add)(queue)
             for _, id in claimed.skipped:
                 self._host.emit("skipped", queue=queue, id=id, worker=self.worker)
             for _, id in claimed.corrupt:
@@ -89,7 +110,7 @@ class ReservationManager:
             refused: list[Ending] = []
             for claim in claimed.claims:
                 self._emit("started", claim)
-                rules = rules_for(self._host.options(queue), JobLimits.decode(claim.limits))
+                rules = rules_for(self._host.options(queue), JobBounds.decode(claim.bounds))
                 reserved = self._reservation(claim, rules, lease_ms)
                 if isinstance(reserved, Reservation):
                     self._hold(reserved, asked)
@@ -99,6 +120,16 @@ class ReservationManager:
             await self._refuse(refused)
             if len(got) >= limit or (len(claimed.claims) < wanted and not refused and not claimed.more):
                 return claimed.look_at
+
+    async def _fire_due(self, queue: str, limit: int, lease_ms: int, got: list[Reservation]) -> int | None:
+        """Fire the due ticks of the queue, and reserve their jobs if there is room; returns when to look again."""
+        if queue not in self._with_ticks:
+            return None
+        before = self._firer.fired
+        look_at = await self._firer.fire_due([queue])
+        if self._firer.fired > before and len(got) < limit:
+            await self._fill(queue, limit, lease_ms, got)
+        return look_at
 
     async def _claim(self, request: Request, lease_ms: int) -> Claimed:
         """Claim jobs; if the caller is cancelled meanwhile, the claimed jobs are released."""
@@ -121,13 +152,13 @@ class ReservationManager:
         try:
             payload = decode(codec.payload_for(claim.id), claim.payload, self._host.payload_type(claim.queue))
         except InvalidPayload as error:
-            return Raised(JobError.from_exception(error, ErrorKind.PERMANENT), invalid=True)
+            return Raised(error_of(error, ErrorKind.PERMANENT), invalid=True)
         return Reservation(claim, payload, rules, codec.result_for(claim.id), self, lease_ms)
 
     async def _refuse(self, refused: Sequence[Ending]) -> None:
         """Settle claims that must not be reserved."""
         if refused:
-            settled, answers, error = await settle_all(self._host.storage, refused)
+            settled, answers, error = await settle_all(self._host.storage, refused, hooks=self._host.hooks.settle)
             for each, answer in zip(settled, answers, strict=True):
                 self._emit_settled(each, answer)
             if error is not None:
@@ -146,7 +177,7 @@ class ReservationManager:
     async def settle(self, reservation: Reservation, rules: HandlerOptions, outcome: Outcome) -> Settled:
         """Record the outcome of a reservation; returns the storage's answer."""
         ending = Ending(reservation.claim, rules, outcome)
-        _, answers, error = await settle_all(self._host.storage, [ending])
+        _, answers, error = await settle_all(self._host.storage, [ending], hooks=self._host.hooks.settle)
         if error is not None:
             try:
                 raise error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -97,6 +97,26 @@ class Parameters:
             else:
                 raise PermanentError(f"{self._name}(): the payload has no {name!r}")
         return bound.args, bound.kwargs
+
+    def given(self, payload: Any, option: str) -> inspect.BoundArguments:
+        """Return the arguments in a payload and the defaults of the others; errors name the option that reads them."""
+        try:
+            found = self._by_name(payload)
+        except PermanentError as error:
+            raise ValueError(f"{option}: {error}") from None
+        names = (name for name in self._payload_signature.parameters if found.get(name, MISSING) is not MISSING)
+        bound = inspect.BoundArguments(self._payload_signature, {name: found[name] for name in names})  # type: ignore[arg-type]
+        bound.apply_defaults()
+        return bound
+
+    def check_names(self, names: Sequence[str], option: str) -> None:
+        """Raise `ValueError`, which names the option, for a name that is no argument of the task."""
+        for name in names:
+            if name not in self._payload_signature.parameters:
+                known = ", ".join(self._payload_signature.parameters) or "none"
+                raise ValueError(
+                    f"task {self._name}: {option} names {name!r}, which is not among its arguments ({known})"
+                )
 
     def _by_name(self, payload: Any) -> Mapping[str, Any]:
         """Return a payload by names; a serde of the user may give a mapping instead of the declared type."""

@@ -12,6 +12,7 @@ from msgspec import UNSET
 from penstock.aio import refused_in_plain_handlers
 from penstock.client.answers import Enqueued
 from penstock.client.entry import Entry, TaskOptions
+from penstock.client.keys import task_keys
 from penstock.client.queue import Queue
 from penstock.client.task_parameters import Parameters, check_function
 from penstock.host import AppHost
@@ -172,6 +173,7 @@ class Task(TaskCall[P, R], Generic[P, R, V]):
             )
         if options.get("batch_size", 1) != 1:
             raise ValueError(f"task {self.name}: a task runs one call at a time; batch_size is for handlers")
+        options = task_keys(options, parameters)
         check_serdes(host.codec(queue), serde, result_serde, parameters, f"task {self.name}")
         self.__handler__ = handler_for(function, parameters)
         host.listen(queue, self.__handler__, serde=serde, result_serde=result_serde, **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Generator, Mapping
+from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -11,10 +12,13 @@ import msgspec
 
 from penstock.errors import UNREADABLE, escaped
 from penstock.model.clock import as_datetime
-from penstock.model.headers import decode_headers
+from penstock.model.headers import decode_headers, user_headers
+from penstock.model.history import LOG_LEVELS, LogLevel
 from penstock.model.job import Claim, NewJob
+from penstock.model.options import HandlerOptions
+from penstock.model.tick import Tick, read_tick
 
-__all__ = ["Cancellation", "Job", "JobInfo", "JobServices", "Progress"]
+__all__ = ["CURRENT", "Cancellation", "HeldJob", "Job", "JobInfo", "JobServices", "Progress", "current_job"]
 
 
 #: The longest message of a progress report, in characters: a longer one is cut.
@@ -130,7 +134,12 @@ class JobInfo:
     @property
     def headers(self) -> dict[str, str]:
         """The labels that were enqueued with the payload."""
-        return decode_headers(self._claim.headers)
+        return user_headers(decode_headers(self._claim.headers))
+
+    @property
+    def tick(self) -> Tick | None:
+        """The tick of the schedule that put the job, None for any other job."""
+        return read_tick(decode_headers(self._claim.headers))
 
     @property
     def fence(self) -> str:
@@ -141,7 +150,12 @@ class JobInfo:
 class JobServices(Protocol):
     """The services of a worker that a run may use."""
 
+    @property
+    def worker(self) -> str: ...
+
     def report(self, claim: Claim, progress: Progress) -> Awaitable[bool]: ...
+
+    def log(self, claim: Claim, text: str, level: LogLevel) -> None: ...
 
     def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob: ...
 
@@ -165,6 +179,11 @@ class Job(JobInfo):
         self.cancelled = Cancellation()
         self.follow_ups = []
 
+    @property
+    def worker(self) -> str:
+        """The id of the worker that runs it."""
+        return self._services.worker
+
     def progress(self, fraction: float, message: str = "") -> Awaitable[bool]:
         """Report the progress of the run. It is sent whether awaited or not; gives False if the claim was lost.
 
@@ -172,11 +191,53 @@ class Job(JobInfo):
         """
         return self._services.report(self._claim, Progress(fraction, message))
 
+    def log(self, text: str, level: LogLevel = "info") -> None:
+        """Add a line to the log that is kept with the job. It returns at once, also in a thread.
+
+        Lines are gathered and sent a few times a second, and before the end of the run is recorded. The log keeps the
+        last 1,000 lines or 256 KiB; a line of more than 8 KiB is cut. Lines of a run that lost its claim are dropped.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"text must be a str, not {type(text).__name__}")
+        if level not in LOG_LEVELS:
+            raise ValueError(f"level must be one of {', '.join(LOG_LEVELS)}, not {level!r}")
+        self._services.log(self._claim, text, level)
+
     def then(self, queue: str, payload: Any, **options: Any) -> str:
         """Add a follow-up job that is enqueued if, and only if, this run completes; returns its id."""
         new = self._services.new_job(queue, payload, options)
         self.follow_ups.append(new)
         return new.id
+
+
+class HeldJob(Protocol):
+    """A job of a run, as its worker holds it; `job` is made when it is first asked for."""
+
+    @property
+    def claim(self) -> Claim: ...
+
+    @property
+    def rules(self) -> HandlerOptions: ...
+
+    @property
+    def job(self) -> Job: ...
+
+    @property
+    def cancelled(self) -> bool: ...
+
+
+#: The job whose handler runs in this task or thread; of a batch, its first one.
+CURRENT: ContextVar[HeldJob | None] = ContextVar("penstock_current_job", default=None)
+
+
+def current_job() -> Job | None:
+    """Return the job whose handler is running, also in tasks and threads that the handler starts; None outside of runs.
+
+    Of a batch it is the first job. A thread that the handler starts by itself has it if it runs in a copy of the
+    context, as those of `asyncio.to_thread` do.
+    """
+    held = CURRENT.get()
+    return None if held is None else held.job
 
 
 _encode = msgspec.msgpack.Encoder().encode

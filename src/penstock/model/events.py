@@ -32,20 +32,25 @@ log = logging.getLogger("penstock")
 EventName = Literal[
     "enqueued", "updated", "started", "completed", "retrying", "failed", "stalled", "timed_out", "cancelled",
     "cancel_requested", "skipped", "invalid_data", "released", "lease_lost", "idle", "no_queues", "queue_deleted",
-    "disconnected", "error",
+    "limit_changed", "disconnected", "error", "tick_skipped", "tick_missed", "tick_dropped", "schedule_changed",
 ]  # fmt: skip
 EVENTS: tuple[EventName, ...] = get_args(EventName)
 
-#: Events that only a worker knows of; all others are transitions, recorded by the storage.
-LOCAL_EVENTS = frozenset({"idle", "no_queues", "lease_lost", "disconnected", "error"})
+#: Events that only a worker or a caller knows of; all others are transitions, recorded by the storage.
+LOCAL_EVENTS = frozenset({
+    "idle", "no_queues", "lease_lost", "disconnected", "error", "tick_skipped", "tick_missed", "tick_dropped",
+    "schedule_changed",
+})  # fmt: skip
 
 #: The log levels of `log_events`.
 LEVELS: dict[str, int] = {
     **dict.fromkeys(("enqueued", "updated", "started", "completed", "released", "queue_deleted"), logging.INFO),
+    **dict.fromkeys(("tick_skipped", "schedule_changed", "limit_changed"), logging.INFO),
     **dict.fromkeys(("cancelled", "cancel_requested", "skipped", "idle", "no_queues"), logging.DEBUG),
     **dict.fromkeys(
         ("retrying", "stalled", "timed_out", "invalid_data", "lease_lost", "disconnected"), logging.WARNING
     ),
+    **dict.fromkeys(("tick_missed", "tick_dropped"), logging.WARNING),
     **dict.fromkeys(("failed", "error"), logging.ERROR),
 }
 
@@ -54,7 +59,11 @@ MAX_MESSAGE = 200
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One event. `id` is empty if it is about no single job, `queue` if it is about no queue."""
+    """One event. `id` is empty if it is about no single job, `queue` if it is about no queue.
+
+    Of `tick_skipped`, `tick_missed` and `tick_dropped` the id is the one that the tick's job would have had; of
+    `schedule_changed` it is the name of the schedule.
+    """
 
     name: str
     at: datetime

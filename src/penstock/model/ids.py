@@ -9,7 +9,16 @@ from binascii import b2a_base64
 
 from penstock.model.source import source
 
-__all__ = ["check_name", "drop_unused", "fail_queue_of", "family_of", "new_id", "new_ids", "new_token"]
+__all__ = [
+    "check_name",
+    "drop_unused",
+    "fail_queue_of",
+    "family_of",
+    "is_fail_queue",
+    "new_id",
+    "new_ids",
+    "new_token",
+]
 
 
 MAX_NAME_BYTES = 512
@@ -40,6 +49,11 @@ def fail_queue_of(queue: str) -> str:
     if len(queue.encode()) <= LONGEST_WITH_SUFFIX:
         return queue + FAIL_SUFFIX
     return hashlib.sha256(queue.encode()).hexdigest() + FAIL_SUFFIX
+
+
+def is_fail_queue(queue: str) -> bool:
+    """Return whether a queue is that of fail jobs, by its name: the limit of its family does not hold for it."""
+    return queue.endswith(FAIL_SUFFIX)
 
 
 def new_id() -> str:
@@ -90,14 +104,14 @@ def new_token() -> str:
     return urlsafe_b64encode(source.bytes(12)).decode()
 
 
-def check_name(value: object, name: str) -> str:
-    """Return a name or id of 1 to 512 bytes of UTF-8; raises `TypeError` or `ValueError`, which name the argument."""
+def check_name(value: object, name: str, most: int = MAX_NAME_BYTES) -> str:
+    """Return a name or id of 1 to `most` bytes of UTF-8; raises `TypeError` or `ValueError`, which name `name`."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a str, not {type(value).__name__}")
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
         raise ValueError(f"{name} must be valid Unicode (it has a lone surrogate)") from None
-    if not 1 <= size <= MAX_NAME_BYTES:
-        raise ValueError(f"{name} must be 1 to {MAX_NAME_BYTES} bytes of UTF-8, not {size}")
+    if not 1 <= size <= most:
+        raise ValueError(f"{name} must be 1 to {most} bytes of UTF-8, not {size}")
     return value

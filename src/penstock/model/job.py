@@ -8,10 +8,12 @@ from typing import Literal
 import msgspec
 
 from penstock.errors import ErrorKind, JobError
+from penstock.model.clock import Span, span_ms
 
 __all__ = [
     "EXPIRED",
     "EXPIRED_MS",
+    "FIND_ORDER",
     "FINISHED",
     "MAX_PRIORITY",
     "WAITING",
@@ -57,33 +59,54 @@ StateName = Literal["scheduled", "queued", "blocked", "running", "retrying", "co
 WAITING = frozenset({State.SCHEDULED, State.QUEUED, State.RETRYING})
 FINISHED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
 
+#: `find` returns the states in this order. Within `queued`: jobs without a group in the order in which
+#: they would run, then group by group (groups by their UTF-8 bytes). `scheduled` and `retrying`: by due
+#: time, then acceptance. `running`: by the begin of the run, those that began in the same millisecond in an
+#: order of the storage's own. `blocked`: as the runs that they wait for. Finished ones: in the order in
+#: which they expire, then of finishing.
+FIND_ORDER: tuple[State, ...] = (
+    State.RUNNING,
+    State.QUEUED,
+    State.RETRYING,
+    State.SCHEDULED,
+    State.BLOCKED,
+    State.COMPLETED,
+    State.FAILED,
+    State.CANCELLED,
+)
+
 MoveWhen = bool | Literal["if_later", "if_earlier"]
 
 
 class Update(msgspec.Struct, frozen=True):
     """The changes that an enqueue makes to a job that exists already.
 
-    `payload` replaces the payload and headers; `run_at` moves the job always, never, or only
-    later or earlier; `reset_counts` (as `payload` unless given) zeroes its counts; `limits`
-    replaces the job's own timeout, limits and result TTL; `priority` and `group` replace the job's
+    `payload` replaces the payload, headers and cost; `run_at` moves the job always, never, or only
+    later or earlier; `reset_counts` (as `payload` unless given) zeroes its counts; `bounds`
+    replaces the job's own timeout, bounds and result TTL; `priority` and `group` replace the job's
     priority and group, if the enqueue gives one. A job whose group changes joins the end of the new one.
+    `max_wait` (seconds or a timedelta) is how long after its acceptance the job is due at the latest, whatever time
+    this enqueue asks for.
     """
 
     payload: bool = True
     run_at: MoveWhen = True
     reset_counts: bool | None = None
-    limits: bool = False
+    bounds: bool = False
     priority: bool = True
     group: bool = True
+    max_wait: Span | None = None
 
     def __post_init__(self) -> None:
-        for name in ("payload", "limits", "priority", "group"):
+        for name in ("payload", "bounds", "priority", "group"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"Update({name}=...) must be True or False")
         if self.reset_counts not in (None, True, False):
             raise TypeError("Update(reset_counts=...) must be True, False or None")
         if self.run_at not in (True, False, "if_later", "if_earlier"):
             raise ValueError('Update(run_at=...) must be True, False, "if_later" or "if_earlier"')
+        if self.max_wait is not None:
+            span_ms(self.max_wait, "Update(max_wait=...)", zero=False)
 
     @property
     def resets(self) -> bool:
@@ -96,12 +119,21 @@ OnConflict = Literal["reject", "update", "raise"] | Update
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A job to be stored. Times are milliseconds; payload, headers and limits are opaque bytes.
+    """A job to be stored. Times are milliseconds; payload, headers and bounds are opaque bytes.
 
     `update` None changes nothing if the id is taken; its flag `priority` is set only if the enqueue gives a
     priority, its flag `group` has no effect without a group. `fresh` means that the id was just generated, so a
     storage need not look for it. `waiter` identifies the waiter to notify when the job finishes. If its first
-    run has not begun at `start_by`, or `start_within` ms after its acceptance, the job expires.
+    run has not begun at `start_by`, or `start_within` ms after its acceptance, the job expires. `cost` is what a
+    run takes from rates that count costs. A job is due at most `max_wait` ms after its acceptance, whatever time this
+    put or update asks for; windows and retries may make it later.
+
+    A job with a `window` (ms) takes its id for that time from its acceptance, or from its due time if that is later.
+    Completed, it keeps the window, even when it is forgotten. It frees the id if it fails, or is cancelled, expired or
+    discarded. Meanwhile a put of the id with a `window` of its own starts no job at once. Without `update` it is a
+    duplicate, with the state completed if no job of the id is kept; a kept result is returned as ever. With `update`
+    it starts a job that is due when the window ends or later, whatever updates ask for, and takes a new window. So
+    does a blocked successor with a `window` when it is released. An update leaves the window of its job as it is.
     """
 
     queue: str
@@ -114,10 +146,13 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     priority: int = 0
     group: str | None = None
     headers: bytes = b""
-    limits: bytes = b""
+    bounds: bytes = b""
     waiter: str | None = None
     start_by: int | None = None
     start_within: int | None = None
+    cost: int = 1
+    window: int | None = None
+    max_wait: int | None = None
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -135,7 +170,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     group: str | None = None
     priority: int = 0
     headers: bytes = b""
-    limits: bytes = b""
+    bounds: bytes = b""
     created: int = 0
     run_at: int = 0
     attempts: int = 1
@@ -154,7 +189,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     group: str | None = None
     priority: int = 0
     headers: bytes = b""
-    limits: bytes = b""
+    bounds: bytes = b""
     created: int = 0
     run_at: int = 0
     attempts: int = 0
@@ -168,7 +203,13 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     cancel: str | None = None
     finished: int | None = None
     expires: int | None = None
+    #: When the run was claimed that is running, or that ended the job; None if none did.
+    started: int | None = None
     #: When it expires; None if it does not, or if its first run has begun.
     start_by: int | None = None
+    #: What a run takes from rates that count costs.
+    cost: int = 1
+    #: How long (ms) its id is taken: see `NewJob`.
+    window: int | None = None
     #: The format of the record if this software is too old to read it, otherwise None; the payload is empty then.
     format: int | None = None

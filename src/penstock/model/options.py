@@ -1,4 +1,4 @@
-"""The options of handlers, the limits of single jobs, and the rules that follow from both."""
+"""The options of handlers, the bounds of single jobs, and the rules that follow from both."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from penstock.errors import UNREADABLE
+from penstock.model.argument_keys import By, check_by, check_cost_by
+from penstock.model.checks import check_choice, check_whole
 from penstock.model.clock import MAX_MS, Span, span_ms
+from penstock.model.limit import Limit, LimitScope
 
 __all__ = [
     "FAILURE_DEFAULTS",
     "HandlerArguments",
     "HandlerOptions",
-    "JobLimits",
+    "JobBounds",
     "Retain",
     "RetryPosition",
     "handler_options",
@@ -29,25 +32,6 @@ RetryPosition = Literal["keep", "due"]
 Retain = Literal["ttl", "none", "forever"]
 
 DAY = 86_400.0
-
-
-#: The largest number that a storage can hold.
-MAX_COUNT = 2**63 - 1
-
-
-def _check_whole(value: object, name: str, *, least: int, optional: bool = False) -> None:
-    if value is None and optional:
-        return
-    if isinstance(value, bool) or not isinstance(value, int):
-        wanted = "an int or None" if optional else "an int"
-        raise TypeError(f"{name} must be {wanted}, not {type(value).__name__}")
-    if not least <= value <= MAX_COUNT:
-        raise ValueError(f"{name} must be {f'at least {least}' if value < least else 'below 2**63'}, not {value}")
-
-
-def _check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
 
 
 def _exception_classes(value: object, name: str) -> tuple[type[BaseException], ...]:
@@ -103,6 +87,16 @@ class HandlerArguments(TypedDict, total=False):
     """How long a failed job is kept."""
     max_queued: int | None
     """While this many jobs wait in the queue, `enqueue` and `call` raise `QueueFull`."""
+    limit: Limit | None
+    """The limit of the queue, over all workers: how many jobs run at once, and start in a span of time."""
+    group_limit: Limit | None
+    """The limit of each group of the queue; a group without one is `Limit(concurrency=1)`."""
+    id_by: By | None
+    """The id of a job that is enqueued without one: names of fields of the payload, or a function of it."""
+    group_by: By | None
+    """The group of a job that is enqueued without one, as `id_by`."""
+    cost_by: str | Callable[..., Any] | None
+    """The cost of a job that is enqueued without one: the name of a field of the payload, or a function of it."""
     retain: Retain
     """"ttl": completed jobs are kept for `result_ttl`; "none": not at all; "forever": until deleted."""
 
@@ -132,6 +126,11 @@ class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     - `result_ttl`: how long a completed job and its result are kept
     - `failed_ttl`: how long a failed job is kept
     - `max_queued`: while this many jobs wait in the queue, `enqueue` and `call` raise `QueueFull`
+    - `limit`: the limit of the queue, over all workers: how many jobs run at once, and start in a span of time
+    - `group_limit`: the limit of each group of the queue; a group without one is `Limit(concurrency=1)`
+    - `id_by`: the id of a job that is enqueued without one: names of fields of the payload, or a function of it
+    - `group_by`: the group of a job that is enqueued without one, as `id_by`
+    - `cost_by`: the cost of a job that is enqueued without one: the name of a field of the payload, or a function of it
     - `retain`: "ttl": completed jobs are kept for `result_ttl`; "none": not at all; "forever": until deleted
     """
 
@@ -155,16 +154,21 @@ class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     result_ttl: float = 3600.0
     failed_ttl: float = 7 * DAY
     max_queued: int | None = None
+    limit: Limit | None = None
+    group_limit: Limit | None = None
+    id_by: By | None = None
+    group_by: By | None = None
+    cost_by: str | Callable[..., Any] | None = None
     retain: Retain = "ttl"
 
     def __post_init__(self) -> None:
         for name in ("max_retries", "max_stalls", "max_timeouts"):
-            _check_whole(getattr(self, name), name, least=0, optional=True)
+            check_whole(getattr(self, name), name, least=0, optional=True)
         for name in ("max_attempts", "concurrency", "max_queued"):
-            _check_whole(getattr(self, name), name, least=1, optional=True)
+            check_whole(getattr(self, name), name, least=1, optional=True)
         for name in ("size", "batch_size"):
-            _check_whole(getattr(self, name), name, least=1)
-        _check_whole(self.priority, "priority", least=-(2**31))
+            check_whole(getattr(self, name), name, least=1)
+        check_whole(self.priority, "priority", least=-(2**31))
         if self.batch_size > 1000:
             raise ValueError(f"batch_size must be at most 1000, not {self.batch_size}")
         for name in ("min_backoff", "max_backoff", "result_ttl", "failed_ttl"):
@@ -177,21 +181,44 @@ class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             raise TypeError(f"jitter must be a number from 0 to 1, not {type(self.jitter).__name__}")
         if not 0 <= self.jitter <= 1:
             raise ValueError(f"jitter must be from 0 to 1, not {self.jitter!r}")
-        _check_choice(self.retry_position, "retry_position", ("keep", "due"))
-        _check_choice(self.retain, "retain", ("ttl", "none", "forever"))
+        check_choice(self.retry_position, "retry_position", ("keep", "due"))
+        check_choice(self.retain, "retain", ("ttl", "none", "forever"))
         if not isinstance(self.at_most_once, bool):
             raise TypeError("at_most_once must be True or False")
         if not (self.on_failure is None or callable(self.on_failure) or isinstance(self.on_failure, str)):
             raise TypeError('on_failure must be a function or "module:function"')
+        for name in ("id_by", "group_by"):
+            if getattr(self, name) is not None:
+                msgspec.structs.force_setattr(self, name, check_by(getattr(self, name), name))
+        if self.cost_by is not None:
+            msgspec.structs.force_setattr(self, "cost_by", check_cost_by(self.cost_by))
         msgspec.structs.force_setattr(self, "permanent", _exception_classes(self.permanent, "permanent"))
+        self._check_limit("limit", "queue")
+        self._check_limit("group_limit", "group")
         if not isinstance(self.failure_options, Mapping):
             raise TypeError("failure_options must be a mapping of handler options")
         if self.failure_options and self.on_failure is None:
             raise ValueError("failure_options are the options of on_failure, but on_failure is not given")
 
+    def _check_limit(self, name: str, scope: LimitScope) -> None:
+        limit = getattr(self, name)
+        if limit is None:
+            return
+        if not isinstance(limit, Limit):
+            raise TypeError(f"{name} must be a Limit or None, not {type(limit).__name__}")
+        try:
+            limit.check_scope(scope)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+
     def _seconds(self, name: str, zero: bool = True) -> None:
         seconds = span_ms(getattr(self, name), name, zero=zero) / 1000
         msgspec.structs.force_setattr(self, name, seconds)
+
+    @cached_property
+    def reads_payload(self) -> bool:
+        """Whether an enqueue reads options of its job from the payload."""
+        return not (self.id_by is None and self.group_by is None and self.cost_by is None)
 
     @cached_property
     def keep_ms(self) -> int | None:
@@ -222,6 +249,9 @@ def handler_options(given: Mapping[str, Any], defaults: HandlerOptions | None = 
         raise ValueError("give size or concurrency, not both: concurrency=n has room for n runs of its own")
     options = msgspec.structs.replace(defaults or HandlerOptions(), **given)
     if options.on_failure is not None:
+        for name in ("id_by", "group_by", "cost_by"):
+            if name in options.failure_options:
+                raise ValueError(f"failure_options: {name} is for jobs that are enqueued, and these are not")
         try:
             handler_options(options.failure_options, FAILURE_DEFAULTS)
         except (TypeError, ValueError) as error:
@@ -229,15 +259,15 @@ def handler_options(given: Mapping[str, Any], defaults: HandlerOptions | None = 
     return options
 
 
-#: The ranges of stored limits: another program that writes to the storage may have stored any value.
+#: The ranges of stored bounds: another program that writes to the storage may have stored any value.
 _Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=MAX_MS)]
 _Timeout = Annotated[int, msgspec.Meta(ge=1, le=MAX_MS)]
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _Attempts = Annotated[int, msgspec.Meta(ge=1)]
 
 
-class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """A job's own timeout, limits and result TTL (durations in ms); for an unset one the handler's option holds."""
+class JobBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """A job's own timeout, bounds and result TTL (durations in ms); for an unset one the handler's option holds."""
 
     timeout: _Timeout | UnsetType | None = UNSET
     max_attempts: _Attempts | UnsetType | None = UNSET
@@ -251,12 +281,12 @@ class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
         max_attempts: int | UnsetType | None = UNSET,
         max_retries: int | UnsetType | None = UNSET,
         result_ttl: Span | UnsetType = UNSET,
-    ) -> JobLimits:
-        """Return the limits that a user gave; raises `TypeError` or `ValueError`, which name the option."""
+    ) -> JobBounds:
+        """Return the bounds that a user gave; raises `TypeError` or `ValueError`, which name the option."""
         if max_attempts is not UNSET:
-            _check_whole(max_attempts, "max_attempts", least=1, optional=True)
+            check_whole(max_attempts, "max_attempts", least=1, optional=True)
         if max_retries is not UNSET:
-            _check_whole(max_retries, "max_retries", least=0, optional=True)
+            check_whole(max_retries, "max_retries", least=0, optional=True)
         return cls(
             timeout=timeout if timeout is UNSET or timeout is None else span_ms(timeout, "timeout", zero=False),
             max_attempts=max_attempts,
@@ -266,34 +296,34 @@ class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     def encode(self) -> bytes:
         """Return its stored form, b"" when every limit is unset."""
-        return b"" if self == NO_LIMITS else _encode_limits(self)
+        return b"" if self == NO_BOUNDS else _encode_bounds(self)
 
     @classmethod
-    def decode(cls, data: bytes) -> JobLimits:
-        """Decode stored limits; unreadable bytes give no limits, so the handler's options hold."""
+    def decode(cls, data: bytes) -> JobBounds:
+        """Decode stored bounds; unreadable bytes give no bounds, so the handler's options hold."""
         try:
-            return _decode_limits(data) if data else NO_LIMITS
+            return _decode_bounds(data) if data else NO_BOUNDS
         except UNREADABLE:
-            return NO_LIMITS
+            return NO_BOUNDS
 
 
-def rules_for(options: HandlerOptions, limits: JobLimits) -> HandlerOptions:
-    """Return the options that hold for one job: its own limits win over its handler's options."""
-    if limits is NO_LIMITS:
+def rules_for(options: HandlerOptions, bounds: JobBounds) -> HandlerOptions:
+    """Return the options that hold for one job: its own bounds win over its handler's options."""
+    if bounds is NO_BOUNDS:
         return options
     changes: dict[str, Any] = {}
     for name in ("max_attempts", "max_retries"):
-        if (value := getattr(limits, name)) is not UNSET:
+        if (value := getattr(bounds, name)) is not UNSET:
             changes[name] = value
-    if limits.timeout is not UNSET:
-        changes["timeout"] = None if limits.timeout is None else limits.timeout / 1000
-    if limits.result_ttl is not UNSET:
-        changes.update(result_ttl=limits.result_ttl / 1000, retain="ttl")
+    if bounds.timeout is not UNSET:
+        changes["timeout"] = None if bounds.timeout is None else bounds.timeout / 1000
+    if bounds.result_ttl is not UNSET:
+        changes.update(result_ttl=bounds.result_ttl / 1000, retain="ttl")
     return msgspec.structs.replace(options, **changes)
 
 
-NO_LIMITS = JobLimits()
+NO_BOUNDS = JobBounds()
 
 
-_encode_limits = msgspec.msgpack.Encoder().encode
-_decode_limits = msgspec.msgpack.Decoder(JobLimits).decode
+_encode_bounds = msgspec.msgpack.Encoder().encode
+_decode_bounds = msgspec.msgpack.Decoder(JobBounds).decode

@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from penstock.errors import ErrorKind, JobError, Retry, attempted
 from penstock.model.clock import milliseconds, span_ms
 from penstock.model.failure import failure_payload
+from penstock.model.fingerprint import error_of, with_key
+from penstock.model.history import brief_error
 from penstock.model.ids import fail_queue_of, new_id
 from penstock.model.job import Claim, NewJob
 from penstock.model.options import HandlerOptions
@@ -34,6 +36,7 @@ __all__ = [
     "Stopped",
     "Value",
     "attempts_after",
+    "is_permanent",
     "raised",
     "resolve",
     "stalled_out",
@@ -62,9 +65,17 @@ class Outcome(msgspec.Struct, frozen=True):
         return Failed(error)
 
     @staticmethod
-    def retry(*, at: datetime | float | None = None, delay: timedelta | float | None = None) -> Outcome:
-        """Return the outcome of a job to run again: at a time, after a delay, or after the usual backoff."""
-        return raised(Retry(at=at, delay=delay))
+    def retry(
+        *,
+        at: datetime | float | None = None,
+        delay: timedelta | float | None = None,
+        pause: Literal["group", "queue"] | None = None,
+    ) -> Outcome:
+        """Return the outcome of a job to run again: at a time, after a delay, or after the usual backoff.
+
+        With `pause` no other job of its group, or of its queue, starts until then.
+        """
+        return raised(Retry(at=at, delay=delay, pause=pause))
 
 
 class Value(Outcome, frozen=True):
@@ -91,7 +102,7 @@ class Raised(Outcome, frozen=True):
 
     `solo` asks that the job, one of a batch, runs alone next time. `shared` means that the whole batch
     failed, perhaps because of another job. `invalid` means that the payload could not be decoded. `ran` False
-    means that the handler was not called, because the job is over its limits.
+    means that the handler was not called, because the job is over its bounds.
     """
 
     error: JobError
@@ -125,8 +136,8 @@ def raised(error: BaseException, permanent: tuple[type[BaseException], ...] = ()
     Whatever the attributes of the exception do, there is an outcome.
     """
     if permanent and attempted(lambda: is_permanent(error, permanent), otherwise=False):
-        return Raised(JobError.from_exception(error, ErrorKind.PERMANENT))
-    record = JobError.from_exception(error)
+        return Raised(error_of(error, ErrorKind.PERMANENT))
+    record = error_of(error)
     try:
         return Raised(record, _retry_request(error))
     except BaseException as bad:
@@ -150,7 +161,11 @@ def is_permanent(error: BaseException, permanent: tuple[type[BaseException], ...
 
 def _retry_request(error: BaseException) -> RetryRequest:
     at, delay = _wish(error, "retry_at", milliseconds), _wish(error, "retry_in", span_ms)
-    return RetryRequest(at=at, delay=delay, counted=not isinstance(error, Retry) or bool(error.count))
+    if not isinstance(error, Retry):
+        return RetryRequest(at=at, delay=delay)
+    if error.pause not in (None, "group", "queue"):
+        raise ValueError("pause must be 'group', 'queue' or None")
+    return RetryRequest(at=at, delay=delay, counted=bool(error.count), pause=error.pause)
 
 
 def _wish(error: BaseException, name: str, convert: Callable[[Any, str], int]) -> int | None:
@@ -190,7 +205,11 @@ class Complete(msgspec.Struct, frozen=True, gc=False):
 
 
 class Retried(msgspec.Struct, frozen=True, gc=False):
-    """running → retrying, at a time or after a delay (ms); `count` names the counter that grows."""
+    """running → retrying, at a time or after a delay (ms); `count` names the counter that grows.
+
+    `pause` also pauses the group of the run (its queue, if it has none) or its queue until the retry is due. `brief` is
+    the error for the history of attempts, if that keeps a shorter one.
+    """
 
     at: int | None = None
     delay: int = 0
@@ -198,12 +217,14 @@ class Retried(msgspec.Struct, frozen=True, gc=False):
     position: Literal["keep", "due"] = "keep"
     solo: bool = False
     error: bytes = b""
+    pause: Literal["group", "queue"] | None = None
+    brief: bytes = b""
 
 
 class Fail(msgspec.Struct, frozen=True, gc=False):
     """running → failed, kept `ttl` ms; `then` holds the fail job, put in the same step.
 
-    `ran` False means that the claim called no handler: its attempt is not counted.
+    `ran` False means that the claim called no handler: its attempt is not counted. `brief` as in `Retried`.
     """
 
     error: bytes
@@ -211,6 +232,7 @@ class Fail(msgspec.Struct, frozen=True, gc=False):
     count: Literal["timeouts"] | None = None
     then: tuple[NewJob, ...] = ()
     ran: bool = True
+    brief: bytes = b""
 
 
 class Cancel(msgspec.Struct, frozen=True, gc=False):
@@ -240,13 +262,18 @@ def resolve(claim: Claim, rules: HandlerOptions, outcome: Outcome) -> Resolution
         return Complete(outcome.result, rules.keep_ms, outcome.then)
     match outcome:
         case Raised(error, wish, solo):
+            error = with_key(error, claim.queue)
             verdict = decide(claim, rules, error.kind, wish, shared=outcome.shared)
             if isinstance(verdict, RetryLater):
-                return Retried(verdict.at, verdict.delay, verdict.count, rules.retry_position, solo, error.encode())
+                return Retried(
+                    verdict.at, verdict.delay, verdict.count, rules.retry_position, solo, error.encode(), wish.pause,
+                    brief_error(error),
+                )  # fmt: skip
             count = verdict.count if isinstance(verdict, GiveUp) else None
             if not outcome.ran:
                 claim = replace(claim, attempts=claim.attempts - 1)
-            return Fail(error.encode(), rules.keep_failed_ms, count, _fail_job(claim, rules, error), outcome.ran)
+            then = _fail_job(claim, rules, error)
+            return Fail(error.encode(), rules.keep_failed_ms, count, then, outcome.ran, brief_error(error))
         case Stopped(ran):
             return Cancel(rules.keep_ms, ran)
         case Stalled():
@@ -270,13 +297,13 @@ def unrecordable(
 
     `refused` is the resolution that the storage did not accept; the error names the size of its result.
     """
-    record = JobError.from_exception(why, ErrorKind.PERMANENT)
+    record = error_of(why, ErrorKind.PERMANENT)
     message = f"the outcome of the run cannot be recorded: {record.type}: {record.message}"
     if isinstance(refused, Complete):
         follow_ups = sum(len(new.payload) for new in refused.then)
         message += f"; its result has {len(refused.result)} bytes"
         message += f", its follow-up jobs {follow_ups}" if refused.then else ""
-    error = replace(record, message=message)
+    error = with_key(replace(record, message=message), claim.queue)
     return Raised(error), Fail(error.encode(), rules.keep_failed_ms, None, _fail_job(claim, rules, error))
 
 

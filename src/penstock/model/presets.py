@@ -38,7 +38,8 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
 
     def job_options(self, given: Mapping[str, Any], queue: str) -> Mapping[str, Any]:
         """Return the options of a job with those added that its producer left to the preset."""
-        if self.on_conflict != "reject" and given.get("on_conflict") is None:
+        updates = given.get("on_conflict") is not None or given.get("debounce") is not None
+        if self.on_conflict != "reject" and not updates:
             given = {**given, "on_conflict": self.on_conflict}
         if self.grouped and given.get("group") is None:
             if given.get("priority"):

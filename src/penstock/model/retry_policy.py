@@ -12,7 +12,17 @@ from penstock.model.options import HandlerOptions
 from penstock.model.printing import count
 from penstock.model.source import source
 
-__all__ = ["Counts", "GiveUp", "Proceed", "RetryDecision", "RetryLater", "RetryRequest", "backoff", "decide"]
+__all__ = [
+    "NO_REQUEST",
+    "Counts",
+    "GiveUp",
+    "Proceed",
+    "RetryDecision",
+    "RetryLater",
+    "RetryRequest",
+    "backoff",
+    "decide",
+]
 
 
 class Counts(Protocol):
@@ -29,11 +39,15 @@ class Counts(Protocol):
 
 
 class RetryRequest(msgspec.Struct, frozen=True):
-    """When a failed run asks to be repeated (ms): at a time, after a delay, or after the backoff."""
+    """When a failed run asks to be repeated (ms): at a time, after a delay, or after the backoff.
+
+    `pause` asks that the other jobs of its group, or of its queue, wait until then.
+    """
 
     at: int | None = None
     delay: int | None = None
     counted: bool = True
+    pause: Literal["group", "queue"] | None = None
 
 
 class Proceed(msgspec.Struct, frozen=True):

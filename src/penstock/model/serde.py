@@ -101,21 +101,26 @@ class Codec(msgspec.Struct, frozen=True):
 
 def innermost(serde: Serde) -> Serde:
     """Return the serde inside all wrappers, which encodes the values."""
-    while isinstance(serde, Wrapper):
+    while _is_wrapper(serde):
         serde = serde.inner
     return serde
 
 
 def with_innermost(serde: Serde, inner: Serde) -> Serde:
     """Return the same wrappers around another innermost serde."""
-    return serde.around(with_innermost(serde.inner, inner)) if isinstance(serde, Wrapper) else inner
+    return serde.around(with_innermost(serde.inner, inner)) if _is_wrapper(serde) else inner
 
 
 def is_bindable(serde: Serde, bind: Literal["queue", "job"] | None = None) -> bool:
     """Return whether a serde, or one inside it, is bound to its place; with `bind` only those bound in this way."""
     if _has_place(serde) and bind in (None, serde.bind):
         return True
-    return isinstance(serde, Wrapper) and is_bindable(serde.inner, bind)
+    return _is_wrapper(serde) and is_bindable(serde.inner, bind)
+
+
+def _is_wrapper(serde: Serde) -> TypeGuard[Wrapper]:
+    """Return whether a serde is a `Wrapper`; `isinstance` would take longer than to encode a payload."""
+    return hasattr(serde, "around") and hasattr(serde, "inner")
 
 
 def _has_place(serde: Serde) -> TypeGuard[Bindable]:
@@ -127,7 +132,7 @@ def bind_serde(serde: Serde, place: Place) -> Serde:
     """Return a serde for one place; wrappers that are not bound themselves keep their settings around a bound one."""
     if _has_place(serde):
         return serde.bound(place)
-    if isinstance(serde, Wrapper) and is_bindable(serde.inner):
+    if _is_wrapper(serde) and is_bindable(serde.inner):
         return serde.around(bind_serde(serde.inner, place))
     return serde
 

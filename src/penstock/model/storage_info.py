@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from penstock.errors import MAX_ERROR, VersionMismatch
+from penstock.model.checks import MAX_COST
 from penstock.model.clock import MAX_MS
 from penstock.model.headers import MAX_HEADERS
 from penstock.model.ids import check_name
@@ -35,21 +36,23 @@ __all__ = [
 #: The largest attempts, retries, stalls and timeouts of a job that is restored.
 MAX_COUNT = 65_535
 
-#: The most bytes of the limits of a job, encoded.
-MAX_LIMITS = 1_024
+#: The most bytes of the bounds of a job, encoded.
+MAX_BOUNDS = 1_024
 
 #: The most bytes of the payload and of the result of a job that is restored, unless the caller sets a bound.
 MAX_RESTORED = 1_048_576
 
 
 class QueueMeter(msgspec.Struct, frozen=True):
-    """Counters of a queue: jobs finished and damaged records found since it was created, and expired leases now."""
+    """Counters of a queue: jobs finished and damaged records found since it was created, expired leases, next tick."""
 
     queue: str
     finished: int
     overdue: int
     #: Stored records that could not be read: Penstock set them aside or repaired them, and continued without them.
     damaged: int = 0
+    #: The next tick of its schedules, in ms; None if it has none.
+    tick: int | None = None
 
 
 class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,15 +192,20 @@ def check_restorable(job: Snapshot, max_payload: int | None = None) -> None:
         raise ValueError(f"priority must be between -{MAX_PRIORITY} and {MAX_PRIORITY}, not {job.priority}")
     if job.group is not None and job.priority:
         raise ValueError("priority does not reorder a group: a job has one or the other")
+    if not 1 <= job.cost <= MAX_COST:
+        raise ValueError(f"cost must be between 1 and {MAX_COST}, not {job.cost}")
+    if job.window is not None and not 0 <= job.window <= MAX_MS:
+        raise ValueError("window must not be negative or beyond the year 9999")
     counts = (job.attempts, job.retries, job.stalls, job.timeouts)
     if min(counts) < 0 or max(counts) > MAX_COUNT:
         raise ValueError(f"attempts, retries, stalls and timeouts must be between 0 and {MAX_COUNT}")
     for name, data, most in (
-        ("headers", job.headers, MAX_HEADERS), ("limits", job.limits, MAX_LIMITS), ("error", job.error, MAX_ERROR),
+        ("headers", job.headers, MAX_HEADERS), ("bounds", job.bounds, MAX_BOUNDS), ("error", job.error, MAX_ERROR),
         ("payload", job.payload, max_payload), ("result", job.result, max_payload),
     ):  # fmt: skip
         if most is not None and len(data or b"") > most:
             raise ValueError(f"{name} has {len(data or b'')} bytes, more than {most}")
-    for moment in (job.created, job.run_at, job.finished or 0, job.expires or 0, job.start_by or 0):
+    times = (job.created, job.run_at, job.finished or 0, job.expires or 0, job.start_by or 0, job.started or 0)
+    for moment in times:
         if not 0 <= moment <= MAX_MS:
             raise ValueError("times must be between 1970 and 9999")

@@ -5,19 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from penstock.model.clock import as_datetime
+from penstock.model.ids import family_of
 from penstock.model.job import FINISHED, State
+from penstock.model.limit import Limit, LimitScope, Rule
 from penstock.model.options import HandlerOptions
+from penstock.model.pause import Pause
 from penstock.model.worker_info import WorkerInfo
 
-__all__ = ["MAX_AHEAD", "JobPosition", "Reason", "Why", "explain"]
+__all__ = [
+    "MAX_AHEAD",
+    "MAX_HOLDERS",
+    "GatePosition",
+    "Holder",
+    "HolderRun",
+    "JobPosition",
+    "Reason",
+    "Why",
+    "explain",
+]
 
 #: Jobs ahead of a job are counted up to this number.
 MAX_AHEAD = 1000
+
+#: Runs that hold a limit are named up to this number, those that began first.
+MAX_HOLDERS = 10
 
 
 class Reason(StrEnum):
@@ -25,8 +42,10 @@ class Reason(StrEnum):
 
     First the states of the job itself: `finished`, `blocked` behind the run of its id, `running`,
     `scheduled` or `retrying` until its time. Then the obstacles, in the order in which to remove them:
-    `paused` (its queue), `behind_group` (the jobs before it in its group), `unknown_format` (its record
-    is for newer software), `no_worker` and `workers_full`. At last `ready`: there is no obstacle.
+    `paused` (its queue), `limit_reached` or `rate_limited` (a limit of its family or queue), `behind_group`
+    (the jobs before it in its group), `paused`, `limit_reached` or `rate_limited` (its group),
+    `unknown_format` (its record is for newer software), `no_worker` and `workers_full`. At last `ready`:
+    there is no obstacle.
     """
 
     FINISHED = "finished"
@@ -35,6 +54,8 @@ class Reason(StrEnum):
     SCHEDULED = "scheduled"
     RETRYING = "retrying"
     PAUSED = "paused"
+    LIMIT_REACHED = "limit_reached"
+    RATE_LIMITED = "rate_limited"
     BEHIND_GROUP = "behind_group"
     UNKNOWN_FORMAT = "unknown_format"
     NO_WORKER = "no_worker"
@@ -42,15 +63,43 @@ class Reason(StrEnum):
     READY = "ready"
 
 
+class Holder(msgspec.Struct, frozen=True, gc=False):
+    """A run that counts for a limit: its job, the worker that holds it, and when (ms) it began."""
+
+    id: str
+    worker: str
+    since: int
+    queue: str
+
+
+class GatePosition(msgspec.Struct, frozen=True, kw_only=True):
+    """A closed gate that a job waits for, of its family, its queue or its group.
+
+    `name` is the family or the queue. By the reason `limit`, `used` runs are live of the `rule.concurrency` that may
+    be, and `holders` are the first of them, by the begin of their runs. By the reason `rate`, it opens at `until` (ms)
+    for a job of this cost.
+    """
+
+    kind: Literal["family", "queue", "group"]
+    name: str
+    rule: Rule
+    reason: Literal["limit", "rate"]
+    group: str | None = None
+    used: int = 0
+    holders: tuple[Holder, ...] = ()
+    until: int | None = None
+
+
 class JobPosition(msgspec.Struct, frozen=True, kw_only=True):
     """Position of a job in its queue, read at one moment.
 
     Times are milliseconds of the storage's clock, which shows `at`. `lease` is when the lease of its run
-    expires. `successor` is True if a blocked job with its id waits for its run to end. `paused` is when
-    its queue was paused. `format` is that of its record if only newer software can read it, and `known`
-    the newest format that this software reads. `ahead` is how many jobs and groups are before it in the
-    order, up to `MAX_AHEAD`; None if it is not in the order. `head` is the job of its group that must end
-    before it.
+    expires. `successor` is True if a blocked job with its id waits for its run to end. `pause` is that of
+    its queue, `group_pause` that of its group. `format` is that of its record if only newer software can read it, and
+    `known` the newest format that this software reads. `ahead` is how many jobs and groups are before it in the
+    order, up to `MAX_AHEAD`; None if it is not in the order. `head` is the job of its group that must start or end
+    before it. `gate` is the first closed gate of a queued job: that of its family, its queue, or, if it has no head
+    and its group is not paused, its group.
     """
 
     id: str
@@ -62,11 +111,22 @@ class JobPosition(msgspec.Struct, frozen=True, kw_only=True):
     finished: int | None = None
     successor: bool = False
     group: str | None = None
-    paused: int | None = None
+    pause: Pause | None = None
+    group_pause: Pause | None = None
     format: int | None = None
     known: int | None = None
     ahead: int | None = None
     head: JobPosition | None = None
+    gate: GatePosition | None = None
+
+
+class HolderRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that counts for a limit; `since` is when it began."""
+
+    id: str
+    queue: str
+    worker: str
+    since: datetime
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +138,11 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     `needed` and `free` are units, or runs of a handler with `concurrency`; `needed` is None where the
     handler is not known. `format` is that of its record, `known` the newest that this software reads.
     `ahead` is how many jobs and groups are before it in the order, `MAX_AHEAD` at most.
+
+    Of a limit, `scope` is "family", "queue" or "group", `limit` the one in force, and `used` the number of its
+    runs, of which `holders` are up to ten ids and `runs` the same with queue, worker and begin; `here` is the number of
+    those in this queue. `until` is when its rate allows the start of the job. Of a pause, `until` is when it ends, None
+    for when it is resumed, and `by` who paused it. `group` is the group that a pause or a limit is for.
     """
 
     id: str
@@ -95,15 +160,30 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     format: int | None = None
     known: int | None = None
     ahead: int | None = None
+    scope: LimitScope | None = None
+    group: str | None = None
+    limit: Limit | None = None
+    used: int | None = None
+    here: int | None = None
+    holders: list[str] = []
+    runs: list[HolderRun] = []
+    by: str | None = None
 
     def __str__(self) -> str:
         return _sentence(self, "It")
 
 
 def explain(
-    queue: str, position: JobPosition, workers: Sequence[WorkerInfo] = (), options: HandlerOptions | None = None
+    queue: str,
+    position: JobPosition,
+    workers: Sequence[WorkerInfo] = (),
+    options: HandlerOptions | None = None,
+    limit: Limit | None = None,
 ) -> Why:
-    """Return the first reason, from the job's position, the live workers, and its handler's options if known."""
+    """Return the first reason, from the job's position, the live workers, and its handler's options if known.
+
+    `limit` is that of the closed gate, of the job or of the one before it in its group.
+    """
     at = as_datetime(position.at)
     why = Why(id=position.id, queue=queue, reason=Reason.READY, state=position.state, at=at)
     if position.state in FINISHED:
@@ -113,11 +193,18 @@ def explain(
         return _running(why, position, workers)
     if position.state in (State.SCHEDULED, State.RETRYING):
         return replace(why, reason=Reason(position.state.value), until=as_datetime(position.run_at))
-    if position.paused is not None:
-        return replace(why, reason=Reason.PAUSED, since=as_datetime(position.paused))
+    if position.pause is not None:
+        return _paused(why, position.pause, None)
+    gate = position.gate
+    if gate is not None and gate.kind != "group":
+        return _gated(why, gate, limit)
     if position.head is not None:
-        head = explain(queue, replace(position.head, successor=False), workers, options)
+        head = explain(queue, replace(position.head, successor=False), workers, options, limit)
         return replace(why, reason=Reason.BEHIND_GROUP, behind=head.id, head=head, worker=head.worker)
+    if position.group_pause is not None:
+        return _paused(why, position.group_pause, position.group)
+    if gate is not None:
+        return _gated(why, gate, limit)
     if position.format is not None:
         return replace(why, reason=Reason.UNKNOWN_FORMAT, format=position.format, known=position.known)
     return _waiting(why, position, [worker for worker in workers if queue in worker.queues], options)
@@ -138,6 +225,33 @@ def _running(why: Why, position: JobPosition, workers: Sequence[WorkerInfo]) -> 
     until = None if position.lease is None else as_datetime(position.lease)
     why = replace(why, reason=Reason.RUNNING, worker=position.worker, since=since, until=until)
     return replace(why, reason=Reason.BLOCKED, state=State.BLOCKED, behind=why.id) if position.successor else why
+
+
+def _paused(why: Why, pause: Pause, group: str | None) -> Why:
+    """Explain a job of a paused queue or group."""
+    until = None if pause.until is None else as_datetime(pause.until)
+    since = as_datetime(pause.since)
+    return replace(why, reason=Reason.PAUSED, since=since, until=until, group=group, by=pause.by or None)
+
+
+def _gated(why: Why, gate: GatePosition, limit: Limit | None) -> Why:
+    """Explain a job by its first closed gate."""
+    rated = gate.reason == "rate"
+    return replace(
+        why,
+        reason=Reason.RATE_LIMITED if rated else Reason.LIMIT_REACHED,
+        scope=gate.kind,
+        group=gate.group,
+        limit=gate.rule.as_limit() if limit is None else limit,
+        used=gate.used,
+        holders=[each.id for each in gate.holders],
+        runs=[_holder_run(each) for each in gate.holders],
+        until=None if gate.until is None else as_datetime(gate.until),
+    )
+
+
+def _holder_run(holder: Holder) -> HolderRun:
+    return HolderRun(id=holder.id, queue=holder.queue, worker=holder.worker, since=as_datetime(holder.since))
 
 
 def _waiting(why: Why, position: JobPosition, workers: Sequence[WorkerInfo], options: HandlerOptions | None) -> Why:
@@ -175,7 +289,11 @@ def _sentence(why: Why, subject: str) -> str:
         case Reason.RETRYING:
             return f"{subject} failed and waits for its next try: it may run{_from(why)}."
         case Reason.PAUSED:
-            return f"Queue {why.queue!r} is paused{_since(why)}: nothing runs until it is resumed."
+            return _pause_sentence(why)
+        case Reason.LIMIT_REACHED:
+            return _limit_sentence(why)
+        case Reason.RATE_LIMITED:
+            return f"{subject} is rate limited: {_scope(why)} may start {_rate(why)}; the next may start{_from(why)}."
         case Reason.BEHIND_GROUP:
             assert why.head is not None
             return f"{subject} waits for {why.behind!r}, which is before it in its group. {_sentence(why.head, 'That')}"
@@ -186,6 +304,41 @@ def _sentence(why: Why, subject: str) -> str:
             )
         case _:
             return _waiting_sentence(why, subject)
+
+
+def _pause_sentence(why: Why) -> str:
+    what = f"Queue {why.queue!r}" if why.group is None else f"Group {why.group!r}"
+    by = "" if why.by is None else f" by {why.by!r}"
+    if why.until is not None:
+        return f"{what} is paused{by} until {_moment(why.until)}, in {_span(why.until, why.at)}."
+    return (
+        f"{what} is paused{by}{_since(why)}: nothing {'' if why.group is None else 'of it '}runs until it is resumed."
+    )
+
+
+def _limit_sentence(why: Why) -> str:
+    most = why.used if why.limit is None else why.limit.concurrency or 1
+    text = f"Limit of {_scope(why)} is reached: {why.used} of {most} run"
+    if why.scope == "family":
+        return f"{text}, {why.here} of them in {why.queue!r}."
+    runs = ", ".join(_run(run, why.at) for run in why.runs) if why.scope == "group" else ""
+    return f"{text}: {runs}." if runs else f"{text}."
+
+
+def _run(run: HolderRun, at: datetime) -> str:
+    return f"{run.id!r} (worker {run.worker!r}, {_span(at, run.since)})"
+
+
+def _scope(why: Why) -> str:
+    names = {"family": family_of(why.queue), "queue": why.queue, "group": why.group}
+    return f"{why.scope} {names[why.scope or 'queue']!r}"
+
+
+def _rate(why: Why) -> str:
+    if why.limit is None or why.limit.rate is None:
+        return "no more now"
+    rate = why.limit.rate
+    return f"{'a cost of ' if why.limit.by == 'cost' else ''}{rate.count} in {rate.span}"
 
 
 def _waiting_sentence(why: Why, subject: str) -> str:

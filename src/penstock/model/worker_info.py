@@ -51,6 +51,9 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     #: Distinguishes two workers with one id, and whether there are two.
     instance: str = ""
     duplicate: bool = False
+    #: Whether it claims no more jobs, and the release of its code.
+    quiet: bool = False
+    release: str = ""
 
     def encode(self) -> bytes:
         """Return its stored form."""
@@ -67,7 +70,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def shape(self) -> tuple[object, ...]:
         """The facts whose change makes a worker send a heartbeat at once."""
-        return self.processes, self.capacity, self.allowed, self.busy, self.slots_used, self.running
+        return self.processes, self.capacity, self.allowed, self.busy, self.slots_used, self.running, self.quiet
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +95,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     `slots_used`. `memory` is the resident bytes of all its processes, 0 where that is not known.
     `lease_age` is how many seconds before `seen_at` the storage had last confirmed its leases, or the
     oldest of them, None when it holds none. `running` counts the jobs that it runs, and `runs` names the
-    hundred that began first. `duplicate` means that another live worker has the same id.
+    hundred that began first. `duplicate` means that another live worker has the same id. `quiet` means
+    that it claims no more jobs, because it stops or was asked to. `release` is its `PENSTOCK_RELEASE`.
     """
 
     id: str
@@ -113,6 +117,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     slots: int = 0
     slots_used: int = 0
     duplicate: bool = False
+    quiet: bool = False
+    release: str = ""
 
 
 def worker_info(id: str, seen: int, until: int, heartbeat: bytes) -> WorkerInfo:
@@ -140,6 +146,8 @@ def worker_info(id: str, seen: int, until: int, heartbeat: bytes) -> WorkerInfo:
         slots=beat.slots,
         slots_used=beat.slots_used,
         duplicate=beat.duplicate,
+        quiet=beat.quiet,
+        release=beat.release,
     )
 
 

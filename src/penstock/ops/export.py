@@ -1,7 +1,8 @@
 """Export and import of jobs as lines of JSON, to move them between storages.
 
 The first line is a header; each other line is one whole job: payload, counts, times, and result or
-error. Running jobs belong to their workers and are left out, as are jobs blocked behind them.
+error. Running jobs belong to their workers and are left out, as are jobs blocked behind them. The attempts and logs of
+jobs stay behind: they are about runs of the other storage, and no verb restores them.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import msgspec
 
 from penstock.client.app import Penstock
 from penstock.errors import MAX_ERROR, UNREADABLE, ErrorKind, JobError, StorageUnusable
-from penstock.model.clock import as_datetime
+from penstock.model.clock import as_datetime, span_ms
 from penstock.model.headers import MAX_HEADERS, decode_headers, encode_headers
 from penstock.model.job import WAITING, NewJob, Snapshot, State
-from penstock.model.options import JobLimits
+from penstock.model.options import JobBounds
 from penstock.model.storage_info import MAX_COUNT, Restorable, check_restorable
 from penstock.ops.rebind import Mover
 from penstock.storage.base import PutStatus, Storage
@@ -64,6 +65,8 @@ class ExportedError(msgspec.Struct, kw_only=True):
     message: str
     kind: ErrorKind = ErrorKind.RETRIABLE
     traceback: str = ""
+    path: str = ""
+    key: str = ""
 
 
 class ExportedJob(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -79,7 +82,7 @@ class ExportedJob(msgspec.Struct, kw_only=True, omit_defaults=True):
     group: str | None = None
     priority: int = 0
     headers: dict[str, str] = {}
-    limits: JobLimits = JobLimits()
+    bounds: JobBounds = JobBounds()
     attempts: int = 0
     retries: int = 0
     stalls: int = 0
@@ -91,6 +94,10 @@ class ExportedJob(msgspec.Struct, kw_only=True, omit_defaults=True):
     finished_at: datetime | None = None
     expires_at: datetime | None = None
     start_by: datetime | None = None
+    cost: int = 1
+    #: In seconds.
+    window: float | None = None
+    started_at: datetime | None = None
 
     @classmethod
     def of(cls, job: Snapshot) -> ExportedJob:
@@ -101,16 +108,19 @@ class ExportedJob(msgspec.Struct, kw_only=True, omit_defaults=True):
         return cls(
             queue=job.queue, id=job.id, state=job.state, created_at=as_datetime(job.created),
             run_at=as_datetime(job.run_at), payload=payload, payload_base64=payload_bytes, group=job.group,
-            priority=job.priority, headers=decode_headers(job.headers), limits=JobLimits.decode(job.limits),
+            priority=job.priority, headers=decode_headers(job.headers), bounds=JobBounds.decode(job.bounds),
             attempts=min(job.attempts, MAX_COUNT), retries=min(job.retries, MAX_COUNT),
             stalls=min(job.stalls, MAX_COUNT), timeouts=min(job.timeouts, MAX_COUNT), worker=job.worker,
             result=result, result_base64=result_bytes,
             error=None if error is None else ExportedError(
-                type=error.type, message=error.message, kind=error.kind, traceback=error.traceback
+                type=error.type, message=error.message, kind=error.kind, traceback=error.traceback, path=error.path,
+                key=error.key,
             ),
             finished_at=None if job.finished is None else as_datetime(job.finished),
             expires_at=None if job.expires is None else as_datetime(job.expires),
-            start_by=None if job.start_by is None else as_datetime(job.start_by),
+            start_by=None if job.start_by is None else as_datetime(job.start_by), cost=job.cost,
+            window=None if job.window is None else job.window / 1000,
+            started_at=None if job.started is None else as_datetime(job.started),
         )  # fmt: skip
 
     def snapshot(self) -> Snapshot:
@@ -121,13 +131,15 @@ class ExportedJob(msgspec.Struct, kw_only=True, omit_defaults=True):
         return Snapshot(
             queue=self.queue, id=self.id, state=self.state, group=self.group, priority=self.priority,
             payload=_as_bytes(self.payload, self.payload_base64) or b"",
-            headers=encode_headers(self.headers), limits=self.limits.encode(), created=_to_ms(self.created_at),
+            headers=encode_headers(self.headers), bounds=self.bounds.encode(), created=_to_ms(self.created_at),
             run_at=_to_ms(self.run_at), attempts=self.attempts, retries=self.retries, stalls=self.stalls,
             timeouts=self.timeouts, worker=self.worker, result=(result or b"") if completed else None,
-            error=None if e is None else JobError(e.type, e.message, e.kind, e.traceback).encode(),
+            error=None if e is None else JobError(e.type, e.message, e.kind, e.traceback, e.path, e.key).encode(),
             finished=None if self.finished_at is None else _to_ms(self.finished_at),
             expires=None if self.expires_at is None else _to_ms(self.expires_at),
-            start_by=None if self.start_by is None else _to_ms(self.start_by),
+            start_by=None if self.start_by is None else _to_ms(self.start_by), cost=self.cost,
+            window=None if self.window is None else span_ms(self.window, "window"),
+            started=None if self.started_at is None else _to_ms(self.started_at),
         )  # fmt: skip
 
 
@@ -280,7 +292,8 @@ async def _store(storage: Storage, jobs: list[Snapshot], report: ImportReport) -
 def _new_job(job: Snapshot) -> NewJob:
     return NewJob(
         queue=job.queue, id=job.id, payload=job.payload, run_at=job.run_at, priority=job.priority, group=job.group,
-        headers=job.headers, limits=job.limits, start_by=job.start_by,
+        headers=job.headers, bounds=job.bounds, start_by=job.start_by, cost=job.cost,
+        window=job.window,
     )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """The storage protocol: every transition of a job's life as one atomic operation.
 
-A storage keeps bytes, counts and times; it decides nothing about limits or backoff, and it knows
+A storage keeps bytes, counts and times; it decides nothing about bounds or backoff, and it knows
 nothing of handlers. Times are integer milliseconds on the storage's own clock. A waiting job is
 `queued` when its time has come and `scheduled` or `retrying` before, so its state depends on the
 clock alone and never on whether a client has read it.
@@ -13,24 +13,27 @@ or claim one: put, claim, cancel, discard, revive, purge, get, find, peek, why, 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from enum import StrEnum
 from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
+from penstock.model.activity import WorkerRequest
 from penstock.model.durability import DurabilityReport
 from penstock.model.events import EventRecord
-from penstock.model.job import EXPIRED, EXPIRED_MS, Claim, DiscardAnswer, NewJob, Snapshot, State
+from penstock.model.history import Report, Reported
+from penstock.model.job import EXPIRED, EXPIRED_MS, FIND_ORDER, Claim, DiscardAnswer, NewJob, Snapshot, State
 from penstock.model.outcome import Cancel, Complete, Fail, Release, Resolution, Retried, Stall
+from penstock.model.pause import Pause
+from penstock.model.storage_values import CancelAnswer, EndNotice, Page, Reaped, WorkerRecord
 from penstock.model.why import JobPosition
 
 __all__ = [
-    "EXPIRED", "EXPIRED_MS", "BlockingStorage", "Cancel", "CancelAnswer", "CancelMode", "ClaimRef", "Claimed",
-    "Complete", "DiscardAnswer", "EndNotice", "EventRecord", "Fail", "JobPosition", "OpenClaim", "OpensClaims", "Page",
-    "Put", "PutStatus", "Reaped", "Release", "Renewal", "Request", "Resolution", "Retried", "Settled", "Settlement",
-    "Stall", "Storage",
-    "WorkerRecord",
+    "EXPIRED", "EXPIRED_MS", "FIND_ORDER", "BlockingStorage", "Cancel", "CancelAnswer", "CancelMode", "ClaimRef",
+    "Claimed", "Complete", "DiscardAnswer", "EndNotice", "EventRecord", "Fail", "JobPosition", "OpenClaim",
+    "OpensClaims", "Page", "Pause", "Put", "PutStatus", "Reaped", "Release", "Renewal", "Report", "Reported",
+    "Request", "Resolution", "Retried", "Settled", "Settlement", "Stall", "Storage", "WorkerRecord",
 ]  # fmt: skip
 
 #: The effect of `cancel` on a running job: none; make this run its last; request its end; end it.
@@ -61,8 +64,8 @@ class Put(msgspec.Struct, frozen=True, gc=False):
     """The answer to one `NewJob`: its status, the state of the job now, a cached result.
 
     `refused` means that an update changed nothing, because the job would have had a group and a priority: now,
-    or when it is merged into the running job of its id. Its status is `duplicate`.
-    `durability` is the level that was reached, from a storage that confirms it.
+    or when it is merged into the running job of its id. Its status is `duplicate`. `durability` is the level that was
+    reached, from a storage that confirms it. `until` is when the window ends that holds the id of a duplicate.
     """
 
     status: PutStatus
@@ -70,6 +73,7 @@ class Put(msgspec.Struct, frozen=True, gc=False):
     result: bytes | None = None
     durability: DurabilityReport | None = None
     refused: bool = False
+    until: int | None = None
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -86,6 +90,9 @@ class Claimed(msgspec.Struct, frozen=True):
     `corrupt` names jobs (queue, id) whose records could not be read; they are failed and kept.
     `skipped` names those that were in the queue order without a record.
     `more` names queues that may have further jobs for this claim, which ended at `MAX_BATCH` or `MAX_BYTES`.
+    `limited` names the queues asked for whose runs are limited, so that claims ahead of time would hold their slots.
+    `tick_at` (ms) is the earliest next tick of the schedules of these queues, also of paused ones, and `now` (ms) the
+    storage's time then; None if no queue has one.
     """
 
     claims: list[Claim]
@@ -93,6 +100,9 @@ class Claimed(msgspec.Struct, frozen=True):
     corrupt: list[tuple[str, str]] = []
     skipped: list[tuple[str, str]] = []
     more: list[str] = []
+    limited: list[str] = []
+    tick_at: int | None = None
+    now: int | None = None
 
 
 class OpenClaim(Protocol):
@@ -140,15 +150,6 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
     lost: bool = False
 
 
-class EndNotice(msgspec.Struct, frozen=True, gc=False):
-    """Notice of a finished job for the clients that wait for it: its state, and its result or error."""
-
-    id: str
-    state: State
-    result: bytes | None = None
-    error: bytes | None = None
-
-
 class ClaimRef(msgspec.Struct, frozen=True, gc=False):
     """Reference to a claim: a worker that names it asserts that it holds it."""
 
@@ -162,43 +163,6 @@ class Renewal(msgspec.Struct, frozen=True, gc=False):
 
     kept: bool
     cancel: CancelMode | None = None
-
-
-class Reaped(msgspec.Struct, frozen=True):
-    """A job taken back from a worker whose lease had expired; `attempt` is 0 if it is not known."""
-
-    queue: str
-    id: str
-    state: State
-    worker: str
-    attempt: int = 0
-
-
-class CancelAnswer(msgspec.Struct, frozen=True):
-    """The answer to the cancel of one id; `running` means that a run of this id goes on.
-
-    `already` means that the job was cancelled, or its cancel requested, before this call.
-    """
-
-    status: Literal["cancelled", "running", "cancel_requested", "completed", "failed", "not_found"]
-    running: bool = False
-    already: bool = False
-
-
-class Page(msgspec.Struct, frozen=True):
-    """A page of jobs; `cursor` leads to the next one, None at the end."""
-
-    jobs: list[Snapshot]
-    cursor: str | None = None
-
-
-class WorkerRecord(msgspec.Struct, frozen=True):
-    """Record of a live worker: its id, when it sent its last heartbeat, when that expires, and the heartbeat."""
-
-    id: str
-    seen: int
-    until: int
-    info: bytes = b""
 
 
 @runtime_checkable
@@ -230,7 +194,7 @@ class Storage(Protocol):
         """Claim jobs: due → running under `token` for `lease` ms; promotes some of the jobs whose time has come.
 
         Of each queue it takes at most `MAX_BATCH` jobs, and ends with the one that brings the bytes of their payloads,
-        headers, limits and last errors to `MAX_BYTES`. So its last batch may be short.
+        headers, bounds and last errors to `MAX_BYTES`. So its last batch may be short.
         A run that has begun removes the start-by time of its job for good, also if it is released.
         """
         ...
@@ -260,7 +224,7 @@ class Storage(Protocol):
         """Cancel jobs: waiting or blocked → cancelled, kept `ttl` ms; for a running job `running` decides.
 
         A storage that sends a call again after a lost answer gives the answer of the first time, and emits each
-        event once; the same holds for `revive`, `set_paused`, `delete_queue` and `set_ttl`.
+        event once; the same holds for `revive`, `set_pause`, `delete_queue` and `set_ttl`.
         """
         ...
 
@@ -278,31 +242,43 @@ class Storage(Protocol):
     async def revive(self, queue: str, ids: Sequence[str], completed: bool = False) -> list[bool]:
         """Revive jobs: failed or cancelled → queued at the end of the order, all counts zero.
 
-        With `completed` also completed ones, whose results are dropped.
+        With `completed` also completed ones, whose results are dropped. A job with a `window` takes it again, from now.
         """
         ...
 
     async def purge(self, queues: Sequence[str], limit: int = MAX_BATCH) -> int:
         """Purge records: finished with an expired TTL → gone, at most `limit` of each queue; returns their number.
 
-        Records are jobs, and the answers kept for repeated settlements of jobs that were not kept.
+        Records are jobs, the answers kept for repeated settlements of jobs that were not kept, windows that ended, and
+        expired schedules.
         """
         ...
 
-    async def set_paused(self, queue: str, paused: bool) -> bool:
-        """Pause or resume a queue: no job of a paused one is claimed; returns whether that changed anything."""
+    async def set_pause(
+        self, queue: str, paused: bool, until: int | None = None, by: str = "", group: str | None = None
+    ) -> bool:
+        """Pause or resume a queue, or one group of it: nothing of it is claimed; returns whether that changed anything.
+
+        A pause ends at `until` (ms), None for never. `since` stays that of the pause before it, if there is one.
+        """
         ...
 
-    async def delete_queue(self, queue: str) -> int:
-        """Delete a queue: every record of it → gone, running claims are lost; returns the number of jobs."""
+    async def delete_queue(self, queue: str, settings: bool = False) -> int:
+        """Delete a queue: every record of it → gone, running claims are lost; returns the number of jobs.
+
+        Its pauses end. Its schedules and limits stay unless `settings` is set.
+        """
         ...
 
     async def set_ttl(self, queue: str, id: str, ttl: int | None) -> bool:
         """Keep a finished job for `ttl` ms from now, None for ever; False if it does not exist or is not finished."""
         ...
 
-    async def report(self, held: ClaimRef, progress: bytes) -> bool:
-        """Store the progress of a run; False if the claim is lost."""
+    async def report(self, reports: Sequence[Report]) -> list[Reported]:
+        """Store the progress of runs, fenced by their tokens; a storage with histories stores their log lines too.
+
+        A report that is sent again changes nothing: lines are numbered within their run.
+        """
         ...
 
     async def get(self, queue: str, ids: Sequence[str]) -> list[Snapshot | None]:
@@ -328,16 +304,20 @@ class Storage(Protocol):
         """Return the number of jobs in each state."""
         ...
 
-    async def paused(self, queue: str) -> int | None:
-        """Return when (ms) a queue was paused, or None."""
+    async def paused(self, queue: str, group: str | None = None) -> Pause | None:
+        """Return the pause of a queue, or of one group of it; None if there is none or it has ended by itself."""
         ...
 
     async def queues(self) -> list[str]:
-        """Return the names of the queues that hold jobs or are paused, sorted."""
+        """Return the names of the queues that hold jobs, schedules or limits or are paused, also in part, sorted."""
         ...
 
-    async def beat(self, worker: str, ttl: int, info: bytes = b"") -> None:
-        """Store the heartbeat of a worker for `ttl` ms; a `ttl` of 0 removes the worker."""
+    async def beat(self, worker: str, ttl: int, info: bytes = b"") -> WorkerRequest | None:
+        """Store the heartbeat of a worker for `ttl` ms; a `ttl` of 0 removes the worker.
+
+        Returns what the worker was asked for since it came, within `REQUEST_MS`, by `ask_worker` of a storage that has
+        that.
+        """
         ...
 
     async def workers(self) -> list[WorkerRecord]:
@@ -363,8 +343,11 @@ class Storage(Protocol):
         """
         ...
 
-    def events(self, queue: str | None = None) -> AsyncIterator[EventRecord]:
-        """Yield the events of the storage from now on, of all its clients."""
+    def events(self, queue: str | None = None, names: Collection[str] | None = None) -> AsyncIterator[EventRecord]:
+        """Yield the events of the storage from now on, of all its clients: of one queue or all, of these names or all.
+
+        An event that no reader wants costs nothing, and a reader that leaves costs nothing from then on.
+        """
         ...
 
     async def announce(self, records: Sequence[EventRecord], /) -> None:
@@ -381,20 +364,3 @@ class BlockingStorage(Storage, Protocol):
 
     #: Whether it uses the connection of the app's storage, so that closing it would close that one too.
     shares_connection: bool
-
-
-#: `find` returns the states in this order. Within `queued`: jobs without a group in the order in which
-#: they would run, then group by group (groups by their UTF-8 bytes). `scheduled` and `retrying`: by due
-#: time, then acceptance. `running`: by the begin of the run, those that began in the same millisecond in an
-#: order of the storage's own. `blocked`: as the runs that they wait for. Finished ones: in the order in
-#: which they expire, then of finishing.
-FIND_ORDER: tuple[State, ...] = (
-    State.RUNNING,
-    State.QUEUED,
-    State.RETRYING,
-    State.SCHEDULED,
-    State.BLOCKED,
-    State.COMPLETED,
-    State.FAILED,
-    State.CANCELLED,
-)

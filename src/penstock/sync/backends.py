@@ -77,7 +77,8 @@ class BackendApp(AsyncPenstock):
 
     def _share(self, app: BackendApp, listeners: Listeners) -> None:
         self.handlers, self._serdes, self._fail_queues = app.handlers, app._serdes, app._fail_queues
-        self._codecs, self.max_queued = app._codecs, app.max_queued
+        self._codecs, self.max_queued, self.family_limits = app._codecs, app.max_queued, app.family_limits
+        self._schedules, self.hooks = app._schedules, app.hooks
         self.listeners = listeners
 
 

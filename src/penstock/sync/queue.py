@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncIterable, Callable, Iterable
 from typing import Any, Unpack
 
 from msgspec import UNSET, UnsetType
 
 from penstock.client.answers import Cancelled, Discarded, Enqueued, JobStatus, Page
 from penstock.client.entry import CommonOptions, JobOptions
+from penstock.client.history import FailureGroup, HistoryPoint, HistorySpan, QueueInfo
+from penstock.client.limits import LimitInfo
 from penstock.client.queue import Queue as AsyncQueue
-from penstock.model.clock import Span
+from penstock.model.clock import Moment, Span
+from penstock.model.history import Attempt, Line
 from penstock.model.job import NewJob, State, StateName
+from penstock.model.limit import EveryGroup, Limit
 from penstock.model.why import Why
 from penstock.storage.base import CancelMode
 from penstock.sync.backends import SyncBackends
 from penstock.sync.reservation import Reservation
+from penstock.sync.schedules import Schedules
 
 __all__ = ["Queue"]
 
@@ -36,6 +41,11 @@ class Queue:
 
     def _loop_queue(self) -> AsyncQueue:
         return self._backends.loop_app.queue(self.name)
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules of this queue."""
+        return Schedules(self._backends, self.name)
 
     # enqueue and wait -----------------------------------------------------------------------------
 
@@ -110,7 +120,28 @@ class Queue:
         """Return the number of jobs in each of the eight states."""
         return self._run(self._queue().counts())
 
-    def find(self, state: State | StateName | None = None, after: str | None = None, limit: int = 100) -> Page:
+    def stats(self) -> QueueInfo:
+        """Return the queue now: counts by state, pause, and totals and latencies since it was created."""
+        return self._run(self._queue().stats())
+
+    def history(self, span: HistorySpan = "2h") -> list[HistoryPoint]:
+        """Return the events of the last two hours by minutes, two days ("2d") by ten, or two weeks ("14d") by hours.
+
+        Workers take the samples, oldest first; a queue begins with none.
+        """
+        return self._run(self._queue().history(span))
+
+    def failures(self, after: str | None = None, limit: int = 100) -> Page[FailureGroup]:
+        """Return a page of the error groups of the queue: its jobs that failed alike, those seen last first."""
+        return self._run(self._queue().failures(after, limit))
+
+    def failed_jobs(self, key: str, after: str | None = None, limit: int = 100) -> Page[JobStatus]:
+        """Return a page of the failed jobs of an error group, the one that failed last first."""
+        return self._run(self._queue().failed_jobs(key, after, limit))
+
+    def find(
+        self, state: State | StateName | None = None, after: str | None = None, limit: int = 100
+    ) -> Page[JobStatus]:
         """Return a page of jobs, of one state or of all, in queue order; `after` is the cursor of the page before."""
         return self._run(self._queue().find(state, after, limit))
 
@@ -121,9 +152,34 @@ class Queue:
         """
         return self._run(self._queue().why(id))
 
+    def attempts(self, id: str) -> list[Attempt]:
+        """Return the attempts of a job that did not complete, oldest first: the first and the last 19.
+
+        They are kept as long as the job; none if there is no such job.
+        """
+        return self._run(self._queue().attempts(id))
+
+    def log(self, id: str, after: int | None = None) -> list[Line]:
+        """Return the lines that the runs of a job have logged, oldest first; with `after` those after that number.
+
+        The last 1,000 lines or 256 KiB are kept, as long as the job; none if there is no such job.
+        """
+        return self._run(self._queue().log(id, after))
+
     def peek(self) -> JobStatus | None:
         """Return the job that would be run next, or None."""
         return self._run(self._queue().peek())
+
+    def limit(self, group: str | EveryGroup | None = None) -> LimitInfo:
+        """Return the limit of the queue, of one group, or (`EVERY`) of each group, and the state of its gate."""
+        return self._run(self._queue().limit(group))
+
+    def limits(self, after: str | None = None, limit: int = 100) -> Page[LimitInfo]:
+        """Return a page of the limits that hold here: of the family, the queue, each group, and single groups.
+
+        Groups are listed that have a limit of their own or are paused.
+        """
+        return self._run(self._queue().limits(after, limit))
 
     # changes --------------------------------------------------------------------------------------
 
@@ -173,14 +229,39 @@ class Queue:
         """Keep a finished job for this long from now, None for ever; False if it does not exist or is not finished."""
         return self._run(self._queue().update_result_ttl(id, ttl))
 
-    def pause(self) -> bool:
-        """Stop claims of this queue by all workers until `resume`; False if it was paused already."""
-        return self._run(self._queue().pause())
+    def pause(self, group: str | None = None, until: Moment | None = None, by: str = "") -> bool:
+        """Stop claims of this queue, or of one group of it, by all workers; False if that changed nothing.
 
-    def resume(self) -> bool:
-        """Allow claims again; False if the queue was not paused."""
-        return self._run(self._queue().resume())
+        It ends at `until`, or else with `resume`. `by` names who paused it. Running jobs go on.
+        """
+        return self._run(self._queue().pause(group, until, by))
 
-    def delete(self) -> int:
-        """Delete the queue and every job in it in one step; outcomes of running jobs are lost. Returns their number."""
-        return self._run(self._queue().delete())
+    def resume(self, group: str | None = None) -> bool:
+        """Allow claims of the queue, or of the group, again; False if it was not paused."""
+        return self._run(self._queue().resume(group))
+
+    def set_limit(self, limit: Limit, *, group: str | EveryGroup | None = None) -> bool:
+        """Limit the queue, one group of it, or (`EVERY`) each of its groups, until `reset_limit`.
+
+        It wins over the limit that code declares, and holds from the next claim on; no run is touched. False if that
+        changed nothing.
+        """
+        return self._run(self._queue().set_limit(limit, group=group))
+
+    def reset_limit(self, group: str | EveryGroup | None = None) -> bool:
+        """Forget what `set_limit` changed, so that the declared limit holds again; False if that changed nothing."""
+        return self._run(self._queue().reset_limit(group))
+
+    def retry_failures(self, key: str, *, on_step: Callable[[int], object] | None = None) -> int:
+        """Enqueue all jobs of an error group again that have failed by now; returns the number of jobs revived.
+
+        They are found by an index and revived in steps; `on_step` is called with the number so far after each.
+        """
+        return self._run(self._queue().retry_failures(key, on_step=on_step))
+
+    def delete(self, *, settings: bool = False) -> int:
+        """Delete the queue and every job in it in one step; outcomes of running jobs are lost. Returns their number.
+
+        Its schedules and limits stay, unless with `settings`.
+        """
+        return self._run(self._queue().delete(settings=settings))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from penstock.client.reservation import Reservation as AsyncReservation
 from penstock.model.clock import Span
@@ -54,9 +54,18 @@ class Reservation(JobInfo):
         """Fail the run as if a handler had raised the error: the job is retried unless it has no retries left."""
         return self._backends.run_on_loop(self._async_reservation.fail(error))
 
-    def retry(self, *, at: datetime | float | None = None, delay: timedelta | float | None = None) -> State:
-        """Run the job again: at a time, after a delay, or after the usual backoff. It counts as a retry."""
-        return self._backends.run_on_loop(self._async_reservation.retry(at=at, delay=delay))
+    def retry(
+        self,
+        *,
+        at: datetime | float | None = None,
+        delay: timedelta | float | None = None,
+        pause: Literal["group", "queue"] | None = None,
+    ) -> State:
+        """Run the job again: at a time, after a delay, or after the usual backoff. It counts as a retry.
+
+        With `pause` no other job of its group, or of its queue, starts until then.
+        """
+        return self._backends.run_on_loop(self._async_reservation.retry(at=at, delay=delay, pause=pause))
 
     def release(self) -> State:
         """Release the job to its position in the queue, as if it had not been reserved."""

@@ -8,6 +8,7 @@ from typing import Any, Literal, overload
 
 from penstock.client.app import Penstock
 from penstock.storage.base import Claimed, Renewal, Settled, Storage
+from penstock.storage.scheduling import DueSchedules, Fired
 from penstock.sync import Penstock as SyncPenstock
 from penstock.testing.apps import AnyApp, AppProxy, as_host, async_app_of, resolve_for
 from penstock.worker import Worker
@@ -24,6 +25,10 @@ LOST_ANSWERS: dict[str, Callable[[tuple[Any, ...]], Any]] = {
     "report": lambda args: False,
     "beat": lambda args: None,
     "announce": lambda args: None,
+    "due": lambda args: DueSchedules([]),
+    "fire": lambda args: [Fired(0, stale=True)] * len(args[0]),
+    "set_schedule": lambda args: None,
+    "drop_schedule": lambda args: False,
 }
 
 

@@ -10,14 +10,18 @@ from typing import Any
 
 from penstock.errors import StorageUnavailable
 from penstock.storage.base import Storage
+from penstock.storage.limiting import Limiting
+from penstock.storage.observing import Observing
+from penstock.storage.scheduling import Scheduling
 from penstock.testing.apps import AnyApp, patched_verbs, storages_of
 
 __all__ = ["VERBS", "FaultyStorage", "trouble"]
 
-#: The calls that can be made to fail: all but opening and closing.
+#: The calls that can be made to fail: all but opening and closing. Those of `Scheduling` and `Limiting` are optional.
 VERBS = tuple(
     name
-    for name, value in vars(Storage).items()
+    for protocol in (Storage, Scheduling, Limiting, Observing)
+    for name, value in vars(protocol).items()
     if inspect.iscoroutinefunction(value) and name not in ("open", "close")
 )
 
@@ -78,6 +82,7 @@ def trouble(app: AnyApp) -> Generator[FaultyStorage]:
     front = FaultyStorage(storages[0])
     with contextlib.ExitStack() as stack:
         for storage in storages:
-            verbs: dict[str, Any] = {verb: front.failing_call(verb, getattr(storage, verb)) for verb in VERBS}
+            known = (verb for verb in VERBS if hasattr(storage, verb))
+            verbs: dict[str, Any] = {verb: front.failing_call(verb, getattr(storage, verb)) for verb in known}
             stack.enter_context(patched_verbs(storage, verbs | {"opens_claims": False}))
         yield front

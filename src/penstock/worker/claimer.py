@@ -61,11 +61,18 @@ class Claimer:
         self.excluded: frozenset[str] = frozenset()
         #: The number of claims that the storage has answered.
         self.rounds = 0
+        #: The queues of these claims since `take_asked`.
+        self._asked: set[str] = set()
 
     @property
     def starved(self) -> bool:
         """Whether a queue may have work that there was no room for, or for which no hint was awaited."""
         return self._no_room or len(self._empty) + len(self.excluded) < len(self._turns)
+
+    def take_asked(self) -> set[str]:
+        """Return the queues that the storage has been asked for since the last call."""
+        asked, self._asked = self._asked, set()
+        return asked
 
     async def fill(self) -> None:
         """Claim until there is no room, or nothing to claim."""
@@ -205,6 +212,7 @@ class Claimer:
         batches = batches_of(answer.claims)
         runs = {queue: len(found) for queue, found in batches.items()}
         asked_of = {request.queue for request in requests}
+        self._asked |= asked_of
         for request in requests:
             if runs.get(request.queue, 0) < request.limit and request.queue not in answer.more:
                 self._empty.add(request.queue)
@@ -212,6 +220,7 @@ class Claimer:
         turns = max(1, *(count // self._turns[queue].full(self._pool) for queue, count in runs.items()), 0)
         for turn in self._turns.values():
             if turn.queue in asked_of:
+                turn.limited = turn.queue in answer.limited
                 turn.passed_over = 0
                 if turn.queue in runs:
                     turn.served = self._turn
@@ -221,6 +230,10 @@ class Claimer:
             self._host.emit("skipped", queue=queue, id=id, worker=self._worker)
         for queue, id in answer.corrupt:
             self._host.emit("invalid_data", queue=queue, id=id, worker=self._worker)
+        if answer.tick_at is not None:
+            self._flow.tick_at(answer.tick_at, answer.now)
+        if answer.limited:
+            self._flow.limited(answer.limited)
         for queue, found in batches.items():
             turn = self._turns[queue]
             self._flow.claimed(turn.handler, found, turn.units, asked)

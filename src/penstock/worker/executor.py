@@ -8,9 +8,12 @@ from typing import Any, cast
 
 import msgspec
 
-from penstock.errors import ErrorKind, InvalidPayload, JobError
+from penstock.errors import ErrorKind, InvalidPayload
+from penstock.model.context import CURRENT
+from penstock.model.fingerprint import error_of
 from penstock.model.formats import JSON_SAFE_TYPES, fast_decoder, fast_encoder
 from penstock.model.handler import Handler
+from penstock.model.hooks import RunHook, Running, Within
 from penstock.model.job import Claim
 from penstock.model.outcome import (
     Failed,
@@ -74,12 +77,18 @@ class Executor:
     """Decodes payloads, calls handlers and encodes results; async handlers run on the loop, sync ones in threads."""
 
     def __init__(
-        self, codec: Callable[[str], Codec], max_result: int, threads: ThreadPool, stop_as_by_ctrl_c: Callable[[], None]
+        self,
+        codec: Callable[[str], Codec],
+        max_result: int,
+        threads: ThreadPool,
+        stop_as_by_ctrl_c: Callable[[], None],
+        hooks: Sequence[RunHook] = (),
     ) -> None:
         self._codec = codec
         self._max_result = max_result
         self._threads = threads
         self._stop_as_by_ctrl_c = stop_as_by_ctrl_c
+        self._hooks = hooks
         self._routines: dict[Handler, Routine] = {}
 
     async def execute(self, run: Run) -> list[Outcome]:
@@ -87,13 +96,18 @@ class Executor:
 
         It never raises: a run without an outcome would be held for ever.
         """
+        token = CURRENT.set(run.jobs[0])
         try:
             routine = self._routines.get(run.handler) or self._routine(run.handler)
             if routine.batch:
                 return await self._execute_batch(run, routine)
             job = run.jobs[0]
             payload = self._payload(routine, job)
-            if routine.is_async:
+            if self._hooks:
+                value = await self._within_hooks(run, routine, payload, job.job if routine.takes_job else None, [job])
+                if isinstance(value, Thrown):
+                    return self._failed(run, value.error)
+            elif routine.is_async:
                 value = await (routine.function(payload, job.job) if routine.takes_job else routine.function(payload))
             else:
                 value = await self._in_thread(routine, payload, job.job if routine.takes_job else None)
@@ -106,6 +120,8 @@ class Executor:
             return [refusal.outcome]
         except BaseException as error:
             return self._failed(run, error)
+        finally:
+            CURRENT.reset(token)  # not set(None): the context must be as before, or the task would not be used again
 
     def _routine(self, handler: Handler) -> Routine:
         routine = self._routines[handler] = Routine(handler, self._codec(handler.queue), self._max_result)
@@ -156,7 +172,11 @@ class Executor:
         """Call a batch handler; returns an outcome for each payload, with values that are not encoded yet."""
         contexts = [job.job for job in jobs] if routine.takes_job else None
         try:
-            if routine.is_async:
+            if self._hooks:
+                value = await self._within_hooks(run, routine, payloads, contexts, jobs)
+                if isinstance(value, Thrown):
+                    return self._raised(run, value.error, len(payloads))
+            elif routine.is_async:
                 value = await (
                     routine.function(payloads, contexts) if routine.takes_job else routine.function(payloads)
                 )
@@ -174,6 +194,26 @@ class Executor:
         value = await self._threads.run(routine.function, *args)
         return await value if inspect.isawaitable(value) else value
 
+    async def _within_hooks(self, run: Run, routine: Routine, payload: Any, job: Any, held: Sequence[RunJob]) -> Any:
+        """Call a handler as without hooks, inside of the hooks; they are entered where it runs, which may be a thread.
+
+        An awaitable that a plain handler returns is awaited outside of them.
+        """
+        running = Running(run.handler.queue, held, run, routine.batch)
+        args = (payload, job) if routine.takes_job else (payload,)
+        if routine.is_async:
+            with Within(self._hooks, running):
+                running.returned = await routine.function(*args)
+            return running.returned
+
+        def call() -> Any:
+            with Within(self._hooks, running):
+                running.returned = routine.function(*args)
+            return running.returned
+
+        value = await self._threads.run(call)
+        return await value if inspect.isawaitable(value) else value
+
     def _raised(self, run: Run, error: BaseException, count: int) -> list[Outcome]:
         """Return the outcomes of a run of `count` jobs whose handler raised, whatever it raised."""
         if issubclass(type(error), KeyboardInterrupt):
@@ -189,9 +229,9 @@ class Executor:
 
     def _returned(self, job: RunJob, value: Any, routine: Routine) -> Outcome:
         try:
-            return Returned(routine.result(value, job.claim.id), job.follow_ups if routine.takes_job else ())
+            return Returned(routine.result(value, job.claim.id), job.follow_ups)
         except InvalidPayload as error:
-            return Raised(JobError.from_exception(error, ErrorKind.PERMANENT))
+            return Raised(error_of(error, ErrorKind.PERMANENT))
 
     def _ended(self, run: Run, job: RunJob, outcome: Outcome, routine: Routine) -> Outcome:
         if isinstance(outcome, Value):
@@ -218,7 +258,7 @@ class _RefusedError(Exception):
 
 def _invalid_payload(error: InvalidPayload) -> _RefusedError:
     """Return the refusal of a job whose payload cannot be decoded."""
-    return _RefusedError(Raised(JobError.from_exception(error, ErrorKind.PERMANENT), invalid=True))
+    return _RefusedError(Raised(error_of(error, ErrorKind.PERMANENT), invalid=True))
 
 
 def interrupted(run: Run, job: RunJob, where: str = "") -> Outcome:

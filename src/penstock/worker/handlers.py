@@ -10,6 +10,7 @@ from penstock.host import AppHost
 from penstock.model.formats import check_type
 from penstock.model.handler import Handler
 from penstock.model.ids import fail_queue_of
+from penstock.ticking import need_scheduling
 from penstock.worker.run import units_of
 
 __all__ = ["select_handlers", "share_of"]
@@ -18,6 +19,7 @@ __all__ = ["select_handlers", "share_of"]
 def select_handlers(app: AppHost, queues: Sequence[str] | None, capacity: int) -> dict[str, Handler]:
     """Return the handlers of an app, or those of the named queues with their fail queues, checked."""
     known = dict(app.handlers)
+    check_schedules(app)
     if queues is not None:
         for queue in queues:
             if queue not in known:
@@ -30,6 +32,15 @@ def select_handlers(app: AppHost, queues: Sequence[str] | None, capacity: int) -
             size = handler.options.size
             raise ValueError(f"capacity ({capacity}) must be at least the size of {queue!r} ({size})")
     return known
+
+
+def check_schedules(app: AppHost) -> None:
+    """Check the schedules that code declares; raises `ValueError` or `NotSupported`."""
+    for queue, name in app.declared_schedules:
+        if queue not in app.handlers:
+            raise ValueError(f"schedule {name!r} is for queue {queue!r}, which has no handler")
+    if app.declared_schedules:
+        need_scheduling(app.storage)
 
 
 def share_of(handlers: dict[str, Handler], slot: int, slots: int) -> dict[str, Handler]:

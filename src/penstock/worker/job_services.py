@@ -1,4 +1,4 @@
-"""The services of a worker for its handlers, on the event loop or in a thread: progress and follow-up jobs."""
+"""The services of a worker for its handlers, on the event loop or in a thread: progress, log lines, follow-ups."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import Any
 from penstock.errors import StorageUnavailable
 from penstock.host import AppHost
 from penstock.model.context import Progress
+from penstock.model.history import LogLevel
 from penstock.model.job import Claim, NewJob
 from penstock.model.printing import escape_controls
-from penstock.storage.base import ClaimRef
+from penstock.storage.base import Report
+from penstock.worker.log_sender import LogSender
 
 __all__ = ["WorkerJobServices"]
 
@@ -31,15 +33,22 @@ class PendingReport:
 
 
 class WorkerJobServices:
-    """Sends progress and builds follow-up jobs for the runs of one worker."""
+    """Sends progress and log lines, and builds follow-up jobs for the runs of one worker."""
 
-    def __init__(self, host: AppHost) -> None:
+    def __init__(self, host: AppHost, worker: str) -> None:
         self._host = host
+        #: The id of the worker.
+        self.worker = worker
         self._loop = asyncio.get_running_loop()
+        self.log_sender = LogSender(host)
 
     def report(self, claim: Claim, progress: Progress) -> Awaitable[bool]:
         """Attach progress to a run; the awaited answer is False if the claim was lost."""
         return PendingReport(asyncio.run_coroutine_threadsafe(self._send(claim, progress), self._loop))
+
+    def log(self, claim: Claim, text: str, level: LogLevel) -> None:
+        """Add a line to the log of a job; it is sent soon."""
+        self.log_sender.add(claim, text, level)
 
     def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob:
         """Build a follow-up job, checked and encoded."""
@@ -47,7 +56,9 @@ class WorkerJobServices:
 
     async def _send(self, claim: Claim, progress: Progress) -> bool:
         try:
-            return await self._host.storage.report(ClaimRef(claim.queue, claim.id, claim.token), progress.encode())
+            report = Report(queue=claim.queue, id=claim.id, token=claim.token, progress=progress.encode())
+            [answer] = await self._host.storage.report([report])
+            return answer.kept
         except StorageUnavailable as error:  # no reason to fail the run: the next report may get through
             log.debug("progress of job %r was not stored: %s", claim.id, escape_controls(str(error)))
             return True

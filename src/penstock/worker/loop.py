@@ -59,6 +59,8 @@ class Loop:
         self._awake = asyncio.Event()
         #: Whether it was woken since its last step began: waking it again changes nothing.
         self.woken = False
+        #: Since when (monotonic) a step is under way; 0 while the loop rests.
+        self.stepping_since = 0.0
         self._stopping = False
         self._due = -math.inf
         self._failures = 0
@@ -99,7 +101,9 @@ class Loop:
             self._awake.clear()
             before = self._answers()
             try:
+                self.stepping_since = source.monotonic()
                 rest = await self._step()
+                self.stepping_since = 0.0
                 dozes = rest is not None and self._doze is not None
                 if not dozes:
                     self._report.went_well(self.name, self._answers() != before)
@@ -110,6 +114,7 @@ class Loop:
                     self._report.went_well(self.name, self._answers() != before)
                 self._failures = 0
             except Exception as error:
+                self.stepping_since = 0.0
                 self._failures += 1
                 self._report.failed(self.name, error, self._failures)
                 if not self._stopping:

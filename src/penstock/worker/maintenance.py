@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import msgspec
 
 from penstock.claims import Purger, reap_all
 from penstock.host import AppHost
+from penstock.model.activity import MAX_RELEASE_NAME, WorkerRequest
 from penstock.model.printing import count, join_names, quote_name
 from penstock.model.source import source
 from penstock.model.worker_info import Heartbeat
+from penstock.storage.auditing import Auditing
 from penstock.storage.base import Reaped
 from penstock.worker.identity import IdCheck
+from penstock.worker.stats import RunStats
 
 __all__ = ["Maintenance"]
 
@@ -31,8 +36,10 @@ class Maintenance:
     """Sends heartbeats, takes back jobs whose lease expired, and purges finished ones whose time is over."""
 
     def __init__(
-        self, host: AppHost, worker: str, lease: float, queues: Sequence[str], status: Callable[[], Heartbeat]
-    ) -> None:
+        self, host: AppHost, worker: str, lease: float, queues: Sequence[str], status: Callable[[], Heartbeat],
+        asked: Callable[[WorkerRequest], None],
+        stats: RunStats | None = None,
+    ) -> None:  # fmt: skip
         self._host = host
         self._worker = worker
         self._queues = queues
@@ -45,17 +52,31 @@ class Maintenance:
         #: The number of answers of the storage.
         self.rounds = 0
         self._status = status
+        self._stats = stats or RunStats(host, worker)
+        #: Gets what the worker is asked for, with every heartbeat for a while.
+        self._asked = asked
         self._last_heartbeat: Heartbeat = Heartbeat()
         self._started = 0
+        self._beating = asyncio.Lock()
+        #: The release of the code of this worker.
+        self._release = os.environ.get("PENSTOCK_RELEASE", "")[:MAX_RELEASE_NAME]
         self._id_check = IdCheck(host, worker)
 
     async def step(self) -> float | None:
         """Do what is due; returns the seconds until the next step."""
         now = asyncio.get_running_loop().time()
-        await self._beat(now)
+        async with self._beating:
+            await self._beat(now)
         await self.reap()
         await self._purger.purge_due(self._queues)
         return self._rest
+
+    async def started_at(self) -> int:
+        """Return when (ms) the worker started, by the storage's clock; sends the first heartbeat if need be."""
+        async with self._beating:
+            if not self._next_beat:
+                await self._beat(asyncio.get_running_loop().time())
+            return self._started
 
     async def reap(self) -> None:
         """Take back every job of the queues whose lease expired."""
@@ -75,20 +96,28 @@ class Maintenance:
         status = self._status()
         if now < self._next_beat and not status.running and status.shape == self._last_heartbeat.shape:
             return
-        self._started = self._started or await self._host.storage.time()
+        if not self._started:
+            self._started = await self._host.storage.time()
+            self._stats.set_clock(self._started, asyncio.get_running_loop().time())
+            if self._release and hasattr(self._host.storage, "add_release"):
+                await cast("Auditing", self._host.storage).add_release(self._release)
         await self._id_check.look(now)
         heartbeat = msgspec.structs.replace(
             status, host=source.host(), pid=source.pid(), queues=list(self._queues), started=self._started,
-            instance=self._id_check.instance, duplicate=self._id_check.duplicate,
+            instance=self._id_check.instance, duplicate=self._id_check.duplicate, release=self._release,
         )  # fmt: skip
-        await self._host.storage.beat(self._worker, round(PRESENCE * 1000), heartbeat.encode())
+        asked = await self._host.storage.beat(self._worker, round(PRESENCE * 1000), heartbeat.encode())
+        await self._stats.try_send(now)
         self._last_heartbeat, self._next_beat = status, now + BEAT
         self.rounds += 1
+        if asked is not None:
+            self._asked(asked)
 
     def beat_again(self) -> None:
-        """Send a heartbeat with the next step: a child has not found the last one."""
+        """Send a heartbeat with the next step: a child has not found the last one, or a request may wait."""
         self._next_beat = 0.0
 
     async def leave(self) -> None:
-        """Remove this worker from the list of workers."""
+        """Remove this worker from the list of workers, and send the last times of its runs."""
         await self._host.storage.beat(self._worker, 0)
+        await self._stats.try_send(asyncio.get_running_loop().time())

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from penstock.errors import JobError, StorageUnavailable, StorageUnusable
 from penstock.host import AppHost
 from penstock.model.printing import escape_controls
+from penstock.model.source import source
 
 __all__ = ["OutageLog"]
 
@@ -33,6 +34,8 @@ class OutageLog:
         self._away: set[str] = set()
         #: The last logged error of each loop that fails for another reason.
         self._last_errors: dict[str, str] = {}
+        #: When the storage last answered (monotonic).
+        self.answered_at = source.monotonic()
 
     def failed(self, loop: str, error: Exception, times: int) -> None:
         """Log a failed step of a loop and emit `disconnected` or `error`, unless that was done before."""
@@ -58,6 +61,8 @@ class OutageLog:
     def went_well(self, loop: str, answered: bool) -> None:
         """Note a step without error; with an answer of the storage it may end the outage."""
         self._last_errors.pop(loop, None)
+        if answered:
+            self.answered_at = source.monotonic()
         if not self._disconnected:
             return
         self._away.discard(loop)

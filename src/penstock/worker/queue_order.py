@@ -27,7 +27,9 @@ RATE_WINDOW = 0.002
 class QueueTurn:
     """The position of a queue in the order of service."""
 
-    __slots__ = ("_counted", "_looked", "_rate", "batch", "handler", "passed_over", "queue", "served", "units")
+    __slots__ = (
+        "_counted", "_looked", "_rate", "batch", "handler", "limited", "passed_over", "queue", "served", "units",
+    )  # fmt: skip
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
@@ -36,16 +38,19 @@ class QueueTurn:
         self.units = units_of(handler)
         self.served = 0
         self.passed_over = 0
+        #: Whether the queue has limits, by the last answer of the storage.
+        self.limited = False
         self._counted, self._looked, self._rate = 0, 0.0, 0.0
 
     def ahead(self, pool: Pool, now: float) -> int:
         """Return how many runs to claim beyond the free units, so that they are here when units are free.
 
         It is the number of runs that ended within `AHEAD_SECONDS`, by their recent rate. It is 0 where
-        order is expected (`concurrency=1`), or where a lost run is never repeated (`at_most_once`).
+        order is expected (`concurrency=1`), where a lost run is never repeated (`at_most_once`), and where the queue
+        has limits: a claim counts for them, and would keep others from running while it waits here.
         """
         options = self.handler.options
-        if options.concurrency == 1 or options.at_most_once:
+        if self.limited or options.concurrency == 1 or options.at_most_once:
             return 0
         passed = now - self._looked
         if passed >= RATE_WINDOW:

@@ -10,7 +10,7 @@ from typing import Protocol
 from penstock.model.context import Job, JobServices
 from penstock.model.handler import Handler
 from penstock.model.job import Claim, NewJob
-from penstock.model.options import HandlerOptions, JobLimits, rules_for
+from penstock.model.options import HandlerOptions, JobBounds, rules_for
 from penstock.model.outcome import Outcome
 from penstock.storage.base import ClaimRef, Settlement
 
@@ -52,7 +52,7 @@ class RunJob:
 
     def __init__(self, claim: Claim, options: HandlerOptions, services: JobServices, confirmed: float = 0.0) -> None:
         self.claim = claim
-        self.rules = options if not claim.limits else rules_for(options, JobLimits.decode(claim.limits))
+        self.rules = options if not claim.bounds else rules_for(options, JobBounds.decode(claim.bounds))
         #: When the storage last confirmed the lease (monotonic).
         self.confirmed = confirmed
         self.ended = False
@@ -134,6 +134,14 @@ class RunFlow(SettleFlow, Protocol):
 
     def claimed(self, handler: Handler, batches: Sequence[Sequence[Claim]], units: int, asked: float) -> None:
         """Make runs of claims and hand them to the pool; `asked` is when the claim was sent."""
+        ...
+
+    def tick_at(self, at: int, now: int | None) -> None:
+        """Take note of the next tick (ms) of the queues that were claimed from; `now` is the storage's time (ms)."""
+        ...
+
+    def limited(self, queues: Sequence[str]) -> None:
+        """Take note of the queues that were claimed from and have limits."""
         ...
 
     def started(self, run: Run) -> None:

@@ -19,7 +19,7 @@ from penstock.model.printing import count, format_moment, format_span, indent, j
 from penstock.storage.base import Settled
 from penstock.worker.run import RunJob
 
-__all__ = ["log_lost", "log_run"]
+__all__ = ["log_lost", "log_run", "outcome_word"]
 
 log = logging.getLogger("penstock.worker.run_log")
 tracebacks = logging.getLogger("penstock.worker.run_log.tracebacks")
@@ -36,8 +36,7 @@ def log_run(job: RunJob, answer: Settled) -> None:
     claim, run, resolution = job.claim, job.run, job.settlement.resolution
     attempt = attempts_after(claim, resolution)
     error = job.outcome.error if isinstance(job.outcome, Raised) else None
-    how = type(resolution).__name__.lower() if answer.state is not State.CANCELLED else "cancel"
-    word = "lost" if answer.lost else OUTCOME_WORDS[how]
+    word = outcome_word(job, answer)
     ms = run.took * 1000 if run is not None and run.began else None
     # A lost claim of a run that did not begin here is that of a dead child: it had recorded the outcome itself.
     level = logging.DEBUG if word == "lost" and ms is None else level_of(word, error)
@@ -59,6 +58,12 @@ def log_run(job: RunJob, answer: Settled) -> None:
         "error_type": None if error is None else error.type,
     }  # fmt: skip
     log.log(level, "%s: %s%s", job_name(claim.queue, claim.id), text, details, extra=fields)
+
+
+def outcome_word(job: RunJob, answer: Settled) -> str:
+    """Return the outcome of a run in one word: that which was recorded, or "lost"."""
+    how = type(job.settlement.resolution).__name__.lower() if answer.state is not State.CANCELLED else "cancel"
+    return "lost" if answer.lost else OUTCOME_WORDS[how]
 
 
 def log_lost(claim: Claim) -> None:

@@ -14,57 +14,50 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol
 
 from penstock.aio import first_of
 from penstock.errors import StorageError, StorageUnusable
 from penstock.host import AppHost
+from penstock.model.activity import WorkerRequest
 from penstock.model.handler import Handler
-from penstock.model.job import Claim, State
+from penstock.model.job import Claim
 from penstock.model.outcome import Outcome, Released
+from penstock.model.printing import quote_name
+from penstock.model.source import source
 from penstock.model.worker_info import Heartbeat, RunSummary, oldest
+from penstock.model.worker_status import WorkerStatus
 from penstock.worker.claimer import Claimer
 from penstock.worker.executor import Executor
 from penstock.worker.job_services import WorkerJobServices
+from penstock.worker.later_jobs import may_start_later
 from penstock.worker.lease_thread import LeaseThread
 from penstock.worker.leases import CANCEL_WAIT, Leases, wait_for_cancel
 from penstock.worker.loop import Loop
 from penstock.worker.maintenance import Maintenance
 from penstock.worker.outage import OutageLog
 from penstock.worker.pool import INTERRUPT_GRACE, Pool
+from penstock.worker.pulse import RunCounts
 from penstock.worker.rss import resident
 from penstock.worker.run import Interruption, Run, RunJob, slots_of, units_of
 from penstock.worker.run_log import log_lost
+from penstock.worker.settings_service import SettingsService
 from penstock.worker.settler import Settler
+from penstock.worker.stats import RunStats
 from penstock.worker.thread_pool import ThreadPool
 from penstock.worker.throttle import LoadMonitor
 
-__all__ = ["Runtime", "WorkerRuntime"]
+__all__ = ["WorkerRuntime"]
+
+log = logging.getLogger("penstock.worker")
 
 #: How often (seconds) a drain that waits for later jobs looks whether other workers have run them.
 DRAIN_POLL = 1.0
 #: How often (seconds) a drain looks for jobs that its runs have put; each time twice as long, up to `DRAIN_POLL`.
 DRAIN_LOOK = 0.02
-
-
-class Runtime(Protocol):
-    """One start-to-stop of a worker: a `WorkerRuntime` in this process, or the `Supervisor` of children."""
-
-    drained: asyncio.Event
-    release_now: asyncio.Event
-
-    async def start(self) -> None: ...
-
-    async def drain(self, scheduled: bool) -> None: ...
-
-    async def finish(self) -> None: ...
-
-    async def release(self) -> int: ...
-
-    def runs(self) -> list[tuple[str, str]]: ...
 
 
 class WorkerRuntime:
@@ -77,6 +70,8 @@ class WorkerRuntime:
         self, host: AppHost, worker: str, handlers: Mapping[str, Handler], capacity: int, lease: float,
         adaptive: bool, give_up: Callable[[StorageUnusable], None],
     ) -> None:  # fmt: skip
+        #: Stops the worker, when it is asked to.
+        self.stop_asked: Callable[[], None] = lambda: None
         self._host = host
         self._listeners = host.listeners
         self._worker = worker
@@ -84,16 +79,21 @@ class WorkerRuntime:
         #: The runs that each handler with `concurrency=n` may have.
         self._slots = slots_of(handlers.values())
         self._outage = OutageLog(host, worker, give_up)
-        self._services = WorkerJobServices(host)
+        self._services = WorkerJobServices(host, worker)
         self._threads = self._new_thread_pool()
         largest = max((units_of(handler) for handler in handlers.values()), default=1)
-        executor = Executor(host.codec, host.max_result, self._threads, self._stop_as_by_ctrl_c)
+        executor = Executor(host.codec, host.max_result, self._threads, self._stop_as_by_ctrl_c, host.hooks.run)
         self._pool = Pool(capacity, executor, self, max(largest, 1), lease)
         self._leases = self._new_leases(lease)
-        self._settler = Settler(host, worker, self)
+        self._settler = Settler(host, worker, self, self._services.log_sender)
         self._claimer = Claimer(host, worker, round(lease * 1000), handlers.values(), self._pool, self)
-        self._maintenance = Maintenance(host, worker, lease, self._queues, self._status)
-        self._claiming = self._new_claiming("claim", self._claimer.step, self._claimer.doze)
+        self._stats = RunStats(host, worker)
+        self._maintenance = Maintenance(host, worker, lease, self._queues, self._status, self.asked, self._stats)
+        self._settings = SettingsService(
+            host, worker, [] if self.replaceable else self._queues, self._outage, self._maintenance,
+            self._claimer.take_asked,
+        )  # fmt: skip
+        self._claiming = self._new_claiming("claim", self._claim, self._claimer.doze)
         self._settling = Loop("settle", self._settler.step, self._outage, answers=lambda: self._settler.rounds)
         self._renewing = Loop(
             "leases", self._leases.step, self._outage, longest=lease / 6, answers=lambda: self._leases.rounds
@@ -157,6 +157,14 @@ class WorkerRuntime:
     def _start(self, runs: Sequence[Run]) -> None:
         self._pool.start(runs)
 
+    def tick_at(self, at: int, now: int | None) -> None:
+        """Fire the ticks of schedules from this time (ms) on; `now` is the storage's time."""
+        self._settings.tick_at(at, now)
+
+    def limited(self, queues: Sequence[str]) -> None:
+        """Look after the limits of these queues."""
+        self._settings.limited(queues)
+
     def started(self, run: Run) -> None:
         """Emit `started` for the jobs of a run whose handler is about to be called."""
         if self._listeners.by_name and self._listeners.wants("started"):
@@ -180,14 +188,16 @@ class WorkerRuntime:
             self._claiming.wake()
 
     def settled(self, jobs: Sequence[RunJob]) -> None:
-        """Drop the leases of jobs whose outcomes are recorded."""
+        """Drop the leases of jobs whose outcomes are recorded, and count their runs."""
         self._leases.drop(jobs)
+        self._stats.count(jobs)
         if self._draining or self._held_up:
             self._claiming.wake()
 
     def lost(self, job: RunJob) -> None:
         """Emit `lease_lost` for a job that may run elsewhere by now; interrupt its run if all its jobs are lost."""
         log_lost(job.claim)
+        self._services.log_sender.forget([job.claim])
         self._emit("lease_lost", job.claim)
         if job.run is not None and all(each.lost for each in job.run.jobs):
             self._pool.interrupt(job.run, Interruption.LOSS)
@@ -264,6 +274,7 @@ class WorkerRuntime:
             self._watching,
             self._maintaining,
             self._waiting_for_cancels,
+            *self._settings.loops(ticks=not self._draining),
             self._claiming,
         ]
 
@@ -274,6 +285,7 @@ class WorkerRuntime:
         """
         self._claimer.stopping = True
         await self._claiming.stop()
+        await self._settings.stop()
         self._pool.release_waiting()
         for run in list(self._pool.live):
             if run.timeout is None:  # it may never end by itself: another worker may run its jobs now
@@ -320,6 +332,12 @@ class WorkerRuntime:
         live = sorted(self._pool.live, key=lambda run: run.began or math.inf)
         return [(job.claim.queue, job.claim.id) for run in live for job in run.jobs]
 
+    async def _claim(self) -> float | None:
+        """Claim as much as there is room for, after the settings of the code are declared."""
+        if not self._settings.declared:
+            await self._settings.declare()
+        return await self._claimer.step()
+
     # drain ----------------------------------------------------------------------------------------
 
     async def drain(self, scheduled: bool) -> None:
@@ -329,8 +347,14 @@ class WorkerRuntime:
         await self.start()
 
     async def _drain(self) -> float | None:
+        if not self._settings.declared:
+            await self._settings.declare()
         before = self._settler.rounds, self._maintenance.reaped
+        if looked := self._settings.has_ticks:
+            await self._settings.fire_due()
         await self._claimer.fill()
+        if not looked and self._settings.has_ticks and await self._settings.fire_due():
+            return 0
         if not self._pool.empty:  # a run may put jobs, and wait for them
             self._look = min(2 * self._look, DRAIN_POLL)
             return self._look
@@ -340,7 +364,7 @@ class WorkerRuntime:
         if before != (self._settler.rounds, self._maintenance.reaped):
             return 0
         if self._scheduled:
-            if await self._jobs_due_later():
+            if await may_start_later(self._host.storage, self._queues):
                 return min(self._claimer.wait_time(), DRAIN_POLL)
             await self._claimer.fill()  # a job may have become due between the two looks
             if not self._pool.empty:
@@ -354,14 +378,23 @@ class WorkerRuntime:
         self.drained.set()
         return None
 
-    async def _jobs_due_later(self) -> bool:
-        """Return whether a queue that is not paused has scheduled or retrying jobs."""
-        storage = self._host.storage
-        for queue in self._queues:
-            counts = await storage.counts(queue)
-            if counts[State.SCHEDULED] + counts[State.RETRYING] and await storage.paused(queue) is None:
-                return True
-        return False
+    # watching -------------------------------------------------------------------------------------
+
+    def count_runs(self) -> None:
+        """Count the runs that end, for `look`."""
+        self._settler.counts = RunCounts()
+
+    def look(self) -> WorkerStatus:
+        """Return the state of this worker, for its health checks and metrics."""
+        now, beat = source.monotonic(), self._status()
+        since = self._claiming.stepping_since
+        return WorkerStatus(
+            id=self._worker, stage="working", lease=self._leases.seconds, capacity=beat.capacity,
+            allowed=beat.allowed or 0, busy=beat.busy, running=beat.running, memory=beat.memory,
+            lease_age=None if beat.lease_age is None else beat.lease_age / 1000,
+            claim_age=now - since if since else 0.0, answer_age=now - self._outage.answered_at,
+            runs=dict(self._settler.counts or {}),
+        )  # fmt: skip
 
     # steps of loops -------------------------------------------------------------------------------
 
@@ -378,6 +411,22 @@ class WorkerRuntime:
     async def _wait_for_cancel(self, seconds: float) -> None:
         if await wait_for_cancel(self._host, self._worker, seconds):
             self._renewing.wake()
+            self._maintenance.beat_again()  # or the worker itself may be asked for something
+            self._maintaining.wake()
+
+    def asked(self, request: WorkerRequest) -> None:
+        """Do what the worker is asked for: claim no more, or stop."""
+        self.be_quiet()
+        if request == "stop":
+            self.stop_asked()
+
+    def be_quiet(self) -> None:
+        """Claim no more jobs; those that run go on."""
+        if not self._claimer.stopping:
+            self._claimer.stopping = True
+            log.warning("worker %s was asked to claim no more jobs", quote_name(self._worker))
+            self._maintenance.beat_again()
+            self._maintaining.wake()
 
     def _status(self) -> Heartbeat:
         """Return the state of this worker for its heartbeat."""
@@ -391,5 +440,6 @@ class WorkerRuntime:
         return Heartbeat(
             capacity=pool.capacity, allowed=pool.allowed, busy=pool.busy, memory=resident(),
             lease_age=None if age is None else round(age * 1000), running=len(runs), runs=oldest(runs),
+            quiet=self._claimer.stopping,
             slots=sum(self._slots.values()), slots_used=sum(pool.running(queue) for queue in self._slots),
         )  # fmt: skip

@@ -12,9 +12,11 @@ from penstock.model.job import State
 from penstock.model.outcome import Outcome
 from penstock.model.printing import count, join_names
 from penstock.storage.base import MAX_BATCH, Settled
+from penstock.worker.log_sender import LogSender
+from penstock.worker.pulse import RunCounts
 from penstock.worker.run import Run, RunJob, SettleFlow
 from penstock.worker.run_log import log as runs
-from penstock.worker.run_log import log_run
+from penstock.worker.run_log import log_run, outcome_word
 
 __all__ = ["Settler"]
 
@@ -27,10 +29,12 @@ MAX_FAILURES = 2
 class Settler:
     """Sends outcomes to the storage until it has answered, or until the lease behind them is lost."""
 
-    def __init__(self, host: AppHost, worker: str, flow: SettleFlow) -> None:
+    def __init__(self, host: AppHost, worker: str, flow: SettleFlow, logs: LogSender | None = None) -> None:
         self._host = host
         self._worker = worker
         self._flow = flow
+        #: The lines that runs have logged: they are sent before the outcome, after which they would be refused.
+        self._logs = logs
         self._pending: list[RunJob] = []
         self._in_flight = 0
         #: How many settles in a row have failed.
@@ -39,6 +43,8 @@ class Settler:
         self._empty.set()
         #: The number of settles that the storage has answered.
         self.rounds = 0
+        #: The runs that ended, by queue and outcome, if they are to be counted.
+        self.counts: RunCounts | None = None
 
     @property
     def busy(self) -> bool:
@@ -112,12 +118,22 @@ class Settler:
 
     async def _send(self, batch: list[RunJob]) -> StorageError | None:
         """Send outcomes; those of a queue in which nothing can be settled wait again, and its error is returned."""
-        settled, answers, error = await settle_all(self._host.storage, batch, wait=self._failures < MAX_FAILURES)
+        if self._logs:
+            await self._logs.end([job.claim for job in batch])
+        settled, answers, error = await settle_all(
+            self._host.storage, batch, wait=self._failures < MAX_FAILURES, hooks=self._host.hooks.settle
+        )
         self.rounds += 1
         if error is not None:
             recorded = set(settled)
             self._pending += [job for job in batch if job not in recorded]  # behind those of other queues
+        if self._logs:
+            self._logs.forget([job.claim for job in settled])
         self._flow.settled(settled)
+        if self.counts is not None:
+            self.counts.update(
+                (job.claim.queue, outcome_word(job, answer)) for job, answer in zip(settled, answers, strict=True)
+            )
         quiet = not (runs.isEnabledFor(logging.INFO) or self._host.listeners)
         for job, answer in zip(settled, answers, strict=True):
             if not (quiet and answer.state is State.COMPLETED):

@@ -11,20 +11,27 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Protocol, Self, cast
+
+from msgspec.structs import replace
 
 from penstock._version import __version__
 from penstock.aio import first_of
 from penstock.app_loader import is_app
 from penstock.errors import JobError, StorageUnusable
 from penstock.host import AppHost, SyncApp, async_app
+from penstock.log_config import LogFormat
 from penstock.model.clock import Span, span_ms
+from penstock.model.handler import Handler
 from penstock.model.hints import need_async_with
 from penstock.model.ids import check_name
 from penstock.model.printing import count, escape_controls, quote_name
+from penstock.model.worker_status import Stage, WorkerStatus
+from penstock.worker.declared_limits import check_limits
 from penstock.worker.handlers import select_handlers
 from penstock.worker.identity import default_id
-from penstock.worker.runtime import Runtime, WorkerRuntime
+from penstock.worker.pulse import Pulse
+from penstock.worker.runtime import WorkerRuntime
 from penstock.worker.startup_checks import warn_of_eviction
 from penstock.worker.supervisor import ChildConfig, Supervisor, modules_of, source_of
 from penstock.worker.supervisor.storage_match import location_of
@@ -33,8 +40,33 @@ __all__ = ["Worker"]
 
 log = logging.getLogger("penstock.worker")
 
+#: How long (seconds) runs may go on after a worker was asked to stop.
+STOP_GRACE = 30.0
+
 #: How many queues the line of a start names.
 MAX_QUEUES = 20
+
+
+class Runtime(Protocol):
+    """One start-to-stop of a worker: a `WorkerRuntime` in this process, or the `Supervisor` of children."""
+
+    drained: asyncio.Event
+    release_now: asyncio.Event
+    stop_asked: Callable[[], None]
+
+    async def start(self) -> None: ...
+
+    async def drain(self, scheduled: bool) -> None: ...
+
+    async def finish(self) -> None: ...
+
+    async def release(self) -> int: ...
+
+    def runs(self) -> list[tuple[str, str]]: ...
+
+    def count_runs(self) -> None: ...
+
+    def look(self) -> WorkerStatus: ...
 
 
 class Worker:
@@ -56,6 +88,10 @@ class Worker:
     log_level: int | None = None
     #: Whether child processes log every failed run with its traceback, if they log to stderr.
     log_tracebacks: bool = False
+    #: The format of that log.
+    log_format: LogFormat = "text"
+    #: Whether it notes its state every second, for `status`.
+    watched: bool = False
     #: Whether it warns of a server that may lose jobs, when it starts.
     warns: bool = True
     #: The runtime of a worker without child processes; a simulation has one without threads.
@@ -94,9 +130,13 @@ class Worker:
         self._app = app
         self._queues = None if queues is None else [check_name(queue, "queues") for queue in queues]
         self._runtime: Runtime | None = None
+        #: The storage is being opened.
+        self._opening: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()
         self._close_app = False
+        self._stage: Stage = "starting"
+        self._pulse: Pulse | None = None
         #: Why it ended by itself, if it did.
         self._failure: StorageUnusable | None = None
 
@@ -139,9 +179,10 @@ class Worker:
         await self._stopped.wait()
 
     async def drain(self, scheduled: bool = False) -> None:
-        """Work until no job is due or running; with `scheduled` also wait for jobs that are due later.
+        """Work until no job may start and none is running; with `scheduled` also wait for jobs that may start later.
 
-        The worker must not be started. Jobs that other workers run are not waited for.
+        Those are jobs that are due later, or wait for a rate or a pause that ends. The worker must not be started. Jobs
+        that other workers run are not waited for.
         """
         await self._start(lambda runtime: runtime.drain(scheduled))
         runtime = self._runtime
@@ -161,11 +202,15 @@ class Worker:
         record within one lease after the last run are given up: their jobs run again when their leases expire.
         """
         seconds = span_ms(grace, "grace") / 1000
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait((self._opening,))
         if self._runtime is None:
             return
         runtime = self._runtime
         timer = asyncio.get_running_loop().call_later(seconds, runtime.release_now.set)
         if self._stopping is None:
+            self._stage = "stopping"
             self._stopping = asyncio.create_task(self._stop(runtime))
         try:
             await asyncio.shield(self._stopping)
@@ -178,34 +223,85 @@ class Worker:
         """The jobs that are running here, as queue and id, the oldest run first."""
         return [] if self._runtime is None else self._runtime.runs()
 
+    def status(self) -> WorkerStatus:
+        """Return the state of the worker; if it is `watched`, any thread may ask, and counts and ages are in it."""
+        pulse = self._pulse
+        known = WorkerStatus(id=self.id, stage=self._stage, lease=self.lease) if pulse is None else pulse.status()
+        return replace(known, stage=self._stage)
+
     async def release_all(self) -> int:
         """Release every job that is running here: it keeps its position and its attempts. Returns their number."""
         return 0 if self._runtime is None else await self._runtime.release()
 
     async def _start(self, start: Callable[[Runtime], Awaitable[None]] | None = None) -> None:
-        if self._runtime is not None:
+        if self._runtime is not None or self._opening is not None:
             raise RuntimeError("the worker is started already; stop() it first")
         handlers = select_handlers(self._app, self._queues, self.capacity)
+        check_limits(self._app, handlers)
         source = (self.source or source_of(self._app)) if self.processes else ""
         self._close_app = not self._app.is_open
-        await self._app.open()
         self._stopped = asyncio.Event()  # of the loop that runs now: a worker may be started again in another one
-        self._log_start(handlers)
         self._failure = None
-        if self.warns:
-            await warn_of_eviction(self._app.storage)
+        if not await self._open(handlers):
+            self._stage = "stopped"
+            self._stopped.set()
+            return
         if self.processes:
-            config = self._child_config(source, handlers)
-            self._runtime = Supervisor(self._app, handlers, config, self._give_up)
+            runtime: Runtime = self._new_supervisor(handlers, self._child_config(source, handlers))
         else:
-            self._runtime = self._runtime_class(
+            runtime = self._runtime_class(
                 self._app, self.id, handlers, self.capacity, self.lease, self.adaptive, self._give_up
             )  # fmt: skip
+        self._runtime, runtime.stop_asked = runtime, self._stop_asked
+        self._stage = "starting"
+        if self.watched:
+            runtime.count_runs()
+            self._pulse = Pulse(runtime.look)
+            self._pulse.start()
         try:
-            await (self._runtime.start() if start is None else start(self._runtime))
+            await (runtime.start() if start is None else start(runtime))
         except BaseException:
             await self.stop(grace=0)
             raise
+        if self._stopping is None:
+            self._stage = "working"
+
+    async def _open(self, handlers: Iterable[str]) -> bool:
+        """Open the storage, in a task that `stop` cancels; returns False then."""
+        self._opening = asyncio.create_task(self._open_app(handlers))
+        try:
+            await self._opening
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return False
+        finally:
+            self._opening = None
+        return True
+
+    async def _open_app(self, handlers: Iterable[str]) -> None:
+        try:
+            await self._app.open()
+            self._log_start(handlers)
+            if self.warns:
+                await warn_of_eviction(self._app.storage)
+        except asyncio.CancelledError:
+            if self._close_app:
+                await self._app.close()
+            raise
+
+    def _stop_asked(self) -> None:
+        """Stop as after SIGTERM: an operator asked for it through the storage."""
+        if self._runtime is not None and self._stopping is None:
+            runtime = self._runtime
+            log.warning("worker %s was asked to stop", quote_name(self.id))
+            asyncio.get_running_loop().call_later(STOP_GRACE, runtime.release_now.set)
+            self._stage = "stopping"
+            self._stopping = asyncio.create_task(self._stop(runtime))
+
+    def _new_supervisor(self, handlers: dict[str, Handler], config: ChildConfig) -> Supervisor:
+        return Supervisor(self._app, handlers, config, self._give_up)
 
     def _log_start(self, handlers: Iterable[str]) -> None:
         """Log the facts by which a wrong storage, namespace or queue is seen at once."""
@@ -233,6 +329,7 @@ class Worker:
         if self._runtime is not None:
             self._runtime.release_now.set()
             if self._stopping is None:
+                self._stage = "stopping"
                 self._stopping = asyncio.create_task(self._stop(self._runtime))
 
     def _raise_failure(self) -> None:
@@ -246,6 +343,7 @@ class Worker:
             capacity=self.capacity, lease=self.lease, slots=self.processes, max_jobs=self._max_jobs,
             max_rss=self._max_rss, adaptive=self.adaptive, log_level=self.log_level,
             log_tracebacks=self.log_tracebacks,
+            log_format=self.log_format, watched=self.watched,
         )  # fmt: skip
 
     async def _stop(self, runtime: Runtime) -> None:
@@ -254,6 +352,9 @@ class Worker:
             if self._close_app:
                 await self._app.close()
         finally:
+            self._stage = "stopped"
+            if self._pulse is not None:
+                await self._pulse.stop()
             self._runtime = self._stopping = None
             self._stopped.set()
 

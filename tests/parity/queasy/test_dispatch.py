@@ -91,10 +91,10 @@ def test_a_flag_written_as_in_javascript_is_refused() -> None:
 
 
 async def test_limits_of_a_job_are_updated_on_request(app: Penstock) -> None:
-    """An update keeps a job's own limits unless it has limits=True (QE-12, QE-22)."""
+    """An update keeps a job's own bounds unless it has bounds=True (QE-12, QE-22)."""
     app.listen("q", fail, min_backoff=0)
     queue = app.queue("q")
-    for id, flags in (("kept", Update()), ("changed", Update(limits=True))):
+    for id, flags in (("kept", Update()), ("changed", Update(bounds=True))):
         await queue.enqueue(1, id=id, max_retries=4)
         await queue.enqueue(2, id=id, max_retries=1, on_conflict=flags)
     await Worker(app).drain(scheduled=True)

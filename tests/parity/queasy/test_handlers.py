@@ -23,7 +23,7 @@ def options_of(app: Penstock, queue: str, *names: str) -> list[Any]:
 
 @pytest.mark.only("memory")  # no call reaches a storage
 async def test_the_defaults_are_the_documented_ones(app: Penstock) -> None:
-    """Without options a handler has Queasy's limits, backoff, size, timeout and priority (QE-16…19, QR-25, QR-S12)."""
+    """Without options a handler has Queasy's bounds, backoff, size, timeout and priority (QE-16…19, QR-25, QR-S12)."""
     app.listen("q", ignore, on_failure=ignore)
     names = ("max_retries", "max_stalls", "min_backoff", "max_backoff", "size", "timeout", "priority")
     assert options_of(app, "q", *names, "max_timeouts") == [10, 3, 2, 300, 10, 60, 100, 3]

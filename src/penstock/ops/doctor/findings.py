@@ -6,9 +6,9 @@ from enum import StrEnum
 
 import msgspec
 
-__all__ = ["MEGABYTE", "Finding", "Level", "fine", "format_jobs", "note", "warning"]
+__all__ = ["GIGABYTE", "MEGABYTE", "Finding", "Level", "fine", "format_jobs", "note", "warning"]
 
-MEGABYTE = 1_000_000
+MEGABYTE, GIGABYTE = 1_000_000, 1_000_000_000
 
 
 class Level(StrEnum):

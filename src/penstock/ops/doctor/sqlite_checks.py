@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.model.storage_info import FileInfo
-from penstock.ops.doctor.findings import MEGABYTE, Finding, fine, note, warning
+from penstock.ops.doctor.findings import GIGABYTE, MEGABYTE, Finding, fine, note, warning
 
 __all__ = ["check_file"]
 
@@ -77,7 +77,8 @@ def check_access(info: FileInfo) -> Iterable[Finding]:
 
 
 def check_disk(info: FileInfo) -> Iterable[Finding]:
-    usage = f"the file has {info.size / MEGABYTE:,.1f} MB, and {info.free // MEGABYTE:,} MB are free"
+    free = f"{info.free / GIGABYTE:,.1f} GB" if info.free >= GIGABYTE else f"{info.free // MEGABYTE:,} MB"
+    usage = f"the file has {info.size / MEGABYTE:,.1f} MB, and {free} are free"
     if info.free < FULL_BELOW:
         yield warning("disk", "the disk is full: jobs are refused, and outcomes wait until there is room", "make room")
     elif info.free < max(200 * MEGABYTE, info.size // 2):

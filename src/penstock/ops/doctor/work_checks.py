@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from penstock.aio import gather_each
 from penstock.errors import ErrorKind, JobError
 from penstock.model.job import Snapshot, State
 from penstock.model.storage_info import Inspectable
@@ -14,7 +15,7 @@ from penstock.ops.doctor.findings import Finding, fine, format_jobs, note, warni
 from penstock.ops.overview import Overview, QueueView
 from penstock.storage.base import Storage
 
-__all__ = ["QueueSymptoms", "check_work", "read_symptoms"]
+__all__ = ["QueueSymptoms", "check_work", "read_all_symptoms", "read_symptoms"]
 
 #: A job that has been due for longer than this (seconds) gives a warning.
 LATE_AFTER = 300.0
@@ -35,7 +36,12 @@ class QueueSymptoms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_symptoms(storage: Storage, queue: QueueView) -> QueueSymptoms:
-    """Read the first queued and the newest failed jobs of a queue for signs of trouble."""
+    """Read the first queued and the newest failed jobs of a queue for signs of trouble.
+
+    If no run was ever lost with its worker, the due time of the next job is all there is to know.
+    """
+    if queue.stalled == 0:
+        return QueueSymptoms(oldest=None if queue.oldest is None else round(queue.oldest.timestamp() * 1000))
     queued: list[Snapshot] = []
     if queue.counts[State.QUEUED]:
         queued = (await storage.find(queue.name, State.QUEUED, None, SAMPLE_SIZE)).jobs
@@ -48,6 +54,12 @@ async def read_symptoms(storage: Storage, queue: QueueView) -> QueueSymptoms:
         stalled=sum(1 for job in queued if job.stalls),
         stall_failures=len(stall_failures),
     )
+
+
+async def read_all_symptoms(storage: Storage, queues: Sequence[QueueView]) -> dict[str, QueueSymptoms]:
+    """Read the signs of trouble of queues, by their names."""
+    read = await gather_each(lambda queue: read_symptoms(storage, queue), queues)
+    return dict(zip((queue.name for queue in queues), read, strict=True))
 
 
 async def read_newest_failures(storage: Storage, queue: str) -> list[Snapshot]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
-from itertools import repeat
+from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Sequence
+from itertools import chain, repeat
 from typing import Any, Self
 
 from msgspec.structs import replace
 
+from penstock.model.activity import WorkerRequest
 from penstock.model.clock import Clock
 from penstock.model.durability import Durability
 from penstock.model.ids import family_of
 from penstock.model.job import NewJob, Snapshot, State
+from penstock.model.limit import Rule
+from penstock.model.pause import Pause
 from penstock.model.storage_info import QueueMeter, ServerInfo
-from penstock.model.why import MAX_AHEAD
 from penstock.storage.base import (
     CANCEL_MODES,
     FIND_ORDER,
@@ -39,6 +41,9 @@ from penstock.storage.base import (
     Settlement,
     WorkerRecord,
 )
+from penstock.storage.limiting import LimitPage, LimitRecord, Scope
+from penstock.storage.observing import check_find
+from penstock.storage.redis.auditing import RedisAuditing
 from penstock.storage.redis.chunks import by_queue, chunks
 from penstock.storage.redis.claim import Claimer
 from penstock.storage.redis.cluster_families import ClusterFamilies
@@ -49,20 +54,23 @@ from penstock.storage.redis.encoding import (
     encode_settlements,
     fence,
     pack,
-    read_number,
-    read_position,
     read_snapshot,
     read_worker,
     text,
 )
 from penstock.storage.redis.end_notices import Joined
-from penstock.storage.redis.event_codec import encode_event
+from penstock.storage.redis.event_codec import encode_announcement
 from penstock.storage.redis.fast_path import encode_completions, settlement_slices
 from penstock.storage.redis.inspection import Inspector
 from penstock.storage.redis.keys import Keys
+from penstock.storage.redis.limits import Limiter
 from penstock.storage.redis.notifier import Notifier
+from penstock.storage.redis.observing import RedisObserving
+from penstock.storage.redis.position import Explainer
 from penstock.storage.redis.put import PutBatcher, PutCalls
+from penstock.storage.redis.recording import RedisRecording
 from penstock.storage.redis.restore import Restorer
+from penstock.storage.redis.scheduling import RedisScheduling
 from penstock.storage.redis.schema import Schema
 from penstock.storage.redis.script_calls import ScriptCall, ScriptCalls
 
@@ -73,9 +81,11 @@ _RENEWALS = [Renewal(False), Renewal(True), *(Renewal(True, mode) for mode in CA
 _CANCELS = ("not_found", "completed", "failed", "cancelled", "running", "cancel_requested")
 _COMPLETED = Settled(State.COMPLETED)
 _LOST = Settled(None, lost=True)
+#: One script purges at most this many records of a queue: each one may have an error, histories and a window too.
+_PURGED = 500
 
 
-class RedisStorage:
+class RedisStorage(RedisScheduling, RedisObserving, RedisRecording, RedisAuditing):
     """A `Storage` on a Redis or Valkey server.
 
     `clock` replaces the server's time, and `fast` turns the fast paths off; both are for tests.
@@ -110,6 +120,8 @@ class RedisStorage:
         self._claimer = Claimer(connection, keys, calls, self.settle, self._disable_open_claims)
         self._inspector = Inspector(connection, keys, calls)
         self._restorer = Restorer(connection, calls, families, self._schema)
+        self._limiter = Limiter(connection, keys, calls, families, self._schema)
+        self._explainer = Explainer(connection, keys, calls)
 
     def bounded(self, timeout: float) -> Self:
         """Return this storage for producers: each request ends within these seconds; see `bound_requests`."""
@@ -306,27 +318,28 @@ class RedisStorage:
 
     async def purge(self, queues: Sequence[str], limit: int = MAX_BATCH) -> int:
         names = list(dict.fromkeys(queues))
-        calls = [self._calls.build("purge", name, (min(limit, MAX_BATCH),)) for name in names]
-        count = sum(await self._connection.run_many(calls, repeat=True)) if calls else 0
+        count, left = 0, dict.fromkeys(names, min(limit, MAX_BATCH))
+        while left:
+            calls = [self._calls.build("purge", name, (min(most, _PURGED),)) for name, most in left.items()]
+            counts: list[int] = await self._connection.run_many(calls, repeat=True)
+            count += sum(counts)
+            purged = zip(left.items(), counts, strict=True)
+            left = {name: most - got for (name, most), got in purged if got >= _PURGED and most > got}
         await self._families.drop_empty(names)
         return count
 
-    async def set_paused(self, queue: str, paused: bool) -> bool:
-        if paused:
-            await self._schema.write(self._connection)
-            await self._families.add(queue, created=True)
-        return await self._calls.run_once("set_paused", queue, int(paused)) == 1
+    async def set_pause(
+        self, queue: str, paused: bool, until: int | None = None, by: str = "", group: str | None = None
+    ) -> bool:
+        return await self._limiter.set_pause(queue, paused, until, by, group)
 
-    async def delete_queue(self, queue: str) -> int:
-        count = int(await self._calls.run_once("delete_queue", queue))
+    async def delete_queue(self, queue: str, settings: bool = False) -> int:
+        count = int(await self._calls.run_once("delete_queue", queue, int(settings)))
         await self._families.drop_empty([queue])
         return count
 
     async def set_ttl(self, queue: str, id: str, ttl: int | None) -> bool:
         return await self._calls.run_once("set_ttl", queue, id, -1 if ttl is None else ttl) == 1
-
-    async def report(self, held: ClaimRef, progress: bytes) -> bool:
-        return await self._calls.run("report", held.queue, held.id, fence(held.token), progress) == 1
 
     # reads -----------------------------------------------------------------------------------------
 
@@ -345,14 +358,20 @@ class RedisStorage:
                 found.append(None if row == 0 else read_snapshot(queue, id, int(now), *row, format=self.format))
         return found
 
-    async def find(self, queue: str, state: State | None = None, after: str | None = None, limit: int = 100) -> Page:
+    async def find(
+        self, queue: str, state: State | None = None, after: str | None = None, limit: int = 100, newest: bool = False,
+        group: str | None = None,
+    ) -> Page:  # fmt: skip
+        check_find(state, limit, group)
         states = FIND_ORDER if state is None else (state,)
         cursor: Cursor | None = read_cursor(after, states)
         found: list[tuple[Snapshot, Cursor]] = []
         size = 0
         while cursor is not None and len(found) <= limit and size < MAX_BYTES:
             want = min(limit + 1 - len(found), MAX_BATCH)  # one more, to know whether this is the end
-            again, following, rows = await self._calls.run("find", queue, cursor.state.value, cursor.position, want)
+            again, following, rows = await self._calls.run(
+                "find", queue, cursor.state.value, cursor.position, want, int(newest), MAX_BYTES - size, group or ""
+            )
             if again:
                 continue
             found += self._read_rows(queue, cursor.state, rows)
@@ -378,37 +397,35 @@ class RedisStorage:
                 return (await self.get(queue, [text(id)]))[0] if id else None
 
     async def why(self, queue: str, id: str) -> JobPosition | None:
-        after = b""
-        while (answer := await self._calls.run("why", queue, id, MAX_AHEAD, after))[0]:
-            after = answer[1]  # more jobs have fallen due than one call promotes, or there are more runs than it reads
-        _, now, since, job, first = answer
-        paused = None if since is None else read_number(since)
-        head = first and read_position(queue, int(now), paused, first, None, self.format)
-        return job and read_position(queue, int(now), paused, job, head, self.format)
+        return await self._explainer.why(queue, id)
 
     async def counts(self, queue: str) -> dict[State, int]:
         numbers = await self._read("counts", queue)
         return dict(zip(State, (int(n) for n in numbers[:8]), strict=True))
 
-    async def paused(self, queue: str) -> int | None:
-        since = await self._connection.command("HGET", f"{self._keys.prefix(queue)}meta", "paused")
-        return None if since is None else read_number(since)
+    async def paused(self, queue: str, group: str | None = None) -> Pause | None:
+        return await self._limiter.paused(queue, group)
 
     async def queues(self) -> list[str]:
         found: list[str] = []
         for family in await self._families.all():
-            for name in await self._connection.command("SMEMBERS", self._keys.names(family)):
-                numbers = await self._read("counts", text(name))
-                if any(numbers[:8]) or numbers[8] is not None:
-                    found.append(text(name))
+            names = [text(name) for name in await self._connection.command("SMEMBERS", self._keys.names(family))]
+            calls = [self._calls.build("counts", name, ()) for name in names]
+            counted = await self._connection.run_many(calls, repeat=True) if calls else []
+            for name, numbers in zip(names, counted, strict=True):
+                if numbers == 0:  # jobs must be expired first
+                    numbers = await self._read("counts", name)
+                if any(numbers) or (await self.schedules(name, limit=1)).schedules:
+                    found.append(name)
         return sorted(found)
 
-    async def beat(self, worker: str, ttl: int, info: bytes = b"") -> None:
+    async def beat(self, worker: str, ttl: int, info: bytes = b"") -> WorkerRequest | None:
         if ttl:
             await self._schema.write(self._connection)
         else:
             await self._notifier.forget_worker(worker)
-        await self._calls.run_for_workers("beat", worker, ttl, info)
+        asked = text(await self._calls.run_for_workers("beat", worker, ttl, info, self._keys.requests))
+        return asked if asked in ("quiet", "stop") else None
 
     async def workers(self) -> list[WorkerRecord]:
         found: dict[str, WorkerRecord] = {}
@@ -439,17 +456,28 @@ class RedisStorage:
     async def wait_cancel(self, worker: str, timeout: float) -> bool:
         return await self._notifier.wait_cancel(worker, timeout)
 
-    def events(self, queue: str | None = None) -> AsyncIterator[EventRecord]:
-        return self._notifier.events(queue)
+    def events(self, queue: str | None = None, names: Collection[str] | None = None) -> AsyncIterator[EventRecord]:
+        return self._notifier.events(queue, names)
 
     async def announce(self, notes: Sequence[EventRecord]) -> None:
-        await self._calls.run_for_workers("announce", *map(encode_event, notes))
+        await self._calls.run_for_workers("announce", *chain.from_iterable(map(encode_announcement, notes)))
 
     async def time(self) -> int:
         if self._clock is not None:
             return int(self._calls.now())
         seconds, micros = await self._connection.command("TIME")
         return int(seconds) * 1000 + int(micros) // 1000
+
+    # limits ----------------------------------------------------------------------------------------
+
+    async def set_limit(self, scope: Scope, rule: Rule | None, settings: bytes, version: int) -> int | None:
+        return await self._limiter.set_limit(scope, rule, settings, version)
+
+    async def get_limit(self, scope: Scope) -> LimitRecord:
+        return await self._limiter.get_limit(scope)
+
+    async def limits(self, queue: str, after: str | None = None, limit: int = 100) -> LimitPage:
+        return await self._limiter.limits(queue, after, limit)
 
     # inspection and restore ------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ Its coroutines never suspend: the first step of each returns its answer. The ver
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any, NoReturn, Self
 
 from redis import Redis
@@ -67,7 +67,7 @@ class BlockingRedisStorage(RedisStorage):
     async def wait_cancel(self, worker: str, timeout: float) -> bool:
         _refuse("wait_cancel")
 
-    def events(self, queue: str | None = None) -> AsyncIterator[EventRecord]:
+    def events(self, queue: str | None = None, names: Collection[str] | None = None) -> AsyncIterator[EventRecord]:
         _refuse("events")
 
 

@@ -11,7 +11,7 @@ from redis.exceptions import NoScriptError, RedisError, TimeoutError
 from penstock.model.job import Claim
 from penstock.storage.base import MAX_BATCH, Claimed, Fail, Request, Settlement
 from penstock.storage.redis.connection import Connection, blpop
-from penstock.storage.redis.encoding import CORRUPT, fence, read_claims, text
+from penstock.storage.redis.encoding import CORRUPT, fence, read_claims, read_number, text
 from penstock.storage.redis.keys import Keys
 from penstock.storage.redis.pipeline import Pipeline, pack_command
 from penstock.storage.redis.script_calls import ScriptCall, ScriptCalls
@@ -93,19 +93,29 @@ class Claimer:
         skipped: list[tuple[str, str]] = []
         unreadable: list[Settlement] = []
         more: list[str] = []
+        limited: list[str] = []
         look_at: int | None = None
-        for request, (bound, look, ids, records, numbers, bad, missing) in zip(requests, answers, strict=True):
+        tick_at: int | None = None
+        now: int | None = None
+        for request, (bound, look, ids, records, numbers, bad, missing, is_limited, tick, time) in zip(
+            requests, answers, strict=True
+        ):
             if bound:
                 more.append(request.queue)
+            if is_limited:
+                limited.append(request.queue)
             if look:
                 look_at = int(look) if look_at is None else min(look_at, int(look))
+            if tick is not None:
+                tick_at = read_number(tick) if tick_at is None else min(tick_at, read_number(tick))
+                now = int(time)
             corrupt += [(request.queue, text(id)) for id in bad]
             skipped += [(request.queue, text(id)) for id in missing]
             bad = read_claims(request.queue, token, ids, records, numbers, claims)
             for id in bad:
                 unreadable.append(Settlement(request.queue, id, token, _CORRUPT))
                 corrupt.append((request.queue, id))
-        return Claimed(claims, look_at, corrupt, skipped, more), unreadable
+        return Claimed(claims, look_at, corrupt, skipped, more, limited, tick_at=tick_at, now=now), unreadable
 
 
 class _OpenClaim:

@@ -9,13 +9,12 @@ from penstock.model.ids import family_of
 from penstock.storage.redis.connection import Connection
 from penstock.storage.redis.encoding import text
 from penstock.storage.redis.keys import Keys
+from penstock.storage.redis.listener_marks import LISTENER_MS
 
-__all__ = ["LISTENER_MARK_MS", "ClusterFamilies"]
+__all__ = ["ClusterFamilies"]
 
 #: A client adds a family that it puts jobs into again after this many seconds.
 _ADD_EVERY = 60.0
-#: The time to live of the mark of an event listener, which it renews.
-LISTENER_MARK_MS = 15_000
 
 
 class ClusterFamilies:
@@ -42,9 +41,11 @@ class ClusterFamilies:
             send = self._connection.write if created else self._connection.command
             await send("SADD", self._keys.families, family)
             self._added_at[family] = now
-            # A listener has marked the families that it found; a new family gets its mark here, before its first event.
-            if channel := await self._connection.command("GET", self._keys.listeners("workers")):
-                await self._connection.write("SET", self._keys.listeners(family), channel, "PX", LISTENER_MARK_MS)
+            # A listener to all queues has marked the families that it found; a new family gets the marks here, before
+            # its first event.
+            if marks := await self._connection.command("HGET", self._keys.listeners("workers"), ""):
+                await self._connection.write("HSET", self._keys.listeners(family), "", marks)
+                await self._connection.write("PEXPIRE", self._keys.listeners(family), LISTENER_MS)
 
     async def drop_empty(self, queues: Iterable[str]) -> None:
         """Remove families without a queue. One that gets a queue meanwhile is added again, here or by the producer."""

@@ -415,13 +415,6 @@ class Connection:
             return node_client_of(self._server, ASYNCIO, str(node.host), int(node.port))
         return client_of(self._server, ASYNCIO)
 
-    async def listeners(self, channel: str) -> int:
-        """Count the connections, on all nodes, that are subscribed to a channel."""
-        if not self.cluster:
-            return int((await self.command("PUBSUB", "NUMSUB", channel))[1])
-        counted = await self.client.pubsub_numsub(channel, target_nodes=self.client.ALL_NODES)
-        return sum(int(count) for _, count in counted)
-
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 

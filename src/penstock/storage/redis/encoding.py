@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 
 from penstock.errors import ErrorKind, JobError
+from penstock.model.clock import MAX_MS
 from penstock.model.job import Claim, NewJob, Snapshot, State, Update
 from penstock.storage.base import (
     CANCEL_MODES,
     Cancel,
     Complete,
     Fail,
-    JobPosition,
     Release,
     Retried,
     Settlement,
@@ -29,15 +29,16 @@ __all__ = [
     "CORRUPT",
     "ENDS",
     "Blobs",
+    "encode_claim",
     "encode_job",
     "encode_jobs",
     "encode_settlement",
     "encode_settlements",
     "fence",
     "pack",
+    "read_claim",
     "read_claims",
     "read_number",
-    "read_position",
     "read_snapshot",
     "read_worker",
     "text",
@@ -49,7 +50,7 @@ _SHORT_HEAD = Struct(">BBHIHI")
 _END = Struct(">BHIHIHIBBH")
 _RUN = Struct(">BBHIH")
 _TIMES = Struct(">HIHI")
-_SETTLED, _SHORT, _EXPIRES = 4, 8, 16
+_SETTLED, _SHORT, _EXPIRES, _COST, _WINDOW = 4, 8, 16, 32, 64
 _UPDATE, _FRESH = 128, 256
 ENDS = {1: State.COMPLETED, 2: State.FAILED, 3: State.CANCELLED}
 _MOVES = {False: 0, True: 1, "if_later": 2, "if_earlier": 3}
@@ -84,7 +85,7 @@ def fence(token: str) -> str:
 
 def _update_code(update: Update, group: str | None) -> int:
     """Encode the flags of an update as in `_transitions.lua`."""
-    code = update.payload + 2 * _MOVES[update.run_at] + 8 * update.resets + 16 * update.limits
+    code = update.payload + 2 * _MOVES[update.run_at] + 8 * update.resets + 16 * update.bounds
     return _UPDATE + code + 32 * update.priority + 64 * (update.group and group is not None)
 
 
@@ -112,23 +113,30 @@ def encode_job(new: NewJob, blobs: Blobs, *, fresh: bool | None = None) -> list[
     if new.update is not None:
         code += _update_code(new.update, new.group)
     payload = blobs.add(new.payload)
-    rest = _encode_expiry(new)
+    rest = _encode_rest(new)
     if (
         new.run_at is None
         and new.group is None
-        and not (new.limits or new.headers or new.priority or new.waiter or rest)
+        and not (new.bounds or new.headers or new.priority or new.waiter or rest)
     ):
         return [new.id, code, payload] if new.delay is None else [new.id, code, payload, 0, 0, False, new.delay]
     return [
-        new.id, code, payload, blobs.add(new.limits), blobs.add(new.headers), _or_false(new.run_at),
+        new.id, code, payload, blobs.add(new.bounds), blobs.add(new.headers), _or_false(new.run_at),
         _or_false(new.delay), new.priority, _or_false(new.group), _or_false(new.waiter), *rest,
     ]  # fmt: skip
 
 
-def _encode_expiry(new: NewJob) -> list[Any]:
-    if new.start_by is None and new.start_within is None:
+def _encode_rest(new: NewJob) -> list[Any]:
+    """Encode the fields that few jobs have; trailing defaults are left off."""
+    if new.window is not None or new.max_wait is not None:
+        rest = [new.start_by, new.start_within, new.cost, new.window, new.max_wait]
+    elif new.cost != 1:
+        rest = [new.start_by, new.start_within, new.cost]
+    elif new.start_by is not None or new.start_within is not None:
+        rest = [new.start_by, new.start_within]
+    else:
         return []
-    return [_or_false(new.start_by), _or_false(new.start_within)]
+    return [_or_false(value) for value in rest]
 
 
 def encode_bounded_jobs(jobs: Sequence[NewJob], max_queued: int) -> list[Any]:
@@ -161,9 +169,15 @@ def encode_settlement(s: Settlement, prefix: Callable[[str], str], blobs: Blobs)
             more = ["c", -1 if end.ttl is None else end.ttl, blobs.add(end.result), then]
         case Fail():
             more = ["f", -1 if end.ttl is None else end.ttl, blobs.add(end.error), end.count is not None, then, end.ran]
+            if end.brief:
+                more.append(blobs.add(end.brief))
         case Retried():
             at = False if end.at is None else end.at
             more = ["r", at, end.delay, end.count or "", end.position == "due", end.solo, blobs.add(end.error)]
+            if end.pause is not None or end.brief:
+                more.append(end.pause or False)
+            if end.brief:
+                more.append(blobs.add(end.brief))
         case Cancel():
             more = ["x", -1 if end.ttl is None else end.ttl, end.ran]
         case Release():
@@ -187,7 +201,7 @@ def read_claims(
             id, record = raw.decode(), records[i]
         except UnicodeDecodeError:  # Penstock writes no such id: the run is left to its lease
             continue
-        group, limits, headers = None, b"", b""
+        group, bounds, headers = None, b"", b""
         try:
             if record[1] & _SHORT:
                 _, _, high, low, _, _ = unpack_short(record)
@@ -195,8 +209,8 @@ def read_claims(
                 claims.append(Claim(queue, id, token, record[short_size:], batch, None, 0, b"", b"", time, time))
                 continue
             head = unpack(record)
-            if head[1] & (_SETTLED | _EXPIRES) or head[15] or head[16] or head[17] or head[18]:
-                group, limits, headers, _, payload = _sections(record, head)
+            if head[1] & (_SETTLED | _EXPIRES | _COST | _WINDOW) or head[15] or head[16] or head[17] or head[18]:
+                group, bounds, headers, _, payload = _sections(record, head)
             else:
                 payload = record[size:]
         except (error, ValueError, IndexError):
@@ -204,7 +218,7 @@ def read_claims(
             continue
         batch = i if numbers is None else numbers[i]
         claim = Claim(
-            queue, id, token, payload, batch, group, head[2], headers, limits, head[9] << 32 | head[10],
+            queue, id, token, payload, batch, group, head[2], headers, bounds, head[9] << 32 | head[10],
             head[7] << 32 | head[8], head[11] + 1, head[12], head[13], head[14],
         )  # fmt: skip
         claims.append(claim)
@@ -220,7 +234,7 @@ def _long(record: bytes) -> bytes:
 
 
 def _sections(record: bytes, head: tuple[Any, ...]) -> tuple[str | None, bytes, bytes, bytes, bytes]:
-    """Return group, limits, headers, error and payload of a record; raises `ValueError` if it is too short."""
+    """Return group, bounds, headers, error and payload of a record; raises `ValueError` if it is too short."""
     glen, llen, hlen, elen = head[15:19]
     at = _group_at(head)
     if not (glen or llen or hlen or elen or head[1] & _SETTLED):
@@ -230,11 +244,11 @@ def _sections(record: bytes, head: tuple[Any, ...]) -> tuple[str | None, bytes, 
         raise ValueError("a record of no format, or too short for its sections")
     group = record[at : at + glen].decode() if glen else None
     at += glen
-    limits = record[at : at + llen]
+    bounds = record[at : at + llen]
     at += llen
     headers = record[at : at + hlen]
     at += hlen
-    return group, limits, headers, record[at : at + elen], record[end:]
+    return group, bounds, headers, record[at : at + elen], record[end:]
 
 
 def _newer_sections(record: bytes, head: tuple[Any, ...]) -> tuple[str | None, bytes, bytes, bytes, bytes]:
@@ -246,12 +260,30 @@ def _newer_sections(record: bytes, head: tuple[Any, ...]) -> tuple[str | None, b
 
 
 def _group_at(head: tuple[Any, ...]) -> int:
-    """Return where the group of a record begins: behind the head and the start-by time."""
-    return _HEAD.size + (6 if head[1] & _EXPIRES else 0)
+    """Return where the group of a record begins: behind the head, the cost, the start-by time and the window."""
+    return _window_at(head) + (12 if head[1] & _WINDOW else 0)
+
+
+def _window_at(head: tuple[Any, ...]) -> int:
+    return _start_by_at(head) + (6 if head[1] & _EXPIRES else 0)
+
+
+def _start_by_at(head: tuple[Any, ...]) -> int:
+    return _HEAD.size + (4 if head[1] & _COST else 0)
+
+
+def _cost(record: bytes, head: tuple[Any, ...]) -> int:
+    return max(1, int.from_bytes(record[_HEAD.size : _HEAD.size + 4], "big")) if head[1] & _COST else 1
 
 
 def _start_by(record: bytes, head: tuple[Any, ...]) -> int | None:
-    return int.from_bytes(record[_HEAD.size : _HEAD.size + 6], "big") if head[1] & _EXPIRES else None
+    at = _start_by_at(head)
+    return int.from_bytes(record[at : at + 6], "big") if head[1] & _EXPIRES else None
+
+
+def _window(record: bytes, head: tuple[Any, ...]) -> int | None:
+    at = _window_at(head)
+    return int.from_bytes(record[at : at + 6], "big") if head[1] & _WINDOW else None
 
 
 def read_snapshot(
@@ -270,7 +302,7 @@ def read_snapshot(
         whole = _long(record)
         head = _HEAD.unpack_from(whole)
         sections = _newer_sections if head[0] > format else _sections
-        group, limits, headers, last_error, payload = sections(whole, head)
+        group, bounds, headers, last_error, payload = sections(whole, head)
     except (error, ValueError):
         shown = ended or {"state": State.FAILED}
         shown["error"] = CORRUPT.encode()
@@ -278,7 +310,7 @@ def read_snapshot(
     if ended:
         known: dict[str, Any] = ended
     elif run:
-        known = {"state": State.RUNNING, "worker": text(worker) if worker else None, **_read_run(run)}
+        known = {"state": State.RUNNING, **read_claim(worker or b""), **_read_run(run)}
     else:
         known = {"state": State(waiting.decode()) if waiting else State.QUEUED}
     if not ended:
@@ -286,26 +318,11 @@ def read_snapshot(
     if not ended and not run:
         known["start_by"] = _start_by(whole, head)
     return Snapshot(
-        queue=queue, id=id, payload=payload, group=group, priority=head[2], headers=headers, limits=limits,
+        queue=queue, id=id, payload=payload, group=group, priority=head[2], headers=headers, bounds=bounds,
         created=head[9] << 32 | head[10], run_at=head[7] << 32 | head[8], attempts=head[11] + (counted & 1),
         retries=head[12], stalls=head[13] + (counted >> 2 & 1), timeouts=head[14] + (counted >> 1 & 1),
+        cost=_cost(whole, head), window=_window(whole, head),
         format=head[0] if head[0] > format else None, **known,
-    )  # fmt: skip
-
-
-def read_position(
-    queue: str, now: int, paused: int | None, job: Any, head: JobPosition | None, format: int
-) -> JobPosition | None:
-    """Read the position of a job from an answer of `why.lua`; None if the job's retention is over."""
-    id, record, run, worker, end, state, lease, successor, ahead = job
-    found = read_snapshot(queue, text(id), now, record, run, worker, end, state, format)
-    if found is None:
-        return None
-    return JobPosition(
-        id=found.id, state=found.state, at=now, run_at=found.run_at, worker=found.worker, group=found.group,
-        lease=None if lease is None else int(float(lease)), finished=found.finished, successor=bool(successor),
-        paused=paused, format=found.format, known=None if found.format is None else format,
-        ahead=None if head else ahead, head=head,
     )  # fmt: skip
 
 
@@ -320,18 +337,29 @@ def _or_corrupt(end: bytes) -> dict[str, Any]:
 def _read_end(end: bytes) -> dict[str, Any]:
     state, f1, f2, e1, e2, _, _, counted, tlen, wlen = _END.unpack_from(end)
     worker_at = _END.size + tlen
-    worker = text(end[worker_at : worker_at + wlen]) or None
+    claim = read_claim(end[worker_at : worker_at + wlen])
     value = end[worker_at + wlen :]
     expires = e1 << 32 | e2
     return {
         "state": ENDS[state],
         "finished": f1 << 32 | f2,
         "expires": expires or None,
-        "worker": worker,
+        **claim,
         "counted": counted,
         "result": value if state == 1 else None,
         "error": value if state == 2 else (value or None) if state == 3 else None,
     }
+
+
+def read_claim(claim: bytes) -> dict[str, Any]:
+    """Read time and worker of a claim; the worker is None if it is empty, the time if it is 0 or damaged."""
+    started = int.from_bytes(claim[:6], "big")
+    return {"worker": text(claim[6:]) or None, "started": started if 0 < started <= MAX_MS else None}
+
+
+def encode_claim(started: int | None, worker: str | None) -> bytes:
+    """Encode time and worker of a claim; nothing if both are unknown."""
+    return (started or 0).to_bytes(6, "big") + (worker or "").encode() if started or worker else b""
 
 
 def _read_run(run: bytes) -> dict[str, Any]:

@@ -1,18 +1,25 @@
-"""Encoding of published messages: event records, notices of the ends of jobs, and the seal before each."""
+"""Encoding of published messages: events, notices of the ends of jobs, and the seal before each."""
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 from hashlib import sha1
 from struct import Struct
 
+import msgspec
+
+from penstock.errors import UNREADABLE
 from penstock.model.job import State
 from penstock.storage.base import EndNotice, EventRecord
 from penstock.storage.redis.encoding import ENDS, text
 
-__all__ = ["encode_event", "read_end_notice", "read_event", "seal", "unseal"]
+__all__ = ["encode_announcement", "read_end_notice", "read_events", "seal", "unseal"]
 
-_EVENT = Struct(">HIH")
+#: The head of a block of events: name, queue, time, worker, attempts, ids, lengths of results and of errors.
+_Head = tuple[str, str, int, str | bool, int | list[int], list[str], list[int] | bool, list[int] | bool]
+_decode_head = msgspec.msgpack.Decoder(_Head).decode
+_BLOCK = Struct(">II")
 _NOTICE = Struct(">HHB")
 
 
@@ -21,7 +28,7 @@ _SEAL_SIZE = 40
 
 
 def seal(message: bytes, secret: str) -> bytes:
-    """Return a message with its seal in front, as `seal` in `_queue.lua` does.
+    """Return a message with its seal in front, as `seal` in `_base.lua` does.
 
     The scripts of Redis have no other hash than SHA-1. That two texts with one SHA-1 can be found does not help to find
     the seal of a message without the secret.
@@ -37,34 +44,46 @@ def unseal(data: bytes, secret: str) -> bytes | None:
     return message if hmac.compare_digest(seal(message, secret)[:_SEAL_SIZE], data[:_SEAL_SIZE]) else None
 
 
-def read_event(data: bytes) -> EventRecord:
-    """Decode an event record; raises `ValueError` if the bytes are none."""
-    if len(data) < _EVENT.size:
-        raise ValueError("too short for an event record")
-    high, low, attempt = _EVENT.unpack_from(data)
-    at = _EVENT.size
-    fields: list[bytes | None] = []
-    for _ in range(6):
-        size = int.from_bytes(data[at : at + 4], "big", signed=True)
-        at += 4
-        fields.append(None if size < 0 else data[at : at + size])
-        at += max(size, 0)
-    name, queue, id, worker, result, failure = fields
-    return EventRecord(
-        (name or b"").decode(), (queue or b"").decode(), (id or b"").decode(), high << 32 | low, attempt,
-        worker.decode() if worker else None, result, failure,
-    )  # fmt: skip
+def read_events(message: bytes) -> list[EventRecord]:
+    """Decode the events of a message; `_events.lua` describes it. What cannot be decoded is left out."""
+    events: list[EventRecord] = []
+    at = 0
+    while at + _BLOCK.size <= len(message):
+        head_size, size = _BLOCK.unpack_from(message, at)
+        head_at = at + _BLOCK.size
+        at = head_at + head_size + size
+        if at <= len(message):
+            with contextlib.suppress(*UNREADABLE, ValueError):
+                head = _decode_head(message[head_at : head_at + head_size])
+                events += _block_events(head, message[head_at + head_size : at])
+    return events
 
 
-def encode_event(event: EventRecord) -> bytes:
-    """Encode an event record as `emit` in `_shared.lua` does, without the time at its front."""
+def _block_events(head: _Head, values: bytes) -> list[EventRecord]:
+    name, queue, time, worker, attempts, ids, results, errors = head
+    by = worker if isinstance(worker, str) and worker else None
+    if isinstance(attempts, int):
+        attempts = [attempts] * len(ids)
+    if isinstance(results, bool) and isinstance(errors, bool):
+        return [EventRecord(name, queue, id, time, attempt, by) for id, attempt in zip(ids, attempts, strict=True)]
+    events: list[EventRecord] = []
+    at, absent = 0, [-1] * len(ids)
+    results, errors = (absent if isinstance(sizes, bool) else sizes for sizes in (results, errors))
+    for id, attempt, result, error in zip(ids, attempts, results, errors, strict=True):
+        middle = at + max(result, 0)
+        end = middle + max(error, 0)
+        found = None if result < 0 else values[at:middle]
+        failure = None if error < 0 else values[middle:end]
+        events.append(EventRecord(name, queue, id, time, attempt, by, found, failure))
+        at = end
+    return events
+
+
+def encode_announcement(event: EventRecord) -> list[str | int | bytes]:
+    """Encode an event as the arguments of `announce.lua`."""
     worker = None if event.worker is None else event.worker.encode()
-    fields = (event.name.encode(), event.queue.encode(), event.id.encode(), worker, event.result, event.error)
-    return min(event.attempt, 65535).to_bytes(2, "big") + b"".join(map(_field, fields))
-
-
-def _field(data: bytes | None) -> bytes:
-    return b"\xff\xff\xff\xff" if data is None else len(data).to_bytes(4, "big") + data
+    given = (b"" if value is None else b"=" + value for value in (worker, event.result, event.error))
+    return [event.name, event.queue, event.id, event.attempt, *given]
 
 
 def read_end_notice(data: bytes) -> tuple[tuple[str, str], EndNotice | None]:

@@ -31,8 +31,9 @@ def encode_plain_jobs(jobs: Sequence[NewJob], *, fresh: bool) -> list[Any] | Non
     for new in jobs:
         if (
             new.run_at is not None or new.group is not None or new.delay is not None or new.update is not None
-            or new.limits or new.headers or new.priority or new.waiter != waiter
-            or new.start_by is not None or new.start_within is not None
+            or new.bounds or new.headers or new.priority or new.waiter != waiter
+            or new.start_by is not None or new.start_within is not None or new.cost != 1
+            or new.window is not None
         ):  # fmt: skip
             return None
         flat += (new.id, new.payload)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from inspect import isawaitable
 from typing import Any, cast
 
 from penstock.errors import StorageError, StorageUnavailable
@@ -46,7 +47,8 @@ class Inspector:
         def to(node: Any) -> Ask:
             async def ask(*command: object) -> Any:
                 try:
-                    return await client.execute_command(*command, target_nodes=node)
+                    answer = client.execute_command(*command, target_nodes=node)
+                    return await answer if isawaitable(answer) else answer  # that of a thread is there already
                 except Exception as error:
                     raise self._connection.explain(error) from error
 
@@ -58,7 +60,7 @@ class Inspector:
         """Read the counters of each of these queues."""
         calls = [self._calls.build("meters", name, ()) for name in queues]
         counted = await self._connection.run_many(calls, repeat=True) if calls else []
-        return [QueueMeter(name, *map(int, numbers)) for name, numbers in zip(queues, counted, strict=True)]
+        return [_meter(name, *numbers) for name, numbers in zip(queues, counted, strict=True)]
 
     async def latest(self, queue: str, state: State, limit: int = 10) -> list[Snapshot]:
         """Read finished jobs of one state, those that are kept longest first."""
@@ -71,9 +73,13 @@ class Inspector:
         keys = [
             self._keys.schema,
             self._keys.workers,
+            self._keys.requests,
+            *(self._keys.operators(name) for name in ("activity", "bulk", "releases")),
             self._keys.families,
             self._keys.names(""),
             self._keys.listeners(""),
+            f"{self._keys.ops}history",
+            f"{self._keys.ops}minute",
         ]
         for key in keys:
             await self._connection.command("DEL", key)
@@ -165,3 +171,7 @@ def _int(value: str | None) -> int:
         return int(float(value or 0))
     except ValueError:
         return 0
+
+
+def _meter(queue: str, finished: int, overdue: int, damaged: int, tick: int | None) -> QueueMeter:
+    return QueueMeter(queue, int(finished), int(overdue), int(damaged), None if tick is None else int(tick))

@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
 
 from redis.exceptions import RedisError
 
@@ -18,13 +17,11 @@ from penstock.errors import StorageError
 from penstock.model.ids import family_of, new_token
 from penstock.storage.base import EventRecord
 from penstock.storage.redis.clients import close
-from penstock.storage.redis.cluster_families import LISTENER_MARK_MS
 from penstock.storage.redis.connection import Connection
-from penstock.storage.redis.encoding import text
 from penstock.storage.redis.end_notices import EndNotices, Joined
-from penstock.storage.redis.event_codec import read_event, unseal
+from penstock.storage.redis.event_codec import read_events, unseal
 from penstock.storage.redis.keys import Keys
-from penstock.storage.redis.scripts import DELETE_MARK, SET_MARK
+from penstock.storage.redis.listener_marks import ListenerMarks
 from penstock.storage.redis.subscription import Subscription
 
 __all__ = ["Notifier"]
@@ -126,65 +123,33 @@ class Notifier:
 
     # events ----------------------------------------------------------------------------------------
 
-    async def events(self, queue: str | None = None) -> AsyncGenerator[EventRecord]:
+    async def events(
+        self, queue: str | None = None, names: Collection[str] | None = None
+    ) -> AsyncGenerator[EventRecord]:
         """Yield the events from the first step of this iterator on."""
         while True:
             try:
-                async with self._subscribed_to_events() as (subscription, marks):
+                async with self._subscribed_to_events(queue, names) as (subscription, marks):
                     while True:
-                        event = _event_or_none(await subscription.next_message(), marks.secrets)
-                        if event is not None and queue in (None, event.queue):
+                        for event in _published_events(await subscription.next_message(), marks.secrets):
                             yield event
             except (RedisError, OSError, StorageError):
                 await asyncio.sleep(random.uniform(0.05, 0.3))
 
     @contextlib.asynccontextmanager
-    async def _subscribed_to_events(self) -> AsyncGenerator[tuple[Subscription, _ListenerMarks]]:
+    async def _subscribed_to_events(
+        self, queue: str | None, names: Collection[str] | None
+    ) -> AsyncGenerator[tuple[Subscription, ListenerMarks]]:
         """Subscribe to the events, and keep the marks without which the scripts publish none."""
-        marks = _ListenerMarks(self._connection, self._keys)
+        marks = ListenerMarks(self._connection, self._keys, queue, names)
         try:
-            async with self._subscribed(self._keys.events) as subscription:
+            async with self._subscribed(marks.channel) as subscription:
                 await marks.set()
                 async with _repeating(marks.set, _MARK_EVERY):
                     yield subscription, marks
         finally:
             with contextlib.suppress(StorageError):
                 await marks.remove()
-
-
-class _ListenerMarks:
-    """The marks of an event listener: one, or on a Cluster one for each family and one for the workers.
-
-    A mark has the secret of the seals of events, which all listeners share: each keeps the one that it finds.
-    """
-
-    def __init__(self, connection: Connection, keys: Keys) -> None:
-        self._connection = connection
-        self._keys = keys
-        self._owner = secrets.token_hex(8)
-        self._secret = secrets.token_hex(16)
-        #: The secrets of the marks: more than one only if two listeners marked the families of a Cluster at once.
-        self.secrets: set[str] = set()
-
-    async def set(self) -> None:
-        """Set the marks, so that the scripts publish events, and remember their secrets."""
-        found: set[str] = set()
-        for key in await self._names():
-            args = [self._owner, self._secret, self._keys.events, LISTENER_MARK_MS]
-            found.add(text(await self._connection.run(SET_MARK, [key], args, repeat=True)))
-        self.secrets = found
-
-    async def remove(self) -> None:
-        """Remove the marks if there is no other listener; those that one has set meanwhile have another owner."""
-        if not await self._connection.listeners(self._keys.events):
-            for key in await self._names():
-                await self._connection.run(DELETE_MARK, [key], [self._owner], repeat=True)
-
-    async def _names(self) -> list[str]:
-        if not self._keys.cluster:
-            return [self._keys.listeners("")]
-        families = await self._connection.command("SMEMBERS", self._keys.families)
-        return [self._keys.listeners(name) for name in {"workers", *(family.decode() for family in families)}]
 
 
 class _CancelSubscription:
@@ -261,10 +226,9 @@ async def _repeating(action: Callable[[], Awaitable[None]], every: float) -> Asy
             await task
 
 
-def _event_or_none(data: bytes, secrets: Iterable[str]) -> EventRecord | None:
-    """Return the event in a message with a seal; None for a message that Penstock did not publish."""
+def _published_events(data: bytes, secrets: Iterable[str]) -> list[EventRecord]:
+    """Return the events in a message with a seal; none of a message that Penstock did not publish."""
     for secret in secrets:
-        if (record := unseal(data, secret)) is not None:
-            with contextlib.suppress(ValueError):
-                return read_event(record)
-    return None
+        if (message := unseal(data, secret)) is not None:
+            return read_events(message)
+    return []

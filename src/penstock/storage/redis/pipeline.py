@@ -90,11 +90,16 @@ def pack_command(*args: Any) -> bytes:
 async def cancellable(work: Coroutine[Any, Any, T]) -> T:
     """Await a coroutine of redis-py, which may swallow a cancellation (as `asyncio.wait_for` before Python 3.12).
 
-    It is cancelled again until it has ended, so that it does not go on in the background.
+    It is cancelled again until it has ended, so that it does not go on in the background. A write to a connection
+    that the server has closed raises `ConnectionError` on every event loop: that of uvloop raises `RuntimeError`.
     """
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
+    except RuntimeError as error:
+        if "the handler is closed" not in str(error):
+            raise
+        raise ConnectionError("the server closed the connection") from error
     except asyncio.CancelledError:
         while not task.done():
             task.cancel()

@@ -173,9 +173,11 @@ def _read_puts(answers: Any, count: int, queued: Put) -> list[Put]:
 
 def _read_put(answer: Any, report: DurabilityReport | None) -> Put:
     if answer[0] == b"refused":
-        return Put(PutStatus.DUPLICATE, State(answer[1].decode()), None, report, refused=True)
-    status, state = PutStatus(answer[0].decode()), State(answer[1].decode())
-    return Put(status, state, answer[2] if len(answer) > 2 else None, report)
+        status, refused = PutStatus.DUPLICATE, True
+    else:
+        status, refused = PutStatus(answer[0].decode()), False
+    result, until = (*answer[2:], None, None)[:2]
+    return Put(status, State(answer[1].decode()), result, report, refused=refused, until=until)
 
 
 # batches -------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from penstock.model.storage_info import check_restorable
 from penstock.storage.base import MAX_BATCH, MAX_BYTES
 from penstock.storage.redis.cluster_families import ClusterFamilies
 from penstock.storage.redis.connection import Connection
-from penstock.storage.redis.encoding import pack
+from penstock.storage.redis.encoding import encode_claim, pack
 from penstock.storage.redis.schema import Schema
 from penstock.storage.redis.script_calls import ScriptCalls
 
@@ -66,7 +66,8 @@ def _head(job: Snapshot) -> list[Any]:
     return [
         job.id, job.state.value, job.priority, job.run_at, job.created, job.attempts, job.retries, job.stalls,
         job.timeouts, False if job.group is None else job.group, job.finished or 0, job.expires or 0,
-        False if job.start_by is None else job.start_by,
+        False if job.start_by is None else job.start_by, job.cost,
+        False if job.window is None else job.window,
     ]  # fmt: skip
 
 
@@ -75,4 +76,4 @@ def _bytes(job: Snapshot) -> tuple[bytes, ...]:
     value = b""
     if job.state in FINISHED:
         value = (job.result if job.state is State.COMPLETED else job.error) or b""
-    return job.limits, job.headers, job.error or b"", job.payload, (job.worker or "").encode(), value
+    return job.bounds, job.headers, job.error or b"", job.payload, encode_claim(job.started, job.worker), value

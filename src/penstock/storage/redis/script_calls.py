@@ -63,11 +63,34 @@ class ScriptCalls:
 
         It is sent again until it is answered: it takes effect once, and the answer is that of the first time.
         """
+        return await self._connection.run(*self.build_once(name, queue, *args), repeat=True)
+
+    def build_once(self, name: str, queue: str, *args: Any) -> ScriptCall:
+        """Build the call of `run_once`."""
         request = new_token()
         call = self.build(name, queue, (request, self._connection.retry_window_ms, *args))
         if self._keys.cluster:
             call[1].append(self._keys.request(queue, request))
-        return await self._connection.run(*call, repeat=True)
+        return call
+
+    async def run_for_all_queues(self, name: str, *args: Any) -> Any:
+        """Run a script on the keys of all queues together, and return its answer."""
+        keys = [self._keys.listeners("ops"), self._keys.names("ops"), self._keys.ops + "history"]
+        keys.append(self._keys.ops + "minute")
+        return await self._connection.run(script(name), keys, [self.now(), self._keys.ops, "", *args], repeat=True)
+
+    async def run_once_for_all_queues(self, name: str, *args: Any) -> Any:
+        """Run a script that includes `_once.lua` on the keys of all queues together, and return its answer."""
+        request = new_token()
+        keys = [self._keys.listeners("ops"), self._keys.names("ops"), self._keys.ops + "history"]
+        keys.append(f"{self._keys.ops}requests:{request}")
+        given = [self.now(), self._keys.ops, "", request, self._connection.retry_window_ms, *args]
+        return await self._connection.run(script(name), keys, given, repeat=True)
+
+    async def run_for_operators(self, name: str, key: str, *args: Any, repeat: bool = True) -> Any:
+        """Run a script on a key of records about operators, and return its answer."""
+        keys = [self._keys.listeners("ops"), self._keys.names("ops"), key]
+        return await self._connection.run(script(name), keys, [self.now(), key, "", *args], repeat=repeat)
 
     async def run_for_workers(self, name: str, *args: Any) -> Any:
         """Run a script on the table of workers, which belongs to no queue, and return its answer."""

@@ -12,14 +12,21 @@ from importlib.resources import files
 from penstock.storage.base import EXPIRED, MAX_BATCH, MAX_BYTES
 from penstock.storage.redis.encoding import FORMAT
 from penstock.storage.redis.keys import QUEUE_KEYS
+from penstock.storage.redis.lua_constants import inline_constants
 
-__all__ = ["DELETE_MARK", "SET_MARK", "WRITE", "Script", "script"]
+__all__ = ["WRITE", "Script", "script", "short_script"]
 
 _FORMAT = "local FORMAT = {}\n"
 _FAST = "local FAST = {}\n"
 _MAX_BATCH = "local MAX_BATCH = {} "
 _MAX_BYTES = "local MAX_BYTES = {} "
 _EXPIRED = "local EXPIRED = '{}'\n"
+#: Around the helpers and the body of every script: its events are published after it has made its answer
+#: (`_events.lua`). The body is a function, and the helpers outside of it are its upvalues: Lua passes an upvalue on
+#: to a function within by a pointer, but searches a list for each variable of the body that such a function uses.
+_FIRST = "local publish_events\n"
+_BEFORE = "\nlocal function run()\n"
+_AFTER = "\nend\nlocal answer = run()\nif publish_events then publish_events() end\nreturn answer\n"
 _INCLUDE = re.compile(r"^-- include: (.*)$", re.MULTILINE)
 _HEADER = re.compile(r"^-- (flags|keys|args|gives):(.*)$", re.MULTILINE)
 
@@ -60,14 +67,17 @@ def script(name: str, format: int = FORMAT, fast: bool = True) -> Script:
     missing = {"flags", "keys", "args", "gives"} - header.keys()
     if missing or not body.startswith(f"-- {name}: "):
         raise ValueError(f"{name}.lua must start with '-- {name}: ' and have a header of flags, keys, args, gives")
+    helpers = _source("_base")
     if not any("queue" in line.split() for line in _INCLUDE.findall(body)):
-        body = f"-- include: queue\n{body}"
-    text = f"{_first_line(header['flags'])}{_source('_base')}\n{_with_includes(body, set())}"
+        helpers += "-- include: queue\n"
+    text = _with_includes(f"{_FIRST}{helpers}{_BEFORE}{body}{_AFTER}", set())
+    text = f"{_first_line(header['flags'])}{text}"
     text = text.replace(_FORMAT.format(FORMAT), _FORMAT.format(format))
     text = text.replace(_FAST.format("true"), _FAST.format("true" if fast else "false"))
     text = text.replace(_EXPIRED.format(""), _EXPIRED.format("".join(f"\\{byte:03}" for byte in EXPIRED)))
     text = text.replace(_MAX_BATCH.format(1000), _MAX_BATCH.format(MAX_BATCH))
     text = text.replace(_MAX_BYTES.format(4000000), _MAX_BYTES.format(MAX_BYTES))
+    text = inline_constants(text)
     keys = tuple(key for key in header["keys"] if key in QUEUE_KEYS)
     return Script(name, text, _sha(text), keys)
 
@@ -85,22 +95,11 @@ def _sha(text: str) -> str:
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
-_WRITE = f"{_first_line(['allow-oom'])}return redis.call(unpack(ARGV))\n"
-#: Runs the command in its arguments: a write of a few bytes that a full server must accept too.
-WRITE = Script("write", _WRITE, _sha(_WRITE), ())
+def short_script(name: str, body: str) -> Script:
+    """Return a script of these lines alone, for writes of a few bytes that a full server must accept too."""
+    text = f"{_first_line(['allow-oom'])}{body}"
+    return Script(name, text, _sha(text), ())
 
-_SET_MARK = f"""{_first_line(["allow-oom"])}local old = redis.call('GET', KEYS[1]) or ''
-local secret = #old > 48 and string.sub(old, 17, 48) or ARGV[2]
-redis.call('SET', KEYS[1], ARGV[1] .. secret .. ARGV[3], 'PX', ARGV[4])
-return secret
-"""
-#: Sets the mark of an event listener: its owner, the secret in the mark that there is or else in an argument, and the
-#: channel. Returns the secret.
-SET_MARK = Script("set_mark", _SET_MARK, _sha(_SET_MARK), ())
 
-_DELETE_MARK = f"""{_first_line(["allow-oom"])}if string.sub(redis.call('GET', KEYS[1]) or '', 1, 16) == ARGV[1] then
-  redis.call('DEL', KEYS[1])
-end
-"""
-#: Deletes the mark of an event listener if the owner in its argument has set it.
-DELETE_MARK = Script("delete_mark", _DELETE_MARK, _sha(_DELETE_MARK), ())
+#: Runs the command in its arguments.
+WRITE = short_script("write", "return redis.call(unpack(ARGV))\n")

@@ -16,8 +16,8 @@ __all__ = ["Subscription"]
 
 #: After this many seconds without a message the server gets a PING.
 _PING_AFTER = 7.5
-#: At most this many messages wait for a slow reader; the others wait in the sockets.
-_MAX_UNREAD = 1000
+#: About how many messages, and bytes of them, wait for a slow reader; the others wait in the sockets.
+_MAX_UNREAD, _MAX_UNREAD_BYTES = 1000, 4_000_000
 
 
 class Subscription(RawConnection):
@@ -30,6 +30,7 @@ class Subscription(RawConnection):
         self._read_timeout = read_timeout
         self._on_message = on_message
         self._unread: deque[bytes] = deque()
+        self._unread_bytes = 0
         self._waiter: asyncio.Future[None] | None = None
         self._confirmed: asyncio.Future[None] = self._loop.create_future()
         self._closed: asyncio.Future[None] = self._loop.create_future()
@@ -59,7 +60,8 @@ class Subscription(RawConnection):
             self._waiter = self._loop.create_future()
             await self._waiter
         message = self._unread.popleft()
-        if self._paused and len(self._unread) < _MAX_UNREAD // 2:
+        self._unread_bytes -= len(message)
+        if self._paused and len(self._unread) < _MAX_UNREAD // 2 and self._unread_bytes < _MAX_UNREAD_BYTES // 2:
             self._paused = False
             self._transport.resume_reading()
         return message
@@ -92,7 +94,8 @@ class Subscription(RawConnection):
         if self._on_message is not None:
             return self._on_message(message)
         self._unread.append(message)
-        if len(self._unread) >= _MAX_UNREAD and not self._paused:
+        self._unread_bytes += len(message)
+        if not self._paused and (len(self._unread) >= _MAX_UNREAD or self._unread_bytes >= _MAX_UNREAD_BYTES):
             self._paused = True
             self._transport.pause_reading()
         self._wake()

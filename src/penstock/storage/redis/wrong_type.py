@@ -16,7 +16,7 @@ from penstock.storage.redis.keys import QUEUE_KEYS
 __all__ = ["find_wrong_type", "is_wrong_type", "wrong_type"]
 
 #: For each type of key a command that only reads it, and fails for other types. A user of Penstock may call them all.
-_READS = {"hash": "HLEN", "sorted set": "ZCARD", "list": "LLEN", "set": "SMEMBERS"}
+_READS = {"hash": "HLEN", "sorted set": "ZCARD", "list": "LLEN", "set": "SMEMBERS", "string": "GET"}
 
 
 def is_wrong_type(error: BaseException) -> bool:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
 
 from penstock.errors import QueueFull, StorageError
+from penstock.model.activity import WorkerRequest
 from penstock.model.clock import Clock
 from penstock.model.durability import DurabilityReport
 from penstock.model.job import NewJob, Snapshot, State
+from penstock.model.limit import Rule
+from penstock.model.pause import Pause
 from penstock.model.storage_info import FileInfo, QueueMeter
 from penstock.storage.base import (
     MAX_BATCH,
@@ -36,12 +39,15 @@ from penstock.storage.base import (
     Settlement,
     WorkerRecord,
 )
+from penstock.storage.limiting import LimitPage, LimitRecord, Scope
+from penstock.storage.observing import check_find
 from penstock.storage.sqlite import (
     admin,
     cancel,
     claim,
     discard,
     inspection,
+    limits,
     purge,
     put,
     reads,
@@ -52,9 +58,13 @@ from penstock.storage.sqlite import (
     settle,
     why,
 )
+from penstock.storage.sqlite.auditing import SqliteAuditing
 from penstock.storage.sqlite.engine import BUSY_TIMEOUT, Engine, Synchronous
 from penstock.storage.sqlite.event_feed import EventFeed
 from penstock.storage.sqlite.notifier import Notifier
+from penstock.storage.sqlite.observing import SqliteObserving
+from penstock.storage.sqlite.recording import SqliteRecording
+from penstock.storage.sqlite.scheduling import SqliteScheduling
 from penstock.storage.sqlite.transaction import Transaction
 from penstock.storage.sqlite.writer import Writer
 
@@ -63,7 +73,7 @@ __all__ = ["Engine", "SqliteStorage"]
 T = TypeVar("T")
 
 
-class SqliteStorage:
+class SqliteStorage(SqliteScheduling, SqliteObserving, SqliteRecording, SqliteAuditing):
     """The `Storage` protocol over one file; see `penstock.storage.base` for the contract of each verb.
 
     `poll` is the pause (s) between two reads of a waiter that no wake-up reaches. `fast=False` is for tests, as
@@ -218,21 +228,19 @@ class SqliteStorage:
         """Purge records: finished with the TTL over → gone; returns how many, at most `limit` per queue."""
         return await self._write(lambda tx: purge.purge(tx, queues, limit))
 
-    async def set_paused(self, queue: str, paused: bool) -> bool:
-        """Pause or resume claims from a queue; returns whether that changed anything."""
-        return await self._write(lambda tx: admin.set_paused(tx, queue, paused))
+    async def set_pause(
+        self, queue: str, paused: bool, until: int | None = None, by: str = "", group: str | None = None
+    ) -> bool:
+        """Pause or resume claims from a queue or one of its groups; returns whether that changed anything."""
+        return await self._write(lambda tx: admin.set_pause(tx, queue, paused, until, by, group))
 
-    async def delete_queue(self, queue: str) -> int:
+    async def delete_queue(self, queue: str, settings: bool = False) -> int:
         """Delete a queue with all its records; running claims are lost. Returns how many jobs it had."""
-        return await self._write(lambda tx: admin.delete_queue(tx, queue))
+        return await self._write(lambda tx: admin.delete_queue(tx, queue, settings))
 
     async def set_ttl(self, queue: str, id: str, ttl: int | None) -> bool:
         """Keep a finished job for `ttl` ms from now; False if it does not exist or is not finished."""
         return await self._write(lambda tx: admin.set_ttl(tx, queue, id, ttl))
-
-    async def report(self, held: ClaimRef, progress: bytes) -> bool:
-        """Store the progress of a run; False if the claim was lost."""
-        return await self._write(lambda tx: renew.report(tx, held, progress))
 
     # reads ---------------------------------------------------------------------------------------
 
@@ -240,13 +248,18 @@ class SqliteStorage:
         """Return jobs by id; a running job hides its blocked successor."""
         return await self._read_current(queue, lambda tx: reads.get(tx, queue, ids))
 
-    async def find(self, queue: str, state: State | None = None, after: str | None = None, limit: int = 100) -> Page:
-        """Return a page of jobs, state by state, each in its order."""
-        if limit < 1:
-            raise ValueError(f"limit must be at least 1, not {limit}")
-        cursor = None if after is None else reads.parse_cursor(after, state)
+    async def find(
+        self, queue: str, state: State | None = None, after: str | None = None, limit: int = 100, newest: bool = False,
+        group: str | None = None,
+    ) -> Page:  # fmt: skip
+        """Return a page of jobs, state by state, each in its order, or with `newest` in the opposite one.
+
+        With a `group`, return its queued jobs.
+        """
+        check_find(state, limit, group)
+        cursor = None if after is None else reads.parse_cursor(after, state, newest)
         while True:
-            page = await self._read(lambda tx: reads.find(tx, queue, state, cursor, limit))
+            page = await self._read(lambda tx: reads.find(tx, queue, state, cursor, limit, newest, group))
             if page is not None:
                 return page
 
@@ -266,17 +279,17 @@ class SqliteStorage:
         """Return the number of jobs in each state."""
         return await self._read_current(queue, lambda tx: reads.counts(tx, queue))
 
-    async def paused(self, queue: str) -> int | None:
-        """Return since when (ms) a queue is paused, or None."""
-        return await self._read(lambda tx: reads.paused(tx, queue))
+    async def paused(self, queue: str, group: str | None = None) -> Pause | None:
+        """Return the pause of a queue or one of its groups; None if there is none or it has ended by itself."""
+        return await self._read(lambda tx: reads.paused(tx, queue, group))
 
     async def queues(self) -> list[str]:
-        """Return the names of the queues that have jobs or are paused, sorted."""
+        """Return the names of the queues that have jobs or schedules or are paused, sorted."""
         return await self._read_current(None, reads.queues)
 
-    async def beat(self, worker: str, ttl: int, info: bytes = b"") -> None:
-        """Store a worker's heartbeat for the next `ttl` ms; a `ttl` of 0 deletes it."""
-        await self._write(lambda tx: reads.beat(tx, worker, ttl, info))
+    async def beat(self, worker: str, ttl: int, info: bytes = b"") -> WorkerRequest | None:
+        """Store a worker's heartbeat for the next `ttl` ms, or delete it (0); returns a request to the worker."""
+        return await self._write(lambda tx: reads.beat(tx, worker, ttl, info))
 
     async def workers(self) -> list[WorkerRecord]:
         """Return the workers whose heartbeat has not expired, sorted by id."""
@@ -285,6 +298,28 @@ class SqliteStorage:
     async def time(self) -> int:
         """Return the storage's time in milliseconds."""
         return self.engine.now()
+
+    # limits --------------------------------------------------------------------------------------
+
+    async def set_limit(self, scope: Scope, rule: Rule | None, settings: bytes, version: int) -> int | None:
+        """Set the limit of a scope if its version is still this one; returns the new version, or None."""
+        return await self._write(lambda tx: limits.set_limit(tx, scope, rule, settings, version))
+
+    async def get_limit(self, scope: Scope) -> LimitRecord:
+        """Return the limit of a scope and the state of its gate."""
+        return await self._read_whole(lambda tx: limits.get_limit(tx, scope))
+
+    async def limits(self, queue: str, after: str | None = None, limit: int = 100) -> LimitPage:
+        """Return a page of the limits that hold for a queue."""
+        cursor = limits.parse_cursor(after)
+        return await self._read_whole(lambda tx: limits.limits(tx, queue, cursor, limit))
+
+    async def _read_whole(self, verb: Callable[[Transaction], T | None]) -> T:
+        """Repeat a read that answers None while more jobs are due than one transaction promotes."""
+        while True:
+            answer = await self._read(verb)
+            if answer is not None:
+                return answer
 
     # inspection and restore ----------------------------------------------------------------------
 
@@ -327,16 +362,16 @@ class SqliteStorage:
         """Sleep until a run of this worker may have been asked to cancel or `timeout` seconds have passed."""
         return await self.open_notifier().wait_cancel(worker, timeout)
 
-    def events(self, queue: str | None = None) -> AsyncIterator[EventRecord]:
+    def events(self, queue: str | None = None, names: Collection[str] | None = None) -> AsyncIterator[EventRecord]:
         """Return an iterator over the events of all processes, from this call on.
 
         The call itself registers the listener: events caused by later calls of this process are
         included, even before the first `__anext__`.
         """
-        return EventFeed(self.open_notifier(), self.submit, queue, self._poll)
+        return EventFeed(self.open_notifier(), self.submit, queue, names, self._poll)
 
     async def announce(self, notes: Sequence[EventRecord]) -> None:
-        """Store events at the storage's time, if there are listeners."""
+        """Store events at the storage's time, if there are listeners to them."""
         await self._read(lambda tx: tx.announce(notes))
 
 

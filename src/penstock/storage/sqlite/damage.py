@@ -13,6 +13,7 @@ from penstock.errors import ErrorKind, JobError
 from penstock.storage.sqlite.ordering import change_holds, enter_and_save, update_turn
 from penstock.storage.sqlite.rows import FAILED, QUARANTINE_MS, RUNNING, JobRow
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
+from penstock.storage.sqlite.windows import free_window, release_window
 
 __all__ = ["fail_record", "release_successor", "set_aside"]
 
@@ -23,6 +24,7 @@ def fail_record(tx: Transaction, queue: QueueRow, n: int, id: Any, slot: int) ->
     """Fail the record of this number, which is counted in `slot`, and keep its columns; returns its id as text."""
     name = id if isinstance(id, str) else bytes(id).decode("utf-8", "replace")
     queue.finished += 1
+    queue.count_total("failed")
     queue.count(slot, -1)
     queue.count(FAILED, 1)
     queue.note_damage()
@@ -41,6 +43,8 @@ def set_aside(tx: Transaction, queue: QueueRow, job: JobRow) -> None:
         tx.delete(queue, job)
     else:
         _fail(tx, queue, job)
+    if not job.twin:
+        free_window(tx, queue, job)
     if held and job.grp is not None:
         change_holds(tx, queue, job.grp, -1)
     if successor:
@@ -54,10 +58,12 @@ def release_successor(tx: Transaction, queue: QueueRow, successor: JobRow) -> No
         _fail(tx, queue, successor)
     else:
         successor.twin, successor.flags = 0, None
+        release_window(tx, queue, successor)
         enter_and_save(tx, queue, successor, held=False)
 
 
 def _fail(tx: Transaction, queue: QueueRow, job: JobRow) -> None:
     queue.recount |= job.uncounted
     job.repaired = False
+    tx.count_backoff(queue, job, None)
     fail_record(tx, queue, job.n, job.id, job.counted_slot)

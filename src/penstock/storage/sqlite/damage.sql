@@ -4,10 +4,11 @@
 -- queues ------------------------------------------------------------------------------------------
 
 -- name: queue_last
--- The last sequence number of a queue's jobs and turns, and the last number of its ended jobs.
+-- The last sequence number of a queue's jobs and turns, the last number of its ended jobs, and its first tick.
 SELECT max(coalesce((SELECT max(seq) FROM jobs WHERE queue = ?1 AND seq < 1 << 60), 0),
            coalesce((SELECT max(turn_seq) FROM lanes WHERE queue = ?1 AND turn_seq < 1 << 60), 0)),
-    coalesce((SELECT max(number) FROM jobs WHERE queue = ?1 AND number < 1 << 60), 0)
+    coalesce((SELECT max(number) FROM jobs WHERE queue = ?1 AND number < 1 << 60), 0),
+    (SELECT min(next) FROM schedules WHERE queue = ?1 AND next < 1 << 60)
 
 -- name: queue_recount
 -- Count the rows of a queue again.
@@ -39,7 +40,7 @@ FROM queues WHERE k = ?1
 -- name: set_aside
 -- Fail a record that cannot be read, and keep its other columns.
 UPDATE jobs SET place = 6, twin = 0, retried = 0, start_by = NULL, token = '', worker = NULL, expires = ?, number = ?,
-    finished = ?, error = ?, result = NULL
+    finished = ?, error = ?, result = NULL, error_key = NULL, begun = NULL
 WHERE n = ?
 
 -- name: clear_start_by
@@ -90,7 +91,7 @@ SELECT l.grp FROM lanes AS l LEFT JOIN runs ON runs.grp = l.grp
 WHERE l.queue = ?1 AND (
     l.holds IS NOT coalesce(runs.number, 0)
         + (SELECT count(*) FROM jobs WHERE queue = ?1 AND grp = l.grp AND retried = 1 AND place = 0)
-    OR (l.holds = 0 AND l.turn_time IS NULL)
+    OR (l.holds = 0 AND l.turn_time IS NULL AND l.opens IS NULL AND l.tat IS NULL AND l.paused IS NULL)
 ) LIMIT ?2
 
 -- name: stray_groups
@@ -103,6 +104,15 @@ WITH RECURSIVE found (grp) AS (
 )
 SELECT grp FROM found WHERE grp IS NOT NULL AND NOT EXISTS (SELECT 1 FROM lanes WHERE queue = ?1 AND lanes.grp = found.grp)
 LIMIT ?2
+
+-- name: stray_closed
+-- Groups of a limited queue that nothing would open, or whose numbers Penstock never writes.
+SELECT grp FROM lanes WHERE queue = ?1 AND (
+    (opens >= 1 << 60 AND (opens > 1 << 60 OR (holds = 0 AND paused IS NULL AND epoch IS NOT -1)))
+    OR typeof(opens) NOT IN ('integer', 'null') OR typeof(paused) NOT IN ('integer', 'null')
+    OR typeof(pause_until) NOT IN ('integer', 'null')
+    OR backoffs IS NOT (SELECT count(*) FROM jobs WHERE queue = ?1 AND grp = lanes.grp AND retried = 1 AND place = 0)
+) LIMIT ?2
 
 -- name: stray_parked
 -- Parked groups whose first job has a known format.

@@ -11,6 +11,7 @@ from penstock.storage.sqlite.finish import finish
 from penstock.storage.sqlite.ordering import promote
 from penstock.storage.sqlite.rows import BLOCKED, RUNNING, Bucket, state_of
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
+from penstock.storage.sqlite.windows import free_window
 
 __all__ = ["discard"]
 
@@ -40,6 +41,7 @@ def _discard(tx: Transaction, queue: QueueRow, id: str, state: State | None, bef
         return "kept"
     if job.place > BLOCKED:
         tx.delete(queue, job)
+        free_window(tx, queue, job)
         return "discarded"
     if job.place == BLOCKED:
         tx.delete(queue, job)

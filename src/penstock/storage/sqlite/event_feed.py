@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Collection
 
 import msgspec
 
@@ -17,28 +17,35 @@ from penstock.storage.sqlite.writer import Submit
 
 __all__ = ["EventFeed"]
 
-#: Events that one read fetches at most.
+#: Rows of events that one read fetches at most.
 READ_SIZE = 500
 
-_decode = msgspec.msgpack.Decoder(EventRecord).decode
+#: The least time (s) between two reads, so that a busy storage costs a feed few of them.
+READ_INTERVAL = 0.005
+
+_decode = msgspec.msgpack.Decoder(list[EventRecord]).decode
 
 
 class EventFeed:
-    """Async iterator over the events of one queue, or of all, from its construction on.
+    """Async iterator over the events of one queue or all, and of some names or all, from its construction on.
 
     Construction submits the row that makes it a listener, so events caused by later calls of this
-    process are read even if they happen before the first `__anext__`. Events are only stored while
-    there is a listener.
+    process are read even if they happen before the first `__anext__`. An event is only stored while
+    there is a listener that wants it.
     """
 
-    def __init__(self, notifier: Notifier, submit: Submit, queue: str | None, poll: float) -> None:
+    def __init__(
+        self, notifier: Notifier, submit: Submit, queue: str | None, names: Collection[str] | None, poll: float
+    ) -> None:
         self._notifier = notifier
         self._submit = submit
         self._queue = queue
+        self._names = None if names is None else frozenset(names)
         self._poll = poll
         self._woken = asyncio.Event()
         self._events: deque[EventRecord] = deque()
         self._ended = False
+        self._next_read = 0.0
         # Not a method of this object: the notifier would then keep a forgotten feed alive.
         self._name = notifier.register(self._woken.set)
         #: The number of the last event read; the first value is the answer of the registration.
@@ -47,8 +54,8 @@ class EventFeed:
         notifier.add_feed(self)
 
     def _add_listener(self) -> Awaitable[int]:
-        waiter, address = self._name, self._notifier.address
-        return self._submit(lambda tx: waiters.add_listener(tx, waiter, address), True)
+        waiter, address, queue, names = self._name, self._notifier.address, self._queue, self._names
+        return self._submit(lambda tx: waiters.add_listener(tx, waiter, address, queue, names), True)
 
     def renew(self) -> None:
         """Renew the row of this listener, which expires otherwise."""
@@ -75,16 +82,19 @@ class EventFeed:
         return self._events.popleft()
 
     async def _read(self) -> bool:
-        """Fetch the next events of all queues and keep those of this feed's; False if there were none."""
-        after = await asyncio.shield(self._last)
-        rows = await self._submit(lambda tx: waiters.read_events(tx, after, READ_SIZE), False)
+        """Fetch the next events and keep those that this feed wants; False if there were none at all."""
+        after, queue, names = await asyncio.shield(self._last), self._queue, self._names
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._next_read - loop.time())
+        self._next_read = loop.time() + READ_INTERVAL
+        rows = await self._submit(lambda tx: waiters.read_events(tx, after, queue, READ_SIZE), False)
         if rows:
-            self._last = asyncio.get_running_loop().create_future()
+            self._last = loop.create_future()
             self._last.set_result(rows[-1][0])
-        for _, queue, event in rows:
-            if self._queue in (None, queue):
+        for _, note in rows:
+            if note is not None:
                 with contextlib.suppress(*UNREADABLE, TypeError):  # other software wrote it
-                    self._events.append(_decode(event))
+                    self._events += [event for event in _decode(note) if names is None or event.name in names]
         return bool(rows)
 
     async def aclose(self) -> None:

@@ -11,6 +11,7 @@ from penstock.storage.sqlite.damage import set_aside
 from penstock.storage.sqlite.ordering import change_holds, promote, update_turn
 from penstock.storage.sqlite.rows import BLOCKED, CANCELLED, RUNNING, JobRow, read_job
 from penstock.storage.sqlite.transaction import NeedsWriteLock, QueueRow, Transaction
+from penstock.storage.sqlite.windows import free_window
 
 __all__ = ["expire", "note_start_by"]
 
@@ -21,7 +22,7 @@ EXPIRE_MAX = 1_000
 def note_start_by(queue: QueueRow, start_by: int | None) -> None:
     """Record that a job with this start-by time was stored."""
     if start_by is not None and (queue.expiry is None or start_by < queue.expiry):
-        queue.expiry, queue.dirty = start_by, True
+        queue.expiry, queue.marked = start_by, True
 
 
 def expire(tx: Transaction, queue: QueueRow) -> bool:
@@ -38,7 +39,7 @@ def expire(tx: Transaction, queue: QueueRow) -> bool:
             return True
         for row in tx.all("expire_due", queue.k, tx.now, EXPIRE_MAX):
             _expire(tx, queue, read_job(row))
-    queue.expiry, queue.dirty = tx.one("expire_next", queue.k)[0], True
+    queue.expiry, queue.marked = tx.one("expire_next", queue.k)[0], True
     return queue.expiry is not None and queue.expiry <= tx.now
 
 
@@ -56,10 +57,13 @@ def _expire(tx: Transaction, queue: QueueRow, job: JobRow) -> None:
         return
     held = job.holds_group
     queue.finished += 1
+    queue.count_total("cancelled")
+    job.begun = None
     job.place, job.start_by, job.token, job.worker = CANCELLED, None, "", None
     job.expires, job.number, job.finished = tx.now + EXPIRED_MS, queue.finished, tx.now
     job.result, job.error = None, EXPIRED
     tx.save(queue, job)
+    free_window(tx, queue, job)
     tx.finished_jobs.append((queue.name, job.id))
     if held and job.grp is not None:
         change_holds(tx, queue, job.grp, -1)

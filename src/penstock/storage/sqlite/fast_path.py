@@ -9,6 +9,7 @@ Each fast path must leave the same rows and answers as the general path named he
 | `put._put_plain`          | `put._accept_new` for each job                    |
 | `claim._claim_plain`      | `claim._select_batches` and `claim._start_runs`   |
 | `claim._turns` with heads | `claim._head` for each group                      |
+| `claim._claim_plain`      | `limited_claim.Selection`, if no rate holds       |
 | `settle._complete_plain`  | `settle._settle_all`                              |
 | `settle._Completions`     | `settle._settle` for each settlement              |
 """
@@ -26,8 +27,9 @@ def is_plain_job(new: NewJob) -> bool:
     """Return whether a job may run at once and carries nothing but a payload and a priority."""
     return (
         new.group is None and new.delay is None and new.run_at is None
-        and not new.headers and not new.limits and new.waiter is None
-        and new.start_by is None and new.start_within is None
+        and not new.headers and not new.bounds and new.waiter is None
+        and new.start_by is None and new.start_within is None and new.cost == 1
+        and new.window is None
     )  # fmt: skip
 
 
@@ -44,6 +46,6 @@ def is_plain_completion(s: Settlement) -> bool:
     return type(s.resolution) is Complete and s.resolution.ttl != 0 and not s.resolution.then
 
 
-def can_complete_plain(tx: Transaction, queue: QueueRow) -> bool:
-    """Return whether completions of a queue affect only their own rows: no groups, successors or listeners."""
-    return not (queue.has_groups or queue.has_blocked or tx.has_listeners)
+def can_complete_plain(queue: QueueRow) -> bool:
+    """Return whether completions of a queue affect only their own rows: no groups and no successors."""
+    return not (queue.has_groups or queue.has_blocked)

@@ -77,7 +77,7 @@ def put_fast(engine: FastPutEngine, new: NewJob, timeout: float = -1) -> bool:
 
 def allows_fast_put(tx: Transaction, queue: QueueRow) -> bool:
     """Return whether a put of a plain job into this queue has no effect but its row and the counts."""
-    return tx.fast and not (queue.expiry is not None or queue.idle or tx.has_listeners)
+    return tx.fast and not (queue.expiry is not None or queue.idle or tx.wants("enqueued", queue.name))
 
 
 def remember(queues: dict[str, int], name: str, number: int) -> None:

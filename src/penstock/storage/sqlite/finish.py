@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from penstock.model.fingerprint import key_of
 from penstock.storage.sqlite.damage import release_successor, set_aside
+from penstock.storage.sqlite.error_groups import note_error
 from penstock.storage.sqlite.expire import note_start_by
 from penstock.storage.sqlite.ordering import (
     change_holds,
@@ -14,6 +16,7 @@ from penstock.storage.sqlite.ordering import (
 from penstock.storage.sqlite.put import apply_update
 from penstock.storage.sqlite.rows import FAILED, RUNNING, STATES, Bucket, JobRow, expiry, flags_of
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
+from penstock.storage.sqlite.windows import free_window, release_window
 
 __all__ = ["GONE_MS", "finish", "requeue"]
 
@@ -34,6 +37,10 @@ def finish(
     successor = tx.job(queue, job.id, twin=1) if running else None
     queue.finished += 1
     queue.dirty = True
+    if bucket != Bucket.COMPLETED:
+        queue.count_total("failed" if bucket == Bucket.FAILED else "cancelled")
+    if bucket == Bucket.FAILED:
+        note_error(tx, queue, job.id, error)
     tx.emit(STATES[bucket].value, queue, job.id, job.attempts, worker, result, error)
     tx.finished_jobs.append((queue.name, job.id))
     if token and (ttl == 0 or successor):
@@ -46,9 +53,14 @@ def finish(
         job.place, job.token, job.worker, job.expires = bucket, token, worker, expiry(ttl, tx.now)
         job.number, job.finished, job.result, job.error = queue.finished, tx.now, result, error
         job.start_by = None
+        job.error_key = key_of(error) if bucket == Bucket.FAILED else None
+        if not running:
+            job.begun = None
         tx.save(queue, job)
     if held and job.grp is not None:
         change_holds(tx, queue, job.grp, -1)
+    if bucket != Bucket.COMPLETED:
+        free_window(tx, queue, job)
     if successor:
         release_successor(tx, queue, successor)
     update_turn(tx, queue, job.grp)
@@ -97,6 +109,8 @@ def _replace(tx: Transaction, queue: QueueRow, job: JobRow, successor: JobRow, h
         change_holds(tx, queue, job.grp, -1)
     update_turn(tx, queue, job.grp)
     successor.twin, successor.flags = 0, None
+    free_window(tx, queue, job)
+    release_window(tx, queue, successor)
     if successor.format <= tx.format:
         successor.settled = job.settled
     tx.emit("updated", queue, successor.id, successor.attempts)

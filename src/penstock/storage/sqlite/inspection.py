@@ -8,10 +8,12 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from penstock.model.job import Snapshot, State
 from penstock.model.storage_info import FileInfo, QueueMeter
 from penstock.storage.base import MAX_BYTES
+from penstock.storage.sqlite.activity import forget_operators
 from penstock.storage.sqlite.engine import Engine
 from penstock.storage.sqlite.file_access import find_exposures
 from penstock.storage.sqlite.file_errors import find_obstacle
@@ -82,7 +84,7 @@ def filesystem_of(path: str) -> str | None:
 
 def meters(tx: Transaction, names: Sequence[str]) -> list[QueueMeter]:
     """Return the counters of each of these queues."""
-    found = [tx.one("meter", tx.now, tx.namespace, name) or (0, 0, 0) for name in names]
+    found: list[Sequence[Any]] = [tx.one("meter", tx.now, tx.namespace, name) or (0, 0, 0, None) for name in names]
     return [QueueMeter(name, *row) for name, row in zip(names, found, strict=True)]
 
 
@@ -105,5 +107,14 @@ def latest(tx: Transaction, name: str, state: State, limit: int) -> list[Snapsho
 
 def forget_namespace(tx: Transaction) -> None:
     """Delete the workers and events of the namespace; its queues are deleted one by one."""
-    for name in ("forget_workers", "forget_events"):
+    for name in (
+        "forget_workers",
+        "forget_events",
+        "limits_forget",
+        "families_forget",
+        "stats_forget",
+        "history_forget",
+        "error_groups_forget",
+    ):
         tx.run(name, tx.namespace)
+    forget_operators(tx)

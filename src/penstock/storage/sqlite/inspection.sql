@@ -2,9 +2,9 @@
 
 -- name: meter
 -- The numbers of jobs of a queue that have ended since it was created, of claims with an expired lease, and of damaged
--- records.
+-- records, and the next tick of its schedules.
 SELECT CAST(finished AS INTEGER), (SELECT count(DISTINCT token) FROM jobs WHERE queue = k AND place = 3 AND until <= ?1),
-    CAST(damaged AS INTEGER)
+    CAST(damaged AS INTEGER), CASE WHEN typeof(tick) = 'integer' THEN tick END
 FROM queues WHERE namespace = ?2 AND name = ?3
 
 -- name: latest
@@ -34,5 +34,5 @@ DELETE FROM events WHERE namespace = ?
 -- name: restore_insert
 -- A record with the values it had in another storage.
 INSERT INTO jobs (queue, id, place, rank, time, seq, due, created, grp, retried, format, attempts, retries, stalls,
-    timeouts, start_by, token, worker, expires, number, finished, result, error, headers, limits, payload)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    timeouts, start_by, cost, window_ms, token, worker, expires, number, finished, result, error, begun, error_key, headers, bounds, payload)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

@@ -144,6 +144,32 @@ class Notifier:
             lambda tx, waiter, claims_next: waiters.remove_done_waiter(tx, waiter),
         )
 
+    async def wait_history(self, queue: str, id: str, kind: int, after: int, timeout: float) -> bool:
+        """Sleep until a history may have entries after this number; True at once if it has, or the job has ended."""
+
+        def check(tx: Transaction) -> bool:
+            return waiters.has_entries(tx, queue, id, kind, after) or waiters.is_done(tx, queue, id)
+
+        if timeout <= 0:
+            return await self._submit(check, False)
+        timeout_ms, named = round(timeout * 1000), list[str]()
+
+        def add(tx: Transaction, waiter: str) -> bool:
+            named[:] = [waiter]
+            return waiters.has_entries(tx, queue, id, kind, after) or waiters.add_reader(
+                tx, queue, id, waiter, self.address, timeout_ms
+            )
+
+        woken = await self._wait(
+            timeout,
+            add,
+            lambda tx, waiter: check(tx),
+            lambda tx, waiter, claims_next: waiters.remove_done_waiter(tx, waiter),
+        )
+        if woken and named:  # of its two rows the one that did not wake it is left
+            self._submit_unawaited(lambda tx: waiters.remove_done_waiter(tx, named[0]))
+        return woken
+
     async def wait_cancel(self, worker: str, timeout: float) -> bool:
         """Sleep until a run of a worker may have been asked to cancel since the last such wait."""
         listener = self._cancel_listener(worker)

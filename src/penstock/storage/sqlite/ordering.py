@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from penstock.storage.sqlite.gates import look_at_group, open_gates, release_limited
 from penstock.storage.sqlite.rows import FOREVER, LANE, LARGEST, LATER, PARKED, READY, RETRYING, JobRow
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
@@ -40,9 +41,12 @@ def change_holds(tx: Transaction, queue: QueueRow, group: str, change: int) -> N
 def update_turn(tx: Transaction, queue: QueueRow, group: str | None, turn: tuple[int, int] | None = None) -> None:
     """Put a group into the rotation or take it out, depending on its ready jobs and its holds.
 
-    A group that enters gets the given turn, or else the last one.
+    A group that enters gets the given turn, or else the last one. In a limited queue its gate decides too.
     """
     if group is None:
+        return
+    if queue.limited:
+        look_at_group(tx, queue, group, turn)
         return
     row = tx.one("lane_get", queue.k, group)
     if row is not None and not (_INT_OR_NONE.issuperset(map(type, row)) and 0 <= row[0] <= LARGEST):
@@ -83,8 +87,11 @@ def release_groups(tx: Transaction, queue: QueueRow, groups: Sequence[str]) -> N
     """
     counts = Counter(groups)
     last = list(dict.fromkeys(reversed(groups)))[::-1]  # in the order of the last job of each
-    found = {row[0]: row[1:] for row in tx.run_with_list("lanes_look", (queue.k,), last)} if len(last) > 1 else {}
-    if any(found.get(group, ())[:3] != (counts[group], None, None) for group in last):
+    many = len(last) > 1 and not queue.limited
+    found = {row[0]: row[1:] for row in tx.run_with_list("lanes_look", (queue.k,), last)} if many else {}
+    if queue.limited and tx.fast and len(groups) > 1 and release_limited(tx, queue, groups):
+        return
+    if queue.limited or any(found.get(group, ())[:3] != (counts[group], None, None) for group in last):
         for group in groups:
             change_holds(tx, queue, group, -1)
             update_turn(tx, queue, group)
@@ -136,7 +143,7 @@ def enter_and_save(tx: Transaction, queue: QueueRow, job: JobRow, held: bool) ->
 def park(tx: Transaction, queue: QueueRow, format: int) -> None:
     """Record that a job of this format was parked, and wake a worker: it may know the format."""
     if queue.parked is None or format < queue.parked:
-        queue.parked, queue.dirty = format, True
+        queue.parked, queue.marked = format, True
     tx.notify_work(queue)
 
 
@@ -154,7 +161,7 @@ def unpark(tx: Transaction, queue: QueueRow, wake: bool = True) -> bool:
     queue.count(READY, back)
     back += tx.run("unpark_lanes", queue.k, tx.format, PROMOTE_MAX)
     lowest = tx.one("park_lowest", queue.k)[0]
-    queue.parked, queue.dirty = None if lowest == FOREVER else lowest, True
+    queue.parked, queue.marked = None if lowest == FOREVER else lowest, True
     if wake:
         tx.notify_work(queue, back)
     return lowest <= tx.format
@@ -164,15 +171,17 @@ def promote(tx: Transaction, queue: QueueRow, wake: bool = True) -> bool:
     """Make due jobs ready: scheduled ones before retrying ones, each by due time.
 
     Every verb that reads the order or gives a group its turn begins with it, so the order never depends on which
-    process read the queue first. A put of a job without a group and with a free id, and the settlement of a job
-    without a group and a successor, do not need it. Once per transaction is enough, since `tx.now` is fixed. At
-    most `PROMOTE_MAX` jobs. Returns True if more are due, or in a read if any are.
+    process read the queue first. In a limited queue it begins with a look at closed groups. A put of a job without a
+    group and with a free id, and the settlement of a job without a group and a successor, do not need it. Once
+    per transaction is enough, since `tx.now` is fixed. At most `PROMOTE_MAX` jobs. Returns True if more are due, or in
+    a read if any are.
     """
     if queue.promoted:
         return False
+    closed = bool(queue.limited) and open_gates(tx, queue, wake)
     if not queue.has_later or tx.one("promote_left", queue.k, tx.now) is None:
-        queue.promoted = True
-        return False
+        queue.promoted = not closed
+        return closed
     if not tx.write:
         return True
     left, entered = PROMOTE_MAX, 0
@@ -180,7 +189,7 @@ def promote(tx: Transaction, queue: QueueRow, wake: bool = True) -> bool:
         while left > 0 and (rows := tx.all("promote_due", queue.k, retried, tx.now, PROMOTE_STEP)):
             left -= len(rows)
             entered += _promote(tx, queue, rows, retried)
-    queue.promoted = left > 0
+    queue.promoted = left > 0 and not closed
     if wake:
         tx.notify_work(queue, entered)
     return not queue.promoted
@@ -190,14 +199,30 @@ def _promote(tx: Transaction, queue: QueueRow, rows: list[tuple[int, str | None,
     """Promote some jobs and return how many jobs and groups became available by that."""
     plain = [n for n, group, _, _ in rows if group is None]
     tx.run_with_list("promote_enter", (READY,), plain)
-    tx.run_with_list("promote_enter", (LANE,), [n for n, group, _, _ in rows if group is not None])
-    grouped = [(queue.k, group, due, seq) for _, group, due, seq in rows if group is not None]
     queue.count(RETRYING if retried else LATER, -len(rows))
     queue.count(READY, len(plain))
-    queue.count(LANE, len(grouped))
+    queue.count(LANE, len(rows) - len(plain))
+    if queue.limited:
+        _promote_limited(tx, queue, rows, retried)
+        return len(plain)
+    tx.run_with_list("promote_enter", (LANE,), [n for n, group, _, _ in rows if group is not None])
+    grouped = [(queue.k, group, due, seq) for _, group, due, seq in rows if group is not None]
     if not retried:
         return len(plain) + tx.run_with_rows("lane_wake", grouped)
     for _, group, due, seq in grouped:
         change_holds(tx, queue, group, -1)
         update_turn(tx, queue, group, (due, seq))
     return len(plain)
+
+
+def _promote_limited(
+    tx: Transaction, queue: QueueRow, rows: list[tuple[int, str | None, int, int]], retried: int
+) -> None:
+    """Promote the jobs of groups of a limited queue one by one: each may change the price of its group's next start."""
+    for n, group, due, seq in rows:
+        if group is not None:
+            tx.run_with_list("promote_enter", (LANE,), [n])
+            if retried:
+                tx.run("lane_backoff", queue.k, group, -1)
+                change_holds(tx, queue, group, -1)
+            look_at_group(tx, queue, group, (due, seq))

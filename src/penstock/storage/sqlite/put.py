@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from penstock.errors import QueueFull
 from penstock.model.job import MoveWhen, NewJob, State, Update
-from penstock.storage.base import Put, PutStatus
+from penstock.storage.base import EventRecord, Put, PutStatus
 from penstock.storage.sqlite.expire import expire, note_start_by
 from penstock.storage.sqlite.fast_path import is_plain_job
 from penstock.storage.sqlite.fast_put import allows_fast_put
-from penstock.storage.sqlite.ordering import enter_and_save, leave_group, promote
+from penstock.storage.sqlite.ordering import enter_and_save, leave_group, promote, update_turn
 from penstock.storage.sqlite.rows import (
     BLOCKED,
     LANE,
@@ -27,7 +27,9 @@ from penstock.storage.sqlite.rows import (
     flags_to_bits,
     state_of,
 )  # fmt: skip
+from penstock.storage.sqlite.sql import Blob
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
+from penstock.storage.sqlite.windows import take_window, window_end
 
 __all__ = ["QUEUED", "apply_update", "merge_flags", "moved_due", "put", "put_bounded"]
 
@@ -42,7 +44,7 @@ WAITER_MS = 60_000
 
 Row = tuple[object, ...]
 #: Rows of `lane_wake` for groups that may enter the rotation, by queue name.
-GroupTurns = dict[str, list[Row]]
+GroupTurns = dict[str, list[tuple[int, str, int | None, int]]]
 
 
 def put_bounded(tx: Transaction, jobs: Sequence[NewJob], max_queued: int) -> list[Put] | QueueFull:
@@ -53,10 +55,13 @@ def put_bounded(tx: Transaction, jobs: Sequence[NewJob], max_queued: int) -> lis
         expire(tx, queue)
         waiting = tx.one("waiting", queue.k)[0] + sum(queue.deltas[slot] for slot in WAITING)
     taken = _taken_ids(tx, jobs)
-    added = {new.id for new in jobs if (new.queue, new.id) not in taken}
+    free = {new.id for new in jobs if (new.queue, new.id) not in taken}
+    added = {new.id for new in jobs if new.id in free and not _is_held(tx, queue, new)}
     if queue is not None:
-        known = (new for new in jobs if new.id not in added)
-        added.update({new.id for new in known if may_replace(tx, tx.job(queue, new.id), new)})
+        known = (new for new in jobs if new.id not in free)
+        added.update(
+            {new.id for new in known if may_replace(tx, tx.job(queue, new.id), new) and not _is_held(tx, queue, new)}
+        )
     if added and waiting + len(added) > max_queued:
         return QueueFull(jobs[0].queue, waiting, max_queued, len(added))
     return put(tx, jobs)
@@ -67,6 +72,11 @@ def may_replace(tx: Transaction, old: JobRow | None, new: NewJob) -> bool:
     return old is None or old.expired(tx.now) or (
         old.place > BLOCKED and bool(new.update or old.place != Bucket.COMPLETED or old.flags)
     )  # fmt: skip
+
+
+def _is_held(tx: Transaction, queue: QueueRow | None, new: NewJob) -> bool:
+    """Return whether an open window refuses a put that could make a new job otherwise."""
+    return queue is not None and new.update is None and window_end(tx, queue, new) is not None
 
 
 def put(tx: Transaction, jobs: Sequence[NewJob]) -> list[Put]:
@@ -88,13 +98,16 @@ def put(tx: Transaction, jobs: Sequence[NewJob]) -> list[Put]:
             key = (new.queue, new.id)
             if key in taken:
                 _insert(tx, rows, turns)
-                answers.append(_put_existing(tx, queue, new))
+                answer = _put_existing(tx, queue, new)
+                if new.window is not None and answer.status is PutStatus.DUPLICATE and answer.until is None:
+                    answer = replace(answer, until=window_end(tx, queue, new))
+                answers.append(answer)
                 continue
             taken.add(key)
         answers.append(_accept_new(tx, queue, new, rows, turns))
     _insert(tx, rows, turns)
     for new, answer in zip(jobs, answers, strict=True):
-        if new.waiter is not None and answer.status is not PutStatus.COMPLETED and not answer.refused:
+        if new.waiter is not None and answer.state is not State.COMPLETED and not answer.refused:
             tx.run("wait_add", tx.namespace, new.queue, new.id, new.waiter, "", tx.wall + WAITER_MS)
             tx.mark_awaited(new.queue)
     return answers
@@ -119,9 +132,8 @@ def _add_ready(tx: Transaction, queue: QueueRow, jobs: Sequence[NewJob]) -> None
     queue.deltas[READY] += len(jobs)
     queue.ready_added = True
     tx.notify_work(queue, len(jobs))
-    if tx.has_listeners:
-        for new in jobs:
-            tx.emit("enqueued", queue, new.id, 0)
+    if tx.wants("enqueued", queue.name):
+        tx.emit_all([EventRecord("enqueued", queue.name, new.id, tx.now) for new in jobs])
 
 
 def _put_plain(tx: Transaction, queue: QueueRow, jobs: Sequence[NewJob]) -> bool:
@@ -136,7 +148,7 @@ def _put_plain(tx: Transaction, queue: QueueRow, jobs: Sequence[NewJob]) -> bool
         if not is_plain_job(new):
             return False
         fresh = fresh and new.fresh
-        flat += (new.id, new.payload, -new.priority)
+        flat += (new.id, Blob(new.payload), -new.priority)
     if not (fresh or len(jobs) == 1 or len({new.id for new in jobs}) == len(jobs)):
         return False
     queue.time = max(queue.time, tx.now)
@@ -158,17 +170,32 @@ def _insert(tx: Transaction, rows: list[Row], turns: GroupTurns) -> None:
         tx.run_with_rows("put_insert", rows)
         rows.clear()
     for name, groups in turns.items():
-        tx.notify_work(tx.ensure_queue(name), tx.run_with_rows("lane_wake", groups))
+        queue = tx.ensure_queue(name)
+        if not queue.limited:
+            tx.notify_work(queue, tx.run_with_rows("lane_wake", groups))
+            continue
+        first = {group: (time, seq) for _, group, time, seq in reversed(groups) if time is not None}
+        for group in dict.fromkeys(group for _, group, _, _ in groups):
+            update_turn(tx, queue, group, first.get(group))
     turns.clear()
 
 
 def _accept_new(tx: Transaction, queue: QueueRow, new: NewJob, rows: list[Row], turns: GroupTurns) -> Put:
-    """Accept a job whose id is free: collect its row, and its group's turn, for `_insert`."""
+    """Accept a job whose id is free: collect its row, and its group's turn, for `_insert`.
+
+    A window may hold the id; then the job is refused, or accepted for its end.
+    """
     if new.group is not None:
         promote(tx, queue)
-    if tx.has_listeners:
-        tx.emit("enqueued", queue, new.id, 0)
+    until = None if new.window is None else window_end(tx, queue, new)
+    if until is not None and new.update is None:
+        return _held(until)
+    tx.emit("enqueued", queue, new.id, 0)
     time, due = _stamps(tx, queue, new)
+    if until is not None and due < until:
+        time = due = until
+    if new.window is not None:
+        take_window(tx, queue, new.id, new.window, max(tx.now, due))
     seq = queue.next_seq()
     if due <= tx.now:
         bucket, answer = READY, QUEUED
@@ -180,19 +207,28 @@ def _accept_new(tx: Transaction, queue: QueueRow, new: NewJob, rows: list[Row], 
     else:
         bucket, answer = LATER, _SCHEDULED
         tx.notify_due(queue, due)
+        if new.group is not None and queue.limited:  # its gate is looked at, and closed if the group is paused
+            turns.setdefault(queue.name, []).append((queue.k, new.group, None, seq))
     queue.deltas[bucket] += 1
     start_by = _start_by(tx, new)
     note_start_by(queue, start_by)
     rows.append(
-        (queue.k, new.id, 0, bucket, -new.priority, time, seq, due, tx.now, new.group, start_by, None,
-         tx.format, new.headers, new.limits, new.payload)
+        (queue.k, new.id, bucket, -new.priority, time, seq, due, tx.now, new.group,
+         "" if start_by is None else start_by, new.cost, "" if new.window is None else new.window,
+         "" if until is None else until, tx.format, Blob(new.headers), Blob(new.bounds), Blob(new.payload))
     )  # fmt: skip
     return answer
 
 
-def _requested_due(tx: Transaction, new: NewJob) -> int | None:
-    """Return the due time that a job asks for, or None for at once."""
-    return new.run_at if new.delay is None else tx.now + new.delay
+def _held(until: int) -> Put:
+    """Return the answer to a put that an open window refuses."""
+    return Put(PutStatus.DUPLICATE, State.COMPLETED, until=until)
+
+
+def _requested_due(tx: Transaction, new: NewJob, created: int) -> int | None:
+    """Return the due time that a put asks for, bounded by its longest wait; None for at once."""
+    due = new.run_at if new.delay is None else tx.now + new.delay
+    return due if due is None or new.max_wait is None else min(due, created + new.max_wait)
 
 
 def _start_by(tx: Transaction, new: NewJob | JobRow) -> int | None:
@@ -207,7 +243,7 @@ def _stamps(tx: Transaction, queue: QueueRow, new: NewJob) -> tuple[int, int]:
     In a group, run_at never sorts a job before ones accepted earlier.
     """
     queue.time = max(queue.time, tx.now)
-    requested = _requested_due(tx, new)
+    requested = _requested_due(tx, new, tx.now)
     due = tx.now if requested is None else requested
     time = queue.time if requested is None else requested
     if new.group is not None:
@@ -220,7 +256,7 @@ def _put_existing(tx: Transaction, queue: QueueRow, new: NewJob) -> Put:
     promote(tx, queue)
     old = tx.job(queue, new.id)
     if old is None or may_replace(tx, old, new):
-        if old is not None:
+        if old is not None and not _is_held(tx, queue, new):
             tx.delete(queue, old)
         rows: list[Row] = []
         turns: GroupTurns = {}
@@ -263,7 +299,8 @@ def _put_successor(tx: Transaction, queue: QueueRow, running: JobRow, new: NewJo
         note_start_by(queue, start_by)
         row = (
             queue.k, new.id, 1, BLOCKED, -new.priority, time, queue.next_seq(), due, tx.now, new.group,
-            start_by, flags_to_bits(flags), tx.format, new.headers, new.limits, new.payload, running.begun,
+            start_by, new.cost, new.window, flags_to_bits(flags), tx.format, new.headers, new.bounds, new.payload,
+            running.begun,
         )  # fmt: skip
         tx.run("put_successor", *row)
         queue.count(BLOCKED, 1)
@@ -306,15 +343,17 @@ def apply_update(tx: Transaction, queue: QueueRow, job: JobRow, new: NewJob | Jo
     A job that changes its group is accepted there now: it joins the end, and a backoff does not hold the group.
     """
     if flags.payload:
-        job.payload, job.headers = new.payload, new.headers
-    if flags.limits:
-        job.limits = new.limits
+        job.payload, job.headers, job.cost = new.payload, new.headers, new.cost
+    if flags.bounds:
+        job.bounds = new.bounds
     if isinstance(new, NewJob):
-        requested, rank, group = _requested_due(tx, new), -new.priority, new.group
+        requested, rank, group = _requested_due(tx, new, job.created), -new.priority, new.group
     else:
         requested, rank, group = new.due if new.due > tx.now else None, new.rank, new.grp
     due = moved_due(flags.run_at, requested, tx.now, job.due)
-    if due is not None:
+    if due is not None and job.earliest is not None:
+        due = max(due, job.earliest)
+    if due is not None and due != job.due:
         job.due, job.retried = due, 0
         job.time = due if job.grp is None else max(due, tx.now)
     if flags.resets:
@@ -353,7 +392,7 @@ def merge_flags(first: Update, later: Update) -> Update:
         payload=first.payload or later.payload,
         run_at=run_at,
         reset_counts=first.resets or later.resets,
-        limits=first.limits or later.limits,
+        bounds=first.bounds or later.bounds,
         priority=first.priority or later.priority,
         group=first.group or later.group,
     )

@@ -9,10 +9,13 @@ from typing import Any
 
 import msgspec
 
+from penstock.model.activity import WorkerRequest
 from penstock.model.job import Snapshot, State
+from penstock.model.pause import Pause
 from penstock.storage.base import FIND_ORDER, MAX_BYTES, Page, WorkerRecord
 from penstock.storage.sqlite.claim import next_id
 from penstock.storage.sqlite.expire import expire
+from penstock.storage.sqlite.gates import lane_of
 from penstock.storage.sqlite.ordering import promote, unpark
 from penstock.storage.sqlite.rows import (
     BLOCKED,
@@ -46,6 +49,8 @@ __all__ = [
 ]
 
 _LOW = -(1 << 62)
+#: After all integers and texts in the order of SQLite.
+_HIGH = b"\xff"
 
 #: A part of a sort key: integers and text, and any value of SQLite in a damaged record.
 _Part = int | float | str | bytes
@@ -65,6 +70,13 @@ SECTIONS: tuple[tuple[State, str, tuple[int, ...], tuple[_Part, ...]], ...] = (
     (State.COMPLETED, "find_ended", (Bucket.COMPLETED,), (_LOW, _LOW)),
     (State.FAILED, "find_ended", (Bucket.FAILED,), (_LOW, _LOW)),
     (State.CANCELLED, "find_ended", (Bucket.CANCELLED,), (_LOW, _LOW)),
+)
+#: The same in the opposite order within each state.
+NEWEST_SECTIONS = tuple(
+    (state, f"{statement}_newest", fixed, tuple(_HIGH for _ in low))
+    for state in FIND_ORDER
+    for shown, statement, fixed, low in reversed(SECTIONS)
+    if shown is state
 )
 assert tuple(dict.fromkeys(section[0] for section in SECTIONS)) == FIND_ORDER
 
@@ -98,7 +110,10 @@ def promote_all(tx: Transaction, queue: QueueRow) -> bool:
     return more
 
 
-def find(tx: Transaction, name: str, state: State | None, after: Cursor | None, limit: int) -> Page | None:
+def find(
+    tx: Transaction, name: str, state: State | None, after: Cursor | None, limit: int, newest: bool = False,
+    group: str | None = None,
+) -> Page | None:  # fmt: skip
     """Return a page of jobs; None if more jobs are due than one transaction promotes, so the caller must repeat."""
     queue = tx.queue(name)
     if queue is None:
@@ -108,26 +123,35 @@ def find(tx: Transaction, name: str, state: State | None, after: Cursor | None, 
     jobs: list[Snapshot] = []
     room = MAX_BYTES
     start, after_key = after or (0, None)
-    for section in range(start, len(SECTIONS)):
-        shown, statement, fixed, low = SECTIONS[section]
+    sections = NEWEST_SECTIONS if newest else SECTIONS
+    for section in range(start, len(sections)):
+        shown, statement, fixed, low = sections[section]
         if state is not None and shown is not state:
             continue
+        if group is not None:
+            if not statement.startswith("find_lanes"):
+                continue
+            low = (group, *low[1:])
         key = after_key if section == start and after_key else low
         if statement in ("find_later", "find_ended"):
             # Expired jobs are hidden, and so is a scheduled job that is due.
             key = key if not isinstance(key[0], int) or key[0] > tx.now else max(key, (tx.now, 1 << 62))
+        if statement in ("find_later_newest", "find_ended_newest"):
+            fixed = (*fixed, tx.now)
         for row in _rows(tx, statement, queue.k, *fixed, *key, limit - len(jobs) + 1):
+            if group is not None and row[_GROUP] != group:
+                break
             if len(jobs) == limit or (room <= 0 and jobs):
                 return Page(jobs, _format_cursor(section, key))
             job = read_job(row)
             jobs.append(snapshot(name, job, tx.now, tx.format))
-            key, room = _key(section, row), room - job.size
+            key, room = _key(statement, row), room - job.size
     return Page(jobs)
 
 
 def _rows(tx: Transaction, statement: str, *params: object) -> Iterator[Sequence[Any]]:
     """Yield the rows of one section, each read when it is asked for."""
-    if statement == "find_running":
+    if statement.startswith("find_running"):
         for _, n in tx.all(statement, *params):
             yield tx.one("find_row", n)
         return
@@ -145,12 +169,13 @@ _SORT_COLUMNS: dict[str, tuple[str, ...]] = {
     "find_blocked": ("begun", "n"),
     "find_ended": ("expires", "number"),
 }
+_GROUP = JOB_COLUMNS.index("grp")
 _SORT_INDEXES = {name: [JOB_COLUMNS.index(each) for each in columns] for name, columns in _SORT_COLUMNS.items()}
 
 
-def _key(section: int, row: Sequence[Any]) -> tuple[Any, ...]:
+def _key(statement: str, row: Sequence[Any]) -> tuple[Any, ...]:
     """Return the sort key of a row as it is stored: the repaired values of a damaged record have another order."""
-    return tuple(_LOW if row[at] is None else row[at] for at in _SORT_INDEXES[SECTIONS[section][1]])
+    return tuple(_LOW if row[at] is None else row[at] for at in _SORT_INDEXES[statement.removesuffix("_newest")])
 
 
 def _format_cursor(section: int, key: tuple[Any, ...]) -> str:
@@ -165,12 +190,12 @@ def _is_part(value: Any) -> bool:
     return -(1 << 63) <= value < 1 << 63 if isinstance(value, int) else isinstance(value, float | str | bytes)
 
 
-def parse_cursor(after: str, state: State | None) -> Cursor:
+def parse_cursor(after: str, state: State | None, newest: bool = False) -> Cursor:
     """Decode a cursor that `find` returned; raises `ValueError` if it is none, or of another state."""
     try:
         data = urlsafe_b64decode(after.encode("ascii") + b"=" * (-len(after) % 4))
         section, key = _decode_cursor(data)
-        shown, _, _, low = SECTIONS[section]
+        shown, _, _, low = (NEWEST_SECTIONS if newest else SECTIONS)[section]
         fits = section >= 0 and len(key) == len(low) and all(map(_is_part, key))
     except (ValueError, IndexError, msgspec.MsgspecError):
         fits, shown, section, key = False, None, 0, ()
@@ -182,7 +207,7 @@ def parse_cursor(after: str, state: State | None) -> Cursor:
 def peek(tx: Transaction, name: str) -> Snapshot | None:
     """Return the job that a claim would give next, or None."""
     queue = tx.queue(name)
-    if queue is None or queue.paused is not None:
+    if queue is None or queue.live_pause(tx.now) is not None:
         return None
     promote_all(tx, queue)
     id = next_id(tx, queue)
@@ -227,23 +252,26 @@ def count_rows(tx: Transaction, queue: QueueRow) -> list[int]:
     return n
 
 
-def paused(tx: Transaction, name: str) -> int | None:
-    """Return since when a queue is paused, or None."""
+def paused(tx: Transaction, name: str, group: str | None = None) -> Pause | None:
+    """Return the pause of a queue or a group; None if there is none or it is over."""
     queue = tx.queue(name)
-    return queue.paused if queue else None
+    if queue is None:
+        return None
+    return queue.live_pause(tx.now) if group is None else lane_of(tx, queue, group).live_pause(tx.now)
 
 
 def queues(tx: Transaction) -> list[str]:
-    """Return the names of the queues that have jobs or are paused, sorted."""
+    """Return the names of the queues that have jobs or schedules or are paused, sorted."""
     return [name for (name,) in tx.all("queue_names", tx.namespace, tx.now) if isinstance(name, str)]
 
 
-def beat(tx: Transaction, worker: str, ttl: int, info: bytes) -> None:
-    """Store a worker's heartbeat, or delete it (`ttl` 0)."""
-    if ttl > 0:
-        tx.run("beat", tx.namespace, worker, tx.now, tx.now + ttl, info)
-    else:
+def beat(tx: Transaction, worker: str, ttl: int, info: bytes) -> WorkerRequest | None:
+    """Store a worker's heartbeat, or delete it (`ttl` 0); returns what the worker is asked for."""
+    if ttl <= 0:
         tx.run("beat_end", tx.namespace, worker)
+        return None
+    [(request, until)] = tx.all("beat", tx.namespace, worker, tx.now, tx.now + ttl, info)
+    return request if request in ("quiet", "stop") and type(until) is int and until > tx.now else None
 
 
 def workers(tx: Transaction) -> list[WorkerRecord]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from penstock.model.job import State
 from penstock.storage.base import MAX_BYTES, Reaped
 from penstock.storage.sqlite.finish import finish, requeue
+from penstock.storage.sqlite.histories import add_attempt
 from penstock.storage.sqlite.ordering import promote
 from penstock.storage.sqlite.rows import FAILED, Bucket, read_job, state_of
 from penstock.storage.sqlite.transaction import Transaction
@@ -33,6 +34,9 @@ def reap(tx: Transaction, queues: Sequence[str], limit: int) -> list[Reaped]:
             room -= job.size
             worker, attempt = job.worker or "", job.attempts
             job.stalls += 1
+            queue.count_total("stalled")
+            if not job.damaged:
+                add_attempt(tx, queue, job, "stalled" if job.cancel is None else "cancelled")
             if job.cancel is not None:
                 tx.emit("stalled", queue, job.id, job.attempts, worker)
                 finish(tx, queue, job, Bucket.CANCELLED, "", job.cancel_ttl)

@@ -1,4 +1,4 @@
-"""renew: running → running with a longer lease, for the named claims; and the progress of a run."""
+"""renew: running → running with a longer lease, for the named claims."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from penstock.storage.base import CANCEL_MODES, ClaimRef, Renewal
 from penstock.storage.sqlite.transaction import Transaction
 
-__all__ = ["renew", "report"]
+__all__ = ["renew"]
 
 _LOST, _KEPT = Renewal(False), Renewal(True)
 
@@ -34,9 +34,3 @@ def renew(tx: Transaction, held: Sequence[ClaimRef], lease: int) -> list[Renewal
 def _renewal(cancel: Any) -> Renewal:
     """Return the answer for a renewed claim; a cancel mode that cannot be read counts as none."""
     return Renewal(True, cancel) if cancel in CANCEL_MODES else _KEPT
-
-
-def report(tx: Transaction, held: ClaimRef, progress: bytes) -> bool:
-    """Store the progress of a run; False if the claim was lost."""
-    queue = tx.queue(held.queue)
-    return queue is not None and tx.run("report_progress", progress, queue.k, held.id, held.token) > 0

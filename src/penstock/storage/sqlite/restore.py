@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.model.fingerprint import key_of
 from penstock.model.job import FINISHED, Snapshot, State
 from penstock.model.storage_info import check_restorable
+from penstock.storage.sqlite.error_groups import note_error
 from penstock.storage.sqlite.expire import note_start_by
 from penstock.storage.sqlite.ordering import enter_and_save, promote
 from penstock.storage.sqlite.rows import FOREVER, LATER, RETRYING, Bucket
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
+from penstock.storage.sqlite.windows import take_window
 
 __all__ = ["restore"]
 
@@ -34,6 +37,8 @@ def _restore(tx: Transaction, queue: QueueRow, job: Snapshot) -> bool:
     queue.time = max(queue.time, tx.now)
     tx.run("restore_insert", *_row(tx, queue, job))
     queue.count(RETRYING if job.state is State.RETRYING else FINISHED_BUCKETS.get(job.state, LATER), 1)
+    if job.state not in (State.FAILED, State.CANCELLED):
+        take_window(tx, queue, job.id, job.window, max(job.created, job.run_at))
     if job.state not in FINISHED:
         note_start_by(queue, job.start_by)
         tx.emit("enqueued", queue, job.id, 0)
@@ -47,16 +52,23 @@ def _row(tx: Transaction, queue: QueueRow, job: Snapshot) -> tuple[object, ...]:
     """Return the row of a job; a waiting one is in `LATER` until `enter_and_save` sets its bucket."""
     due = min(job.run_at, tx.now) if job.state is State.QUEUED else job.run_at
     finish: tuple[object, ...] = (None,) * 6
+    started = key = None
     if job.state in FINISHED:
         queue.finished += 1
         expires = FOREVER if job.expires is None else job.expires
         finish = ("", job.worker, expires, queue.finished, job.finished or tx.now, job.result)
+        started = job.started
+        if job.state is not State.COMPLETED:
+            queue.count_total(job.state.value)
+        if job.state is State.FAILED:
+            key = key_of(job.error)
+            note_error(tx, queue, job.id, job.error)
     return (
         queue.k, job.id, FINISHED_BUCKETS.get(job.state, LATER), -job.priority, _stamp(queue, job, due),
         queue.next_seq(), due,
         job.created, job.group, int(job.state is State.RETRYING), tx.format, job.attempts, job.retries, job.stalls,
-        job.timeouts, None if job.state in FINISHED else job.start_by, *finish, job.error, job.headers, job.limits,
-        job.payload,
+        job.timeouts, None if job.state in FINISHED else job.start_by, job.cost, job.window, *finish, job.error,
+        started, key, job.headers, job.bounds, job.payload,
     )  # fmt: skip
 
 

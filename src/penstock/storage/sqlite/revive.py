@@ -8,6 +8,7 @@ from penstock.storage.sqlite.expire import expire
 from penstock.storage.sqlite.ordering import enter_and_save, promote
 from penstock.storage.sqlite.rows import BLOCKED, Bucket
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
+from penstock.storage.sqlite.windows import take_window
 
 __all__ = ["revive"]
 
@@ -33,7 +34,8 @@ def _revive(tx: Transaction, queue: QueueRow, id: str, completed: bool) -> bool:
     job.attempts = job.retries = job.stalls = job.timeouts = job.retried = job.solo = 0
     job.settled = job.token = job.worker = job.cancel = job.flags = None
     job.expires = job.number = job.finished = job.until = None
-    job.error = job.result = job.progress = None
+    job.error = job.result = job.progress = job.earliest = job.error_key = job.begun = None
+    take_window(tx, queue, id, job.window_ms, max(job.created, job.due))
     enter_and_save(tx, queue, job, held=False)
     tx.emit("enqueued", queue, id, 0)
     return True

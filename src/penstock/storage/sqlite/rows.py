@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from penstock.model.checks import MAX_COST
+from penstock.model.clock import MAX_MS
 from penstock.model.job import MAX_PRIORITY, MoveWhen, Snapshot, State, Update
 from penstock.storage.base import CANCEL_MODES
 
@@ -36,7 +38,7 @@ LARGEST = FOREVER
 #: How long (ms) a record that cannot be read is kept: as long as a failed job by default.
 QUARANTINE_MS = 7 * 24 * 3600 * 1000
 
-#: The newest format of headers, limits and payload that this software reads, and the one that it writes. The
+#: The newest format of headers, bounds and payload that this software reads, and the one that it writes. The
 #: other columns mean the same in every format.
 FORMAT = 1
 
@@ -96,6 +98,9 @@ class JobRow(msgspec.Struct, gc=False):
     stalls: int
     timeouts: int
     start_by: int | None
+    cost: int
+    window_ms: int | None
+    earliest: int | None
     settled: str | None
     flags: int | None
     token: str | None
@@ -107,14 +112,16 @@ class JobRow(msgspec.Struct, gc=False):
     expires: int | None
     number: int | None
     finished: int | None
+    error_key: str | None
     progress: bytes | None
     error: bytes | None
     result: bytes | None
     headers: bytes
-    limits: bytes
+    bounds: bytes
     payload: bytes
-    #: The slot in which its queue counts it.
+    #: The slot in which its queue counts it, and the group whose backoffs it is counted in.
     counted_slot: int = 0
+    counted_backoff: str | None = None
     #: Of a damaged record, which `read_job` has repaired in memory: whether the job cannot be run, whether anything
     #: was repaired that was not counted yet, and whether the slot in which its queue counts it is not known.
     damaged: bool = False
@@ -123,6 +130,7 @@ class JobRow(msgspec.Struct, gc=False):
 
     def __post_init__(self) -> None:
         self.counted_slot = self.slot
+        self.counted_backoff = self.backoff
 
     @property
     def slot(self) -> int:
@@ -130,9 +138,14 @@ class JobRow(msgspec.Struct, gc=False):
         return RETRYING if self.retried and self.place == LATER else self.place
 
     @property
+    def backoff(self) -> str | None:
+        """The group that it waits for its next try in, or None."""
+        return self.grp if self.retried and self.place == LATER else None
+
+    @property
     def size(self) -> int:
         """About how many bytes its record has."""
-        parts: tuple[Any, ...] = self.payload, self.headers, self.limits, self.error, self.result, self.progress
+        parts: tuple[Any, ...] = self.payload, self.headers, self.bounds, self.error, self.result, self.progress
         return sum(len(part) for part in parts if isinstance(part, bytes | str))
 
     @property
@@ -153,9 +166,11 @@ class JobRow(msgspec.Struct, gc=False):
         """Return the parameters of `job_save`."""
         return (
             self.twin, self.place, self.rank, self.time, self.seq, self.due, self.grp, self.retried, self.solo,
-            self.format, self.attempts, self.retries, self.stalls, self.timeouts, self.start_by, self.settled,
-            self.flags, self.token, self.worker, self.until, self.cancel, self.cancel_ttl, self.expires, self.number,
-            self.finished, self.progress, self.error, self.result, self.headers, self.limits, self.payload, self.n,
+            self.format, self.attempts, self.retries, self.stalls, self.timeouts, self.start_by, self.cost,
+            self.window_ms, self.earliest, self.settled, self.flags, self.token, self.worker, self.until, self.begun,
+            self.cancel, self.cancel_ttl, self.expires, self.number, self.finished, self.error_key,
+            self.progress, self.error, self.result,
+            self.headers, self.bounds, self.payload, self.n,
         )  # fmt: skip
 
 
@@ -163,16 +178,17 @@ _TEXT, _INT, _BYTES, _NONE = frozenset({str}), frozenset({int}), frozenset({byte
 
 #: The types of each column, in the order of `JobRow`.
 _TYPES = (
-    _INT, _INT, _TEXT, *(_INT,) * 7, _TEXT | _NONE, *(_INT,) * 7, _INT | _NONE, _TEXT | _NONE, _INT | _NONE,
-    *(_TEXT | _NONE,) * 2, *(_INT | _NONE,) * 2, _TEXT | _NONE, *(_INT | _NONE,) * 4,
+    _INT, _INT, _TEXT, *(_INT,) * 7, _TEXT | _NONE, *(_INT,) * 7, _INT | _NONE, _INT, *(_INT | _NONE,) * 2,
+    _TEXT | _NONE, _INT | _NONE,
+    *(_TEXT | _NONE,) * 2, *(_INT | _NONE,) * 2, _TEXT | _NONE, *(_INT | _NONE,) * 4, _TEXT | _NONE,
     *(_BYTES | _NONE,) * 3, *(_BYTES,) * 3,
 )  # fmt: skip
 _COLUMNS = JobRow.__struct_fields__[: len(_TYPES)]
-_ID, _GRP, _START_BY = (_COLUMNS.index(name) for name in ("id", "grp", "start_by"))
+_ID, _GRP, _START_BY, _COST = (_COLUMNS.index(name) for name in ("id", "grp", "start_by", "cost"))
 _CANCEL, _PAYLOADS = (_COLUMNS.index(name) for name in ("cancel", "headers"))
 
 #: Values in place of those that cannot be read; of the other columns 0, or None where that is allowed.
-_REPLACED: dict[str, Any] = {"place": FAILED, "format": FORMAT, "cancel_ttl": QUARANTINE_MS}
+_REPLACED: dict[str, Any] = {"place": FAILED, "format": FORMAT, "cost": 1, "cancel_ttl": QUARANTINE_MS}
 
 #: Combinations of types that were found sound, so that most rows are checked by one look-up.
 _sound_types: set[tuple[type, ...]] = set()
@@ -207,6 +223,9 @@ def _in_range(values: Sequence[Any]) -> bool:
         and 0 <= solo <= 1
         and -MAX_PRIORITY <= rank <= MAX_PRIORITY
         and min(counts) >= 0
+        and 1 <= values[_COST] <= MAX_COST
+        and 0 <= (values[_COST + 1] or 0) <= LARGEST
+        and 0 <= (values[_COST + 2] or 0) <= LARGEST
         and min(time, seq, due, created, format) >= -LARGEST
         and max(time, seq, due, created, format, *counts) <= LARGEST
         and (cancel is None or cancel in CANCEL_MODES)
@@ -216,8 +235,8 @@ def _in_range(values: Sequence[Any]) -> bool:
 
 _RANGES: dict[str, tuple[int, int]] = {
     "twin": (0, 1), "place": (PARKED, CANCELLED), "retried": (0, 1), "solo": (0, 1),
-    "rank": (-MAX_PRIORITY, MAX_PRIORITY), "cancel_ttl": (0, LARGEST),
-    **dict.fromkeys(("attempts", "retries", "stalls", "timeouts"), (0, LARGEST)),
+    "rank": (-MAX_PRIORITY, MAX_PRIORITY), "cost": (1, MAX_COST),
+    **dict.fromkeys(("attempts", "retries", "stalls", "timeouts", "window_ms", "earliest", "cancel_ttl"), (0, LARGEST)),
     **dict.fromkeys(("time", "seq", "due", "created", "format"), (-LARGEST, LARGEST)),
 }  # fmt: skip
 
@@ -273,7 +292,7 @@ def snapshot(queue: str, job: JobRow, now: int, format: int = FORMAT) -> Snapsho
         group=job.grp,
         priority=-job.rank,
         headers=b"" if newer else _bytes(job.headers),
-        limits=b"" if newer else _bytes(job.limits),
+        bounds=b"" if newer else _bytes(job.bounds),
         created=job.created,
         run_at=job.due,
         attempts=job.attempts,
@@ -287,9 +306,16 @@ def snapshot(queue: str, job: JobRow, now: int, format: int = FORMAT) -> Snapsho
         cancel=job.cancel if running else None,
         finished=job.finished if finished else None,
         expires=None if not finished or job.expires == FOREVER else job.expires,
+        started=_started(job) if running or finished else None,
         start_by=job.start_by,
+        cost=job.cost,
+        window=job.window_ms,
         format=job.format if newer else None,
     )
+
+
+def _started(job: JobRow) -> int | None:
+    return job.begun if job.begun is not None and 0 < job.begun <= MAX_MS else None
 
 
 def _bytes(value: Any) -> bytes:
@@ -304,7 +330,7 @@ _MOVES: tuple[MoveWhen, ...] = (False, True, "if_later", "if_earlier")
 def flags_to_bits(flags: Update) -> int:
     """Encode the update flags of a successor as one integer."""
     move = next(i for i, value in enumerate(_MOVES) if value == flags.run_at)
-    bits = move | flags.payload << 2 | flags.resets << 3 | flags.limits << 4
+    bits = move | flags.payload << 2 | flags.resets << 3 | flags.bounds << 4
     return bits | flags.priority << 5 | flags.group << 6
 
 
@@ -314,7 +340,7 @@ def flags_of(bits: int) -> Update:
         payload=bool(bits & 4),
         run_at=_MOVES[bits & 3],
         reset_counts=bool(bits & 8),
-        limits=bool(bits & 16),
+        bounds=bool(bits & 16),
         priority=bool(bits & 32),
         group=bool(bits & 64),
     )

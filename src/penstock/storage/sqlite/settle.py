@@ -7,12 +7,26 @@ from itertools import groupby
 from typing import Any
 
 from penstock.model.job import State
-from penstock.storage.base import Cancel, Complete, Fail, Release, Retried, Settled, Settlement, Stall
+from penstock.storage.base import (
+    Cancel,
+    Complete,
+    EventRecord,
+    Fail,
+    Release,
+    Resolution,
+    Retried,
+    Settled,
+    Settlement,
+    Stall,
+)
+from penstock.storage.sqlite.admin import pause_until
 from penstock.storage.sqlite.fast_path import can_complete_plain, is_plain_completion
 from penstock.storage.sqlite.finish import GONE_MS, finish, requeue
+from penstock.storage.sqlite.histories import add_attempt
 from penstock.storage.sqlite.ordering import promote, release_groups
 from penstock.storage.sqlite.put import put
 from penstock.storage.sqlite.rows import BLOCKED, COMPLETED, RUNNING, STATES, Bucket, JobRow, expiry, state_of
+from penstock.storage.sqlite.sql import Blob
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
 __all__ = ["settle"]
@@ -70,14 +84,14 @@ def _complete_plain(tx: Transaction, name: str, settlements: Sequence[Settlement
     up to 40 % more time; this costs a statement only in the rare call that needs it.
     """
     queue = tx.queue(name)
-    if queue is None or not can_complete_plain(tx, queue):
+    if queue is None or not can_complete_plain(queue):
         return False
     ttls: set[int | None] = set()
     flat: list[object] = []
     for s in settlements:
         assert type(s.resolution) is Complete
         ttls.add(s.resolution.ttl)
-        flat += (s.id, s.token, s.resolution.result)
+        flat += (s.id, s.token, Blob(s.resolution.result))
     if len(ttls) > 1:
         return False
     expires = expiry(ttls.pop(), tx.now)
@@ -86,12 +100,26 @@ def _complete_plain(tx: Transaction, name: str, settlements: Sequence[Settlement
         if completed:
             tx.run("settle_undo", queue.k, expires, queue.finished)
         return False
+    if tx.wants("completed", name):
+        _emit_completed(tx, queue, settlements, expires)
     queue.finished += completed
     queue.count(RUNNING, -completed)
     queue.count(COMPLETED, completed)
     if queue.awaited:
         tx.finished_jobs += [(name, s.id) for s in settlements]
     return True
+
+
+def _emit_completed(tx: Transaction, queue: QueueRow, settlements: Sequence[Settlement], expires: int) -> None:
+    """Emit the events of runs that `settle_plain` has just completed, as `_Completions` does."""
+    found = {id: row for id, *row in tx.all("settle_completed", queue.k, expires, queue.finished)}
+    events: list[EventRecord] = []
+    for s in settlements:
+        assert type(s.resolution) is Complete
+        attempts, worker = found.get(s.id, (0, None))
+        count = attempts if type(attempts) is int else 0
+        events.append(EventRecord("completed", queue.name, s.id, tx.now, count, worker, s.resolution.result))
+    tx.emit_all(events)
 
 
 def _settle_all(tx: Transaction, settlements: Sequence[Settlement]) -> list[Settled]:
@@ -154,7 +182,7 @@ class _Completions:
             self.write()
             queue = self.queue = tx.ensure_queue(s.queue)
         _, _, n, _, _, worker, group, attempts = row
-        if group is not None:
+        if group is not None and not queue.promoted:
             promote(tx, queue)
         queue.finished += 1
         queue.dirty = True
@@ -163,9 +191,9 @@ class _Completions:
             if s.token:
                 self.gone.append((queue.k, s.id, s.token, Bucket.COMPLETED, tx.now + GONE_MS))
         else:
-            self.kept.append((expiry(resolution.ttl, tx.now), queue.finished, tx.now, resolution.result, n))
+            self.kept.append((expiry(resolution.ttl, tx.now), queue.finished, tx.now, Blob(resolution.result), n))
         tx.finished_jobs.append((s.queue, s.id))
-        if tx.has_listeners:
+        if tx.wants("completed", queue.name):
             tx.emit("completed", queue, s.id, attempts if type(attempts) is int else 0, worker, resolution.result)
         if group is not None:
             self.groups.append(group)
@@ -201,6 +229,7 @@ def _settle(tx: Transaction, s: Settlement) -> Settled:
         promote(tx, queue)
     if isinstance(s.resolution, Fail | Cancel) and not s.resolution.ran:
         job.attempts -= 1  # the claim called no handler
+    _record(tx, queue, job, s.resolution)
     if job.cancel is not None and not isinstance(s.resolution, Complete):
         finish(tx, queue, job, Bucket.CANCELLED, s.token, job.cancel_ttl)
         return Settled(State.CANCELLED)
@@ -212,6 +241,7 @@ def _settle(tx: Transaction, s: Settlement) -> Settled:
         case Fail(error, ttl, count, then):
             if count:
                 job.timeouts += 1
+                queue.count_total("timed_out")
                 tx.emit("timed_out", queue, job.id, job.attempts, job.worker)
             finish(tx, queue, job, Bucket.FAILED, s.token, ttl, error=error)
             put(tx, then)
@@ -221,6 +251,23 @@ def _settle(tx: Transaction, s: Settlement) -> Settled:
             return Settled(State.CANCELLED)
         case Release() | Stall() | Retried():
             return _send_back(tx, queue, job, s.resolution, s.token)
+
+
+def _record(tx: Transaction, queue: QueueRow, job: JobRow, resolution: Resolution) -> None:
+    """Add a run that neither completed nor was released to the attempts of its job."""
+    if (
+        job.damaged
+        or isinstance(resolution, Complete)
+        or (isinstance(resolution, Fail | Cancel) and not resolution.ran)
+    ):
+        return
+    if job.cancel is not None or isinstance(resolution, Cancel):
+        add_attempt(tx, queue, job, "cancelled")
+    elif isinstance(resolution, Fail | Retried):
+        outcome = "failed" if isinstance(resolution, Fail) else "retrying"
+        add_attempt(tx, queue, job, outcome, resolution.brief or resolution.error)
+    elif isinstance(resolution, Stall):
+        add_attempt(tx, queue, job, "stalled")
 
 
 def _send_back(
@@ -235,6 +282,7 @@ def _send_back(
         case Stall():
             job.stalls, job.solo = job.stalls + 1, 1
             event = "stalled"
+            queue.count_total("stalled")
         case Retried():
             due = _retry(tx, queue, job, resolution)
     job.settled = RETURN_CODES[type(resolution)] + token
@@ -243,8 +291,10 @@ def _send_back(
 
 def _retry(tx: Transaction, queue: QueueRow, job: JobRow, retried: Retried) -> int:
     """Count a failed run and return when the next one is due."""
+    queue.count_total("retried")
     if retried.count == "timeouts":
         job.timeouts += 1
+        queue.count_total("timed_out")
         tx.emit("timed_out", queue, job.id, job.attempts, job.worker)
     elif retried.count == "retries":
         job.retries += 1
@@ -253,6 +303,8 @@ def _retry(tx: Transaction, queue: QueueRow, job: JobRow, retried: Retried) -> i
         job.time, job.seq = max(due, tx.now), queue.next_seq()
     job.error = retried.error or None
     job.solo = int(retried.solo)
+    if retried.pause is not None:
+        pause_until(tx, queue, job.grp if retried.pause == "group" else None, due)
     return due
 
 

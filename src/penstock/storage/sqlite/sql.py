@@ -5,15 +5,27 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["FAST_PUT", "JOB_COLUMNS", "SCHEMA", "SQL", "with_list", "with_numbered", "with_rows"]
+__all__ = ["FAST_PUT", "JOB_COLUMNS", "SCHEMA", "SQL", "Blob", "with_list", "with_numbered", "with_rows"]
 
 #: The columns of a whole record, in the order of `rows.JobRow`.
 JOB_COLUMNS = (
     "n", "queue", "id", "twin", "place", "rank", "time", "seq", "due", "created", "grp", "retried", "solo",
-    "format", "attempts", "retries", "stalls", "timeouts", "start_by", "settled", "flags", "token", "worker", "until",
-    "begun", "cancel", "cancel_ttl", "expires", "number", "finished", "progress", "error", "result", "headers",
-    "limits", "payload",
+    "format", "attempts", "retries", "stalls", "timeouts", "start_by", "cost", "window_ms", "earliest", "settled",
+    "flags", "token", "worker", "until", "begun", "cancel", "cancel_ttl", "expires", "number", "finished", "error_key",
+    "progress", "error", "result", "headers", "bounds", "payload",
 )  # fmt: skip
+
+
+#: The columns of a schedule, in the order of `schedule_row.ScheduleRow`.
+SCHEDULE_COLUMNS = (
+    "n", "name", "version", "cursor", "next", "last_id", "last_at", "fired", "skipped", "missed", "dropped", "expires",
+    "spec",
+)  # fmt: skip
+
+
+#: The type in which frequent statements bind bytes. `sqlite3` looks for an adapter of every value that is not an `int`,
+#: `float`, `str` or `bytearray`: to bind `bytes` or None takes two or three times as long.
+Blob = bytearray
 
 
 def _read(name: str) -> str:
@@ -28,11 +40,28 @@ def parse(text: str) -> dict[str, str]:
         lines = [line for line in body.splitlines() if line.strip() and not line.startswith("--")]
         if name.strip() in found:
             raise ValueError(f"two statements are named {name.strip()}")
-        found[name.strip()] = "\n".join(lines).replace("{job}", ", ".join(JOB_COLUMNS))
+        statement = "\n".join(lines).replace("{schedule}", ", ".join(SCHEDULE_COLUMNS))
+        found[name.strip()] = statement.replace("{job}", ", ".join(JOB_COLUMNS))
     return found
 
 
-FILES = ("statements.sql", "waiters.sql", "unknown_formats.sql", "why.sql", "inspection.sql", "damage.sql")
+FILES = (
+    "statements.sql",
+    "windows.sql",
+    "waiters.sql",
+    "unknown_formats.sql",
+    "why.sql",
+    "inspection.sql",
+    "damage.sql",
+    "schedules.sql",
+    "limits.sql",
+    "histories.sql",
+    "activity.sql",
+    "purge.sql",
+    "stats.sql",
+    "find_newest.sql",
+    "error_groups.sql",
+)
 SQL = parse("\n".join(map(_read, FILES)))
 SCHEMA = _read("schema.sql")
 FAST_PUT = _read("fast_put.sql")
@@ -53,6 +82,8 @@ def with_numbered(name: str, width: int, count: int) -> str:
 
 @cache
 def with_rows(name: str, width: int, count: int) -> str:
-    """Return a statement whose `{rows}` takes `count` rows of `width` values."""
-    row = "(" + ",".join("?" * width) + ")"
-    return SQL[name].replace("{rows}", ",".join([row] * count))
+    """Return a statement whose `{rows}` takes `count` rows of `width` values; `{rows (…)}` has the row itself."""
+    before, _, rest = SQL[name].partition("{rows")
+    row, _, after = rest.partition("}")
+    row = row.strip() or "(" + ",".join("?" * width) + ")"
+    return before + ",".join([row] * count) + after

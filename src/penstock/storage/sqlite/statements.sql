@@ -5,28 +5,52 @@
 -- queues ------------------------------------------------------------------------------------------
 
 -- name: queue_get
--- A queue by its name: the counts of scheduled and retrying jobs and of blocked ones; whether there are rows of
--- groups, idle workers, callers that wait for the end of one of its jobs, and listeners to events; and whether its
--- counts are numbers.
-SELECT k, seq, time, finished, paused, parked, alarm, expiry, n_later + n_retrying, n_blocked,
-    EXISTS (SELECT 1 FROM lanes WHERE queue = k),
-    EXISTS (SELECT 1 FROM idle WHERE namespace = ?1 AND queue = ?2),
-    EXISTS (SELECT 1 FROM waits WHERE namespace = ?1 AND queue = ?2),
-    EXISTS (SELECT 1 FROM listeners WHERE namespace = ?1),
-    min(n_later, n_ready, n_lane, n_running, n_blocked, n_completed, n_failed, n_cancelled, n_retrying, n_parked) >= 0
+-- A queue by its name: the counts of scheduled and retrying jobs and of blocked ones; the names of the events that its
+-- listeners want (* for all, NULL without a listener); and in bits whether it is limited, whether there are rows of
+-- groups, idle workers, and callers that wait for the end of one of its jobs, and whether its counts are no numbers.
+-- It has few columns with short names: `sqlite3` describes each of them in every call.
+SELECT k, seq, time, finished, paused, parked, alarm, expiry, tick, n_later + n_retrying AS later, n_blocked,
+    CASE WHEN EXISTS (SELECT 1 FROM listeners) THEN
+        (SELECT group_concat(CASE names WHEN '' THEN '*' ELSE names END) FROM listeners
+            WHERE namespace = ?1 AND (queue IS NULL OR queue = ?2)) END AS names,
+    (limited IS NOT 0)
+    + 2 * EXISTS (SELECT 1 FROM lanes WHERE queue = k)
+    + 4 * EXISTS (SELECT 1 FROM idle WHERE namespace = ?1 AND queue = ?2)
+    + 8 * EXISTS (SELECT 1 FROM waits WHERE namespace = ?1 AND queue = ?2)
+    + 16 * ((
+        min(n_later, n_ready, n_lane, n_running, n_blocked, n_completed, n_failed, n_cancelled, n_retrying, n_parked) >= 0
         AND max(n_later, n_ready, n_lane, n_running, n_blocked, n_completed, n_failed, n_cancelled, n_retrying, n_parked) < 1 << 60
+        AND limited IN (0, 1)) IS NOT 1) AS bits
 FROM queues WHERE namespace = ?1 AND name = ?2
 
 -- name: queue_add
--- A new queue.
-INSERT INTO queues (namespace, name) VALUES (?, ?)
+-- A new queue; it is limited if there is a limit for it, or for its family (the third value, or NULL).
+INSERT INTO queues (namespace, name, limited) VALUES (?1, ?2,
+    EXISTS (SELECT 1 FROM limits WHERE namespace = ?1 AND queue = ?2 AND kind <> 'family')
+    OR EXISTS (SELECT 1 FROM limits WHERE namespace = ?1 AND queue = ?3 AND kind = 'family'))
 
 -- name: queue_save
--- All that a transaction may change in a queue's row.
-UPDATE queues SET seq = ?, time = ?, finished = ?, paused = ?, parked = ?, alarm = ?, expiry = ?, n_later = n_later + ?,
-    n_ready = n_ready + ?, n_lane = n_lane + ?, n_running = n_running + ?, n_blocked = n_blocked + ?,
+-- The numbers that a transaction may change in a queue's row.
+UPDATE queues SET seq = ?, time = ?, finished = ?,
+    n_later = n_later + ?, n_ready = n_ready + ?, n_lane = n_lane + ?, n_running = n_running + ?, n_blocked = n_blocked + ?,
     n_completed = n_completed + ?, n_failed = n_failed + ?, n_cancelled = n_cancelled + ?,
     n_retrying = n_retrying + ?, n_parked = n_parked + ?, damaged = damaged + ?
+WHERE k = ?
+
+-- name: queue_marks
+-- The rest of it, which changes seldom, and most of which is NULL: to bind that takes longer, see `Blob`.
+UPDATE queues SET paused = ?, pause_until = ?, pause_by = ?, parked = ?, alarm = ?, expiry = ?, tick = ?, limited = ?
+WHERE k = ?
+
+-- name: queue_pause
+-- When the pause of a queue ends by itself, and who paused it.
+SELECT pause_until, pause_by FROM queues WHERE k = ?
+
+-- name: queue_totals
+-- Count transitions beside the ends of jobs; a number that cannot be read begins anew.
+UPDATE queues SET t_failed = CAST(t_failed AS INTEGER) + ?, t_cancelled = CAST(t_cancelled AS INTEGER) + ?,
+    t_retried = CAST(t_retried AS INTEGER) + ?, t_stalled = CAST(t_stalled AS INTEGER) + ?,
+    t_timed_out = CAST(t_timed_out AS INTEGER) + ?
 WHERE k = ?
 
 -- name: queue_grow
@@ -34,16 +58,18 @@ WHERE k = ?
 UPDATE queues SET seq = ?, time = ?, n_ready = n_ready + ? WHERE k = ?
 
 -- name: queue_names
--- The queues that have a job which is not expired, or are paused.
+-- The queues that have a job or a schedule which is not expired, or a limit, or are paused, also in part.
 SELECT name FROM queues AS q WHERE namespace = ?1 AND (
-    paused IS NOT NULL
+    (paused IS NOT NULL AND (pause_until IS NULL OR pause_until > ?2))
+    OR EXISTS (SELECT 1 FROM lanes INDEXED BY lanes_paused WHERE queue = q.k AND paused IS NOT NULL AND (pause_until IS NULL OR pause_until > ?2))
     OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place = 1)
     OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place = 2)
     OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place = 0)
     OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place = 3)
     OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place = -1)
     OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place IN (5, 6, 7) AND expires > ?2)
-) ORDER BY name
+    OR EXISTS (SELECT 1 FROM schedules WHERE queue = q.k AND (expires IS NULL OR expires > ?2))
+) UNION SELECT queue FROM limits WHERE namespace = ?1 AND kind <> 'family' ORDER BY name
 
 -- one record --------------------------------------------------------------------------------------
 
@@ -54,8 +80,8 @@ SELECT {job} FROM jobs WHERE queue = ? AND id = ? AND twin = ?
 -- name: job_save
 -- All that a transition may change in a record.
 UPDATE jobs SET twin = ?, place = ?, rank = ?, time = ?, seq = ?, due = ?, grp = ?, retried = ?, solo = ?, format = ?, attempts = ?, retries = ?,
-    stalls = ?, timeouts = ?, start_by = ?, settled = ?, flags = ?, token = ?, worker = ?, until = ?, cancel = ?, cancel_ttl = ?,
-    expires = ?, number = ?, finished = ?, progress = ?, error = ?, result = ?, headers = ?, limits = ?, payload = ?
+    stalls = ?, timeouts = ?, start_by = ?, cost = ?, window_ms = ?, earliest = ?, settled = ?, flags = ?, token = ?,
+    worker = ?, until = ?, begun = ?, cancel = ?, cancel_ttl = ?, expires = ?, number = ?, finished = ?, error_key = ?, progress = ?, error = ?, result = ?, headers = ?, bounds = ?, payload = ?
 WHERE n = ?
 
 -- name: job_drop
@@ -69,16 +95,16 @@ DELETE FROM jobs WHERE n = ?
 SELECT id FROM jobs WHERE queue = ? AND twin = 0 AND id IN ({list})
 
 -- name: put_insert
--- New records.
-INSERT INTO jobs (queue, id, twin, place, rank, time, seq, due, created, grp, start_by, flags, format, headers, limits,
-    payload)
-VALUES {rows}
+-- New records; an empty text stands for NULL, see `Blob`.
+INSERT INTO jobs (queue, id, place, rank, time, seq, due, created, grp, start_by, cost, window_ms, earliest, format,
+    headers, bounds, payload)
+VALUES {rows (?, ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, ''), ?, nullif(?, ''), nullif(?, ''), ?, ?, ?, ?)}
 
 -- name: put_successor
 -- The blocked successor of a running job, with the begin of that run.
-INSERT INTO jobs (queue, id, twin, place, rank, time, seq, due, created, grp, start_by, flags, format, headers, limits,
-    payload, begun)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO jobs (queue, id, twin, place, rank, time, seq, due, created, grp, start_by, cost, window_ms, flags,
+    format, headers, bounds, payload, begun)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: fast_put
 -- A plain job in a transaction of this one statement: see fast_put.py and fast_put.sql.
@@ -86,12 +112,12 @@ INSERT INTO plain (queue, id, payload, rank, created, format) VALUES (?, ?, ?, ?
 
 -- name: put_one
 -- A new record of one plain job (see fast_path.py).
-INSERT INTO jobs (queue, id, place, rank, time, seq, due, created, format, headers, limits, payload)
+INSERT INTO jobs (queue, id, place, rank, time, seq, due, created, format, headers, bounds, payload)
 VALUES (?1, ?6, 1, ?8, ?2, ?5, ?3, ?3, ?4, x'', x'', ?7)
 
 -- name: put_plain
 -- The same for many jobs, with the same parameters before the rows.
-INSERT INTO jobs (queue, id, place, rank, time, seq, due, created, format, headers, limits, payload)
+INSERT INTO jobs (queue, id, place, rank, time, seq, due, created, format, headers, bounds, payload)
 SELECT ?1, column1, 1, column3, ?2, ?5 + column4, ?3, ?3, ?4, x'', x'', column2
 FROM (VALUES {numbered}) WHERE column1 IS NOT NULL
 
@@ -171,16 +197,17 @@ SELECT name FROM queues WHERE namespace = ? AND expiry <= ?
 
 -- name: claim_ready
 -- The first jobs without a group.
-SELECT rank, time, seq, n, id, payload, grp, headers, limits, created, due, attempts, retries, stalls, timeouts, solo,
-    format, ifnull(length(payload), 0) + ifnull(length(headers), 0) + ifnull(length(limits), 0) + ifnull(length(error), 0)
+SELECT rank, time, seq, n, id, payload, grp, headers, bounds, created, due, attempts, retries, stalls, timeouts, solo,
+    format, cost,
+    ifnull(length(payload), 0) + ifnull(length(headers), 0) + ifnull(length(bounds), 0) + ifnull(length(error), 0)
 FROM jobs WHERE queue = ? AND place = 1 ORDER BY rank, time, seq LIMIT ?
 
 -- name: claim_plain
 -- The first jobs without a group; the last columns are whether a job never ran and has a known format, and the bytes of
 -- its record.
-SELECT n, id, payload, rank, headers, limits, created, due,
+SELECT n, id, payload, rank, headers, bounds, created, due,
     attempts = 0 AND retries = 0 AND stalls = 0 AND timeouts = 0 AND solo = 0 AND format <= ?3,
-    ifnull(length(payload), 0) + ifnull(length(headers), 0) + ifnull(length(limits), 0) + ifnull(length(error), 0)
+    ifnull(length(payload), 0) + ifnull(length(headers), 0) + ifnull(length(bounds), 0) + ifnull(length(error), 0)
 FROM jobs WHERE queue = ?1 AND place = 1 ORDER BY rank, time, seq LIMIT ?2
 
 -- name: claim_turns
@@ -190,9 +217,9 @@ ORDER BY turn_time, turn_seq LIMIT ?
 
 -- name: claim_heads
 -- The first groups in the rotation, each with its first job.
-SELECT l.turn_time, l.turn_seq, l.grp, j.rank, j.time, j.seq, j.n, j.id, j.payload, j.grp, j.headers, j.limits, j.created,
-    j.due, j.attempts, j.retries, j.stalls, j.timeouts, j.solo, j.format,
-    ifnull(length(j.payload), 0) + ifnull(length(j.headers), 0) + ifnull(length(j.limits), 0) + ifnull(length(j.error), 0)
+SELECT l.turn_time, l.turn_seq, l.grp, j.rank, j.time, j.seq, j.n, j.id, j.payload, j.grp, j.headers, j.bounds, j.created,
+    j.due, j.attempts, j.retries, j.stalls, j.timeouts, j.solo, j.format, j.cost,
+    ifnull(length(j.payload), 0) + ifnull(length(j.headers), 0) + ifnull(length(j.bounds), 0) + ifnull(length(j.error), 0)
 FROM lanes AS l LEFT JOIN jobs AS j ON j.n =
     (SELECT n FROM jobs WHERE queue = l.queue AND grp = l.grp AND place = 2 ORDER BY time, seq LIMIT 1)
 WHERE l.queue = ? AND l.turn_time IS NOT NULL AND l.parked IS NULL
@@ -200,8 +227,9 @@ ORDER BY l.turn_time, l.turn_seq LIMIT ?
 
 -- name: claim_lane
 -- The first jobs of a group.
-SELECT rank, time, seq, n, id, payload, grp, headers, limits, created, due, attempts, retries, stalls, timeouts, solo,
-    format, ifnull(length(payload), 0) + ifnull(length(headers), 0) + ifnull(length(limits), 0) + ifnull(length(error), 0)
+SELECT rank, time, seq, n, id, payload, grp, headers, bounds, created, due, attempts, retries, stalls, timeouts, solo,
+    format, cost,
+    ifnull(length(payload), 0) + ifnull(length(headers), 0) + ifnull(length(bounds), 0) + ifnull(length(error), 0)
 FROM jobs WHERE queue = ? AND grp = ? AND place = 2 ORDER BY time, seq LIMIT ?
 
 -- name: claim_start
@@ -251,6 +279,10 @@ WHERE queue = ? AND id = column1 AND twin = 0 AND place = 3 AND token = column2 
 UPDATE jobs SET place = 3, expires = NULL, finished = NULL, number = NULL, result = NULL
 WHERE queue = ? AND place = 5 AND expires = ? AND number > ?
 
+-- name: settle_completed
+-- What the events of the rows that `settle_plain` has completed need.
+SELECT id, attempts, worker FROM jobs WHERE queue = ? AND place = 5 AND expires = ? AND number > ?
+
 -- name: settle_drop
 -- running → completed and not kept.
 DELETE FROM jobs WHERE n IN ({list})
@@ -280,73 +312,6 @@ UPDATE jobs SET progress = ? WHERE queue = ? AND id = ? AND twin = 0 AND place =
 -- name: reap_late
 -- The rows of runs with an expired lease.
 SELECT n FROM jobs WHERE queue = ? AND place = 3 AND until <= ? ORDER BY until, time, seq LIMIT ?
-
--- operator ----------------------------------------------------------------------------------------
-
--- name: purge_ended
--- Delete expired jobs of one state.
-DELETE FROM jobs WHERE n IN (SELECT n FROM jobs WHERE queue = ? AND place = ? AND expires <= ? LIMIT ?)
-
--- name: purge_gone
--- Delete expired settlements of jobs that were not kept.
-DELETE FROM gone WHERE queue = ?1 AND (id, token) IN (SELECT id, token FROM gone WHERE queue = ?1 AND (expires <= ?2 OR expires > 1 << 60) LIMIT ?3)
-
--- name: purge_queue
--- Delete a queue without jobs and stored settlements that is not paused.
-DELETE FROM queues WHERE k = ?1 AND paused IS NULL AND NOT EXISTS (SELECT 1 FROM jobs WHERE queue = ?1)
-    AND NOT EXISTS (SELECT 1 FROM gone WHERE queue = ?1)
-
--- name: purge_workers
--- Delete workers whose heartbeat has expired.
-DELETE FROM workers WHERE until <= ? OR until > 1 << 60
-
--- name: purge_idle
--- Delete expired idle workers: their process was killed.
-DELETE FROM idle WHERE until <= ? OR until > 1 << 60
-
--- name: purge_waits
--- The same for callers that wait for the end of a job.
-DELETE FROM waits WHERE until <= ? OR until > 1 << 60
-
--- name: purge_listeners
--- The same for listeners to events.
-DELETE FROM listeners WHERE until <= ? OR until > 1 << 60
-
--- name: purge_events
--- Delete old events.
-DELETE FROM events WHERE n IN (SELECT n FROM events WHERE at <= ? OR at > 1 << 60 ORDER BY n LIMIT ?)
-
--- name: doomed_all
--- Deleted queues that still have rows.
-SELECT k FROM doomed LIMIT 10
-
--- name: doomed_add
--- Remember a deleted queue that still has rows.
-INSERT INTO doomed (k) VALUES (?)
-
--- name: doomed_jobs
--- Delete some jobs of a deleted queue.
-DELETE FROM jobs WHERE n IN (SELECT n FROM jobs WHERE queue = ? LIMIT ?)
-
--- name: doomed_drop
--- Forget a deleted queue without rows.
-DELETE FROM doomed WHERE k = ?
-
--- name: delete_lanes
--- Delete the groups of a deleted queue.
-DELETE FROM lanes WHERE queue = ?
-
--- name: delete_gone
--- Delete the stored settlements of a deleted queue.
-DELETE FROM gone WHERE queue = ?
-
--- name: delete_queue
--- Delete a queue's row.
-DELETE FROM queues WHERE k = ?
-
--- name: ttl_set
--- Change when a finished job expires.
-UPDATE jobs SET expires = ? WHERE n = ?
 
 -- reads -------------------------------------------------------------------------------------------
 

@@ -6,6 +6,8 @@ Each kind is found by an index, a bounded number at a time, so that a sound queu
 from __future__ import annotations
 
 from penstock.storage.sqlite.damage import set_aside
+from penstock.storage.sqlite.gate_purge import recount_lane
+from penstock.storage.sqlite.gates import begin_limits, family_of_queue, mark_changed
 from penstock.storage.sqlite.ordering import recount_holds, update_turn
 from penstock.storage.sqlite.reads import are_counts
 from penstock.storage.sqlite.rows import (
@@ -17,6 +19,7 @@ from penstock.storage.sqlite.rows import (
     Bucket,
     read_job,
 )  # fmt: skip
+from penstock.storage.sqlite.schedule_row import set_aside as set_schedule_aside
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
 __all__ = ["sweep"]
@@ -49,6 +52,11 @@ def sweep(tx: Transaction, queue: QueueRow) -> None:
     lowest = tx.one("park_lowest", queue.k)[0]
     if lowest < FOREVER and (queue.parked is None or lowest < queue.parked):
         queue.parked, damaged = lowest, damaged + 1
+    for (n,) in tx.all("stray_schedules", queue.k, SWEEP_MAX):
+        set_schedule_aside(tx, queue, n)
+    tick = tx.one("schedules_first", queue.k)[0]
+    if tick != queue.tick:
+        queue.tick, damaged = tick, damaged + 1
     if damaged:
         queue.note_damage(damaged)
     if not are_counts(counts) or (counts[RUNNING] <= MAX_RUNS and counts[LANE] + counts[RETRYING] <= MAX_GROUPED):
@@ -60,7 +68,17 @@ def _sweep_groups(tx: Transaction, queue: QueueRow) -> None:
     for (group,) in tx.all("stray_parked", queue.k, tx.format, SWEEP_MAX):
         queue.note_damage()
         update_turn(tx, queue, group)
+    if not queue.limited:
+        family = family_of_queue(queue.name)
+        if tx.one("limits_has", tx.namespace, queue.name, family) or tx.one("gates_used", queue.k):
+            begin_limits(tx, queue)
+            mark_changed(tx, queue)
+            queue.note_damage()
     for statement in ("stray_lanes", "stray_groups"):
         for (group,) in tx.all(statement, queue.k, SWEEP_MAX):
             recount_holds(tx, queue, group)
             update_turn(tx, queue, group)
+    if queue.limited:
+        for (group,) in tx.all("stray_closed", queue.k, SWEEP_MAX):
+            recount_lane(tx, queue, group)
+            queue.note_damage()

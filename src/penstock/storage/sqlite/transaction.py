@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from typing import Any
 
 import msgspec
 
+from penstock.model.gate import NEW_GATE
+from penstock.model.ids import FAIL_SUFFIX, family_of
 from penstock.storage.base import EventRecord
-from penstock.storage.sqlite.queue_row import QueueRow, is_sound_queue, replace_unreadable
-from penstock.storage.sqlite.rows import FORMAT, READY, SLOT_COUNT, JobRow, read_job
+from penstock.storage.sqlite.gate_rows import FamilyGate, LimitsRead
+from penstock.storage.sqlite.queue_row import QueueRow, is_sound_queue, queue_of, replace_unreadable
+from penstock.storage.sqlite.rows import FORMAT, READY, RUNNING, JobRow, read_job
+from penstock.storage.sqlite.signals import NeedsWriteLock, Wake
 from penstock.storage.sqlite.sql import SQL, with_list, with_numbered, with_rows
 
-__all__ = ["CANCEL_QUEUE", "NeedsWriteLock", "QueueRow", "Transaction", "Wake"]
+__all__ = ["CANCEL_QUEUE", "NeedsWriteLock", "QueueRow", "Transaction", "Wake", "reader_key"]
 
 #: Rows are bound in chunks of these sizes, so that few statements are compiled.
 CHUNK_SIZES = (100, 30, 10, 3, 1)
@@ -22,8 +27,11 @@ CHUNK_SIZES = (100, 30, 10, 3, 1)
 PADDED_SIZES = (1, 5, 20, 50, 100)
 MAX_CHUNK = PADDED_SIZES[-1]
 
-#: The table `events` keeps about this many rows.
+#: The table `events` keeps about this many events.
 MAX_EVENTS = 10_000
+
+#: When a slot of a family becomes free, workers of at most this many of its queues are woken.
+MAX_WOKEN = 16
 
 #: The type of `sqlite3.Cursor.execute`.
 Execute = Callable[[str, Sequence[object]], sqlite3.Cursor]
@@ -34,19 +42,9 @@ CANCEL_QUEUE = ""
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class NeedsWriteLock(Exception):
-    """Raised by a read that must write; the engine runs the transaction again with the write lock."""
-
-
-class Wake(msgspec.Struct, frozen=True):
-    """A waiter to wake after the commit.
-
-    `queue` names the queue whose work it was woken for, if any: another waiter takes that if this one is dead.
-    """
-
-    address: str
-    waiter: str
-    queue: str | None = None
+def reader_key(queue: str, id: str) -> str:
+    """Return the name under which readers of a job's histories wait; no worker has such an id."""
+    return f"\0{queue}\0{id}"
 
 
 class Transaction:
@@ -79,9 +77,14 @@ class Transaction:
         self.must_commit = False
         #: Name and number of a queue that the fast path of put may use after the commit: see `fast_put.py`.
         self.fast_put_queue: tuple[str, int] | None = None
+        #: The limits that were read, None if none was: only limited queues need them.
+        self._limits: LimitsRead | None = None
         self._queues: dict[str, QueueRow] = {}
         self._events: list[EventRecord] = []
-        self._listeners: list[Wake] | None = None
+        #: The listeners, each with its queue and names; those to an event of a queue; and by queue the names they want.
+        self._listeners: list[tuple[Wake, str | None, str]] | None = None
+        self._wanted: dict[tuple[str, str], list[Wake]] = {}
+        self._names: dict[str, str] = {}
 
     # statements ----------------------------------------------------------------------------------
 
@@ -106,12 +109,15 @@ class Transaction:
         return self.db.executemany(SQL[name], rows).rowcount
 
     def run_with_list(self, name: str, fixed: tuple[object, ...], values: Sequence[object]) -> list[Any]:
-        """Run a statement with a `{list}` for all values, a chunk at a time, and return the rows found."""
+        """Run a statement with a `{list}` for all values, a chunk at a time, and return the rows found.
+
+        The list is a set of values: the last one is repeated to fill a chunk.
+        """
         found: list[Any] = []
         for start in range(0, len(values), MAX_CHUNK):
             chunk = values[start : start + MAX_CHUNK]
             size = _padded_size(len(chunk))
-            params = (*fixed, *chunk, *(None,) * (size - len(chunk)))
+            params = (*fixed, *chunk, *(chunk[-1],) * (size - len(chunk)))
             found += self.execute(with_list(name, size), params).fetchall()
         return found
 
@@ -158,6 +164,8 @@ class Transaction:
             queue.count(job.counted_slot, -1)
             queue.count(slot, 1)
             job.counted_slot = slot
+        if job.backoff != job.counted_backoff:
+            self.count_backoff(queue, job, job.backoff)
 
     def delete(self, queue: QueueRow, job: JobRow) -> None:
         """Delete a record."""
@@ -165,6 +173,15 @@ class Transaction:
         if job.repaired:
             self.note_repaired(queue, job)
         queue.count(job.counted_slot, -1)
+        self.count_backoff(queue, job, None)
+
+    def count_backoff(self, queue: QueueRow, job: JobRow, group: str | None) -> None:
+        """Count a job in the backoffs of this group (None: of none), no longer in those of another."""
+        if queue.limited:
+            for each, change in ((job.counted_backoff, -1), (group, 1)):
+                if each is not None:
+                    self.run("lane_backoff", queue.k, each, change)
+        job.counted_backoff = group
 
     def note_repaired(self, queue: QueueRow, job: JobRow) -> None:
         """Count a damaged record that is written or deleted."""
@@ -181,29 +198,47 @@ class Transaction:
             row = self.one("queue_get", self.namespace, name)
             if row is None:
                 return None
+            self._names[name] = row[-2] if isinstance(row[-2], str) else ""
             sound = is_sound_queue(row)
             if not sound:
                 row = self._repair_queue(row)
-            queue = self._queues[name] = QueueRow(name, [0] * SLOT_COUNT, *row[:-2])
+            queue = self._queues[name] = queue_of(name, row)
+            if queue.paused is not None:
+                queue.read_pause(self.one("queue_pause", queue.k))
             if not sound:
                 queue.note_damage()
                 queue.recount = True
-            if self._listeners is None and not row[-2]:
-                self._listeners = []
         return queue
 
     def _repair_queue(self, row: Sequence[Any]) -> list[Any]:
-        seq, finished = self.one("queue_last", row[0]) if self.write else (0, 0)
-        return replace_unreadable(row, seq, finished, self.now)
+        seq, finished, tick = self.one("queue_last", row[0]) if self.write else (0, 0, None)
+        return replace_unreadable(row, seq, finished, tick, self.now)
 
     def ensure_queue(self, name: str) -> QueueRow:
         """Return a queue's row, created if there is none."""
         queue = self.queue(name)
         if queue is None:
-            self.run("queue_add", self.namespace, name)
+            family = None if name.endswith(FAIL_SUFFIX) else family_of(name)
+            self.run("queue_add", self.namespace, name, family)
             queue = self.queue(name)
             assert queue is not None
         return queue
+
+    def known_queue(self, name: str) -> QueueRow | None:
+        """Return a queue's row if this transaction has read it."""
+        return self._queues.get(name)
+
+    @property
+    def limits(self) -> LimitsRead:
+        """The limits that this transaction has read."""
+        if self._limits is None:
+            self._limits = LimitsRead()
+        return self._limits
+
+    def forget_rules(self) -> None:
+        """Read the rules of limits again when they are needed next: one was changed."""
+        self.limits.rules.clear()
+        self.limits.shared_rules.clear()
 
     def forget_queue(self, queue: QueueRow) -> None:
         """Drop the row of a deleted queue, so that it is not written back."""
@@ -232,6 +267,8 @@ class Transaction:
     def reread_listeners(self) -> None:
         """Read the listeners again when they are needed next: one was added."""
         self._listeners = None
+        self._wanted.clear()
+        self._names.clear()
 
     # wake-ups and events -------------------------------------------------------------------------
 
@@ -255,58 +292,116 @@ class Transaction:
         """
         self.finished_jobs.append((CANCEL_QUEUE, worker))
 
-    @property
-    def has_listeners(self) -> bool:
-        """Whether there are listeners to events: read once per transaction."""
+    def notify_readers(self, queue: str, id: str) -> None:
+        """Wake the readers of the histories of a job after the commit; they are filed as those of cancel requests."""
+        self.finished_jobs.append((CANCEL_QUEUE, reader_key(queue, id)))
+
+    def wants(self, name: str, queue: str) -> bool:
+        """Return whether an event of this name has a listener: the listeners are read once per transaction."""
+        names = self._names.get(queue, "*")
+        if not names:
+            return False
+        wakes = self._wanted.get((name, queue))
+        if wakes is None:
+            may_want = "*" in names or f",{name}," in names
+            wakes = self._wanted[name, queue] = self._listeners_to(name, queue) if may_want else []
+        return bool(wakes)
+
+    def _listeners_to(self, name: str, queue: str) -> list[Wake]:
         if self._listeners is None:
             found = self.all("listen_all", self.namespace, self.wall)
-            self._listeners = [Wake(address, waiter) for waiter, address in found if _are_text(waiter, address)]
-        return bool(self._listeners)
+            self._listeners = [
+                (Wake(address, waiter), of, names)
+                for waiter, address, of, names in found
+                if _are_text(waiter, address) and type(names) is str
+            ]
+        marked = f",{name},"
+        return [wake for wake, of, names in self._listeners if of in (None, queue) and (not names or marked in names)]
 
     def emit(
         self, name: str, queue: QueueRow, id: str, attempt: int,
         worker: str | None = None, result: bytes | None = None, error: bytes | None = None,
     ) -> None:  # fmt: skip
-        """Store an event about a job after the verbs have run, if there are listeners."""
-        if self.has_listeners:
+        """Store an event about a job after the verbs have run, if there are listeners to it."""
+        if self.wants(name, queue.name):
             self._events.append(EventRecord(name, queue.name, id, self.now, attempt, worker, result, error))
 
+    def emit_all(self, events: Iterable[EventRecord]) -> None:
+        """Store events of which `wants` is true, as `emit` does."""
+        self._events += events
+
     def announce(self, events: Iterable[EventRecord]) -> None:
-        """Store events that are about no transition, if there are listeners."""
-        if self.has_listeners:
+        """Store events that are about no transition, if there are listeners to them."""
+        wanted = [event for event in events if self.wants(event.name, event.queue)]
+        if wanted:
             if not self.write:
                 raise NeedsWriteLock
             self.must_commit = True
-            self._events += [msgspec.structs.replace(event, at=self.now) for event in events]
+            self._events += [msgspec.structs.replace(event, at=self.now) for event in wanted]
 
     # before the commit ---------------------------------------------------------------------------
 
     def before_commit(self) -> None:
         """Write queue rows and events, and choose the waiters to wake."""
+        freed = False
         for queue in self._queues.values():
+            freed |= queue.limited and queue.deltas[RUNNING] < 0
+            if queue.gates is not None and queue.gates.dirty:
+                self.run("gates_save", *queue.gates.values(), queue.k)
+            if queue.totals is not None:
+                self.run("queue_totals", *queue.totals.values(), queue.k)
             if queue.dirty:
-                kept = (queue.seq, queue.time, queue.finished, queue.paused, queue.parked, queue.alarm, queue.expiry)
-                self.run("queue_save", *kept, *queue.deltas, queue.damaged, queue.k)
+                self.run("queue_save", queue.seq, queue.time, queue.finished, *queue.deltas, queue.damaged, queue.k)
                 if queue.recount:
                     self.run("queue_recount", queue.k)
             elif queue.ready_added:
                 self.run("queue_grow", queue.seq, queue.time, queue.deltas[READY], queue.k)
+            if queue.marked:
+                self.run("queue_marks", *queue.marks, queue.k)
+        if self._limits is not None:
+            self._save_families(self._limits.family_gates.values())
         if self._events:
             self._publish()
+        if freed:
+            self._note_slots()
         for name, count in self.work_counts.items():
             queue = self.queue(name)
-            if queue is None or (queue.paused is None and queue.idle):
+            if queue is None or (queue.idle and (queue.wake_paused or queue.live_pause(self.now) is None)):
                 self._wake_idle(name, count)
         if self.finished_jobs:
             self._wake_waiters()
 
+    def _save_families(self, families: Iterable[FamilyGate]) -> None:
+        for family in families:
+            if family.dirty and family.gate == NEW_GATE:
+                self.run("family_forget", self.namespace, family.name)
+            elif family.dirty:
+                self.run("family_save", self.namespace, family.name, *msgspec.structs.astuple(family.gate))
+
+    def _note_slots(self) -> None:
+        """Wake idle workers of limited queues in which runs have ended, and of their families."""
+        for queue in list(self._queues.values()):
+            if queue.limited and queue.deltas[RUNNING] < 0:
+                self.notify_work(queue, -queue.deltas[RUNNING])
+                if not queue.name.endswith(FAIL_SUFFIX):
+                    self.notify_family(family_of(queue.name))
+
+    def notify_family(self, family: str) -> None:
+        """Wake an idle worker of each of up to `MAX_WOKEN` queues of a family, if it has a limit."""
+        if self.one("limit_get", self.namespace, family, "family", "") is not None:
+            for (name,) in self.all("family_idle", self.namespace, family, MAX_WOKEN):
+                self.work_counts.setdefault(name, 1)
+
     def _publish(self) -> None:
-        rows = [(self.namespace, event.queue, self.wall, _encode(event)) for event in self._events]
-        self.run_each("event_add", rows)
-        last = self.one("event_last")[0]
-        if last // 1000 != (last - len(rows)) // 1000:
-            self.run("event_trim", last - MAX_EVENTS)
-        self.wakes += self._listeners or ()
+        """Store the events, those of a queue in one row, and wake the listeners to them."""
+        for queue, group in groupby(self._events, lambda event: event.queue):
+            events = list(group)
+            values = (len(events), self.namespace, queue, self.wall, _encode(events))
+            last = self.execute(SQL["event_add"], values).lastrowid or 0
+            if last // 1000 != (last - len(events)) // 1000:
+                self.run("event_trim", last - MAX_EVENTS)
+        kinds = dict.fromkeys((event.name, event.queue) for event in self._events)
+        self.wakes += dict.fromkeys(wake for kind in kinds for wake in self._wanted.get(kind, ()))
 
     def _wake_idle(self, name: str, count: int) -> None:
         for waiter, address in self.all("idle_pick", self.namespace, name, count):

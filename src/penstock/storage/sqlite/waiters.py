@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from penstock.storage.sqlite.transaction import CANCEL_QUEUE, Transaction, Wake
+from penstock.storage.sqlite.claim import next_id
+from penstock.storage.sqlite.ordering import promote
+from penstock.storage.sqlite.transaction import CANCEL_QUEUE, Transaction, Wake, reader_key
 
 __all__ = [
     "add_cancel_waiter",
     "add_done_waiter",
     "add_idle",
     "add_listener",
+    "add_reader",
     "forget_process",
+    "has_entries",
     "is_cancel_requested",
     "is_done",
     "is_idle",
@@ -27,6 +31,9 @@ __all__ = [
 #: A listener's row expires this long (ms of real time) after its last renewal.
 LISTENER_MS = 30_000
 
+#: A read of events ends with the row that brings it to this many bytes.
+READ_BYTES = 1_000_000
+
 #: A waiter's row expires this long (ms) after its timeout.
 GRACE_MS = 60_000
 
@@ -35,7 +42,11 @@ def is_ready(tx: Transaction, queues: Sequence[str]) -> bool:
     """Return whether a claim from one of the queues would find a job."""
     for name in queues:
         queue = tx.queue(name)
-        if queue is None or queue.paused is not None:
+        if queue is None or queue.live_pause(tx.now) is not None:
+            continue
+        if queue.limited:
+            if promote(tx, queue, wake=False) or next_id(tx, queue) is not None:
+                return True
             continue
         known = queue.parked is not None and queue.parked <= tx.format
         if known or tx.one("work_ready", queue.k, tx.now):
@@ -89,6 +100,24 @@ def add_done_waiter(tx: Transaction, name: str, id: str, waiter: str, address: s
     return False
 
 
+def has_entries(tx: Transaction, name: str, id: str, kind: int, after: int) -> bool:
+    """Return whether a history has entries after a number."""
+    queue = tx.queue(name)
+    return queue is not None and tx.one("history_after", queue.k, id, kind, after) is not None
+
+
+def add_reader(tx: Transaction, name: str, id: str, waiter: str, address: str, timeout: int) -> bool:
+    """Add the rows of a reader of a history, which also waits for the end of the job; True if that has ended.
+
+    The second row is filed under the name that `Transaction.notify_readers` uses.
+    """
+    if add_done_waiter(tx, name, id, waiter, address, timeout):
+        return True
+    until = tx.wall + timeout + GRACE_MS
+    tx.run("wait_add", tx.namespace, CANCEL_QUEUE, reader_key(name, id), waiter, address, until)
+    return False
+
+
 def add_cancel_waiter(tx: Transaction, worker: str, waiter: str, address: str, timeout: int) -> bool:
     """Add or renew the row of a waiter for cancel requests to a worker (see `Transaction.notify_cancel`).
 
@@ -110,9 +139,15 @@ def remove_done_waiter(tx: Transaction, waiter: str) -> bool:
     return tx.run("wait_drop", waiter) == 0
 
 
-def add_listener(tx: Transaction, waiter: str, address: str) -> int:
-    """Add or renew the row of a listener; returns the number of the last event so far."""
-    tx.run("listen", waiter, tx.namespace, address, tx.wall + LISTENER_MS)
+def add_listener(
+    tx: Transaction, waiter: str, address: str, queue: str | None = None, names: Collection[str] | None = None
+) -> int:
+    """Add or renew the row of a listener to the events of one queue or all, of these names or all.
+
+    Returns the number of the last event so far.
+    """
+    wanted = "" if names is None else f",{','.join(sorted(names))},"
+    tx.run("listen", waiter, tx.namespace, address, tx.wall + LISTENER_MS, queue, wanted)
     tx.reread_listeners()
     return tx.one("event_last")[0]
 
@@ -122,9 +157,19 @@ def remove_listener(tx: Transaction, waiter: str) -> None:
     tx.run("listen_end", waiter)
 
 
-def read_events(tx: Transaction, after: int, limit: int) -> list[tuple[int, str, bytes]]:
-    """Return number, queue and encoded record of the events after a number."""
-    rows: list[Any] = tx.all("event_read", after, tx.namespace, limit)
+def read_events(tx: Transaction, after: int, queue: str | None, limit: int) -> list[tuple[int, bytes | None]]:
+    """Return rows of events after a number: the number, and the encoded records or None for those of other queues.
+
+    There are at most `limit` rows, and fewer if these have many bytes.
+    """
+    rows: list[Any] = []
+    cursor, room = tx.rows("event_read", after, tx.namespace, queue, limit), READ_BYTES
+    for row in cursor:
+        rows.append(row)
+        room -= len(row[1] or b"") if isinstance(row[1], bytes) else 0
+        if room <= 0:
+            break
+    cursor.close()
     return rows
 
 

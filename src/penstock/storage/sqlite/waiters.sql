@@ -4,7 +4,10 @@
 
 -- name: beat
 -- Store a heartbeat.
-INSERT OR REPLACE INTO workers (namespace, id, seen, until, info) VALUES (?, ?, ?, ?, ?)
+INSERT INTO workers (namespace, id, seen, until, info) VALUES (?1, ?2, ?3, ?4, ?5)
+    ON CONFLICT (namespace, id) DO UPDATE SET seen = ?3, until = ?4, info = ?5,
+        request = CASE WHEN until > ?3 THEN request END
+    RETURNING request, request_until
 
 -- name: beat_end
 -- Delete a heartbeat.
@@ -81,7 +84,7 @@ DELETE FROM waits WHERE address = ?
 
 -- name: listen
 -- Add or renew a listener.
-INSERT OR REPLACE INTO listeners (waiter, namespace, address, until) VALUES (?, ?, ?, ?)
+INSERT OR REPLACE INTO listeners (waiter, namespace, address, until, queue, names) VALUES (?, ?, ?, ?, ?, ?)
 
 -- name: listen_end
 -- Delete a listener.
@@ -93,11 +96,14 @@ DELETE FROM listeners WHERE address = ?
 
 -- name: listen_all
 -- The listeners of a namespace.
-SELECT waiter, address FROM listeners WHERE namespace = ? AND until > ?
+SELECT waiter, address, queue, names FROM listeners WHERE namespace = ? AND until > ?
 
 -- name: event_add
--- Store an event.
-INSERT INTO events (namespace, queue, at, note) VALUES (?, ?, ?, ?)
+-- Store events about one queue, whose number is the first value. If their numbers are taken by rows of other software,
+-- SQLite refuses the row, and the engine renumbers the events.
+INSERT INTO events (n, namespace, queue, at, note)
+SELECT CASE WHEN last < 1 << 60 THEN last + ?1 END, ?2, ?3, ?4, ?5
+FROM (SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0) AS last)
 
 -- name: event_last
 -- The number of the last event.
@@ -108,5 +114,5 @@ SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0)
 DELETE FROM events WHERE n <= ?
 
 -- name: event_read
--- The events after a number.
-SELECT n, queue, note FROM events WHERE n > ? AND namespace = ? ORDER BY n LIMIT ?
+-- The events after a number; NULL for those of other queues than the one given, if one is.
+SELECT n, CASE WHEN ?3 IS NULL OR queue = ?3 THEN note END FROM events WHERE n > ?1 AND namespace = ?2 ORDER BY n LIMIT ?4

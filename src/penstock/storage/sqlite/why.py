@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from penstock.model.job import State
 from penstock.model.why import MAX_AHEAD, JobPosition
+from penstock.storage.sqlite.closed_gate import closed_gate
+from penstock.storage.sqlite.gates import group_rule, lane_of
 from penstock.storage.sqlite.reads import promote_all
 from penstock.storage.sqlite.rows import LANE, RUNNING, JobRow, read_job, snapshot
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
@@ -40,23 +42,27 @@ def _position(tx: Transaction, queue: QueueRow, job: JobRow, head: JobRow | None
         finished=found.finished,
         successor=running and tx.job(queue, job.id, twin=1) is not None,
         group=job.grp,
-        paused=queue.paused,
+        pause=queue.live_pause(tx.now),
+        group_pause=None if job.grp is None else lane_of(tx, queue, job.grp).live_pause(tx.now),
         format=found.format,
         known=None if known else tx.format,
         ahead=_ahead(tx, queue, job) if known and head is None and found.state is State.QUEUED else None,
         head=None if head is None else _position(tx, queue, head, None),
+        gate=closed_gate(tx, queue, job, head is None) if queue.limited and found.state is State.QUEUED else None,
     )
 
 
 def _head(tx: Transaction, queue: QueueRow, job: JobRow) -> JobRow | None:
-    """Return the job of the same group that must end before this one: running, in backoff, or before it."""
+    """Return the job of the same group that must end before this one: running, in backoff, or before it.
+
+    In a group without order only those before it.
+    """
     if job.grp is None or job.place != LANE:
         return None
+    ordered = not queue.limited or group_rule(tx, queue, job.grp).ordered
     row = (
-        tx.one("why_running", queue.k, job.grp)
-        or tx.one("why_backoff", queue.k, job.grp)
-        or tx.one("why_lane", queue.k, job.grp)
-    )
+        (tx.one("why_running", queue.k, job.grp) or tx.one("why_backoff", queue.k, job.grp)) if ordered else None
+    ) or tx.one("why_lane", queue.k, job.grp)
     return None if row is None or row[0] == job.n else read_job(row)
 
 

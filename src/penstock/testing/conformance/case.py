@@ -8,8 +8,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from penstock.model.clock import Clock as AnyClock
+from penstock.model.ids import family_of
 from penstock.model.job import Claim, NewJob, Snapshot, State
 from penstock.storage.base import ClaimRef, Complete, Put, Request, Resolution, Settled, Settlement, Storage
+from penstock.storage.limiting import Limiting, Scope
+from penstock.storage.observing import need_observing
 from penstock.testing.clock import Clock
 
 __all__ = ["HOUR", "LEASE", "SECOND", "Case", "StorageMaker", "clear_storage", "find_all", "scenario"]
@@ -124,12 +127,16 @@ def scenario(test: Callable[[M, Case], Awaitable[None]]) -> Callable[[M], None]:
     return run
 
 
-async def find_all(storage: Storage, queue: str = "q", state: State | None = None, limit: int = 3) -> list[Snapshot]:
-    """Return every job of a queue, read in pages of `limit`."""
+async def find_all(
+    storage: Storage, queue: str = "q", state: State | None = None, limit: int = 3, newest: bool = False
+) -> list[Snapshot]:
+    """Return every job of a queue, read in pages of `limit`; with `newest` in the order of `Observing.find`."""
+    find = need_observing(storage).find if newest else storage.find
+    order = (True,) if newest else ()
     jobs: list[Snapshot] = []
     cursor: str | None = None
     while True:
-        page = await storage.find(queue, state, cursor, limit)
+        page = await find(queue, state, cursor, limit, *order)
         assert len(page.jobs) <= limit
         jobs += page.jobs
         if page.cursor is None:
@@ -142,7 +149,10 @@ async def clear_storage(storage: Storage, queues: Sequence[str] = QUEUES) -> Non
     """Delete every queue and every worker."""
     names = sorted({*await storage.queues(), *queues})
     for queue in names:
-        await storage.delete_queue(queue)
+        await storage.delete_queue(queue, True)
+    if isinstance(storage, Limiting):
+        for scope in [Scope("family", family) for family in sorted({family_of(queue) for queue in names})]:
+            await storage.set_limit(scope, None, b"", (await storage.get_limit(scope)).version)
     while await storage.purge(names):
         pass
     for worker in await storage.workers():

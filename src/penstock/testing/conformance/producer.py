@@ -5,16 +5,18 @@ from __future__ import annotations
 from penstock.errors import QueueFull
 from penstock.model.clock import Clock
 from penstock.model.job import NewJob, State, Update
+from penstock.model.pause import Pause
 from penstock.storage.base import (
     EXPIRED,
     Cancel,
     CancelAnswer,
-    ClaimRef,
     Complete,
     Fail,
     Put,
     PutStatus,
     Release,
+    Report,
+    Reported,
     Retried,
     Storage,
 )
@@ -24,7 +26,7 @@ __all__ = ["ProducerTests"]
 
 
 class ProducerTests:
-    """Tests of `put`, `cancel`, `discard`, `revive`, `set_paused`, `delete_queue`, `set_ttl` and `purge`."""
+    """Tests of `put`, `cancel`, `discard`, `revive`, `set_pause`, `delete_queue`, `set_ttl` and `purge`."""
 
     def make(self, clock: Clock) -> Storage:
         raise NotImplementedError
@@ -33,12 +35,12 @@ class ProducerTests:
 
     @scenario
     async def test_a_job_is_stored_as_it_was_put(self, case: Case) -> None:
-        """A job that was put is read with the same payload, headers, limits, group and times, to the byte."""
+        """A job that was put is read with the same payload, headers, bounds, group and times, to the byte."""
         every = bytes(range(256))
-        answer = await case.put("a", every, headers=every, limits=b"\x00", group="g")
+        answer = await case.put("a", every, headers=every, bounds=b"\x00", group="g")
         assert answer == Put(PutStatus.QUEUED, State.QUEUED)
         job = await case.job("a")
-        assert (job.payload, job.headers, job.limits, job.group) == (every, every, b"\x00", "g")
+        assert (job.payload, job.headers, job.bounds, job.group) == (every, every, b"\x00", "g")
         assert (job.created, job.run_at, job.attempts) == (case.now, case.now, 0)
 
     @scenario
@@ -242,13 +244,13 @@ class ProducerTests:
 
     @scenario
     async def test_a_paused_queue_gives_nothing(self, case: Case) -> None:
-        """A paused queue accepts jobs and gives none; `set_paused` answers whether it changed anything."""
-        assert await case.storage.set_paused("q", True)
-        assert not await case.storage.set_paused("q", True)
+        """A paused queue accepts jobs and gives none; `set_pause` answers whether it changed anything."""
+        assert await case.storage.set_pause("q", True)
+        assert not await case.storage.set_pause("q", True)
         await case.put("a")
         assert (await case.claim(), await case.storage.peek("q")) == ([], None)
-        assert await case.storage.paused("q") == case.now
-        assert await case.storage.set_paused("q", False)
+        assert await case.storage.paused("q") == Pause(case.now)
+        assert await case.storage.set_pause("q", False)
         assert ids(await case.claim()) == ["a"]
 
     @scenario
@@ -260,7 +262,8 @@ class ProducerTests:
         assert await case.storage.delete_queue("q") == 2
         assert await case.storage.queues() == []
         assert (await case.settle(run)).lost
-        assert not await case.storage.report(ClaimRef("q", "a", run.token), b"p")
+        report = Report(queue="q", id="a", token=run.token, progress=b"p")
+        assert await case.storage.report([report]) == [Reported(False)]
 
     @scenario
     async def test_purge_removes_finished_jobs_after_their_ttl(self, case: Case) -> None:

@@ -9,10 +9,13 @@ from typing import Any, ClassVar
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from msgspec.structs import astuple, replace
 
 from penstock.errors import QueueFull
 from penstock.model.clock import Clock
+from penstock.model.history import NewLine
 from penstock.model.job import FINISHED, NewJob, Snapshot, State
+from penstock.model.limit import Limit
 from penstock.storage import connect
 from penstock.storage.base import (
     CANCEL_MODES,
@@ -31,38 +34,38 @@ from penstock.storage.base import (
     Stall,
     Storage,
 )
+from penstock.storage.limiting import Limiting, LimitRecord, Scope
+from penstock.storage.observing import Observing, QueueStats, Totals, need_observing, observing_of
+from penstock.storage.recording import HistoryName, Recording, Report
 from penstock.testing.conformance.case import clear_storage, find_all
+from penstock.testing.conformance.millisecond_clock import MillisecondClock
 from penstock.testing.conformance.strategies import (
     GROUPS,
     HOUR,
     IDS,
     LEASE,
     QUEUES,
+    SCOPES,
     SECOND,
     WORKERS,
     ids,
+    limits,
+    lines,
     new_jobs,
+    offsets,
     queues,
     resolutions,
+    scopes,
     small_bytes,
     ttls,
 )  # fmt: skip
 
 __all__ = ["MillisecondClock", "Walk", "take_walks"]
 
+HISTORIES: tuple[HistoryName, ...] = ("attempts", "log")
+
 #: Calls in one walk.
 STEPS = 30
-
-
-class MillisecondClock:
-    """A clock that counts milliseconds and can also be set back."""
-
-    def __init__(self, ms: int = 1_800_000_000_000) -> None:
-        self.ms = ms
-
-    def time(self) -> float:
-        """Return the time as a Unix timestamp."""
-        return self.ms / 1000
 
 
 class Walk(RuleBasedStateMachine):
@@ -80,6 +83,13 @@ class Walk(RuleBasedStateMachine):
         self.reference: Storage = self.make_reference()
         for storage in (self.storage, self.reference):
             self.runner.run(storage.open())
+        #: Whether limits can be compared: both sides have them.
+        self.limiting = isinstance(self.storage, Limiting) and isinstance(self.reference, Limiting)
+        #: Whether statistics can be compared, and the queues whose totals may have begun anew.
+        self.observing = observing_of(self.storage) is not None and observing_of(self.reference) is not None
+        self.forgotten: set[str] = set()
+        #: The same of histories.
+        self.recording = isinstance(self.storage, Recording) and isinstance(self.reference, Recording)
         self.tokens: list[ClaimRef] = []
         self.settled: list[Settlement] = []
         self.made = 0
@@ -104,6 +114,10 @@ class Walk(RuleBasedStateMachine):
         """Return whether this walk may send the settlement; a subclass excludes jobs of newer formats."""
         return True
 
+    def comparable_limit(self, record: LimitRecord) -> LimitRecord:
+        """Return the part of a limit that both sides must agree on: here all of it."""
+        return record
+
     def comparable_position(self, position: JobPosition | None) -> JobPosition | None:
         """Return the part of a position that both sides must agree on: here all of it."""
         return position
@@ -126,6 +140,7 @@ class Walk(RuleBasedStateMachine):
         answer = self.answer_of(self.storage, verb, args)
         if verb == "claim":
             assert answer.claims == expected.claims, f"{verb}{args}:\n got {answer}\nwant {expected}"
+            assert answer.tick_at == expected.tick_at, f"{verb}{args}:\n got {answer}\nwant {expected}"
             assert answer.corrupt == []
         elif unordered:
             assert sorted(map(repr, answer)) == sorted(map(repr, expected)), f"{verb}{args}"
@@ -166,6 +181,8 @@ class Walk(RuleBasedStateMachine):
             case _:
                 pass
         options = {name: value for name, value in spec.items() if name not in ("kind", "at")}
+        if not self.limiting and spec["pause"] == "group":
+            options["pause"] = "queue"
         return Retried(at=None if spec["at"] is None else self.clock.ms + spec["at"], **options)
 
     # rules ---------------------------------------------------------------------------------------
@@ -274,26 +291,55 @@ class Walk(RuleBasedStateMachine):
 
     @rule(names=st.lists(queues, min_size=1, max_size=4, unique=True))
     def purge(self, names: list[str]) -> None:
+        self.forgotten.update(names)
         self.both("purge", names)
 
-    @rule(queue=queues, paused=st.booleans())
-    def set_paused(self, queue: str, paused: bool) -> None:
-        self.both("set_paused", queue, paused)
+    @rule(queue=queues, paused=st.booleans(), end=st.none() | offsets, by=st.sampled_from(["", "ann"]))
+    def set_pause(self, queue: str, paused: bool, end: int | None, by: str) -> None:
+        self.both("set_pause", queue, paused, None if end is None else self.clock.ms + end, by)
         assert self.runner.run(self.storage.paused(queue)) == self.runner.run(self.reference.paused(queue))
 
-    @rule(queue=queues, sure=st.sampled_from([False, False, True]))
-    def delete_queue(self, queue: str, sure: bool) -> None:
+    @precondition(lambda self: self.limiting)
+    @rule(queue=queues, group=st.sampled_from(GROUPS), paused=st.booleans(), end=st.none() | offsets)
+    def set_group_pause(self, queue: str, group: str, paused: bool, end: int | None) -> None:
+        self.both("set_pause", queue, paused, None if end is None else self.clock.ms + end, "", group)
+        read = (self.runner.run(side.paused(queue, group)) for side in (self.storage, self.reference))
+        assert next(read) == next(read)
+
+    @precondition(lambda self: self.limiting)
+    @rule(scope=scopes, data=st.data(), known=st.sampled_from([True, True, True, False]))
+    def set_limit(self, scope: Scope, data: st.DataObject, known: bool) -> None:
+        """Set a limit: mostly with the version that it has."""
+        limit = data.draw(st.none() | limits(scope.kind in ("groups", "group")), "limit")
+        self.change_limit(scope, limit, known)
+
+    def change_limit(self, scope: Scope, limit: Limit | None, known: bool = True) -> None:
+        """Set a limit on both sides."""
+        versions = [
+            self.runner.run(_limiting(side).get_limit(scope)).version for side in (self.storage, self.reference)
+        ]
+        assert versions[0] == versions[1], f"get_limit({scope})"
+        rule = limit.rule("group" if scope.kind == "groups" else scope.kind, 0) if limit else None
+        self.both("set_limit", scope, rule, b"", versions[0] if known else versions[0] + 1)
+
+    @rule(queue=queues, sure=st.sampled_from([False, False, True]), settings=st.booleans())
+    def delete_queue(self, queue: str, sure: bool, settings: bool) -> None:
         if sure:
-            self.both("delete_queue", queue)
+            self.forgotten.discard(queue)
+            self.both("delete_queue", queue, settings)
 
     @rule(queue=queues, id=ids, ttl=ttls)
     def set_ttl(self, queue: str, id: str, ttl: int | None) -> None:
         self.both("set_ttl", queue, id, ttl)
 
     @precondition(lambda self: self.tokens)
-    @rule(data=st.data(), progress=small_bytes)
-    def report(self, data: st.DataObject, progress: bytes) -> None:
-        self.both("report", data.draw(st.sampled_from(self.tokens[-8:]), "held"), progress)
+    @rule(data=st.data(), progress=st.none() | small_bytes, lines=lines, first=st.integers(1, 3))
+    def report(self, data: st.DataObject, progress: bytes | None, lines: tuple[NewLine, ...], first: int) -> None:
+        """Report progress and lines of a run, of which some may have been reported before."""
+        held = data.draw(st.sampled_from(self.tokens[-8:]), "held")
+        lines = lines if self.recording else ()
+        given = Report(queue=held.queue, id=held.id, token=held.token, progress=progress, lines=lines, first=first)
+        self.both("report", [given])
 
     @rule(ms=st.sampled_from([0, 1, SECOND, LEASE, HOUR]))
     def move_the_clock(self, ms: int) -> None:
@@ -308,11 +354,18 @@ class Walk(RuleBasedStateMachine):
         self.runner.run(self._compare(self.reference))
 
     async def _compare(self, reference: Storage) -> None:
-        assert await self.storage.queues() == await reference.queues()
+        await self.compare_queues(reference)
+        if self.limiting:
+            await self._compare_limits(_limiting(self.storage), _limiting(reference))
+        if self.recording:
+            await self._compare_histories(_recording(self.storage), _recording(reference))
         for queue in QUEUES:
             self.comparisons += 1
             id = IDS[self.comparisons % len(IDS)]
             listed = await find_all(self.storage, queue)
+            if self.observing:
+                newest = await find_all(self.storage, queue, newest=True)
+                assert newest == [job for state in FIND_ORDER for job in reversed(listed) if job.state is state]
             found = self.comparable_listing(listed)
             counted = await self.storage.counts(queue)
             pairs: dict[str, tuple[Any, Any]] = {
@@ -328,6 +381,80 @@ class Walk(RuleBasedStateMachine):
             for call, (got, want) in pairs.items():
                 assert got == want, f"{call}:\n got {got}\nwant {want}"
             check_invariants(listed, counted)
+            if self.observing:
+                await self._compare_stats(queue, need_observing(reference))
+
+    def comparable_stats(self, stats: QueueStats, totals: Totals) -> QueueStats:
+        """Return the part of statistics that both sides must agree on; totals may have begun anew since a purge.
+
+        Storages count damaged records and measured times in their own way.
+        """
+        if stats.queue in self.forgotten:
+            assert all(a <= b for a, b in zip(astuple(stats.sample.totals), astuple(totals), strict=True))
+            totals = Totals()
+        else:
+            totals = stats.sample.totals
+        return replace(stats, sample=replace(stats.sample, totals=totals), overdue=0, damaged=0)
+
+    async def _compare_stats(self, queue: str, reference: Observing) -> None:
+        """Assert that totals, error groups and groups are the same on both sides."""
+        storage = need_observing(self.storage)
+        [found], [wanted] = await storage.stats([queue]), await reference.stats([queue])
+        most = wanted.sample.totals
+        got, want = self.comparable_stats(found, most), self.comparable_stats(wanted, most)
+        assert got == want, f"stats({queue!r}):\n got {got}\nwant {want}"
+        groups, expected = await storage.error_groups(queue), await reference.error_groups(queue)
+        assert groups == expected, f"error_groups({queue!r}):\n got {groups}\nwant {expected}"
+        for group in expected.groups:
+            jobs, same = await storage.group_jobs(queue, group.key), await reference.group_jobs(queue, group.key)
+            assert jobs == same, f"group_jobs({queue!r}, {group.key!r}):\n got {jobs}\nwant {same}"
+        waiting, others = await storage.groups(queue), await reference.groups(queue)
+        assert waiting == others, f"groups({queue!r}):\n got {waiting}\nwant {others}"
+
+    async def compare_queues(self, reference: Storage) -> None:
+        """Assert that both sides list the same queues."""
+        assert await self.storage.queues() == await reference.queues()
+
+    async def _compare_histories(self, storage: Recording, reference: Recording) -> None:
+        """Assert that the histories of one job are the same on both sides."""
+        queue, id = QUEUES[self.comparisons % len(QUEUES)], IDS[self.comparisons // len(QUEUES) % len(IDS)]
+        for history in HISTORIES:
+            found, wanted = [await side.read(queue, id, history, 0, 1000) for side in (storage, reference)]
+            assert found == wanted, f"read({queue!r}, {id!r}, {history!r}):\n got {found}\nwant {wanted}"
+
+    async def _compare_limits(self, storage: Limiting, reference: Limiting) -> None:
+        """Assert that the limits of one queue and the state of one gate are the same on both sides."""
+        queue = QUEUES[self.comparisons % len(QUEUES)]
+        found, wanted = [
+            [self.comparable_limit(record) for record in await all_limits(side, queue)] for side in (storage, reference)
+        ]
+        assert found == wanted, f"limits({queue!r}):\n got {found}\nwant {wanted}"
+        scope = SCOPES[self.comparisons % len(SCOPES)]
+        one = self.comparable_limit(await storage.get_limit(scope))
+        assert one == self.comparable_limit(await reference.get_limit(scope)), f"get_limit({scope})"
+
+
+def _recording(storage: object) -> Recording:
+    assert isinstance(storage, Recording)
+    return storage
+
+
+def _limiting(storage: object) -> Limiting:
+    assert isinstance(storage, Limiting)
+    return storage
+
+
+async def all_limits(storage: Limiting, queue: str) -> list[LimitRecord]:
+    """Return the limits that hold for a queue, read in pages of 2."""
+    found: list[LimitRecord] = []
+    cursor: str | None = None
+    while True:
+        page = await storage.limits(queue, cursor, 2)
+        assert len(page.limits) <= 2
+        found += page.limits
+        cursor = page.cursor
+        if cursor is None:
+            return found
 
 
 def check_invariants(found: list[Snapshot], counted: dict[State, int]) -> None:

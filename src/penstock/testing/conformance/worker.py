@@ -8,11 +8,12 @@ from penstock.model.clock import Clock
 from penstock.model.job import NewJob, State
 from penstock.storage.base import (
     Cancel,
-    ClaimRef,
     Complete,
     Fail,
     Reaped,
     Release,
+    Report,
+    Reported,
     Request,
     Retried,
     Settled,
@@ -122,7 +123,8 @@ class WorkerTests:
         assert await case.settle(forged, Fail(b"e", HOUR)) == Settled(None, lost=True)
         [renewal] = await case.storage.renew("w", [claim_ref(forged)], LEASE)
         assert not renewal.kept
-        assert not await case.storage.report(ClaimRef("q", "a", "forged"), b"p")
+        forged = Report(queue="q", id="a", token="forged", progress=b"p")
+        assert await case.storage.report([forged]) == [Reported(False)]
         assert (await case.settle(run)).state is State.COMPLETED
 
     @scenario
@@ -213,7 +215,8 @@ class WorkerTests:
         """Progress is shown until its run ends, and not in the next run."""
         await case.put("a")
         run = await case.claim_one()
-        assert await case.storage.report(claim_ref(run), b"half")
+        report = Report(queue=run.queue, id=run.id, token=run.token, progress=b"half")
+        assert await case.storage.report([report]) == [Reported(True)]
         assert (await case.job("a")).progress == b"half"
         await case.settle(run, Release())
         await case.claim_one()

@@ -15,6 +15,7 @@ from typing import NamedTuple
 __all__ = ["CALL_FAULTS", "HINT_FAULTS", "KINDS", "NODE_FAULTS", "SURROUNDINGS", "Fault", "Faults", "draws"]
 
 _NUMBERS = Struct("<6Q")
+_TOP = 2**64
 
 #: Faults of single calls, and how often they hit a call at heat 1.
 CALL_FAULTS: dict[str, float] = {
@@ -29,24 +30,25 @@ CALL_FAULTS: dict[str, float] = {
 }
 
 #: The verbs that a storage may send a second time when the first answer is lost.
-REPEATED = frozenset({"settle", "renew", "reap", "purge", "report", "beat"})
+REPEATED = frozenset({"settle", "renew", "reap", "purge", "report", "beat", "due", "fire"})
 
 #: Faults of hints, and how often they hit one.
-HINT_FAULTS: dict[str, float] = {"hint_lost": 0.05, "hint_twice": 0.05, "hint_late": 0.05}
+HINT_FAULTS: dict[str, float] = {"hint_lost": 0.1, "hint_twice": 0.05, "hint_late": 0.1}
 
 #: Faults of nodes and of the server, and how many of each there are in a minute at heat 1.
 SURROUNDINGS: dict[str, float] = {
     "outage": 0.7,  # no call of any node is carried out for up to 10 s
-    "full": 0.5,  # puts are refused for up to 10 s
+    "full": 0.5,  # puts and ticks are refused for up to 10 s
     "server_stall": 0.4,  # the server carries out nothing for up to 14 s
     "freeze": 1.2,  # a process stands still for up to 2.5 leases
     "block": 0.8,  # its event loop stands still for up to 2.5 leases; its lease thread goes on
-    "partition": 2.0,  # the answers of a process become slow, then it is cut off for up to 2.5 leases
+    "partition": 3.0,  # the answers of a process become slow, then it is cut off for up to 2.5 leases
+    "backlog": 0.8,  # the requests of a process arrive up to 2.5 leases later, all at once
     "kill": 1.0,  # a process is killed, and another one started within 8 s
     "restart": 0.8,  # a worker is stopped and started again
     "clock_jump": 0.5,  # the wall clock of a process is set wrong by up to an hour
-    "jump_forward": 0.3,  # the storage's clock is 12 s ahead from now on
-    "jump_back": 0.3,  # the storage's clock is set back by 8 s
+    "jump_forward": 0.4,  # the storage's clock is 12 s ahead from now on
+    "jump_back": 0.8,  # the storage's clock is set back by 8 s
     "long_jump": 0.15,  # the storage's clock is half an hour ahead from now on
     "spurious": 1.0,  # all waiters of a process are woken
     "pause": 0.5,  # a queue is paused for up to 10 s
@@ -58,13 +60,13 @@ NODE_FAULTS = ("skew", "drift")
 KINDS: tuple[str, ...] = (*CALL_FAULTS, *HINT_FAULTS, *SURROUNDINGS, *NODE_FAULTS)
 
 #: Verbs whose loss matters most are hit more often than the reads of those that wait.
-BIAS = {"settle": 5.0, "put": 3.0, "renew": 3.0, "cancel": 3.0, "claim": 2.0, "look": 0.5}
+BIAS = {"settle": 5.0, "put": 3.0, "renew": 3.0, "cancel": 3.0, "fire": 3.0, "claim": 2.0, "look": 0.5}
 
 
 def draws(seed: int, name: str) -> tuple[float, ...]:
     """Return six numbers from 0 to 1 that depend on the seed and on a name."""
-    found = blake2b(f"{seed}/{name}".encode(), digest_size=_NUMBERS.size).digest()
-    return tuple(number / 2**64 for number in _NUMBERS.unpack(found))
+    a, b, c, d, e, f = _NUMBERS.unpack(blake2b(f"{seed}/{name}".encode(), digest_size=_NUMBERS.size).digest())
+    return a / _TOP, b / _TOP, c / _TOP, d / _TOP, e / _TOP, f / _TOP
 
 
 class Fault(NamedTuple):
@@ -127,9 +129,8 @@ class Faults:
             left -= rate
         return None
 
-    def of_hint(self, node: str, name: str) -> Fault | None:
+    def of_hint(self, node: str, name: str, drawn: tuple[float, ...]) -> Fault | None:
         """Return the fault that hits a hint, if one does."""
-        drawn = draws(self.seed, name)
         left = drawn[2]
         for kind, rate in HINT_FAULTS.items():
             if left < rate:

@@ -17,8 +17,10 @@ from random import Random
 from typing import Any, TypeVar
 
 from penstock.model.source import Source
+from penstock.testing.simulation.callback import Callback, end_task
+from penstock.testing.simulation.node_source import source_of
 
-__all__ = ["Callback", "Node", "Scheduler", "StuckError"]
+__all__ = ["Node", "Scheduler", "StuckError"]
 
 T = TypeVar("T")
 
@@ -36,35 +38,6 @@ _set_running_loop: Callable[[asyncio.AbstractEventLoop | None], None] = vars(asy
 
 class StuckError(Exception):
     """Raised when the nodes go on for ever without a move of the clock."""
-
-
-class Callback(asyncio.TimerHandle):
-    """A function to be called by a node; the handle that `call_soon` and `call_at` return."""
-
-    def __init__(
-        self, due: float, function: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context
-    ) -> None:
-        self._due = due
-        self._function: Callable[..., object] | None = function
-        self._arguments = args
-        self._in_context = context
-
-    def cancel(self) -> None:
-        """Have the function not called."""
-        self._function, self._arguments = None, ()
-
-    def cancelled(self) -> bool:
-        """Return whether `cancel` was called."""
-        return self._function is None
-
-    def when(self) -> float:
-        """Return the time of the node's clock at which it is due."""
-        return self._due
-
-    def run(self) -> None:
-        """Call the function, unless it was cancelled."""
-        if self._function is not None:
-            self._in_context.run(self._function, *self._arguments)
 
 
 class Node(asyncio.AbstractEventLoop):
@@ -96,8 +69,15 @@ class Node(asyncio.AbstractEventLoop):
         self.main = self
         #: Until when (virtual time) its answers are slow, by how much, and until when none of its calls arrives.
         self.slow_until = self.slow_by = self.cut_until = 0.0
+        #: When (virtual time) the requests arrive that it sends before.
+        self.held_until = 0.0
         #: The threads of the same process: they freeze and die with it, but do not stop when it is blocked.
         self.threads: list[Node] = []
+        #: Its child processes: they die with it.
+        self.children: list[Node] = []
+        #: Called when it is killed, and at the end of the run.
+        self.on_kill: list[Callable[[], object]] = []
+        self.at_end: list[Callable[[], object]] = []
         #: The exceptions that no code of the node has handled.
         self.errors: list[str] = []
         #: The tasks and callbacks that it had when it was killed.
@@ -106,6 +86,11 @@ class Node(asyncio.AbstractEventLoop):
 
     def __repr__(self) -> str:
         return f"<Node {self.name}>"
+
+    @property
+    def pid(self) -> int:
+        """The number of the node as the id of its process."""
+        return 1 + self.scheduler.nodes.index(self)
 
     # clocks ---------------------------------------------------------------------------------------
 
@@ -123,7 +108,7 @@ class Node(asyncio.AbstractEventLoop):
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> Callback:
         """Call a function after those that were given before."""
-        handle = Callback(0.0, callback, args, context or contextvars.copy_context())
+        handle = Callback(0.0, callback, args, contextvars.copy_context() if context is None else context)
         self.scheduler.add(self, handle)
         return handle
 
@@ -139,7 +124,7 @@ class Node(asyncio.AbstractEventLoop):
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> Callback:
         """Call a function at this time of the node's clock."""
-        handle = Callback(when, callback, args, context or contextvars.copy_context())
+        handle = Callback(when, callback, args, contextvars.copy_context() if context is None else context)
         self.scheduler.add_timer((when - self.base) / self.rate, self, handle)
         return handle
 
@@ -162,8 +147,11 @@ class Node(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None,
         **options: Any,
     ) -> asyncio.Task[T]:
-        """Return a task of this node that runs a coroutine."""
-        return asyncio.Task(coro, loop=self, name=name, context=context)
+        """Return a task of this node that runs a coroutine; on a killed node it never begins."""
+        task = asyncio.Task(coro, loop=self, name=name, context=context)
+        if self.dead:
+            end_task(task)
+        return task
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a coroutine in a task of this node, with an empty context."""
@@ -203,6 +191,11 @@ class Node(asyncio.AbstractEventLoop):
             node._dropped += node.ready
             node.ready.clear()
             self.scheduler.update(node)
+        for child in self.children:
+            child.kill()
+        callbacks, self.on_kill = self.on_kill, []
+        for callback in callbacks:
+            callback()
 
     def discard(self) -> None:
         """Close the coroutines that are left at the end of a run; their last steps have no effect."""
@@ -210,11 +203,11 @@ class Node(asyncio.AbstractEventLoop):
         for node in self.process:
             self.scheduler.enter(node)
             for task in node._kept:
-                setattr(task, "_log_destroy_pending", False)  # noqa: B010 - asyncio has no public name for it
-                with contextlib.suppress(BaseException):
-                    task.get_coro().close()  # pyright: ignore[reportOptionalMemberAccess]
+                end_task(task)
             node._kept.clear()
             node._dropped.clear()
+        for close in self.at_end:
+            close()
 
     # the rest of an event loop --------------------------------------------------------------------
 
@@ -269,6 +262,14 @@ class Scheduler:
         made.frozen = node.frozen
         return made
 
+    def child(self, node: Node) -> Node:
+        """Add a child process of a node, on the same machine, so with the same clocks."""
+        made = self.node(f"{node.name}.{len(node.children)}", base=node.base, rate=node.rate, skew=node.skew)
+        node.children.append(made)
+        if node.dead:
+            made.kill()
+        return made
+
     # callbacks ------------------------------------------------------------------------------------
 
     def add(self, node: Node, handle: Callback) -> None:
@@ -296,12 +297,26 @@ class Scheduler:
 
     # running --------------------------------------------------------------------------------------
 
-    def run_until(self, done: Callable[[], bool], limit: float) -> bool:
-        """Run until `done` returns True or the virtual time `limit` is reached; returns whether it is done."""
+    def run_until(self, done: Callable[[], object], limit: float) -> bool:
+        """Run until `done` returns a true value or the virtual time `limit` is reached; returns whether it is done."""
+        runnable, draw = self._runnable, self._draw
         try:
             while not done():
-                if not self._step(limit):
-                    return False
+                if not runnable:
+                    if not self._move_time(limit):
+                        return False
+                    continue
+                at = int(draw() * len(runnable)) if len(runnable) > 1 else 0
+                node = runnable[at]
+                handle = node.ready.popleft()
+                if not node.ready:
+                    del runnable[at]
+                self.now += CALLBACK
+                self._at_once += 1
+                if self._at_once > MAX_AT_ONCE:
+                    raise StuckError(f"{node.name} and others go on at {self.now:.3f} s without a move of the clock")
+                if handle.function is not None:
+                    self._run(node, handle)
             return True
         finally:
             self.leave()
@@ -309,24 +324,6 @@ class Scheduler:
     def run_for(self, seconds: float) -> None:
         """Run for this much virtual time."""
         self.run_until(lambda: False, self.now + seconds)
-
-    def _step(self, limit: float) -> bool:
-        """Run one callback, or move the time to the next timer; False at the limit."""
-        runnable = self._runnable
-        if not runnable:
-            return self._move_time(limit)
-        at = int(self._draw() * len(runnable)) if len(runnable) > 1 else 0
-        node = runnable[at]
-        handle = node.ready.popleft()
-        if not node.ready:
-            del runnable[at]
-        self.now += CALLBACK
-        self._at_once += 1
-        if self._at_once > MAX_AT_ONCE:
-            raise StuckError(f"{node.name} and others go on at {self.now:.3f} s without a move of the clock")
-        if not handle.cancelled():
-            self._run(node, handle)
-        return True
 
     def _run(self, node: Node, handle: Callback) -> None:
         if self.current is not node:
@@ -346,6 +343,19 @@ class Scheduler:
         _set_running_loop(node)
         self.on_switch(node)
 
+    @contextlib.contextmanager
+    def entered(self, node: Node) -> Generator[None]:
+        """Make a node the running one inside a `with` block, and then the one before."""
+        before = self.current
+        self.enter(node)
+        try:
+            yield
+        finally:
+            if before is None:
+                self.leave()
+            else:
+                self.enter(before)
+
     def leave(self) -> None:
         """Make no node the running one."""
         self.current = None
@@ -354,7 +364,7 @@ class Scheduler:
     def _move_time(self, limit: float) -> bool:
         """Move the time to the first timer that is not cancelled, and put all that are due into their lines."""
         timers = self._timers
-        while timers and (timers[0][3].cancelled() or (timers[0][2] is not None and timers[0][2].dead)):
+        while timers and (timers[0][3].function is None or (timers[0][2] is not None and timers[0][2].dead)):
             heapq.heappop(timers)
         if not timers or timers[0][0] > limit:
             self.now = max(self.now, limit)
@@ -365,7 +375,7 @@ class Scheduler:
             _, _, node, handle = heapq.heappop(timers)
             if node is not None:
                 self.add(node, handle)
-            elif not handle.cancelled():
+            else:
                 handle.run()
         return True
 
@@ -382,16 +392,4 @@ class Scheduler:
 
     def source(self) -> Source:
         """Return the clocks, random numbers and names of the node that runs."""
-
-        def running() -> Node:
-            assert self.current is not None, "no node runs now"
-            return self.current
-
-        return Source(
-            monotonic=lambda: running().time(),
-            wall=lambda: running().wall(),
-            draw=lambda: running().random.random(),
-            bytes=lambda count: running().random.randbytes(count),
-            host=lambda: "simulated",
-            pid=lambda: 1 + self.nodes.index(running()),
-        )
+        return source_of(lambda: self.current)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.errors import StorageError, StorageUnavailable
+from penstock.errors import QueueFull, StorageError, StorageUnavailable
 from penstock.testing.simulation.faults import Fault, Faults, draws
 from penstock.testing.simulation.history import History
 from penstock.testing.simulation.loop import Node, Scheduler
@@ -58,6 +58,8 @@ class Network:
         self.on_request: list[Callable[[Request], None]] = []
         #: Called with each request after it was carried out, and with its answer or exception.
         self.observers: list[Callable[[Request, Any], None]] = []
+        #: Returns the error of a request that the storage refuses, None for all others.
+        self.refuses: Callable[[Request], Exception | None] = lambda request: None
         #: The number of calls that were carried out.
         self.executed = 0
 
@@ -97,7 +99,7 @@ class Network:
         elif request.node.name not in faults.spared:
             if faults.outages:
                 why = "the server is away"
-            elif faults.full and request.verb == "put":
+            elif faults.full and request.verb in ("put", "fire", "set_schedule"):
                 why = "the server is full"
         if why:
             request.node.call_in(RESET / 10, _fail, request.answer, f"{request.verb}: {why}", False)
@@ -115,7 +117,7 @@ class Network:
         node, fault, now = request.node, request.fault, self._scheduler.now
         if fault is not None and fault.kind == "slow_request":
             latency += 12 * fault.size
-        at = now + latency
+        at = max(now + latency, node.main.held_until)
         if fault is not None and fault.kind == "reordered":
             at += 0.5 * fault.size
         elif request.answered:
@@ -125,7 +127,8 @@ class Network:
     def _execute(self, request: Request) -> None:
         """Carry a request out, in the server's turn."""
         fault = request.fault
-        answer = self._carry_out(request)
+        refused = self.refuses(request)
+        answer = self._carry_out(request) if refused is None else refused
         if fault is not None and fault.kind == "doubled" and not fault.name.endswith("+"):
             request.fault = fault._replace(name=f"{fault.name}+")
             self.server.call_in(0.01 + 3 * fault.size, self._execute, request)
@@ -138,7 +141,7 @@ class Network:
             prepare(request)
         try:
             answer = request.execute()
-        except (StorageError, ValueError, TypeError) as error:
+        except (StorageError, QueueFull, ValueError, TypeError) as error:
             answer = error
         self._history.call(request, answer)
         for observer in self.observers:
@@ -168,8 +171,9 @@ class Network:
         """Send a hint of the server to a node, which calls `deliver`."""
         node.calls["hint"] += 1
         name = f"{node.name}/hint/{node.calls['hint']}"
-        fault = self._faults.of_hint(node.name, name)
-        latency = LATENCY + JITTER * draws(self._faults.seed, name)[0]
+        drawn = draws(self._faults.seed, name)
+        fault = self._faults.of_hint(node.name, name, drawn)
+        latency = LATENCY + JITTER * drawn[0]
         if fault is not None:
             self._history.add(node.name, "fault", f"{name} {fault.kind}")
             if fault.kind == "hint_lost":

@@ -34,4 +34,4 @@ class Plan:
         random = Random(f"{seed}/plan")
         kinds = frozenset(kind for kind in KINDS if random.random() < 0.5)
         heat, workers = random.choice((0.5, 1.0, 3.0)), random.randint(1, 4)
-        return cls(seed, kinds, heat, workers, random.choice((2.0, 5.0, 10.0)), random.uniform(40.0, 120.0))
+        return cls(seed, kinds, heat, workers, random.choice((2.0, 5.0, 10.0)), random.uniform(30.0, 90.0))

@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
-from redis import Redis
 
 from penstock.aio import drive
-from penstock.errors import StorageUnavailable
 from penstock.model.job import NewJob
 from penstock.storage import connect, connect_blocking
 from penstock.storage.base import BlockingStorage, EndNotice, EventRecord
 from penstock.testing.simulation.loop import Node
+from penstock.testing.simulation.message_connection import MessageConnection
 from penstock.testing.simulation.network import Network
 from penstock.testing.simulation.server_clock import ServerClock
 
@@ -26,9 +25,6 @@ __all__ = ["RedisServer"]
 
 #: Verbs after which no waiter can have been woken.
 SILENT = frozenset({"time", "beat", "workers", "paused"})
-
-#: How long (seconds of real time) the server may take to answer a PING.
-ANSWER = 30.0
 
 #: A waiter asks again after this many seconds without a notice, as the notifier does.
 RECHECK = 5.0
@@ -45,21 +41,24 @@ class RedisServer:
     def __init__(self, url: str, clock: ServerClock, network: Network, namespace: str) -> None:
         from penstock.storage.redis import event_codec
         from penstock.storage.redis.keys import Keys
+        from penstock.storage.redis.listener_marks import encode_filter
 
         self.clock = clock
         self._network = network
         self._codec = event_codec
+        self._encode_filter = encode_filter
         self.keys = Keys(namespace)
         self._storage: BlockingStorage = connect_blocking(
             url, connect(url, clock=clock, namespace=namespace), clock=clock, namespace=namespace
         )
         drive(self._storage.open())
-        connect_to: Any = Redis
-        self._client: Any = connect_to.from_url(url)
-        self._messages: Any = self._client.pubsub()
-        self._messages.psubscribe(f"{self.keys.namespace}:*")
+        self._connection = MessageConnection(url, f"{self.keys.namespace}:*", self._received)
         #: The waits for work, in their order, and the waits of each node.
         self._idle: dict[int, tuple[Node, Sequence[str], Callable[[], object]]] = {}
+        #: The ids that have waiters, of each queue for which they were asked, as of the last call that may change them.
+        self._waited: dict[str, list[str]] = {}
+        #: What is read after each call, encoded, and the number of its commands; empty if it must be built again.
+        self._reads: tuple[bytes, int] = (b"", 0)
         self._count = 0
         self._waits: dict[str, RedisWaits] = {}
         self._events: list[EventRecord] = []
@@ -67,10 +66,9 @@ class RedisServer:
     def execute(self, node: Node, verb: str, args: tuple[Any, ...]) -> Any:
         """Carry a verb out, and send the hints that it causes."""
         if verb == "put":
-            args = (self._with_channel(node, args[0]),)
+            args = (self._with_channel(node, args[0]), *args[1:])
         answer = drive(getattr(self._storage, verb)(*args))
-        if verb not in SILENT:
-            self._read_messages()
+        if verb not in SILENT and self._read():
             self._wake_idle()
         return answer
 
@@ -88,24 +86,25 @@ class RedisServer:
         waits = self._waits[node.name] = RedisWaits(node, self._network, self)
         return waits
 
-    def _read_messages(self) -> None:
-        """Read all messages that were published so far: the answer to a PING comes after them."""
-        self._messages.ping()
-        while True:
-            message: Any = self._messages.parse_response(block=False, timeout=ANSWER)
-            if message is None:
-                raise StorageUnavailable("the Redis server of the simulation does not answer")
-            if message[0] in (b"pong", ord("P")):  # a list, or the bytes PONG
-                return
-            if message[0] == b"pmessage":
-                self._received(message[2].decode(), message[3])
+    def _read(self) -> bool:
+        """Read the messages that were published so far, and who waits; returns whether a wake list has elements."""
+        commands, count = self._reads
+        if not count:
+            lists = {key: None for _, keys, _ in self._idle.values() for key in keys}
+            reads = [("EXISTS", *lists) if lists else ("PING",)]
+            reads += [("HKEYS", self.keys.prefix(queue) + "waits") for queue in self._waited]
+            commands, count = self._reads = b"".join(self._connection.pack(*read) for read in reads), len(reads)
+        ready, *waited = self._connection.ask(commands, count)
+        for queue, ids in zip(self._waited, waited, strict=True):
+            self._waited[queue] = [id.decode() for id in ids]
+        return bool(self._idle) and ready != 0
 
     def _received(self, channel: str, data: bytes) -> None:
         message = self._codec.unseal(data, SECRET)
         if message is None:  # the channel of a worker's cancel requests, whose messages are hints
             message = data
         if channel == self.keys.events:
-            self._events.append(self._codec.read_event(message))
+            self._events += self._codec.read_events(message)
             return
         for waits in self._waits.values():
             if not waits.node.dead:
@@ -119,38 +118,46 @@ class RedisServer:
         """Give the elements of the wake lists to the waits for work, as BLPOP does."""
         for number, (node, keys, deliver) in list(self._idle.items()):
             if node.dead:
-                del self._idle[number]
-            elif self._client.execute_command("BLPOP", *keys, 0.001) if self._ready(keys) else None:
-                del self._idle[number]
+                self.leave_idle(number)
+            elif self._take(keys):
+                self.leave_idle(number)
                 self._network.hint(node, deliver)
 
-    def _ready(self, keys: Sequence[str]) -> bool:
-        return bool(self._client.exists(*keys))
+    def _take(self, keys: Sequence[str]) -> bool:
+        """Take an element of the first list that has one; returns whether there is one."""
+        if not keys or not self._connection.send("EXISTS", *keys):
+            return False
+        return self._connection.send("BLPOP", *keys, 0.001) is not None
 
     def wait_idle(self, node: Node, queues: Sequence[str], deliver: Callable[[], object]) -> int:
         """Add a wait for work; returns its number, or 0 if there is an element already."""
         keys = [self.keys.prefix(queue) + "wake" for queue in queues]
-        if self._ready(keys):
-            self._client.execute_command("BLPOP", *keys, 0.001)
+        if self._take(keys):
             return 0
         self._count += 1
         self._idle[self._count] = node, keys, deliver
+        self._reads = b"", 0
         return self._count
 
     def leave_idle(self, number: int) -> None:
         """End a wait for work."""
-        self._idle.pop(number, None)
+        if self._idle.pop(number, None) is not None:
+            self._reads = b"", 0
 
     def ask_end(self, queue: str, id: str, channel: str) -> bool:
         """Ask for a notice of the end of a job; True if it has ended already."""
         join: Callable[..., Any] = getattr(self._storage, "_join_waiters")  # noqa: B009 - not part of the protocol
-        return bool(drive(join(queue, [id], SECRET + channel))[0])
+        ended = bool(drive(join(queue, [id], SECRET + channel))[0])
+        if queue in self._waited:
+            self._read()
+        return ended
 
     # events and the rest --------------------------------------------------------------------------
 
     def read_events(self) -> None:
         """Set the mark that makes the scripts publish events."""
-        self._client.set(self.keys.listeners(""), f"{'simulation':16}{SECRET}{self.keys.events}")
+        entry = b"simulation".ljust(22) + self._encode_filter(None, self.keys.events)
+        self._connection.send("HSET", self.keys.listeners(""), "", SECRET.encode() + entry)
 
     def new_events(self) -> list[EventRecord]:
         """Return the events since the last call."""
@@ -159,20 +166,23 @@ class RedisServer:
 
     def waited(self, queue: str) -> list[str]:
         """Return the ids of a queue that have waiters."""
-        return [id.decode() for id in self._client.hkeys(self.keys.prefix(queue) + "waits")]
+        if queue not in self._waited:
+            self._waited[queue] = []
+            self._reads = b"", 0
+            self._read()
+        return self._waited[queue]
 
     def left(self) -> list[str]:
         """Return the keys that no queue needs and that have no TTL."""
-        self._client.delete(self.keys.listeners(""))
-        found = [key.decode() for key in self._client.keys(f"{self.keys.namespace}:*")]
-        return sorted(key for key in found if key != self.keys.schema and self._client.pttl(key) == -1)
+        self._connection.send("DEL", self.keys.listeners(""))
+        found = [key.decode() for key in self._connection.send("KEYS", f"{self.keys.namespace}:*")]
+        return sorted(key for key in found if key != self.keys.schema and self._connection.send("PTTL", key) == -1)
 
     def close(self) -> None:
         """Delete the keys of the namespace and close the connections."""
-        for key in self._client.keys(f"{self.keys.namespace}:*"):
-            self._client.delete(key)
-        self._messages.close()
-        self._client.close()
+        if keys := self._connection.send("KEYS", f"{self.keys.namespace}:*"):
+            self._connection.send("DEL", *keys)
+        self._connection.close()
         drive(self._storage.close())
 
 

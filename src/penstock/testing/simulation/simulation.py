@@ -101,21 +101,26 @@ class Simulation:
         machine.node = self.node(f"{machine.name}.{machine.starts}")
         machine.starts += 1
         self.history.add(machine.node.name, "start", "")
-        machine.node.start(machine.start(machine.node))
+        with self.scheduler.entered(machine.node):  # a timer may start it while no node runs
+            started = machine.start(machine.node)
+        machine.node.start(started)
 
     # faults ---------------------------------------------------------------------------------------
 
     def schedule_faults(self) -> None:
         """Have the faults of nodes and server happen at their times."""
         for fault in self.faults.of_surroundings(self.plan.seconds):
-            self.scheduler.later(fault.at - self.scheduler.now, lambda fault=fault: self._begin(fault))
+            self.scheduler.later(fault.at - self.scheduler.now, lambda fault=fault: self.begin(fault))
 
     def heal(self) -> None:
-        """Let no new fault happen; those under way end by themselves."""
+        """Let no new fault happen. A process that is cut off is not any more; other faults end by themselves."""
         self.faults.heal()
+        for node in self.scheduler.nodes:
+            node.slow_until = node.cut_until = 0.0
         self.history.add("env", "heal", "")
 
-    def _begin(self, fault: Fault) -> None:
+    def begin(self, fault: Fault) -> None:
+        """Have a fault of nodes or the server happen now."""
         happen = getattr(self, f"_{fault.kind}")
         about = happen(fault)
         if about is not None:
@@ -128,6 +133,14 @@ class Simulation:
             return None
         machine = self.machines[int(fault.choice * len(self.machines))]
         return None if machine.node is None or machine.node.dead else machine
+
+    def _process(self, fault: Fault) -> Node | None:
+        """Return the node of the process that a fault hits: of a worker with children, one of all of them."""
+        machine = self._target(fault)
+        if machine is None or machine.node is None:
+            return None
+        nodes = [machine.node, *(child for child in machine.node.children if not child.dead)]
+        return nodes[int(draws(self.plan.seed, fault.name)[5] * len(nodes))]
 
     def _outage(self, fault: Fault) -> str:
         self.faults.outages += 1
@@ -150,33 +163,41 @@ class Simulation:
         return f"for {14 * fault.size:.3f} s"
 
     def _freeze(self, fault: Fault, *, blocked: bool = False) -> str | None:
-        machine = self._target(fault)
-        if machine is None or machine.node is None:
+        node = self._process(fault)
+        if node is None:
             return None
         seconds = 2.5 * self.plan.lease * fault.size
-        machine.node.freeze(seconds, blocked=blocked)
-        return f"{machine.node.name} for {seconds:.3f} s"
+        node.freeze(seconds, blocked=blocked)
+        return f"{node.name} for {seconds:.3f} s"
 
     def _block(self, fault: Fault) -> str | None:
         return self._freeze(fault, blocked=True)
 
     def _partition(self, fault: Fault) -> str | None:
-        machine = self._target(fault)
-        if machine is None or machine.node is None:
+        node, lease, now = self._process(fault), self.plan.lease, self.scheduler.now
+        if node is None:
             return None
-        node, lease, now = machine.node, self.plan.lease, self.scheduler.now
         node.slow_by, node.slow_until = 0.9 * fault.size * lease, now + lease
         node.cut_until = node.slow_until + 2.5 * fault.size * lease
         return (
             f"{node.name}: slow by {node.slow_by:.3f} s until {node.slow_until:.3f}, cut off until {node.cut_until:.3f}"
         )
 
-    def _kill(self, fault: Fault) -> str | None:
-        machine = self._target(fault)
-        if machine is None or machine.node is None:
+    def _backlog(self, fault: Fault) -> str | None:
+        node = self._process(fault)
+        if node is None:
             return None
-        node = machine.node
+        seconds = 2.5 * self.plan.lease * fault.size
+        node.held_until = self.scheduler.now + seconds
+        return f"{node.name} for {seconds:.3f} s"
+
+    def _kill(self, fault: Fault) -> str | None:
+        machine, node = self._target(fault), self._process(fault)
+        if machine is None or node is None:
+            return None
         node.kill()
+        if node is not machine.node:  # its parent starts another
+            return f"{node.name}, a child"
         self.scheduler.later(8 * fault.size, lambda: self.start(machine))
         return f"{node.name}, started again after {8 * fault.size:.3f} s"
 
@@ -226,15 +247,15 @@ class Simulation:
         if not self.queues:
             return None
         queue = self.queues[int(fault.choice * len(self.queues))]
-        self._set_paused(queue, True)
-        self.scheduler.later(10 * fault.size, lambda: self._set_paused(queue, False))
+        self._set_pause(queue, True)
+        self.scheduler.later(10 * fault.size, lambda: self._set_pause(queue, False))
         return f"{queue} for {10 * fault.size:.3f} s"
 
-    def _set_paused(self, queue: str, paused: bool) -> None:
+    def _set_pause(self, queue: str, paused: bool) -> None:
         """Pause or resume a queue as an operator does whose calls always arrive."""
         network = self.network
-        execute = lambda: self.server.execute(network.server, "set_paused", (queue, paused))  # noqa: E731
-        network.call(network.server, "set_paused", (queue, paused), execute)
+        execute = lambda: self.server.execute(network.server, "set_pause", (queue, paused))  # noqa: E731
+        network.call(network.server, "set_pause", (queue, paused), execute)
 
 
 class _HistoryHandler(logging.Handler):
@@ -252,16 +273,23 @@ class _HistoryHandler(logging.Handler):
 
 @contextlib.contextmanager
 def _logs_in(history: History, scheduler: Scheduler) -> Generator[None]:
-    """Write the log of Penstock into the history instead of the program's log: its times are virtual."""
+    """Write the log of Penstock into the history instead of the program's log: its times are virtual.
+
+    Warnings are written whatever the program logs, so that the history depends on the seed alone.
+    """
     logger, handler = logging.getLogger("penstock"), _HistoryHandler(history, scheduler)
-    before = logger.propagate
+    before, disabled = (logger.propagate, logger.level), logging.root.manager.disable
     logger.addHandler(handler)
     logger.propagate = False
+    logger.setLevel(logging.WARNING)
+    logging.disable(logging.NOTSET)
     try:
         yield
     finally:
+        logging.disable(disabled)
         logger.removeHandler(handler)
-        logger.propagate = before
+        logger.propagate = before[0]
+        logger.setLevel(before[1])
 
 
 @contextlib.contextmanager

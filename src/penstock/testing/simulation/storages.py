@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -17,7 +18,10 @@ import msgspec
 from penstock.aio import drive
 from penstock.errors import StorageUnavailable
 from penstock.storage import connect, connect_blocking, location_of
-from penstock.storage.base import BlockingStorage, EndNotice, EventRecord
+from penstock.storage.base import BlockingStorage, EndNotice, EventRecord, Storage
+from penstock.storage.limiting import Limiting
+from penstock.storage.observing import STATS_MS, Observing
+from penstock.storage.scheduling import Scheduling
 from penstock.testing.faults import VERBS
 from penstock.testing.simulation.loop import Node, Scheduler
 from penstock.testing.simulation.network import Network
@@ -121,12 +125,15 @@ class NodeStorage:
             raise AttributeError(f"a simulated storage has no {verb!r}")
 
         async def call(*args: Any, **options: Any) -> Any:
-            given = (*args, *options.values())
+            given = _positional(verb, args, options) if options else args
             return await self._send(verb, given, lambda: self._server.execute(self._node, verb, given))
 
+        setattr(self, verb, call)  # found without this method from now on
         return call
 
     async def _send(self, verb: str, args: tuple[Any, ...], execute: Callable[[], Any]) -> Any:
+        if self._timeout is None:
+            return await self._network.call(self._node, verb, args, execute)
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._network.call(self._node, verb, args, execute)
@@ -145,9 +152,18 @@ class NodeStorage:
         if waits is not None:
             await waits.close()
 
-    def events(self, queue: str | None = None) -> AsyncIterator[EventRecord]:
+    def events(self, queue: str | None = None, names: Collection[str] | None = None) -> AsyncIterator[EventRecord]:
         """Refuse: streams of events are not simulated."""
         raise NotImplementedError("a simulated node has no stream of events; use app.on(...) instead")
+
+
+def _positional(verb: str, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the arguments of a call of a verb without names, those that are left out included."""
+    protocols = (Observing, Storage, Scheduling, Limiting)
+    method = next(vars(protocol)[verb] for protocol in protocols if verb in vars(protocol))
+    given = inspect.signature(method).bind(None, *args, **options)
+    given.apply_defaults()
+    return given.args[1:]
 
 
 def start_server(url: str, scheduler: Scheduler, network: Network, namespace: str, *, blocking_put: bool) -> Server:
@@ -178,6 +194,8 @@ class SqliteServer:
         self._put: Callable[..., Any] = put_of.__class__.put
         self._nodes: dict[str, tuple[Node, Any]] = {}
         self._renew_at = self._last_event = 0
+        #: The rows that had been changed when events were last read.
+        self._changes = -1
         drive(self._storage.open())
 
     def execute(self, node: Node, verb: str, args: tuple[Any, ...]) -> Any:
@@ -238,14 +256,16 @@ class SqliteServer:
             self._last_event = last
 
     def new_events(self) -> list[EventRecord]:
-        """Return the events since the last call."""
-        from penstock.storage.sqlite import waiters
-
-        after = self._last_event
-        rows: list[Any] = self._run(lambda tx: waiters.read_events(tx, after, 1000))
+        """Return the events since the last call; most calls write nothing."""
+        connection: Any = self._engine.connection()
+        if connection.total_changes == self._changes:
+            return []
+        self._changes = connection.total_changes
+        sql = "SELECT n, note FROM events WHERE n > ? ORDER BY n"
+        rows: list[Any] = connection.execute(sql, (self._last_event,)).fetchall()
         if rows:
             self._last_event = rows[-1][0]
-        return [msgspec.msgpack.decode(row[2], type=EventRecord) for row in rows]
+        return [event for _, note in rows for event in msgspec.msgpack.decode(note, type=list[EventRecord])]
 
     def waited(self, queue: str) -> list[str]:
         """Return the ids that have rows of waiters."""
@@ -259,6 +279,7 @@ class SqliteServer:
         from penstock.storage.sqlite import waiters
 
         self._run(lambda tx: waiters.remove_listener(tx, READER))
+        self._run(purge_later)
         connection: Any = self._engine.connection()
         found = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
         counts = {name: connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for (name,) in found}
@@ -268,6 +289,15 @@ class SqliteServer:
     def close(self) -> None:
         """Close the engine; a database in memory is gone with it."""
         self._engine.close()
+
+
+def purge_later(tx: Any) -> None:
+    """Purge what is deleted when the time of all statistics is over."""
+    from penstock.storage.sqlite.purge import purge
+
+    tx.now += STATS_MS
+    purge(tx, [], 0)
+    tx.now -= STATS_MS
 
 
 class _Address:

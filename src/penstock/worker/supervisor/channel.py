@@ -11,6 +11,7 @@ carries what needs a reaction:
       read commands           reads the commands of the claim table (`ParentCommand`)
       claim again             looks for work: jobs were given back while it had nothing to drain
       take over               serves queues with `concurrency=n`: the child that it replaces has left them
+      quiet                   claims no more; its runs go on, and so does it
 
     child → supervisor      the supervisor …
       ready                   counts the child as working
@@ -22,6 +23,9 @@ carries what needs a reaction:
       stuck                   reads the claim table: it has a run that does not end
       idle                    checks whether everything is drained: the child has set its idle flag
       left                    kills the child if it does not exit within seconds
+      ticks                   fires the ticks of schedules: a queue has one
+      limited                 looks after the limits of the queues: one has them
+      counts RUNS             adds the runs that have ended, JSON of queue, outcome and number
 
 The end of the channel means that the other process is gone: a child without a supervisor exits.
 """
@@ -46,10 +50,11 @@ class ToChild(StrEnum):
     READ_COMMANDS = "read commands"
     CLAIM_AGAIN = "claim again"
     TAKE_OVER = "take over"
+    QUIET = "quiet"
 
 
 class FromChild(StrEnum):
-    """Messages of a child to its supervisor, see the module's list. FAILED and UNUSABLE are followed by the reason."""
+    """Messages of a child to its supervisor, see the module's list. Some are followed by the reason, or by data."""
 
     READY = "ready"
     FAILED = "failed "
@@ -60,6 +65,9 @@ class FromChild(StrEnum):
     STUCK = "stuck"
     IDLE = "idle"
     LEFT = "left"
+    TICKS = "ticks"
+    LIMITED = "limited"
+    COUNTS = "counts "
 
 
 class Channel:

@@ -48,7 +48,7 @@ def main(config: ChildConfig, table: ClaimTable, end: socket.socket) -> None:
     os.environ.clear()
     os.environ.update(config.environment)
     if config.log_level is not None:
-        configure(config.log_level, tracebacks=config.log_tracebacks)
+        configure(config.log_level, tracebacks=config.log_tracebacks, log_format=config.log_format)
     try:
         app = load_all(config.source, config.modules, config.serves)
         handlers = select_handlers(app, config.queues, config.capacity)
@@ -106,6 +106,8 @@ def do_nothing(number: int, frame: object) -> None:
 class Child:
     """The life of one child: open the app, report that it is ready, work until a message stops it."""
 
+    _runtime_class = ChildRuntime
+
     def __init__(self, config: ChildConfig, table: ClaimTable, app: AppHost, handlers: dict[str, Handler]) -> None:
         self._config = config
         self._table = table
@@ -119,9 +121,9 @@ class Child:
 
     async def work(self, end: socket.socket) -> None:
         """Work until stopped; `end` is this process's end of the channel. The process exits when the parent is gone."""
-        channel = self._channel = Channel(end, self._receive, end_with_parent)
+        channel = self._channel = self._connect(end)
         if await self._open(channel):
-            runtime = self._runtime = ChildRuntime(
+            runtime = self._runtime = self._runtime_class(
                 self._app, self._config, self._handlers, self._table, channel.send
             )  # fmt: skip
             if self._config.drain:
@@ -136,6 +138,9 @@ class Child:
         await self._app.close()
         channel.send(FromChild.LEFT)
         channel.close()
+
+    def _connect(self, end: socket.socket) -> Channel:
+        return Channel(end, self._receive, end_with_parent)
 
     async def _open(self, channel: Channel) -> bool:
         """Open the storage, however long that takes, and find the parent's heartbeat in it.
@@ -186,6 +191,8 @@ class Child:
             runtime.read_commands()
         elif message == ToChild.CLAIM_AGAIN:
             runtime.claim_again()
+        elif message == ToChild.QUIET:
+            runtime.be_quiet()
         elif message == ToChild.RELEASE:
             task = asyncio.ensure_future(runtime.release())
             self._tasks.add(task)

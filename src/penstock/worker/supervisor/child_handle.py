@@ -9,19 +9,19 @@ import math
 import os
 import signal
 import socket
-import time
 import weakref
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 
+from penstock.model.source import source
 from penstock.worker.pool import INTERRUPT_GRACE
 from penstock.worker.rss import resident
 from penstock.worker.run import Interruption
 from penstock.worker.supervisor import child, stacks
 from penstock.worker.supervisor.channel import Channel, FromChild, ToChild
-from penstock.worker.supervisor.claim_table import STACKS, ClaimTable, Phase, Slot
+from penstock.worker.supervisor.claim_table import LIVE, STACKS, TURNS, ClaimTable, Phase, Slot
 from penstock.worker.supervisor.config import ChildConfig
 from penstock.worker.supervisor.stacks import Stack
 
@@ -35,6 +35,10 @@ EXIT_TIME = 2.0
 
 #: How long (seconds) a child may take to write its stacks, and the pause between two looks at their size.
 STACKS_WITHIN, STACKS_PAUSE = 1.0, 0.05
+
+#: How many leases the event loop of a child with claims may stand still while no run of it is under way. The time
+#: between two looks of the supervisor counts as one second at most: it may have stood still itself.
+STILL_LEASES, LOOK_MAX = 3, 1.0
 
 Key = tuple[int, int]
 
@@ -59,7 +63,7 @@ class ChildHandle:
         self.replacing = config.replacing
         self.table = ClaimTable()
         self.stage = Stage.STARTING
-        self.born = time.monotonic()
+        self.born = source.monotonic()
         #: When the runs of some claims must have ended, and why.
         self.deadlines: dict[Key, tuple[float, Interruption]] = {}
         #: Why the child could not start, if it could not.
@@ -76,6 +80,10 @@ class ChildHandle:
         self._stacks_due, self._next_look = math.inf, math.inf
         self._stacks_before = self._stacks_size = 0
         self.stop_confirmed = self.was_leaving = False
+        #: Whether it was killed because its event loop stood still.
+        self.hung = False
+        #: The turns of its event loop that were seen last, when that was, and how long there were no more.
+        self._turns, self._looked, self._still = 0, self.born, 0.0
         self.left_at = self.bound = math.inf
         self._config = config
         self._received = received
@@ -136,7 +144,7 @@ class ChildHandle:
 
     def leave(self, within: float = math.inf) -> None:
         """Have the child stop when its runs have ended; after `within` seconds it is killed."""
-        now = time.monotonic()
+        now = source.monotonic()
         self.bound = min(self.bound, now + within)
         if self.stage is Stage.LEAVING:
             return
@@ -154,7 +162,7 @@ class ChildHandle:
 
     def set_deadline(self, slot: Slot, why: Interruption) -> None:
         """Set the time by which the run of a claim must have ended; an earlier one stays."""
-        self.deadlines.setdefault(slot.key, (time.monotonic() + LATE, why))
+        self.deadlines.setdefault(slot.key, (source.monotonic() + LATE, why))
 
     def overdue(self, now: float) -> dict[Key, Interruption]:
         """Return the claims whose runs should have ended, and why they should."""
@@ -165,6 +173,25 @@ class ChildHandle:
             overdue.update({key: why for key, why in due.items() if key in running})
             self.deadlines = {key: value for key, value in self.deadlines.items() if key not in due or key in running}
         return overdue
+
+    def stands_still(self, now: float) -> bool:
+        """Return whether it has claims that it neither runs nor settles, because its event loop does not turn.
+
+        While a run is under way it may be that which holds up the event loop; then the timeout of the run counts.
+        """
+        turns, since = self.table.head[TURNS], min(now - self._looked, LOOK_MAX)
+        self._looked = now
+        if turns != self._turns or not self.table.head[LIVE] or self.table.has_running():
+            self._turns, self._still = turns, 0.0
+        else:
+            self._still += since
+        return self._still >= STILL_LEASES * self._config.lease
+
+    def kill_hung(self) -> None:
+        """Kill the process because its event loop stands still; its claims stall, as if it had died by itself."""
+        self.hung = True
+        if self._process is not None:
+            self._process.kill()
 
     def must_die(self, now: float, overdue: Mapping[Key, Interruption]) -> bool:
         """Return whether a leaving child is to be killed: only overdue runs are left, or no others can go on."""
@@ -223,7 +250,7 @@ class ChildHandle:
         elif message == FromChild.STOPPING:
             self.stop_confirmed = True
         elif message == FromChild.LEFT:
-            self.bound = min(self.bound, time.monotonic() + EXIT_TIME)
+            self.bound = min(self.bound, source.monotonic() + EXIT_TIME)
         elif message.startswith(FromChild.FAILED):
             self.failure = message.removeprefix(FromChild.FAILED)
         self._received(self, message)
@@ -233,12 +260,16 @@ class ChildHandle:
         asyncio.get_running_loop().remove_reader(self._process.sentinel)
         self._process.join()
         end_group(self.pid)
+        ALIVE.discard(self)
+        self._report_end()
+
+    def _report_end(self) -> None:
+        """Read the last messages and stacks of a process that has ended, and report its end to the supervisor."""
         if self._channel is not None:
             self._channel.read_rest()
         self.stacks = self.stacks or self.table.stacks()
         self.was_leaving = self.stage is Stage.LEAVING
         self.stage = Stage.DEAD
-        ALIVE.discard(self)
         self._died(self)
 
 

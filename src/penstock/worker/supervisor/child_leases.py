@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Sequence
 
 from penstock.host import AppHost
+from penstock.model.source import source
 from penstock.worker.leases import Leases
 from penstock.worker.run import Interruption, Run, RunFlow, RunJob
-from penstock.worker.supervisor.claim_table import ClaimTable, ParentCommand
+from penstock.worker.supervisor.claim_table import TURNS, ClaimTable, ParentCommand
 
 __all__ = ["ChildLeases"]
 
@@ -22,7 +22,7 @@ class ChildLeases(Leases):
         super().__init__(host, worker, seconds, flow)
         self._table = table
         #: The offset from the event loop's clock to the monotonic clock, which all processes share.
-        self.ahead = time.monotonic() - asyncio.get_running_loop().time()
+        self.ahead = source.monotonic() - asyncio.get_running_loop().time()
 
     def hold(self, runs: Sequence[Run], asked: float) -> None:
         """Write the claims of runs into the table, and keep them."""
@@ -44,7 +44,8 @@ class ChildLeases(Leases):
             job.slot = -1
 
     async def step(self) -> float | None:
-        """Carry out the commands that the supervisor has written for the claims."""
+        """Carry out the commands that the supervisor has written for the claims, and count a turn of the event loop."""
+        self._table.head[TURNS] += 1
         for job in list(self._held):
             command = self._table.command(job.slot)
             if command is ParentCommand.LOST and not job.ended:
@@ -73,4 +74,7 @@ class ChildLeases(Leases):
             if job.slot >= 0:
                 self._table.escalate(job.slot, why)
         if run.interruption is Interruption.LOSS and not self._held:
-            os._exit(1)
+            self._exit()
+
+    def _exit(self) -> None:
+        os._exit(1)

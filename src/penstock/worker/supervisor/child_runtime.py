@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 from collections.abc import Callable, Sequence
 
 from penstock.app_loader import one_line
+from penstock.errors import StorageError
 from penstock.host import AppHost
 from penstock.model.handler import Handler
 from penstock.model.outcome import Outcome, Released
+from penstock.model.source import source
+from penstock.model.worker_status import WorkerStatus
 from penstock.worker.leases import Leases
 from penstock.worker.loop import Loop
+from penstock.worker.pulse import Pulse, RunCounts
 from penstock.worker.run import Run, RunJob
 from penstock.worker.runtime import WorkerRuntime
 from penstock.worker.supervisor.channel import FromChild
 from penstock.worker.supervisor.child_leases import ChildLeases
-from penstock.worker.supervisor.claim_table import ENDED, RUNS, UNITS, WITHHELD, ClaimTable
+from penstock.worker.supervisor.claim_table import (
+    ANSWERED,
+    CLAIMING,
+    ENDED,
+    LAG,
+    NOTED,
+    RUNS,
+    UNITS,
+    WITHHELD,
+    ClaimTable,
+)
 from penstock.worker.supervisor.config import ChildConfig
 from penstock.worker.supervisor.stacks import coroutine_stack
 
@@ -25,11 +41,15 @@ __all__ = ["ChildRuntime"]
 #: How long (seconds) a job on its last chance waits for the process to be empty.
 ALONE_WITHIN = 10.0
 
+#: How often (seconds) the times of runs are sent.
+STATS_EVERY = 5.0
+
 
 class ChildRuntime(WorkerRuntime):
     """A `WorkerRuntime` whose leases, deadlines and heartbeat are the supervisor's task."""
 
     replaceable = True
+    _leases_class = ChildLeases
 
     def __init__(
         self,
@@ -49,26 +69,45 @@ class ChildRuntime(WorkerRuntime):
         #: The runs that wait to run alone, and the one that does.
         self._last_chances: list[Run] = []
         self._alone: Run | None = None
-        self._counting = False
+        self._counting = self._reported_ticks = self._reported_limits = False
         super().__init__(
             host, config.worker, handlers, config.capacity, config.lease, config.adaptive,
             lambda error: send(FromChild.UNUSABLE + one_line(error)),
         )  # fmt: skip
+        self._knows_time = False
+        self._measuring = Loop("stats", self._send_stats, self._outage)
+        self._pulse: Pulse | None = None
+        if config.watched:
+            self.count_runs()
+            self._pulse = Pulse(self._noted)
         if config.replacing:
             self._claimer.excluded = frozenset(q for q, handler in handlers.items() if handler.options.concurrency)
 
     def _new_leases(self, lease: float) -> Leases:
-        self._child_leases = ChildLeases(self._host, self._worker, lease, self, self._table)
+        self._child_leases = self._leases_class(self._host, self._worker, lease, self, self._table)
         return self._child_leases
 
     def _new_lease_thread(self) -> None:
         """Return None: the supervisor renews the leases of its children, even while one holds the interpreter."""
 
     def _loops(self) -> list[Loop]:
-        return [self._settling, self._renewing, self._watching, self._claiming]
+        return [self._settling, self._renewing, self._watching, self._claiming, self._measuring]
+
+    async def _send_stats(self) -> float | None:
+        """Send the times of runs; returns the seconds until the next time."""
+        loop = asyncio.get_running_loop()
+        if not self._knows_time:
+            self._stats.set_clock(await self._host.storage.time(), loop.time())
+            self._knows_time = True
+        else:
+            await self._stats.try_send(loop.time())
+        return STATS_EVERY
 
     async def _leave(self) -> None:
-        """Leave the worker's record in the storage: it is the supervisor's."""
+        """Send the last times of runs; the worker's record in the storage stays, as it is the supervisor's."""
+        await self._measuring.stop()
+        with contextlib.suppress(StorageError):
+            await self._stats.try_send(asyncio.get_running_loop().time())
 
     # messages of the supervisor -------------------------------------------------------------------
 
@@ -93,6 +132,9 @@ class ChildRuntime(WorkerRuntime):
         for run in waiting:
             self._settler.add(run, [Released()] * len(run.jobs))
         await super().finish()
+        if self._pulse is not None:
+            await self._pulse.stop()
+            self._noted()
 
     # drain ----------------------------------------------------------------------------------------
 
@@ -106,6 +148,18 @@ class ChildRuntime(WorkerRuntime):
         return self._claimer.wait_time()
 
     # the steps of a job ------------------------------------------------------------------------
+
+    def tick_at(self, at: int, now: int | None) -> None:
+        """Have the supervisor fire the ticks of schedules: a queue has one."""
+        if not self._reported_ticks:
+            self._reported_ticks = True
+            self._send(FromChild.TICKS)
+
+    def limited(self, queues: Sequence[str]) -> None:
+        """Have the supervisor look after limits: a queue has them."""
+        if not self._reported_limits:
+            self._reported_limits = True
+            self._send(FromChild.LIMITED)
 
     def _start(self, runs: Sequence[Run]) -> None:
         """Start runs; those on their last chance run alone, because they may be what killed the process before."""
@@ -197,6 +251,26 @@ class ChildRuntime(WorkerRuntime):
 
     # counts for the supervisor --------------------------------------------------------------------
 
+    async def start(self) -> None:
+        """Start as any worker; a watched one notes its state from now on."""
+        if self._pulse is not None:
+            self._pulse.start()
+        await super().start()
+
+    def _noted(self) -> WorkerStatus:
+        """Write the state of this process into the table, and send the runs that ended since the last time."""
+        status = super().look()
+        now, head = source.monotonic(), self._table.head
+        head[CLAIMING] = round((now - status.claim_age) * 1000) if status.claim_age else 0
+        head[ANSWERED] = round((now - status.answer_age) * 1000)
+        head[NOTED] = round(now * 1000)
+        if self._pulse is not None:
+            head[LAG] = round(self._pulse.status().loop_lag * 1000)
+        counts, self._settler.counts = self._settler.counts, RunCounts()
+        if counts:
+            self._send(FromChild.COUNTS + encode_counts(counts))
+        return status
+
     def _share_changed(self) -> None:
         super()._share_changed()
         self._count()
@@ -212,6 +286,11 @@ class ChildRuntime(WorkerRuntime):
         self._table.head[UNITS] = max(self._pool.busy, 0)
         self._table.head[RUNS] = len(self._pool.live)
         self._table.head[WITHHELD] = self._pool.capacity - self._pool.allowed
+
+
+def encode_counts(counts: RunCounts) -> str:
+    """Return the number of ended runs as a line of text."""
+    return json.dumps([[queue, outcome, count] for (queue, outcome), count in counts.items()])
 
 
 def on_last_chance(run: Run) -> bool:

@@ -36,8 +36,10 @@ TEXT_SIZE = 1104
 MAX_TOKEN = TEXT_SIZE - TEXT_HEAD.size - 2 * 512
 
 #: Counters of the head, all written by the child: the highest slot used so far, claims held, the idle counter
-#: (see `set_idle`), units in use, runs under way, units that the throttle withholds, and whether it writes stacks.
-HIGH, LIVE, IDLE, UNITS, RUNS, WITHHELD, STACKS = range(7)
+#: (see `set_idle`), units in use, runs under way, units that the throttle withholds, whether it writes stacks, and the
+#: turns of its event loop that it has counted. Of a child that is watched: when it noted its state, since when it looks
+#: for work (0: it does not), when the storage answered last (monotonic ms), and the lag of its event loop (ms).
+HIGH, LIVE, IDLE, UNITS, RUNS, WITHHELD, STACKS, TURNS, NOTED, CLAIMING, ANSWERED, LAG = range(12)
 HEAD_SIZE = 64
 
 #: How many bytes of stacks are written for coroutines, and read.
@@ -219,6 +221,10 @@ class ClaimTable:
             return []
         slots = [self._read(index) for index in range(self.head[HIGH]) if self._numbers[index] % 2]
         return [slot for slot in slots if slot is not None]
+
+    def has_running(self) -> bool:
+        """Return whether a run of the child is under way."""
+        return any(self._numbers[index] % 2 and self.phases[index] == RUNNING for index in range(self.head[HIGH]))
 
     def overdue(self, before: float) -> list[Slot]:
         """Return the runs that the child cannot end, and those whose deadline was before this time."""

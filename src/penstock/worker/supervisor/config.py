@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from penstock.log_config import LogFormat
+
 __all__ = ["ChildConfig"]
 
 
 @dataclass(frozen=True)
 class ChildConfig:
-    """The configuration of one child: the app, the worker's id and limits, and the child's slot among `slots`."""
+    """The configuration of one child: the app, the worker's id and bounds, and the child's slot among `slots`."""
 
     source: str
     #: The modules that register the handlers, and the queues that these serve.
@@ -33,4 +35,7 @@ class ChildConfig:
     log_level: int | None = None
     #: Whether the log has the traceback of every failed run, not only of the last one of a job.
     log_tracebacks: bool = False
+    log_format: LogFormat = "text"
+    #: Whether it notes its state every second, for the health checks and metrics of its worker.
+    watched: bool = False
     environment: dict[str, str] = field(default_factory=dict[str, str])

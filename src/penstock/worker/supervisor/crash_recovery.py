@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,8 +11,10 @@ from penstock.errors import StorageError
 from penstock.host import AppHost
 from penstock.model.context import Progress
 from penstock.model.handler import Handler
+from penstock.model.history import LogLevel
 from penstock.model.job import Claim, NewJob, Snapshot, State
 from penstock.model.outcome import Outcome, Released, Stalled, Stopped, timed_out
+from penstock.model.source import source
 from penstock.worker.run import Interruption, Run, RunJob
 from penstock.worker.settler import Settler
 from penstock.worker.supervisor.child_handle import ChildHandle
@@ -45,8 +46,15 @@ class OrphanedClaim(NamedTuple):
 class ClosedServices:
     """The services of a run that is over: it reports no progress and puts no jobs."""
 
+    #: The id of the worker.
+    worker = ""
+
     def report(self, claim: Claim, progress: Progress) -> Awaitable[bool]:
         """Refuse to report progress."""
+        raise AssertionError("the run is over")
+
+    def log(self, claim: Claim, text: str, level: LogLevel) -> None:
+        """Refuse to log."""
         raise AssertionError("the run is over")
 
     def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob:
@@ -100,7 +108,7 @@ class CrashRecovery:
         """Hand the orphaned claims to the settler, except those whose lease has expired meanwhile."""
         while self._orphans:
             orphan = self._orphans[0]
-            if orphan.slot.confirmed + self._lease > time.monotonic():
+            if orphan.slot.confirmed + self._lease > source.monotonic():
                 try:
                     await self._settle(orphan)
                 except StorageError:
@@ -180,6 +188,6 @@ def claim_of(job: Snapshot, token: str) -> Claim:
     """Build a job's claim from its record."""
     return Claim(
         queue=job.queue, id=job.id, token=token, payload=job.payload, group=job.group, priority=job.priority,
-        headers=job.headers, limits=job.limits, created=job.created, run_at=job.run_at, attempts=job.attempts,
+        headers=job.headers, bounds=job.bounds, created=job.created, run_at=job.run_at, attempts=job.attempts,
         retries=job.retries, stalls=job.stalls, timeouts=job.timeouts,
     )  # fmt: skip

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 
 from penstock.claims import renew_all
 from penstock.host import AppHost
+from penstock.model.source import source
 from penstock.storage.base import ClaimRef, Renewal
 from penstock.worker.run import Interruption
 from penstock.worker.supervisor.channel import ToChild
@@ -57,9 +57,9 @@ class LeaseRenewer:
 
     async def step(self) -> float | None:
         """Renew every claim of every child; returns the seconds until the next renewal."""
-        self.fence(time.monotonic())
+        self.fence(source.monotonic())
         storage, lease_ms = self._host.storage, round(self.seconds * 1000)
-        await renew_all(storage, self._worker, self.late(math.inf), lease_ms, self._answered, time.monotonic)
+        await renew_all(storage, self._worker, self.late(math.inf), lease_ms, self._answered, source.monotonic)
         return self.seconds / 3
 
     def _answered(self, claims: Sequence[ChildClaim], answers: Sequence[Renewal], asked: float) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import json
 import logging
 import multiprocessing
 import os
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing.context import BaseContext
@@ -17,20 +17,36 @@ from penstock.aio import first_of
 from penstock.app_loader import loaded_files, modification_times
 from penstock.errors import PenstockError, StorageError, StorageUnavailable, StorageUnusable
 from penstock.host import AppHost
+from penstock.model.activity import WorkerRequest
 from penstock.model.handler import Handler
 from penstock.model.printing import MAX_NAMES, count, escape_controls, indent, job_name, join_names, quote_name
+from penstock.model.source import source
 from penstock.model.worker_info import Heartbeat, RunSummary, oldest
+from penstock.model.worker_status import WorkerStatus
 from penstock.worker.lease_thread import LeaseThread
 from penstock.worker.leases import CANCEL_WAIT, wait_for_cancel
 from penstock.worker.loop import Loop
 from penstock.worker.maintenance import Maintenance
 from penstock.worker.outage import OutageLog
+from penstock.worker.pulse import BLOCKED, RunCounts
 from penstock.worker.rss import resident
 from penstock.worker.run import Interruption, RunJob, slots_of
+from penstock.worker.settings_service import SettingsService
 from penstock.worker.settler import Settler
 from penstock.worker.supervisor.channel import FromChild, ToChild
 from penstock.worker.supervisor.child_handle import ChildHandle, Stage
-from penstock.worker.supervisor.claim_table import IDLE, LIVE, UNITS, WITHHELD, Phase, Slot
+from penstock.worker.supervisor.claim_table import (
+    ANSWERED,
+    CLAIMING,
+    IDLE,
+    LAG,
+    LIVE,
+    NOTED,
+    UNITS,
+    WITHHELD,
+    Phase,
+    Slot,
+)
 from penstock.worker.supervisor.config import ChildConfig
 from penstock.worker.supervisor.crash_recovery import CrashRecovery
 from penstock.worker.supervisor.lease_renewer import LeaseRenewer
@@ -68,6 +84,8 @@ class Supervisor:
         config: ChildConfig,
         give_up: Callable[[StorageUnusable], None],
     ) -> None:
+        #: Stops the worker, when it is asked to.
+        self.stop_asked: Callable[[], None] = lambda: None
         self._host = host
         self._worker = config.worker
         self._config = config
@@ -75,17 +93,20 @@ class Supervisor:
         self._spawning: dict[asyncio.Task[None], int] = {}
         self._quick_exits: Counter[int] = Counter()
         self._context = context(host)
+        #: The runs of children that ended, by queue and outcome, and the children replaced, by reason.
+        self._runs, self._restarted = RunCounts(), Counter[str]()
         #: The slots that have had a child, and the source files that the first children imported, with their times.
         self._started: set[int] = set()
         self._sources = modification_times(loaded_files())
         self._outage = OutageLog(host, config.worker, give_up)
-        self._maintenance = Maintenance(host, config.worker, config.lease, sorted(handlers), self._status)
+        self._maintenance = Maintenance(host, config.worker, config.lease, sorted(handlers), self._status, self._asked)
+        self._settings = SettingsService(host, config.worker, sorted(handlers), self._outage, self._maintenance)
         self._settler = Settler(host, config.worker, self)
         #: The runs that each handler with `concurrency=n` may have in all children.
         self._slots = slots_of(handlers.values())
         self._crash_recovery = CrashRecovery(host, handlers, config.lease, self._settler)
         self._lease_renewer = LeaseRenewer(host, config.worker, config.lease, lambda: self._children)
-        self._lease_thread = LeaseThread(self._lease_renewer, config.worker, host.blocking_storage, ahead=0.0)
+        self._lease_thread = self._new_lease_thread()
         self._settling = Loop("settle", self._settler.step, self._outage, answers=lambda: self._settler.rounds)
         self._recovering = Loop("crash recovery", self._crash_recovery.step, self._outage)
         self._renewing = Loop(
@@ -93,21 +114,24 @@ class Supervisor:
             answers=lambda: self._lease_renewer.rounds,
         )  # fmt: skip
         self._watching = Loop("watch", self._watch, self._outage)
-        self._maintaining = Loop(
-            "maintenance", self._maintenance.step, self._outage, answers=lambda: self._maintenance.rounds
-        )
+        sweep = self._maintenance
+        self._maintaining = Loop("maintenance", sweep.step, self._outage, answers=lambda: sweep.rounds)
         self._waiting_for_cancels = Loop("cancels", self._time_to_wait, self._outage, self._wait_for_cancel)
         self._change = asyncio.Event()
-        self._finishing = False
+        self._finishing = self._quiet = False
         self._closing, self._registered = asyncio.Event(), asyncio.Event()
         self._failure: str | None = None
         self._next_memory = 0.0
         #: The children that may not have looked for work since jobs were given back, with their idle counters then.
         self._outdated: dict[ChildHandle, int] = {}
-        #: Set when a drain has found nothing more to do.
-        self.drained = asyncio.Event()
-        #: Set when the runs that are left are to be released.
-        self.release_now = asyncio.Event()
+        #: Set when a drain has found nothing more to do, and when the runs that are left are to be released.
+        self.drained, self.release_now = asyncio.Event(), asyncio.Event()
+
+    def _new_lease_thread(self) -> LeaseThread:
+        return LeaseThread(self._lease_renewer, self._worker, self._host.blocking_storage, ahead=0.0)
+
+    def _new_child(self, config: ChildConfig) -> ChildHandle:
+        return ChildHandle(config, self._received, self._died)
 
     # start ----------------------------------------------------------------------------------------
 
@@ -126,6 +150,7 @@ class Supervisor:
             self._watching,
             self._maintaining,
             self._waiting_for_cancels,
+            *self._settings.loops(),
         ):
             loop.start()
         self._lease_thread.start()
@@ -141,11 +166,17 @@ class Supervisor:
             raise
 
     async def _register(self) -> None:
-        """Send the first heartbeat, retrying while the storage is unavailable: children check for it."""
+        """Send the first heartbeat and declare settings, retrying while the storage is unavailable.
+
+        Children check for the heartbeat, and claim at once. A drain runs the ticks that are due now.
+        """
         tries = 0
         while not self._finishing:
             try:
                 await self._maintenance.step()
+                await self._settings.declare()
+                if self._config.drain:
+                    await self._settings.fire_due()
                 return self._outage.went_well(self._maintaining.name, answered=True)
             except StorageUnavailable as error:
                 tries += 1
@@ -184,7 +215,7 @@ class Supervisor:
             storage=location_of(self._host.storage),
             environment=dict(os.environ),
         )
-        child = ChildHandle(config, self._received, self._died)
+        child = self._new_child(config)
         await child.start(self._context)
         self._children.append(child)
         if slot in self._started:
@@ -222,6 +253,7 @@ class Supervisor:
         self._finishing = True
         self._closing.set()
         await self._registered.wait()  # else the first heartbeat could follow the last one
+        await self._settings.stop()
         if self._spawning:  # a start is never cancelled: its process would be left without a handle
             await asyncio.wait(list(self._spawning))
         for child in self._children:
@@ -295,13 +327,15 @@ class Supervisor:
 
     async def _watch(self) -> float | None:
         """Check leases, deadlines and memory of all children; returns the seconds until the next check."""
-        now = time.monotonic()
+        now = source.monotonic()
         self._lease_renewer.fence(now)
         for child in self._children:
             if child.killed:
                 child.finish_kill(now)
             else:
                 self._check_overdue(child, now)
+                if child.stage is Stage.WORKING and not child.hung and child.stands_still(now):
+                    child.kill_hung()
         if self._config.max_rss is not None and now >= self._next_memory:
             self._next_memory = now + MEMORY
             self._check_memory(self._config.max_rss)
@@ -321,6 +355,20 @@ class Supervisor:
         """Wait for a cancel request, then renew at once: the answers name the claims to cancel."""
         if await wait_for_cancel(self._host, self._worker, seconds):
             self._renewing.wake()
+            self._maintenance.beat_again()  # or the worker itself may be asked for something
+            self._maintaining.wake()
+
+    def _asked(self, request: WorkerRequest) -> None:
+        """Do what the worker is asked for: let the children claim no more, or stop."""
+        if not self._quiet:
+            self._quiet = True
+            log.warning("worker %s was asked to claim no more jobs", quote_name(self._worker))
+            for child in self._children:
+                child.send(ToChild.QUIET)
+            self._maintenance.beat_again()
+            self._maintaining.wake()
+        if request == "stop":
+            self.stop_asked()
 
     def _check_overdue(self, child: ChildHandle, now: float) -> None:
         """Replace a child with runs that do not end, and kill it when its other runs have ended."""
@@ -328,7 +376,7 @@ class Supervisor:
         if overdue and not child.stuck:
             child.stuck = True
             self._log_stuck(child, overdue)
-            self._replace(child)
+            self._replace(child, "stuck")
         if child.stage is Stage.LEAVING and child.must_die(now, overdue):
             if overdue:
                 child.kill_with_stacks(overdue, now)
@@ -347,9 +395,10 @@ class Supervisor:
             "killed" if self._finishing else "replaced",
         )
 
-    def _replace(self, child: ChildHandle) -> None:
+    def _replace(self, child: ChildHandle, why: str) -> None:
         """Start another child at once; this one stops when its runs have ended."""
         if child.stage is not Stage.LEAVING and not self._finishing:
+            self._restarted[why] += 1
             self._spawn(child.slot)
         child.leave(within=DRAIN_BOUND)
 
@@ -357,7 +406,7 @@ class Supervisor:
         for child in self._children:
             if child.stage is Stage.WORKING and (size := child.memory()) > most:
                 log.info("process %s uses %d MB: it is replaced", child.pid, size // 2**20)
-                self._replace(child)
+                self._replace(child, "max_rss")
 
     def _counted_before(self, child: ChildHandle) -> bool:
         """Return whether a child that this one replaces may still have runs of queues with `concurrency=n`."""
@@ -387,15 +436,25 @@ class Supervisor:
     def _received(self, child: ChildHandle, message: str) -> None:
         if message == FromChild.FULL and child.stage is Stage.WORKING:
             log.info("process %s has run its share of jobs: it is replaced", child.pid)
-            self._replace(child)
+            self._replace(child, "max_jobs")
         elif message in (FromChild.STUCK, FromChild.IDLE):
             self._watching.wake()
         elif message == FromChild.READY:
             log.info("process %s works", child.pid)
+            if self._quiet:
+                child.send(ToChild.QUIET)
             self._maintaining.wake()  # the heartbeat lists the processes
         elif message == FromChild.PARENT_MISSING:
             self._maintenance.beat_again()
             self._maintaining.wake()
+        elif message == FromChild.TICKS:
+            self._settings.tick_at(0, None)
+        elif message == FromChild.LIMITED:
+            self._settings.limited()
+        elif message.startswith(FromChild.COUNTS):
+            for queue, outcome, number in json.loads(message.removeprefix(FromChild.COUNTS)):
+                self._runs[queue, outcome] += number
+            return
         elif message.startswith(FromChild.UNUSABLE):
             self._outage.failed("child", StorageUnusable(message.removeprefix(FromChild.UNUSABLE)), 1)
         self._failure = child.failure or self._failure
@@ -424,11 +483,16 @@ class Supervisor:
             log.error("a child process cannot start: %s", child.failure)
         elif child.fenced:
             log.warning("process %s ended %s: its leases were not confirmed in time", child.pid, held)
+        elif child.hung:
+            log.warning(
+                "process %s was killed: it settled none of its claims and stood still; another one starts", child.pid
+            )
         else:
             text = "process %s died (%s) %s; another one starts%s"
             log.warning(text, child.pid, child.death, held, indent(describe(child.stacks)))
-        lived = time.monotonic() - child.born
+        lived = source.monotonic() - child.born
         self._quick_exits[child.slot] = self._quick_exits[child.slot] + 1 if lived < QUICK_EXIT or child.failure else 0
+        self._restarted["failed" if child.failure else "fenced" if child.fenced else "died"] += 1
         tries = self._quick_exits[child.slot]
         delay = 0.0 if tries < 2 else min(0.1 * 2 ** (tries - 2), LONGEST_REST)
         self._spawn(child.slot, delay)
@@ -454,7 +518,7 @@ class Supervisor:
 
     def _status(self) -> Heartbeat:
         """Return the state of all children for the heartbeat of the worker."""
-        now, capacity = time.monotonic(), self._config.capacity * self._config.slots
+        now, capacity = source.monotonic(), self._config.capacity * self._config.slots
         heads = [child.table.head for child in self._children]
         slots = [slot for child in self._children for slot in child.table.held()]
         confirmed = min((slot.confirmed for slot in slots), default=None)
@@ -468,8 +532,28 @@ class Supervisor:
             busy=sum(head[UNITS] for head in heads),
             memory=resident() + sum(child.memory() for child in self._children),
             lease_age=None if confirmed is None else round((now - confirmed) * 1000),
-            running=len(runs), runs=oldest(runs),
+            running=len(runs), runs=oldest(runs), quiet=self._quiet or self._finishing,
             slots=sum(self._slots.values()), slots_used=sum(run.queue in self._slots for run in runs),
+        )  # fmt: skip
+
+    def count_runs(self) -> None:
+        """Count the outcomes of dead children, for `look`; living ones send their own."""
+        self._settler.counts = RunCounts()
+
+    def look(self) -> WorkerStatus:
+        """Return the state of this worker with all its children, for its health checks and metrics."""
+        now, beat = source.monotonic(), self._status()
+        heads = [child.table.head for child in self._children if child.table.head[NOTED]]
+        claims = [now - head[CLAIMING] / 1000 for head in heads if head[CLAIMING]]
+        blocked = [since for head in heads if (since := now - head[NOTED] / 1000) > BLOCKED]
+        answered = [now - head[ANSWERED] / 1000 for head in heads]
+        return WorkerStatus(
+            id=self._worker, stage="working", lease=self._config.lease, capacity=beat.capacity,
+            allowed=beat.allowed or 0, busy=beat.busy, running=beat.running, memory=beat.memory,
+            lease_age=None if beat.lease_age is None else beat.lease_age / 1000,
+            claim_age=max(claims + blocked, default=0.0), answer_age=max([now - self._outage.answered_at, *answered]),
+            loop_lag=max([head[LAG] / 1000 for head in heads] + blocked, default=0.0),
+            runs=dict(self._runs + (self._settler.counts or RunCounts())), restarted=dict(self._restarted),
         )  # fmt: skip
 
     @property

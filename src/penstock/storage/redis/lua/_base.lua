@@ -4,15 +4,17 @@
 -- The keys are described in keys.py, the records here.
 --
 -- ARGV 1 is the clock in ms (empty: the server's own), 2 the key prefix of the queue, 3 its name.
--- KEYS 1 is `listeners` (the mark of event listeners), 2 is `names` (the names of the queues); on a Cluster the
+-- KEYS 1 is `listeners` (who listens to events), 2 is `names` (the names of the queues); on a Cluster the
 -- queue's other keys follow, declared so that the server can refuse a slot that is being moved.
 --
--- job record:  head, start-by time (6 bytes or none), then group, limits, headers, error, settled (17 bytes or
---              none), payload; head, start-by time and group mean the same in every format, the rest may differ. A plain job, which is only a payload, has a short head: its
---              time, at which it is also due, and its sequence number
--- run record:  token (16), then, unless all are absent: cancel, successor, ttl + 1, group, has progress, progress (or
---              padding)
--- end record:  state, finished, expires (0: never), number, counted, token (16 or none), worker, value
+-- job record:  head, cost (4 bytes; none for 1), start-by time (6 bytes or none), window and the earliest time to which
+--              updates may move the job (6 bytes each, or none), then group, bounds, headers, error, settled (17 bytes
+--              or none), payload; all up to the group means the same in every format, the rest may differ. A plain job,
+--              which is only a payload, has a short head: its time, at which it is also due, and its sequence number
+-- run record:  token (16), then, unless all are absent: cancel, successor + 2 * limited, ttl + 1, group, has progress,
+--              progress (or padding)
+-- end record:  state, finished, expires (0: never), number, counted, token (16 or none), the time of the claim (6) and
+--              the worker or none, value
 -- Other software can write to the server, so any record may be damaged. Scripts read and check before they write, and
 -- continue without records that they cannot read; `damaged` in meta counts these.
 -- rank:        2^31-1 - priority, time, sequence: their bytes sort as the jobs run
@@ -23,7 +25,7 @@ local FORMAT = 1
 local FAST = true
 local HEAD, HEAD_SIZE = '>BBi4I6I6I6I6HHHHHHHI4', 48
 local SHORT_HEAD, SHORT_SIZE = '>BBI6I6', 14
-local RETRIED, SOLO, SETTLED, SHORT, EXPIRES = 1, 2, 4, 8, 16
+local RETRIED, SOLO, SETTLED, SHORT, EXPIRES, COST, WINDOW = 1, 2, 4, 8, 16, 32, 64
 local PLAIN_RANK = '\127\255\255\255' -- the first bytes of the rank of a job without priority
 local FOREVER = 281474976710655
 local COUNT_ATTEMPT, COUNT_TIMEOUT, COUNT_STALL = 1, 2, 4
@@ -42,6 +44,10 @@ local WAKE_MS = 60000
 local MAX_NOTICE = 8192 -- the longest result or error in an end notice
 local MAX_WAITERS = 100 -- clients that are notified of the end of one job
 local SECRET_SIZE = 32
+local READER = '\0r' -- after an id in `waits`: readers of its histories
+local LIMITED = 2 -- a flag in a run record, next to that of a successor
+local GROUP_RUN, LIMITED_RUN = '\0\0\0\0\0\0\0\1', '\0\2\0\0\0\0\0\1' -- of a plain run with a group; of one of a limited queue
+local OWN, FAMILY, SINGLE = 1, 2, 4 -- `limited` in meta: the queue has limits; its family has one; single groups have some
 
 local now
 if ARGV[1] ~= '' then
@@ -50,6 +56,18 @@ else
   local t = call('TIME')
   now = t[1] * 1000 + floor(t[2] / 1000)
 end
--- The owner (16 bytes), the secret (32) and the channel. A key that is no string has none, and stops no job.
-local event_mark = redis.pcall('GET', KEYS[1])
-local event_channel = type(event_mark) == 'string' and #event_mark > 48 and string.sub(event_mark, 49)
+
+-- A message with its seal in front, which only those can make who know the secret: it is in no message. event_codec.py
+-- has the same.
+local function seal(message, secret)
+  return redis.sha1hex(secret .. redis.sha1hex(secret .. message)) .. message
+end
+
+-- The listeners to the events of all queues, behind their secret, and those to the events of this queue. A key of another
+-- type has none, and stops no job. `listened`: whether any queue has a listener; only then the others are there.
+local marks = redis.pcall('HMGET', KEYS[1], '', ARGV[3])
+local listened = marks[1] and #marks[1] >= SECRET_SIZE
+local wanted, add_event, add_events
+if listened then
+-- include: events
+end

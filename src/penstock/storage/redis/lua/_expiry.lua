@@ -17,7 +17,9 @@ do -- helpers of it alone: a script has at most 200 local variables at once
   -- As `finish` in `_transitions.lua` does for a job without a run.
   local function expire_waiting(q, id, j)
     leave(q, id, j)
+    if j.window then windows().free(q, id, j) end
     local number, expires = next_end(q), now + EXPIRED_MS
+    count_total(q, 'cancelled')
     call('HSET', q.ends, id, build_end('cancelled', expires, number, 0, '', '', EXPIRED))
     call('ZADD', q.cancelled, 0, end_member(expires, number, id))
     notify_waiters(q, id, 'cancelled', EXPIRED)

@@ -1,6 +1,7 @@
 -- The fast path of put: plain jobs with free ids are written together. It must equal `put_one` for each of them;
 -- tests/storage/test_fast_and_slow.py compares the two. It stands before all helpers, which would take a third of its
 -- time, and makes no lists for a single job.
+-- include: new_queue
 local prefix = ARGV[2]
 local meta -- seq, time, expiry, big
 
@@ -12,7 +13,7 @@ end
 -- Whether all these jobs are plain and new. The client sends only plain jobs in these two forms. Ids are looked up by
 -- their records, in one command; the general path does otherwise if these could be long.
 local function all_plain(form)
-  if not FAST or event_channel then return false end
+  if not FAST then return false end
   if form ~= 'named' then return form == 'fresh' end
   local ids = {}
   for i = 9, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
@@ -44,7 +45,7 @@ local function put_together()
   else
     call('HSET', meta_key, 'seq', seq + count, 'time', now)
   end
-  if first then call('SADD', KEYS[2], ARGV[3]) end
+  if first then begin_queue(prefix, ARGV[3]) end
   if count == 1 then
     local id, position = ARGV[9], pack('>I6I6', now, seq + 1)
     call('HSET', prefix .. 'jobs', id, head .. position .. ARGV[10])
@@ -66,6 +67,12 @@ local function put_together()
   if call('LLEN', prefix .. 'wake') == 0 then -- as `wake`, which is not loaded yet
     call('LPUSH', prefix .. 'wake', '1')
     call('PEXPIRE', prefix .. 'wake', WAKE_MS)
+  end
+  local to = listened and wanted('enqueued', ARGV[3])
+  if to then
+    local ids = {}
+    for i = 1, count do ids[i] = ARGV[7 + 2 * i] end
+    add_events(to, 'enqueued', ARGV[3], ids, 0)
   end
   return { first and 1 or 0, 1 }
 end

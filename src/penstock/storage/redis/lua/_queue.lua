@@ -1,5 +1,4 @@
--- Helpers of all scripts for a queue and its runs.
-local CANCEL = { refuse = 0, forget = 1, signal = 2, kill = 3 }
+-- Helpers of all scripts for a queue.
 
 -- A queue is a table of its keys, each built when it is first used.
 local KEY_NAMES = { __index = function(q, key)
@@ -39,6 +38,11 @@ local function format_of(rec)
   return (#rec >= HEAD_SIZE or has(byte(rec, 2), SHORT)) and byte(rec, 1) or 0
 end
 
+-- The runs so far in a record whose format is not 0, at most as many as an event can name before the next.
+local function attempts_of(rec)
+  return has(byte(rec, 2), SHORT) and 0 or math.min(unpack_head('>H', rec, 31), 65534)
+end
+
 -- Wake one idle worker: the wake list has at most one element. That worker's claim wakes the next if there is more.
 local function wake(q)
   if call('LLEN', q.wake) == 0 then
@@ -46,67 +50,3 @@ local function wake(q)
     call('PEXPIRE', q.wake, WAKE_MS)
   end
 end
-
--- A message with its seal in front, which only those can make who know the secret: it is in no message. event_codec.py
--- has the same.
-local function seal(message, secret)
-  return redis.sha1hex(secret .. redis.sha1hex(secret .. message)) .. message
-end
-
--- Publish the end of a job to these waiters, with its result or error if that is short; else the state is 0 and the
--- client must read the job. A waiter without a channel only keeps the job.
-local function notify_channels(waiters, q, id, state, value)
-  if #value > MAX_NOTICE then state, value = 0, '' end
-  local notice, at = pack('>HHB', #q.name, #id, state) .. q.name .. id .. value, 1
-  while at < #waiters do -- a damaged list may end in the middle of a size
-    local size = unpack_head('>H', waiters, at)
-    if size > SECRET_SIZE then
-      local channel = at + 2 + SECRET_SIZE
-      call('PUBLISH', sub(waiters, channel, at + 1 + size), seal(notice, sub(waiters, at + 2, channel - 1)))
-    end
-    at = at + 2 + size
-  end
-  call('HDEL', q.waits, id)
-end
-
--- Call a function with the id and the record of each run. There are no more than the workers hold; still, this is only
--- for repairs.
-local function each_run(q, visit)
-  local ids = call('HKEYS', q.runs)
-  for at = 1, #ids, 1000 do
-    for i, run in ipairs(call('HMGET', q.runs, unpack(ids, at, math.min(at + 999, #ids)))) do
-      visit(ids[at + i - 1], run)
-    end
-  end
-end
-
--- The ids of the runs of a token.
-local function find_runs(q, token)
-  local ids = {}
-  each_run(q, function(id, run) if sub(run, 1, 16) == token then ids[#ids + 1] = id end end)
-  return ids
-end
-
--- Count the runs of a token, and store the number, which was damaged.
-local function recount_runs(q, token)
-  local left = #find_runs(q, token)
-  damaged(q, 1)
-  if left > 0 then call('HSET', q.batches, 'n' .. token, left) end
-  return left
-end
-
--- Count down the runs of a token, after they were removed, and remove its lease with the last. `held` is their number
--- before, if known.
-local function end_runs(q, token, count, held)
-  if held and held <= count or (add_to(q.batches, 'n' .. token, -count) or recount_runs(q, token)) <= 0 then
-    local parted = call('HDEL', q.batches, 'n' .. token, 'b' .. token, 'w' .. token, 'p' .. token) > 3
-    call('ZREM', q.leases, token, '!' .. token)
-    local part = token .. '~1'
-    while parted and call('HDEL', q.batches, 'b' .. part) == 1 do
-      call('ZREM', q.leases, part)
-      part = token .. '~' .. tonumber(sub(part, 18)) + 1
-    end
-  end
-end
-
-local blobs = 5 -- the first bytes are the next argument

@@ -52,3 +52,14 @@ local function repair(q)
   if call('EXISTS', q.parked) == 1 then reset_parked(q) end
   if call('EXISTS', q.expiring) == 1 then reset_expiry(q) end
 end
+
+-- The entries of the first schedules by name are compared with their records: each record has all of its entries.
+local function repair_schedules(q)
+  repair_scores(q, q.ticks)
+  for _, name in ipairs(call('HLEN', q.schedules) <= 100 and call('HKEYS', q.schedules) or {}) do
+    local s = parse_schedule(spend(call('HGET', q.schedules, name)))
+    local missing = s and list_schedule(q, name, s) or 0
+    if missing > 0 then damaged(q, missing) end
+    if budget <= 0 then break end
+  end
+end

@@ -1,15 +1,27 @@
 -- Run records, and the batches that they belong to.
 
+-- Count a transition beside `finished`; a damaged number begins anew.
+local function count_total(q, name)
+  if not add_to(q.meta, name, 1) then call('HSET', q.meta, name, 1) end
+end
+
+-- The cost of a record whose format is not 0.
+local function cost_of(rec)
+  return has(byte(rec, 2), COST) and #rec >= HEAD_SIZE + 4 and unpack_head('>I4', rec, HEAD_SIZE + 1) or 1
+end
+
+local CANCEL = { refuse = 0, forget = 1, signal = 2, kill = 3 }
+
 -- The run of a record, or nil if the record is damaged.
 local function parse_run(run)
   local group = group_of_run(run)
   if not group or #run < 16 then return nil end
-  local r = { token = sub(run, 1, 16), cancel = 0, successor = false, ttl = 0, group = nil, progress = nil }
+  local r = { token = sub(run, 1, 16), cancel = 0, successor = false, limited = false, ttl = 0, group = nil, progress = nil }
   if #run > 16 then
     local successor, ttl
     r.cancel, successor, ttl = unpack_head('>BBI6', run, 17)
-    if r.cancel > CANCEL.kill or successor > 1 then return nil end
-    r.successor = successor == 1
+    if r.cancel > CANCEL.kill or successor > 3 then return nil end
+    r.successor, r.limited = has(successor, 1), has(successor, LIMITED)
     r.ttl = ttl > 0 and ttl - 1 or nil
     r.group = group ~= '' and group or nil
     if byte(run, 27 + #group) == 1 then r.progress = sub(run, 28 + #group) end
@@ -18,9 +30,9 @@ local function parse_run(run)
 end
 
 local function build_run(r)
-  if r.cancel == 0 and not r.successor and not r.group and not r.progress then return r.token end
+  if r.cancel == 0 and not r.successor and not r.limited and not r.group and not r.progress then return r.token end
   local group = r.group or ''
-  return r.token .. pack('>BBI6H', r.cancel, r.successor and 1 or 0, r.ttl and r.ttl + 1 or 0, #group) .. group
+  return r.token .. pack('>BBI6H', r.cancel, (r.successor and 1 or 0) + (r.limited and LIMITED or 0), r.ttl and r.ttl + 1 or 0, #group) .. group
     .. (r.progress and '\1' .. r.progress or '\0')
 end
 
@@ -28,11 +40,14 @@ end
 -- the other records; a cancel request and the progress are lost.
 local function run_of(q, id, run)
   local r = parse_run(run)
-  if r then return r end
+  if r then -- the runs of a limited queue are all marked
+    if not r.limited and rawget(q, 'limited_by') == nil then q.limited_by = 0 end
+    return r
+  end
   damaged(q, 1)
   local j = parse(call('HGET', q.jobs, id))
   return { token = sub(run, 1, 16), cancel = 0, successor = call('HEXISTS', q.blocked, id) == 1, ttl = 0,
-    group = j and j.group }
+    limited = limited_by(q) > 0, group = j and j.group }
 end
 
 -- Whether a job in the batch of an expired lease ran under its token. Of a damaged run the token may be another one, of

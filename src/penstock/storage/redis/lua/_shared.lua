@@ -1,5 +1,5 @@
 -- Helpers of most scripts: records, events, the ready order.
--- include: ordering
+-- include: new_queue ordering turns run_ends
 
 -- Records ------------------------------------------------------------------------------------------
 
@@ -22,16 +22,18 @@ do -- helpers of these alone: a script has at most 200 local variables at once
   -- the bytes after the head are written back unchanged.
   local function parse_newer(rec, at, j, flags, glen, llen, hlen, elen)
     if #rec < at - 1 + glen then return nil end
+    if has(flags, COST) then flags = flags - COST end
     if j.start_by then flags = flags - EXPIRES end
+    if j.window then flags = flags - WINDOW end
     j.rest, j.flags, j.sizes = sub(rec, at), flags, { glen, llen, hlen, elen }
-    j.limits, j.headers, j.error, j.settled, j.payload = '', '', '', '', ''
+    j.bounds, j.headers, j.error, j.settled, j.payload = '', '', '', '', ''
     return j
   end
 
   local function parse_short(rec)
     local format, _, time, seq = unpack_head(SHORT_HEAD, rec)
     local j = { format = format, priority = 0, time = time, seq = seq, due = time, created = time, attempts = 0,
-      retries = 0, stalls = 0, timeouts = 0, retried = false, solo = false, limits = '', headers = '', error = '',
+      retries = 0, stalls = 0, timeouts = 0, retried = false, solo = false, cost = 1, earliest = 0, bounds = '', headers = '', error = '',
       settled = '', payload = sub(rec, SHORT_SIZE + 1) }
     if format > FORMAT then j.rest, j.flags, j.sizes, j.payload = j.payload, 0, { 0, 0, 0, 0 }, '' end
     return j
@@ -46,16 +48,18 @@ do -- helpers of these alone: a script has at most 200 local variables at once
       glen, llen, hlen, elen = unpack_head(HEAD, rec)
     local slen = has(flags, SETTLED) and 17 or 0
     local at = HEAD_SIZE + 1
-    if has(flags, EXPIRES) then
-      if #rec < HEAD_SIZE + 6 then return nil end
-      j.start_by, at = unpack_head('>I6', rec, at)
-    end
+    j.cost, j.earliest = 1, 0
+    local extra = (has(flags, COST) and 4 or 0) + (has(flags, EXPIRES) and 6 or 0) + (has(flags, WINDOW) and 12 or 0)
+    if #rec < HEAD_SIZE + extra then return nil end
+    if has(flags, COST) then j.cost, at = unpack_head('>I4', rec, at) end
+    if has(flags, EXPIRES) then j.start_by, at = unpack_head('>I6', rec, at) end
+    if has(flags, WINDOW) then j.window, j.earliest, at = unpack_head('>I6I6', rec, at) end
     j.retried, j.solo = has(flags, RETRIED), has(flags, SOLO)
     j.group = glen > 0 and sub(rec, at, at + glen - 1) or nil
     if j.format > FORMAT then return parse_newer(rec, at, j, flags, glen, llen, hlen, elen) end
     if #rec < at - 1 + glen + llen + hlen + elen + slen then return nil end
     at = at + glen
-    j.limits = sub(rec, at, at + llen - 1)
+    j.bounds = sub(rec, at, at + llen - 1)
     at = at + llen
     j.headers = sub(rec, at, at + hlen - 1)
     at = at + hlen
@@ -67,20 +71,27 @@ do -- helpers of these alone: a script has at most 200 local variables at once
   end
 
   local function build_head(j, format, flags, glen, llen, hlen, elen)
-    if math.max(glen, llen, hlen) > 65535 or elen > 4294967295 then
-      error({ err = 'ERR a job record cannot hold a group, limits or headers of more than 65535 bytes' })
+    if glen > 65535 or llen > 65535 or hlen > 65535 or elen > 4294967295 then
+      error({ err = 'ERR a job record cannot hold a group, bounds or headers of more than 65535 bytes' })
     end
-    local expires = j.start_by and EXPIRES or 0
-    return pack(HEAD, format, flags + (j.retried and RETRIED or 0) + (j.solo and SOLO or 0) + expires, j.priority, j.time,
-      j.seq, j.due, j.created, math.min(j.attempts, 65535), math.min(j.retries, 65535), math.min(j.stalls, 65535),
-      math.min(j.timeouts, 65535), glen, llen, hlen, elen) .. (j.start_by and pack('>I6', j.start_by) or '')
+    local extra = (j.start_by and EXPIRES or 0) + (j.cost > 1 and COST or 0) + (j.window and WINDOW or 0)
+    local attempts, retries, stalls, timeouts = j.attempts, j.retries, j.stalls, j.timeouts
+    if attempts > 65535 then attempts = 65535 end
+    if retries > 65535 then retries = 65535 end
+    if stalls > 65535 then stalls = 65535 end
+    if timeouts > 65535 then timeouts = 65535 end
+    local head = pack(HEAD, format, flags + (j.retried and RETRIED or 0) + (j.solo and SOLO or 0) + extra, j.priority, j.time,
+      j.seq, j.due, j.created, attempts, retries, stalls, timeouts, glen, llen, hlen, elen)
+    if extra == 0 then return head end
+    return head .. (j.cost > 1 and pack('>I4', j.cost) or '')
+      .. (j.start_by and pack('>I6', j.start_by) or '') .. (j.window and pack('>I6I6', j.window, j.earliest) or '')
   end
 
   -- Whether a job is only a payload, due at the time that orders it, and has not run.
   local function is_plain(j)
     return j.time == j.due and j.time == j.created and j.priority == 0 and j.attempts == 0 and not j.group
-      and not j.retried and not j.solo and not j.start_by and j.retries + j.stalls + j.timeouts == 0
-      and #j.limits + #j.headers + #j.error + #j.settled == 0
+      and not j.retried and not j.solo and not j.start_by and not j.window and j.cost == 1
+      and j.retries + j.stalls + j.timeouts == 0 and #j.bounds + #j.headers + #j.error + #j.settled == 0
   end
 
   function build(j)
@@ -89,8 +100,8 @@ do -- helpers of these alone: a script has at most 200 local variables at once
     end
     if is_plain(j) then return pack(SHORT_HEAD, FORMAT, SHORT, j.time, j.seq) .. j.payload end
     local group = j.group or ''
-    return build_head(j, FORMAT, #j.settled > 0 and SETTLED or 0, #group, #j.limits, #j.headers, #j.error)
-      .. group .. j.limits .. j.headers .. j.error .. j.settled .. j.payload
+    return build_head(j, FORMAT, #j.settled > 0 and SETTLED or 0, #group, #j.bounds, #j.headers, #j.error)
+      .. group .. j.bounds .. j.headers .. j.error .. j.settled .. j.payload
   end
 end
 
@@ -100,7 +111,7 @@ local function newer(rec)
   return j and j.rest and j.format
 end
 
--- include: runs
+-- include: runs windows histories
 
 local STATES = { completed = 1, failed = 2, cancelled = 3 }
 local STATE_NAMES = { 'completed', 'failed', 'cancelled' }
@@ -153,15 +164,9 @@ local function wake_by(q, due)
   if alarm <= now or due < alarm then wake(q) end
 end
 
-local function field(text) return text and pack('>i4', #text) .. text or pack('>i4', -1) end
-
-local function publish_event(record) call('PUBLISH', event_channel, seal(record, sub(event_mark, 17, 48))) end
-
 local function emit(name, q, id, attempt, worker, result, error)
-  if event_channel then
-    publish_event(pack('>I6H', now, math.min(attempt, 65535)) .. field(name) .. field(q.name) .. field(id)
-      .. field(worker) .. field(result) .. field(error))
-  end
+  local to = listened and wanted(name, q.name)
+  if to then add_event(to, name, q.name, id, attempt, worker, result, error) end
 end
 
 -- Notify the waiters of a job of its end, with its result or error if a state is given.
@@ -238,13 +243,14 @@ local function forget_head(q, group)
   if known_head(turn, group) then call('HSET', q.turns, group, member_of(turn, group)) end
 end
 
+-- include: gates
 -- Put a group into the rotation, or take it out: it belongs there if, and only if, it has jobs and no hold. A group that
 -- comes in takes the turn given, or else the end of the rotation.
 local function regroup(q, group, turn)
   if not group then return end
+  if limited_by(q) > 0 then return gates().look_at(q, group, turn) end
   local current = turn_of(q, group)
-  local held = to_number(call('HGET', q.holds, group) or 0, false)
-  if not held then held = recount_holds(q, group) end
+  local held = to_number(call('HGET', q.holds, group) or 0, false) or recount_holds(q, group)
   if held > 0 or #lane_head(q, group, '1') == 0 then
     if current then
       call('ZREM', q.ready, current)
@@ -274,6 +280,7 @@ local function begin_backoff(q, id, j)
   if not j.group then return end
   hold(q, j.group, 1)
   call('ZADD', q.backoffs, 0, backoff_member(j, id))
+  q.has_backoffs = true
 end
 local function end_backoff(q, id, j)
   if not j.group then return end
@@ -290,23 +297,7 @@ local function waiting_state(q, id, j)
   return 'queued'
 end
 
--- A job with a start-by time is in `expiring` until its first run begins.
-local function add_expiry(q, id, j)
-  if not j.start_by then return end
-  call('ZADD', q.expiring, 0, expiry_member(j, id))
-  local first = to_number(call('HGET', q.meta, 'expiry') or FOREVER)
-  if j.start_by < first then call('HSET', q.meta, 'expiry', j.start_by) end
-end
-local function drop_expiry(q, id, j)
-  if j and j.start_by then call('ZREM', q.expiring, expiry_member(j, id)) end
-end
-
--- Whether a start-by time may have passed: `expiry` in meta is the first of them, or an earlier time.
-local function may_expire(q)
-  local first = call('HGET', q.meta, 'expiry')
-  return first and to_number(first) <= now
-end
-
+-- include: start_by
 -- Add a job to the ready order, to its lane, or to `scheduled` or `retrying` if it is not due.
 local function enter(q, id, j)
   if j.due > now then
@@ -326,9 +317,9 @@ end
 local function leave(q, id, j)
   drop_expiry(q, id, j)
   if call('ZREM', q.scheduled, due_member(j, id)) == 1 then return end
-  if call('ZREM', q.retrying, due_member(j, id)) == 1 then
-    end_backoff(q, id, j)
-  elseif j.group then
+  if call('ZREM', q.retrying, due_member(j, id)) == 1 then return end_backoff(q, id, j) end
+  j.retried = false -- its backoff is over, and stays so if the clock is set back
+  if j.group then
     call('ZREM', q.lanes, lane_member(j, id))
     forget_head(q, j.group)
   else
@@ -385,7 +376,9 @@ do -- helpers of it alone, as above
   function promote(q)
     if rawget(q, 'promoted') then return false end
     q.promoted = true
+    if call('EXISTS', q.scheduled, q.retrying, q.closed, q.recheck) == 0 then return false end
+    local opened = limited_by(q) > 0 and gates().open_gates(q)
     local fresh, retried = promote_from(q, q.scheduled, false), promote_from(q, q.retrying, true)
-    return fresh or retried
+    return fresh or retried or opened
   end
 end

@@ -1,29 +1,33 @@
 -- Transitions of a job from state to state.
+-- include: errors
 
 -- Putting ------------------------------------------------------------------------------------------
 
 local MOVE_ALWAYS, MOVE_LATER, MOVE_EARLIER = 1, 2, 3
 -- The flags of an update as one number: payload 1, run-at 2 * (0 never, 1 always, 2 if later, 3 if earlier), counts 8,
--- limits 16, priority 32, group 64 (only if there is one).
+-- bounds 16, priority 32, group 64 (only if there is one).
 local UPDATE, FRESH = 128, 256 -- set in addition: for every update, and for an id that was just made up
 local function flags_of(code)
-  return { payload = has(code, 1), move = floor(code / 2) % 4, resets = has(code, 8), limits = has(code, 16),
+  return { payload = has(code, 1), move = floor(code / 2) % 4, resets = has(code, 8), bounds = has(code, 16),
     priority = has(code, 32), group = has(code, 64) }
 end
 
+local blobs = 5 -- the first bytes are the next argument
 -- Bytes are passed as arguments of their own, because msgpack has no type for them here; they are found by number.
 local function blob(number) return number and number > 0 and ARGV[blobs + number] or '' end
 
--- A job to put: id, code (FRESH, UPDATE and the flags of the update), payload, limits, headers, run-at, delay, priority,
--- group, waiter, start-by time, time to start within; trailing defaults are left off, and false stands for none.
+-- A job to put: id, code (FRESH, UPDATE and the flags of the update), payload, bounds, headers, run-at, delay, priority,
+-- group, waiter, start-by time, time to start within, cost, window, longest wait; trailing defaults are left off,
+-- and false stands for none.
 local function read_entry(e)
   local run_at = e[6] or nil
   if e[7] then run_at = now + e[7] end
   local start_by = e[11] or nil
   if e[12] then start_by = now + e[12] end
   return { id = e[1], fresh = has(e[2], FRESH), update = has(e[2], UPDATE) and flags_of(e[2]) or nil,
-    code = e[2] % UPDATE, payload = blob(e[3]), limits = blob(e[4]), headers = blob(e[5]), run_at = run_at,
-    priority = e[8] or 0, group = e[9] or nil, waiter = e[10] or nil, start_by = start_by }
+    code = e[2] % UPDATE, payload = blob(e[3]), bounds = blob(e[4]), headers = blob(e[5]), run_at = run_at,
+    priority = e[8] or 0, group = e[9] or nil, waiter = e[10] or nil, start_by = start_by, cost = e[13] or 1,
+    window = e[14] or nil, max_wait = e[15] or nil }
 end
 
 -- The queue's acceptance time: the clock, but never backwards. `last` is the time before, if the script has read it.
@@ -39,11 +43,13 @@ end
 -- A new job: ordered by its run-at, else by its acceptance. In a group run-at never sorts a job before ones accepted
 -- earlier.
 local function accept(q, e, accepted, seq)
-  local time = e.run_at or accepted
+  local run_at = e.run_at
+  if run_at and e.max_wait then run_at = math.min(run_at, now + e.max_wait) end
+  local time = run_at or accepted
   if e.group and time < accepted then time = accepted end
-  return { priority = e.priority, time = time, seq = seq, due = e.run_at or now, created = now,
+  return { priority = e.priority, time = time, seq = seq, due = run_at or now, created = now,
     attempts = 0, retries = 0, stalls = 0, timeouts = 0, retried = false, solo = false, group = e.group,
-    start_by = e.start_by, limits = e.limits, headers = e.headers, error = '', settled = '', payload = e.payload }
+    start_by = e.start_by, cost = e.cost, window = e.window, earliest = 0, bounds = e.bounds, headers = e.headers, error = '', settled = '', payload = e.payload }
 end
 
 local function moved(move, run_at, due)
@@ -67,10 +73,13 @@ end
 -- Change a waiting or blocked job in place, by the flags of an update. A job that changes its group is accepted there
 -- now: it joins the end, with the sequence number given or a new one, and a backoff does not hold the group.
 local function apply(q, j, e, flags, seq)
-  if flags.payload then j.payload, j.headers = e.payload, e.headers end
-  if flags.limits then j.limits = e.limits end
-  local due = moved(flags.move, e.run_at, j.due)
-  if due then
+  if flags.payload then j.payload, j.headers, j.cost = e.payload, e.headers, e.cost end
+  if flags.bounds then j.bounds = e.bounds end
+  local run_at = e.run_at
+  if run_at and e.max_wait then run_at = math.min(run_at, j.created + e.max_wait) end
+  local due = moved(flags.move, run_at, j.due)
+  if due and due < j.earliest then due = j.earliest end
+  if due and due ~= j.due then
     j.due, j.retried, j.time = due, false, due
     if j.group and j.time < now then j.time = now end
   end
@@ -86,8 +95,9 @@ local function apply(q, j, e, flags, seq)
 end
 
 local function forget_end(q, id, ended)
-  local state, _, expires, number, _, _, _, bad = parse_end(ended)
+  local state, _, expires, number, _, _, value, bad = parse_end(ended)
   if bad then damaged(q, 1) else call('ZREM', q[state], end_member(expires, number, id)) end
+  if state == 'failed' then errors().drop(q, id, number, value) end
   call('HDEL', q.ends, id)
 end
 
@@ -121,112 +131,120 @@ local function remove_waiter(q, id, waiter)
   end
 end
 
--- The flags of a successor that is put twice: all changes of either update.
-local function merge_codes(first, later_code)
-  local a, b = flags_of(first), flags_of(later_code)
-  local move = a.move
-  if b.move ~= 0 and a.move ~= MOVE_ALWAYS then move = b.move end
-  return ((a.payload or b.payload) and 1 or 0) + move * 2 + ((a.resets or b.resets) and 8 or 0)
-    + ((a.limits or b.limits) and 16 or 0) + ((a.priority or b.priority) and 32 or 0)
-    + ((a.group or b.group) and 64 or 0)
-end
-
-local function accept_now(q, e, seq)
-  seq = seq or next_seq(q)
-  if seq == 1 then call('SADD', KEYS[2], q.name) end
-  return accept(q, e, acceptance(q), seq)
-end
-
--- Whether the successor of a run, or the job into which it may be merged, would have a group and a priority. `s` is the
--- successor that there is, with its code. A run whose record is newer is replaced by its successor, not merged.
-local function cannot_block(e, running, s, code)
-  local after, flags = { priority = e.priority, group = e.group }, e.update
-  if s then
-    if has_both(s, e, flags) then return true end
-    if not flags.priority then after.priority = s.priority end
-    if not flags.group then after.group = s.group end
-    flags = flags_of(merge_codes(code, e.code))
-  end
-  return running and not running.rest and has_both(running, after, flags)
-end
-
-local function block(q, e, run, rec, seq)
-  local waiting = call('HGET', q.blocked, e.id)
-  local j = waiting and parse(sub(waiting, 2))
-  if waiting and (not j or j.rest) then return { 'duplicate', 'running' } end -- this software cannot read it
-  if cannot_block(e, parse(rec), j, waiting and byte(waiting, 1)) then return { 'refused', 'running' } end
-  if waiting then
-    drop_expiry(q, e.id, j)
-    apply(q, j, e, e.update, seq)
-    call('HSET', q.blocked, e.id, string.char(merge_codes(byte(waiting, 1), e.code)) .. build(j))
-    add_expiry(q, e.id, j)
-    emit('updated', q, e.id, j.attempts)
-    return { 'updated', 'blocked' }
-  end
-  local j = accept_now(q, e, seq)
-  call('HSET', q.blocked, e.id, string.char(e.code) .. build(j))
-  add_expiry(q, e.id, j)
-  local r = run_of(q, e.id, run)
-  r.successor = true
-  call('HSET', q.runs, e.id, build_run(r))
-  emit('enqueued', q, e.id, 0)
-  return { 'blocked', 'blocked' }
-end
-
-local function create(q, e, seq)
-  local j = accept_now(q, e, seq)
-  store(q, e.id, j)
-  if e.waiter then add_waiter(q, e.id, e.waiter) end
-  emit('enqueued', q, e.id, 0)
-  local state = waiting_state(q, e.id, j)
-  return { state, state }
-end
-
--- waiting -> waiting, changed by the flags of the update
-local function update(q, e, j, seq)
-  if has_both(j, e, e.update) then return { 'refused', waiting_state(q, e.id, j) } end
-  local group, turn = j.group, rank(0, now, j.seq)
-  leave(q, e.id, j)
-  apply(q, j, e, e.update, seq)
-  store(q, e.id, j)
-  if j.group ~= group then regroup(q, group, turn) end
-  emit('updated', q, e.id, j.attempts)
-  return { 'updated', waiting_state(q, e.id, j) }
-end
-
--- The answer to a put of an id that waits or runs.
-local function put_known(q, e, rec, seq)
-  local run = call('HGET', q.runs, e.id)
-  if run then return e.update and block(q, e, run, rec, seq) or { 'duplicate', 'running' } end
-  local j = parse(rec)
-  if not j then return { 'duplicate', 'queued' } end -- damaged: the id is taken until a claim fails the job
-  if not e.update or j.rest then return { 'duplicate', waiting_state(q, e.id, j) } end
-  return update(q, e, j, seq)
-end
-
 -- Whether a put may replace a finished job.
 local function may_replace(ended, update)
   local state, _, expires, _, counted = parse_end(ended)
   return expires ~= 0 and expires <= now or has(counted, FREE) or update or state ~= 'completed'
 end
 
--- nothing -> queued / scheduled / blocked, or updated, or the existing state
-local function put_one(q, e, seq)
-  local rec = spend(call('HGET', q.jobs, e.id))
-  if rec or e.group then promote(q) end
-  if not rec then return create(q, e, seq) end
-  local ended = spend(call('HGET', q.ends, e.id))
-  if ended then
-    if may_replace(ended, e.update) then
-      forget_end(q, e.id, ended)
-      return create(q, e, seq)
-    end
-    local state, _, _, _, _, _, value = parse_end(ended)
-    return { 'completed', state, value }
+local put_one
+do -- helpers of it alone, as above
+  -- The flags of a successor that is put twice: all changes of either update.
+  local function merge_codes(first, later_code)
+    local a, b = flags_of(first), flags_of(later_code)
+    local move = a.move
+    if b.move ~= 0 and a.move ~= MOVE_ALWAYS then move = b.move end
+    return ((a.payload or b.payload) and 1 or 0) + move * 2 + ((a.resets or b.resets) and 8 or 0)
+      + ((a.bounds or b.bounds) and 16 or 0) + ((a.priority or b.priority) and 32 or 0)
+      + ((a.group or b.group) and 64 or 0)
   end
-  local answer = put_known(q, e, rec, seq)
-  if e.waiter and answer[1] ~= 'refused' then add_waiter(q, e.id, e.waiter) end
-  return answer
+
+  local function accept_now(q, e, seq)
+    seq = seq or next_seq(q)
+    if seq == 1 then begin_queue(q.prefix, q.name) end
+    return accept(q, e, acceptance(q), seq)
+  end
+
+  -- Whether the successor of a run, or the job into which it may be merged, would have a group and a priority. `s` is the
+  -- successor that there is, with its code. A run whose record is newer is replaced by its successor, not merged.
+  local function cannot_block(e, running, s, code)
+    local after, flags = { priority = e.priority, group = e.group }, e.update
+    if s then
+      if has_both(s, e, flags) then return true end
+      if not flags.priority then after.priority = s.priority end
+      if not flags.group then after.group = s.group end
+      flags = flags_of(merge_codes(code, e.code))
+    end
+    return running and not running.rest and has_both(running, after, flags)
+  end
+
+  local function block(q, e, run, rec, seq)
+    local waiting = call('HGET', q.blocked, e.id)
+    local j = waiting and parse(sub(waiting, 2))
+    if waiting and (not j or j.rest) then return { 'duplicate', 'running' } end -- this software cannot read it
+    if cannot_block(e, parse(rec), j, waiting and byte(waiting, 1)) then return { 'refused', 'running' } end
+    if waiting then
+      drop_expiry(q, e.id, j)
+      apply(q, j, e, e.update, seq)
+      call('HSET', q.blocked, e.id, string.char(merge_codes(byte(waiting, 1), e.code)) .. build(j))
+      add_expiry(q, e.id, j)
+      emit('updated', q, e.id, j.attempts)
+      return { 'updated', 'blocked' }
+    end
+    local j = accept_now(q, e, seq)
+    call('HSET', q.blocked, e.id, string.char(e.code) .. build(j))
+    add_expiry(q, e.id, j)
+    local r = run_of(q, e.id, run)
+    r.successor = true
+    call('HSET', q.runs, e.id, build_run(r))
+    emit('enqueued', q, e.id, 0)
+    return { 'blocked', 'blocked' }
+  end
+
+  local function create(q, e, seq, ends)
+    local j = accept_now(q, e, seq)
+    if j.window then windows().enter(q, e.id, j, ends) end
+    store(q, e.id, j)
+    if e.waiter then add_waiter(q, e.id, e.waiter) end
+    emit('enqueued', q, e.id, 0)
+    local state = waiting_state(q, e.id, j)
+    return { state, state }
+  end
+
+  -- waiting -> waiting, changed by the flags of the update
+  local function update(q, e, j, seq)
+    if has_both(j, e, e.update) then return { 'refused', waiting_state(q, e.id, j) } end
+    local group, turn = j.group, rank(0, now, j.seq)
+    leave(q, e.id, j)
+    apply(q, j, e, e.update, seq)
+    store(q, e.id, j)
+    if j.group ~= group then regroup(q, group, turn) end
+    emit('updated', q, e.id, j.attempts)
+    return { 'updated', waiting_state(q, e.id, j) }
+  end
+
+  -- The answer to a put of an id that waits or runs.
+  local function put_known(q, e, rec, seq)
+    local run = call('HGET', q.runs, e.id)
+    if run then return e.update and block(q, e, run, rec, seq) or { 'duplicate', 'running' } end
+    local j = parse(rec)
+    if not j then return { 'duplicate', 'queued' } end -- damaged: the id is taken until a claim fails the job
+    if not e.update or j.rest then return { 'duplicate', waiting_state(q, e.id, j) } end
+    return update(q, e, j, seq)
+  end
+
+  -- nothing -> queued / scheduled / blocked, or updated, or the existing state
+  function put_one(q, e, seq)
+    local rec = spend(call('HGET', q.jobs, e.id))
+    local ends = e.window and windows().end_of(q, e.id)
+    if rec or e.group then promote(q) end
+    if not rec then return ends and windows().refuse(e, ends) or create(q, e, seq, ends) end
+    local ended = spend(call('HGET', q.ends, e.id))
+    if ended then
+      if may_replace(ended, e.update) then
+        if ends and not e.update then return windows().refuse(e, ends) end
+        forget_end(q, e.id, ended)
+        forget_histories(q, { e.id })
+        return create(q, e, seq, ends)
+      end
+      local state, _, _, _, _, _, value = parse_end(ended)
+      return { 'completed', state, value }
+    end
+    local answer = put_known(q, e, rec, seq)
+    if e.waiter and answer[1] ~= 'refused' then add_waiter(q, e.id, e.waiter) end
+    if ends and (answer[1] == 'duplicate' or answer[1] == 'refused') then answer[3], answer[4] = false, ends end
+    return answer
+  end
 end
 
 -- Ending -------------------------------------------------------------------------------------------
@@ -235,6 +253,7 @@ local function drop_run(q, id, run)
   hold(q, run.group, -1)
   call('HDEL', q.runs, id)
   end_runs(q, run.token, 1)
+  if run.limited then q.freed = true end
 end
 
 -- Take the successor of a job out of `blocked`; nil if there is none, or none that can be read.
@@ -256,57 +275,71 @@ local function drop_successor(q, id, run)
 end
 
 -- -> completed / failed / cancelled, in one step with the release of the successor. `how` has:
--- state, token ('' when no run ended it), worker, ttl (nil: for ever), value, counted, group,
--- successor (whether there may be one), attempt (for the event).
+-- state, token ('' when no run ended it), worker (after the time of its claim), ttl (nil: for ever), value, counted, group,
+-- successor (whether there may be one), attempt (for the event), job (if its record can be read).
 local function finish(q, id, how)
   local number = next_end(q)
+  if how.state ~= 'completed' then count_total(q, how.state) end
   local ttl, counted = how.ttl, how.counted
   if ttl == 0 and call('HEXISTS', q.waits, id) == 1 then ttl, counted = WAITED_MS, counted + FREE end
   local replaced = how.successor and take_successor(q, id)
   notify_waiters(q, id, not replaced and how.state, how.value)
-  emit(how.state, q, id, how.attempt or 0, how.worker,
+  emit(how.state, q, id, how.attempt or 0, how.worker and sub(how.worker, 7),
     how.state == 'completed' and how.value or nil, how.state == 'failed' and how.value or nil)
   if (how.ttl == 0 or replaced) and how.token ~= '' then
     call('ZADD', q.gone, now + GONE_MS, how.token .. string.char(STATES[how.state]) .. id)
   end
   if ttl == 0 or replaced then
     call('HDEL', q.jobs, id)
+    forget_histories(q, { id })
   else
     local expires = ttl and now + ttl or 0
     call('HSET', q.ends, id, build_end(how.state, expires, number, counted, how.token, how.worker or '', how.value))
     call('ZADD', q[how.state], 0, end_member(expires, number, id))
+    if how.state == 'failed' then errors().add(q, id, number, how.value) end
   end
-  if replaced then store(q, id, replaced) end -- the successor becomes the job, unconditionally
+  if how.state == 'failed' then errors().note(q, id, how.value) end
+  if how.state ~= 'completed' and how.job and how.job.window then windows().free(q, id, how.job) end
+  if replaced then -- the successor becomes the job, unconditionally
+    if replaced.window then windows().enter(q, id, replaced, windows().end_of(q, id)) end
+    store(q, id, replaced)
+  end
   regroup(q, how.group)
 end
 
-local function replace(j, s)
-  if not s.rest then s.settled = j.settled end
-  for key in pairs(j) do j[key] = nil end
-  for key, value in pairs(s) do j[key] = value end
-end
-
--- running -> waiting; a blocked successor is merged into the job as an update, by its own flags.
-local function give_back(q, id, j, name, worker)
-  local group = j.group
-  j.retried, j.start_by = j.due > now, nil
-  emit(name, q, id, j.attempts, worker, nil, name == 'retrying' and #j.error > 0 and j.error or nil)
-  local s, code = take_successor(q, id)
-  if s then
-    drop_expiry(q, id, s)
-    if s.rest or j.rest then
-      replace(j, s) -- this software cannot merge records that it cannot read
-      regroup(q, group)
-    else
-      s.run_at = s.due > now and s.due or nil
-      apply(q, j, s, flags_of(code))
-      if j.group ~= group then regroup(q, group) end
-    end
-    emit('updated', q, id, j.attempts)
+local give_back
+do -- helpers of it alone, as above
+  local function replace(j, s)
+    if not s.rest then s.settled = j.settled end
+    for key in pairs(j) do j[key] = nil end
+    for key, value in pairs(s) do j[key] = value end
   end
-  if j.due <= now then j.retried = false end
-  call('HSET', q.jobs, id, spend(note_length(q, build(j))))
-  add_expiry(q, id, j)
-  enter(q, id, j)
-  regroup(q, j.group)
+
+  -- running -> waiting; a blocked successor is merged into the job as an update, by its own flags.
+  function give_back(q, id, j, name, worker)
+    local group = j.group
+    j.retried, j.start_by = j.due > now, nil
+    emit(name, q, id, j.attempts, sub(worker, 7), nil, name == 'retrying' and #j.error > 0 and j.error or nil)
+    local s, code = take_successor(q, id)
+    if s then
+      drop_expiry(q, id, s)
+      if s.rest or j.rest then
+        if j.window then windows().free(q, id, j) end
+        forget_histories(q, { id })
+        replace(j, s) -- this software cannot merge records that it cannot read
+        if j.window then windows().enter(q, id, j, windows().end_of(q, id)) end
+        regroup(q, group)
+      else
+        s.run_at = s.due > now and s.due or nil
+        apply(q, j, s, flags_of(code))
+        if j.group ~= group then regroup(q, group) end
+      end
+      emit('updated', q, id, j.attempts)
+    end
+    if j.due <= now then j.retried = false end
+    call('HSET', q.jobs, id, spend(note_length(q, build(j))))
+    add_expiry(q, id, j)
+    enter(q, id, j)
+    regroup(q, j.group)
+  end
 end

@@ -1,6 +1,6 @@
 -- discard: waiting, blocked or finished -> gone; a running job is refused
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring completed failed cancelled gone meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates attempts log meta waits wake
 -- args: request, window (see _once.lua), state or '' for any, latest time of its end (or acceptance) or -1 for any, ids...
 -- gives: a list, which may end early (send the rest again), of 'cancelled' (it was unfinished), 'discarded' (it was
 --         finished), 'running', 'kept' (its state or age is another) or 'not_found'
@@ -12,12 +12,14 @@ local function fits(state, since)
   return (wanted == '' or wanted == state) and (before < 0 or since <= before)
 end
 
-local function discard_end(id, ended)
+local function discard_end(id, ended, rec)
   local state, finished, expires = parse_end(ended)
   if expires ~= 0 and expires <= now then return 'not_found' end
   if not fits(state, finished) then return 'kept' end
   forget_end(q, id, ended)
   call('HDEL', q.jobs, id)
+  forget_histories(q, { id })
+  windows().free(q, id, parse(rec))
   return 'discarded'
 end
 
@@ -35,7 +37,7 @@ local function discard_one(id)
   local rec = spend(call('HGET', q.jobs, id))
   if not rec then return 'not_found' end
   local ended = spend(call('HGET', q.ends, id))
-  if ended then return discard_end(id, ended) end
+  if ended then return discard_end(id, ended, rec) end
   local held = call('HGET', q.runs, id)
   if held then return discard_successor(id, held) end
   local j = parse(rec)
@@ -43,7 +45,7 @@ local function discard_one(id)
   if not fits(waiting_state(q, id, j), j.created) then return 'kept' end
   leave(q, id, j)
   finish(q, id, { state = 'cancelled', token = '', ttl = 0, value = '', counted = 0, group = j.group,
-    successor = false, attempt = j.attempts })
+    successor = false, attempt = j.attempts, job = j })
   return 'cancelled'
 end
 

@@ -1,12 +1,12 @@
 -- put: nothing -> queued / scheduled / blocked, or updated, or the existing state
 -- flags:
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring completed failed cancelled meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled error_index limits gates closed recheck idle_gates attempts log meta waits wake
 -- args: caller, number, retry window (ms): of a call whose ids were all just made up; else '' 0 0
 --       'fresh' or 'named', waiter or '', then id, payload, ...: plain jobs; ids just made up, or all different
 --       'any', entries (msgpack: a list of jobs, see read_entry), blobs...
 --       'bounded', entries, blobs..., how many jobs may wait then
 -- gives: {-1, {how many wait, how many these would add}} when more would wait than may; else
---        {1 when the queue is new, 1 (all queued) or a list of 1 (queued) or {status (or refused), state, result?}};
+--        {1 when the queue is new, 1 (all queued) or a list of 1 (queued) or {status (or refused), state, result or nil, end of the window or nil}};
 --        the list of a call that is neither bounded nor numbered may end early: send the rest again
 --
 -- A call with made-up ids is sent again when its answer does not come, so it may arrive twice, in any order and
@@ -49,7 +49,8 @@ if repeated then -- the answer of the first time, even if the jobs have run sinc
   return { 1, gives }
 end
 
-meta = call('HMGET', q.meta, 'time', 'expiry', 'big')
+meta = call('HMGET', q.meta, 'time', 'expiry', 'big', 'limited')
+know_limits(q, meta[4])
 if meta[2] then expire(q, meta[2]) end
 
 -- Ids that may be taken are looked up together, and new jobs are written together.
@@ -67,9 +68,11 @@ end
 
 -- Whether a job would be a new one: its id is free, or it replaces a finished job, as in `put_one`.
 local function is_new(e)
+  local entry = read_entry(e)
+  if e[14] and windows().refuse(entry, windows().end_of(q, e[1])) then return false end
   if e[2] >= FRESH or not known[e[1]] then return true end
   local ended = call('HGET', q.ends, e[1])
-  return ended and may_replace(ended, read_entry(e).update)
+  return ended and may_replace(ended, entry.update)
 end
 
 if form == 'bounded' then
@@ -91,86 +94,95 @@ end
 if grouped then promote(q) end
 
 local seq = take_seq(q, #entries) - #entries
-if seq == 0 then call('SADD', KEYS[2], q.name) end
+if seq == 0 then begin_queue(q.prefix, q.name) end
 local accepted = acceptance(q, meta[1])
 
-local jobs, ready, scheduled, lanes, groups, first, first_due = {}, {}, {}, {}, {}, {}, nil
+-- Put all jobs. Its variables are its own: a script has at most 200 local ones at once.
+local function put_all()
+  local jobs, ready, scheduled, lanes, groups, first, first_due = {}, {}, {}, {}, {}, {}, nil
 
-local function add(list, value)
-  list[#list + 1] = 0
-  list[#list + 1] = value
-end
+  local function add(list, value)
+    list[#list + 1] = 0
+    list[#list + 1] = value
+  end
 
-local function add_new(e, number)
-  local id, j = e[1], accept(q, read_entry(e), accepted, number)
-  own[id] = true
-  jobs[#jobs + 1] = id
-  jobs[#jobs + 1] = note_length(q, build(j))
-  add_expiry(q, id, j)
-  emit('enqueued', q, id, 0)
-  if j.due > now then
-    add(scheduled, due_member(j, id))
-    first_due = first_due and math.min(first_due, j.due) or j.due
-    return { 'scheduled', 'scheduled' }
-  elseif j.group then
-    local member = lane_member(j, id)
-    add(lanes, member)
-    if not first[j.group] then
-      groups[#groups + 1] = j.group
-      first[j.group] = { number, member }
-    end
-  else
-    add(ready, rank(j.priority, j.time, j.seq) .. 'j' .. id)
-  end
-  return 1
-end
-
--- Groups that got jobs and are neither held nor in the rotation take their turn.
-local function give_turns()
-  local turns, holds = call('HMGET', q.turns, unpack(groups)), call('HMGET', q.holds, unpack(groups))
-  local hset = {}
-  for i, group in ipairs(groups) do
-    local number, head = unpack(first[group])
-    if not turns[i] and not holds[i] then
-      local member = rank(0, now, number) .. 'g' .. group
-      hset[#hset + 1] = group
-      hset[#hset + 1] = member .. head
-      add(ready, member)
-    elseif head < (known_head(turns[i], group) or '') then -- it sorts before jobs put by a client with another clock
-      forget_head(q, group)
-    end
-  end
-  if #hset > 0 then call('HSET', q.turns, unpack(hset)) end
-end
-
-local function flush()
-  if #jobs == 0 then return end
-  call('HSET', q.jobs, unpack(jobs))
-  if #lanes > 0 then
-    call('ZADD', q.lanes, unpack(lanes))
-    give_turns()
-  end
-  if #ready > 0 then
-    call('ZADD', q.ready, unpack(ready))
-    wake(q)
-  end
-  if #scheduled > 0 then
-    call('ZADD', q.scheduled, unpack(scheduled))
-    wake_by(q, first_due)
-  end
-  jobs, ready, scheduled, lanes, groups, first, first_due = {}, {}, {}, {}, {}, {}, nil
-end
-
-for i, e in ipairs(entries) do
-  local id = e[1]
-  if (e[2] >= FRESH or known[id] == false) and not own[id] and not e[10] then
-    gives[i] = add_new(e, seq + i)
-  else
-    flush()
+  local function add_new(e, number)
+    local id, j = e[1], accept(q, read_entry(e), accepted, number)
     own[id] = true
-    gives[i] = put_one(q, read_entry(e), seq + i)
-    if budget <= 0 and ARGV[4] == '' and form ~= 'bounded' then break end
+    jobs[#jobs + 1] = id
+    jobs[#jobs + 1] = note_length(q, build(j))
+    if j.start_by then add_expiry(q, id, j) end
+    if listened then emit('enqueued', q, id, 0) end
+    if j.due > now then
+      add(scheduled, due_member(j, id))
+      if j.group and limited_by(q) > 0 and not first[j.group] then
+        groups[#groups + 1] = j.group
+        first[j.group] = { number }
+      end
+      first_due = first_due and math.min(first_due, j.due) or j.due
+      return { 'scheduled', 'scheduled' }
+    elseif j.group then
+      local member = lane_member(j, id)
+      add(lanes, member)
+      if not first[j.group] then groups[#groups + 1] = j.group end
+      if not first[j.group] or not first[j.group][2] then first[j.group] = { number, member } end
+    else
+      add(ready, rank(j.priority, j.time, j.seq) .. 'j' .. id)
+    end
+    return 1
   end
+
+  -- Groups that got jobs and are neither held nor in the rotation take their turn.
+  local function give_turns()
+    if limited_by(q) > 0 then
+      local ranks = {}
+      for i, group in ipairs(groups) do ranks[i] = rank(0, now, first[group][1]) end
+      return gates().look_at_all(q, groups, ranks)
+    end
+    local turns, holds = call('HMGET', q.turns, unpack(groups)), call('HMGET', q.holds, unpack(groups))
+    local hset = {}
+    for i, group in ipairs(groups) do
+      local number, head = unpack(first[group])
+      if not turns[i] and not holds[i] then
+        local member = rank(0, now, number) .. 'g' .. group
+        hset[#hset + 1] = group
+        hset[#hset + 1] = member .. head
+        add(ready, member)
+      elseif head < (known_head(turns[i], group) or '') then -- it sorts before jobs put by a client with another clock
+        forget_head(q, group)
+      end
+    end
+    if #hset > 0 then call('HSET', q.turns, unpack(hset)) end
+  end
+
+  local function flush()
+    if #jobs == 0 then return end
+    call('HSET', q.jobs, unpack(jobs))
+    if #lanes > 0 then call('ZADD', q.lanes, unpack(lanes)) end
+    if #groups > 0 then give_turns() end
+    if #ready > 0 then
+      call('ZADD', q.ready, unpack(ready))
+      wake(q)
+    end
+    if #scheduled > 0 then
+      call('ZADD', q.scheduled, unpack(scheduled))
+      wake_by(q, first_due)
+    end
+    jobs, ready, scheduled, lanes, groups, first, first_due = {}, {}, {}, {}, {}, {}, nil
+  end
+
+  for i, e in ipairs(entries) do
+    local id = e[1]
+    if (e[2] >= FRESH or known[id] == false) and not own[id] and not e[10] and not e[14] then
+      gives[i] = add_new(e, seq + i)
+    else
+      flush()
+      own[id] = true
+      gives[i] = put_one(q, read_entry(e), seq + i)
+      if budget <= 0 and ARGV[4] == '' and form ~= 'bounded' then break end
+    end
+  end
+  flush()
 end
-flush()
+put_all()
 return { seq == 0 and 1 or 0, gives }

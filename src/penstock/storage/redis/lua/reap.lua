@@ -1,6 +1,6 @@
 -- reap: running with its lease expired -> queued at its old position with stalls + 1, or cancelled if that was requested
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches completed failed cancelled gone meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates attempts log meta waits wake
 -- args: limit
 -- gives: {1 when there may be more, id, state, worker, attempt, ...}
 -- include: shared transitions claims
@@ -51,24 +51,31 @@ for i = 1, math.min(limit, #late) do
   local id, run, j, worker, state = late[i].id, late[i].run, late[i].job, late[i].worker, nil
   local attempt = j and j.attempts + 1 or 0
   late[i].lease.left = late[i].lease.left - 1
+  if j then
+    histories().add_attempt(q, id, run.token, attempt, run.cancel == 0 and 'stalled' or 'cancelled', worker, '')
+  end
   drop_run(q, id, run)
   if j and run.cancel == 0 then
     j.attempts, j.stalls, j.due = attempt, j.stalls + 1, now
     j.solo = j.stalls > 1
+    count_total(q, 'stalled')
     give_back(q, id, j, 'stalled', worker)
     state = waiting_state(q, id, j)
   else -- a cancel was requested, or its record was damaged while it ran
     state = j and 'cancelled' or 'failed'
-    emit('stalled', q, id, attempt, worker)
+    count_total(q, 'stalled')
+    emit('stalled', q, id, attempt, sub(worker, 7))
     finish(q, id, { state = state, token = '', worker = worker, ttl = j and run.ttl or FAILED_MS, value = '',
-      counted = COUNT_ATTEMPT + COUNT_STALL, group = run.group, successor = run.successor, attempt = attempt })
+      counted = COUNT_ATTEMPT + COUNT_STALL, group = run.group, successor = run.successor, attempt = attempt,
+      job = j })
   end
   gives[#gives + 1] = id
   gives[#gives + 1] = state
-  gives[#gives + 1] = worker
+  gives[#gives + 1] = sub(worker, 7)
   gives[#gives + 1] = tostring(attempt)
 end
 for _, lease in ipairs(leases) do
   if lease.left == 0 then call('ZREM', q.leases, lease.member) end
 end
+if rawget(q, 'freed') then gates().freed(q) end
 return gives

@@ -1,13 +1,33 @@
--- report: attach progress to a run
+-- report: attach progress and log lines to runs
 -- flags: allow-oom
--- keys: jobs runs blocked meta
--- args: id token progress
--- gives: 1, or 0 when the claim is lost
+-- keys: jobs runs blocked log meta waits
+-- args: reports (msgpack: a list of {id, token, number of the progress + 1 (0: none), first, lines {{age, number}, ...}}),
+--       then the bytes
+-- gives: a list, which may end early (send the rest again), of 1, or 0 when the claim is lost
 -- include: shared
 local q = queue_at(ARGV[2], ARGV[3])
-local held = call('HGET', q.runs, ARGV[4])
-if not held or sub(held, 1, 16) ~= ARGV[5] then return 0 end
-local run = run_of(q, ARGV[4], held)
-run.progress = ARGV[6]
-call('HSET', q.runs, ARGV[4], build_run(run))
-return 1
+local gives = {}
+local function bytes(number) return number > 0 and ARGV[4 + number] or '' end
+
+local function report_one(r)
+  local id, token = r[1], r[2]
+  local held = call('HGET', q.runs, id)
+  if not held or sub(held, 1, 16) ~= token then return 0 end
+  if r[3] > 0 then
+    local run = run_of(q, id, held)
+    run.progress = bytes(r[3] - 1)
+    call('HSET', q.runs, id, spend(build_run(run)))
+  end
+  if #r[5] > 0 then
+    local j = parse(spend(call('HGET', q.jobs, id)))
+    for _, line in ipairs(r[5]) do line[2] = bytes(line[2]) end
+    if histories().add_lines(q, id, token, j and j.attempts + 1 or 0, r[4], r[5]) then notify_waiters(q, id .. READER) end
+  end
+  return 1
+end
+
+for i, r in ipairs(cmsgpack.unpack(ARGV[4])) do
+  gives[i] = report_one(r)
+  if budget <= 0 then break end
+end
+return gives

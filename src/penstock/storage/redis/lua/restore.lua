@@ -1,8 +1,8 @@
 -- restore: nothing -> the state that the job had in another storage, its counts and times included
 -- flags:
--- keys: jobs runs ends ready scheduled retrying lanes turns holds parked backoffs expiring completed failed cancelled meta wake
+-- keys: jobs runs ends ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled error_index error_order errors limits gates closed recheck idle_gates attempts log meta wake
 -- args: request, window (see _once.lua), jobs (msgpack: a list of {id, state, priority, due, created, attempts, retries,
---   stalls, timeouts, group or false, finished, expires (0: never), start-by time or false}), then of each: limits,
+--   stalls, timeouts, group or false, finished, expires (0: never), start-by time or false, cost, window or false}), then of each: bounds,
 --   headers, error, payload, worker, value
 -- gives: {1 when the queue is new, a list, which may end early (send the rest again), of 1 (restored) or 0 (its id is
 --   taken)}
@@ -18,6 +18,7 @@ local function is_taken(id)
   local expires = ended and select(3, parse_end(ended)) or 0
   if expires == 0 or expires > now then return true end
   forget_end(q, id, ended)
+  forget_histories(q, { id })
   return false
 end
 
@@ -33,15 +34,17 @@ local function restore_one(e, at)
   if is_taken(id) then return 0 end
   local seq = next_seq(q)
   if seq == 1 then
-    call('SADD', KEYS[2], q.name)
+    begin_queue(q.prefix, q.name)
     created = 1
   end
   local due = state == 'queued' and math.min(e[4], now) or e[4]
   local ended = STATES[state]
   local j = { priority = e[3], time = stamp(state, due, e[5], group, acceptance(q)), seq = seq, due = due, created = e[5],
     attempts = e[6], retries = e[7], stalls = e[8], timeouts = e[9], retried = state == 'retrying', solo = false,
-    group = group, start_by = not ended and e[13] or nil, limits = ARGV[at], headers = ARGV[at + 1], error = ended and '' or ARGV[at + 2], settled = '',
+    group = group, start_by = not ended and e[13] or nil, cost = e[14], window = e[15] or nil, earliest = 0,
+    bounds = ARGV[at], headers = ARGV[at + 1], error = ended and '' or ARGV[at + 2], settled = '',
     payload = ARGV[at + 3] }
+  if not ended or state == 'completed' then windows().take(q, id, j) end
   if not ended then
     store(q, id, j)
     emit('enqueued', q, id, 0)
@@ -51,6 +54,11 @@ local function restore_one(e, at)
   call('HSET', q.jobs, id, build(j))
   call('HSET', q.ends, id, pack(END, ended, e[11], e[12], number, 0, 0, #worker) .. worker .. ARGV[at + 5])
   call('ZADD', q[state], 0, end_member(e[12], number, id))
+  if state ~= 'completed' then count_total(q, state) end
+  if state == 'failed' then
+    errors().add(q, id, number, ARGV[at + 5])
+    errors().note(q, id, ARGV[at + 5])
+  end
   return 1
 end
 

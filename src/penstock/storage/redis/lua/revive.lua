@@ -1,6 +1,6 @@
 -- revive: failed or cancelled (or completed, if asked) -> queued at the end of the order, all counts zero
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring completed failed cancelled meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows completed failed cancelled error_index limits gates closed recheck idle_gates meta waits wake
 -- args: request, window (see _once.lua), 1 for completed jobs too, ids...
 -- gives: a list, which may end early (send the rest again), of 1 (revived) or 0
 -- include: shared transitions expiry once
@@ -15,7 +15,8 @@ local function revive_one(id)
   forget_end(q, id, ended)
   j.time, j.seq, j.due = acceptance(q), next_seq(q), now
   j.attempts, j.retries, j.stalls, j.timeouts = 0, 0, 0, 0
-  j.retried, j.solo, j.start_by, j.error, j.settled = false, false, nil, '', ''
+  j.retried, j.solo, j.start_by, j.error, j.settled, j.earliest = false, false, nil, '', '', 0
+  windows().take(q, id, j)
   store(q, id, j)
   emit('enqueued', q, id, 0)
   return 1

@@ -1,25 +1,37 @@
 -- settle: running -> completed / retrying / failed / cancelled / queued, fenced by the token
 -- flags: allow-oom
--- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring leases batches completed failed cancelled gone meta waits wake
+-- keys: jobs runs ends blocked ready scheduled retrying lanes turns holds parked backoffs expiring windows leases batches completed failed cancelled error_index error_order errors gone limits gates closed recheck idle_gates attempts log meta waits wake
 -- args: 'completed', {{token, ttl (-1: for ever), count}, ...} (msgpack), then id, result, ...: completions that
 --       are kept and put no jobs, all of different ids
 --       'any', settlements (msgpack: a list of {id, token, kind, ...}, see below), blobs...
 -- gives: 1 (all completed) or a list, which may end early (send the rest again), of 1 (completed), 0 (lost) or the name of
 --        the state
 --
--- kinds: c complete {ttl (-1: for ever), result, then}   f fail {ttl, error, counts a timeout, then, ran}
---        r retried {at or false, delay, count, position due, solo, error}   x cancel {ttl, ran}
+-- kinds: c complete {ttl (-1: for ever), result, then}   f fail {ttl, error, counts a timeout, then, ran, brief}
+--        r retried {at or false, delay, count, position due, solo, error, 'group' or 'queue' to pause or false, brief}
+--        x cancel {ttl, ran}
 --        l release {}   s stall {}
 -- `ran` false: the claim called no handler, so it does not count as an attempt.
+-- `brief` is the error for the attempts, 0 or absent if that is `error`.
 -- `then` is a list of {queue prefix, queue name, job (see read_entry)}.
 local q = queue_at(ARGV[2], ARGV[3])
 local form, given = ARGV[4], cmsgpack.unpack(ARGV[5])
 
--- include: ordering fast_settle
-local answer = FAST and form == 'completed' and not event_channel and complete_together(given)
+-- include: ordering run_ends fast_settle
+local plain = FAST and form == 'completed' and plain_runs(given)
+local complete = plain and (plain.limited and complete_limited or complete_together)
+local answer = complete and complete(given, plain)
 if answer then return answer end
 
 -- include: shared transitions expiry
+if plain and plain.limited then
+  if #plain.groups > 0 then promote(q) end
+  if complete_together(given, plain) then
+    if #plain.groups > 0 then gates().look_at_all(q, plain.groups) end
+    gates().freed(q)
+    return 1
+  end
+end
 local settlements, gives = given, {}
 if form == 'completed' then
   settlements = {}
@@ -62,10 +74,25 @@ local function settled_before(s)
   return 0
 end
 
+-- Add a run that neither completed nor was released to the attempts of its job, unless it called no handler.
+local function record(id, run, j, kind, s)
+  if kind == 'c' or run.attempt == 0 or kind == 'l' and run.cancel == 0 then return end
+  local outcome, error = 'stalled', ''
+  if run.cancel > 0 or kind == 'x' then
+    outcome = 'cancelled'
+  elseif kind == 'f' then
+    outcome, error = 'failed', blob(s[9] and s[9] > 0 and s[9] or s[5])
+  elseif kind == 'r' then
+    outcome, error = 'retrying', blob(s[11] and s[11] > 0 and s[11] or s[9])
+  end
+  histories().add_attempt(q, id, run.token, j.attempts + 1, outcome, run.worker, error)
+end
+
 local function finish_run(id, run, j, state, ttl, value, counted)
   drop_run(q, id, run)
   finish(q, id, { state = state, token = run.token, worker = run.worker, ttl = ttl, value = value,
-    counted = run.attempt + counted, group = run.group, successor = run.successor, attempt = j.attempts + run.attempt })
+    counted = run.attempt + counted, group = run.group, successor = run.successor, attempt = j.attempts + run.attempt,
+    job = j })
   return state
 end
 
@@ -78,9 +105,11 @@ end
 
 local function retry(id, run, j, s)
   j.attempts = j.attempts + 1
+  count_total(q, 'retried')
   if s[6] == 'timeouts' then
     j.timeouts = j.timeouts + 1
-    emit('timed_out', q, id, j.attempts, run.worker)
+    count_total(q, 'timed_out')
+    emit('timed_out', q, id, j.attempts, sub(run.worker, 7))
   elseif s[6] == 'retries' then
     j.retries = j.retries + 1
   end
@@ -89,6 +118,7 @@ local function retry(id, run, j, s)
     j.time, j.seq = math.max(j.due, now), next_seq(q)
   end
   j.solo, j.error = s[8], blob(s[9])
+  if s[10] and j.due > now then gates().pause_until(q, s[10] == 'group' and j.group or nil, j.due) end
   return give_back_run(id, run, j, 'r', 'retrying')
 end
 
@@ -106,6 +136,7 @@ local function settle_one(s)
     damaged(q, 1)
     return finish_run(id, run, { attempts = 0 }, 'failed', FAILED_MS, kind == 'f' and blob(s[5]) or '', 0)
   end
+  record(id, run, j, kind, s)
   if kind == 'c' then
     finish_run(id, run, j, 'completed', ttl_of(s[4]), blob(s[5]), 0)
     put_all(s[6])
@@ -113,7 +144,10 @@ local function settle_one(s)
   elseif run.cancel > 0 then
     return finish_run(id, run, j, 'cancelled', run.ttl, '', 0)
   elseif kind == 'f' then
-    if s[6] then emit('timed_out', q, id, j.attempts + run.attempt, run.worker) end
+    if s[6] then
+      count_total(q, 'timed_out')
+      emit('timed_out', q, id, j.attempts + run.attempt, sub(run.worker, 7))
+    end
     finish_run(id, run, j, 'failed', ttl_of(s[4]), blob(s[5]), s[6] and COUNT_TIMEOUT or 0)
     put_all(s[7])
     return 'failed'
@@ -123,6 +157,7 @@ local function settle_one(s)
     j.due = now
     return give_back_run(id, run, j, 'l', 'released')
   elseif kind == 's' then
+    count_total(q, 'stalled')
     j.attempts, j.stalls, j.solo, j.due = j.attempts + 1, j.stalls + 1, true, now
     return give_back_run(id, run, j, 's', 'stalled')
   end
@@ -133,4 +168,5 @@ for i, s in ipairs(settlements) do
   gives[i] = settle_one(s)
   if budget <= 0 then break end
 end
+if rawget(q, 'freed') then gates().freed(q) end
 return gives

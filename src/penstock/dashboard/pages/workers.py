@@ -1,0 +1,147 @@
+"""The pages Workers and Worker: live workers with their load and runs, and those that are gone."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from penstock.dashboard.context import NotThere, PageContext
+from penstock.dashboard.protocols import auditing_of
+from penstock.model.clock import as_datetime
+from penstock.model.worker_info import RunInfo, WorkerInfo
+
+__all__ = ["RunRow", "WorkerPage", "WorkerRow", "WorkersPage", "view", "view_worker"]
+
+
+class RunRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of a worker: its job, its age and, if the handler is known here, the part of its timeout that is used."""
+
+    queue: str
+    id: str
+    attempt: int
+    started_at: datetime
+    seconds: float
+    timeout: float | None
+    share: float | None
+
+
+class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker in a table. Shares are parts of the capacity, 0 to 1."""
+
+    id: str
+    host: str
+    pid: int
+    children: int
+    queues: list[str]
+    busy: int
+    allowed: int
+    capacity: int
+    slots: int
+    slots_used: int
+    busy_share: float
+    allowed_share: float
+    running: int
+    memory: int
+    lease_age: float | None
+    started_at: datetime | None
+    seen_at: datetime
+    release: str
+    duplicate: bool
+    quiet: bool
+
+
+class GoneRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that is gone, and the jobs that it ran when it was last seen."""
+
+    id: str
+    host: str
+    missed_at: datetime
+    running: int
+
+
+class WorkersPage(msgspec.Struct, frozen=True, kw_only=True):
+    """View model of the list of workers."""
+
+    at: datetime
+    workers: list[WorkerRow]
+    gone: list[GoneRow]
+    can_ask: bool
+    outage: str = ""
+
+
+class WorkerPage(msgspec.Struct, frozen=True, kw_only=True):
+    """View model of one worker."""
+
+    at: datetime
+    worker: WorkerRow
+    runs: list[RunRow]
+    can_ask: bool
+    outage: str = ""
+
+
+async def view(context: PageContext) -> WorkersPage:
+    """Return the view model of the list."""
+    reading = await context.reading()
+    gone = [
+        GoneRow(
+            id=each.info.id, host=each.info.host, missed_at=as_datetime(int(each.missed_at * 1000)),
+            running=each.info.running,
+        )
+        for each in reading.gone
+    ]  # fmt: skip
+    return WorkersPage(
+        at=reading.overview.at, workers=[worker_row(worker) for worker in reading.overview.workers], gone=gone,
+        can_ask=auditing_of(context.app.storage) is not None, outage=reading.error,
+    )  # fmt: skip
+
+
+async def view_worker(context: PageContext) -> WorkerPage:
+    """Return the view model of one worker; raises `NotThere` if it is not alive."""
+    id = context.needed("id")
+    reading = await context.reading()
+    found = next((worker for worker in reading.overview.workers if worker.id == id), None)
+    if found is None:
+        raise NotThere(f"There is no live worker {id!r}.")
+    return WorkerPage(
+        at=reading.overview.at, worker=worker_row(found),
+        runs=[run_row(context, run, reading.overview.at) for run in found.runs],
+        can_ask=auditing_of(context.app.storage) is not None, outage=reading.error,
+    )  # fmt: skip
+
+
+def worker_row(worker: WorkerInfo) -> WorkerRow:
+    """Return the row of a worker."""
+    capacity = max(worker.capacity, 1)
+    return WorkerRow(
+        id=worker.id,
+        host=worker.host,
+        pid=worker.pid,
+        children=len(worker.processes),
+        queues=worker.queues,
+        busy=worker.busy,
+        allowed=worker.allowed,
+        capacity=worker.capacity,
+        slots=worker.slots,
+        slots_used=worker.slots_used,
+        busy_share=min(1.0, worker.busy / capacity),
+        allowed_share=min(1.0, worker.allowed / capacity),
+        running=worker.running,
+        memory=worker.memory,
+        lease_age=worker.lease_age,
+        started_at=worker.started_at,
+        seen_at=worker.seen_at,
+        release=worker.release,
+        duplicate=worker.duplicate,
+        quiet=worker.quiet,
+    )
+
+
+def run_row(context: PageContext, run: RunInfo, now: datetime) -> RunRow:
+    """Return the row of a run."""
+    timeout = context.app.options(run.queue).timeout if run.queue in context.app.handlers else None
+    seconds = max(0.0, (now - run.started_at).total_seconds())
+    return RunRow(
+        queue=run.queue, id=run.id, attempt=run.attempt, started_at=run.started_at, seconds=seconds, timeout=timeout,
+        share=None if not timeout else min(1.0, seconds / timeout),
+    )  # fmt: skip

@@ -1,0 +1,107 @@
+"""The verbs of histories of the Redis storage: the protocol `Recording`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.aio import first_of
+from penstock.model.history import (
+    HistoryEntry,
+    HistoryName,
+    HistoryPage,
+    Report,
+    Reported,
+    attempt_data,
+    line_data,
+)
+from penstock.storage.base import MAX_BATCH, MAX_BYTES
+from penstock.storage.redis.chunks import by_queue
+from penstock.storage.redis.encoding import Blobs, fence, pack, text
+from penstock.storage.redis.notifier import Notifier
+from penstock.storage.redis.script_calls import ScriptCalls
+
+__all__ = ["RedisRecording"]
+
+#: After an id in `waits`: readers of its histories; `_base.lua` has the same.
+READER = "\0r"
+
+#: How often (seconds) a reader of a history looks by itself: lines may have come just before it asked for notices.
+LOOK_EVERY = 1.0
+
+
+class RedisRecording:
+    """The part of `RedisStorage` that keeps histories; see `penstock.storage.recording` for each verb."""
+
+    _calls: ScriptCalls
+    _notifier: Notifier
+
+    async def report(self, reports: Sequence[Report]) -> list[Reported]:
+        """Store progress and log lines of runs, fenced by their tokens."""
+        answers = [Reported(False)] * len(reports)
+        for queue, indexes in by_queue(reports):
+            at = 0
+            while at < len(indexes):
+                args, count = _encode([reports[i] for i in indexes[at:]])
+                codes: list[int] = await self._calls.run("report", queue, *args)
+                for i, code in zip(indexes[at : at + count], codes, strict=False):
+                    answers[i] = Reported(code == 1)
+                at += len(codes)
+        return answers
+
+    async def read(
+        self, queue: str, id: str, history: HistoryName, after: int = 0, limit: int = 1000
+    ) -> HistoryPage | None:
+        """Return the entries of a history with higher numbers than `after`; None if there is no such job."""
+        if limit < 1:
+            raise ValueError(f"limit must be at least 1, not {limit}")
+        answer = await self._calls.run("read", queue, id, history, after, limit)
+        if answer is None:
+            return None
+        more, *flat = answer
+        width, read = (4, _line) if history == "log" else (7, _attempt)
+        return HistoryPage([read(flat[at : at + width]) for at in range(0, len(flat), width)], bool(more))
+
+    async def wait_history(self, queue: str, id: str, history: HistoryName, after: int, timeout: float) -> bool:
+        """Sleep until a history may have entries after this number or the job may have ended."""
+        loop, ends = asyncio.get_running_loop(), self._notifier.ends
+        deadline = loop.time() + timeout
+        while True:
+            page = await self.read(queue, id, history, after, 1)
+            if page is None or page.entries:
+                return True
+            left = deadline - loop.time()
+            if left <= 0:
+                return False
+            hints: list[bool] = []
+
+            async def wait(name: str, seconds: float, hints: list[bool] = hints) -> None:
+                hints.append(bool(await ends.wait_done(queue, name, seconds)))
+
+            pause = min(left, LOOK_EVERY)
+            await first_of(wait(id, pause), wait(id + READER, pause))
+            if any(hints):
+                return True
+
+
+def _encode(reports: Sequence[Report]) -> tuple[list[Any], int]:
+    """Encode reports for `report.lua`, as many as fit into one call; return the arguments and the number."""
+    blobs, encoded, room = Blobs(), list[Any](), MAX_BYTES
+    for each in reports[:MAX_BATCH]:
+        if room <= 0:
+            break
+        progress = 0 if each.progress is None else blobs.add(each.progress) + 1
+        lines = [[max(line.age, 0), blobs.add(line_data(line))] for line in each.lines]
+        encoded.append([each.id, fence(each.token), progress, each.first, lines])
+        room -= len(each.progress or b"") + sum(len(line.text) for line in each.lines)
+    return [pack(encoded), *blobs.all], len(encoded)
+
+
+def _attempt(fields: Sequence[Any]) -> HistoryEntry:
+    n, at, attempt, outcome, begun, worker, error = fields
+    return HistoryEntry(n, at, attempt, attempt_data(text(outcome), begun, text(worker), error))  # type: ignore[arg-type]
+
+
+def _line(fields: Sequence[Any]) -> HistoryEntry:
+    return HistoryEntry(*fields)

@@ -1,0 +1,115 @@
+"""report and read: progress and log lines of runs, and the histories of jobs; with the entry for a failed attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.model.history import (
+    MAX_ATTEMPTS,
+    MAX_LINES,
+    MAX_LOG,
+    AttemptOutcome,
+    HistoryEntry,
+    HistoryName,
+    HistoryPage,
+    Report,
+    Reported,
+    attempt_data,
+    line_data,
+)
+from penstock.storage.base import MAX_BYTES
+from penstock.storage.sqlite.rows import JobRow
+from penstock.storage.sqlite.transaction import QueueRow, Transaction
+
+__all__ = ["add_attempt", "read", "report"]
+
+KINDS: dict[HistoryName, int] = {"attempts": 0, "log": 1}
+
+_KEPT, _LOST = Reported(True), Reported(False)
+
+
+def add_attempt(tx: Transaction, queue: QueueRow, job: JobRow, outcome: AttemptOutcome, error: bytes = b"") -> None:
+    """Add the run of a job, which has just ended, to its attempts; the oldest but the first go."""
+    run = tx.now, job.attempts, outcome, job.begun, job.worker or "", error
+    [(n,)] = tx.all("attempt_add", queue.k, job.id, *run)
+    if n > MAX_ATTEMPTS:
+        tx.run("attempts_trim", queue.k, job.id, n - MAX_ATTEMPTS + 1)
+
+
+def report(tx: Transaction, reports: Sequence[Report]) -> list[Reported]:
+    """Store progress and lines of runs whose tokens are right."""
+    return [_KEPT if _report(tx, each) else _LOST for each in reports]
+
+
+def _report(tx: Transaction, given: Report) -> bool:
+    queue = tx.queue(given.queue)
+    if queue is None:
+        return False
+    if given.progress is not None and not tx.run("report_progress", given.progress, queue.k, given.id, given.token):
+        return False
+    row = tx.one("report_run", queue.k, given.id, given.token) if given.lines or given.progress is None else (0,)
+    if row is None:
+        return False
+    if given.lines:
+        _add_lines(tx, queue, given, row[0] if type(row[0]) is int else 0)
+    return True
+
+
+def _add_lines(tx: Transaction, queue: QueueRow, given: Report, attempt: int) -> None:
+    """Add lines to the log of a job, without those that it has; the oldest beyond the bounds go."""
+    n, size, known = _last_line(tx, queue, given)
+    lines = given.lines[max(0, known - given.first + 1) :]
+    if not lines:
+        return
+    number = given.first + len(given.lines) - 1
+    for i, line in enumerate(lines, 1):
+        data = line_data(line)
+        size += len(data)
+        mark = f"{given.token} {number}" if i == len(lines) else None
+        tx.run("log_add", queue.k, given.id, n + i, tx.now - line.age, attempt, size, mark, data)
+    tx.run("log_trim", queue.k, given.id, n + len(lines) - MAX_LINES, size - MAX_LOG)
+    tx.notify_readers(queue.name, given.id)
+
+
+def _last_line(tx: Transaction, queue: QueueRow, given: Report) -> tuple[int, int, int]:
+    """Return number and size of the last line of a log, and the number in its run if that is this one, else 0."""
+    n, size, mark = tx.one("log_last", queue.k, given.id) or (0, 0, "")
+    if type(n) is not int or type(size) is not int:
+        return 0, 0, 0  # damaged: the log is written over
+    token, _, number = str(mark or "").partition(" ")
+    return n, size, int(number) if token == given.token and number.isdecimal() else 0
+
+
+def read(tx: Transaction, name: str, id: str, history: HistoryName, after: int, limit: int) -> HistoryPage | None:
+    """Return a page of a history, without entries that cannot be read; None if there is no such job."""
+    queue = tx.queue(name)
+    job = tx.one("history_job", queue.k, id) if queue else None
+    if queue is None or job is None or (type(job[0]) is int and job[0] <= tx.now):
+        return None
+    found: list[HistoryEntry] = []
+    first = tx.one("history_first", queue.k, id) if history == "attempts" else None
+    room, more = MAX_BYTES, False
+    for row in tx.all("history_read", queue.k, id, KINDS[history], after, limit + 1):
+        if room <= 0 or len(found) == limit:
+            more = True
+            break
+        entry = _entry(history, row, first[0] if first else b"")
+        if entry is not None:
+            found.append(entry)
+            room -= len(entry.data)
+    return HistoryPage(found, more)
+
+
+def _entry(history: HistoryName, row: Sequence[Any], first: Any) -> HistoryEntry | None:
+    """Return the entry of a row; None if it cannot be read."""
+    n, at, attempt, outcome, started, worker, data = row
+    if {type(n), type(at), type(attempt)} != {int} or n < 1:
+        return None
+    if history == "log":
+        return HistoryEntry(n, at, attempt, data) if isinstance(data, bytes) else None
+    data = first if data is None else data
+    if not (isinstance(outcome, str) and isinstance(worker, str) and isinstance(data, bytes)):
+        return None
+    begun = started if type(started) is int and started >= 0 else 0
+    return HistoryEntry(n, at, attempt, attempt_data(outcome, begun, worker, data))  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""Scenarios of the dashboard in a browser."""

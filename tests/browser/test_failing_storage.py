@@ -1,0 +1,45 @@
+"""A storage that stops answering: the last data stays, greyed, under a banner, and everything recovers by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.browser.conftest import Site, Visit
+from tests.servers import Server, redis_program, start_or_skip
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A server that the scenario may stop."""
+    server = start_or_skip(lambda: Server(redis_program()).start())
+    yield server
+    server.remove()
+
+
+def test_an_outage_is_a_banner_over_the_last_data(browser: Browser, server: Server) -> None:
+    """While Redis is down, the numbers stay and actions are disabled; after it is back, the banner goes."""
+    site = Site(f"redis://{server.address}")
+    site.do(lambda app: app.queue("mail").enqueue({"a": 1}))
+    site.start()
+    context = browser.new_context()
+    context.set_default_timeout(20_000)
+    visit = Visit(context, site)
+    visit.log_in()
+    page = visit.open("/queue?name=mail")
+    try:
+        expect(page.locator(".numbers b").first).to_have_text("1")
+        visit.expected = ["503", "ERR_", "Failed to load"]
+        server.kill()
+        expect(page.locator("#banner .banner")).to_contain_text("does not answer")
+        expect(page.locator(".numbers b").first).to_have_text("1")
+        expect(page.get_by_role("button", name="Pause")).to_be_disabled()
+        server.restart()
+        site.do(lambda app: app.queue("mail").enqueue({"a": 2}))
+        expect(page.locator("#banner .banner")).to_have_count(0)
+        expect(page.get_by_role("button", name="Pause")).to_be_enabled()
+    finally:
+        context.close()
+        site.stop()

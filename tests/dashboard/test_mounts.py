@@ -1,0 +1,67 @@
+"""Mounts: the dashboard under a prefix of ASGI and WSGI applications, of an async and of a sync app."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+from flask import Flask
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from werkzeug.middleware.dispatcher import DispatcherMiddleware
+from werkzeug.test import Client
+
+from penstock import Penstock
+from penstock.dashboard import Dashboard, anyone
+from penstock.sync import Penstock as SyncPenstock
+
+LINKS = re.compile(r'(?:href|src|action)="([^"]+)"')
+
+
+@pytest.mark.parametrize("prefix", ["/jobs", "/ops/queue"])
+async def test_links_stay_below_the_mount_of_an_asgi_host(prefix: str) -> None:
+    """Pages answer with and without a slash at the end, also one that is called like the prefix."""
+    async with Penstock("memory:") as app:
+        await app.queue("mail").enqueue({"a": 1}, id="x")
+        dashboard = Dashboard(app, auth=anyone("admin"))
+        web = Starlette(routes=[Mount(prefix, dashboard)])
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=web), base_url="http://localhost") as client:
+            for path in ("/", "/jobs", "/jobs/", "/queue?name=mail", "/job?queue=mail&id=x"):
+                page = await client.get(prefix + path)
+                assert page.status_code == 200, path
+                links = [link for link in LINKS.findall(page.text) if not link.startswith("#")]
+                assert [link for link in links if not link.startswith(f"{prefix}/")] == []
+            assert "<h1>Jobs" in (await client.get(f"{prefix}/jobs")).text
+            answer = await client.post(
+                f"{prefix}/act?verb=pause&queue=mail&next={prefix}/queues", headers={"sec-fetch-site": "same-origin"}
+            )
+            assert answer.headers["location"] == f"{prefix}/queues"
+            for outside in ("https://evil.example", "//evil.example", "/elsewhere", f"{prefix}//evil.example"):
+                path = f"{prefix}/act?verb=resume&queue=mail&next={outside}"
+                answer = await client.post(path, headers={"sec-fetch-site": "same-origin"})
+                assert answer.headers["location"] == f"{prefix}/"
+        await dashboard.close()
+
+
+def test_a_sync_app_is_served_by_a_wsgi_host(tmp_path: Path) -> None:
+    """Flask serves the dashboard of a sync app; a stream is refused, so that its pages poll."""
+    with SyncPenstock(f"sqlite:{tmp_path / 'penstock.db'}") as app:
+        app.queue("mail").enqueue({"a": 1}, id="x")
+        dashboard = Dashboard(app, auth=anyone("operator"))
+        web = DispatcherMiddleware(Flask("web"), {"/jobs": dashboard.wsgi})
+        client = Client(web)
+        page = client.get("/jobs/jobs", base_url="http://localhost")
+        assert page.status_code == 200
+        assert ">x</a>" in page.text
+        assert 'data-stream=""' in page.text
+        assert client.get("/jobs/live", base_url="http://localhost").status_code == 503
+        answer = client.post(
+            "/jobs/act?verb=pause&queue=mail", base_url="http://localhost", headers={"Sec-Fetch-Site": "same-origin"}
+        )
+        assert answer.headers["location"] == "/jobs/"
+        assert app.queue("mail").why("x").reason == "paused"  # type: ignore[union-attr]
+        dashboard.close_wsgi()
+    assert [thread.name for thread in threading.enumerate() if "penstock dashboard" in thread.name] == []
