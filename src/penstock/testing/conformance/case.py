@@ -131,12 +131,13 @@ async def find_all(
     storage: Storage, queue: str = "q", state: State | None = None, limit: int = 3, newest: bool = False
 ) -> list[Snapshot]:
     """Return every job of a queue, read in pages of `limit`; with `newest` in the order of `Observing.find`."""
-    find = need_observing(storage).find if newest else storage.find
-    order = (True,) if newest else ()
     jobs: list[Snapshot] = []
     cursor: str | None = None
     while True:
-        page = await find(queue, state, cursor, limit, *order)
+        if newest:
+            page = await need_observing(storage).find(queue, state, cursor, limit, newest=True)
+        else:
+            page = await storage.find(queue, state, cursor, limit)
         assert len(page.jobs) <= limit
         jobs += page.jobs
         if page.cursor is None:
