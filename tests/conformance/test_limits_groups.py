@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from penstock.limit_changes import limiting
 from penstock.model.limit import EVERY, Limit
 from penstock.model.why import GatePosition, Holder
 from penstock.storage.base import Storage
+from penstock.storage.limiting import Scope
+from penstock.storage.observing import need_observing
 from tests.support import (
     LEASE,
     MINUTE,
@@ -75,6 +78,18 @@ async def test_completions_of_one_call_free_their_groups(storage: Storage) -> No
     assert await claim_all(storage) == []
     await storage.settle([complete(claim, ttl=60 * MINUTE) for claim in first])
     assert ids(await claim_all(storage)) == ["a2", "b2", "a3", "b3"]
+
+
+async def test_a_follow_up_into_the_group_of_a_settled_run_leaves_no_closed_group(storage: Storage) -> None:
+    """A group that a follow-up closes, and that the next settlement of the call opens, is only in the rotation."""
+    await set_limit(storage, Limit(concurrency=2), group="a")
+    await put_group(storage, "a", 2)
+    first, second = await claim_all(storage)
+    await set_limit(storage, Limit(concurrency=1, ordered=False), group="a")
+    await storage.settle([complete(first, then=[new("q", "a3", group="a")]), complete(second)])
+    assert (await limiting(storage).get_limit(Scope("groups", "q"))).closed == 0
+    await settle1(storage, complete(await claim1(storage)))
+    assert (await need_observing(storage).groups("q")).groups == []
 
 
 async def test_a_limit_of_one_group_wins_over_that_of_every_group(storage: Storage) -> None:

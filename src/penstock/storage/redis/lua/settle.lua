@@ -46,9 +46,14 @@ end
 
 local function ttl_of(value) if value >= 0 then return value end end
 
+-- Put follow-up jobs. A queue keeps the gates that were read of it, so those for this queue use its own table.
 local function put_all(jobs)
-  for _, new in ipairs(jobs or {}) do expire(queue_at(new[1], new[2])) end
-  for _, new in ipairs(jobs or {}) do put_one(queue_at(new[1], new[2]), read_entry(new[3])) end
+  local queues = { [q.prefix] = q }
+  for _, new in ipairs(jobs or {}) do
+    queues[new[1]] = queues[new[1]] or queue_at(new[1], new[2])
+    expire(queues[new[1]])
+  end
+  for _, new in ipairs(jobs or {}) do put_one(queues[new[1]], read_entry(new[3])) end
 end
 
 local POSSIBLE = { c = { completed = true }, f = { failed = true, cancelled = true } }
