@@ -18,7 +18,6 @@ from penstock.model.activity import WorkerRequest
 from penstock.model.clock import Clock
 from penstock.model.durability import DurabilityReport
 from penstock.model.job import NewJob, Snapshot, State
-from penstock.model.limit import Rule
 from penstock.model.pause import Pause
 from penstock.model.storage_info import FileInfo, QueueMeter
 from penstock.storage.base import (
@@ -39,7 +38,6 @@ from penstock.storage.base import (
     Settlement,
     WorkerRecord,
 )
-from penstock.storage.limiting import LimitPage, LimitRecord, Scope
 from penstock.storage.observing import check_find
 from penstock.storage.sqlite import (
     admin,
@@ -47,7 +45,6 @@ from penstock.storage.sqlite import (
     claim,
     discard,
     inspection,
-    limits,
     purge,
     put,
     reads,
@@ -61,6 +58,7 @@ from penstock.storage.sqlite import (
 from penstock.storage.sqlite.auditing import SqliteAuditing
 from penstock.storage.sqlite.engine import BUSY_TIMEOUT, Engine, Synchronous
 from penstock.storage.sqlite.event_feed import EventFeed
+from penstock.storage.sqlite.limiting import SqliteLimiting
 from penstock.storage.sqlite.notifier import Notifier
 from penstock.storage.sqlite.observing import SqliteObserving
 from penstock.storage.sqlite.recording import SqliteRecording
@@ -73,7 +71,7 @@ __all__ = ["Engine", "SqliteStorage"]
 T = TypeVar("T")
 
 
-class SqliteStorage(SqliteScheduling, SqliteObserving, SqliteRecording, SqliteAuditing):
+class SqliteStorage(SqliteScheduling, SqliteLimiting, SqliteObserving, SqliteRecording, SqliteAuditing):
     """The `Storage` protocol over one file; see `penstock.storage.base` for the contract of each verb.
 
     `poll` is the pause (s) between two reads of a waiter that no wake-up reaches. `fast=False` is for tests, as
@@ -298,21 +296,6 @@ class SqliteStorage(SqliteScheduling, SqliteObserving, SqliteRecording, SqliteAu
     async def time(self) -> int:
         """Return the storage's time in milliseconds."""
         return self.engine.now()
-
-    # limits --------------------------------------------------------------------------------------
-
-    async def set_limit(self, scope: Scope, rule: Rule | None, settings: bytes, version: int) -> int | None:
-        """Set the limit of a scope if its version is still this one; returns the new version, or None."""
-        return await self._write(lambda tx: limits.set_limit(tx, scope, rule, settings, version))
-
-    async def get_limit(self, scope: Scope) -> LimitRecord:
-        """Return the limit of a scope and the state of its gate."""
-        return await self._read_whole(lambda tx: limits.get_limit(tx, scope))
-
-    async def limits(self, queue: str, after: str | None = None, limit: int = 100) -> LimitPage:
-        """Return a page of the limits that hold for a queue."""
-        cursor = limits.parse_cursor(after)
-        return await self._read_whole(lambda tx: limits.limits(tx, queue, cursor, limit))
 
     async def _read_whole(self, verb: Callable[[Transaction], T | None]) -> T:
         """Repeat a read that answers None while more jobs are due than one transaction promotes."""
