@@ -241,6 +241,8 @@ class Penstock(Operations):
 
     async def history(self, span: HistorySpan = "2h", *, queue: str | None = None) -> list[HistoryPoint]:
         """Return the events in all queues together, or in one, as `Queue.history` does for one."""
+        if queue is not None:
+            check_name(queue, "queue")
         storage = await self.opened()
         return await read_points(need_observing(storage), queue, span, await storage.time())
 

@@ -18,6 +18,7 @@ from penstock.client.job_filter import FilterError, JobFilter, Redacting, find_j
 from penstock.errors import PenstockError
 from penstock.host import AppHost
 from penstock.model.activity import Activity, BulkAction, BulkState, BulkVerb, Via, os_user
+from penstock.model.checks import check_text
 from penstock.model.clock import Span, span_ms
 from penstock.model.ids import new_id
 from penstock.model.job import NewJob, State, Update
@@ -82,7 +83,7 @@ class Bulk:
         #: The text of the filter.
         self.filter = parse_filter(filter).text
         #: The name of the operator in the activity.
-        self.who = os_user() if who is None else who
+        self.who = os_user() if who is None else check_text(who, "who")
 
     def __repr__(self) -> str:
         return f"<Bulk {self.verb} {self.filter!r}>"

@@ -11,6 +11,7 @@ from penstock.client.answers import Page
 from penstock.client.bulk import Bulk, stop_bulk
 from penstock.host import AppHost
 from penstock.model.activity import MAX_RELEASE_NAME, Activity, BulkAction, BulkVerb, Release, WorkerRequest
+from penstock.model.checks import check_page, check_whole
 from penstock.model.ids import check_name
 from penstock.model.log_capture import capture
 from penstock.storage.auditing import need_auditing
@@ -35,6 +36,7 @@ class Operations:
         """
         if id is not None and queue is None:
             raise ValueError("id needs queue: ids are unique within their queue")
+        check_page(after, limit)
         page = await need_auditing(await self.opened()).activity(queue, id, after, limit)
         return Page(page.entries, page.cursor)
 
@@ -53,6 +55,7 @@ class Operations:
 
         One whose process has not changed the record for a minute has the state "stopped".
         """
+        check_whole(limit, "limit", least=1)
         storage = await self.opened()
         found, now = await need_auditing(storage).bulk_actions(limit), await storage.time()
         return [replace(action, state=action.state_at(now)) for action in found]

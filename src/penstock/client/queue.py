@@ -41,7 +41,7 @@ from penstock.errors import (
     StorageUnavailable,
 )
 from penstock.limit_changes import change_limit, limiting
-from penstock.model.checks import check_flag
+from penstock.model.checks import check_flag, check_text
 from penstock.model.clock import Moment, Span, as_datetime, milliseconds, span_ms
 from penstock.model.hooks import Within
 from penstock.model.ids import check_name, new_id, new_ids, new_token
@@ -286,8 +286,7 @@ class Queue(QueueReader):
         It ends at `until`, or else with `resume`. `by` names who paused it. Running jobs go on.
         """
         end = None if until is None else milliseconds(until, "until")
-        if not isinstance(by, str):
-            raise TypeError(f"by must be a str, not {type(by).__name__}")
+        check_text(by, "by")
         return await (await self._pausable(group)).set_pause(self.name, True, end, by, group)
 
     async def resume(self, group: str | None = None) -> bool:
@@ -323,6 +322,7 @@ class Queue(QueueReader):
 
         They are found by an index and revived in steps; `on_step` is called with the number so far after each.
         """
+        check_name(key, "key")
         storage = await self._host.opened()
         until, after, revived = await storage.time(), None, 0
         while True:

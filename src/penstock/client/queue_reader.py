@@ -22,6 +22,7 @@ from penstock.client.limits import LimitInfo, limit_info, limit_page, queue_scop
 from penstock.errors import JobCancelled, JobError, JobFailed, JobNotFound, NotFinished
 from penstock.host import AppHost
 from penstock.limit_changes import limiting, limiting_of
+from penstock.model.checks import LARGEST, check_page
 from penstock.model.history import Attempt, Line, read_attempt, read_line
 from penstock.model.ids import check_name
 from penstock.model.job import FINISHED, Snapshot, State, StateName
@@ -82,11 +83,14 @@ class QueueReader:
 
     async def failures(self, after: str | None = None, limit: int = 100) -> Page[FailureGroup]:
         """Return a page of the error groups of the queue: its jobs that failed alike, those seen last first."""
+        check_page(after, limit)
         page = await need_observing(await self._host.opened()).error_groups(self.name, after, limit)
         return Page((failure_group(self.name, group) for group in page.groups), page.cursor)
 
     async def failed_jobs(self, key: str, after: str | None = None, limit: int = 100) -> Page[JobStatus]:
         """Return a page of the failed jobs of an error group, the one that failed last first."""
+        check_name(key, "key")
+        check_page(after, limit)
         page = await need_observing(await self._host.opened()).group_jobs(self.name, key, after, min(limit, MAX_BATCH))
         return Page((self._status(snapshot) for snapshot in page.jobs), page.cursor)
 
@@ -95,7 +99,7 @@ class QueueReader:
     ) -> Page[JobStatus]:
         """Return a page of jobs, of one state or of all, in queue order; `after` is the cursor of the page before."""
         wanted = None if state is None else as_state(state)
-        _check_page_size(limit)
+        check_page(after, limit, most=MAX_BATCH)
         page = await (await self._host.opened()).find(self.name, wanted, after, limit)
         return Page(map(self._status, page.jobs), page.cursor)
 
@@ -145,7 +149,9 @@ class QueueReader:
         check_name(id, "id")
         if after is not None and (isinstance(after, bool) or not isinstance(after, int)):
             raise TypeError(f"after must be the number of a line, not {type(after).__name__}")
-        page = await need_recording(await self._host.opened()).read(self.name, id, "log", max(after or 0, 0))
+        page = await need_recording(await self._host.opened()).read(
+            self.name, id, "log", min(max(after or 0, 0), LARGEST)
+        )
         entries = [] if page is None else page.entries
         return [line for line in map(read_line, entries) if line is not None]
 
@@ -159,7 +165,7 @@ class QueueReader:
 
         Groups are listed that have a limit of their own or are paused.
         """
-        _check_page_size(limit)
+        check_page(after, limit, most=MAX_BATCH)
         return limit_page(await limiting(await self._host.opened()).limits(self.name, after, limit))
 
     # helpers --------------------------------------------------------------------------------------
@@ -195,13 +201,6 @@ class QueueReader:
             error = JobError.decode(snapshot.error or b"")
             raise JobFailed(f"{about} failed: {error.type}: {error.message}", error)
         return decode(self._host.codec(self.name).result_for(snapshot.id), snapshot.result or b"")
-
-
-def _check_page_size(limit: int) -> None:
-    if isinstance(limit, bool) or not isinstance(limit, int):
-        raise TypeError(f"limit must be an int, not {type(limit).__name__}")
-    if not 1 <= limit <= MAX_BATCH:
-        raise ValueError(f"limit must be between 1 and {MAX_BATCH}, not {limit}")
 
 
 def as_state(value: State | StateName) -> State:

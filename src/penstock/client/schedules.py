@@ -16,7 +16,7 @@ from penstock.client.schedule_info import ScheduleInfo, schedule_info
 from penstock.client.schedule_options import ScheduleChanges, ScheduleOptions, changed_fields, stored_fields
 from penstock.errors import PenstockError, QueueFull, ScheduleNotFound
 from penstock.host import AppHost
-from penstock.model.checks import check_choice, check_flag, check_whole
+from penstock.model.checks import check_choice, check_flag, check_page, check_text, check_whole
 from penstock.model.clock import Moment, as_datetime, milliseconds
 from penstock.model.job import State
 from penstock.model.schedule import OVERLAPS, Overlap, Schedule, When
@@ -43,6 +43,9 @@ __all__ = ["Schedules"]
 TRIES = 100
 #: The most ticks that `backfill` puts, how many in one step, and the most that `next` returns.
 MAX_BACKFILL, BACKFILL_STEP, MAX_NEXT = 10_000, 100, 1_000
+
+#: The most bytes of the note of a pause.
+MAX_NOTE = 4_096
 
 #: The types of lists, as `Schedules.list` hides the name.
 Times: TypeAlias = list[int]
@@ -72,7 +75,7 @@ class Schedules:
 
     async def list(self, after: str | None = None, limit: int = 100) -> Page[ScheduleInfo]:
         """Return a page of the queue's schedules, by name; `after` is the cursor of the page before."""
-        check_whole(limit, "limit", least=1, most=MAX_BATCH)
+        check_page(after, limit, most=MAX_BATCH)
         page = await (await self._storage()).schedules(self._queue, after, limit)
         found: Page[ScheduleInfo] = Page((), page.cursor)
         for record in page.schedules:
@@ -132,8 +135,7 @@ class Schedules:
 
     async def pause(self, name: str, note: str = "") -> bool:
         """Stop the ticks of a schedule until `resume`, not the jobs that it has put; False if it was paused already."""
-        if not isinstance(note, str):
-            raise TypeError(f"note must be a str, not {type(note).__name__}")
+        check_text(note, "note", MAX_NOTE)
         paused = False
 
         def change(settings: ScheduleSettings, now: int) -> ScheduleSettings | None:

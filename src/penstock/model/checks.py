@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from penstock.model.ids import MAX_NAME_BYTES, check_name
 from penstock.model.job import MAX_PRIORITY
 
-__all__ = ["LARGEST", "MAX_COST", "check_choice", "check_cost", "check_flag", "check_priority", "check_whole"]
+__all__ = [
+    "LARGEST",
+    "MAX_COST",
+    "check_choice",
+    "check_cost",
+    "check_flag",
+    "check_page",
+    "check_priority",
+    "check_text",
+    "check_whole",
+]
 
 #: The largest number that a storage can hold.
 LARGEST = 2**63 - 1
@@ -23,6 +34,20 @@ def check_whole(value: object, name: str, *, least: int, most: int = LARGEST, op
         raise ValueError(f"{name} must be at least {least}, not {value}")
     if value > most:
         raise ValueError(f"{name} must be {'below 2**63' if most == LARGEST else f'at most {most}'}, not {value}")
+
+
+def check_page(after: object, limit: object, *, most: int = LARGEST) -> None:
+    """Check the arguments of a list that is read in pages: the cursor of the page before, or None, and the size."""
+    if not (after is None or isinstance(after, str)):
+        raise TypeError(f"after must be the cursor of a page or None, not {type(after).__name__}")
+    check_whole(limit, "limit", least=1, most=most)
+
+
+def check_text(value: object, name: str, most: int = MAX_NAME_BYTES) -> str:
+    """Return a text of at most `most` bytes of UTF-8, which may be empty."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, not {type(value).__name__}")
+    return check_name(value, name, most) if value else value
 
 
 def check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:

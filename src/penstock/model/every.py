@@ -40,7 +40,10 @@ class Every:
         if span is None:
             for name in used:
                 span_ms(units[name], name)
-            span = timedelta(**units)
+            try:
+                span = timedelta(**units)
+            except OverflowError:
+                raise ValueError(f"{' + '.join(used)} must not be beyond the year 9999") from None
         named = "span" if not used else " + ".join(used)
         whole = _whole_seconds(span, named)
         if whole < 1:

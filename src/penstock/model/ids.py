@@ -10,6 +10,7 @@ from binascii import b2a_base64
 from penstock.model.source import source
 
 __all__ = [
+    "MAX_NAME_BYTES",
     "check_name",
     "drop_unused",
     "fail_queue_of",

@@ -87,7 +87,7 @@ Read = Callable[[int | None, int], Awaitable[list[tuple[int, Activity | None]]]]
 async def filled_page(read: Read, queue: str | None, id: str | None, after: str | None, limit: int) -> ActivityPage:
     """Return a page of the entries that fit, newest first."""
     check_limit(limit)
-    if after is not None and not (after.isascii() and after.isdecimal()):
+    if after is not None and not (after.isascii() and after.isdecimal() and len(after) < 16):
         raise ValueError(f"after must be a cursor that activity gave, not {after!r}")
     before = None if after is None else int(after)
     found: list[Activity] = []

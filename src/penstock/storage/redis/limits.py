@@ -136,6 +136,8 @@ class Limiter:
         A cursor is the number of records before it if those of the family, the queue and every group have not all
         been given, else `g` and the last group, or `g` alone.
         """
+        if after is not None and not (after.startswith("g") or _is_number(after)):
+            raise ValueError(f"after must be a cursor that limits gave, not {after!r}")
         found: list[LimitRecord] = []
         if after is None or not after.startswith("g"):
             outer = [await self.get_limit(scope) for scope in await self._outer_scopes(queue)]
@@ -156,6 +158,10 @@ class Limiter:
             found += [record for record in groups if record.version or record.pause]
         page = found[:limit]
         return LimitPage(page, f"g{page[-1].scope.group or ''}" if page else after)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 10
 
 
 def read_pause(answer: Any) -> Pause | None:

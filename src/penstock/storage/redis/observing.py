@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -187,10 +187,10 @@ def _read_group_row(
 
 
 def _parse_position(after: str) -> bytes:
-    try:
-        return urlsafe_b64decode(after.encode("ascii"))
-    except ValueError:
-        raise ValueError("after must be the cursor of an earlier page") from None
+    with contextlib.suppress(ValueError):
+        if position := b64decode(after.encode("ascii"), altchars=b"-_", validate=True):
+            return position
+    raise ValueError("after must be the cursor of an earlier page")
 
 
 def _read_group(key: bytes, last: bytes, record: bytes, open: int) -> ErrorGroup | None:
