@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from penstock.errors import QueueFull, StorageError, StorageUnavailable
+from penstock.model.activity import Activity, BulkAction
 from penstock.model.job import State, Update
 from penstock.model.limit import Limit
+from penstock.storage.auditing import need_auditing
 from penstock.storage.base import CancelAnswer, CancelMode, Renewal, Request, Settled, Settlement, Storage
 from penstock.storage.limiting import Limiting, Scope
 from penstock.storage.observing import Histogram, RunTimes, need_observing
@@ -462,6 +464,7 @@ async def test_a_cancel_repeated_after_the_id_was_put_again_leaves_that_job_alon
     assert (await claim1(storage)).payload == b"new"
 
 
+ACTION = BulkAction(id="bulk", who="ann", verb="cancel", filter="", as_of=0, starts_at=0)
 RULE = Limit(concurrency=2).rule("queue", 0)
 
 ONCE: dict[str, tuple[Callable[[Storage], Awaitable[Any]], Any]] = {
@@ -473,7 +476,16 @@ ONCE: dict[str, tuple[Callable[[Storage], Awaitable[Any]], Any]] = {
     "delete_queue": (lambda storage: storage.delete_queue("q"), 2),
     "set_ttl": (lambda storage: storage.set_ttl("q", "failed", 0), True),
     "drop_schedule": (lambda storage: scheduling(storage).drop_schedule("q", "s", 7), False),
+    "log_activity": (lambda storage: log_one(storage), 1),
+    "add_release": (lambda storage: need_auditing(storage).add_release("1.0"), True),
+    "put_bulk": (lambda storage: need_auditing(storage).put_bulk(ACTION), 1),
 }
+
+
+async def log_one(storage: Storage) -> int:
+    """Add an entry to the activity; return how many there are."""
+    await need_auditing(storage).log_activity(Activity(who="ann", verb="pause", via="cli"))
+    return len((await need_auditing(storage).activity()).entries)
 
 
 @pytest.mark.parametrize("loss", ["reply", "request"])
@@ -481,7 +493,7 @@ ONCE: dict[str, tuple[Callable[[Storage], Awaitable[Any]], Any]] = {
 async def test_a_lost_call_of_an_operator_is_made_once(
     proxy: Proxy, far: Storage, storage: Storage, verb: str, loss: str
 ) -> None:
-    """A revive, pause, limit, delete or new TTL whose answer is lost is sent again, and answered as the first time."""
+    """A revive, pause, limit, delete, new TTL or record whose answer is lost is made once, and answered as such."""
     call, expected = ONCE[verb]
     verb = script_of(verb)
     await put1(storage, "q", "failed")

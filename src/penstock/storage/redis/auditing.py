@@ -37,7 +37,7 @@ class RedisAuditing:
         """Add an entry to the activity."""
         await self._schema.write(self._connection)
         key = self._keys.operators("activity")
-        await self._calls.run_for_operators("log_activity", key, entry.encode(), MAX_ACTIVITY, ACTIVITY_MS)
+        await self._calls.run_once_for_operators("log_activity", key, entry.encode(), MAX_ACTIVITY, ACTIVITY_MS)
 
     async def activity(
         self, queue: str | None = None, id: str | None = None, after: str | None = None, limit: int = 100
@@ -55,7 +55,7 @@ class RedisAuditing:
         """Store a bulk action if its version is unchanged; returns the new version, or None."""
         await self._schema.write(self._connection)
         args = action.id, action.version, action.encode(), MAX_BULK, BULK_MS
-        answer = await self._calls.run_for_operators("put_bulk", self._keys.operators("bulk"), *args, repeat=False)
+        answer = await self._calls.run_once_for_operators("put_bulk", self._keys.operators("bulk"), *args)
         return int(answer) or None
 
     async def get_bulk(self, id: str) -> BulkAction | None:
@@ -77,7 +77,7 @@ class RedisAuditing:
         """Note a release; False if one of this name is kept already."""
         await self._schema.write(self._connection)
         key = self._keys.operators("releases")
-        return await self._calls.run_for_operators("add_release", key, name, MAX_RELEASES) == 1
+        return await self._calls.run_once_for_operators("add_release", key, name, MAX_RELEASES) == 1
 
     async def releases(self) -> list[Release]:
         """Return the last releases, newest first."""

@@ -87,10 +87,17 @@ class ScriptCalls:
         given = [self.now(), self._keys.ops, "", request, self._connection.retry_window_ms, *args]
         return await self._connection.run(script(name), keys, given, repeat=True)
 
-    async def run_for_operators(self, name: str, key: str, *args: Any, repeat: bool = True) -> Any:
+    async def run_for_operators(self, name: str, key: str, *args: Any) -> Any:
         """Run a script on a key of records about operators, and return its answer."""
         keys = [self._keys.listeners("ops"), self._keys.names("ops"), key]
-        return await self._connection.run(script(name), keys, [self.now(), key, "", *args], repeat=repeat)
+        return await self._connection.run(script(name), keys, [self.now(), key, "", *args], repeat=True)
+
+    async def run_once_for_operators(self, name: str, key: str, *args: Any) -> Any:
+        """Run a script that includes `_once.lua` on a key of records about operators, and return its answer."""
+        request = new_token()
+        keys = [self._keys.listeners("ops"), self._keys.names("ops"), key, f"{key}requests:{request}"]
+        given = [self.now(), key, "", request, self._connection.retry_window_ms, *args]
+        return await self._connection.run(script(name), keys, given, repeat=True)
 
     async def run_for_workers(self, name: str, *args: Any) -> Any:
         """Run a script on the table of workers, which belongs to no queue, and return its answer."""

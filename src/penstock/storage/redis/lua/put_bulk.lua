@@ -1,10 +1,10 @@
 -- put_bulk: store a bulk action if its version is unchanged
 -- flags: allow-oom
 -- keys: bulk
--- args: id, version, record, how many are kept, for how long (ms)
+-- args: request, window (see _once.lua), id, version, record, how many are kept, for how long (ms)
 -- gives: the new version, or 0 when it is another
--- include: shared
-local bulk, id, version, kept, most = ARGV[2], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[8]), tonumber(ARGV[7])
+-- include: shared once
+local bulk, id, version, kept, most = ARGV[2], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[10]), tonumber(ARGV[9])
 
 -- version and time of the last change of a record, 0 and 0 if it is damaged or too old
 local function parse_bulk(record)
@@ -24,8 +24,10 @@ local function delete_old()
   for i = most + 1, #live do call('HDEL', bulk, live[i][2]) end
 end
 
-if parse_bulk(call('HGET', bulk, id)) ~= version then return 0 end
-call('HSET', bulk, id, pack('>I6I6', version + 1, now) .. ARGV[6])
-if version == 0 then delete_old() end
-call('PEXPIRE', bulk, kept)
-return version + 1
+return once(function()
+  if parse_bulk(call('HGET', bulk, id)) ~= version then return 0 end
+  call('HSET', bulk, id, pack('>I6I6', version + 1, now) .. ARGV[8])
+  if version == 0 then delete_old() end
+  call('PEXPIRE', bulk, kept)
+  return version + 1
+end)
