@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any
 
 import pytest
@@ -213,3 +214,9 @@ async def test_an_action_of_a_dead_process_is_not_resumed(app: Penstock, clock: 
     assert ended is not None
     assert (ended.state, ended.done) == ("stopped", 0)
     assert (await need_auditing(app.storage).get_bulk(action.id)).state == "stopped"  # type: ignore[union-attr]
+
+
+def test_name_of_a_user_that_is_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes of the user's name that are not UTF-8 are escaped: the activity can store it."""
+    monkeypatch.setenv("LOGNAME", os.fsdecode(b"ann\xff"))
+    assert os_user() == "ann\\udcff"

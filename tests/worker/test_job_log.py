@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 
 import pytest
 
@@ -175,3 +176,16 @@ async def test_a_worker_notes_the_release_of_its_environment(app: Penstock, monk
             [worker] = await eventually(app.workers)
             assert worker.release == "v1.4.2"
     assert [release.name for release in await app.releases()] == ["v1.4.2"]
+
+
+async def test_a_release_that_is_no_text_stops_no_heartbeat(app: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes of `PENSTOCK_RELEASE` that are not UTF-8 are escaped, so the worker is listed and its queues are swept."""
+    monkeypatch.setenv("PENSTOCK_RELEASE", os.fsdecode(b"v\xff"))
+
+    @app.handler("q")
+    async def work(payload: int) -> None: ...
+
+    async with Worker(app, id="w"):
+        [worker] = await eventually(app.workers)
+    assert worker.release == "v\\udcff"
+    assert [release.name for release in await app.releases()] == [worker.release]

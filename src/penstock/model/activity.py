@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from penstock.errors import UNREADABLE
+from penstock.errors import UNREADABLE, escaped
 
 __all__ = [
     "ACTIVITY_MS",
@@ -154,7 +154,7 @@ class Release(msgspec.Struct, frozen=True):
 def os_user() -> str:
     """Return the name of the user of this process, or the number if it has none."""
     try:
-        return getpass.getuser()
+        return escaped(getpass.getuser())
     except (OSError, KeyError, ImportError):
         return str(os.getuid()) if hasattr(os, "getuid") else "unknown"
 

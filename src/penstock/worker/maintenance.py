@@ -11,6 +11,7 @@ from typing import cast
 import msgspec
 
 from penstock.claims import Purger, reap_all
+from penstock.errors import escaped
 from penstock.host import AppHost
 from penstock.model.activity import MAX_RELEASE_NAME, WorkerRequest
 from penstock.model.printing import count, join_names, quote_name
@@ -59,7 +60,7 @@ class Maintenance:
         self._started = 0
         self._beating = asyncio.Lock()
         #: The release of the code of this worker.
-        self._release = os.environ.get("PENSTOCK_RELEASE", "")[:MAX_RELEASE_NAME]
+        self._release = escaped(os.environ.get("PENSTOCK_RELEASE", ""))[:MAX_RELEASE_NAME]
         self._id_check = IdCheck(host, worker)
 
     async def step(self) -> float | None:
