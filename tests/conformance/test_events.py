@@ -331,6 +331,15 @@ async def test_a_feed_of_one_queue_has_no_events_of_others(storage: Storage) -> 
         await eventually(lambda: [record.id for record in delivered] == ["c"])
 
 
+async def test_a_feed_of_one_queue_has_its_follow_ups_of_runs_in_another(storage: Storage) -> None:
+    """A run in a queue without a listener enqueues a follow-up in one that has a listener: the event is delivered."""
+    async with listening(storage, "q/x") as delivered:
+        await storage.put([new("q", "a")])
+        [claim] = (await storage.claim([Request("q", 1)], "w", LEASE, "scenetoken000001")).claims
+        await storage.settle([complete(claim, then=(new("q/x", "b"),))])
+        await eventually(lambda: [(record.name, record.id) for record in delivered] == [("enqueued", "b")])
+
+
 async def test_a_feed_delivers_events_of_other_processes(storage: Storage, peer: Storage) -> None:
     """A feed delivers the events of another storage object, too."""
     async with listening(storage) as delivered:

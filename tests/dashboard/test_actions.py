@@ -117,6 +117,24 @@ async def test_a_bulk_action_is_previewed_delayed_and_leaves_out_newer_jobs(
     assert (await site.app.queue("mail").counts())[State.FAILED] == 0
 
 
+async def test_too_many_selected_jobs_are_refused_and_none_is_left_out(site: Site) -> None:
+    """One request names at most 1 000 jobs: with one more nothing is changed, and the viewer is told."""
+    selected = " ".join(["mail/bad", *(f"mail/none-{n}" for n in range(1_000))])
+    answer = await site.post("/act?verb=retry&bulk=1", data={"selected": selected}, accept="application/json")
+    assert answer.status_code == 400
+    assert "jobs are selected" in answer.json()["error"]
+    assert await site.state("mail", "bad") is State.FAILED
+
+
+async def test_an_action_on_a_job_that_is_gone_is_in_the_activity(site: Site) -> None:
+    """The answer is a 404, and the entry has the reason."""
+    answer = await site.post("/act?verb=edit&queue=mail&id=gone", data={"payload": "{}"})
+    assert answer.status_code == 404
+    entry = (await site.json("/activity"))["entries"][0]
+    assert entry["verb"] == "edit"
+    assert "no job" in entry["outcome"]
+
+
 async def test_a_bulk_action_is_undone_before_its_start(site: Site) -> None:
     """Undo within the delay changes nothing, and the activity has both."""
     asked = (await site.post("/preview?bulk=1&verb=delete&queue=mail&state=failed", accept="application/json")).json()

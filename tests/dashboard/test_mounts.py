@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 import threading
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from flask import Flask
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from starlette.types import Receive, Scope, Send
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.test import Client
 
 from penstock import Penstock
-from penstock.dashboard import Dashboard, anyone
+from penstock.dashboard import Dashboard, anyone, token
 from penstock.sync import Penstock as SyncPenstock
 
 LINKS = re.compile(r'(?:href|src|action)="([^"]+)"')
@@ -43,6 +45,40 @@ async def test_links_stay_below_the_mount_of_an_asgi_host(prefix: str) -> None:
                 path = f"{prefix}/act?verb=resume&queue=mail&next={outside}"
                 answer = await client.post(path, headers={"sec-fetch-site": "same-origin"})
                 assert answer.headers["location"] == f"{prefix}/"
+        await dashboard.close()
+
+
+def cutting(dashboard: Dashboard, prefix: str, **extra: str) -> Any:
+    """Return a host that cuts its prefix off the path, and leaves it in `raw_path`, as Litestar does."""
+
+    async def host(scope: Scope, receive: Receive, send: Send) -> None:
+        cut = scope["path"].removeprefix(prefix) or "/"
+        await dashboard({**scope, "path": cut, **extra}, receive, send)
+
+    return host
+
+
+@pytest.mark.parametrize("extra", [{}, {"root_path": "/jobs"}])
+async def test_links_stay_below_the_mount_of_a_host_that_cuts_its_prefix_off(extra: dict[str, str]) -> None:
+    """Links, the page that is called like the prefix, redirects and the cookie are those of the mount."""
+    async with Penstock("memory:") as app:
+        await app.queue("mail").enqueue({"a": 1}, id="x")
+        dashboard = Dashboard(app, auth=token("a-long-admin-token"))
+        host = cutting(dashboard, "/jobs", **extra)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=host), base_url="http://localhost") as client:
+            begun = await client.get("/jobs?token=a-long-admin-token")
+            assert begun.headers["location"].rstrip("/") == "/jobs"
+            assert "Path=/jobs;" in begun.headers["set-cookie"]
+            for path, title in {
+                "": "Needs attention",
+                "/": "Needs attention",
+                "/jobs": "<h1>Jobs",
+                "/jobs/": "<h1>Jobs",
+            }.items():
+                page = await client.get(f"/jobs{path}")
+                assert title in page.text, path
+                links = [link for link in LINKS.findall(page.text) if not link.startswith("#")]
+                assert [link for link in links if not link.startswith("/jobs/")] == []
         await dashboard.close()
 
 

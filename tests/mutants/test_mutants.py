@@ -653,6 +653,11 @@ MUTANTS = [
         (f"{EVENTS}::test_each_feed_has_the_events_of_its_queue_and_names_only",),
     ),
     Mutant(
+        "redis: a script of a queue without a listener publishes nothing", "redis/lua/_base.lua",
+        "      if queue == ARGV[3] then return false end\n", "      if true then return false end\n",
+        (f"{EVENTS}::test_a_feed_of_one_queue_has_its_follow_ups_of_runs_in_another",),
+    ),
+    Mutant(
         "redis: a listener gets events of other names", "redis/lua/_events.lua",
         "if not listener.names or find(listener.names, ',' .. name .. ',', 1, true) then", "if true then",
         (f"{EVENTS}::test_each_feed_has_the_events_of_its_queue_and_names_only",),

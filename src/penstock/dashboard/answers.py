@@ -6,6 +6,7 @@ import base64
 import binascii
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from urllib.parse import unquote
 
 import msgspec
 from starlette.requests import Request
@@ -18,11 +19,23 @@ from penstock.dashboard.rendering import render
 
 __all__ = [
     "JSON", "clear_message", "error_page", "json_answer", "login_page", "message_of", "path_of", "plain_error",
-    "set_message", "wants_json",
+    "set_message", "wants_json", "with_mount",
 ]  # fmt: skip
 
 JSON = "application/json"
 MESSAGE_COOKIE = "penstock_message"
+
+
+def with_mount(scope: Scope) -> Scope:
+    """Return a scope whose path is the whole one, and whose `root_path` is the prefix of the dashboard.
+
+    Some hosts (Litestar) cut the prefix off the path and name it nowhere: `raw_path` still has it.
+    """
+    path = str(scope["path"]).rstrip("/")
+    whole = unquote((scope.get("raw_path") or b"").partition(b"?")[0].decode("latin-1")).rstrip("/")
+    if whole == path or not whole.endswith(path):
+        return scope
+    return {**scope, "path": whole or "/", "root_path": whole.removesuffix(path)}
 
 
 def path_of(scope: Scope) -> str:

@@ -28,6 +28,7 @@ from penstock.dashboard.answers import (
     path_of,
     plain_error,
     wants_json,
+    with_mount,
 )  # fmt: skip
 from penstock.dashboard.auth import Authenticator, Viewer, WhoFunction, anyone, authenticator, basic, token
 from penstock.dashboard.bulk_tasks import end_all
@@ -126,7 +127,7 @@ class Dashboard:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1000})
             return
-        request = Request(scope, receive)
+        request = Request(with_mount(scope), receive)
         try:
             response = await self._respond(request)
         except Exception:

@@ -14,7 +14,9 @@ UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 def number(value: float | None) -> str:
     """Return a count with spaces between its groups of three digits; a dash for None."""
-    return "–" if value is None else f"{value:,.0f}".replace(",", GROUP)
+    if value is None:
+        return "–"
+    return (f"{value:,}" if isinstance(value, int) else f"{value:,.0f}").replace(",", GROUP)
 
 
 def per_minute(value: float | None) -> str:
@@ -30,7 +32,8 @@ def duration(seconds: float | None) -> str:
         return "–"
     seconds = max(0.0, seconds)
     if seconds < 0.0995:
-        return f"{seconds * 1000:.1f} ms" if 0 < seconds < 0.00995 else f"{seconds * 1000:.0f} ms"
+        digits = 2 if 0 < seconds < 0.000_095 else 1 if 0 < seconds < 0.009_95 else 0
+        return f"{seconds * 1000:.{digits}f} ms"
     if seconds < 59.95:
         return f"{seconds:.2f} s" if seconds < 0.995 else f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
     for unit, name in UNITS:

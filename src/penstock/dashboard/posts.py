@@ -14,7 +14,7 @@ from penstock.dashboard.actions import ACTIONS, Done, log_activity
 from penstock.dashboard.answers import json_answer, login_page, plain_error, set_message, wants_json
 from penstock.dashboard.auth import VERBS, Authenticator, Verb, token
 from penstock.dashboard.bulk_tasks import start_task
-from penstock.dashboard.context import THEME_COOKIE, THEMES, BadRequest, Message, PageContext, Settings, Shell
+from penstock.dashboard.context import THEME_COOKIE, THEMES, BadRequest, Message, NotThere, PageContext, Settings, Shell
 from penstock.dashboard.formatting import number
 from penstock.dashboard.guard import LoginAttempts, address_of
 from penstock.dashboard.pages.doctor import examined
@@ -58,11 +58,11 @@ async def act(context: PageContext, shell: MakeShell) -> Response:
         done = await (act_on_many(context, verb) if context.param("bulk") else ACTIONS[verb](context))
     except StorageError:
         raise
-    except (PenstockError, BadRequest, ValueError, TypeError) as error:
+    except (PenstockError, BadRequest, NotThere, ValueError, TypeError) as error:
         text = context.text(error)
         done = Done(message=Message(text=text, good=False), queue=context.param("queue") or None, outcome=text)
         await log_activity(context, verb, done)
-        raise BadRequest(text) from None
+        raise (NotThere if isinstance(error, NotThere) else BadRequest)(text) from None
     await log_activity(context, verb, done)
     await context.reader.refresh()
     return answer(context, done.message, done.goto)
@@ -71,7 +71,9 @@ async def act(context: PageContext, shell: MakeShell) -> Response:
 async def act_on_many(context: PageContext, verb: Verb) -> Done:
     """Apply a verb to selected jobs at once, or store a bulk action for all that match a filter."""
     known = bulk_verb(verb)
-    given = context.param("selected").split()[:MAX_SELECTED]
+    given = context.param("selected").split()
+    if len(given) > MAX_SELECTED:
+        raise BadRequest(f"{number(len(given))} jobs are selected; one request may name {number(MAX_SELECTED)}.")
     if given:
         pairs = [(unquote(queue), unquote(id)) for queue, _, id in (line.partition("/") for line in given)]
         by_queue: dict[str, list[str]] = {}

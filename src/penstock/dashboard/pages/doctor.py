@@ -59,7 +59,8 @@ async def view(context: PageContext) -> DoctorPage:
 
 async def examined(context: PageContext, *, check: bool) -> DoctorPage:
     """Return the view model; `check` searches for damage, which may take a while."""
-    report = await examine(context.app, check=check)
+    reading = await (context.reader.refresh() if check else context.reading())
+    report = await examine(context.app, check=check, overview=reading.overview)
     facts, latency, size = facts_of(report.info)
     return DoctorPage(
         at=await context.now(),

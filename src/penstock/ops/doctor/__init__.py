@@ -19,7 +19,7 @@ from penstock.ops.doctor.redis_checks import check_server, startup_warnings
 from penstock.ops.doctor.schedule_checks import check_schedules
 from penstock.ops.doctor.sqlite_checks import check_file
 from penstock.ops.doctor.work_checks import QueueSymptoms, check_work, read_all_symptoms
-from penstock.ops.overview import QueueView, describe_empty, read_overview
+from penstock.ops.overview import Overview, QueueView, describe_empty, read_limits, read_overview
 from penstock.storage.base import Storage
 from penstock.ticking import scheduling_of
 
@@ -58,8 +58,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return [finding for finding in self.findings if finding.level is Level.WARNING]
 
 
-async def examine(app: Penstock, *, check: bool = True) -> Report:
-    """Check an app's storage and the jobs in it; `check` also searches for damage, which may take a while."""
+async def examine(app: Penstock, *, check: bool = True, overview: Overview | None = None) -> Report:
+    """Check an app's storage and the jobs in it; `check` also searches for damage, which may take a while.
+
+    `overview` is one of all queues that the caller has read already; without it, it is read.
+    """
     storage = await app.opened()
     findings: list[Finding] = []
     lost: list[str] = []
@@ -70,7 +73,10 @@ async def examine(app: Penstock, *, check: bool = True) -> Report:
     else:
         where = type(storage).__name__
         findings.append(note("settings", "this storage cannot be inspected; only its jobs were checked"))
-    overview = await read_overview(app, limits=LIMITS)
+    if overview is None:
+        overview = await read_overview(app)
+    limits = await read_limits(storage, [queue.name for queue in overview.queues], LIMITS)
+    overview = msgspec.structs.replace(overview, limits=limits)
     symptoms = await read_all_symptoms(storage, overview.queues)
     findings += check_work(overview, symptoms)
     findings += check_limits(overview, lambda queue: app.options(queue) if queue in app.handlers else None)

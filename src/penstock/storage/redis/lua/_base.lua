@@ -69,5 +69,17 @@ local marks = redis.pcall('HMGET', KEYS[1], '', ARGV[3])
 local listened = marks[1] and #marks[1] >= SECRET_SIZE
 local wanted, add_event, add_events
 if listened then
+  local function load_events()
 -- include: events
+  end
+
+  if marks[2] or #marks[1] > SECRET_SIZE then
+    load_events()
+  else -- no listener wants events of this queue; the script may still add some of another queue
+    function wanted(name, queue)
+      if queue == ARGV[3] then return false end
+      load_events()
+      return wanted(name, queue)
+    end
+  end
 end

@@ -4,7 +4,7 @@
 local plain_runs, complete_together, complete_limited
 do -- helpers of them alone: a script has at most 200 local variables at once
   local attempts_now, emit_completed
-  if listened then
+  if publish_events then -- a listener may want events of this queue
     -- The attempts of these runs, for their events; nil if a record cannot be read, or if they could be too long together.
     function attempts_now(ids)
       local attempts = {}
