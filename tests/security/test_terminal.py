@@ -70,7 +70,7 @@ def case(*arguments: str, shows: str = "\\x1b]0;t\\x07", **others: Any) -> Case:
     return Case(arguments, shows, **others)
 
 
-FAILED, QUEUED, DONE, RUNNING = f"{NAME}f", f"{NAME}q", f"{NAME}c", f"{NAME}r"
+FAILED, QUEUED, LATER, DONE, RUNNING = (f"{NAME}{letter}" for letter in "fqlcr")
 #: The name of a schedule, which is shorter than other names may be.
 TIMED = NAME[:100]
 #: The id of a bulk action.
@@ -248,6 +248,7 @@ async def fill(url: str) -> None:
         assert await app.storage.report([line]) == [Reported(True)]
         await log_activity(app, NAME, via="cli", who=NAME, queue=NAME, target=NAME, ids=[NAME], outcome=NAME)
         await queue.enqueue(NAME, id=QUEUED, group=NAME, headers={"h": NAME, NAME: "v"})
+        await queue.enqueue(NAME, id=LATER, delay=3600)
         await queue.enqueue(NAME)
         later = await app.storage.time() + 3_600_000
         action = BulkAction(id=ACTION, who=NAME, verb="retry", filter=NAME, as_of=later, starts_at=later)
@@ -354,7 +355,11 @@ JSON = {
     for name, command in every_command().items()
     if any(parameter.name == "as_json" for parameter in command.params)
     and name not in ("bench", "import", "schedule next", "history", "job bulk run-now")
-} | {"job watch": case("job", "watch", NAME, RUNNING, until='"message"')}
+} | {
+    "job watch": case("job", "watch", NAME, RUNNING, until='"message"'),
+    "job retry": case("job", "retry", NAME, FAILED),
+    "job run-now": case("job", "run-now", NAME, LATER),
+}
 
 
 @pytest.mark.parametrize("command", sorted(JSON))
@@ -444,6 +449,7 @@ async def test_log_lines_of_a_worker_are_clean_for_every_formatter(
 
     async with app:
         await app.queue(NAME).enqueue(1, id=f"{NAME}1")
+        await app.queue(NAME).cancel(LATER)
         await Worker(app, id=NAME).drain(scheduled=True)
     messages = [record.getMessage() for record in caplog.records]
     assert any("failed for good" in message and "\\x1b]0;t\\x07" in message for message in messages)

@@ -224,6 +224,7 @@ async def use_statistics(storage: RedisStorage, meter: Meter, clock: Clock) -> N
     await meter.step(storage.stats(["failing"]))
     for queue in ("failing", None):
         assert len(await meter.step(storage.history(queue))) > 50
+    assert await meter.step(storage.history_bytes(["failing"])) > 0
     assert len((await meter.step(storage.error_groups("failing", limit=1000))).groups) == 200
     assert len((await meter.step(storage.group_jobs("failing", f"{1:016x}", limit=1000))).jobs) == 10
     assert len((await meter.step(storage.groups("failing", limit=1000))).groups) == 120

@@ -140,13 +140,23 @@ async def test_outcomes_wait_for_a_storage_that_records_none(
 ) -> None:
     """No outcome is changed or given up while the storage refuses them all; then all complete."""
     await enqueue_all(app)
-    asked = Refusals(trouble, lambda s: isinstance(s.resolution, Complete | Fail), error)
+    changed: list[Settlement] = []
+
+    def refused(settlement: Settlement) -> bool:
+        if isinstance(settlement.resolution, Fail):
+            changed.append(settlement)
+        return isinstance(settlement.resolution, Complete | Fail)
+
+    asked = Refusals(trouble, refused, error)
     async with asyncio.timeout(30):
         async with Worker(app, lease=3):
             await eventually(lambda: asked.times >= 5, within=15)
             del vars(trouble)["settle"]
             await eventually(lambda: others_completed(app), within=10)
             assert await state(app, "bad") is State.COMPLETED
+    assert changed == []
+    statuses = [await app.queue("q").status(id) for id in ("before", "bad", "after")]
+    assert [status and status.attempts for status in statuses] == [1, 1, 1]
 
 
 async def test_a_queue_that_refuses_every_settle_holds_up_no_other(

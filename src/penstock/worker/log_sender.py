@@ -63,6 +63,8 @@ class LogSender:
         self._scheduled = False
         self._sending = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
 
     def __bool__(self) -> bool:
         """Return whether a run has logged a line and has not ended."""
@@ -82,7 +84,8 @@ class LogSender:
             self._loop.call_soon_threadsafe(self._send_later)
 
     def _send_later(self) -> None:
-        self._loop.call_later(GATHER, self._send_soon)
+        if not self._closed:
+            self._timer = self._loop.call_later(GATHER, self._send_soon)
 
     def _send_soon(self) -> None:
         if self._task is not None and not self._task.done():
@@ -96,6 +99,14 @@ class LogSender:
         keys = [key for claim in claims if (key := _key(claim)) in self._runs]
         if keys:
             await self._flush(keys)
+
+    async def close(self) -> None:
+        """Send nothing any more: every run has ended. Waits for a call under way."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            await self._task
 
     def forget(self, claims: Iterable[Claim]) -> None:
         """Drop the lines of runs that are settled or lost."""

@@ -307,6 +307,7 @@ class WorkerRuntime:
             await self._lease_thread.stop()
         self._threads.close()
         self._pool.close()
+        await self._services.log_sender.close()
         await self._leave()
         if self._interrupt is not None:
             await self._interrupt

@@ -27,6 +27,12 @@ local function first_group(line, from)
   end
 end
 
+-- The first member of a line within these bounds, or nil if it is damaged.
+local function first_between(line, low, high, prefix)
+  local member = call('ZRANGEBYLEX', line, low, high, 'LIMIT', 0, 1)[1]
+  return member and #member > #prefix + 12 and member or nil
+end
+
 -- The row of a group with these first members of its lane and of its jobs in backoff, and whether it is in the rotation:
 -- it has a turn, and its head can be run.
 local function row_of(prefix, group, head, resting, has_turn)
@@ -86,8 +92,8 @@ if part == 't' then
     local group = sub(turn, 18)
     local prefix = lane_prefix(group)
     local low, high = '[' .. prefix, '(' .. sub(prefix, 1, -2) .. '\1'
-    local row, rotates = row_of(prefix, group, call('ZRANGEBYLEX', q.lanes, low, high, 'LIMIT', 0, 1)[1],
-      call('ZRANGEBYLEX', q.backoffs, low, high, 'LIMIT', 0, 1)[1], true)
+    local row, rotates = row_of(prefix, group, first_between(q.lanes, low, high, prefix),
+      first_between(q.backoffs, low, high, prefix), true)
     if rotates then gives[#gives + 1] = row end
     gives[3] = turn
   end
