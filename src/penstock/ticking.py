@@ -217,14 +217,14 @@ class TickFirer:
     """Fires the due ticks of queues, for a worker or for reservations.
 
     A schedule that this process cannot fire is left to others: one that other code declares, or in a time zone that
-    is not known here. That is logged once.
+    is not known here. The reason is logged once.
     """
 
     def __init__(self, host: AppHost, worker: str) -> None:
         self._host = host
         self._worker = worker
-        #: The schedules that were left to others, as queue, name and version.
-        self._left: set[tuple[str, str, int]] = set()
+        #: Why schedules were left to others, by queue and name.
+        self._left: dict[tuple[str, str], str] = {}
         #: The due schedules that other code declares, as queue and name.
         self.foreign: set[tuple[str, str]] = set()
         #: The number of schedules whose ticks were decided here.
@@ -282,12 +282,11 @@ class TickFirer:
             return None
 
     def _log_left(self, record: ScheduleRecord, error: Exception) -> None:
-        key = (record.queue, record.name, record.version)
-        if key in self._left:
+        key, why = (record.queue, record.name), escape_controls(str(error))
+        if self._left.get(key) == why:
             return
-        self._left.add(key)
+        self._left[key] = why
         name, queue = quote_name(record.name), quote_name(record.queue)
-        why = escape_controls(str(error))
         log.warning("schedule %s of queue %s is left to other workers: %s", name, queue, why)
         if not isinstance(error, ValueError):
             self._host.emit("error", queue=record.queue, error=JobError.from_exception(error), worker=self._worker)

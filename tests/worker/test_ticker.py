@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from penstock import Cron, Event, Every, Job, Penstock, ScheduleInfo, State, Worker
+from penstock import Cron, Event, Every, Job, Penstock, ScheduleInfo, State, Worker, ticking
 from penstock.model import cron
 from penstock.storage import connect_refcounted
-from penstock.storage.scheduling import ScheduleRecord
+from penstock.storage.scheduling import Firing, ScheduleRecord
 from penstock.testing import Clock, FaultyStorage
 from penstock.ticking import need_scheduling
 from penstock.worker import declared_schedules, ticker
@@ -283,6 +283,26 @@ async def test_an_unknown_zone_leaves_the_schedule_to_others_and_warns_once(
     monkeypatch.undo()
     await Worker(app).drain()
     assert seen[2:] == ["far@2030-01-01T00:02:00Z"]
+
+
+async def test_a_schedule_that_others_fire_is_logged_once(
+    app: Penstock, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker that cannot fire a schedule warns once, though each tick that another fires changes its version."""
+    await app.queue("q").schedules.put("far", Every(60))
+
+    def due_firing(*args: Any) -> Any:
+        raise ValueError("tz must be the name of a time zone")
+
+    monkeypatch.setattr(ticking, "due_firing", due_firing)
+    storage, firer = need_scheduling(app.storage), ticking.TickFirer(app, "w")
+    for _ in range(3):
+        clock.advance(60)
+        await firer.fire_due(["q"])
+        record = await storage.get_schedule("q", "far")
+        assert record is not None
+        await storage.fire([Firing(queue="q", name="far", version=record.version, manual=True)])
+    assert len([each for each in caplog.records if each.name == "penstock.schedules"]) == 1
 
 
 async def test_a_payload_function_that_raises_delays_its_ticks(
