@@ -20,7 +20,7 @@ from penstock.model.schedule_decision import Decision, decide
 from penstock.model.schedule_settings import RETIRED_MS, ScheduleSettings
 from penstock.model.serde import decode, encode
 from penstock.model.tick import Tick, jitter_ms, tick_headers, tick_id, trigger_id
-from penstock.storage.base import MAX_BATCH, Storage
+from penstock.storage.base import MAX_BATCH, MAX_BYTES, Storage
 from penstock.storage.scheduling import Fired, Firing, ScheduleRecord, Scheduling, TickJob
 
 __all__ = [
@@ -133,18 +133,22 @@ def payload_function(host: AppHost, record: ScheduleRecord, settings: ScheduleSe
 def due_firing(host: AppHost, record: ScheduleRecord, settings: ScheduleSettings, now: int) -> tuple[Firing, Decision]:
     """Decide the due ticks of a schedule; returns the firing and the decision behind it.
 
+    Ticks whose payloads would be more than `MAX_BYTES` together are left to the next decision, in which they are due.
     Raises `ValueError` if the nominal times cannot be computed here, `LookupError` if the payload cannot.
     """
     spec = settings.spec
     decision = decide(spec, record.cursor, now)
     function = payload_function(host, record, settings) if decision.fires else None
     ticks: list[TickJob] = []
-    previous = record.last_at
+    previous, room = record.last_at, MAX_BYTES
     for nominal in decision.fires:
+        if room <= 0:
+            decision = decision.first(len(ticks))
+            break
         before = None if previous is None else as_datetime(previous)
         tick = Tick(record.name, as_datetime(nominal), before, tz=spec.tz)
         ticks.append(TickJob(nominal, tick_job(host, record.queue, spec, tick, nominal, function)))
-        previous = nominal
+        previous, room = nominal, room - len(ticks[-1].job.payload)
     firing = Firing(
         queue=record.queue, name=record.name, version=record.version, ticks=tuple(ticks), overlap=spec.overlap,
         missed=len(decision.missed), cursor=decision.cursor, next=decision.next,
