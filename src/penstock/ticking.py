@@ -20,7 +20,7 @@ from penstock.model.schedule_decision import Decision, decide
 from penstock.model.schedule_settings import RETIRED_MS, ScheduleSettings
 from penstock.model.serde import decode, encode
 from penstock.model.tick import Tick, jitter_ms, tick_headers, tick_id, trigger_id
-from penstock.storage.base import MAX_BATCH, Storage
+from penstock.storage.base import MAX_BATCH, MAX_BYTES, Storage
 from penstock.storage.scheduling import Fired, Firing, ScheduleRecord, Scheduling, TickJob
 
 __all__ = [
@@ -133,18 +133,22 @@ def payload_function(host: AppHost, record: ScheduleRecord, settings: ScheduleSe
 def due_firing(host: AppHost, record: ScheduleRecord, settings: ScheduleSettings, now: int) -> tuple[Firing, Decision]:
     """Decide the due ticks of a schedule; returns the firing and the decision behind it.
 
+    Ticks whose payloads would be more than `MAX_BYTES` together are left to the next decision, in which they are due.
     Raises `ValueError` if the nominal times cannot be computed here, `LookupError` if the payload cannot.
     """
     spec = settings.spec
     decision = decide(spec, record.cursor, now)
     function = payload_function(host, record, settings) if decision.fires else None
     ticks: list[TickJob] = []
-    previous = record.last_at
+    previous, room = record.last_at, MAX_BYTES
     for nominal in decision.fires:
+        if room <= 0:
+            decision = decision.first(len(ticks))
+            break
         before = None if previous is None else as_datetime(previous)
         tick = Tick(record.name, as_datetime(nominal), before, tz=spec.tz)
         ticks.append(TickJob(nominal, tick_job(host, record.queue, spec, tick, nominal, function)))
-        previous = nominal
+        previous, room = nominal, room - len(ticks[-1].job.payload)
     firing = Firing(
         queue=record.queue, name=record.name, version=record.version, ticks=tuple(ticks), overlap=spec.overlap,
         missed=len(decision.missed), cursor=decision.cursor, next=decision.next,
@@ -217,14 +221,14 @@ class TickFirer:
     """Fires the due ticks of queues, for a worker or for reservations.
 
     A schedule that this process cannot fire is left to others: one that other code declares, or in a time zone that
-    is not known here. That is logged once.
+    is not known here. The reason is logged once.
     """
 
     def __init__(self, host: AppHost, worker: str) -> None:
         self._host = host
         self._worker = worker
-        #: The schedules that were left to others, as queue, name and version.
-        self._left: set[tuple[str, str, int]] = set()
+        #: Why schedules were left to others, by queue and name.
+        self._left: dict[tuple[str, str], str] = {}
         #: The due schedules that other code declares, as queue and name.
         self.foreign: set[tuple[str, str]] = set()
         #: The number of schedules whose ticks were decided here.
@@ -282,12 +286,11 @@ class TickFirer:
             return None
 
     def _log_left(self, record: ScheduleRecord, error: Exception) -> None:
-        key = (record.queue, record.name, record.version)
-        if key in self._left:
+        key, why = (record.queue, record.name), escape_controls(str(error))
+        if self._left.get(key) == why:
             return
-        self._left.add(key)
+        self._left[key] = why
         name, queue = quote_name(record.name), quote_name(record.queue)
-        why = escape_controls(str(error))
         log.warning("schedule %s of queue %s is left to other workers: %s", name, queue, why)
         if not isinstance(error, ValueError):
             self._host.emit("error", queue=record.queue, error=JobError.from_exception(error), worker=self._worker)

@@ -121,6 +121,12 @@ MUTANTS = [
         (f"{TICKER}::test_ticks_that_are_due_at_the_switch_belong_to_the_old_times",),
     ),
     Mutant(
+        "a change of the code forgets the ticks beyond one step", "worker/declared_schedules.py",
+        "            if firing.next is not None and firing.next <= now:  # more are due than one step decides\n",
+        "            if False:\n",
+        (f"{TICKER}::test_more_ticks_than_one_step_decides_are_all_decided_at_the_switch",),
+    ),
+    Mutant(
         "a schedule of other code is fired", "ticking.py",
         "                self.foreign.add((record.queue, record.name))\n                return None\n",
         "                self.foreign.add((record.queue, record.name))\n",
@@ -613,6 +619,11 @@ MUTANTS = [
         "redis: a lowered limit ends a run", "redis/lua/_limits.lua",
         "      q.rules = nil\n", "      q.rules = nil\n      call('HDEL', q.runs, call('HRANDFIELD', q.runs) or '')\n",
         (f"{LIMITS}::test_a_limit_that_is_lowered_touches_no_run",),
+    ),
+    Mutant(
+        "redis: a follow-up reads the gates of its queue anew", "redis/lua/settle.lua",
+        "  local queues = { [q.prefix] = q }\n", "  local queues = {}\n",
+        (f"{GROUP_LIMITS}::test_a_follow_up_into_the_group_of_a_settled_run_leaves_no_closed_group",),
     ),
     Mutant(
         "redis: a stale settlement frees a slot", "redis/lua/settle.lua",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.gate import LATEST, NEW_GATE, Gate, charge, current, expires_at, opens_at
+from penstock.model.gate import LATEST, NEW_GATE, Gate, charge, current, opens_at
 from penstock.model.limit import NO_RULE, Limit, Rate, Rule
 from tests.support import share_of
 
@@ -113,7 +113,7 @@ def test_an_expired_gate_equals_a_new_one() -> None:
     """When all is paid, a storage may forget the state: later starts are allowed as from a new gate."""
     rule = rule_of("10/s", burst=3)
     _, gate = taken(NEW_GATE, rule, NOW)
-    free = expires_at(gate, rule, NOW)
+    free = current(gate, rule, NOW).tat
     assert free == NOW + 3 * 100_000
     assert taken(gate, rule, free)[0] == taken(NEW_GATE, rule, free)[0] == 3
 

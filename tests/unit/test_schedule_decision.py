@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.model.cron import Cron
 from penstock.model.every import Every
-from penstock.model.schedule import Overlap, Schedule, ScheduleSpec
-from penstock.model.schedule_decision import MAX_COUNTED, MAX_FIRES, Decision, Judgement, decide, judge
+from penstock.model.schedule import Schedule, ScheduleSpec
+from penstock.model.schedule_decision import MAX_COUNTED, MAX_FIRES, Decision, decide
 from tests.support import share_of
 
 T = 1_893_456_000_000  # 2030-01-01
@@ -119,30 +118,28 @@ WHENS: list[Cron | Every] = [
 @given(
     when=st.sampled_from(WHENS),
     catch_up=st.sampled_from(["skip", "latest", "all"]),
-    overlap=st.sampled_from(["allow", "skip", "queue", "replace", "kill"]),
     grace=st.sampled_from([0, 30, 600]),
     most=st.integers(1, 12),
     bounds=st.tuples(st.none() | st.integers(0, 9000), st.none() | st.integers(9000, 20_000)),
     seed=st.integers(0, 2**32),
 )
 def test_each_nominal_time_is_decided_exactly_once_whatever_the_split_of_the_calls(
-    when: Cron | Every, catch_up: Any, overlap: Overlap, grace: int, most: int, bounds: tuple[Any, Any], seed: int
+    when: Cron | Every, catch_up: Any, grace: int, most: int, bounds: tuple[Any, Any], seed: int
 ) -> None:
-    """Fired, skipped, missed and dropped ones together are all nominal times up to the cursor; fired ones ascend."""
+    """Fired and missed ones together are all nominal times up to the cursor; fired ones ascend."""
     start, end = ((None if part is None else T / 1000 + part) for part in bounds)
-    spec = spec_of(when, catch_up=catch_up, overlap=overlap, grace=grace, most=most, start=start, end=end)
+    spec = spec_of(when, catch_up=catch_up, grace=grace, most=most, start=start, end=end)
     draw, cursor, now = random.Random(seed), T, T
-    jobs: list[int] = []
+    fired: list[int] = []
     decided: list[int] = []
     for _ in range(draw.randint(1, 8)):
         now += draw.choice([0, 1, 999, 1000, 20_000, 90_000, 1_000_000, 4_000_000])
         found = decide(spec, cursor, now)
-        verdict = judge(found.fires, overlap, unfinished=draw.random() < 0.5, waiting=draw.choice([0, 998, 2000]))
         assert list(found.fires) == sorted(set(found.fires))
         assert all(tick <= now for tick in found.fires)
         assert found.cursor >= cursor
-        jobs += verdict.jobs
-        decided += [*found.missed, *verdict.jobs, *verdict.skipped, *verdict.dropped]
+        fired += found.fires
+        decided += [*found.missed, *found.fires]
         cursor = found.cursor
         if found.next is not None:
             assert next(spec.following(cursor)) == found.next
@@ -150,7 +147,7 @@ def test_each_nominal_time_is_decided_exactly_once_whatever_the_split_of_the_cal
         left = up_to(spec, cursor, now)
         assert not left or len(found.fires) == MAX_FIRES
     assert sorted(decided) == up_to(spec, T, cursor)
-    assert jobs == sorted(jobs)
+    assert fired == sorted(fired)
 
 
 def up_to(spec: ScheduleSpec, after: int, until: int) -> list[int]:
@@ -160,30 +157,3 @@ def up_to(spec: ScheduleSpec, after: int, until: int) -> list[int]:
             break
         found.append(tick)
     return found
-
-
-@pytest.mark.parametrize(
-    ("overlap", "unfinished", "waiting", "expected"),
-    [
-        ("allow", True, 0, Judgement((1, 2, 3))),
-        ("skip", False, 0, Judgement((1,), skipped=(2, 3))),
-        ("skip", True, 0, Judgement((), skipped=(1, 2, 3))),
-        ("queue", True, 0, Judgement((1, 2, 3))),
-        ("queue", True, 998, Judgement((1, 2), dropped=(3,))),
-        ("queue", True, 5000, Judgement((), dropped=(1, 2, 3))),
-        ("replace", False, 0, Judgement((3,), skipped=(1, 2))),
-        ("replace", True, 0, Judgement((3,), skipped=(1, 2), cancels=True)),
-        ("kill", True, 0, Judgement((3,), skipped=(1, 2), cancels=True)),
-    ],
-)
-def test_several_due_ticks_are_judged_one_after_the_other(
-    overlap: Overlap, unfinished: bool, waiting: int, expected: Judgement
-) -> None:
-    """The job of one tick is unfinished when the next one is judged."""
-    assert judge([1, 2, 3], overlap, unfinished=unfinished, waiting=waiting) == expected
-
-
-@pytest.mark.parametrize("overlap", ["allow", "skip", "queue", "replace", "kill"])
-def test_without_a_tick_nothing_is_cancelled(overlap: Overlap) -> None:
-    """No tick replaces nothing."""
-    assert judge([], overlap, unfinished=True) == Judgement(())

@@ -315,3 +315,35 @@ async def test_a_follow_up_passes_through_the_enqueue_hooks(app: Penstock) -> No
     assert status is not None
     assert status.headers == {"from": "a"}
     assert seen == [("q", False, 1), ("next", True, 0)]
+
+
+@pytest.mark.parametrize("style", ["async", "plain"])
+@pytest.mark.parametrize("value", [5, {"a": 1}, [1], []])
+async def test_hooks_see_that_a_batch_has_returned_the_wrong_number_of_values(
+    app: Penstock, style: str, value: Any
+) -> None:
+    """A batch of 2 whose handler returns no list of 2 fails inside of its hooks: its outcome is not "completed"."""
+    outcomes: list[str] = []
+
+    @app.around("run")
+    @contextlib.contextmanager
+    def hook(running: Running) -> Generator[None]:
+        try:
+            yield
+        except TypeError as error:
+            outcomes.append(running.outcome(error))
+            raise
+        outcomes.append(running.outcome())
+
+    async def handle_async(payloads: list[int]) -> Any:
+        return value
+
+    def handle(payloads: list[int]) -> Any:
+        return value
+
+    app.listen("q", handle_async if style == "async" else handle, batch_size=2, max_retries=0)
+    await app.queue("q").enqueue_many([1, 2])
+    await Worker(app).drain()
+    failed = await app.queue("q").find("failed")
+    assert {job.error.message[:27] for job in failed if job.error} == {"a batch handler must return"}
+    assert outcomes[-1] == "failed"

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from penstock import Cron, Event, Every, Job, Penstock, ScheduleInfo, State, Worker
+from penstock import Cron, Event, Every, Job, Penstock, ScheduleInfo, State, Worker, ticking
 from penstock.model import cron
+from penstock.model.schedule_settings import ScheduleSettings
 from penstock.storage import connect_refcounted
-from penstock.storage.scheduling import ScheduleRecord
+from penstock.storage.base import MAX_BYTES
+from penstock.storage.scheduling import Firing, ScheduleRecord
 from penstock.testing import Clock, FaultyStorage
 from penstock.ticking import need_scheduling
 from penstock.worker import declared_schedules, ticker
@@ -285,6 +287,26 @@ async def test_an_unknown_zone_leaves_the_schedule_to_others_and_warns_once(
     assert seen[2:] == ["far@2030-01-01T00:02:00Z"]
 
 
+async def test_a_schedule_that_others_fire_is_logged_once(
+    app: Penstock, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker that cannot fire a schedule warns once, though each tick that another fires changes its version."""
+    await app.queue("q").schedules.put("far", Every(60))
+
+    def due_firing(*args: Any) -> Any:
+        raise ValueError("tz must be the name of a time zone")
+
+    monkeypatch.setattr(ticking, "due_firing", due_firing)
+    storage, firer = need_scheduling(app.storage), ticking.TickFirer(app, "w")
+    for _ in range(3):
+        clock.advance(60)
+        await firer.fire_due(["q"])
+        record = await storage.get_schedule("q", "far")
+        assert record is not None
+        await storage.fire([Firing(queue="q", name="far", version=record.version, manual=True)])
+    assert len([each for each in caplog.records if each.name == "penstock.schedules"]) == 1
+
+
 async def test_a_payload_function_that_raises_delays_its_ticks(
     app: Penstock, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -390,6 +412,37 @@ async def test_ticks_that_are_due_at_the_switch_belong_to_the_old_times(clock: C
         assert found is not None
         assert (found.fired, found.missed) == (1, 0)
         assert found.next_at == T + timedelta(hours=1)
+
+
+async def test_more_ticks_than_one_step_decides_are_all_decided_at_the_switch(clock: Clock) -> None:
+    """700 ticks are due by the old times when the new code starts: all of them fire, none is forgotten."""
+    storage = connect_refcounted("memory:", clock=clock)
+    async with version(clock, storage, Every(1), catch_up="all", most=1000, overlap="allow") as a:
+        await Worker(a).drain()
+        clock.advance(700)
+        b = version(clock, storage, Every(hours=1))
+        await Worker(b).drain()
+        found = await a.queue("q").schedules.get("n")
+        assert found is not None
+        assert (found.fired, found.missed) == (700, 0)
+
+
+async def test_late_ticks_with_long_payloads_are_put_in_several_steps(app: Penstock, clock: Clock) -> None:
+    """A step puts about as many bytes as one call may have, and the rest of the late ticks is due in the next one."""
+    payload = "x" * 1_000_000
+    await app.queue("q").schedules.put("s", Every(1), payload=payload, catch_up="all", most=20, overlap="allow")
+    clock.advance(100)
+    storage = need_scheduling(app.storage)
+    sizes: list[int] = []
+    while (record := await storage.get_schedule("q", "s")) is not None and (record.next or 0) <= clock.time() * 1000:
+        settings = ScheduleSettings.decode(record.spec)
+        firing, decision = ticking.due_firing(app, record, settings, round(clock.time() * 1000))
+        sizes.append(sum(len(tick.job.payload) for tick in firing.ticks))
+        assert [tick.at for tick in firing.ticks] == list(decision.fires)
+        await storage.fire([firing])
+    assert max(sizes) < MAX_BYTES + 2 * len(payload)
+    found = await info(app, "s")
+    assert (found.fired, found.missed) == (51, 49)
 
 
 async def test_a_schedule_without_a_live_declarer_is_retired_and_a_rollback_goes_on(

@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.model.limit import Rule
 
-__all__ = ["LATEST", "NEW_GATE", "Gate", "charge", "current", "expires_at", "opens_at"]
+__all__ = ["LATEST", "NEW_GATE", "Gate", "charge", "current", "opens_at"]
 
 #: The latest time of a gate: the largest integer that a double holds exactly, in the year 2255.
 LATEST = 2**53 - 1
@@ -74,8 +74,3 @@ def charge(gate: Gate, rule: Rule, cost: int, now: int) -> Gate:
         return gate
     tat = max(current(gate, rule, now).tat, now) + rule.price(cost) * rule.step_us
     return Gate(min(tat, LATEST), rule.step_us, now)
-
-
-def expires_at(gate: Gate, rule: Rule, now: int) -> int:
-    """Return the time from which the state equals that of a new gate, so that a storage may forget it."""
-    return current(gate, rule, now).tat

@@ -1,22 +1,20 @@
-"""The decision of a schedule: which of its due ticks become jobs, and which are missed, skipped or dropped."""
+"""The decision of a schedule: which of its due ticks fire, and which are missed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import takewhile
 
 import msgspec
 
-from penstock.model.schedule import Overlap, ScheduleSpec
+from penstock.model.schedule import ScheduleSpec
 
-__all__ = ["MAX_COUNTED", "MAX_FIRES", "MAX_WAITING", "Decision", "Judgement", "decide", "judge"]
+__all__ = ["MAX_COUNTED", "MAX_FIRES", "Decision", "decide"]
 
 #: The most late ticks that one decision counts.
 MAX_COUNTED = 10_000
 #: The most ticks that one decision fires; the others are due at once in the next one.
 MAX_FIRES = 500
-#: With `overlap="queue"`: ticks beyond this many waiting jobs are dropped.
-MAX_WAITING = 1_000
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -29,6 +27,12 @@ class Decision(msgspec.Struct, frozen=True):
     missed: tuple[int, ...]
     cursor: int
     next: int | None
+
+    def first(self, count: int) -> Decision:
+        """Return the decision about the first of the firing ticks alone: the next one is due at once."""
+        if count >= len(self.fires):
+            return self
+        return Decision(self.fires[:count], self.missed, self.fires[count - 1], self.fires[count])
 
 
 def decide(spec: ScheduleSpec, cursor: int, now: int) -> Decision:
@@ -56,9 +60,7 @@ def decide(spec: ScheduleSpec, cursor: int, now: int) -> Decision:
     kept = _kept(spec, len(late), bool(fresh))
     missed = late[: min(len(late), MAX_COUNTED) - kept]
     fires = late[len(late) - kept :] + fresh
-    if len(fires) > MAX_FIRES:
-        return Decision(tuple(fires[:MAX_FIRES]), tuple(missed), fires[MAX_FIRES - 1], fires[MAX_FIRES])
-    return Decision(tuple(fires), tuple(missed), max([cursor, *late[-1:], *fresh[-1:]]), nominal)
+    return Decision(tuple(fires), tuple(missed), max([cursor, *late[-1:], *fresh[-1:]]), nominal).first(MAX_FIRES)
 
 
 def _kept(spec: ScheduleSpec, late: int, fresh: bool) -> int:
@@ -81,35 +83,3 @@ def _newest(spec: ScheduleSpec, after: int, until: int, count: int) -> list[int]
 
 def _up_to(times: Iterator[int], until: int) -> Iterator[int]:
     return takewhile(lambda nominal: nominal <= until, times)
-
-
-class Judgement(msgspec.Struct, frozen=True):
-    """The firing ticks that become jobs, those that are skipped, those that are dropped, each in order.
-
-    `cancels` is whether the last job before them is cancelled in the same step.
-    """
-
-    jobs: tuple[int, ...]
-    skipped: tuple[int, ...] = ()
-    dropped: tuple[int, ...] = ()
-    cancels: bool = False
-
-
-def judge(fires: Sequence[int], overlap: Overlap, *, unfinished: bool, waiting: int = 0) -> Judgement:
-    """Judge firing ticks, one after the other, by the overlap policy.
-
-    `unfinished` is whether the schedule's last job is unfinished; `waiting`, the number of its waiting jobs, counts
-    with "queue" alone. The job of one tick is unfinished when the next of the same call is judged: with "skip" the
-    first may become a job and the others are skipped; with "replace" and "kill" each would cancel the one before at
-    once, so the newest becomes a job and the others are skipped.
-    """
-    ticks = tuple(fires)
-    if overlap == "skip":
-        room = 0 if unfinished else 1
-        return Judgement(ticks[:room], skipped=ticks[room:])
-    if overlap == "queue":
-        room = max(MAX_WAITING - waiting, 0)
-        return Judgement(ticks[:room], dropped=ticks[room:])
-    if overlap == "allow":
-        return Judgement(ticks)
-    return Judgement(ticks[-1:], skipped=ticks[:-1], cancels=unfinished and bool(ticks))

@@ -137,7 +137,7 @@ class DeclaredSchedules:
     async def _replace(
         self, storage: Scheduling, record: ScheduleRecord, old: ScheduleSettings, declaration: dict[str, Any]
     ) -> bool:
-        """Write a declaration over a record as it was read; False if that has changed since.
+        """Write a declaration over a record as it was read; False if that has changed since, or must be read again.
 
         If it ticks at other times from now on, the ticks that are due by the old ones are decided in the same step.
         """
@@ -149,6 +149,9 @@ class DeclaredSchedules:
                 firing, _ = due_firing(self._host, record, old, now)
             except LookupError:  # the code that computes their payload is not here
                 firing = missed_firing(record, old, now)
+            if firing.next is not None and firing.next <= now:  # more are due than one step decides
+                await storage.fire([firing])
+                return False
         changed = changed_record(record, old, new, now, firing)
         if (await storage.set_schedule(changed, record.version, firing)) is None:
             return False

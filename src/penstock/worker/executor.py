@@ -197,18 +197,25 @@ class Executor:
     async def _within_hooks(self, run: Run, routine: Routine, payload: Any, job: Any, held: Sequence[RunJob]) -> Any:
         """Call a handler as without hooks, inside of the hooks; they are entered where it runs, which may be a thread.
 
-        An awaitable that a plain handler returns is awaited outside of them.
+        A batch without one value for each job fails inside of them. An awaitable that a plain handler returns is
+        awaited outside of them.
         """
+
+        def returned(value: Any) -> Any:
+            if routine.batch and not inspect.isawaitable(value):
+                per_payload(value, len(held))
+            return value
+
         running = Running(run.handler.queue, held, run, routine.batch)
         args = (payload, job) if routine.takes_job else (payload,)
         if routine.is_async:
             with Within(self._hooks, running):
-                running.returned = await routine.function(*args)
+                running.returned = returned(await routine.function(*args))
             return running.returned
 
         def call() -> Any:
             with Within(self._hooks, running):
-                running.returned = routine.function(*args)
+                running.returned = returned(routine.function(*args))
             return running.returned
 
         value = await self._threads.run(call)
