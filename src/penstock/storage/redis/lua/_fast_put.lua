@@ -1,40 +1,33 @@
 -- The fast path of put: plain jobs with free ids are written together. It must equal `put_one` for each of them;
 -- tests/storage/test_fast_and_slow.py compares the two. It stands before all helpers, which would take a third of its
 -- time, and makes no lists for a single job.
--- include: new_queue
 local prefix = ARGV[2]
 local meta -- seq, time, expiry, big
-
-local function read_meta()
-  meta = meta or call('HMGET', prefix .. 'meta', 'seq', 'time', 'expiry', 'big')
-  return meta
-end
 
 -- Whether all these jobs are plain and new. The client sends only plain jobs in these two forms. Ids are looked up by
 -- their records, in one command; the general path does otherwise if these could be long.
 local function all_plain(form)
-  if not FAST then return false end
-  if form ~= 'named' then return form == 'fresh' end
+  if not FAST or form ~= 'fresh' and form ~= 'named' then return false end
+  meta = call('HMGET', prefix .. 'meta', 'seq', 'time', 'expiry', 'big')
+  if form == 'fresh' then return true end
   local ids = {}
   for i = 9, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
-  if #ids * (tonumber(read_meta()[4]) or 0) > MAX_BYTES then return false end
+  if #ids * (tonumber(meta[4]) or 0) > MAX_BYTES then return false end
   for _, taken in ipairs(call('HMGET', prefix .. 'jobs', unpack(ids))) do
     if taken then return false end
   end
   return true
 end
 
--- The answer of put, or nil if the clock was set back: then records need the full head; or if jobs have expired; or if one
--- of these numbers is damaged.
+-- The answer of put, or nil if the queue is new; or if the clock was set back: then records need the full head; or if jobs
+-- have expired; or if one of these numbers is damaged.
 local function put_together()
   local meta_key = prefix .. 'meta'
-  read_meta()
-  local seq, count = tonumber(meta[1] or 0), (#ARGV - 8) / 2
-  if not seq or seq < 0 or seq + count > FOREVER or seq ~= floor(seq) then return nil end
+  local seq, count = tonumber(meta[1]), (#ARGV - 8) / 2
+  if not seq or seq <= 0 or seq + count > FOREVER or seq ~= floor(seq) then return nil end
   if (tonumber(meta[2] or 0) or FOREVER) > now or (meta[3] and (tonumber(meta[3]) or 0) <= now) then return nil end
   local head = pack('>BB', FORMAT, SHORT)
   local channel = ARGV[8] ~= '' and pack('>H', #ARGV[8]) .. ARGV[8]
-  local first = seq == 0
   local longest = 0
   for i = 10, #ARGV, 2 do
     if #ARGV[i] > longest then longest = #ARGV[i] end
@@ -45,7 +38,6 @@ local function put_together()
   else
     call('HSET', meta_key, 'seq', seq + count, 'time', now)
   end
-  if first then begin_queue(prefix, ARGV[3]) end
   if count == 1 then
     local id, position = ARGV[9], pack('>I6I6', now, seq + 1)
     call('HSET', prefix .. 'jobs', id, head .. position .. ARGV[10])
@@ -74,5 +66,5 @@ local function put_together()
     for i = 1, count do ids[i] = ARGV[7 + 2 * i] end
     add_events(to, 'enqueued', ARGV[3], ids, 0)
   end
-  return { first and 1 or 0, 1 }
+  return { 0, 1 }
 end
