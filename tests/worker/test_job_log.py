@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from typing import Any
 
 import pytest
 
@@ -112,6 +113,29 @@ async def test_a_report_that_fails_is_sent_again_with_the_end(app: Penstock, mon
     await app.queue("q").enqueue(1, id="a")
     await run_all(app)
     assert [line.text for line in await app.queue("q").log("a")] == ["one", "two"]
+
+
+async def test_a_worker_that_has_ended_sends_no_lines(app: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The timer that would send the lines of its runs is cancelled: nothing goes on in the program of the worker."""
+    loop = asyncio.get_running_loop()
+    call_later, timers = loop.call_later, list[asyncio.TimerHandle]()
+
+    def noted(delay: float, callback: Any, *args: Any, **options: Any) -> asyncio.TimerHandle:
+        timer = call_later(delay, callback, *args, **options)
+        if delay == log_sender.GATHER:
+            timers.append(timer)
+        return timer
+
+    @app.handler("q")
+    async def write(payload: int, job: Job) -> None:
+        job.log("a line")
+
+    monkeypatch.setattr(log_sender, "GATHER", 3600.5)
+    monkeypatch.setattr(loop, "call_later", noted)
+    await app.queue("q").enqueue(1, id="a")
+    await run_all(app)
+    assert [line.text for line in await app.queue("q").log("a")] == ["a line"]
+    assert [timer.cancelled() for timer in timers] == [True]
 
 
 async def test_captured_records_are_kept_with_the_job_whose_code_logged_them(app: Penstock) -> None:
