@@ -36,8 +36,12 @@ __all__ = ["Report", "SimulatedRun", "run_seed"]
 #: The longest fault, in virtual seconds, and of those that a lease scales, in leases.
 LONGEST, LONGEST_LEASES = 15.0, 2.5
 
-#: Virtual seconds until all jobs must have ended, and for which the TTLs of all jobs are over: two purges.
-ALL_ENDED, EXPIRED = 300.0, 35.0
+#: Virtual seconds until all jobs must have ended, and for which the TTLs of all jobs are over: two purges, and a
+#: heartbeat and a look of each worker, after which the declarations of the last started one hold.
+ALL_ENDED, EXPIRED = 300.0, 55.0
+
+#: Virtual seconds until a child process that was killed must have been replaced.
+REPLACED = 10.0
 
 #: After this many calls that changed something all jobs of one queue are compared with the model.
 COMPARE = 10
@@ -385,13 +389,22 @@ class SimulatedRun:
         await app.close()
 
     def _check_children(self) -> None:
-        """Check that each worker with child processes has all of them, and no other."""
-        for machine in self.simulation.machines:
-            node = machine.node
-            if node is not None and not node.dead and has_children(self.plan.seed, node.name):
-                alive = sum(not child.dead for child in node.children)
-                if alive != CHILDREN:
-                    self.ledger.fault(f"{node.name} has {alive} child processes instead of {CHILDREN}")
+        """Check that each worker with child processes has all of them, or gets them soon, and no other."""
+        self._until(lambda: not self._wrong_children(), REPLACED, lambda: ", ".join(self._wrong_children()))
+
+    def _wrong_children(self) -> list[str]:
+        """Return a text for each worker whose child processes are too many or too few."""
+        nodes = [machine.node for machine in self.simulation.machines if machine.node and not machine.node.dead]
+        alive = {
+            node.name: sum(not child.dead for child in node.children)
+            for node in nodes
+            if has_children(self.plan.seed, node.name)
+        }
+        return [
+            f"{name} has {count} child processes instead of {CHILDREN}"
+            for name, count in alive.items()
+            if count != CHILDREN
+        ]
 
     def _live_workers(self) -> list[str]:
         """Return the nodes of the live workers."""
