@@ -28,10 +28,12 @@ __all__ = [
     "PayloadFunction",
     "TickFirer",
     "changed_record",
+    "create_schedule",
     "due_firing",
     "emit_fired",
     "encode_template",
     "expiry_of",
+    "firing_before_change",
     "manual_tick",
     "missed_firing",
     "need_scheduling",
@@ -186,6 +188,37 @@ def missed_firing(record: ScheduleRecord, settings: ScheduleSettings, now: int) 
         queue=record.queue, name=record.name, version=record.version, missed=len(decision.missed) + len(decision.fires),
         cursor=decision.cursor, next=decision.next,
     )  # fmt: skip
+
+
+def firing_before_change(host: AppHost, record: ScheduleRecord, old: ScheduleSettings, now: int) -> Firing:
+    """Return the firing of the ticks that are due before a change of the settings.
+
+    They are missed if the code that computes their payload is not here. If the `next` tick is due too, the caller fires
+    these, and reads the record again before it makes the change.
+    """
+    try:
+        return due_firing(host, record, old, now)[0]
+    except LookupError:
+        return missed_firing(record, old, now)
+
+
+async def create_schedule(
+    host: AppHost, storage: Scheduling, queue: str, name: str, settings: ScheduleSettings, now: int, *, at_once: bool
+) -> bool:
+    """Store a new schedule, with one job of it if `at_once`, and emit the events; False if there is one by now."""
+    next = settings.next_after(now)
+    expires = expiry_of(settings, next, now)
+    record = ScheduleRecord(queue=queue, name=name, spec=settings.encode(), cursor=now, next=next, expires=expires)
+    firing: Firing | None = None
+    if at_once:
+        tick = manual_tick(host, record, settings, now)
+        firing = Firing(queue=queue, name=name, version=0, ticks=(tick,), overlap="allow", manual=True)
+    if (await storage.set_schedule(record, 0, firing)) is None:
+        return False
+    host.emit("schedule_changed", queue=queue, id=name)
+    if firing is not None:
+        host.emit("enqueued", queue=queue, id=firing.ticks[0].job.id)
+    return True
 
 
 def changed_record(

@@ -116,8 +116,8 @@ MUTANTS = [
     ),
     Mutant(
         "a change of the code forgets the ticks that are due", "worker/declared_schedules.py",
-        "                firing, _ = due_firing(self._host, record, old, now)\n",
-        "                firing = None\n",
+        "            firing = firing_before_change(self._host, record, old, now)\n",
+        "            firing = firing_before_change(self._host, record, old, record.cursor)\n",
         (f"{TICKER}::test_ticks_that_are_due_at_the_switch_belong_to_the_old_times",),
     ),
     Mutant(
@@ -149,8 +149,8 @@ MUTANTS = [
     ),
     Mutant(
         "an edit at run time forgets the ticks that are due", "client/schedules.py",
-        "                firing, _ = due_firing(self._host, record, old, now)\n",
-        "                firing, _ = due_firing(self._host, record, old, record.cursor)\n",
+        "            firing = firing_before_change(self._host, record, old, now)\n",
+        "            firing = firing_before_change(self._host, record, old, record.cursor)\n",
         ("client/test_schedules.py::test_ticks_that_are_due_before_an_edit_belong_to_the_old_times",),
     ),
     Mutant(

@@ -27,11 +27,10 @@ from penstock.storage.scheduling import Firing, ScheduleRecord, Scheduling, Tick
 from penstock.ticking import (
     PayloadFunction,
     changed_record,
-    due_firing,
+    create_schedule,
     emit_fired,
-    expiry_of,
+    firing_before_change,
     manual_tick,
-    missed_firing,
     need_scheduling,
     payload_function,
     tick_job,
@@ -283,21 +282,8 @@ class Schedules:
     ) -> ScheduleRecord | None:
         """Create a schedule; None if it is there by now."""
         now = await (await self._host.opened()).time()
-        next = settings.next_after(now)
-        record = ScheduleRecord(
-            queue=self._queue, name=name, spec=settings.encode(), cursor=now, next=next,
-            expires=expiry_of(settings, next, now),
-        )  # fmt: skip
-        firing: Firing | None = None
-        if at_once:
-            tick = manual_tick(self._host, record, settings, now)
-            firing = Firing(queue=self._queue, name=name, version=0, ticks=(tick,), overlap="allow", manual=True)
-        if (await storage.set_schedule(record, 0, firing)) is None:
-            return None
-        self._emit_changed(name)
-        if firing is not None:
-            self._host.emit("enqueued", queue=self._queue, id=firing.ticks[0].job.id)
-        return await self._get(storage, name)
+        made = await create_schedule(self._host, storage, self._queue, name, settings, now, at_once=at_once)
+        return await self._get(storage, name) if made else None
 
     async def _change(self, name: str, change: Change, catch_up: bool = False) -> ScheduleRecord:
         """Change a schedule, again if another caller has changed it meanwhile; returns its record."""
@@ -318,10 +304,7 @@ class Schedules:
             return record
         firing: Firing | None = None
         if old.fires:
-            try:
-                firing, _ = due_firing(self._host, record, old, now)
-            except LookupError:  # its workers compute the payload: here the ticks cannot become jobs
-                firing = missed_firing(record, old, now)
+            firing = firing_before_change(self._host, record, old, now)
             if firing.next is not None and firing.next <= now:  # more are due than one step decides
                 await storage.fire([firing])
                 return None

@@ -17,11 +17,10 @@ from penstock.storage.base import MAX_BATCH
 from penstock.storage.scheduling import Firing, ScheduleRecord, Scheduling
 from penstock.ticking import (
     changed_record,
-    due_firing,
+    create_schedule,
     encode_template,
     expiry_of,
-    manual_tick,
-    missed_firing,
+    firing_before_change,
     nominal_times,
     scheduling_of,
 )
@@ -115,24 +114,9 @@ class DeclaredSchedules:
 
     async def _create(self, storage: Scheduling, declared: DeclaredSchedule, me: Declarer) -> bool:
         settings = ScheduleSettings(**self._declaration(declared, me))
+        queue, name, at_once = declared.queue, declared.name, declared.schedule.at_once
         now = await self._host.storage.time()
-        next = settings.next_after(now)
-        record = ScheduleRecord(
-            queue=declared.queue, name=declared.name, spec=settings.encode(), cursor=now, next=next,
-            expires=expiry_of(settings, next, now),
-        )  # fmt: skip
-        firing: Firing | None = None
-        if declared.schedule.at_once:
-            tick = manual_tick(self._host, record, settings, now)
-            firing = Firing(
-                queue=record.queue, name=record.name, version=0, ticks=(tick,), overlap="allow", manual=True
-            )  # fmt: skip
-        if (await storage.set_schedule(record, 0, firing)) is None:
-            return False
-        self._host.emit("schedule_changed", queue=record.queue, id=record.name)
-        if firing is not None:
-            self._host.emit("enqueued", queue=record.queue, id=firing.ticks[0].job.id)
-        return True
+        return await create_schedule(self._host, storage, queue, name, settings, now, at_once=at_once)
 
     async def _replace(
         self, storage: Scheduling, record: ScheduleRecord, old: ScheduleSettings, declaration: dict[str, Any]
@@ -145,10 +129,7 @@ class DeclaredSchedules:
         now = await self._host.storage.time()
         firing: Firing | None = None
         if old.fires and nominal_times(old) != nominal_times(new):
-            try:
-                firing, _ = due_firing(self._host, record, old, now)
-            except LookupError:  # the code that computes their payload is not here
-                firing = missed_firing(record, old, now)
+            firing = firing_before_change(self._host, record, old, now)
             if firing.next is not None and firing.next <= now:  # more are due than one step decides
                 await storage.fire([firing])
                 return False

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
-
 from penstock.model.activity import Activity, ActivityPage, BulkAction, Release, WorkerRequest
 from penstock.storage.auditing import check_limit, filled_page
 from penstock.storage.sqlite import activity as operators
-from penstock.storage.sqlite.transaction import Transaction
+from penstock.storage.sqlite.verbs import SqliteVerbs
 
 __all__ = ["SqliteAuditing"]
 
-T = TypeVar("T")
 
-
-class SqliteAuditing:
+class SqliteAuditing(SqliteVerbs):
     """The part of `SqliteStorage` with records about operators; see `penstock.storage.auditing` for each verb."""
-
-    def _write(self, verb: Callable[[Transaction], T]) -> Awaitable[T]:
-        """Run a verb in a transaction that writes."""
-        raise NotImplementedError
-
-    def _read(self, verb: Callable[[Transaction], T]) -> Awaitable[T]:
-        """Run a verb in a transaction that reads."""
-        raise NotImplementedError
 
     async def log_activity(self, entry: Activity) -> None:
         """Add an entry to the activity."""

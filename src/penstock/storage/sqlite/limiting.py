@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
-
 from penstock.model.limit import Rule
 from penstock.storage.limiting import LimitPage, LimitRecord, Scope
 from penstock.storage.sqlite import limits
-from penstock.storage.sqlite.transaction import Transaction
+from penstock.storage.sqlite.verbs import SqliteVerbs
 
 __all__ = ["SqliteLimiting"]
 
-T = TypeVar("T")
 
-
-class SqliteLimiting:
+class SqliteLimiting(SqliteVerbs):
     """The part of `SqliteStorage` that keeps limits; see `penstock.storage.limiting` for each verb."""
-
-    def _write(self, verb: Callable[[Transaction], T]) -> Awaitable[T]:
-        """Run a verb in a transaction that writes."""
-        raise NotImplementedError
-
-    def _read_whole(self, verb: Callable[[Transaction], T | None]) -> Awaitable[T]:
-        """Repeat a read that answers None while more jobs are due than one transaction promotes."""
-        raise NotImplementedError
 
     async def set_limit(self, scope: Scope, rule: Rule | None, settings: bytes, version: int) -> int | None:
         """Set the limit of a scope if its version is still this one; returns the new version, or None."""

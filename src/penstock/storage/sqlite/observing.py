@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from penstock.storage.base import Page
 from penstock.storage.observing import (
@@ -16,27 +15,13 @@ from penstock.storage.observing import (
     Step,
 )
 from penstock.storage.sqlite import error_groups, groups, stats
-from penstock.storage.sqlite.transaction import Transaction
+from penstock.storage.sqlite.verbs import SqliteVerbs
 
 __all__ = ["SqliteObserving"]
 
-T = TypeVar("T")
 
-
-class SqliteObserving:
+class SqliteObserving(SqliteVerbs):
     """The part of `SqliteStorage` that keeps statistics; see `penstock.storage.observing` for each verb."""
-
-    def _write(self, verb: Callable[[Transaction], T]) -> Awaitable[T]:
-        """Run a verb in a transaction that writes."""
-        raise NotImplementedError
-
-    def _read(self, verb: Callable[[Transaction], T]) -> Awaitable[T]:
-        """Run a verb in a transaction that reads."""
-        raise NotImplementedError
-
-    def _read_whole(self, verb: Callable[[Transaction], T | None]) -> Awaitable[T]:
-        """Repeat a read that answers None while more jobs are due than one transaction promotes."""
-        raise NotImplementedError
 
     async def stats(self, queues: Sequence[str]) -> list[QueueStats]:
         """Return counts, pause, totals and latencies of queues, all read at one moment."""

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from penstock.model.history import HistoryName, HistoryPage, Report, Reported
 from penstock.storage.sqlite import histories
 from penstock.storage.sqlite.notifier import Notifier
-from penstock.storage.sqlite.transaction import Transaction
+from penstock.storage.sqlite.verbs import SqliteVerbs
 
 __all__ = ["SqliteRecording"]
 
-T = TypeVar("T")
 
-
-class SqliteRecording:
+class SqliteRecording(SqliteVerbs):
     """The part of `SqliteStorage` that keeps histories; see `penstock.storage.recording` for each verb."""
-
-    def _write(self, verb: Callable[[Transaction], T]) -> Awaitable[T]:
-        """Run a verb in a transaction that writes."""
-        raise NotImplementedError
-
-    def _read(self, verb: Callable[[Transaction], T]) -> Awaitable[T]:
-        """Run a verb in a transaction that reads."""
-        raise NotImplementedError
 
     def open_notifier(self) -> Notifier:
         """Return the notifier of the open storage."""

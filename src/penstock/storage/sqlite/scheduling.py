@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from penstock.storage.scheduling import DueSchedules, Fired, Firing, SchedulePage, ScheduleRecord
 from penstock.storage.sqlite import due, fire, schedules, set_schedule
-from penstock.storage.sqlite.transaction import Transaction
+from penstock.storage.sqlite.verbs import SqliteVerbs
 
 __all__ = ["SqliteScheduling"]
 
-T = TypeVar("T")
 
-
-class SqliteScheduling:
+class SqliteScheduling(SqliteVerbs):
     """The part of `SqliteStorage` that keeps schedules; see `penstock.storage.scheduling` for each verb."""
-
-    def _write(self, verb: Callable[[Transaction], T]) -> Awaitable[T]:
-        """Run a verb in a transaction that writes."""
-        raise NotImplementedError
-
-    def _read(self, verb: Callable[[Transaction], T]) -> Awaitable[T]:
-        """Run a verb in a transaction that reads."""
-        raise NotImplementedError
 
     async def set_schedule(self, record: ScheduleRecord, version: int, firing: Firing | None = None) -> int | None:
         """Create or replace a schedule if its version is still this one, 0 for none; returns the new version."""
