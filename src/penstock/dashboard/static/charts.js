@@ -57,7 +57,7 @@
     return new uPlot({
       width: box.clientWidth || 400, height: 168, plugins: [marks(data.releases)], series, legend: { show: false }, cursor: { points: { size: 6 }, y: false }, hooks: { setCursor: [(u) => show(u.cursor.idx)] },
       scales: { x: { time: true, range: [data.begin, data.end] }, y: throughput ? { range: (u, lo, hi) => [0, Math.max(hi || 0, 1) * 1.12] } : { distr: 3, range: (u, lo, hi) => [Math.min(markBelow(lo || 0.01), 0.1), Math.max(markAbove(hi || 1), 1)] } },
-      axes: [axis(26, { space: 70, values: clock(data.end - data.begin) }), axis(52, throughput ? { space: 36, values: (u, list) => list.map(count) } : { splits: marksIn, values: (u, list) => list.map(seconds) })],
+      axes: [axis(26, { space: 70, values: clock(data.end - data.begin) }), axis(52, throughput ? { space: 36, values: (u, list) => list.map(count) } : { splits: marksIn, filter: (u, list) => list, values: (u, list) => list.map(seconds) })],
     }, columns, box);
   }
 
