@@ -74,6 +74,7 @@ def test_the_overview_has_the_numbers_of_top_and_lines_in_order(visit: Visit) ->
     assert int(numbers[0]) == sum(queue["counts"]["queued"] for queue in top["queues"])
     assert int(numbers[1]) == sum(queue["counts"]["running"] for queue in top["queues"])
     assert int(numbers[5]) == len(top["workers"])
+    expect(page.locator(".numbers > *")).to_have_count(6)
     found = [each.get_attribute("class") or "" for each in page.locator(".attention li").all()]
     order = ["k-paused", "k-failures", "k-no_worker"]  # the doctor may warn, and a slow run has a queue that grows
     assert list(dict.fromkeys(kind for kind in found if kind in order)) == order
@@ -93,7 +94,11 @@ def test_charts_are_drawn_for_each_span_and_the_address_has_it(visit: Visit) -> 
         expect(charts).to_have_attribute("data-releases", releases)
         points.append(int(charts.get_attribute("data-points") or 0))
         assert f"span={name}" in page.url
+        expect(page.locator("[data-chart=throughput]")).to_have_attribute("data-dashed", "2")  # the newest points
     assert min(points) > 50
+    page.go_back()
+    expect(charts).to_have_attribute("data-drawn", re.compile("span=2d"))
+    expect(page.get_by_role("link", name="2 d", exact=True)).to_have_attribute("aria-current", "true")
 
 
 def test_themes_change_page_and_charts_and_stay(visit: Visit) -> None:
@@ -112,6 +117,14 @@ def test_themes_change_page_and_charts_and_stay(visit: Visit) -> None:
         grounds.add(page.evaluate("() => getComputedStyle(document.documentElement).backgroundColor"))
         assert visit.axe() == []
     assert len(grounds) == len(axes) == 2
+    with page.expect_response(re.compile("/theme")):
+        page.get_by_label("Theme").select_option("system")
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        assert page.evaluate("() => getComputedStyle(document.documentElement).backgroundColor") in grounds
+        expect(page.locator("[data-charts]")).to_have_attribute("data-drawn", re.compile("span"))
+    page.reload()
+    expect(page.locator("html")).to_have_attribute("data-theme", "system")
 
 
 def test_a_filter_is_in_the_address_and_back_and_reload_keep_it(visit: Visit) -> None:
@@ -231,14 +244,29 @@ def test_the_keyboard_reaches_everything(visit: Visit) -> None:
     expect(page.locator("#help")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.locator("#help")).to_be_hidden()
+    visit.open("/jobs?filter=state:failed+type:ValueError")
+    page.keyboard.press("j")
+    expect(page.locator(".current a").first).to_be_focused()
+    outline = page.evaluate("() => getComputedStyle(document.activeElement).outlineStyle")
+    assert outline != "none"
     visit.open("/queue?name=mail")
     page.keyboard.press("d")
     expect(page.locator("#dialog")).to_be_hidden()
     page.keyboard.press("Shift+D")
     expect(page.locator("#dialog")).to_contain_text("Delete queue mail?")
     expect(page.locator("#confirm")).to_be_focused()
+    for _ in range(8):  # the focus stays in the dialog, or in the bars of the browser
+        page.keyboard.press("Tab")
+        assert page.evaluate(
+            "() => document.activeElement === document.body || !!document.activeElement.closest('#dialog')"
+        )
     page.keyboard.press("Escape")
     expect(page.locator("#dialog")).to_be_hidden()
+    page.get_by_role("button", name="Delete queue").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name="Delete queue")).to_be_focused()
 
 
 def test_pages_and_actions_work_without_scripts(browser: Browser, site: Site) -> None:
@@ -284,6 +312,12 @@ def test_every_page_is_accessible_and_fits(visit: Visit, theme: str) -> None:
         width = page.evaluate("() => document.documentElement.scrollWidth")
         assert width <= 360, (name, width)
         expect(page.locator("nav.main")).to_be_hidden()
+        for kind in page.evaluate(
+            "() => [...document.querySelectorAll('table.list tbody tr')].map(r => getComputedStyle(r).display)"
+        ):
+            assert kind != "table-row", name  # rows are cards
+        for box in page.locator(".chart").all():
+            expect(box.locator(".uplot")).to_have_js_property("clientWidth", box.evaluate("each => each.clientWidth"))
         if visit.site.url.startswith("sqlite"):
             page.screenshot(path=SHOTS / f"{name}-{theme}-360.png")
     assert findings == []

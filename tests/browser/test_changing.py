@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from urllib.parse import quote
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Locator, expect
 
 from penstock import Entry, Penstock
 from penstock.dashboard.auth import VERBS
 from penstock.model.job import State
 from tests.browser.conftest import READER, Site, Visit
-from tests.browser.seed import HOSTILE_ID, HOSTILE_QUEUE
+from tests.browser.seed import HOSTILE_ID, HOSTILE_QUEUE, SECRET
+from tests.browser.test_browsing import PAGES
 
 
 def count_of(site: Site, queue: str, state: State) -> int:
@@ -30,15 +31,9 @@ def test_a_reader_sees_no_buttons_and_changes_nothing(browser: Browser, site: Si
     visit = Visit(context, site)
     visit.log_in(READER)
     before = [count_of(site, "mail", state) for state in State]
-    for path in (
-        "/",
-        "/queue?name=mail",
-        "/jobs?filter=state:failed",
-        "/failures",
-        "/schedules",
-        "/limits",
-        "/workers",
-    ):
+    for name, path in PAGES.items():
+        if name == "new":  # for those who may enqueue
+            continue
         visit.open(path)
         expect(visit.page.locator("main form[method=post]")).to_have_count(0)
     visit.expected = ["403"]
@@ -47,6 +42,11 @@ def test_a_reader_sees_no_buttons_and_changes_nothing(browser: Browser, site: Si
         "async verbs => Promise.all(verbs.map(async v => (await fetch(`act?verb=${v}&queue=mail&id=x`, "
         "{method: 'POST'})).status))",
         verbs,
+    )
+    assert set(statuses) == {403}
+    others = [*(f"preview?verb={verb}&queue=mail&id=x" for verb in verbs), "stop?id=x", "check"]
+    statuses = visit.page.evaluate(
+        "async paths => Promise.all(paths.map(async p => (await fetch(p, {method: 'POST'})).status))", others
     )
     assert set(statuses) == {403}
     assert [count_of(site, "mail", state) for state in State] == before
@@ -63,6 +63,62 @@ def test_new_jobs_appear_without_a_reload(visit: Visit) -> None:
     expect(row.locator("td").first).to_have_text("130", timeout=20_000)  # two seconds on a machine that is not busy
 
 
+def count_in_row(visit: Visit, queue: str) -> Locator:
+    """Return the number of waiting jobs of a queue on the overview."""
+    page = visit.page
+    return page.locator("tr", has=page.get_by_role("link", name=queue, exact=True)).locator("td").first
+
+
+def test_a_page_without_a_stream_polls(visit: Visit) -> None:
+    """A refused stream, as for the viewer beyond `max_streams`: new jobs appear all the same."""
+    visit.site.do(lambda app: app.queue("polled").enqueue({"n": 1}))
+    visit.expected = ["503"]
+    visit.page.route("**/live", lambda route: route.fulfill(status=503, body="No stream is free: poll."))
+    visit.open()
+    expect(count_in_row(visit, "polled")).to_have_text("1", timeout=20_000)
+    visit.site.do(lambda app: app.queue("polled").enqueue({"n": 2}))
+    expect(count_in_row(visit, "polled")).to_have_text("2", timeout=20_000)
+
+
+def test_a_hidden_tab_asks_for_nothing_and_catches_up(visit: Visit) -> None:
+    """While the tab is hidden the stream is closed and nothing is fetched; then the page is read again."""
+    page = visit.open("/queue?name=mail")
+    expect(page.locator("[data-live-text]")).to_have_text("live")
+    hide = "value => { Object.defineProperty(document, 'hidden', {value, configurable: true}); "
+    hide += "document.dispatchEvent(new Event('visibilitychange')) }"
+    page.evaluate(hide, True)
+    expect(page.locator("[data-live-text]")).to_have_text("paused")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    visit.site.do(lambda app: app.queue("seen").enqueue({"n": 1}))
+    other = page.context.new_page()
+    other.goto(f"{visit.site.base}/queue?name=seen")
+    for count in ("1", "2"):  # an update of a tab that is not hidden
+        expect(other.locator(".numbers b").first).to_have_text(count, timeout=20_000)
+        visit.site.do(lambda app: app.queue("seen").enqueue({"n": 1}))
+    other.close()
+    assert asked == []
+    with page.expect_response(lambda answer: "/queue?name=mail" in answer.url):
+        page.evaluate(hide, False)
+    expect(page.locator("[data-live-text]")).to_have_text("live")
+    assert any("/live" in url for url in asked)
+
+
+def test_a_list_with_a_selection_keeps_its_rows(visit: Visit) -> None:
+    """New jobs are counted above a list with a selected row, and are in it after a click."""
+    site = visit.site
+    site.do(lambda app: app.queue("rows").enqueue_many([{"n": n} for n in range(3)]))
+    page = visit.open("/jobs?filter=queue:rows")
+    rows = page.locator("#job-list tbody tr")
+    expect(rows).to_have_count(3)
+    page.locator("[data-select]").first.check()
+    site.do(lambda app: app.queue("rows").enqueue_many([{"n": n} for n in range(2)]))
+    expect(page.locator(".fresh")).to_have_text("2 new", timeout=20_000)
+    expect(rows).to_have_count(3)
+    page.locator(".fresh").click()
+    expect(rows).to_have_count(5)
+
+
 def test_r_retries_a_failed_job_at_once(visit: Visit) -> None:
     """The job is queued without a question, a message confirms it, and the activity names the viewer."""
     page = visit.open("/jobs?filter=state:failed+type:ValueError")
@@ -76,8 +132,16 @@ def test_r_retries_a_failed_job_at_once(visit: Visit) -> None:
 
 
 def test_a_pause_names_its_viewer_and_can_be_undone(visit: Visit) -> None:
-    """The queue names the viewer who paused it; Undo resumes it."""
+    """Queue and job name the viewer who paused it; the button has the label of its action, and Undo resumes."""
     page = visit.open("/queue?name=mail")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator(".note")).to_contain_text("by ann")
+    expect(page.get_by_role("button", name="Resume")).to_be_visible()
+    page.locator("tbody th a").first.click()
+    expect(page.locator(".why")).to_contain_text("paused by 'ann'")
+    page = visit.open("/queue?name=mail")
+    page.get_by_role("button", name="Resume").click()
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
     page.get_by_role("button", name="Pause").click()
     expect(page.locator(".note")).to_contain_text("by ann")
     page.locator(".toast").get_by_role("button", name="Undo").click()
@@ -150,10 +214,15 @@ def test_a_bulk_retry_is_undone_then_done(visit: Visit) -> None:
     group.get_by_role("button", name="Retry 412").click()
     expect(page.locator("#dialog")).to_contain_text("Retry 412 jobs?")
     expect(page.locator("#dialog .samples li")).to_have_count(5)
+    expect(page.locator("#dialog .samples li").first).to_contain_text("•••")
+    assert SECRET not in page.content()
     page.locator("#dialog").get_by_role("button", name="Retry 412 jobs").click()
     expect(page).to_have_url(re.compile("/activity"))
+    expect(page.locator("#bulk-actions li").first).to_contain_text("starts in")
     page.get_by_role("button", name="Undo").first.click()
     expect(page.locator("#bulk-actions")).to_contain_text("undone")
+    expect(page.locator("#log")).to_contain_text("undone")
+    assert SECRET not in page.content()
     assert count_of(visit.site, "mail", State.FAILED) >= 412
     queued = count_of(visit.site, "mail", State.QUEUED)
     visit.open("/failures")

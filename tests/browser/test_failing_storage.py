@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -33,13 +34,17 @@ def test_an_outage_is_a_banner_over_the_last_data(browser: Browser, server: Serv
         expect(page.locator(".numbers b").first).to_have_text("1")
         visit.expected = ["503", "ERR_", "Failed to load"]
         server.kill()
-        expect(page.locator("#banner .banner")).to_contain_text("does not answer")
+        expect(page.locator("#banner .banner")).to_contain_text("does not answer", timeout=20_000)
+        expect(page.locator("#banner .banner")).to_contain_text(re.compile(r"The data is as of \d\d:\d\d:\d\d"))
+        expect(page.locator("main")).to_have_class(re.compile("stale"))
         expect(page.locator(".numbers b").first).to_have_text("1")
         expect(page.get_by_role("button", name="Pause")).to_be_disabled()
         server.restart()
-        site.do(lambda app: app.queue("mail").enqueue({"a": 2}))
-        expect(page.locator("#banner .banner")).to_have_count(0)
+        site.do(lambda app: app.queue("mail").enqueue_many([{"a": 2}, {"a": 3}]))
+        expect(page.locator("#banner .banner")).to_have_count(0, timeout=20_000)
         expect(page.get_by_role("button", name="Pause")).to_be_enabled()
+        expect(page.locator("main")).not_to_have_class(re.compile("stale"))
+        expect(page.locator(".numbers b").first).to_have_text("2", timeout=20_000)
     finally:
         context.close()
         site.stop()

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import pytest
 
 from penstock import Entry, Every, Job, Limit, PermanentError
 from penstock.model.ids import new_token
 from penstock.model.limit import EVERY
-from penstock.storage.base import Request
+from penstock.model.worker_info import Heartbeat, RunSummary
+from penstock.storage.base import Report, Request
 from penstock.storage.observing import RINGS
 from penstock.worker import Worker
 from tests.dashboard.conftest import SECRET, Site
@@ -130,6 +132,22 @@ async def test_a_queue_shows_options_and_limits_in_force_and_who_set_them(site: 
     assert (await site.json("/queue?name=orders"))["options"] == []
 
 
+async def test_a_run_of_a_worker_has_the_progress_of_its_job(site: Site) -> None:
+    """The page of a worker shows how far each of its runs is; a run without a report has none."""
+    storage = site.app.storage
+    claims = (await storage.claim([Request("orders", 2)], "w7", 60_000, new_token())).claims
+    progress = msgspec.msgpack.encode([0.4, "page 2"])
+    await storage.report([Report(queue="orders", id=claims[0].id, token=claims[0].token, progress=progress)])
+    runs = [RunSummary("orders", claim.id, 1, 5_000) for claim in claims]
+    await storage.beat("w7", 60_000, Heartbeat(host="web-1", queues=["orders"], running=2, runs=runs).encode())
+    await site.reading()
+    assert [run["percent"] for run in (await site.json("/worker?id=w7"))["runs"]] == [40.0, None]
+    page = await site.get("/worker?id=w7")
+    assert faults_of(page.text) == []
+    assert "40.0 %" in page.text
+    await storage.beat("w7", 0)
+
+
 async def test_groups_show_since_when_their_head_waits(site: Site) -> None:
     """A queued head waits since it was due; a group that a run holds has no head that waits, and no turn."""
     due = (await site.json("/job?queue=orders&id=o1"))["run_at"]
@@ -142,7 +160,7 @@ async def test_groups_show_since_when_their_head_waits(site: Site) -> None:
     ]
     page = await site.get("/groups?queue=orders")
     assert faults_of(page.text) == []
-    assert '<td data-label="head waits">since <time' in page.text
+    assert '<td data-label="head due"><time' in page.text
     found = (await site.json("/groups?queue=orders&find=customer-0"))["groups"]
     assert [group["name"] for group in found] == ["customer-0"]
     nothing = await site.get("/groups?queue=orders&find=<b>")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock import Penstock
 from penstock.dashboard import Dashboard, anyone, token
 from penstock.dashboard import reader as reader_module
+from penstock.errors import StorageUnavailable
 from penstock.telemetry import endpoints
 from tests.dashboard.conftest import HOSTILE_QUEUE, Site
 from tests.dashboard.html_checks import faults_of
@@ -121,3 +123,23 @@ async def test_a_request_after_a_while_without_any_reads_again(site: Site, monke
     await asyncio.gather(*(reader.latest() for _ in range(3)))
     again = await reader.latest()
     assert (again.version, again.queue("late") is not None) == (first.version + 1, True)
+
+
+async def test_a_storage_that_did_not_answer_is_asked_again_after_a_second(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reads that take long are rare while the storage answers; without an answer, the next one comes soon."""
+    reader = site.dashboard.reader
+    await site.reading()
+    monkeypatch.setattr(reader, "_took", deque([0.2], maxlen=1))
+    assert reader.pause == 20.0
+
+    async def unavailable() -> list[str]:
+        raise StorageUnavailable("away")
+
+    with monkeypatch.context() as away:
+        away.setattr(site.app, "workers", unavailable)
+        assert (await site.reading()).error == "away"
+        assert reader.pause == 1.0
+    assert (await site.reading()).error == ""
+    assert reader.pause >= 1.0

@@ -12,9 +12,10 @@ from penstock.dashboard import Dashboard
 from penstock.dashboard.bulk_tasks import wait_all
 from penstock.model.job import State
 from penstock.model.worker_info import Heartbeat
+from penstock.ops import activity
 from penstock.storage.auditing import need_auditing
 from penstock.worker import Worker
-from tests.dashboard.conftest import Site, who
+from tests.dashboard.conftest import SECRET, Site, who
 
 
 async def start_bulk(site: Site, verb: str = "retry") -> str:
@@ -50,6 +51,20 @@ async def test_another_dashboard_stops_a_bulk_action_between_its_steps(
     assert (await site.app.queue("mail").counts())[State.FAILED] == 3
     await other.client.aclose()
     await other.dashboard.close()
+
+
+async def test_a_filter_of_another_program_is_shown_without_its_secrets(site: Site) -> None:
+    """A bulk action by Python code may search for a secret; its filter on the page has none, the stored one stays."""
+    secret = f'queue:mail payload.password:"{SECRET}" header.authorization:{SECRET}* payload.to:ann'
+    await site.app.bulk("retry", secret).run()
+    await activity.log_activity(site.app, "retry", via="cli", queue="mail", target=secret, ids=("bad",))
+    for path in ("/activity", "/job?queue=mail&id=bad"):
+        for accept in ("application/json", "text/html"):
+            assert SECRET not in (await site.get(path, "reader", accept=accept)).text, path
+    view = await site.json("/activity")
+    wanted = "queue:mail payload.password:••• header.authorization:••• payload.to:ann"
+    assert [row["filter"] for row in view["bulk"]] == [wanted]
+    assert wanted in {entry["target"] for entry in view["entries"]}
 
 
 async def test_activity_and_bulk_actions_are_in_the_storage(site: Site) -> None:

@@ -30,16 +30,9 @@ from penstock.storage.base import Page, Storage
 from penstock.storage.observing import need_observing, observing_of
 
 __all__ = [
-    "KEYS",
-    "MAX_LOOKED",
-    "FilterError",
-    "FilterPage",
-    "JobFilter",
-    "Redacting",
-    "find_jobs",
-    "parse_filter",
-    "quote_value",
-]
+    "KEYS", "MAX_LOOKED", "FilterError", "FilterPage", "JobFilter", "Redacting", "find_jobs", "hide_values",
+    "parse_filter", "quote_value",
+]  # fmt: skip
 
 #: The keys of a filter; those that end with a point are followed by the name of a header or a path in a value.
 KEYS = (
@@ -150,6 +143,17 @@ def parse_filter(text: str, is_redacted: Callable[[str], bool] = lambda key: Fal
         else:
             tests.append(_test(name, path, value, prefix))
     return JobFilter(text=text.strip(), tests=tuple(tests), words=tuple(words), **fields)
+
+
+def hide_values(text: str, redacting: Redacting, hidden: str) -> str:
+    """Return a filter as one may see it who may not see all: in place of values of secret paths it has `hidden`."""
+
+    def shown(word: re.Match[str]) -> str:
+        _, point, path = (word[1] or "").partition(".")
+        secret = point and any(map(redacting.hides, path.split(".")))
+        return f"{word[0][: word.start(2) - word.start()]}{hidden}" if secret else word[0]
+
+    return redacting.text(WORD.sub(shown, text))
 
 
 def quote_value(value: str) -> str:

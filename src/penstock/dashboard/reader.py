@@ -172,8 +172,11 @@ class Reader:
 
     @property
     def pause(self) -> float:
-        """The seconds until the next read: a hundred times what one takes, so that reading has 1 % at most."""
-        return min(max(INTERVAL, SHARE * min(self._took, default=0.0)), MAX_PAUSE)
+        """The seconds until the next read: a hundred times what one takes, so that reading has 1 % at most.
+
+        A storage that did not answer is asked again after a second: the page recovers when it does.
+        """
+        return INTERVAL if self._error else min(max(INTERVAL, SHARE * min(self._took, default=0.0)), MAX_PAUSE)
 
     def _start(self) -> None:
         loop = asyncio.get_running_loop()

@@ -6,11 +6,13 @@ from datetime import datetime
 
 import msgspec
 
+from penstock.client.job_filter import hide_values
 from penstock.dashboard.context import PageContext
+from penstock.dashboard.redact import HIDDEN
 from penstock.model.activity import Activity, BulkAction
 from penstock.model.clock import as_datetime
 
-__all__ = ["ActivityPage", "ActivityRow", "BulkRow", "bulk_row", "view"]
+__all__ = ["ActivityPage", "ActivityRow", "BulkRow", "activity_row", "bulk_row", "view"]
 
 ROWS, BULK_ROWS = 100, 20
 
@@ -85,7 +87,7 @@ def activity_row(context: PageContext, entry: Activity) -> ActivityRow:
         address=entry.address,
         verb=entry.verb,
         queue=entry.queue,
-        target=context.text(entry.target),
+        target=hide_values(entry.target, context.redactor, HIDDEN),
         ids=entry.ids,
         count=entry.count,
         outcome=context.text(entry.outcome),
@@ -99,7 +101,7 @@ def bulk_row(context: PageContext, action: BulkAction, now: datetime) -> BulkRow
         id=action.id,
         who=action.who,
         verb=action.verb,
-        filter=context.text(action.filter),
+        filter=hide_values(action.filter, context.redactor, HIDDEN),
         state=action.state_at(int(now.timestamp() * 1000)),
         starts_at=begins,
         starts_in=max(0.0, (begins - now).total_seconds()),

@@ -11,12 +11,12 @@ from penstock.client.answers import JobStatus, status_of
 from penstock.client.job_filter import quote_value
 from penstock.dashboard.context import NotThere, PageContext
 from penstock.dashboard.formatting import ago, exact_time, number
+from penstock.dashboard.pages.activity import ActivityRow, activity_row
 from penstock.dashboard.pages.option_rows import OptionRow, bound_rows
 from penstock.dashboard.protocols import observing_of, recording_of
 from penstock.dashboard.timeline import Run, Timeline, timeline_of
 from penstock.dashboard.tracebacks import Piece, pieces_of
 from penstock.dashboard.values import Shown, show
-from penstock.model.activity import Activity
 from penstock.model.clock import as_datetime
 from penstock.model.failure import failed_claim
 from penstock.model.history import Attempt, Line, read_attempt, read_line
@@ -125,7 +125,7 @@ class JobPage(msgspec.Struct, frozen=True, kw_only=True):
     options: list[OptionRow]
     schedule: str | None
     trace: str
-    activity: list[Activity]
+    activity: list[ActivityRow]
     can: Can
     ended: bool
 
@@ -342,7 +342,8 @@ def trace_link(context: PageContext, status: JobStatus) -> str:
     return url if url.startswith(("https://", "http://")) else ""
 
 
-async def activity_of(context: PageContext, queue: str, id: str) -> list[Activity]:
+async def activity_of(context: PageContext, queue: str, id: str) -> list[ActivityRow]:
     """Return the last entries of the activity about this job."""
     records = await context.records()
-    return [] if records is None else (await records.activity(queue, id, None, 20)).entries
+    entries = [] if records is None else (await records.activity(queue, id, None, 20)).entries
+    return [activity_row(context, entry) for entry in entries]

@@ -6,9 +6,12 @@ from datetime import datetime
 
 import msgspec
 
+from penstock.aio import gather_each
+from penstock.client.answers import status_of
 from penstock.dashboard.context import NotThere, PageContext
 from penstock.dashboard.protocols import auditing_of
 from penstock.model.clock import as_datetime
+from penstock.model.context import Progress
 from penstock.model.worker_info import RunInfo, WorkerInfo
 
 __all__ = ["RunRow", "WorkerPage", "WorkerRow", "WorkersPage", "view", "view_worker"]
@@ -24,6 +27,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     timeout: float | None
     share: float | None
+    #: The progress that the handler reported, in percent.
+    percent: float | None
 
 
 class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +110,7 @@ async def view_worker(context: PageContext) -> WorkerPage:
         raise NotThere(f"There is no live worker {id!r}.")
     return WorkerPage(
         at=reading.overview.at, worker=worker_row(found),
-        runs=[run_row(context, run, reading.overview.at) for run in found.runs],
+        runs=await run_rows(context, found, reading.overview.at),
         can_ask=auditing_of(context.app.storage) is not None, outage=reading.error,
     )  # fmt: skip
 
@@ -137,11 +142,24 @@ def worker_row(worker: WorkerInfo) -> WorkerRow:
     )
 
 
-def run_row(context: PageContext, run: RunInfo, now: datetime) -> RunRow:
+async def run_rows(context: PageContext, worker: WorkerInfo, now: datetime) -> list[RunRow]:
+    """Return the rows of a worker's runs; their jobs are read in one call for each queue, for their progress."""
+    storage = await context.storage()
+    queues = list(dict.fromkeys(run.queue for run in worker.runs))
+    pages = await gather_each(
+        lambda queue: storage.get(queue, [run.id for run in worker.runs if run.queue == queue]), queues
+    )
+    found = [status_of(job, context.app.codec(job.queue)) for page in pages for job in page if job is not None]
+    jobs = {(job.queue, job.id): job.progress for job in found if job.worker == worker.id}
+    return [run_row(context, run, now, jobs.get((run.queue, run.id))) for run in worker.runs]
+
+
+def run_row(context: PageContext, run: RunInfo, now: datetime, progress: Progress | None) -> RunRow:
     """Return the row of a run."""
     timeout = context.app.options(run.queue).timeout if run.queue in context.app.handlers else None
     seconds = max(0.0, (now - run.started_at).total_seconds())
     return RunRow(
         queue=run.queue, id=run.id, attempt=run.attempt, started_at=run.started_at, seconds=seconds, timeout=timeout,
         share=None if not timeout else min(1.0, seconds / timeout),
+        percent=None if progress is None else round(progress.fraction * 100, 1),
     )  # fmt: skip

@@ -3,7 +3,7 @@
 (() => {
   const plots = new Map();
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const seconds = (v) => v == null ? "" : v < 1 ? `${+(v * 1000).toPrecision(2)} ms` : v < 60 ? `${+v.toPrecision(2)} s` : v < 3600 ? `${+(v / 60).toPrecision(2)} min` : `${+(v / 3600).toPrecision(2)} h`;
+  const seconds = (v) => v == null ? "" : v < 1 ? `${+(v * 1000).toPrecision(2)} ms` : v < 60 ? `${+v.toPrecision(2)} s` : v < 3600 ? `${+(v / 60).toPrecision(2)} min` : v < 86400 ? `${+(v / 3600).toPrecision(2)} h` : `${+(v / 86400).toPrecision(2)} d`;
   const count = (v) => v == null ? "" : v >= 1e6 ? `${+(v / 1e6).toPrecision(3)} M` : v >= 1e4 ? `${+(v / 1e3).toPrecision(3)} k` : String(+(+v).toPrecision(3));
 
   // Vertical lines with names where releases are, and a dashed last step: it is still filling.
@@ -21,7 +21,9 @@
 
   const axis = (size, more) => ({ stroke: color("--muted"), grid: { stroke: color("--chart-grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui", size, gap: 6, ...more });
   const clock = (span) => (u, splits) => splits.map((v) => { const d = new Date(v * 1000); return span > 86400 * 3 ? d.toLocaleDateString(undefined, { day: "numeric", month: "short" }) : d.toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", hour12: false }); });
-  const powers = (u, i, min, max) => { const list = []; for (let p = Math.ceil(Math.log10(min)); p <= Math.log10(max); p += 1) list.push(10 ** p); return list; };
+  const MARKS = [1e-4, 1e-3, 0.01, 0.1, 1, 10, 60, 600, 3600, 36000, 86400, 864000, 8640000]; // seconds, on a log axis
+  const marksIn = (u, i, min, max) => MARKS.filter((mark) => mark >= min * 0.999 && mark <= max * 1.001);
+  const markBelow = (v) => MARKS.findLast((mark) => mark <= v) ?? MARKS[0], markAbove = (v) => MARKS.find((mark) => mark >= v) ?? v;
   // The newest step is drawn once more as a dashed line of its own.
   const split = (values) => [values.map((v, i) => i < values.length - 1 ? v : null), values.map((v, i) => i >= values.length - 2 ? v : null)];
 
@@ -49,12 +51,13 @@
       columns.push(solid, dashed);
       series.push({ label, stroke, width: 1.5, points: { show: false }, fill: label === "completed" ? `${stroke}1c` : undefined }, { label, stroke, width: 1.5, points: { show: false }, dash: [4, 4] });
     }
+    box.dataset.dashed = String(series.filter((each, i) => each.dash && columns[i].at(-1) != null && columns[i - 1].at(-1) == null).length);
     const show = legend(box, given, format);
     show();
     return new uPlot({
       width: box.clientWidth || 400, height: 168, plugins: [marks(data.releases)], series, legend: { show: false }, cursor: { points: { size: 6 }, y: false }, hooks: { setCursor: [(u) => show(u.cursor.idx)] },
-      scales: { x: { time: true, range: [data.begin, data.end] }, y: throughput ? { range: (u, lo, hi) => [0, Math.max(hi || 0, 1) * 1.12] } : { distr: 3, range: (u, lo, hi) => [Math.min(10 ** Math.floor(Math.log10(lo || 0.01)), 0.1), Math.max(10 ** Math.ceil(Math.log10(hi || 1)), 1)] } },
-      axes: [axis(26, { space: 70, values: clock(data.end - data.begin) }), axis(52, throughput ? { space: 36, values: (u, list) => list.map(count) } : { splits: powers, values: (u, list) => list.map(seconds) })],
+      scales: { x: { time: true, range: [data.begin, data.end] }, y: throughput ? { range: (u, lo, hi) => [0, Math.max(hi || 0, 1) * 1.12] } : { distr: 3, range: (u, lo, hi) => [Math.min(markBelow(lo || 0.01), 0.1), Math.max(markAbove(hi || 1), 1)] } },
+      axes: [axis(26, { space: 70, values: clock(data.end - data.begin) }), axis(52, throughput ? { space: 36, values: (u, list) => list.map(count) } : { splits: marksIn, filter: (u, list) => list, values: (u, list) => list.map(seconds) })],
     }, columns, box);
   }
 
@@ -91,5 +94,6 @@
       section.querySelectorAll("[data-span]").forEach((each) => each === link ? each.setAttribute("aria-current", "true") : each.removeAttribute("aria-current"));
       draw(section);
     });
+    addEventListener("popstate", () => location.reload()); // back to another span
   });
 })();

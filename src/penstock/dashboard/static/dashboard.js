@@ -30,8 +30,8 @@
       const old = $(`[data-part="${part.dataset.part}"]`);
       if (!old || old.isEqualNode(part)) continue;
       if (held(old)) { notice(old, part); continue; }
-      const current = old.querySelector(".current")?.dataset.href;
-      Idiomorph.morph(old, part, { morphStyle: "outerHTML", ignoreActiveValue: true, callbacks: { beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS") && !(name === "checked") } });
+      const current = old.querySelector(".current")?.dataset.href, typing = document.activeElement.matches("input, textarea, select"); // not a button: its label must be that of its action
+      Idiomorph.morph(old, part, { morphStyle: "outerHTML", ignoreActiveValue: typing, callbacks: { beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS") && !(name === "checked") } });
       if (current) $$("[data-row]").find((row) => row.dataset.href === current)?.classList.add("current");
     }
     times();
