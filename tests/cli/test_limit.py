@@ -114,7 +114,7 @@ def test_a_group_is_paused_until_a_time(cli: Cli) -> None:
 
 
 def test_a_queue_is_paused_until_a_time(cli: Cli) -> None:
-    """`queue pause --until` is shown by `queue show`; --until and --for exclude each other."""
+    """`queue pause --until` is shown by `queue show`; a time that is over is refused, and so are --until with --for."""
     cli.do(fill)
     assert cli.ok("queue", "pause", "mail", "--until", "2100-01-31T09:00+00:00") == "mail: paused\n"
     assert cli.json("queue", "show", "mail")["paused_until"] == "2100-01-31T09:00:00Z"
@@ -123,6 +123,8 @@ def test_a_queue_is_paused_until_a_time(cli: Cli) -> None:
     both = ("queue", "pause", "mail", "--until", "2100-01-31T09:00", "--for", "1h")
     assert "give --until or --for, not both" in cli.fails(*both, code=2)
     assert "--until must be a time" in cli.fails("queue", "pause", "mail", "--until", "soon", code=2)
+    over = cli.fails("queue", "pause", "mail", "--until", "2020-01-31T09:00", code=2)
+    assert "--until must be in the future, not '2020-01-31T09:00'" in over
 
 
 def test_job_why_names_the_limit(cli: Cli) -> None:

@@ -76,6 +76,7 @@ EVENTS = "test_events.py"
 BUDGET = "test_budget.py"
 SCHEDULES = "test_schedules.py"
 TICKER = "worker/test_ticker.py"
+TICK_REPORTS = "worker/supervisor/test_tick_reports.py"
 DUE = "test_due.py"
 ERROR_GROUPS = "test_error_groups.py"
 RECORD_STATS = "test_record_stats.py"
@@ -168,6 +169,16 @@ MUTANTS = [
         "        covered = set(self._queues) <= set(self._asked())\n",
         "        covered = bool(set(self._queues) & set(self._asked()))\n",
         (f"{TICKER}::test_claims_that_name_far_ticks_replace_looks",),
+    ),
+    Mutant(
+        "a child does not report an earlier tick at once", "worker/supervisor/tick_reports.py",
+        "        if here < self._due and tick_at >= self._reported:\n", "        if here < self._due:\n",
+        (f"{TICK_REPORTS}::test_a_child_reports_now_and_then_and_an_earlier_tick_at_once",),
+    ),
+    Mutant(
+        "a late report of a child names a time that is over", "worker/supervisor/tick_reports.py",
+        "        ahead = None if now is None else now - here * 1000\n", "        ahead = None if now is None else 0.0\n",
+        (f"{TICK_REPORTS}::test_a_supervisor_reads_the_time_of_the_storage_from_a_report",),
     ),
     Mutant(
         "claims replace the look before a near tick", "worker/ticker.py",

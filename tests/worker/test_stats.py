@@ -14,7 +14,9 @@ from penstock.model.options import HandlerOptions
 from penstock.storage.observing import RunTimes
 from penstock.testing import Clock, FaultyStorage
 from penstock.worker.run import Run, RunJob
+from penstock.worker.runtime import WorkerRuntime
 from penstock.worker.stats import MEASURED, RunStats
+from penstock.worker.supervisor.child_runtime import ChildRuntime
 from tests.worker.support import IgnoringServices
 
 
@@ -109,3 +111,13 @@ async def test_a_storage_that_refuses_statistics_stops_no_worker(app: Penstock, 
     await app.queue("q").enqueue(1)
     await Worker(app).drain()
     assert (await app.queue("q").counts())[State.COMPLETED] == 1
+
+
+async def test_a_worker_without_runs_has_queues_sampled_at_its_interval() -> None:
+    """Nothing was measured: counts are sent at the given interval, which is longer for a child than for a worker."""
+    host = Recorder()
+    stats = RunStats(host, "w", 60.0)  # type: ignore[arg-type]
+    for now in range(0, 180, 5):
+        await stats.try_send(100.0 + now)
+    assert len(host.sent) == 3
+    assert ChildRuntime._sample_every == 60.0 > WorkerRuntime._sample_every

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from penstock import JobStatus, Queue, State
-from penstock.cli.base import Group, confirm, run, yes_option
+from penstock.cli.base import EXIT_USAGE, CommandError, Group, confirm, run, yes_option
 from penstock.cli.completion import queue_argument
 from penstock.cli.discard import clear_queue
 from penstock.cli.hints import hint_missing_queue, unknown_queue
@@ -174,6 +174,8 @@ def pause(
     end = None if until is None else parse_time(until, "--until")
 
     async def act(queue: Queue, now: datetime) -> bool:
+        if end is not None and end <= now:
+            raise CommandError(f"--until must be in the future, not {until!r}", EXIT_USAGE)
         return await queue.pause(group, end if span is None else now + timedelta(seconds=span), by)
 
     run(change_each(target, queues, group, act, "paused", "was paused already"))

@@ -46,7 +46,7 @@ from penstock.worker.run import Interruption, Run, RunJob, slots_of, units_of
 from penstock.worker.run_log import log_lost
 from penstock.worker.settings_service import SettingsService
 from penstock.worker.settler import Settler
-from penstock.worker.stats import RunStats
+from penstock.worker.stats import SAMPLE_EVERY, RunStats
 from penstock.worker.thread_pool import ThreadPool
 from penstock.worker.throttle import LoadMonitor
 
@@ -65,6 +65,8 @@ class WorkerRuntime:
 
     #: Whether this process may be killed and replaced for the sake of a run that does not end.
     replaceable = False
+    #: How often (seconds) the queues are sampled while nothing was measured.
+    _sample_every = SAMPLE_EVERY
 
     def __init__(
         self, host: AppHost, worker: str, handlers: Mapping[str, Handler], capacity: int, lease: float,
@@ -87,7 +89,7 @@ class WorkerRuntime:
         self._leases = self._new_leases(lease)
         self._settler = Settler(host, worker, self, self._services.log_sender)
         self._claimer = Claimer(host, worker, round(lease * 1000), handlers.values(), self._pool, self)
-        self._stats = RunStats(host, worker)
+        self._stats = RunStats(host, worker, self._sample_every)
         self._maintenance = Maintenance(host, worker, lease, self._queues, self._status, self.asked, self._stats)
         self._settings = SettingsService(
             host, worker, [] if self.replaceable else self._queues, self._outage, self._maintenance,

@@ -19,7 +19,7 @@ __all__ = ["SettingsService"]
 class SettingsService:
     """Two loops of a worker or of a supervisor, whose children have none: declarations, and ticks of schedules.
 
-    `asked` gives the queues of the claims since its last call; those of children are not among them.
+    `asked` gives the queues of the claims since its last call, those of children included.
     """
 
     def __init__(

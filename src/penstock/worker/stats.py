@@ -13,7 +13,7 @@ from penstock.model.stats import BUCKETS, Histogram, bucket_of
 from penstock.storage.observing import RunTimes, observing_of
 from penstock.worker.run import RunJob
 
-__all__ = ["RunStats", "stats_wanted"]
+__all__ = ["SAMPLE_EVERY", "RunStats", "stats_wanted"]
 
 log = logging.getLogger("penstock.worker")
 
@@ -47,9 +47,10 @@ class _Times:
 class RunStats:
     """Counts the runs of one process, and sends the counts to the storage with each heartbeat."""
 
-    def __init__(self, host: AppHost, worker: str) -> None:
+    def __init__(self, host: AppHost, worker: str, sample_every: float = SAMPLE_EVERY) -> None:
         self._host = host
         self._worker = worker
+        self._sample_every = sample_every
         self._on = stats_wanted()
         self._times: dict[str, _Times] = {}
         self._refused = False
@@ -106,7 +107,7 @@ class RunStats:
         """
         if not self._times and now < self._next:
             return
-        self._next = now + SAMPLE_EVERY
+        self._next = now + self._sample_every
         try:
             await self.send(now)
         except StorageUnusable:

@@ -23,7 +23,8 @@ carries what needs a reaction:
       stuck                   reads the claim table: it has a run that does not end
       idle                    checks whether everything is drained: the child has set its idle flag
       left                    kills the child if it does not exit within seconds
-      ticks                   fires the ticks of schedules: a queue has one
+      ticks REPORT            fires the ticks of schedules: JSON of the next tick, how far the storage's clock is ahead
+                              (or null), and the queues that the child has claimed from since its last report
       limited                 looks after the limits of the queues: one has them
       counts RUNS             adds the runs that have ended, JSON of queue, outcome and number
 
@@ -65,7 +66,7 @@ class FromChild(StrEnum):
     STUCK = "stuck"
     IDLE = "idle"
     LEFT = "left"
-    TICKS = "ticks"
+    TICKS = "ticks "
     LIMITED = "limited"
     COUNTS = "counts "
 

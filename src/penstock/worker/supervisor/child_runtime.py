@@ -34,6 +34,7 @@ from penstock.worker.supervisor.claim_table import (
 )
 from penstock.worker.supervisor.config import ChildConfig
 from penstock.worker.supervisor.stacks import coroutine_stack
+from penstock.worker.supervisor.tick_reports import TickReporter
 
 __all__ = ["ChildRuntime"]
 
@@ -44,12 +45,16 @@ ALONE_WITHIN = 10.0
 #: How often (seconds) the times of runs are sent.
 STATS_EVERY = 5.0
 
+#: How often (seconds) a child that has measured nothing asks for the storage's time: its supervisor has queues sampled.
+SAMPLE_EVERY = 60.0
+
 
 class ChildRuntime(WorkerRuntime):
     """A `WorkerRuntime` whose leases, deadlines and heartbeat are the supervisor's task."""
 
     replaceable = True
     _leases_class = ChildLeases
+    _sample_every = SAMPLE_EVERY
 
     def __init__(
         self,
@@ -69,12 +74,13 @@ class ChildRuntime(WorkerRuntime):
         #: The runs that wait to run alone, and the one that does.
         self._last_chances: list[Run] = []
         self._alone: Run | None = None
-        self._counting = self._reported_ticks = self._reported_limits = False
+        self._counting = self._reported_limits = False
         super().__init__(
             host, config.worker, handlers, config.capacity, config.lease, config.adaptive,
             lambda error: send(FromChild.UNUSABLE + one_line(error)),
         )  # fmt: skip
         self._knows_time = False
+        self._ticks = TickReporter(self._claimer.take_asked, send)
         self._measuring = Loop("stats", self._send_stats, self._outage)
         self._pulse: Pulse | None = None
         if config.watched:
@@ -151,9 +157,7 @@ class ChildRuntime(WorkerRuntime):
 
     def tick_at(self, at: int, now: int | None) -> None:
         """Have the supervisor fire the ticks of schedules: a queue has one."""
-        if not self._reported_ticks:
-            self._reported_ticks = True
-            self._send(FromChild.TICKS)
+        self._ticks.report(at, now)
 
     def limited(self, queues: Sequence[str]) -> None:
         """Have the supervisor look after limits: a queue has them."""

@@ -52,6 +52,7 @@ from penstock.worker.supervisor.crash_recovery import CrashRecovery
 from penstock.worker.supervisor.lease_renewer import LeaseRenewer
 from penstock.worker.supervisor.stacks import describe
 from penstock.worker.supervisor.storage_match import location_of
+from penstock.worker.supervisor.tick_reports import TickReports
 
 __all__ = ["Supervisor"]
 
@@ -100,7 +101,10 @@ class Supervisor:
         self._sources = modification_times(loaded_files())
         self._outage = OutageLog(host, config.worker, give_up)
         self._maintenance = Maintenance(host, config.worker, config.lease, sorted(handlers), self._status, self._asked)
-        self._settings = SettingsService(host, config.worker, sorted(handlers), self._outage, self._maintenance)
+        self._tick_reports = TickReports()
+        self._settings = SettingsService(
+            host, config.worker, sorted(handlers), self._outage, self._maintenance, self._tick_reports.take_asked
+        )
         self._settler = Settler(host, config.worker, self)
         #: The runs that each handler with `concurrency=n` may have in all children.
         self._slots = slots_of(handlers.values())
@@ -447,8 +451,8 @@ class Supervisor:
         elif message == FromChild.PARENT_MISSING:
             self._maintenance.beat_again()
             self._maintaining.wake()
-        elif message == FromChild.TICKS:
-            self._settings.tick_at(0, None)
+        elif message.startswith(FromChild.TICKS):
+            return self._settings.tick_at(*self._tick_reports.read(message))
         elif message == FromChild.LIMITED:
             self._settings.limited()
         elif message.startswith(FromChild.COUNTS):
