@@ -118,7 +118,7 @@ async def test_a_bulk_action_is_previewed_delayed_and_leaves_out_newer_jobs(
 
 
 async def test_too_many_selected_jobs_are_refused_and_none_is_left_out(site: Site) -> None:
-    """One request names at most 1 000 jobs: with one more nothing is changed, and the message has the bound."""
+    """One request names at most 1 000 jobs: with one more nothing is changed, and the answer has the reason."""
     selected = " ".join(["mail/bad", *(f"mail/none-{n}" for n in range(1_000))])
     answer = await site.post("/act?verb=retry&bulk=1", data={"selected": selected}, accept="application/json")
     assert answer.status_code == 400
