@@ -177,7 +177,7 @@ MUTANTS = [
     ),
     Mutant(
         "a late report of a child names a time that is over", "worker/supervisor/tick_reports.py",
-        "        ahead = None if now is None else now - here * 1000\n", "        ahead = None if now is None else 0.0\n",
+        "else now - here * 1000\n", "else 0.0\n",
         (f"{TICK_REPORTS}::test_a_supervisor_reads_the_time_of_the_storage_from_a_report",),
     ),
     Mutant(

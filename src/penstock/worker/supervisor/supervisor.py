@@ -102,9 +102,7 @@ class Supervisor:
         self._outage = OutageLog(host, config.worker, give_up)
         self._maintenance = Maintenance(host, config.worker, config.lease, sorted(handlers), self._status, self._asked)
         self._tick_reports = TickReports()
-        self._settings = SettingsService(
-            host, config.worker, sorted(handlers), self._outage, self._maintenance, self._tick_reports.take_asked
-        )
+        self._settings = self._new_settings(sorted(handlers))
         self._settler = Settler(host, config.worker, self)
         #: The runs that each handler with `concurrency=n` may have in all children.
         self._slots = slots_of(handlers.values())
@@ -130,6 +128,10 @@ class Supervisor:
         self._outdated: dict[ChildHandle, int] = {}
         #: Set when a drain has found nothing more to do, and when the runs that are left are to be released.
         self.drained, self.release_now = asyncio.Event(), asyncio.Event()
+
+    def _new_settings(self, queues: Sequence[str]) -> SettingsService:
+        asked = self._tick_reports.take_asked
+        return SettingsService(self._host, self._worker, queues, self._outage, self._maintenance, asked)
 
     def _new_lease_thread(self) -> LeaseThread:
         return LeaseThread(self._lease_renewer, self._worker, self._host.blocking_storage, ahead=0.0)
