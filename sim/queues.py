@@ -61,6 +61,9 @@ QUEUES: dict[str, HandlerArguments | None] = {
     "ticks": {**COMMON, "size": 2, "max_stalls": None},
     "pull": None,
     "slow": None,
+    "walk": None,
+    "walk/side": None,
+    "walk/failures": None,
 }
 
 #: The queues that take no more than this many waiting jobs.

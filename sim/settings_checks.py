@@ -11,6 +11,7 @@ from penstock.model.worker_info import Heartbeat
 from penstock.storage.limiting import Scope
 from sim.declared import FAMILY, SCOPES, TICKS, version_of
 from sim.ledger import Ledger
+from sim.queues import QUEUES
 
 __all__ = ["SettingsChecks"]
 
@@ -59,4 +60,5 @@ class SettingsChecks:
                 self._ask("set_limit", record.scope, None, b"", record.version)
         family = Scope("family", FAMILY)
         self._ask("set_limit", family, None, b"", self._ask("get_limit", family).version)
-        self._ask("purge", queues)
+        for _ in range(2):  # of queues that no worker serves the first purge takes the jobs, the second one the rest
+            self._ask("purge", [*queues, *(queue for queue in QUEUES if queue not in queues)])

@@ -15,6 +15,7 @@ from sim.work.producer import Producer, is_heavy
 from sim.work.puller import Puller, SlowPuller
 from sim.work.tenant import Tenant
 from sim.work.updater import Updater
+from sim.work.walker import Walker
 
 __all__ = ["CLIENTS", "PULLERS", "Client", "Shared", "is_heavy"]
 
@@ -32,4 +33,5 @@ CLIENTS: dict[str, type[Client]] = {
     "tenant": Tenant,
     "limiter": Limiter,
     "planner": Planner,
+    "walker": Walker,
 }
