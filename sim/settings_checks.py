@@ -9,11 +9,15 @@ from penstock.model.limit_settings import LimitSettings
 from penstock.model.schedule_settings import ScheduleSettings
 from penstock.model.worker_info import Heartbeat
 from penstock.storage.limiting import Scope
+from penstock.storage.scheduling import Firing
 from sim.declared import FAMILY, SCOPES, TICKS, version_of
 from sim.ledger import Ledger
 from sim.queues import QUEUES
 
 __all__ = ["SettingsChecks"]
+
+#: The schedules that one version of the code alone declares.
+VERSIONED = ("only0", "only1")
 
 #: How late (seconds) a tick may be after healing.
 LATE = 12.0
@@ -38,9 +42,20 @@ class SettingsChecks:
             found = LimitSettings.decode(self._ask("get_limit", scope).settings).declared
             if found != (declared[-1] if declared else None):
                 self._ledger.fault(f"the declared limit is not that of the last started worker: {found} of {scope}")
+        for name in {schedule.name: None for version in versions for schedule in version.schedules}:
+            record = self._ask("get_schedule", TICKS, name)
+            if record is None or ScheduleSettings.decode(record.spec).retired is not None:
+                self._ledger.fault(f"the schedule {name} is declared by a live worker, and is retired")
         both = self._ask("get_schedule", TICKS, "both")
         if both is None or ScheduleSettings.decode(both.spec).by != self._worker_id(live[-1]):
             self._ledger.fault("the declared schedule is not that of the last started worker")
+
+    def check_firer(self, node: str, firings: Sequence[Firing]) -> None:
+        """Check that a worker fires no schedule that other code declares."""
+        mine = {schedule.name for schedule in version_of(self._seed, node).schedules}
+        for firing in firings:
+            if node.startswith("w") and firing.name in VERSIONED and firing.name not in mine and not firing.manual:
+                self._ledger.fault(f"{node} fires {firing.name}, which its code does not declare")
 
     def check_ticks(self, nodes: Sequence[str]) -> None:
         """Check that the schedules tick after healing: those made at run time, and those of live workers' code."""

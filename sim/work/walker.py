@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,17 +27,18 @@ from penstock.storage.base import (
 )
 from penstock.storage.limiting import Scope
 from sim.work.client import Client
+from sim.work.sequences import SCHEDULES, SEQUENCES
 
 __all__ = ["WALKED", "Walker"]
 
-#: The queues of the walk: two of one family, and its fail queue.
-WALKED = ("walk", "walk/side", "walk/failures")
+#: The queues of the walk: two of one family, its fail queue, and two for sequences alone; the last has plain jobs only.
+WALKED = ("walk", "walk/side", "walk/failures", "walk/calm", "walk/rare")
 CHOSEN = ("walk", "walk", "walk", "walk/side", "walk/side", "walk/failures")
 
 IDS, GROUPS = ("a", "b", "c", "d"), ("g", "h")
 
 #: The number of steps of a walk.
-STEPS = 130
+STEPS = 220
 
 ERRORS = (
     JobError("A", "a", key="0123456789abcdef").encode(),
@@ -56,6 +57,7 @@ WEIGHTS = {
     "put_one": 14, "put_many": 4, "put_bounded": 8, "put_fresh": 7, "claim": 18, "settle_one": 9, "settle_many": 5,
     "complete_all": 6, "settle_again": 4, "renew": 3, "reap": 5, "cancel": 6, "discard": 2, "revive": 3, "purge": 4,
     "pause": 2, "limit": 6, "delete": 0.6, "set_ttl": 1, "report": 4, "read": 8,
+    "sequence": 20,
 }  # fmt: skip
 
 
@@ -67,9 +69,9 @@ class Walker(Client):
         random, until = self.random, self.node.scheduler.now + self.shared.seconds
         pause = STEPS / self.shared.seconds
         #: The claims so far, and the settlements.
-        self._held: list[ClaimRef] = []
+        self.held: list[ClaimRef] = []
         self._settled: list[Settlement] = []
-        self._made = 0
+        self._deck: list[Callable[[Any, str], Awaitable[None]]] = []
         self.storage: Any = await self.patient(self.app.opened)
         while not self.shared.stopping and self.node.scheduler.now < until:
             await asyncio.sleep(random.expovariate(pause))
@@ -140,19 +142,27 @@ class Walker(Client):
 
     # claims ---------------------------------------------------------------------------------------
 
-    async def _claim(self, queue: str) -> list[ClaimRef]:
+    def new_token(self) -> str:
+        """Return a token for a claim."""
+        return f"{self.random.getrandbits(64):016x}"
+
+    async def _claim(self, queue: str) -> None:
         random = self.random
         queues = random.choice([[queue], list(WALKED)])
-        requests = [Request(each, random.randint(1, 4), random.choice([1, 1, 1, 2])) for each in queues]
-        token = f"{random.getrandbits(64):016x}"
-        claimed = await self.storage.claim(requests, "walker", random.choice([600, 1500, 6000]), token)
+        batch = random.choice([1, 1, 1, 2])
+        await self.claim(queues, random.choice([600, 1500, 6000]), random.randint(1, 4), batch)
+
+    async def claim(self, queues: Sequence[str], lease: int, most: int, batch: int = 1) -> list[ClaimRef]:
+        """Claim jobs of queues, and remember the claims."""
+        requests = [Request(queue, most, batch) for queue in queues]
+        claimed = await self.storage.claim(requests, "walker", lease, self.new_token())
         refs = [ClaimRef(claim.queue, claim.id, claim.token) for claim in claimed.claims]
-        self._held += refs
+        self.held += refs
         return refs
 
-    def _some(self, last: int = 8) -> ClaimRef:
+    def some(self, last: int = 8) -> ClaimRef:
         """Return one of the last claims: its token may be stale."""
-        return self.random.choice(self._held[-last:])
+        return self.random.choice(self.held[-last:])
 
     def _resolution(self) -> Resolution:
         random = self.random
@@ -176,7 +186,8 @@ class Walker(Client):
                     pause=random.choice([None, None, None, None, "group", "queue"]),
                 )
 
-    async def _settle(self, settlements: Sequence[Settlement]) -> None:
+    async def settle(self, settlements: Sequence[Settlement]) -> None:
+        """Settle runs, and remember how."""
         self._settled += settlements
         if settlements:
             await self.storage.settle(settlements)
@@ -185,39 +196,46 @@ class Walker(Client):
         return Settlement(held.queue, held.id, held.token, self._resolution())
 
     async def _settle_one(self, queue: str) -> None:
-        await self._settle([self._settlement(self._some(4))] if self._held else [])
+        await self.settle([self._settlement(self.some(4))] if self.held else [])
 
     async def _settle_many(self, queue: str) -> None:
-        count = self.random.randint(2, 4) if self._held else 0
-        await self._settle([self._settlement(self._some()) for _ in range(count)])
+        count = self.random.randint(2, 4) if self.held else 0
+        await self.settle([self._settlement(self.some()) for _ in range(count)])
 
     async def _complete_all(self, queue: str) -> None:
         """Complete the last claims together: of some jobs they are stale, of others their results are not kept."""
         ttl = self.random.choice([0, 500])
-        held = [each for each in self._held[-6:] if each.queue == queue]
-        await self._settle([Settlement(each.queue, each.id, each.token, Complete(b"", ttl)) for each in held])
+        held = [each for each in self.held[-6:] if each.queue == queue]
+        await self.settle([Settlement(each.queue, each.id, each.token, Complete(b"", ttl)) for each in held])
 
     async def _settle_again(self, queue: str) -> None:
         if self._settled:
             await self.storage.settle([self.random.choice(self._settled[-6:])])
 
     async def _renew(self, queue: str) -> None:
-        await self.storage.renew("walker", self._held[-5:], self.random.choice([500, 4000]))
+        await self.storage.renew("walker", self.held[-5:], self.random.choice([500, 4000]))
 
     async def _reap(self, queue: str) -> None:
         await self.storage.reap(WALKED)
 
     async def _report(self, queue: str) -> None:
-        """Report progress and lines of a run, which may be another one by now, at times twice."""
-        if self._held:
-            held = self._some()
-            lines = (NewLine("one", "info", 0), NewLine("two", "warning", 1))
-            report = Report(
-                queue=held.queue, id=held.id, token=held.token, progress=b"p", lines=lines,
-                first=self.random.choice([1, 2]),
-            )  # fmt: skip
-            for _ in range(self.random.choice([1, 2])):
-                await self.storage.report([report])
+        await self.report([self.some()] if self.held else [])
+
+    async def report(self, refs: Sequence[ClaimRef]) -> None:
+        """Report progress and lines of runs, whose jobs may have others by now, at times twice."""
+        lines = (NewLine("one", "info", 0), NewLine("two", "warning", 1))
+        first = self.random.choice([1, 2])
+        reports = [
+            Report(queue=ref.queue, id=ref.id, token=ref.token, progress=b"p", lines=lines, first=first) for ref in refs
+        ]
+        for _ in range(self.random.choice([1, 2]) if reports else 0):
+            await self.storage.report(reports)
+
+    async def _sequence(self, queue: str) -> None:
+        """Make the next of the sequences: all of them come before one comes again."""
+        if not self._deck:
+            self._deck = self.random.sample(SEQUENCES, len(SEQUENCES))
+        await self._deck.pop()(self, "walk/calm" if self.random.random() < 0.6 else queue)
 
     # operators ------------------------------------------------------------------------------------
 
@@ -228,8 +246,8 @@ class Walker(Client):
         """Cancel jobs, at times twice: often those that run."""
         random = self.random
         ids = self._ids()
-        if self._held and random.random() < 0.5:
-            queue, ids = self._some(4).queue, [self._some(4).id]
+        if self.held and random.random() < 0.5:
+            queue, ids = self.some(4).queue, [self.some(4).id]
         for _ in range(random.choice([1, 2])):
             mode = random.choice(["refuse", "forget", "signal", "signal", "kill"])
             await self.storage.cancel(queue, ids, mode, random.choice([0, 500, 9000]))
@@ -252,9 +270,10 @@ class Walker(Client):
 
     async def _limit(self, queue: str) -> None:
         scope = self.random.choice(SCOPES)
-        await self._set_limit(scope, self._draw_limit(scope) if self.random.random() < 0.75 else None)
+        await self.set_limit(scope, self._draw_limit(scope) if self.random.random() < 0.75 else None)
 
-    async def _set_limit(self, scope: Scope, limit: Limit | None) -> None:
+    async def set_limit(self, scope: Scope, limit: Limit | None) -> None:
+        """Set or remove a limit."""
         version = (await self.storage.get_limit(scope)).version
         rule = limit.rule("group" if scope.kind == "groups" else scope.kind, 0) if limit else None
         await self.storage.set_limit(scope, rule, b"", version)
@@ -277,7 +296,7 @@ class Walker(Client):
 
     async def _read(self, queue: str) -> None:
         storage, id = self.storage, self.random.choice(IDS)
-        match self.random.randrange(8):
+        match self.random.randrange(10):
             case 0:
                 await storage.get(queue, IDS)
             case 1:
@@ -292,6 +311,8 @@ class Walker(Client):
                 await storage.get_limit(self.random.choice(SCOPES))
             case 6:
                 await storage.limits(queue)
+            case 7 | 8:
+                await storage.read(queue, id, self.random.choice(["attempts", "log"]))
             case _:
                 await storage.counts(queue)
 
@@ -300,7 +321,10 @@ class Walker(Client):
     async def _run_rest(self) -> None:
         """Remove all limits and pauses, and complete all jobs until none is left."""
         for scope in SCOPES:
-            await self.patient(partial(self._set_limit, scope, None))
+            await self.patient(partial(self.set_limit, scope, None))
+        for queue in WALKED:
+            for name in SCHEDULES:
+                await self.patient(partial(self.app.queue(queue).schedules.remove, name))
         for queue in WALKED:
             for group in (None, *GROUPS):
                 await self.patient(partial(self.storage.set_pause, queue, False, None, "", group))
@@ -319,7 +343,7 @@ class Walker(Client):
     async def _complete_rest(self) -> None:
         await self.storage.reap(WALKED)
         requests = [Request(queue, 10) for queue in WALKED]
-        claimed = await self.storage.claim(requests, "walker", 600, f"{self.random.getrandbits(64):016x}")
+        claimed = await self.storage.claim(requests, "walker", 600, self.new_token())
         ended = [Settlement(claim.queue, claim.id, claim.token, Complete(b"", 500)) for claim in claimed.claims]
         if ended:
             await self.storage.settle(ended)
