@@ -47,7 +47,7 @@ class LimitChecks:
         self._rules: dict[Scope, Rule] = {}
         #: The starts of each scope since it has a rate, or since the clock was set back.
         self._starts: dict[Scope, list[Start]] = {}
-        #: The rates of a scope since its last start, if they were changed: until when (us), and the step (us) until then.
+        #: The changes of the rate of a scope since its last start: when (us), and the step (us) until then.
         self._changes: dict[Scope, list[tuple[int, int]]] = {}
         #: The costs of jobs, None if an update may have changed it.
         self._costs: dict[Key, int | None] = {}
@@ -164,16 +164,12 @@ class LimitChecks:
                 return
 
     def _paid(self, scope: Scope, rule: Rule, since: int, now: int) -> float:
-        """Return how many starts time has paid for: of several changes only the last has a time that a storage keeps."""
+        """Return how many starts time has paid for: storages know the time of the last change alone."""
         changes = self._changes.pop(scope, [])
         if len(changes) == 1:
             [(at, step)] = changes
             return max(at - since, 0) / step + (now - max(at, since)) / rule.step_us
-        return (
-            (now - since) / min(rule.step_us, *(step for _, step in changes))
-            if changes
-            else (now - since) / rule.step_us
-        )
+        return (now - since) / min([rule.step_us, *(step for _, step in changes)])
 
     # puts and windows -----------------------------------------------------------------------------
 

@@ -44,7 +44,7 @@ ALL_ENDED, EXPIRED = 300.0, 55.0
 REPLACED = 10.0
 
 #: After this many calls that changed something all jobs of one queue are compared with the model.
-COMPARE = 10
+COMPARE = 13
 
 #: The number of child processes of a worker that has any.
 CHILDREN = 2
@@ -187,7 +187,7 @@ class SimulatedRun:
         self._settings = SettingsChecks(plan.seed, self.ledger, self._ask, lambda node: worker_id(plan.seed, node))
         simulation.network.on_request.append(self._before)
         simulation.network.refuses = refusal_of
-        simulation.faults.node_bias["walker"] = 3.0
+        simulation.faults.bias["walker", "clock_ahead"] = 10.0
         simulation.network.observers.append(self._observe)
         simulation.queues = [queue for queue, options in QUEUES.items() if options is not None]
         if plan.seed % 2:  # the workers must look by themselves

@@ -38,7 +38,7 @@ class Prober(Client):
         id = self.new_id()
         finish = await make_ready(id)
         waiting = self.node.create_task(self.storage.wait_work([PROBED], 10.0))
-        await asyncio.sleep(2.5)  # wake-ups of before are taken by now
+        await asyncio.sleep(0.5)  # wake-ups of before are taken by now
         if waiting.done():
             waiting = self.node.create_task(self.storage.wait_work([PROBED], 10.0))
             await asyncio.sleep(0.5)

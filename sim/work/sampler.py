@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 from penstock import Entry, QueueFull
@@ -62,7 +63,5 @@ class Sampler(Client):
         options = {name: value for name in ("id", "group", "cost") if (value := getattr(first, name)) is not None}
         await self.patient(lambda: queue.enqueue(first.payload, **options), 3)
         bounded: list[Any] = [Entry({}) for _ in range(2)]
-        try:
+        with contextlib.suppress(QueueFull):
             await self.patient(lambda: self.app.queue("bounded").enqueue_many(bounded), 2)
-        except QueueFull:
-            pass

@@ -6,7 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from penstock import Every
+from penstock.errors import JobError
 from penstock.model.job import NewJob, State, Update
 from penstock.model.limit import Limit
 from penstock.storage.base import Complete, Fail, Request, Retried, Settlement
@@ -61,6 +64,7 @@ async def write_before_due(walker: Walker, queue: str) -> None:
     else:
         for _ in range(4):
             await storage.put([NewJob(queue=queue, id=walker.new_id(), payload=b"d", fresh=True, group=group)])
+    await storage.find(queue)
     await walker.claim([queue], 1500, 4)
 
 
@@ -68,14 +72,11 @@ async def retry_often(walker: Walker, queue: str) -> None:
     """Have one job fail so often that its history drops attempts, then read it."""
     storage, id = walker.storage, walker.new_id()
     await storage.put([NewJob(queue=queue, id=id, payload=b"m", fresh=True, priority=1000)])
-    tries = 0
-    for _ in range(MANY):
+    for number in range(MANY):
         claims = [claim for claim in await walker.claim([queue], 3000, 1) if claim.id == id]
         if not claims:
             break
-        tries += 1
-        error = b"first" if tries == 1 else b"other %d" % tries
-        await walker.settle([Settlement(queue, id, claims[0].token, Retried(error=error))])
+        await walker.settle([Settlement(queue, id, claims[0].token, Retried(error=b"error %d" % number))])
     await storage.read(queue, id, "attempts")
 
 
@@ -175,18 +176,56 @@ async def move_in_backoff(walker: Walker, queue: str) -> None:
 
 
 async def expire_head(walker: Walker, queue: str) -> None:
-    """Let the first jobs of a group expire, or cancel them; then claim those behind them."""
+    """Let the next job of a group expire, or cancel it; then claim those behind it."""
     storage, random, group = walker.storage, walker.random, f"e{walker.new_id()}"
-    first = NewJob(
-        queue=queue, id=walker.new_id(), payload=b"e", group=group, start_within=random.choice([100, 100, 9000])
-    )
-    rest = [NewJob(queue=queue, id=walker.new_id(), payload=b"e", group=group) for _ in range(2)]
-    await storage.put([first, *rest])
-    if first.start_within == 9000:
-        await storage.cancel(queue, [first.id])
+    jobs = [NewJob(queue=queue, id=walker.new_id(), payload=b"e", group=group) for _ in range(4)]
+    within = random.choice([None, 150])
+    jobs[1] = replace(jobs[1], start_within=within)
+    await storage.put(jobs)
+    held = [claim for claim in await walker.claim([queue], 1500, 9) if claim.id == jobs[0].id]
+    await walker.settle([Settlement(queue, claim.id, claim.token, Complete(b"", 0)) for claim in held])
+    if within is None:
+        await storage.cancel(queue, [jobs[1].id])
     else:
-        await asyncio.sleep(0.15)
+        await asyncio.sleep(0.2)
     await walker.claim([queue], 1500, 9)
+
+
+async def update_after_backoff(walker: Walker, queue: str) -> None:
+    """Update a job whose backoff seems to be over while the clock is ahead, and claim behind it."""
+    storage, random, id = walker.storage, walker.random, walker.new_id()
+    group = random.choice([None, f"u{walker.new_id()}"])
+    await storage.put([NewJob(queue=queue, id=id, payload=b"u", group=group)])
+    held = [claim for claim in await walker.claim([queue], 3000, 9) if claim.id == id]
+    await walker.settle(
+        [Settlement(queue, id, claim.token, Retried(delay=random.choice([800, 2000]))) for claim in held]
+    )
+    for _ in range(2):
+        await walker.claim([queue], 3000, 1)  # with a clock that is ahead it promotes the job, or claims it
+        update = Update(run_at=False, reset_counts=False)
+        await storage.put([NewJob(queue=queue, id=id, payload=b"u", group=group, update=update)])
+    await storage.put([NewJob(queue=queue, id=walker.new_id(), payload=b"u", group=group, fresh=True)])
+    await walker.claim([queue], 1500, 9)
+
+
+async def reuse_id(walker: Walker, queue: str) -> None:
+    """Let a job fail, purge it, and put its id again: nothing of the first job is left."""
+    storage, random, id = walker.storage, walker.random, walker.new_id()
+    error = JobError("Reused", id, key=f"{random.getrandbits(64):016x}").encode()
+    keep = random.choice([0, 150, 150])
+    for kind in (Retried(error=b"once"), Fail(error, keep) if random.random() < 0.7 else Complete(b"", keep)):
+        if isinstance(kind, Retried):
+            await storage.put([NewJob(queue=queue, id=id, payload=b"i", priority=1000)])
+        held = [claim for claim in await walker.claim([queue], 3000, 1) if claim.id == id]
+        await walker.report(held)
+        await walker.settle([Settlement(queue, id, claim.token, kind) for claim in held])
+    if random.random() < 0.7:
+        await asyncio.sleep(0.2)
+    await storage.purge([queue])
+    await storage.error_groups(queue)
+    await storage.put([NewJob(queue=queue, id=id, payload=b"i")])
+    await storage.read(queue, id, "attempts")
+    await storage.read(queue, id, "log")
 
 
 async def change_group_limits(walker: Walker, queue: str) -> None:
@@ -252,13 +291,14 @@ async def settle_after_stall(walker: Walker, queue: str) -> None:
 
 
 async def schedule(walker: Walker, queue: str) -> None:
-    """Change a schedule, ask for what is due as several workers, and fire it; at times the queue is deleted."""
+    """Make schedules, ask for what is due as several workers, and fire it; at times the queue is deleted."""
     random, storage = walker.random, walker.storage
     schedules = walker.app.queue(queue).schedules
-    name = random.choice(SCHEDULES)
-    every = Every(random.choice([1, 2]) if name == "near" else random.choice([20, 60]))
-    overlap: Any = random.choice(["queue", "queue", "skip", "allow", "replace"])
-    await schedules.put(name, every, overlap=overlap, most=1, jitter=random.choice([0, 0.8]), result_ttl=1)
+    for name in random.sample(SCHEDULES, 2):
+        every = Every(random.choice([1, 2]) if name == "near" else random.choice([20, 60]))
+        overlap: Any = random.choice(["queue", "queue", "skip", "allow", "replace"])
+        await schedules.put(name, every, overlap=overlap, most=1, jitter=random.choice([0, 0.8]), result_ttl=1)
+        await storage.due([queue], random.choice(["holder", "other"]))
     for _ in range(random.randint(2, 4)):
         await storage.due([queue], random.choice(["holder", "other"]))
         await TickFirer(walker.app, random.choice(["holder", "other"])).fire_due([queue], stays=True)
@@ -267,8 +307,9 @@ async def schedule(walker: Walker, queue: str) -> None:
         await storage.delete_queue(queue, False)
         await storage.due([queue], "other")
         await storage.claim([Request(queue, 1)], "walker", 1000, walker.new_token())
-    if random.random() < 0.5:
-        await schedules.remove(name)
+    for name in SCHEDULES:
+        if random.random() < 0.6:
+            await schedules.remove(name)
 
 
 async def forget_queue(walker: Walker, queue: str) -> None:
@@ -284,6 +325,7 @@ async def forget_queue(walker: Walker, queue: str) -> None:
 
 #: The sequences, each of which is a step of a walk.
 SEQUENCES: tuple[Callable[[Any, str], Awaitable[None]], ...] = (
-    complete_beside_lost, write_before_due, write_before_due, retry_often, list_runs, keep_window, keep_window, put_while_full, move_in_backoff,
-    expire_head, change_group_limits, change_rate, lease_out, settle_after_stall, schedule, schedule, forget_queue,
+    complete_beside_lost, write_before_due, write_before_due, retry_often, list_runs, keep_window, keep_window,
+    put_while_full, move_in_backoff, move_in_backoff, expire_head, update_after_backoff, reuse_id, change_group_limits,
+    change_rate, lease_out, settle_after_stall, schedule, schedule, forget_queue,
 )  # fmt: skip

@@ -108,8 +108,8 @@ class Faults:
         self.outages = self.full = 0
         #: The nodes whose calls and hints are not hit.
         self.spared: set[str] = set()
-        #: How much more often than others the calls of a node are hit.
-        self.node_bias: dict[str, float] = {}
+        #: How much more often than others the calls of a node are hit by a kind.
+        self.bias: dict[tuple[str, str], float] = {}
         self._healed = False
         self._now = now
         self._only = only
@@ -129,8 +129,9 @@ class Faults:
 
     def of_call(self, node: str, verb: str, name: str, drawn: tuple[float, ...]) -> Fault | None:
         """Return the fault that hits a call, if one does."""
-        left = drawn[2] / (self.heat * BIAS.get(verb, 1.0) * self.node_bias.get(node, 1.0))
+        left = drawn[2] / (self.heat * BIAS.get(verb, 1.0))
         for kind, rate in CALL_FAULTS.items():
+            rate *= self.bias.get((node, kind), 1.0)
             if left < rate:
                 if verb not in HIT.get(kind, (verb,)) or (kind == "reordered" and verb == "look"):
                     return None
