@@ -55,6 +55,9 @@ SELDOM = 60.0
 #: The share of events at which a listener raises.
 RAISING = 0.01
 
+#: How long (seconds) after that declarations must hold: a worker without a heartbeat loses them until its next look.
+DECLARED = 40.0
+
 #: The longest TTL of the work (seconds), and how long stopping may take.
 TTL, STOP = 8 * 86400.0, 90.0
 
@@ -338,7 +341,8 @@ class SimulatedRun:
         self.ledger.check_end(self._fail_jobs if self._reads_events else None)
         self.simulation.server.clock.offset += TTL
         self._run_for(EXPIRED)
-        self._settings.check_declared(self._live_workers())
+        wrong = self._settings.wrong_declarations
+        self._until(lambda: not wrong(self._live_workers()), DECLARED, lambda: wrong(self._live_workers())[0])
         if self.shadow is not None:
             self.shadow.compare_totals(lambda verb, args: self._ask(verb, *args))
         self._stop()

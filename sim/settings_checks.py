@@ -32,23 +32,27 @@ class SettingsChecks:
         self._ask = ask
         self._worker_id = id_of
 
-    def check_declared(self, nodes: Sequence[str]) -> None:
-        """Check that of all declarations of live workers that of the last started one holds."""
+    def wrong_declarations(self, nodes: Sequence[str]) -> list[str]:
+        """Return what does not hold: of all declarations of live workers that of the last started one counts."""
         began = {record.id: Heartbeat.decode(record.info).started for record in self._ask("workers")}
+        if any(self._worker_id(node) not in began for node in nodes):
+            return ["a live worker sends no heartbeat"]
         live = sorted(nodes, key=lambda node: (began[self._worker_id(node)], self._worker_id(node)))
         versions = [version_of(self._seed, node) for node in live]
+        wrong: list[str] = []
         for scope in SCOPES:
             declared = [limit for version in versions if (limit := version.limit_of(scope)) is not None]
             found = LimitSettings.decode(self._ask("get_limit", scope).settings).declared
             if found != (declared[-1] if declared else None):
-                self._ledger.fault(f"the declared limit is not that of the last started worker: {found} of {scope}")
+                wrong.append(f"the declared limit is not that of the last started worker: {found} of {scope}")
         for name in {schedule.name: None for version in versions for schedule in version.schedules}:
             record = self._ask("get_schedule", TICKS, name)
             if record is None or ScheduleSettings.decode(record.spec).retired is not None:
-                self._ledger.fault(f"the schedule {name} is declared by a live worker, and is retired")
+                wrong.append(f"the schedule {name} is declared by a live worker, and is retired")
         both = self._ask("get_schedule", TICKS, "both")
         if both is None or ScheduleSettings.decode(both.spec).by != self._worker_id(live[-1]):
-            self._ledger.fault("the declared schedule is not that of the last started worker")
+            wrong.append("the declared schedule is not that of the last started worker")
+        return wrong
 
     def check_firer(self, node: str, firings: Sequence[Firing]) -> None:
         """Check that a worker fires no schedule that other code declares."""
