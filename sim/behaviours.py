@@ -19,7 +19,7 @@ __all__ = ["MAX_RESULT", "STUBBORN", "Behaviours", "RunObserver", "is_child"]
 MAX_RESULT = 20_000
 
 #: What a run does, and how often. `refuse` ignores its cancellation, `block` never awaits for some seconds,
-#: `refused` returns a value whose settle the storage refuses,
+#: `stop` stops its whole process for longer than a lease, `refused` returns a value whose settle the storage refuses,
 #: `odd` raises what is hard to record, `large` returns too much, `lookup` raises what some queues call permanent.
 SHARES: dict[str, float] = {
     "ok": 0.18, "slow": 0.12, "long": 0.12, "raise": 0.12, "retry": 0.06, "permanent": 0.03, "hang": 0.04,
@@ -31,7 +31,10 @@ SHARES: dict[str, float] = {
 HELD = frozenset({"llm/ask", "llm/sum", "tenant", "strict"})
 
 #: Behaviours of runs that do not end when they are cancelled.
-STUBBORN = frozenset({"refuse", "block"})
+STUBBORN = frozenset({"refuse", "block", "stop"})
+
+#: The longest `stop` (leases).
+LEASES = 2.5
 
 #: A run of a child process that ignores its cancellation lasts for this long (seconds) and more: it is killed before.
 KILLED_BEFORE = 60.0
@@ -53,8 +56,11 @@ class RunObserver(Protocol):
 class Behaviours:
     """Runs jobs as the seed has it. After `calm` all of them succeed soon."""
 
-    def __init__(self, seed: int, observer: RunObserver, may_follow: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self, seed: int, observer: RunObserver, may_follow: Callable[[], bool] = lambda: True, lease: float = 5.0
+    ) -> None:
         self._seed = seed
+        self._lease = lease
         self._observer = observer
         self._may_follow = may_follow
         self.calm = False
@@ -80,9 +86,15 @@ class Behaviours:
             left -= share
         return "ok", size
 
+    def _named(self, payload: Any, job: Job) -> tuple[str, float] | None:
+        """Return the behaviour that the payload of a job names for its first attempt."""
+        if self.calm or job.attempt > 1 or not (isinstance(payload, dict) and "do" in payload):
+            return None
+        return payload["do"], payload["size"]
+
     async def run(self, node: Node, payload: Any, job: Job) -> Any:
         """Behave as drawn, in a coroutine."""
-        behaviour, size = self.choose(job)
+        behaviour, size = self._named(payload, job) or self.choose(job)
         number = self._observer.began(node, [job], behaviour)
         by_itself = True
         try:
@@ -150,6 +162,9 @@ class Behaviours:
                 await refuse_cancel(30 * size + (KILLED_BEFORE if is_child(node) else 0.0))
             case "block":
                 node.freeze(6 * size, blocked=True)
+                await asyncio.sleep(0)
+            case "stop":
+                node.freeze(LEASES * self._lease * (0.5 + 0.5 * size))
                 await asyncio.sleep(0)
             case "obey":
                 await obey_cancel(job, 4 * size)

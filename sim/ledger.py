@@ -5,6 +5,7 @@ It knows no code of a storage. Each claim, settlement, renewal and reap is compa
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -164,6 +165,8 @@ class Ledger:
                 self._counts.setdefault(key, Counts()).uncertain = True
             if new.queue in BOUNDS and max_queued != BOUNDS[new.queue]:
                 self.fault(f"a put into a queue with a bound has {max_queued}, not {BOUNDS[new.queue]}", key)
+            if new.queue == "by key" and (wanted := json.loads(new.payload)["want"]) != [new.id, new.group, new.cost]:
+                self.fault(f"a put has not the keys of its payload: {[new.id, new.group, new.cost]}, not {wanted}", key)
             if put.status is PutStatus.COMPLETED and put.state is not State.COMPLETED:
                 self.fault(f"a put answers completed for a job that is {put.state}", key)
 

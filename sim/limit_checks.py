@@ -47,8 +47,8 @@ class LimitChecks:
         self._rules: dict[Scope, Rule] = {}
         #: The starts of each scope since it has a rate, or since the clock was set back.
         self._starts: dict[Scope, list[Start]] = {}
-        #: The shortest step (us) of the rates of a scope since its last start, if they were changed.
-        self._shortest: dict[Scope, int] = {}
+        #: The changes of the rate of a scope since its last start: when (us), and the step (us) until then.
+        self._changes: dict[Scope, list[tuple[int, int]]] = {}
         #: The costs of jobs, None if an update may have changed it.
         self._costs: dict[Key, int | None] = {}
         #: The ends of pauses, None for one without an end, by queue and group.
@@ -62,6 +62,7 @@ class LimitChecks:
         now = self._ms()
         if now < self._last:
             self._starts.clear()
+            self._changes.clear()
         self._last, self._latest = now, max(now, self._latest)
 
     # rules ----------------------------------------------------------------------------------------
@@ -81,10 +82,11 @@ class LimitChecks:
         if rule is not None:
             self._rules[scope] = rule
         for each, step in steps.items():
-            if (now := self._step(each)) == 0:
+            if self._step(each) == 0:
                 del self._starts[each]
-            else:
-                self._shortest[each] = min(step, now, self._shortest.get(each, now))
+                self._changes.pop(each, None)
+            elif step != self._step(each):
+                self._changes.setdefault(each, []).append((self._ms() * 1000, step))
 
     def _step(self, scope: Scope) -> int:
         """Return the step (us) of the rate in force, 0 if there is none."""
@@ -142,7 +144,7 @@ class LimitChecks:
     def _check_rate(self, scope: Scope, rule: Rule, claim: Claim) -> None:
         """Check that the starts between any earlier one and this one are no more than the rate allows.
 
-        What was started before a change of the rate counts on; since then the faster of both rates may have paid it.
+        What was started before a change of the rate counts on, as a number of starts.
         """
         cost = self._costs.get((claim.queue, claim.id), 1)
         if rule.by_cost and cost is None:
@@ -150,8 +152,7 @@ class LimitChecks:
             return
         price, now = cost if rule.by_cost and cost is not None else 1, self._ms() * 1000
         starts = self._starts.setdefault(scope, [])
-        step = min(self._shortest.pop(scope, rule.step_us), rule.step_us)
-        paid = starts[-1].paid + (now - starts[-1].at) / step if starts else 0.0
+        paid = starts[-1].paid + self._paid(scope, rule, starts[-1].at, now) if starts else 0.0
         starts.append(Start(now, price, paid))
         total = 0
         for start in reversed(starts):
@@ -161,6 +162,14 @@ class LimitChecks:
                 text = f"more starts than the rate allows: {total} of {most} in {now - start.at} us in {scope}"
                 self._fault(text, (claim.queue, claim.id))
                 return
+
+    def _paid(self, scope: Scope, rule: Rule, since: int, now: int) -> float:
+        """Return how many starts time has paid for: storages know the time of the last change alone."""
+        changes = self._changes.pop(scope, [])
+        if len(changes) == 1:
+            [(at, step)] = changes
+            return max(at - since, 0) / step + (now - max(at, since)) / rule.step_us
+        return (now - since) / min([rule.step_us, *(step for _, step in changes)])
 
     # puts and windows -----------------------------------------------------------------------------
 
@@ -178,6 +187,9 @@ class LimitChecks:
             self._costs[key] = None
             self.free_window(key)
         if new.window is None or not accepted:
+            return
+        if new.start_by is not None or new.start_within is not None:  # it frees its id when it expires
+            self.free_window(key)
             return
         until = self._windows.get(key, 0)
         if until > self._latest and new.update is None:

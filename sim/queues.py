@@ -21,6 +21,7 @@ __all__ = [
     "IN_ORDER",
     "NOT_UPDATED",
     "QUEUES",
+    "WITH_CHILDREN",
     "NodeApp",
     "make_app",
     "timeout_of",
@@ -30,6 +31,9 @@ __all__ = [
 #: The units of a worker; a run of most queues holds 10. A worker asks for as many queues at once as have room, so of
 #: every three seeds only the third is short of units.
 CAPACITIES = (120, 120, 40)
+
+#: Every fourth seed has a worker with child processes.
+WITH_CHILDREN = 4
 
 COMMON: HandlerArguments = {
     "min_backoff": 0.5, "max_backoff": 8.0, "max_retries": 3, "max_stalls": 3, "max_timeouts": 2, "timeout": 5.0,
@@ -58,9 +62,16 @@ QUEUES: dict[str, HandlerArguments | None] = {
     "tenant": {**COMMON, "size": 5},
     "strict": {**COMMON, "size": 5},
     "keyed": {**COMMON, "size": 5, "result_ttl": 30.0},
+    "each": {**COMMON, "size": 5, "permanent": LookupError},
+    "by key": {**COMMON, "size": 5, "id_by": "key", "group_by": "tenant", "cost_by": "tokens"},
     "ticks": {**COMMON, "size": 2, "max_stalls": None},
     "pull": None,
     "slow": None,
+    "walk": None,
+    "walk/side": None,
+    "walk/failures": None,
+    "walk/calm": None,
+    "walk/rare": None,
 }
 
 #: The queues that take no more than this many waiting jobs.

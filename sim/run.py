@@ -24,12 +24,12 @@ from penstock.testing.simulation.simulation import Machine, Simulation
 from penstock.testing.simulation.workers import SimulatedWorker
 from sim.behaviours import Behaviours, error_of
 from sim.ledger import Ledger
-from sim.queues import CAPACITIES, FAIL_QUEUES, QUEUES, NodeApp, make_app
+from sim.queues import CAPACITIES, FAIL_QUEUES, QUEUES, WITH_CHILDREN, NodeApp, make_app
 from sim.runs import Runs
 from sim.settings_checks import SettingsChecks
 from sim.shadow import Shadow
 from sim.violation import Violation
-from sim.work import CLIENTS, PULLERS, Shared, is_heavy
+from sim.work import CLIENTS, PULLERS, Prober, Shared, is_heavy
 
 __all__ = ["Report", "SimulatedRun", "run_seed"]
 
@@ -44,13 +44,19 @@ ALL_ENDED, EXPIRED = 300.0, 55.0
 REPLACED = 10.0
 
 #: After this many calls that changed something all jobs of one queue are compared with the model.
-COMPARE = 10
+COMPARE = 13
 
-#: Every fourth seed has a worker with child processes; their number.
-WITH_CHILDREN, CHILDREN = 4, 2
+#: The number of child processes of a worker that has any.
+CHILDREN = 2
+
+#: How often (seconds) waiters of some seeds read the storage although no wake-up came.
+SELDOM = 60.0
 
 #: The share of events at which a listener raises.
 RAISING = 0.01
+
+#: How long (seconds) after that declarations must hold: a worker without a heartbeat loses them until its next look.
+DECLARED = 40.0
 
 #: The longest TTL of the work (seconds), and how long stopping may take.
 TTL, STOP = 8 * 86400.0, 90.0
@@ -170,8 +176,9 @@ class SimulatedRun:
         self.runs = Runs(self.ledger, simulation.faults, simulation.history, plan.lease, capacity_of(plan.seed))
         model = model and not is_heavy(plan.seed)  # the model knows no bound of the bytes of reap and promotion
         self.shadow = Shadow(self.ledger, simulation.server, lambda: clock.ms) if model else None
-        self.behaviours = Behaviours(plan.seed, self.runs, lambda: not self.work.stopping)
+        self.behaviours = Behaviours(plan.seed, self.runs, lambda: not self.work.stopping, plan.lease)
         self.work = Shared(plan.seed, jobs, plan.seconds, self.ledger.fault, self.ledger.running)
+        self.work.network = simulation.network
         self._workers: dict[str, SimulatedWorker] = {}
         #: The nodes whose worker was stopped: one that waits for the storage does not run again.
         self._stopped: set[str] = set()
@@ -183,8 +190,11 @@ class SimulatedRun:
         self._settings = SettingsChecks(plan.seed, self.ledger, self._ask, lambda node: worker_id(plan.seed, node))
         simulation.network.on_request.append(self._before)
         simulation.network.refuses = refusal_of
+        simulation.faults.bias["walker", "clock_ahead"] = 10.0
         simulation.network.observers.append(self._observe)
         simulation.queues = [queue for queue, options in QUEUES.items() if options is not None]
+        if plan.seed % 2:  # the workers must look by themselves
+            simulation.server.poll = SELDOM
         self._reads_events = reads_events(plan.seed)
         if self._reads_events:
             simulation.server.read_events()
@@ -198,6 +208,8 @@ class SimulatedRun:
     def _observe(self, request: Request, answer: Any) -> None:
         self.ledger.observe(request, answer)
         self.runs.observe(request)
+        if request.verb == "fire":
+            self._settings.check_firer(request.node.name, request.args[0])
         if self.shadow is not None:
             self.shadow.observe(request, answer)
         if request.verb in ("look", "time", "open", "workers", "beat"):
@@ -303,6 +315,8 @@ class SimulatedRun:
         for name, client in CLIENTS.items():
             node = self.simulation.node(name)
             self._clients.append(node.start(client(self.work, self._app(node), node).run()))
+        node = self.simulation.node("prober")
+        self._prober = Prober(self.work, self._app(node), node)
         self.simulation.schedule_faults()
 
     # phases ---------------------------------------------------------------------------------------
@@ -321,12 +335,16 @@ class SimulatedRun:
         for task in self._clients:
             task.result()
         self._check_children()
+        self._check_prompt()
         if self._reads_events:
             self.ledger.check_local_events(self._local_ends)
         self.ledger.check_end(self._fail_jobs if self._reads_events else None)
         self.simulation.server.clock.offset += TTL
         self._run_for(EXPIRED)
-        self._settings.check_declared(self._live_workers())
+        wrong = self._settings.wrong_declarations
+        self._until(lambda: not wrong(self._live_workers()), DECLARED, lambda: wrong(self._live_workers())[0])
+        if self.shadow is not None:
+            self.shadow.compare_totals(lambda verb, args: self._ask(verb, *args))
         self._stop()
         self._check_rest()
 
@@ -387,6 +405,13 @@ class SimulatedRun:
         if node.name in self._workers:
             await self._stop_worker(node)
         await app.close()
+
+    def _check_prompt(self) -> None:
+        """Check that waiting processes are woken, and look by themselves if no wake-up comes."""
+        probe = self._prober.node.start(self._prober.run())
+        self._until(probe.done, 120.0, lambda: "a probe does not end")
+        probe.result()
+        self._until(self._all_ended, ALL_ENDED, self._not_ended)
 
     def _check_children(self) -> None:
         """Check that each worker with child processes has all of them, or gets them soon, and no other."""

@@ -51,6 +51,8 @@ class Run:
     began: float
     units: int
     keys: list[tuple[str, str]] = field(default_factory=list)
+    #: How many reports its process had sent when it ended.
+    reports: int = 0
 
     @property
     def name(self) -> str:
@@ -98,6 +100,7 @@ class Runs:
         now = run.node.scheduler.now
         self._history.add(run.node.name, "ran", f"{run.name} {run.behaviour}")
         if by_itself and len(run.jobs) == 1 and run.behaviour not in UNKNOWN and not self._stood_still(run, run.began):
+            run.reports = run.node.calls["report"]
             self._over[run.jobs[0]] = run
         self._check_killed(run, now)
         if run.stubborn or run.node.dead or run.keys[0][0] == "temp":
@@ -116,7 +119,9 @@ class Runs:
             run = self._over.get((s.queue, s.id, s.token))
             if run is not None and request.node.main is run.node:
                 allowed = OUTCOMES.get(run.behaviour, (Complete, Cancel))
-                allowed = FAILS if run.behaviour == "lookup" and s.queue == "mail" else allowed
+                allowed = FAILS if run.behaviour == "lookup" and s.queue in ("mail", "each") else allowed
+                if run.behaviour == "then" and request.node is run.node and run.reports == run.node.calls["report"]:
+                    self._ledger.fault("an outcome was sent before the last lines of its run", (s.queue, s.id))
                 if not (got_no_answer(s.resolution, run.behaviour) or is_outcome(s.resolution, allowed)):
                     kind = type(s.resolution).__name__
                     self._ledger.fault(f"the outcome of a run is {kind}: it does {run.behaviour}", (s.queue, s.id))

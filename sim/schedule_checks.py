@@ -105,7 +105,8 @@ class ScheduleChecks:
             self._known.pop((queue, name), None)
 
     def on_delete_queue(self, answer: int, queue: str, settings: bool = False) -> None:
-        """Note the end of the schedules of a queue."""
+        """Note the end of the jobs of a queue, and of its schedules."""
+        self.put = {key for key in self.put if key[0] != queue}
         for key in [key for key in self._known if settings and key[0] == queue]:
             del self._known[key]
 

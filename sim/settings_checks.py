@@ -9,10 +9,15 @@ from penstock.model.limit_settings import LimitSettings
 from penstock.model.schedule_settings import ScheduleSettings
 from penstock.model.worker_info import Heartbeat
 from penstock.storage.limiting import Scope
+from penstock.storage.scheduling import Firing
 from sim.declared import FAMILY, SCOPES, TICKS, version_of
 from sim.ledger import Ledger
+from sim.queues import QUEUES
 
 __all__ = ["SettingsChecks"]
+
+#: The schedules that one version of the code alone declares.
+VERSIONED = ("only0", "only1")
 
 #: How late (seconds) a tick may be after healing.
 LATE = 12.0
@@ -27,19 +32,34 @@ class SettingsChecks:
         self._ask = ask
         self._worker_id = id_of
 
-    def check_declared(self, nodes: Sequence[str]) -> None:
-        """Check that of all declarations of live workers that of the last started one holds."""
+    def wrong_declarations(self, nodes: Sequence[str]) -> list[str]:
+        """Return what does not hold: of all declarations of live workers that of the last started one counts."""
         began = {record.id: Heartbeat.decode(record.info).started for record in self._ask("workers")}
+        if any(self._worker_id(node) not in began for node in nodes):
+            return ["a live worker sends no heartbeat"]
         live = sorted(nodes, key=lambda node: (began[self._worker_id(node)], self._worker_id(node)))
         versions = [version_of(self._seed, node) for node in live]
+        wrong: list[str] = []
         for scope in SCOPES:
             declared = [limit for version in versions if (limit := version.limit_of(scope)) is not None]
             found = LimitSettings.decode(self._ask("get_limit", scope).settings).declared
             if found != (declared[-1] if declared else None):
-                self._ledger.fault(f"the declared limit is not that of the last started worker: {found} of {scope}")
+                wrong.append(f"the declared limit is not that of the last started worker: {found} of {scope}")
+        for name in {schedule.name: None for version in versions for schedule in version.schedules}:
+            record = self._ask("get_schedule", TICKS, name)
+            if record is None or ScheduleSettings.decode(record.spec).retired is not None:
+                wrong.append(f"the schedule {name} is declared by a live worker, and is retired")
         both = self._ask("get_schedule", TICKS, "both")
         if both is None or ScheduleSettings.decode(both.spec).by != self._worker_id(live[-1]):
-            self._ledger.fault("the declared schedule is not that of the last started worker")
+            wrong.append("the declared schedule is not that of the last started worker")
+        return wrong
+
+    def check_firer(self, node: str, firings: Sequence[Firing]) -> None:
+        """Check that a worker fires no schedule that other code declares."""
+        mine = {schedule.name for schedule in version_of(self._seed, node).schedules}
+        for firing in firings:
+            if node.startswith("w") and firing.name in VERSIONED and firing.name not in mine and not firing.manual:
+                self._ledger.fault(f"{node} fires {firing.name}, which its code does not declare")
 
     def check_ticks(self, nodes: Sequence[str]) -> None:
         """Check that the schedules tick after healing: those made at run time, and those of live workers' code."""
@@ -59,4 +79,5 @@ class SettingsChecks:
                 self._ask("set_limit", record.scope, None, b"", record.version)
         family = Scope("family", FAMILY)
         self._ask("set_limit", family, None, b"", self._ask("get_limit", family).version)
-        self._ask("purge", queues)
+        for _ in range(2):  # of queues that no worker serves the first purge takes the jobs, the second one the rest
+            self._ask("purge", [*queues, *(queue for queue in QUEUES if queue not in queues)])

@@ -42,6 +42,8 @@ class Shadow:
         self.model = Model(clock_ms())
         #: The queues without jobs that a purge may have forgotten: their totals may have begun anew.
         self._forgotten: set[str] = set()
+        #: The queues that have samples: their totals go on when they are forgotten.
+        self._sampled: set[str] = set()
         #: The minute of the last samples.
         self._minute: int | None = None
 
@@ -65,6 +67,7 @@ class Shadow:
         if verb in OUTSIDE:
             return
         self.model.now = self._ms()
+        self.model._note_clock()  # by itself it looks at the clock when a job starts
         if verb == "record_stats":
             if not isinstance(answer, Exception):
                 self._sample()
@@ -95,8 +98,12 @@ class Shadow:
             return
         if verb == "purge":
             self._forgotten |= {
-                queue for queue in args[0] if queue in self.model.all and not self.model.all[queue].jobs
+                queue
+                for queue in args[0]
+                if queue in self.model.all and not self.model.all[queue].jobs and queue not in self._sampled
             }
+        if verb == "delete_queue":
+            self._sampled.discard(args[0])
         if verb == "claim":
             self._compare(request, wanted.claims, answer.claims)
             self._compare(request, wanted.tick_at, answer.tick_at)
@@ -111,6 +118,8 @@ class Shadow:
         if minute != self._minute:
             self._minute = minute
             for name, queue in self.model.all.items():
+                if queue.jobs:
+                    self._sampled.add(name)
                 self.model._expire(name)
                 self.model._promote(queue)
 
@@ -175,6 +184,12 @@ class Shadow:
             or stats.sample.counts != most.sample.counts
         ):
             self._ledger.fault(f"the totals of {queue} differ from the model: want {most}, got {stats}")
+
+    def compare_totals(self, ask: Callable[[str, tuple[Any, ...]], Any]) -> None:
+        """Compare the totals of all queues, also of those that were forgotten."""
+        self.model.now = self._ms()
+        for queue in sorted(self._sampled):
+            self._compare_stats(queue, ask)
 
     def compare_events(self, verb: str, found: list[EventRecord]) -> None:
         """Compare the events of the last call."""

@@ -11,12 +11,15 @@ from sim.work.latecomer import Latecomer
 from sim.work.limiter import Limiter
 from sim.work.operator import Operator
 from sim.work.planner import Planner
+from sim.work.prober import Prober
 from sim.work.producer import Producer, is_heavy
 from sim.work.puller import Puller, SlowPuller
+from sim.work.sampler import Sampler
 from sim.work.tenant import Tenant
 from sim.work.updater import Updater
+from sim.work.walker import Walker
 
-__all__ = ["CLIENTS", "PULLERS", "Client", "Shared", "is_heavy"]
+__all__ = ["CLIENTS", "PULLERS", "Client", "Prober", "Shared", "is_heavy"]
 
 #: The programs that reserve jobs, by the names of their processes, which faults may hit.
 PULLERS: dict[str, type[Puller]] = {"puller": Puller, "slow": SlowPuller}
@@ -32,4 +35,6 @@ CLIENTS: dict[str, type[Client]] = {
     "tenant": Tenant,
     "limiter": Limiter,
     "planner": Planner,
+    "sampler": Sampler,
+    "walker": Walker,
 }

@@ -39,6 +39,8 @@ class Shared:
         #: Returns the jobs that run now, and the tokens of their claims.
         self.running = running
         self.stopping = self.closing = False
+        #: The network of the run, for clients that lose hints on purpose.
+        self.network: Any = None
         #: Whether schedules may still put jobs.
         self.ticking = True
         #: The ids that were put, by queue.

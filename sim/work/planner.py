@@ -60,7 +60,9 @@ class Planner(Client):
 
     async def _operate(self, name: str) -> None:
         random, schedules = self.random, self._schedules
-        match random.randrange(13):
+        match random.randrange(16):
+            case 13 | 14 | 15:
+                await self._edit_at_tick(name)
             case 0 | 1:
                 await (self._put(name) if name in MADE else schedules.reset(name))
             case 2 | 3:
@@ -80,6 +82,16 @@ class Planner(Client):
                 await schedules.next(name, 2)
             case _:
                 await schedules.list()
+
+    async def _edit_at_tick(self, name: str) -> None:
+        """Edit a schedule in the milliseconds around its next tick: it is decided once, and not before its time."""
+        info = await self._schedules.get(name)
+        if info is None or info.next_at is None:
+            return
+        wait = info.next_at.timestamp() - await self._now() / 1000
+        if 0 < wait < 8:
+            await asyncio.sleep(max(wait - 0.006 + 0.006 * self.random.random(), 0))
+            await self._schedules.edit(name, **self._changes())
 
     async def _resume(self, name: str) -> None:
         """Resume a schedule, and check that no tick of its pause is to come; code may declare others meanwhile."""

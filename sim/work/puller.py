@@ -22,7 +22,7 @@ class Puller(Client):
     #: The mean pause between two reservations (seconds).
     pause = 0.0
     #: The most jobs of a reservation, and how long it waits for the first (seconds).
-    most, wait = 3, 3.0
+    most, wait = 3, 8.0
 
     async def run(self) -> None:
         """Reserve jobs and settle each after a while."""
@@ -37,7 +37,7 @@ class Puller(Client):
                 await asyncio.sleep(random.random() * 2 / len(held))
                 await self._settle(held.pop(0))
             if self.pause:
-                await asyncio.sleep(2.0 if self.shared.stopping else random.expovariate(1 / self.pause))
+                await asyncio.sleep(5.0 if self.shared.stopping else random.expovariate(1 / self.pause))
 
     async def _settle(self, reservation: Any) -> None:
         calm = self.shared.stopping or self.random.random() < 0.4

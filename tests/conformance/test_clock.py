@@ -207,3 +207,15 @@ async def test_without_a_clock_the_storages_own_time_counts(backend: Backend) ->
         await storage.delete_queue("q")
     finally:
         await storage.close()
+
+
+async def test_an_update_before_the_clock_was_set_back_does_not_order_later_jobs(
+    storage: Storage, clock: Clock
+) -> None:
+    """A duplicate is put while the clock is ahead: jobs accepted afterwards are ordered by their own time."""
+    await storage.put([new("q", "a", delay=2 * SECOND)])
+    clock.advance(seconds=3)
+    await storage.put([update("q", "a", flags=Update(run_at=True))])
+    clock.advance(seconds=-2.5)
+    await storage.put([new("q", "b")])
+    assert ids(await claim_all(storage)) == ["b", "a"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from penstock import Penstock
+from penstock import Every, Penstock
 from penstock.model.job import State
 from penstock.testing.simulation.loop import Node
 from penstock.testing.simulation.plan import Plan
@@ -157,3 +157,18 @@ def test_a_frozen_parent_does_not_stop_its_children_until_their_lease() -> None:
         family.enqueue(2)
         family.parent.freeze(30)
         family.until_completed(3.5)
+
+
+def test_a_schedule_after_a_time_without_any_is_fired_soon() -> None:
+    """The parent has no schedule to fire and looks seldom; an answer to a claim of a child names the new one."""
+    with Simulation(PLAN) as simulation:
+        family, scheduler = Family(simulation), simulation.scheduler
+        client, schedules = scheduler.nodes[1], family.client.queue("q").schedules
+        scheduler.run_for(2.0)
+        for name in ("first", "second"):
+            client.start(schedules.put(name, Every(1)))
+            before = len(family.runs)
+            scheduler.run_for(8.0)
+            assert len(family.runs) > before, name
+            client.start(schedules.remove(name))
+            scheduler.run_for(40.0)

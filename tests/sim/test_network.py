@@ -185,3 +185,34 @@ def test_a_fault_of_a_hint_has_its_effect(kind: str | None, count: int) -> None:
     wire.scheduler.run_for(20)
     assert len(arrived) == count
     assert not (kind == "hint_late" and arrived[0] < 5)
+
+
+def test_a_clock_that_is_ahead_is_so_for_one_call() -> None:
+    """The storage's clock is set ahead before the call is carried out, and back after it."""
+    wire, moves = Wire({"n/report/1": "clock_ahead"}, size=0.5), list[tuple[float, int]]()
+    wire.network.move_clock = lambda seconds: moves.append((seconds, len(wire.log)))
+    wire.call("a")
+    wire.scheduler.run_for(1)
+    assert moves == [(2.0, 0), (-2.0, 1)]
+
+
+def test_a_clock_is_ahead_for_some_verbs_alone_and_more_often_where_that_is_asked_for() -> None:
+    """No call that ends leases meets a clock that is ahead."""
+    faults = Faults(0, {"clock_ahead"}, 1.0, lambda: 0.0)
+    drawn = (0.0, 0.0, 2 * sum(CALL_FAULTS.values()) - 0.001, 0.5, 0.5, 0.5)
+    assert faults.of_call("n", "claim", "n/claim/1", drawn) is not None  # claims are hit twice as often
+    assert faults.of_call("n", "reap", "n/reap/1", drawn) is None
+    faults.bias["n", "clock_ahead"] = 100.0
+    assert faults.of_call("n", "reap", "n/reap/2", drawn) is None
+    later = (*drawn[:2], drawn[2] + 0.1, *drawn[3:])
+    assert faults.of_call("n", "claim", "n/claim/2", later) is not None
+    assert faults.of_call("m", "claim", "m/claim/1", later) is None
+
+
+def test_all_hints_can_be_lost() -> None:
+    """A hint that is lost on purpose is not delivered."""
+    wire, got = Wire(), list[str]()
+    wire.network.loses_hints = True
+    wire.network.hint(wire.node, lambda: got.append("hint"))
+    wire.scheduler.run_for(1)
+    assert not got

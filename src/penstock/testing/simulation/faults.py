@@ -27,10 +27,17 @@ CALL_FAULTS: dict[str, float] = {
     "slow_reply": 0.005,  # the answer comes after up to 15 s
     "doubled": 0.006,  # carried out twice, and answered the second time
     "reordered": 0.010,  # overtaken by later requests of the same node
+    "clock_ahead": 0.012,  # the storage's clock is up to 4 s ahead while the call is carried out
 }
 
 #: The verbs that a storage may send a second time when the first answer is lost.
 REPEATED = frozenset({"settle", "renew", "reap", "purge", "report", "beat", "due", "fire"})
+
+#: The verbs that a clock which is ahead may meet: none of them ends a lease.
+AHEAD = frozenset({"put", "settle", "claim"})
+
+#: The verbs of the faults that do not hit all of them.
+HIT = {"doubled": REPEATED, "clock_ahead": AHEAD}
 
 #: Faults of hints, and how often they hit one.
 HINT_FAULTS: dict[str, float] = {"hint_lost": 0.1, "hint_twice": 0.05, "hint_late": 0.1}
@@ -101,6 +108,8 @@ class Faults:
         self.outages = self.full = 0
         #: The nodes whose calls and hints are not hit.
         self.spared: set[str] = set()
+        #: How much more often than others the calls of a node are hit by a kind.
+        self.bias: dict[tuple[str, str], float] = {}
         self._healed = False
         self._now = now
         self._only = only
@@ -122,8 +131,9 @@ class Faults:
         """Return the fault that hits a call, if one does."""
         left = drawn[2] / (self.heat * BIAS.get(verb, 1.0))
         for kind, rate in CALL_FAULTS.items():
+            rate *= self.bias.get((node, kind), 1.0)
             if left < rate:
-                if (kind == "doubled" and verb not in REPEATED) or (kind == "reordered" and verb == "look"):
+                if verb not in HIT.get(kind, (verb,)) or (kind == "reordered" and verb == "look"):
                     return None
                 return self._hit(node, name, kind, drawn)
             left -= rate

@@ -60,6 +60,10 @@ class Network:
         self.observers: list[Callable[[Request, Any], None]] = []
         #: Returns the error of a request that the storage refuses, None for all others.
         self.refuses: Callable[[Request], Exception | None] = lambda request: None
+        #: Sets the storage's clock ahead by these seconds, or back if they are negative.
+        self.move_clock: Callable[[float], object] = lambda seconds: None
+        #: Whether all hints are lost.
+        self.loses_hints = False
         #: The number of calls that were carried out.
         self.executed = 0
 
@@ -128,7 +132,10 @@ class Network:
         """Carry a request out, in the server's turn."""
         fault = request.fault
         refused = self.refuses(request)
+        ahead = 4 * fault.size if fault is not None and fault.kind == "clock_ahead" else 0.0
+        self.move_clock(ahead)
         answer = self._carry_out(request) if refused is None else refused
+        self.move_clock(-ahead)
         if fault is not None and fault.kind == "doubled" and not fault.name.endswith("+"):
             request.fault = fault._replace(name=f"{fault.name}+")
             self.server.call_in(0.01 + 3 * fault.size, self._execute, request)
@@ -170,6 +177,8 @@ class Network:
     def hint(self, node: Node, deliver: Callable[[], object]) -> None:
         """Send a hint of the server to a node, which calls `deliver`."""
         node.calls["hint"] += 1
+        if self.loses_hints:
+            return
         name = f"{node.name}/hint/{node.calls['hint']}"
         drawn = draws(self._faults.seed, name)
         fault = self._faults.of_hint(node.name, name, drawn)

@@ -61,6 +61,7 @@ class Simulation:
         self.scheduler.enter(self.network.server)
         blocking_put = draws(self.plan.seed, "put")[0] < 0.5
         self.server = start_server(self._url, self.scheduler, self.network, self._namespace, blocking_put=blocking_put)
+        self.network.move_clock = self._jump
         return self
 
     def __exit__(self, *details: object) -> None:

@@ -21,6 +21,7 @@ from penstock.storage import connect, connect_blocking, location_of
 from penstock.storage.base import BlockingStorage, EndNotice, EventRecord, Storage
 from penstock.storage.limiting import Limiting
 from penstock.storage.observing import STATS_MS, Observing
+from penstock.storage.recording import Recording
 from penstock.storage.scheduling import Scheduling
 from penstock.testing.faults import VERBS
 from penstock.testing.simulation.loop import Node, Scheduler
@@ -56,6 +57,8 @@ class Server(Protocol):
     """The storage behind the network."""
 
     clock: ServerClock
+    #: How often (seconds) waiters read the storage although no wake-up came; on Redis they need not.
+    poll: float
 
     def execute(self, node: Node, verb: str, args: tuple[Any, ...]) -> Any:
         """Carry a verb out for a node; called in the server's turn."""
@@ -121,7 +124,7 @@ class NodeStorage:
     def __getattr__(self, verb: str) -> Any:
         if verb in WAITS:
             return getattr(self.waits, verb)
-        if verb not in VERBS:
+        if verb not in VERBS and verb != "read":
             raise AttributeError(f"a simulated storage has no {verb!r}")
 
         async def call(*args: Any, **options: Any) -> Any:
@@ -152,6 +155,10 @@ class NodeStorage:
         if waits is not None:
             await waits.close()
 
+    async def wait_history(self, *args: Any) -> bool:
+        """Refuse: waits for the histories of jobs are not simulated."""
+        raise NotImplementedError("a simulated node cannot follow the log of a job")
+
     def events(self, queue: str | None = None, names: Collection[str] | None = None) -> AsyncIterator[EventRecord]:
         """Refuse: streams of events are not simulated."""
         raise NotImplementedError("a simulated node has no stream of events; use app.on(...) instead")
@@ -159,7 +166,7 @@ class NodeStorage:
 
 def _positional(verb: str, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
     """Return the arguments of a call of a verb without names, those that are left out included."""
-    protocols = (Observing, Storage, Scheduling, Limiting)
+    protocols = (Observing, Storage, Scheduling, Limiting, Recording)
     method = next(vars(protocol)[verb] for protocol in protocols if verb in vars(protocol))
     given = inspect.signature(method).bind(None, *args, **options)
     given.apply_defaults()
@@ -194,6 +201,8 @@ class SqliteServer:
         self._put: Callable[..., Any] = put_of.__class__.put
         self._nodes: dict[str, tuple[Node, Any]] = {}
         self._renew_at = self._last_event = 0
+        #: How often (seconds) waiters read the database although no wake-up came.
+        self.poll = POLL
         #: The rows that had been changed when events were last read.
         self._changes = -1
         drive(self._storage.open())
@@ -223,7 +232,7 @@ class SqliteServer:
                 for waiter in list(self._callbacks):
                     self.wake(waiter)
 
-        notifier = SimulatedNotifier(here, submit, POLL)
+        notifier = SimulatedNotifier(here, submit, self.poll)
         self._nodes[here.address] = node, notifier
         return notifier
 

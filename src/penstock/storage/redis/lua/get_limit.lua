@@ -24,9 +24,13 @@ if not G.read_rule(packed) then packed = false end
 
 if kind == 'groups' then
   local closed = call('ZCARD', q.closed) + call('ZCARD', q.recheck)
-  if limited_by(q) == 0 then -- held groups are not noted there
+  if limited_by(q) == 0 then -- held groups are noted there only since a limit or a pause that is over
+    local noted = {}
+    for _, key in ipairs(closed > 0 and { q.closed, q.recheck } or {}) do
+      for _, member in ipairs(call('ZRANGE', key, 0, -1)) do noted[sub(member, 7)] = true end
+    end
     for _, held in ipairs(call('HKEYS', q.holds)) do
-      if held ~= '' and lane_head(q, held, '1')[1] then closed = closed + 1 end
+      if held ~= '' and not noted[held] and lane_head(q, held, '1')[1] then closed = closed + 1 end
     end
   end
   local first = call('ZRANGE', q.closed, 0, 0)[1]

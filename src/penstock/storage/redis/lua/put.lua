@@ -95,7 +95,7 @@ if grouped then promote(q) end
 
 local seq = take_seq(q, #entries) - #entries
 if seq == 0 then begin_queue(q.prefix, q.name) end
-local accepted = acceptance(q, meta[1])
+local accepted -- of the first new job: updates alone do not move the time of the queue
 
 -- Put all jobs. Its variables are its own: a script has at most 200 local ones at once.
 local function put_all()
@@ -107,6 +107,7 @@ local function put_all()
   end
 
   local function add_new(e, number)
+    accepted = accepted or acceptance(q, meta[1])
     local id, j = e[1], accept(q, read_entry(e), accepted, number)
     own[id] = true
     jobs[#jobs + 1] = id
