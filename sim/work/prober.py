@@ -30,8 +30,8 @@ class Prober(Client):
         self.storage: Any = await self.app.opened()
         for make_ready in (self._put, self._update, self._release, self._free_successor):
             await self._measure(make_ready)
-        await self._measure_workers()
         await self._measure_ticks()
+        await self._measure_workers()  # the last: a worker whose wake-up was lost is told of nothing until it looks
 
     async def _measure(self, make_ready: Callable[[str], Awaitable[Callable[[], Awaitable[object]]]]) -> None:
         """Prepare a job, wait for work, make the job ready, and check that the wait ends soon."""
