@@ -96,8 +96,8 @@ PLANTED_LIMITS = [
     ),
     planted(
         "an edit forgets the ticks that are due", "client/schedules.py",
-        "        if old.fires:\n            try:\n                firing, _ =",
-        "        if False:\n            try:\n                firing, _ =",
+        "        if old.fires:\n            firing = firing_before_change(",
+        "        if False:\n            firing = firing_before_change(",
     ),
     planted(
         "a resumed schedule makes up for its pause", "ticking.py",

@@ -336,9 +336,10 @@ class Walker(Client):
                 await asyncio.sleep(0.5)
                 continue
             kept = (State.COMPLETED, State.FAILED, State.CANCELLED)
-            if not any(count for each in counts for state, count in each.items() if state not in kept):
+            left = any(count for each in counts for state, count in each.items() if state not in kept)
+            if self.shared.stopping and not left:
                 return
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.5 if left else 4.0)  # a put that is late may still arrive
 
     async def _complete_rest(self) -> None:
         await self.storage.reap(WALKED)
