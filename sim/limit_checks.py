@@ -85,8 +85,9 @@ class LimitChecks:
             if self._step(each) == 0:
                 del self._starts[each]
                 self._changes.pop(each, None)
-            elif step != self._step(each):
-                self._changes.setdefault(each, []).append((self._ms() * 1000, step))
+            elif step != self._step(each) or each in self._changes:
+                changes = self._changes.setdefault(each, [])
+                changes += [(self._ms() * 1000, step)] * (1 if rule else 2)  # without it an older rule has its own time
 
     def _step(self, scope: Scope) -> int:
         """Return the step (us) of the rate in force, 0 if there is none."""
