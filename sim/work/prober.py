@@ -18,7 +18,7 @@ __all__ = ["Prober"]
 #: The queue in which the prober itself waits.
 PROBED = "walk/rare"
 
-#: How soon (seconds) a waiting process is awake, and looks by itself; how far a tick is away that it must be told of.
+#: How soon (seconds) a waiting process is awake, and looks by itself; how far a tick is away for which it is woken.
 AWAKE, BY_ITSELF, NEAR = 1.5, 8.0, 1.0
 
 
@@ -31,7 +31,7 @@ class Prober(Client):
         for make_ready in (self._put, self._update, self._release, self._free_successor):
             await self._measure(make_ready)
         await self._measure_ticks()
-        await self._measure_workers()  # the last: a worker whose wake-up was lost is told of nothing until it looks
+        await self._measure_workers()  # the last: a worker whose wake-up was lost gets no other one until it looks
 
     async def _measure(self, make_ready: Callable[[str], Awaitable[Callable[[], Awaitable[object]]]]) -> None:
         """Prepare a job, wait for work, make the job ready, and check that the wait ends soon."""
@@ -97,12 +97,12 @@ class Prober(Client):
             self.shared.fault(f"no worker looked by itself for {took:.3f} s", ("mail", put.id))
 
     async def _measure_ticks(self) -> None:
-        """Make a schedule whose first tick is near: a worker is told of it."""
+        """Make a schedule whose first tick is near: a worker is woken for it."""
         schedules = self.app.queue(TICKS).schedules
         await schedules.put("probe", Every(NEAR), result_ttl=1)
         limit = (
             NEAR + AWAKE + (BY_ITSELF if self.shared.seed % WITH_CHILDREN == 1 else 0.0)
-        )  # children tell their parent
+        )  # children report it to their parent
         await asyncio.sleep(limit)
         info = await schedules.get("probe")
         if info is not None and not info.fired:

@@ -1,4 +1,4 @@
-"""A random walk over the verbs of the storage, in queues that nobody else serves: it has few ids."""
+"""A random walk over the verbs of the storage, in queues of its own, with few ids."""
 
 from __future__ import annotations
 
