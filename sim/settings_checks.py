@@ -13,6 +13,7 @@ from penstock.storage.scheduling import Firing
 from sim.declared import FAMILY, SCOPES, TICKS, version_of
 from sim.ledger import Ledger
 from sim.queues import QUEUES
+from sim.work.tenant import GROUPS
 
 __all__ = ["SettingsChecks"]
 
@@ -70,9 +71,15 @@ class SettingsChecks:
                 self._ledger.fault(f"a tick of {record.name} is {seconds:.3f} s late after healing")
 
     def remove(self) -> None:
-        """Remove the schedules and limits that code declares: they stay as long as the workers do."""
+        """Remove the schedules and limits that code declares: they stay as long as the workers do.
+
+        A pause that arrived after its end was asked for stays too, until it is ended here.
+        """
         queues = self._ask("queues")
         for queue in queues:
+            for group in GROUPS:
+                if self._ask("paused", queue, group) is not None:
+                    self._ask("set_pause", queue, False, None, "", group)
             for record in self._ask("schedules", queue).schedules:
                 self._ask("drop_schedule", queue, record.name, record.version)
             for record in self._ask("limits", queue).limits:
