@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 from penstock import LeaseLost
@@ -59,8 +60,11 @@ class Puller(Client):
                     await self._complete_with_too_much(reservation)
                 case _:
                     await reservation.complete("done")
-        except (LeaseLost, StorageError):
+        except LeaseLost:
             pass
+        except StorageError:  # its traceback may keep the reservation, which is renewed as long as it lives
+            with contextlib.suppress(LeaseLost):
+                await self.patient(lambda: reservation.complete("after an error"))
 
     async def _complete_with_too_much(self, reservation: Any) -> None:
         """Complete with a result above `max_result`: it is refused, and the job can be settled otherwise."""
