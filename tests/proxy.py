@@ -112,6 +112,8 @@ class Proxy:
         self._over = False
         self._links: set[_Connection] = set()
         self._server: asyncio.Server | None = None
+        #: Holds the port while no connection is accepted.
+        self._reserved: socket.socket | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
 
@@ -186,6 +188,7 @@ class Proxy:
     def refuse(self) -> None:
         """Accept no new connections until `heal`; current ones go on."""
         self._call(self._stop_listening())
+        self._now(self._reserve_port)
 
     def heal(self) -> None:
         """End all faults: no delay, and new connections pass. Half-open ones stay so until `cut`."""
@@ -207,6 +210,9 @@ class Proxy:
         return fault
 
     async def _listen(self) -> None:
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
         if self._server is None:
             self._server = await asyncio.start_server(self._serve, HOST, self.port, reuse_address=True)
             self.port = self._server.sockets[0].getsockname()[1]
@@ -215,6 +221,13 @@ class Proxy:
         server, self._server = self._server, None
         if server is not None:
             server.close()
+
+    def _reserve_port(self) -> None:
+        """Keep the port without listening: the server of another test could take it and answer in its place."""
+        if self._reserved is None:
+            self._reserved = socket.socket()
+            self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._reserved.bind((HOST, self.port))
 
     async def _heal(self) -> None:
         self._delay, self._silent = 0.0, False
@@ -226,6 +239,8 @@ class Proxy:
     async def _shut_down(self) -> None:
         self._over = True
         await self._stop_listening()
+        if self._reserved is not None:
+            self._reserved.close()
         self._cut(False)  # which ends every task by itself
         while True:
             await asyncio.sleep(0)  # an aborted transport closes its socket in the next turn
