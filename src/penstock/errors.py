@@ -88,12 +88,16 @@ NAME_OF_CLASS: Any = type.__dict__["__name__"]
 
 
 class ErrorKind(StrEnum):
-    """Kind of a failure: permanent or retriable as the handler raised it, a vanished worker, or a timeout."""
+    """Kind of a failure: permanent or retriable as the handler raised it, a vanished worker, or a timeout.
+
+    `abandoned` is that of a flow whose producer stopped before it had stored all of it.
+    """
 
     PERMANENT = "permanent"
     RETRIABLE = "retriable"
     STALL = "stall"
     TIMEOUT = "timeout"
+    ABANDONED = "abandoned"
 
 
 class PenstockError(Exception):

@@ -13,6 +13,7 @@ from penstock.errors import ErrorKind, JobError, Retry, attempted
 from penstock.model.clock import milliseconds, span_ms
 from penstock.model.failure import failure_payload
 from penstock.model.fingerprint import error_of, with_key
+from penstock.model.flow import NewCheckpoint, SignalWait
 from penstock.model.history import brief_error
 from penstock.model.ids import fail_queue_of, new_id
 from penstock.model.job import Claim, NewJob
@@ -34,6 +35,8 @@ __all__ = [
     "Stall",
     "Stalled",
     "Stopped",
+    "Suspend",
+    "Suspended",
     "Value",
     "attempts_after",
     "is_permanent",
@@ -127,6 +130,12 @@ class Stalled(Outcome, frozen=True):
 
 class Released(Outcome, frozen=True):
     """The run was released unfinished; the attempt is not counted."""
+
+
+class Suspended(Outcome, frozen=True):
+    """The run waits for other jobs, a signal or a time; the job goes on in another run, and no attempt is counted."""
+
+    suspend: Suspend
 
 
 def raised(error: BaseException, permanent: tuple[type[BaseException], ...] = ()) -> Raised:
@@ -224,7 +233,8 @@ class Retried(msgspec.Struct, frozen=True, gc=False):
 class Fail(msgspec.Struct, frozen=True, gc=False):
     """running → failed, kept `ttl` ms; `then` holds the fail job, put in the same step.
 
-    `ran` False means that the claim called no handler: its attempt is not counted. `brief` as in `Retried`.
+    `ran` False means that the claim called no handler: its attempt is not counted. `brief` as in `Retried`. `culprits`
+    are the dependencies of the run whose failures are its error: `revive` revives their jobs too.
     """
 
     error: bytes
@@ -233,6 +243,7 @@ class Fail(msgspec.Struct, frozen=True, gc=False):
     then: tuple[NewJob, ...] = ()
     ran: bool = True
     brief: bytes = b""
+    culprits: tuple[int, ...] = ()
 
 
 class Cancel(msgspec.Struct, frozen=True, gc=False):
@@ -253,7 +264,26 @@ class Stall(msgspec.Struct, frozen=True, gc=False):
     """
 
 
-Resolution = Complete | Retried | Fail | Cancel | Release | Stall
+class Suspend(msgspec.Struct, frozen=True, kw_only=True):
+    """running → suspended, or queued at its place if it waits for nothing; the attempt refunded.
+
+    First the checkpoints are stored and the children in `puts` are put; these become the next dependencies, in their
+    order. Then the job waits until its dependencies from number `first` on, `count` of them, have ended, or for a
+    signal, or for the clock: at a time or after a delay (ms). The wake time is kept as the checkpoint named `sleep`,
+    and an earlier one of that name holds. A job that is to wait for nothing, or for something that has come, is queued.
+    """
+
+    checkpoints: tuple[NewCheckpoint, ...] = ()
+    puts: tuple[NewJob, ...] = ()
+    first: int = 0
+    count: int = 0
+    signal: SignalWait | None = None
+    at: int | None = None
+    delay: int | None = None
+    sleep: str | None = None
+
+
+Resolution = Complete | Retried | Fail | Cancel | Release | Stall | Suspend
 
 
 def resolve(claim: Claim, rules: HandlerOptions, outcome: Outcome) -> Resolution:
@@ -280,6 +310,8 @@ def resolve(claim: Claim, rules: HandlerOptions, outcome: Outcome) -> Resolution
             return Stall()
         case Released():
             return Release()
+        case Suspended(suspend):
+            return suspend
         case _:
             raise AssertionError(f"{type(outcome).__name__} is not an outcome of a run")
 

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.model.clock import as_datetime
+from penstock.model.flow import FlowSnapshot
 from penstock.model.ids import family_of
 from penstock.model.job import FINISHED, State
 from penstock.model.limit import Limit, LimitScope, Rule
@@ -99,7 +100,7 @@ class JobPosition(msgspec.Struct, frozen=True, kw_only=True):
     `known` the newest format that this software reads. `ahead` is how many jobs and groups are before it in the
     order, up to `MAX_AHEAD`; None if it is not in the order. `head` is the job of its group that must start or end
     before it. `gate` is the first closed gate of a queued job: that of its family, its queue, or, if it has no head
-    and its group is not paused, its group.
+    and its group is not paused, its group. `flow` is the part of a suspended job in flows.
     """
 
     id: str
@@ -118,6 +119,7 @@ class JobPosition(msgspec.Struct, frozen=True, kw_only=True):
     ahead: int | None = None
     head: JobPosition | None = None
     gate: GatePosition | None = None
+    flow: FlowSnapshot | None = None
 
 
 class HolderRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from penstock.storage.sqlite.gates import begin_limits, lane_of, mark_changed, s
 from penstock.storage.sqlite.ordering import promote
 from penstock.storage.sqlite.purge import delete_rows
 from penstock.storage.sqlite.reads import counts
-from penstock.storage.sqlite.rows import BLOCKED, expiry
+from penstock.storage.sqlite.rows import expiry
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
 __all__ = ["delete_queue", "pause_until", "set_pause", "set_ttl", "wake_many"]
@@ -114,7 +114,7 @@ def set_ttl(tx: Transaction, name: str, id: str, ttl: int | None) -> bool:
     """Keep a finished job for `ttl` ms from now; False if it does not exist or is not finished."""
     queue = tx.queue(name)
     job = tx.job(queue, id) if queue else None
-    if queue is None or job is None or job.place <= BLOCKED or job.expired(tx.now):
+    if queue is None or job is None or not job.ended or job.expired(tx.now):
         return False
     if ttl == 0:
         tx.delete(queue, job)

@@ -9,7 +9,7 @@ from penstock.storage.base import CANCEL_MODES, CancelAnswer, CancelMode
 from penstock.storage.sqlite.expire import expire
 from penstock.storage.sqlite.finish import finish
 from penstock.storage.sqlite.ordering import promote
-from penstock.storage.sqlite.rows import BLOCKED, RUNNING, Bucket, JobRow
+from penstock.storage.sqlite.rows import RUNNING, Bucket, JobRow
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
 __all__ = ["cancel"]
@@ -36,7 +36,7 @@ def _cancel(tx: Transaction, queue: QueueRow, id: str, running: CancelMode, ttl:
     job = tx.job(queue, id)
     if job is None or job.expired(tx.now):
         return _NOT_FOUND
-    if job.place > BLOCKED:
+    if job.ended:
         return _FINISHED[Bucket(job.place)]
     if job.place != RUNNING:
         finish(tx, queue, job, Bucket.CANCELLED, "", ttl)

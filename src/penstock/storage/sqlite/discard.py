@@ -36,10 +36,10 @@ def _discard(tx: Transaction, queue: QueueRow, id: str, state: State | None, bef
         job = tx.job(queue, id, twin=1)
         if job is None:
             return "running"
-    since = job.created if job.place <= BLOCKED or job.finished is None else job.finished
+    since = job.created if not job.ended or job.finished is None else job.finished
     if (state is not None and state_of(job, tx.now) is not state) or (before is not None and since > before):
         return "kept"
-    if job.place > BLOCKED:
+    if job.ended:
         tx.delete(queue, job)
         free_window(tx, queue, job)
         return "discarded"

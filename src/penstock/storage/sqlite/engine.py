@@ -44,7 +44,7 @@ from penstock.storage.sqlite.wakeup import send_wakeups, socket_directories
 
 __all__ = ["BUSY_TIMEOUT", "SCHEMA_VERSION", "Engine", "Op", "Synchronous"]
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 #: The version of a file that has the table for it, but no number in it.
 UNREADABLE_VERSION = -1

@@ -44,7 +44,7 @@ def expire(tx: Transaction, queue: QueueRow) -> bool:
 
 
 def _expire(tx: Transaction, queue: QueueRow, job: JobRow) -> None:
-    if job.place == RUNNING or job.place > BLOCKED:
+    if job.place == RUNNING or job.ended:
         tx.run("clear_start_by", job.n)  # Penstock deletes it when the first run begins
         queue.note_damage()
         return

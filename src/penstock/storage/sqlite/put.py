@@ -70,7 +70,7 @@ def put_bounded(tx: Transaction, jobs: Sequence[NewJob], max_queued: int) -> lis
 def may_replace(tx: Transaction, old: JobRow | None, new: NewJob) -> bool:
     """Return whether a put makes a new job although this one has its id."""
     return old is None or old.expired(tx.now) or (
-        old.place > BLOCKED and bool(new.update or old.place != Bucket.COMPLETED or old.flags)
+        old.ended and bool(new.update or old.place != Bucket.COMPLETED or old.flags)
     )  # fmt: skip
 
 
@@ -266,7 +266,7 @@ def _put_existing(tx: Transaction, queue: QueueRow, new: NewJob) -> Put:
     state = state_of(old, tx.now)
     if new.update is None or (old.place != RUNNING and (old.format > tx.format or old.damaged)):
         # Also for a format of newer software or a damaged record, which cannot be read and so not updated.
-        if old.place > BLOCKED:
+        if old.ended:
             return Put(PutStatus.COMPLETED, state, old.result)
         return Put(PutStatus.DUPLICATE, state)
     if old.place == RUNNING:

@@ -66,6 +66,7 @@ SECTIONS: tuple[tuple[State, str, tuple[int, ...], tuple[_Part, ...]], ...] = (
     (State.QUEUED, "find_parked", (), (_LOW, _LOW, _LOW, _LOW)),
     (State.RETRYING, "find_later", (1,), (_LOW, _LOW)),
     (State.SCHEDULED, "find_later", (0,), (_LOW, _LOW)),
+    (State.SUSPENDED, "find_suspended", (), (_LOW, _LOW)),
     (State.BLOCKED, "find_blocked", (), (_LOW, _LOW)),
     (State.COMPLETED, "find_ended", (Bucket.COMPLETED,), (_LOW, _LOW)),
     (State.FAILED, "find_ended", (Bucket.FAILED,), (_LOW, _LOW)),
@@ -166,6 +167,7 @@ _SORT_COLUMNS: dict[str, tuple[str, ...]] = {
     "find_lanes": ("grp", "time", "seq"),
     "find_parked": ("format", "rank", "time", "seq"),
     "find_later": ("due", "seq"),
+    "find_suspended": ("until", "seq"),
     "find_blocked": ("begun", "n"),
     "find_ended": ("expires", "number"),
 }
@@ -220,20 +222,21 @@ def counts(tx: Transaction, name: str) -> dict[State, int]:
     queue = tx.queue(name)
     if queue is None:
         return dict.fromkeys(State, 0)
-    *stored, due, due_again, completed, failed, cancelled = tx.one("counts", queue.k, tx.now)
+    *stored, woken, due, due_again, completed, failed, cancelled = tx.one("counts", queue.k, tx.now)
     if are_counts(stored):
         n = [sum(parts) for parts in zip(stored, queue.deltas, strict=True)]
     else:
         n = count_rows(tx, queue)
     return {
         State.SCHEDULED: n[LATER] - due,
-        State.QUEUED: n[READY] + n[LANE] + n[PARKED] + due + due_again,
+        State.QUEUED: n[READY] + n[LANE] + n[PARKED] + due + due_again + woken,
         State.BLOCKED: n[BLOCKED],
         State.RUNNING: n[RUNNING],
         State.RETRYING: n[RETRYING] - due_again,
         State.COMPLETED: n[Bucket.COMPLETED] - completed,
         State.FAILED: n[Bucket.FAILED] - failed,
         State.CANCELLED: n[Bucket.CANCELLED] - cancelled,
+        State.SUSPENDED: n[Bucket.SUSPENDED] - woken,
     }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from penstock.storage.sqlite.expire import expire
 from penstock.storage.sqlite.ordering import enter_and_save, promote
-from penstock.storage.sqlite.rows import BLOCKED, Bucket
+from penstock.storage.sqlite.rows import Bucket
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
 from penstock.storage.sqlite.windows import take_window
 
@@ -25,7 +25,7 @@ def revive(tx: Transaction, name: str, ids: Sequence[str], completed: bool) -> l
 
 def _revive(tx: Transaction, queue: QueueRow, id: str, completed: bool) -> bool:
     job = tx.job(queue, id)
-    if job is None or job.place <= BLOCKED or job.expired(tx.now):
+    if job is None or not job.ended or job.expired(tx.now):
         return False
     if job.place == Bucket.COMPLETED and not completed:
         return False

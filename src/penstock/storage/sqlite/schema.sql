@@ -27,6 +27,7 @@ CREATE TABLE queues (
     n_completed INTEGER NOT NULL DEFAULT 0,
     n_failed INTEGER NOT NULL DEFAULT 0,
     n_cancelled INTEGER NOT NULL DEFAULT 0,
+    n_suspended INTEGER NOT NULL DEFAULT 0,
     n_retrying INTEGER NOT NULL DEFAULT 0,
     n_parked INTEGER NOT NULL DEFAULT 0,
     damaged INTEGER NOT NULL DEFAULT 0,  -- how many records were found that could not be read
@@ -46,6 +47,7 @@ CREATE TABLE queues (
     t_retried INTEGER NOT NULL DEFAULT 0,
     t_stalled INTEGER NOT NULL DEFAULT 0,
     t_timed_out INTEGER NOT NULL DEFAULT 0,
+    flows INTEGER NOT NULL DEFAULT 0,    -- 1: it may have rows in generations or notices; its jobs take the paths of flows
     UNIQUE (namespace, name)
 );
 
@@ -58,14 +60,14 @@ CREATE TABLE jobs (
     queue INTEGER NOT NULL,              -- queues.k
     id TEXT NOT NULL,                    -- the job's id within its queue
     twin INTEGER NOT NULL DEFAULT 0,     -- 1: the blocked successor of the running job with this id
-    place INTEGER NOT NULL,              -- -1 parked, 0 later, 1 ready, 2 in its lane, 3 running, 4 blocked, 5 completed, 6 failed, 7 cancelled
+    place INTEGER NOT NULL,              -- -1 parked, 0 later, 1 ready, 2 in its lane, 3 running, 4 blocked, 5 completed, 6 failed, 7 cancelled, 8 suspended
     rank INTEGER NOT NULL DEFAULT 0,     -- minus the priority, so that every order is ascending
     time INTEGER NOT NULL,               -- the order stamp: run-at or acceptance
     seq INTEGER NOT NULL,                -- the sequence number of its acceptance
     due INTEGER NOT NULL,                -- when it may run
     created INTEGER NOT NULL,            -- when it was accepted
     grp TEXT,                            -- its group, or NULL
-    retried INTEGER NOT NULL DEFAULT 0,  -- 1: waits out a backoff, and holds its group meanwhile
+    retried INTEGER NOT NULL DEFAULT 0,  -- 1: waits out a backoff or is suspended after a run, and holds its group meanwhile
     solo INTEGER NOT NULL DEFAULT 0,     -- 1: must not share a batch
     format INTEGER NOT NULL DEFAULT 1,   -- how its headers, bounds and payload are to be read
     attempts INTEGER DEFAULT 0,          -- claims so far
@@ -80,7 +82,7 @@ CREATE TABLE jobs (
     flags INTEGER,                       -- a blocked successor's update flags, as bits; of an ended job, 1: its id is free
     token TEXT,                          -- the fence of the run it is in, or that ended it
     worker TEXT,                         -- who runs it, or who ended it
-    until INTEGER,                       -- the end of its lease
+    until INTEGER,                       -- the end of its lease; of a suspended job when it wakes (1 << 60: not by the clock)
     begun INTEGER,                       -- when its last run began, NULL if none ended it; of a blocked successor, the run it waits for
     cancel TEXT,                         -- the cancel mode asked for
     cancel_ttl INTEGER,                  -- how long to keep it if it ends by that
@@ -116,6 +118,100 @@ CREATE TRIGGER jobs_histories AFTER DELETE ON jobs WHEN old.twin = 0 BEGIN
     DELETE FROM histories WHERE queue = old.queue AND id = old.id;
 END;
 
+-- The part of a job in flows. All its rows in this table and the next four go with the job.
+CREATE TABLE generations (
+    job INTEGER PRIMARY KEY,             -- jobs.n
+    queue INTEGER NOT NULL,              -- queues.k
+    generation TEXT NOT NULL,            -- the mark that notices name
+    parent BLOB,                         -- the flow that it belongs to, as msgpack: queue, id, generation; or NULL
+    flags INTEGER NOT NULL,              -- bits, see `GenerationRow`
+    heard INTEGER,                       -- of a job that is extended: when its producer was heard of; else NULL
+    fresh INTEGER NOT NULL DEFAULT 0,    -- how often its journal was forgotten
+    needs INTEGER NOT NULL DEFAULT 0,    -- the number of dependencies that its first run waits for
+    total INTEGER NOT NULL DEFAULT 0,    -- the number of the next dependency
+    adopted INTEGER NOT NULL DEFAULT 0,  -- of a plan: the follow-up jobs of its children
+    closed INTEGER NOT NULL DEFAULT 0,   -- numbers the ends of its dependencies
+    opening INTEGER NOT NULL DEFAULT 0,  -- how often it was opened again: older messages about it are void
+    waiting INTEGER NOT NULL DEFAULT 0,  -- the open dependencies that it waits for now
+    first INTEGER NOT NULL DEFAULT 0,    -- after a run: the first dependency that it waits for,
+    count INTEGER NOT NULL DEFAULT 0,    -- and how many there are from it on
+    wait BLOB,                           -- the signals that it waits for, as msgpack: checkpoint, names; or NULL
+    cancel_ttl INTEGER,                  -- its next run is to know that it was cancelled: how long to keep it (-1: for ever)
+    ended TEXT,                          -- how it ended, or NULL
+    n_open INTEGER NOT NULL DEFAULT 0,   -- how many of its dependencies are open,
+    n_ended BLOB,                        -- and how many ended in each way, as msgpack, or NULL
+    plan BLOB,                           -- of a plan, as msgpack: `Plan`; else NULL
+    binds BLOB                           -- opaque, or NULL
+);
+CREATE INDEX generations_heard ON generations (heard) WHERE heard IS NOT NULL;
+
+-- What a job waits for.
+CREATE TABLE dependencies (
+    job INTEGER NOT NULL,                -- jobs.n of the job that waits
+    number INTEGER NOT NULL,             -- from 0 on
+    queue TEXT NOT NULL,                 -- name of the queue, and id, of the job that it waits for
+    id TEXT NOT NULL,
+    ended TEXT,                          -- how that ended, or NULL: open
+    mode INTEGER NOT NULL DEFAULT 0,     -- how its notice closed it: bits, see `notice_bits`
+    harm INTEGER,                        -- 1: makes the plan fail, 2: makes it cancelled, 3: is not met; else NULL
+    closed INTEGER,                      -- its number among the ends of the dependencies of this job
+    culprit INTEGER NOT NULL DEFAULT 0,  -- 1: its failure was that of the job
+    value BLOB,                          -- the result or the error that was copied, or NULL
+    PRIMARY KEY (job, number)
+) WITHOUT ROWID;
+CREATE INDEX dependencies_open ON dependencies (job, number) WHERE ended IS NULL;
+CREATE INDEX dependencies_harm ON dependencies (job, harm, closed) WHERE harm IS NOT NULL;
+
+-- Whom a job notifies when it ends.
+CREATE TABLE notices (
+    n INTEGER PRIMARY KEY,               -- in the order of their arrival
+    job INTEGER NOT NULL,                -- jobs.n of the job that ends
+    queue TEXT NOT NULL,                 -- the dependency: name of the queue, id, generation and number
+    id TEXT NOT NULL,
+    generation TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    mode INTEGER NOT NULL,               -- bits, see `notice_bits`
+    UNIQUE (job, queue, id, generation, number)
+);
+
+-- Checkpoints of jobs.
+CREATE TABLE journal (
+    job INTEGER NOT NULL,                -- jobs.n
+    n INTEGER NOT NULL,                  -- its number, from 1 on
+    name TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (job, n)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX journal_name ON journal (job, name);
+
+-- Signals that no run has read yet.
+CREATE TABLE signals (
+    job INTEGER NOT NULL,                -- jobs.n
+    n INTEGER NOT NULL,                  -- in the order of their arrival
+    name TEXT NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (job, n)
+) WITHOUT ROWID;
+
+CREATE TRIGGER jobs_flows AFTER DELETE ON jobs BEGIN
+    DELETE FROM generations WHERE job = old.n;
+    DELETE FROM dependencies WHERE job = old.n;
+    DELETE FROM notices WHERE job = old.n;
+    DELETE FROM journal WHERE job = old.n;
+    DELETE FROM signals WHERE job = old.n;
+END;
+
+-- The outbox: effects that were stored with their cause and are applied later, in the order of their numbers.
+CREATE TABLE outbox (
+    n INTEGER PRIMARY KEY AUTOINCREMENT,
+    namespace TEXT NOT NULL,
+    family TEXT NOT NULL,                -- of the job that caused it
+    at INTEGER NOT NULL,                 -- when it was stored
+    message BLOB NOT NULL                -- as msgpack, see `outbox.py`
+);
+CREATE INDEX outbox_family ON outbox (namespace, family, n);
+
 -- `place` is the last column of the partial indexes so that counting does not read the table; it takes no room.
 CREATE UNIQUE INDEX jobs_id ON jobs (queue, id, twin);
 -- The order of jobs without a group.
@@ -126,7 +222,9 @@ CREATE INDEX jobs_parked ON jobs (queue, format, rank, time, seq, place) WHERE p
 CREATE INDEX jobs_lane ON jobs (queue, grp, time, seq, place) WHERE place = 2;
 -- Jobs that are not due yet, or not promoted yet; scheduled ones apart from retrying ones.
 CREATE INDEX jobs_later ON jobs (queue, retried, due, seq, place) WHERE place = 0;
--- Jobs of a group in backoff, which hold it.
+-- Suspended jobs by their wake time.
+CREATE INDEX jobs_suspended ON jobs (queue, until, seq, place) WHERE place = 8;
+-- Jobs of a group in backoff, or suspended after a run, which hold it.
 CREATE INDEX jobs_backoff ON jobs (queue, grp, due, seq, place) WHERE retried = 1 AND grp IS NOT NULL;
 -- Runs by the end of their lease; with their begin, so that a listing need not read the table to sort them.
 CREATE INDEX jobs_running ON jobs (queue, until, begun, place) WHERE place = 3;

@@ -25,7 +25,7 @@ from penstock.storage.sqlite.finish import GONE_MS, finish, requeue
 from penstock.storage.sqlite.histories import add_attempt
 from penstock.storage.sqlite.ordering import promote, release_groups
 from penstock.storage.sqlite.put import put
-from penstock.storage.sqlite.rows import BLOCKED, COMPLETED, RUNNING, STATES, Bucket, JobRow, expiry, state_of
+from penstock.storage.sqlite.rows import COMPLETED, RUNNING, STATES, Bucket, JobRow, expiry, state_of
 from penstock.storage.sqlite.sql import Blob
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
@@ -314,7 +314,7 @@ def _answer_repeat(tx: Transaction, queue: QueueRow, job: JobRow | None, s: Sett
     gone = tx.one("settle_before", queue.k, s.id, s.token, tx.now)
     if gone:
         state = STATES.get(gone[0])
-    elif job and job.place > BLOCKED and job.token == s.token and not job.expired(tx.now):
+    elif job and job.ended and job.token == s.token and not job.expired(tx.now):
         state = STATES[job.place]
     if state in POSSIBLE_STATES.get(type(s.resolution), (State.CANCELLED,)):
         return Settled(state)
