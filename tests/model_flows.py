@@ -54,6 +54,9 @@ if TYPE_CHECKING:
 #: How a job ends by its state, if nothing else is said.
 ENDS = {State.COMPLETED: End.COMPLETED, State.FAILED: End.FAILED, State.CANCELLED: End.CANCELLED}
 
+#: The answers to a put whose id was taken.
+JOINED = (PutStatus.UPDATED, PutStatus.DUPLICATE, PutStatus.COMPLETED)
+
 #: The children that the revival of a plan revives: those that ended so.
 REVIVED = (End.FAILED, End.CANCELLED, End.DROPPED)
 
@@ -253,10 +256,11 @@ class ModelFlows:
         flow.dependencies = {number: Dependency(ref) for number, ref in enumerate(part.dependencies)}
         flow.needs = flow.total = len(part.dependencies)
         flow.suspended = bool(part.dependencies or part.plan or part.open)
+        flow.notices = {(n.queue, n.id, n.generation, n.number): n for n in part.notices}
 
     def _join(self, queue: Queue, new: NewJob, answer: Put) -> None:
         """Give the notices of a put to the job that it is about; send them at once if that has completed."""
-        if new.flow is None or answer.refused:
+        if new.flow is None or answer.refused or answer.status not in JOINED:
             return
         job = queue.jobs.get(new.id)
         if new.id in queue.blocked and answer.state is State.BLOCKED:
@@ -400,7 +404,8 @@ class ModelFlows:
             error = flow_error(fatal[0].ref, fatal[0].value)
             self._finish(name, job, State.CANCELLED, "", plan.failed_ttl, error=error)
         else:
-            result = b"" if plan.result is None else flow.dependencies[plan.result].value or b""
+            found = None if plan.result is None else flow.dependencies.get(plan.result)
+            result = (found.value if found else None) or b""
             self._finish(name, job, State.COMPLETED, "", plan.ttl, result=result)
 
     def _resume(self, name: str, job: Job, turn: int | None = None) -> None:
@@ -780,7 +785,9 @@ class ModelFlows:
             assert flow.durable or not flow.open_among(flow.needed), f"F16: {job.id} runs with an open dependency"
         if not flow.suspended:
             return
-        assert job.run is None and job.finish is None and not job.entered, f"F12: {job.id}"
+        assert job.run is None, f"F12: {job.id} is suspended and has a lease"
+        assert job.finish is None, f"F12: {job.id} is suspended and has ended"
+        assert not job.entered, f"F12: {job.id} is suspended and in the order"
         if not flow.begun:
             waits = flow.open_among(flow.needed) or not flow.sealed or flow.reviving
         else:

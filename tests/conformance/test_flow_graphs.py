@@ -1,4 +1,4 @@
-"""Random graphs of jobs: which of them run depends on conditions and ends alone, and a retry makes good for failures."""
+"""Random graphs of jobs: which of them run depends on conditions and ends alone, and a retry mends failures."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from penstock.model.history import Report, Reported
 from penstock.model.job import NewJob
 from penstock.storage.base import MAX_BATCH, CancelAnswer, CancelMode, Claimed, Put, Request, Settled, Settlement
 
-__all__ = ["Flowing", "need_flowing"]
+__all__ = ["Flowing", "check_flows", "need_flowing"]
 
 
 @runtime_checkable
@@ -147,6 +147,14 @@ class Flowing(Protocol):
         A page has at most `limit` of them, and fewer if they reach `MAX_BYTES`.
         """
         ...
+
+
+def check_flows(jobs: Sequence[NewJob]) -> None:
+    """Raise `ValueError` if a job with dependencies or a plan is to be put with `update`."""
+    for new in jobs:
+        part = new.flow
+        if part is not None and new.update is not None and (part.dependencies or part.plan or part.open):
+            raise ValueError("a job with dependencies or a plan is put without update")
 
 
 def need_flowing(storage: object) -> Flowing:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from penstock.model.flow import End, JobRef
 from penstock.model.ids import FAIL_SUFFIX, family_of
 from penstock.model.pause import Pause
+from penstock.storage.sqlite.flow_rows import Effect, add_message, notice_of
 from penstock.storage.sqlite.gates import begin_limits, lane_of, mark_changed, save_lane
 from penstock.storage.sqlite.ordering import promote
 from penstock.storage.sqlite.purge import delete_rows
@@ -94,6 +96,10 @@ def delete_queue(tx: Transaction, name: str, settings: bool = False) -> int:
     if queue.limited and not name.endswith(FAIL_SUFFIX):
         tx.notify_family(family_of(name))
     count = sum(counts(tx, name).values())
+    if queue.flows:
+        for id, *notice in tx.all("notices_of_queue", queue.k):
+            add_message(tx, name, Effect(notice_of(*notice), JobRef(name, id), End.CANCELLED))
+        tx.generations.clear()
     [ticker] = tx.one("ticker_get", queue.k)
     tx.run("delete_queue", queue.k)
     tx.forget_queue(queue)

@@ -36,6 +36,7 @@ from penstock.storage.sqlite.file_errors import (
     refuse_other_program,
     translate,
 )
+from penstock.storage.sqlite.flows import apply_effects
 from penstock.storage.sqlite.rows import FORMAT
 from penstock.storage.sqlite.sql import FAST_PUT, SCHEMA, SQL
 from penstock.storage.sqlite.transaction import NeedsWriteLock, Transaction, Wake
@@ -361,6 +362,8 @@ class Engine:
             tx = Transaction(db, execute, self.namespace, now, wall, write, damaged, self.format, self.fast)
             answers = [verb(tx) for verb, _ in ops]
             if write:
+                if tx.effects:
+                    apply_effects(tx)
                 tx.before_commit()
             try:
                 execute("COMMIT")

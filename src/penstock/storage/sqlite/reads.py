@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from penstock.model.activity import WorkerRequest
 from penstock.model.job import Snapshot, State
@@ -15,6 +16,7 @@ from penstock.model.pause import Pause
 from penstock.storage.base import FIND_ORDER, MAX_BYTES, Page, WorkerRecord
 from penstock.storage.sqlite.claim import next_id
 from penstock.storage.sqlite.expire import expire
+from penstock.storage.sqlite.flows import flow_snapshot
 from penstock.storage.sqlite.gates import lane_of
 from penstock.storage.sqlite.ordering import promote, unpark
 from penstock.storage.sqlite.rows import (
@@ -27,6 +29,7 @@ from penstock.storage.sqlite.rows import (
     RUNNING,
     SLOT_COUNT,
     Bucket,
+    JobRow,
     read_job,
     snapshot,
 )
@@ -88,10 +91,14 @@ def get(tx: Transaction, name: str, ids: Sequence[str]) -> list[Snapshot | None]
     if queue is None:
         return [None for _ in ids]
     found = {row[2]: read_job(row) for row in tx.run_with_list("get_many", (queue.k,), ids)}
-    return [
-        snapshot(name, job, tx.now, tx.format) if (job := found.get(id)) and not job.expired(tx.now) else None
-        for id in ids
-    ]
+    return [show(tx, queue, job) if (job := found.get(id)) and not job.expired(tx.now) else None for id in ids]
+
+
+def show(tx: Transaction, queue: QueueRow, job: JobRow) -> Snapshot:
+    """Return the snapshot of a job, with its part in flows."""
+    found = snapshot(queue.name, job, tx.now, tx.format)
+    part = flow_snapshot(tx, queue, job) if queue.flows else None
+    return found if part is None else structs.replace(found, flow=part)
 
 
 def expire_all(tx: Transaction, name: str | None) -> bool:
@@ -145,7 +152,7 @@ def find(
             if len(jobs) == limit or (room <= 0 and jobs):
                 return Page(jobs, _format_cursor(section, key))
             job = read_job(row)
-            jobs.append(snapshot(name, job, tx.now, tx.format))
+            jobs.append(show(tx, queue, job))
             key, room = _key(statement, row), room - job.size
     return Page(jobs)
 
@@ -214,7 +221,7 @@ def peek(tx: Transaction, name: str) -> Snapshot | None:
     promote_all(tx, queue)
     id = next_id(tx, queue)
     job = None if id is None else tx.job(queue, id)
-    return None if job is None else snapshot(name, job, tx.now, tx.format)
+    return None if job is None else show(tx, queue, job)
 
 
 def counts(tx: Transaction, name: str) -> dict[State, int]:

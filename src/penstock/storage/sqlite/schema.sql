@@ -194,7 +194,7 @@ CREATE TABLE signals (
     PRIMARY KEY (job, n)
 ) WITHOUT ROWID;
 
-CREATE TRIGGER jobs_flows AFTER DELETE ON jobs BEGIN
+CREATE TRIGGER jobs_flows AFTER DELETE ON jobs WHEN (SELECT flows FROM queues WHERE k = old.queue) IS NOT 0 BEGIN
     DELETE FROM generations WHERE job = old.n;
     DELETE FROM dependencies WHERE job = old.n;
     DELETE FROM notices WHERE job = old.n;
