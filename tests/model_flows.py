@@ -51,7 +51,7 @@ from penstock.storage.base import MAX_BATCH, CancelMode, Put, PutStatus, Suspend
 if TYPE_CHECKING:
     from tests.model import Job, Queue
 
-#: How a job ends by its state, if nothing else is said.
+#: How a job ends by its state, unless another end is given.
 ENDS = {State.COMPLETED: End.COMPLETED, State.FAILED: End.FAILED, State.CANCELLED: End.CANCELLED}
 
 #: The answers to a put whose id was taken.
@@ -91,7 +91,7 @@ class Flow:
     binds: bytes = b""
     plan: Plan | None = None
     sealed: bool = True
-    heard: int = 0  # when the producer was heard of
+    heard: int = 0  # when the producer last called
     reviving: bool = False  # a message of the outbox revives its children
     begun: bool = False
     durable: bool = False  # it was suspended by a run or has a checkpoint: its payload stays until its end
@@ -371,7 +371,7 @@ class ModelFlows:
             self._evaluate(name, job, notice.number)
 
     def _evaluate(self, name: str, job: Job, number: int | None = None) -> None:
-        """End or resume a suspended job if its dependencies say so; `number` is the one that was closed."""
+        """End or resume a suspended job if its dependencies ask for it; `number` is the one that was closed."""
         flow = job.flow
         if not flow.suspended or flow.reviving:
             return
@@ -796,7 +796,7 @@ class ModelFlows:
         assert flow.begun or not flow.verdict(), f"F12: {job.id} is suspended although a dependency is not met"
 
     def _check_notices(self, name: str, job: Job) -> None:
-        """Check that each notice of an ended job has arrived, is on its way, or has no one left to go to."""
+        """Check that each notice of an ended job has arrived, is on its way, or that its target is gone."""
         if job.finish is None:
             return
         messages = [message for _, message in self.outbox]

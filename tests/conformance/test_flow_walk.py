@@ -141,7 +141,8 @@ class FlowRules(WalkWithSetbacks):
     @rule(data=st.data(), delay=st.sampled_from([None, None, 0, SECOND]), sleep=st.sampled_from([None, "nap"]),
           stored=st.lists(checkpoints, max_size=2), wait=st.booleans(), back=st.integers(0, 2))  # fmt: skip
     def suspend(
-        self, data: st.DataObject, delay: int | None, sleep: str | None, stored: list[NewCheckpoint], wait: bool, back: int
+        self, data: st.DataObject, delay: int | None, sleep: str | None, stored: list[NewCheckpoint], wait: bool,
+        back: int,
     ) -> None:  # fmt: skip
         """Suspend a run: for children, a signal, a time, or for nothing."""
         held = data.draw(st.sampled_from(self.tokens[-4:]), "held")

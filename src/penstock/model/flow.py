@@ -111,7 +111,7 @@ class GenerationRef(msgspec.Struct, frozen=True, gc=False):
 
 
 class Notice(msgspec.Struct, frozen=True, gc=False):
-    """What a job that ends sends to a dependency: number `number` of the job `queue`, `id` in this generation.
+    """Notice that a job sends when it ends: to dependency `number` of the job `queue`, `id` in this generation.
 
     `on` is the condition of the dependency. With `wants` the result or the error is copied to it. Of a notice to a
     plan, `handled` means that another job takes up a failure, so that it does not make the flow fail, and `required`
@@ -145,8 +145,8 @@ class FlowPart(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a new job that concerns flows.
 
     `dependencies` are the jobs that must end before its first run, numbered from 0 on; their own puts carry the notices
-    to it, and come after this one. `open` means that `extend` adds more. `binds` tells the worker which arguments take
-    the values of which dependencies; it is opaque. `parent` is the flow that it belongs to.
+    to it, and come after this one. `open` means that `extend` adds more. `binds` is for the worker, and opaque here:
+    which arguments take the values of which dependencies. `parent` is the flow that it belongs to.
     """
 
     generation: str = ""
@@ -188,7 +188,7 @@ class JournalPage(msgspec.Struct, frozen=True):
 
 
 class DependencyEntry(msgspec.Struct, frozen=True, gc=False):
-    """A dependency of a job: the job that it waits for, how that ended (None: it is open), and the copied value.
+    """A dependency of a job, with the job that it waits for, how that ended (None while it is open), and the value.
 
     The value is a result or the record of an error, None if there was none or it was not wanted.
     """

@@ -95,7 +95,7 @@ class Flowing(Protocol):
         """Add dependencies to a job that was put with `open`, from number `first` on; those it has already are left.
 
         With `seal` it is not open any more: suspended → queued, or the end of a plan, if no dependency is open. A call
-        without dependencies tells that the producer is alive.
+        without dependencies shows that the producer is alive.
         """
         ...
 

@@ -55,7 +55,6 @@ from penstock.storage.sqlite import (
     reap,
     renew,
     restore,
-    revive,
     settle,
     why,
 )
@@ -222,10 +221,6 @@ class SqliteStorage(SqliteScheduling, SqliteObserving, SqliteRecording, SqliteAu
     ) -> list[DiscardAnswer]:
         """Discard jobs: waiting, blocked or finished → gone; running ones are refused."""
         return await self._write(lambda tx: discard.discard(tx, queue, ids, state, before))
-
-    async def revive(self, queue: str, ids: Sequence[str], completed: bool = False, fresh: bool = False) -> list[bool]:
-        """Revive jobs: failed or cancelled (or completed, if asked) → queued, last in the order, all counts zero."""
-        return await self._write(lambda tx: revive.revive(tx, queue, ids, completed, fresh))
 
     async def purge(self, queues: Sequence[str], limit: int = MAX_BATCH) -> int:
         """Purge records: finished with the TTL over → gone; returns how many, at most `limit` per queue."""

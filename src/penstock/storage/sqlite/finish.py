@@ -29,7 +29,7 @@ GONE_MS = 60_000
 WAITED_MS = 60_000
 
 
-#: How a job ends, if nothing else is said.
+#: How a job ends, unless `end` is given.
 ENDS = {Bucket.COMPLETED: End.COMPLETED, Bucket.FAILED: End.FAILED, Bucket.CANCELLED: End.CANCELLED}
 
 

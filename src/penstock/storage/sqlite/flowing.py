@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from penstock.model.flow import DependencyPage, Extended, JobRef, JournalPage, Relayed, SignalStatus
 from penstock.storage.base import MAX_BATCH
-from penstock.storage.sqlite import journal, relay
+from penstock.storage.sqlite import journal, relay, revive
 from penstock.storage.sqlite.transaction import Transaction
 
 __all__ = ["SqliteFlowing"]
@@ -35,6 +35,10 @@ class SqliteFlowing:
     ) -> Extended:
         """Add dependencies to a job that was put with `open`, and with `seal` end that."""
         return await self._write(lambda tx: relay.extend(tx, queue, id, generation, dependencies, first, seal))
+
+    async def revive(self, queue: str, ids: Sequence[str], completed: bool = False, fresh: bool = False) -> list[bool]:
+        """Revive jobs: failed or cancelled (or completed, if asked) → queued or suspended, all counts zero."""
+        return await self._write(lambda tx: revive.revive(tx, queue, ids, completed, fresh))
 
     async def relay(self, families: Sequence[str], limit: int = MAX_BATCH) -> Relayed:
         """Apply up to `limit` effects of the outboxes of these families."""

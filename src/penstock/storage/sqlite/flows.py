@@ -9,7 +9,6 @@ from penstock.model.flow import (
     UNMET_MS,
     End,
     FlowPart,
-    FlowSnapshot,
     GenerationRef,
     JobRef,
     Plan,
@@ -50,7 +49,6 @@ __all__ = [
     "begin_flow",
     "close_dependency",
     "evaluate",
-    "flow_snapshot",
     "is_suspended",
     "join",
     "living",
@@ -339,23 +337,3 @@ def revive_children(tx: Transaction, queue: QueueRow, job: JobRow, row: Generati
     row.set(REVIVING, row.has(PLAN))
     ref = GenerationRef(queue.name, job.id, row.generation)
     add_message(tx, queue.name, Cascade(ref, row.opening, revive=True, dropped=dropped))
-
-
-# reads ---------------------------------------------------------------------------------------------
-
-
-def flow_snapshot(tx: Transaction, queue: QueueRow, job: JobRow) -> FlowSnapshot | None:
-    """Return the part of a snapshot that concerns flows, None without one."""
-    row = generation_of(tx, queue, job)
-    if row is None:
-        return None
-    suspended = job.place == SUSPENDED
-    names = tx.all("dependencies_open_names", row.job, *row.numbers) if suspended else []
-    wait = row.wait if suspended else None
-    return FlowSnapshot(
-        generation=row.generation, parent=row.parent, plan=row.has(PLAN), sealed=row.has(SEALED), open=row.open,
-        ends={end: count for end, count in zip(End, row.ends, strict=True) if count},
-        waits_for=tuple(JobRef(*name) for name in names),
-        wakes_at=None if not suspended or job.until in (None, FOREVER) else job.until,
-        signals=() if wait is None else wait.signals, unread=tx.one("signal_count", job.n)[0],
-    )  # fmt: skip

@@ -166,7 +166,7 @@ SELECT 1 FROM jobs WHERE queue = ? AND place = 8 AND until <= ? LIMIT 1
 SELECT min(until) FROM jobs WHERE queue = ? AND place = 8
 
 -- name: claim_cancelled
--- Tell a run from its beginning that its job was cancelled.
+-- Request the cancellation of a run at its beginning.
 UPDATE jobs SET cancel = 'signal', cancel_ttl = ? WHERE n = ?
 
 -- name: outbox_add

@@ -8,7 +8,6 @@ from contextlib import closing
 from typing import Any
 
 import msgspec
-from msgspec import structs
 
 from penstock.model.activity import WorkerRequest
 from penstock.model.job import Snapshot, State
@@ -16,7 +15,7 @@ from penstock.model.pause import Pause
 from penstock.storage.base import FIND_ORDER, MAX_BYTES, Page, WorkerRecord
 from penstock.storage.sqlite.claim import next_id
 from penstock.storage.sqlite.expire import expire
-from penstock.storage.sqlite.flows import flow_snapshot
+from penstock.storage.sqlite.flow_shown import show
 from penstock.storage.sqlite.gates import lane_of
 from penstock.storage.sqlite.ordering import promote, unpark
 from penstock.storage.sqlite.rows import (
@@ -29,9 +28,7 @@ from penstock.storage.sqlite.rows import (
     RUNNING,
     SLOT_COUNT,
     Bucket,
-    JobRow,
     read_job,
-    snapshot,
 )
 from penstock.storage.sqlite.sql import JOB_COLUMNS
 from penstock.storage.sqlite.transaction import NeedsWriteLock, QueueRow, Transaction
@@ -92,13 +89,6 @@ def get(tx: Transaction, name: str, ids: Sequence[str]) -> list[Snapshot | None]
         return [None for _ in ids]
     found = {row[2]: read_job(row) for row in tx.run_with_list("get_many", (queue.k,), ids)}
     return [show(tx, queue, job) if (job := found.get(id)) and not job.expired(tx.now) else None for id in ids]
-
-
-def show(tx: Transaction, queue: QueueRow, job: JobRow) -> Snapshot:
-    """Return the snapshot of a job, with its part in flows."""
-    found = snapshot(queue.name, job, tx.now, tx.format)
-    part = flow_snapshot(tx, queue, job) if queue.flows else None
-    return found if part is None else structs.replace(found, flow=part)
 
 
 def expire_all(tx: Transaction, name: str | None) -> bool:

@@ -72,7 +72,7 @@ FILES = (
     "flows.sql",
 )
 SQL = parse("\n".join(map(_read, FILES)))
-SCHEMA = _read("schema.sql")
+SCHEMA = _read("schema.sql") + _read("flow_schema.sql")
 FAST_PUT = _read("fast_put.sql")
 
 

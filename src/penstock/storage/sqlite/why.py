@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.model.job import State
 from penstock.model.why import MAX_AHEAD, JobPosition
 from penstock.storage.sqlite.closed_gate import closed_gate
-from penstock.storage.sqlite.flows import flow_snapshot
+from penstock.storage.sqlite.flow_shown import flow_snapshot
 from penstock.storage.sqlite.gates import group_rule, lane_of
 from penstock.storage.sqlite.reads import promote_all
 from penstock.storage.sqlite.rows import LANE, RUNNING, JobRow, read_job, snapshot
