@@ -173,35 +173,27 @@ class ModelFlows:
         #: The checkpoints that were seen, by queue, id, generation and name. For F15.
         self.seen: dict[tuple[str, str, str, int, str], Checkpoint] = {}
 
-    def _finish(self, name: str, job: Job, state: State, token: str, ttl: int | None, **more: Any) -> None:
-        raise NotImplementedError
+    if TYPE_CHECKING:
 
-    def _emit(self, name: str, queue: str, job: Job, **more: Any) -> None:
-        raise NotImplementedError
+        def _finish(self, *args: Any, **more: Any) -> None: ...
 
-    def _promote(self, queue: Queue) -> None:
-        raise NotImplementedError
+        def _emit(self, *args: Any, **more: Any) -> None: ...
 
-    def _expire(self, name: str) -> None:
-        raise NotImplementedError
+        def _promote(self, queue: Queue) -> None: ...
 
-    def _expired(self, finish: Any) -> bool:
-        raise NotImplementedError
+        def _expire(self, name: str) -> None: ...
 
-    def _enter_if_due(self, queue: Queue, job: Job) -> None:
-        raise NotImplementedError
+        def _expired(self, finish: Any) -> bool: ...
 
-    def _update_turn(self, queue: Queue, group: str | None, turn: Any = None) -> None:
-        raise NotImplementedError
+        def _enter_if_due(self, queue: Queue, job: Job) -> None: ...
 
-    def _cancel_one(self, queue: Queue, job: Job, running: CancelMode, ttl: int | None, **more: Any) -> Any:
-        raise NotImplementedError
+        def _update_turn(self, queue: Queue, group: str | None, turn: Any = None) -> None: ...
 
-    def _revive(self, name: str, id: str, completed: bool, fresh: bool) -> bool:
-        raise NotImplementedError
+        def _cancel_one(self, *args: Any, **more: Any) -> Any: ...
 
-    def put(self, jobs: Sequence[NewJob], max_queued: int | None = None) -> list[Put]:
-        raise NotImplementedError
+        def _revive(self, name: str, id: str, completed: bool, fresh: bool) -> bool: ...
+
+        def put(self, jobs: Sequence[NewJob], max_queued: int | None = None) -> list[Put]: ...
 
     # look-ups ------------------------------------------------------------------------------------
 

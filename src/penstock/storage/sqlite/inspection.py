@@ -112,6 +112,7 @@ def forget_namespace(tx: Transaction) -> None:
         "forget_workers",
         "forget_events",
         "limits_forget",
+        "outbox_forget",
         "families_forget",
         "stats_forget",
         "history_forget",

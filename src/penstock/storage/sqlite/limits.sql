@@ -22,6 +22,10 @@ DELETE FROM limits WHERE namespace = ? AND queue = ? AND kind = ? AND grp = ?
 -- Delete the limits of a queue and its groups.
 DELETE FROM limits WHERE namespace = ? AND queue = ? AND kind <> 'family'
 
+-- name: outbox_forget
+-- Delete the outbox of a namespace.
+DELETE FROM outbox WHERE namespace = ?
+
 -- name: limits_forget
 -- Delete all limits of a namespace.
 DELETE FROM limits WHERE namespace = ?

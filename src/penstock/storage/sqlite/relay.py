@@ -166,10 +166,10 @@ def _cascade(tx: Transaction, message: Cascade, limit: int) -> tuple[int, bool]:
     steps = 0
     while True:
         found = living(tx, message.flow.queue, message.flow.id, message.flow.generation)
-        if found is None or found[2] is None:
+        if found is None:
             return steps, True
         queue, flow, row = found
-        if row.opening != message.opening or flow.ended == message.revive:
+        if row is None or row.opening != message.opening or flow.ended == message.revive:
             return steps, True
         statement, after = _next_statement(message, row)
         next_row = tx.one(statement, flow.n, after)

@@ -75,9 +75,11 @@ def adopt(tx: Transaction, queue: QueueRow, job: JobRow, then: Sequence[NewJob])
     mine = generation_of(tx, queue, job)
     ref = None if mine is None else mine.parent
     found = None if ref is None else living(tx, ref.queue, ref.id, ref.generation)
-    if ref is None or found is None or found[2] is None or found[1].ended or not found[2].has(PLAN):
+    if ref is None or found is None:
         return tuple(then)
     _, parent, row = found
+    if row is None or parent.ended or not row.has(PLAN):
+        return tuple(then)
     adopted: list[NewJob] = []
     for new in then:
         if new.flow is not None:
