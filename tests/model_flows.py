@@ -397,7 +397,7 @@ class ModelFlows:
             self._finish(name, job, State.CANCELLED, "", plan.failed_ttl, error=error)
         else:
             found = None if plan.result is None else flow.dependencies.get(plan.result)
-            result = (found.value if found else None) or b""
+            result = found.value if found and found.value is not None else plan.default
             self._finish(name, job, State.COMPLETED, "", plan.ttl, result=result)
 
     def _resume(self, name: str, job: Job, turn: int | None = None) -> None:

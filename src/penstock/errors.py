@@ -60,6 +60,7 @@ __all__ = [
     "Retry",
     "RunTimeout",
     "ScheduleNotFound",
+    "SignalTimeout",
     "StallError",
     "StorageError",
     "StorageUnavailable",
@@ -167,6 +168,10 @@ class JobCancelled(PenstockError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.args[0], self.error)
+
+
+class SignalTimeout(PenstockError, TimeoutError):
+    """No signal came in the time for which a job waited."""
 
 
 class CallTimeout(PenstockError, TimeoutError):

@@ -31,6 +31,7 @@ from penstock.client.reservations import ReservationManager
 from penstock.client.results import ResultWaiter
 from penstock.client.schedules import Schedules
 from penstock.client.sending import Sending, as_entry
+from penstock.client.signals import SignalSender
 from penstock.errors import (
     CallTimeout,
     DuplicateJob,
@@ -44,12 +45,13 @@ from penstock.limit_changes import change_limit, limiting
 from penstock.model.checks import check_flag
 from penstock.model.clock import Moment, Span, as_datetime, milliseconds, span_ms
 from penstock.model.hooks import Within
-from penstock.model.ids import check_name, new_id, new_ids, new_token
+from penstock.model.ids import check_name, family_of, new_id, new_ids, new_token
 from penstock.model.job import FINISHED, NewJob, State, StateName
 from penstock.model.limit import EveryGroup, Limit
 from penstock.model.presets import NO_PRESET
 from penstock.model.serde import decode, encode
 from penstock.storage.base import CANCEL_MODES, MAX_BATCH, CancelMode, DiscardAnswer, Put, PutStatus, Storage
+from penstock.storage.flowing import relay_family
 from penstock.storage.observing import need_observing
 
 __all__ = ["Queue"]
@@ -64,7 +66,7 @@ RETRY_STEP = 500
 QUEUED = PutStatus.QUEUED
 
 #: The states that `cancel_matching` searches, in this order: successors go before the runs they wait for.
-CANCELLABLE = (State.BLOCKED, State.QUEUED, State.RETRYING, State.SCHEDULED, State.RUNNING)
+CANCELLABLE = (State.BLOCKED, State.QUEUED, State.RETRYING, State.SCHEDULED, State.SUSPENDED, State.RUNNING)
 
 
 GONE = DiscardStatus.DISCARDED
@@ -78,7 +80,7 @@ _DISCARDS: dict[DiscardAnswer, DiscardStatus] = {
 
 
 @refused_in_plain_handlers(lambda queue: queue._host.driven)
-class Queue(QueueReader):
+class Queue(QueueReader, SignalSender):
     """A named queue of jobs, for producers. Get one from `app.queue(name)`."""
 
     @property
@@ -217,10 +219,11 @@ class Queue(QueueReader):
                     break
         return cancelled
 
-    async def retry(self, ids: str | Iterable[str], *, completed: bool = False) -> int:
+    async def retry(self, ids: str | Iterable[str], *, completed: bool = False, fresh: bool = False) -> int:
         """Enqueue failed or cancelled jobs again with all counts zero; returns the number of jobs revived.
 
-        With `completed=True` completed jobs too: they run once more, and their results are dropped.
+        With `completed=True` completed jobs too: they run once more, and their results are dropped. With `fresh=True`
+        what their runs have recorded is forgotten. A flow runs its failed and cancelled children again.
         """
         if not isinstance(completed, bool):
             raise TypeError(f"completed must be True or False, not {type(completed).__name__}")
@@ -229,10 +232,12 @@ class Queue(QueueReader):
         revived = 0
         for at in range(0, len(wanted), MAX_BATCH):
             chunk = wanted[at : at + MAX_BATCH]
-            for id, done in zip(chunk, await storage.revive(self.name, chunk, completed), strict=True):
+            more = (True,) if fresh else ()
+            for id, done in zip(chunk, await storage.revive(self.name, chunk, completed, *more), strict=True):
                 if done:
                     revived += 1
                     self._host.emit("enqueued", queue=self.name, id=id)
+        await relay_family(storage, family_of(self.name))
         return revived
 
     async def discard(self, ids: str | Iterable[str]) -> list[Discarded]:
@@ -518,6 +523,7 @@ class Queue(QueueReader):
         for id, answer in zip(ids, answers, strict=True):
             if answer.status in ("cancelled", "cancel_requested") and not answer.already:
                 self._host.emit(answer.status, queue=self.name, id=id)
+        await relay_family(storage, family_of(self.name))
         return [Cancelled.of(*each) for each in zip(ids, answers, strict=True)]
 
     async def _discard(

@@ -131,14 +131,15 @@ class Notice(msgspec.Struct, frozen=True, gc=False):
 class Plan(msgspec.Struct, frozen=True, gc=False):
     """A job without a run, which the storage ends with its last dependency.
 
-    `result` is the number of the dependency whose value becomes its result, None for an empty one. It is kept `ttl` ms
-    if it completes, else `failed_ttl` (None: for ever, 0: not at all).
+    `result` is the number of the dependency whose value becomes its result; without one that is `default`. It is kept
+    `ttl` ms if it completes, else `failed_ttl` (None: for ever, 0: not at all).
     """
 
     result: int | None = None
     fail_fast: bool = False
     ttl: int | None = 3_600_000
     failed_ttl: int | None = UNMET_MS
+    default: bytes = b""
 
 
 class FlowPart(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,12 +13,12 @@ from penstock.errors import ErrorKind, JobError, Retry, attempted
 from penstock.model.clock import milliseconds, span_ms
 from penstock.model.failure import failure_payload
 from penstock.model.fingerprint import error_of, with_key
-from penstock.model.flow import NewCheckpoint, SignalWait
 from penstock.model.history import brief_error
 from penstock.model.ids import fail_queue_of, new_id
 from penstock.model.job import Claim, NewJob
 from penstock.model.options import HandlerOptions
 from penstock.model.retry_policy import GiveUp, RetryLater, RetryRequest, decide
+from penstock.model.suspend import Suspend
 
 __all__ = [
     "Cancel",
@@ -105,7 +105,7 @@ class Raised(Outcome, frozen=True):
 
     `solo` asks that the job, one of a batch, runs alone next time. `shared` means that the whole batch
     failed, perhaps because of another job. `invalid` means that the payload could not be decoded. `ran` False
-    means that the handler was not called, because the job is over its bounds.
+    means that the handler was not called, because the job is over its bounds. `culprits` as in `Fail`.
     """
 
     error: JobError
@@ -114,6 +114,7 @@ class Raised(Outcome, frozen=True):
     invalid: bool = False
     shared: bool = False
     ran: bool = True
+    culprits: tuple[int, ...] = ()
 
 
 class Stopped(Outcome, frozen=True):
@@ -148,7 +149,8 @@ def raised(error: BaseException, permanent: tuple[type[BaseException], ...] = ()
         return Raised(error_of(error, ErrorKind.PERMANENT))
     record = error_of(error)
     try:
-        return Raised(record, _retry_request(error))
+        culprits = attempted(lambda: getattr(error, "culprits", ()), otherwise=())
+        return Raised(record, _retry_request(error), culprits=culprits if isinstance(culprits, tuple) else ())
     except BaseException as bad:
         reason = JobError.from_exception(bad).message
         message = f"{record.message} (its wish for a retry was ignored: {reason})"
@@ -264,25 +266,6 @@ class Stall(msgspec.Struct, frozen=True, gc=False):
     """
 
 
-class Suspend(msgspec.Struct, frozen=True, kw_only=True):
-    """running → suspended, or queued at its place if it waits for nothing; the attempt refunded.
-
-    First the checkpoints are stored and the children in `puts` are put; these become the next dependencies, in their
-    order. Then the job waits until its dependencies from number `first` on, `count` of them, have ended, or for a
-    signal, or for the clock: at a time or after a delay (ms). The wake time is kept as the checkpoint named `sleep`,
-    and an earlier one of that name holds. A job that is to wait for nothing, or for something that has come, is queued.
-    """
-
-    checkpoints: tuple[NewCheckpoint, ...] = ()
-    puts: tuple[NewJob, ...] = ()
-    first: int = 0
-    count: int = 0
-    signal: SignalWait | None = None
-    at: int | None = None
-    delay: int | None = None
-    sleep: str | None = None
-
-
 Resolution = Complete | Retried | Fail | Cancel | Release | Stall | Suspend
 
 
@@ -303,7 +286,8 @@ def resolve(claim: Claim, rules: HandlerOptions, outcome: Outcome) -> Resolution
             if not outcome.ran:
                 claim = replace(claim, attempts=claim.attempts - 1)
             then = _fail_job(claim, rules, error)
-            return Fail(error.encode(), rules.keep_failed_ms, count, then, outcome.ran, brief_error(error))
+            brief = brief_error(error)
+            return Fail(error.encode(), rules.keep_failed_ms, count, then, outcome.ran, brief, outcome.culprits)
         case Stopped(ran):
             return Cancel(rules.keep_ms, ran)
         case Stalled():

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.model.clock import as_datetime
-from penstock.model.flow import FlowSnapshot
+from penstock.model.flow import FlowSnapshot, JobRef
 from penstock.model.ids import family_of
 from penstock.model.job import FINISHED, State
 from penstock.model.limit import Limit, LimitScope, Rule
@@ -42,7 +42,8 @@ class Reason(StrEnum):
     """Why a job is not running. If several reasons hold, the first in this order is given.
 
     First the states of the job itself: `finished`, `blocked` behind the run of its id, `running`,
-    `scheduled` or `retrying` until its time. Then the obstacles, in the order in which to remove them:
+    `scheduled` or `retrying` until its time; suspended, `flow_open` while its producer adds to it, `waits_for_jobs`,
+    `waits_for_signal`, or `sleeping`. Then the obstacles, in the order in which to remove them:
     `paused` (its queue), `limit_reached` or `rate_limited` (a limit of its family or queue), `behind_group`
     (the jobs before it in its group), `paused`, `limit_reached` or `rate_limited` (its group),
     `unknown_format` (its record is for newer software), `no_worker` and `workers_full`. At last `ready`:
@@ -54,6 +55,10 @@ class Reason(StrEnum):
     RUNNING = "running"
     SCHEDULED = "scheduled"
     RETRYING = "retrying"
+    FLOW_OPEN = "flow_open"
+    WAITS_FOR_JOBS = "waits_for_jobs"
+    WAITS_FOR_SIGNAL = "waits_for_signal"
+    SLEEPING = "sleeping"
     PAUSED = "paused"
     LIMIT_REACHED = "limit_reached"
     RATE_LIMITED = "rate_limited"
@@ -145,6 +150,9 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     runs, of which `holders` are up to ten ids and `runs` the same with queue, worker and begin; `here` is the number of
     those in this queue. `until` is when its rate allows the start of the job. Of a pause, `until` is when it ends, None
     for when it is resumed, and `by` who paused it. `group` is the group that a pause or a limit is for.
+
+    Of a suspended job, `open` of `total` jobs that it waits for are unfinished, `waits_for` are the first of them, and
+    `signals` the signals; `until` is when the clock resumes it.
     """
 
     id: str
@@ -170,6 +178,10 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     holders: list[str] = []
     runs: list[HolderRun] = []
     by: str | None = None
+    open: int | None = None
+    total: int | None = None
+    waits_for: tuple[JobRef, ...] = ()
+    signals: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return _sentence(self, "It")
@@ -195,6 +207,8 @@ def explain(
         return _running(why, position, workers)
     if position.state in (State.SCHEDULED, State.RETRYING):
         return replace(why, reason=Reason(position.state.value), until=as_datetime(position.run_at))
+    if position.state is State.SUSPENDED and position.flow is not None:
+        return _suspended(why, position.flow)
     if position.pause is not None:
         return _paused(why, position.pause, None)
     gate = position.gate
@@ -210,6 +224,18 @@ def explain(
     if position.format is not None:
         return replace(why, reason=Reason.UNKNOWN_FORMAT, format=position.format, known=position.known)
     return _waiting(why, position, [worker for worker in workers if queue in worker.queues], options)
+
+
+def _suspended(why: Why, flow: FlowSnapshot) -> Why:
+    """Explain a suspended job by what it waits for."""
+    until = None if flow.wakes_at is None else as_datetime(flow.wakes_at)
+    total = flow.open + sum(flow.ends.values())
+    why = replace(why, until=until, open=flow.open, total=total, waits_for=flow.waits_for, signals=flow.signals)
+    if not flow.sealed:
+        return replace(why, reason=Reason.FLOW_OPEN)
+    if flow.waits_for:
+        return replace(why, reason=Reason.WAITS_FOR_JOBS)
+    return replace(why, reason=Reason.WAITS_FOR_SIGNAL if flow.signals else Reason.SLEEPING)
 
 
 def _running(why: Why, position: JobPosition, workers: Sequence[WorkerInfo]) -> Why:
@@ -290,6 +316,8 @@ def _sentence(why: Why, subject: str) -> str:
             return f"{subject} is scheduled: it may run{_from(why)}."
         case Reason.RETRYING:
             return f"{subject} failed and waits for its next try: it may run{_from(why)}."
+        case Reason.FLOW_OPEN | Reason.WAITS_FOR_JOBS | Reason.WAITS_FOR_SIGNAL | Reason.SLEEPING:
+            return _suspended_sentence(why, subject)
         case Reason.PAUSED:
             return _pause_sentence(why)
         case Reason.LIMIT_REACHED:
@@ -306,6 +334,19 @@ def _sentence(why: Why, subject: str) -> str:
             )
         case _:
             return _waiting_sentence(why, subject)
+
+
+def _suspended_sentence(why: Why, subject: str) -> str:
+    """Return the sentence about a suspended job."""
+    if why.reason is Reason.FLOW_OPEN:
+        return f"{subject} is not complete: its producer is still adding to it, {why.total} children so far."
+    if why.reason is Reason.WAITS_FOR_JOBS:
+        first = why.waits_for[0]
+        return f"{subject} waits for {why.open} of {why.total} jobs, first {first.id!r} in {first.queue!r}."
+    until = "" if why.until is None else f" until {_moment(why.until)}, in {_span(why.until, why.at)}"
+    if why.reason is Reason.WAITS_FOR_SIGNAL:
+        return f"{subject} waits for signal {' or '.join(map(repr, why.signals))}{until}."
+    return f"{subject} sleeps{until}."
 
 
 def _pause_sentence(why: Why) -> str:

@@ -28,7 +28,7 @@ from penstock.model.history import Report, Reported
 from penstock.model.job import NewJob
 from penstock.storage.base import MAX_BATCH, CancelAnswer, CancelMode, Claimed, Put, Request, Settled, Settlement
 
-__all__ = ["Flowing", "check_flows", "need_flowing"]
+__all__ = ["Flowing", "check_flows", "need_flowing", "relay_family"]
 
 
 @runtime_checkable
@@ -155,6 +155,13 @@ def check_flows(jobs: Sequence[NewJob]) -> None:
         part = new.flow
         if part is not None and new.update is not None and (part.dependencies or part.plan or part.open):
             raise ValueError("a job with dependencies or a plan is put without update")
+
+
+async def relay_family(storage: object, family: str) -> None:
+    """Apply all messages of the outbox of a family, if the storage has flows."""
+    if isinstance(storage, Flowing):
+        while (await storage.relay([family])).more:
+            pass
 
 
 def need_flowing(storage: object) -> Flowing:

@@ -42,6 +42,8 @@ class SqliteFlowing:
 
     async def relay(self, families: Sequence[str], limit: int = MAX_BATCH) -> Relayed:
         """Apply up to `limit` effects of the outboxes of these families."""
+        if not await self._read(lambda tx: relay.is_needed(tx, families)):
+            return Relayed(0)
         return await self._write(lambda tx: relay.relay(tx, families, limit))
 
     async def read_journal(self, queue: str, id: str, after: int = 0, limit: int = 1000) -> JournalPage | None:

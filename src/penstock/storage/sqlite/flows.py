@@ -254,7 +254,7 @@ def _evaluate_plan(tx: Transaction, queue: QueueRow, job: JobRow, row: Generatio
         finish(tx, queue, job, bucket, "", plan.failed_ttl, error=error)
         return
     found = None if plan.result is None else tx.one("dependency_get", row.job, plan.result)
-    result = (found[8] if found is not None else None) or b""
+    result = plan.default if found is None or found[8] is None else found[8]
     finish(tx, queue, job, Bucket.COMPLETED, "", plan.ttl, result=result)
 
 

@@ -51,7 +51,7 @@ from penstock.storage.sqlite.revive import revive_one
 from penstock.storage.sqlite.rows import COMPLETED, STATES, SUSPENDED, Bucket, JobRow
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
-__all__ = ["extend", "relay", "signal"]
+__all__ = ["extend", "is_needed", "relay", "signal"]
 
 #: Flows that one call ends because their producers are silent.
 ABANDONED_AT_ONCE = 100
@@ -133,6 +133,12 @@ def relay(tx: Transaction, families: Sequence[str], limit: int) -> Relayed:
         else:
             tx.run("outbox_change", _encode(message), n)
     return Relayed(applied, _first(tx, families) is not None)
+
+
+def is_needed(tx: Transaction, families: Sequence[str]) -> bool:
+    """Return whether there is a message, or a flow whose producer is silent."""
+    late = tx.one("abandoned", tx.now - ABANDONED_MS, tx.namespace, 1) is not None
+    return late or _first(tx, families) is not None
 
 
 def _first(tx: Transaction, families: Sequence[str]) -> Any:
