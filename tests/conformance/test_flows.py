@@ -120,7 +120,7 @@ async def test_a_dependent_waits_gets_the_value_and_the_flow_ends_with_its_last_
 
 
 async def test_a_failed_dependency_cancels_the_dependent_and_names_the_culprit(storage: Storage) -> None:
-    """What waits for a failed job is cancelled as UpstreamFailed, and the flow fails with the error of the job."""
+    """Jobs that wait for a failed one are cancelled as UpstreamFailed, and the flow fails with the error of the job."""
     to_second = Notice("q", "b", "g", 0)
     to_third = Notice("q", "c", "g", 0)
     jobs = [

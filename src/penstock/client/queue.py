@@ -22,6 +22,7 @@ from penstock.client.entry import (
     job_fields,
     options_of,
 )
+from penstock.client.flow_calls import FlowCalls
 from penstock.client.keys import with_keys
 from penstock.client.limits import check_limit, queue_scope
 from penstock.client.payload_match import payload_matcher
@@ -31,7 +32,6 @@ from penstock.client.reservations import ReservationManager
 from penstock.client.results import ResultWaiter
 from penstock.client.schedules import Schedules
 from penstock.client.sending import Sending, as_entry
-from penstock.client.signals import SignalSender
 from penstock.errors import (
     CallTimeout,
     DuplicateJob,
@@ -80,7 +80,7 @@ _DISCARDS: dict[DiscardAnswer, DiscardStatus] = {
 
 
 @refused_in_plain_handlers(lambda queue: queue._host.driven)
-class Queue(QueueReader, SignalSender):
+class Queue(QueueReader, FlowCalls):
     """A named queue of jobs, for producers. Get one from `app.queue(name)`."""
 
     @property
@@ -218,27 +218,6 @@ class Queue(QueueReader, SignalSender):
                 if cursor is None:
                     break
         return cancelled
-
-    async def retry(self, ids: str | Iterable[str], *, completed: bool = False, fresh: bool = False) -> int:
-        """Enqueue failed or cancelled jobs again with all counts zero; returns the number of jobs revived.
-
-        With `completed=True` completed jobs too: they run once more, and their results are dropped. With `fresh=True`
-        what their runs have recorded is forgotten. A flow runs its failed and cancelled children again.
-        """
-        if not isinstance(completed, bool):
-            raise TypeError(f"completed must be True or False, not {type(completed).__name__}")
-        wanted = [check_name(id, "ids") for id in ([ids] if isinstance(ids, str) else ids)]
-        storage = await self._host.opened()
-        revived = 0
-        for at in range(0, len(wanted), MAX_BATCH):
-            chunk = wanted[at : at + MAX_BATCH]
-            more = (True,) if fresh else ()
-            for id, done in zip(chunk, await storage.revive(self.name, chunk, completed, *more), strict=True):
-                if done:
-                    revived += 1
-                    self._host.emit("enqueued", queue=self.name, id=id)
-        await relay_family(storage, family_of(self.name))
-        return revived
 
     async def discard(self, ids: str | Iterable[str]) -> list[Discarded]:
         """Delete jobs for good, whether they wait or have finished; a running one is refused.
