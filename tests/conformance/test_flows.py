@@ -266,13 +266,13 @@ async def test_a_checkpoint_is_written_once_and_forgives(storage: Storage) -> No
     await run(storage, "a", Retried(delay=0))
     assert (await get(storage, "a")).retries == 1
     held = await must_claim(storage, "t2")
-    ref = {"queue": "q", "id": "a", "token": "t2"}
+    report = Report(queue="q", id="a", token="t2")
     new = (NewCheckpoint("s", value=b"1"), NewCheckpoint("s", value=b"2"), NewCheckpoint("c", "cursor", b"1"))
-    [answer] = await storage.report([Report(checkpoints=new, **ref)])
+    [answer] = await storage.report([replace(report, checkpoints=new)])
     assert answer.checkpoints == (
         Checkpoint(1, "s", "step", b"1"), Checkpoint(1, "s", "step", b"1"), Checkpoint(2, "c", "cursor", b"1"),
     )  # fmt: skip
-    [answer] = await storage.report([Report(checkpoints=(NewCheckpoint("c", "cursor", b"2"),), **ref)])
+    [answer] = await storage.report([replace(report, checkpoints=(NewCheckpoint("c", "cursor", b"2"),))])
     assert answer.checkpoints == (Checkpoint(2, "c", "cursor", b"2"),)
     assert (await get(storage, "a")).retries == 0
     [lost] = await storage.report([Report(queue="q", id="a", token="t", checkpoints=new)])

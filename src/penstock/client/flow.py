@@ -34,7 +34,8 @@ class _Later:
     """Stands for a value that is not there yet; it can only be an argument of a node, or an element of a list."""
 
     def __init__(self, nodes: list[Node[Any]], taken: Taken, many: bool) -> None:
-        self.nodes, self.taken, self.many = nodes, taken, many
+        self.nodes, self.many = nodes, many
+        self.taken: Taken = taken
 
     def _refuse(self, *args: Any) -> Any:
         raise TypeError(
@@ -146,7 +147,10 @@ class Flow:
 
     def map(self, task: TaskCall[Concatenate[T, ...], R], items: Iterable[T] | Nodes[T], /) -> Nodes[R]:
         """Add the call of a task for each item, or for the result of each node."""
-        values: list[Any] = [node.result for node in items] if isinstance(items, Nodes) else list(items)
+        if isinstance(items, Nodes):
+            values: list[Any] = [node.result for node in cast("Nodes[Any]", items)]
+        else:
+            values = list(items)
         return Nodes([cast("Node[R]", cast("Any", self).add(task, value)) for value in values])
 
     def put(self, queue: str, payload: Any, **options: Any) -> Node[Any]:
@@ -170,7 +174,7 @@ class Flow:
                 plain[name] = [] if value.many else None
                 self._take(node, value, name, None)
             elif isinstance(value, list | tuple):
-                items = cast("list[Any]", list(cast("Iterable[Any]", value)))
+                items = list(cast("Iterable[Any]", value))
                 later = [(at, each) for at, each in enumerate(items) if isinstance(each, _Later)]
                 for at, each in later:
                     items[at] = None
@@ -217,9 +221,10 @@ class Flow:
 
     def _job(self, node: Node[Any], wanted: set[int]) -> NewJob:
         """Return the job of a node, with the notices to the flow and to its dependents."""
-        options = {"id": node.id, **node.options}
+        options: dict[str, Any] = {"id": node.id, **node.options}
         if self._headers:
-            options["headers"] = {**self._headers, **options.get("headers", {})}
+            own = cast("dict[str, str]", options.get("headers") or {})
+            options["headers"] = {**self._headers, **own}
         required = node.number in wanted
         later = [
             (each, n, on, wants)
@@ -229,7 +234,10 @@ class Flow:
         ]
         handled = any(on != "completed" for _, _, on, _ in later)
         to_flow = Notice(self._queue.name, self.id, self.generation, node.number, "ended", required, handled, required)
-        told = [Notice(each.queue, each.id, self.generation, n, on, wants) for each, n, on, wants in later]
+        told = [
+            Notice(each.queue, each.id, self.generation, n, cast("Condition", on), wants)
+            for each, n, on, wants in later
+        ]
         refs = tuple(JobRef(self.nodes[to].queue, self.nodes[to].id) for to, _, _ in node.edges)
         part = FlowPart(
             generation=self.generation, parent=GenerationRef(self._queue.name, self.id, self.generation),
@@ -269,7 +277,8 @@ class Started(Generic[R]):
 
     async def _values(self, nodes: Mapping[int, Node[Any]]) -> dict[int, Any]:
         """Return the values of nodes, as the flow has kept them."""
-        flows, values, after, more = need_flowing(await self._host.opened()), {}, -1, True
+        flows, after, more = need_flowing(await self._host.opened()), -1, True
+        values: dict[int, Any] = {}
         while more:
             page = await flows.dependencies(self._queue.name, self.id, after)
             for entry in page.dependencies if page is not None else ():

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
 import msgspec
 
 from penstock.errors import UNREADABLE, escaped
 from penstock.model.clock import Moment, Span, as_datetime, milliseconds, span_ms
-from penstock.model.durable import Cursor, Durable, DurableTask, Signal
-from penstock.model.flow import Checkpoint, DependencyEntry, GenerationRef, NewCheckpoint
+from penstock.model.durable import Cursor, Durable, DurableServices, DurableTask, Signal
+from penstock.model.flow import GenerationRef
 from penstock.model.headers import decode_headers, user_headers
 from penstock.model.history import LOG_LEVELS, LogLevel
 from penstock.model.job import Claim, NewJob
 from penstock.model.options import HandlerOptions
-from penstock.model.serde import Codec
 from penstock.model.tick import Tick, read_tick
 
 __all__ = ["CURRENT", "Cancellation", "HeldJob", "Job", "JobInfo", "JobServices", "Progress", "current_job"]
@@ -166,17 +165,6 @@ class JobServices(Protocol):
 
     def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob: ...
 
-    @property
-    def max_payload(self) -> int: ...
-
-    def record(
-        self, claim: Claim, checkpoints: Sequence[NewCheckpoint]
-    ) -> Awaitable[tuple[Checkpoint | None, ...]]: ...
-
-    def journal(self, claim: Claim) -> Awaitable[tuple[list[Checkpoint], list[DependencyEntry]]]: ...
-
-    def codec(self, queue: str) -> Codec: ...
-
 
 class Job(JobInfo):
     """The running job that a handler gets: its facts, its progress, its follow-up jobs, and its cancellation."""
@@ -238,7 +226,7 @@ class Job(JobInfo):
 
     def _journal(self) -> Durable:
         if self._durable is None:
-            self._durable = Durable(self._claim, self._services)
+            self._durable = Durable(self._claim, cast("DurableServices", self._services))
         return self._durable
 
     @property

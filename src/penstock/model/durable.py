@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, get_type_hints
 
@@ -33,7 +33,7 @@ from penstock.model.suspend import Suspend
 __all__ = ["Cursor", "Durable", "DurableServices", "DurableTask", "Recorded", "Signal", "Suspension"]
 
 P = ParamSpec("P")
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 
 #: The checkpoints of one job at most, and their bytes together, in payloads of the largest size.
@@ -62,7 +62,7 @@ class Signal(msgspec.Struct, frozen=True):
     value: Any
 
 
-class DurableTask(Protocol[P, R]):
+class DurableTask(Protocol[P, R_co]):
     """A task that durable code can call: `penstock.Task`, or what its `options` returns."""
 
     @property
@@ -74,6 +74,8 @@ class DurableTask(Protocol[P, R]):
     def payload(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]: ...
 
     def job_options(self) -> dict[str, Any]: ...
+
+    async def call(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
 
 class DurableServices(Protocol):
@@ -90,7 +92,7 @@ class DurableServices(Protocol):
 
     def codec(self, queue: str) -> Codec: ...
 
-    def new_job(self, queue: str, payload: Any, options: dict[str, Any]) -> NewJob: ...
+    def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob: ...
 
 
 class Durable:
@@ -308,4 +310,4 @@ def _return_type(function: Any) -> Any:
 
 
 def _type_of(value: Any) -> Any:
-    return Any if value is None else type(value)
+    return Any if value is None else cast("Any", type(value))

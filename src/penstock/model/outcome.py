@@ -149,8 +149,9 @@ def raised(error: BaseException, permanent: tuple[type[BaseException], ...] = ()
         return Raised(error_of(error, ErrorKind.PERMANENT))
     record = error_of(error)
     try:
-        culprits = attempted(lambda: getattr(error, "culprits", ()), otherwise=())
-        return Raised(record, _retry_request(error), culprits=culprits if isinstance(culprits, tuple) else ())
+        found: Any = attempted(lambda: getattr(error, "culprits", ()), otherwise=())
+        culprits: tuple[int, ...] = found if isinstance(found, tuple) else ()
+        return Raised(record, _retry_request(error), culprits=culprits)
     except BaseException as bad:
         reason = JobError.from_exception(bad).message
         message = f"{record.message} (its wish for a retry was ignored: {reason})"

@@ -12,7 +12,7 @@ import msgspec
 from penstock.errors import ErrorKind, InvalidPayload, PermanentError
 from penstock.model.bindings import fill
 from penstock.model.context import CURRENT
-from penstock.model.durable import Suspension
+from penstock.model.durable import DurableServices, Suspension
 from penstock.model.fingerprint import error_of
 from penstock.model.formats import JSON_SAFE_TYPES, fast_decoder, fast_encoder
 from penstock.model.handler import Handler
@@ -135,7 +135,7 @@ class Executor:
         claim = job.claim
         assert claim.flow is not None
         try:
-            _, entries = await job.services.journal(claim)
+            _, entries = await cast("DurableServices", job.services).journal(claim)
             found = {entry.number: entry for entry in entries}
             filled = fill(claim.payload, claim.flow.binds, self._codec, claim.queue, claim.id, found)
         except InvalidPayload as error:

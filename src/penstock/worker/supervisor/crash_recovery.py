@@ -10,12 +10,10 @@ from typing import Any, NamedTuple
 from penstock.errors import StorageError
 from penstock.host import AppHost
 from penstock.model.context import Progress
-from penstock.model.flow import Checkpoint, DependencyEntry, NewCheckpoint
 from penstock.model.handler import Handler
 from penstock.model.history import LogLevel
 from penstock.model.job import Claim, NewJob, Snapshot, State
 from penstock.model.outcome import Outcome, Released, Stalled, Stopped, timed_out
-from penstock.model.serde import Codec
 from penstock.model.source import source
 from penstock.worker.run import Interruption, Run, RunJob
 from penstock.worker.settler import Settler
@@ -61,23 +59,6 @@ class ClosedServices:
 
     def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob:
         """Refuse to build a follow-up job."""
-        raise AssertionError("the run is over")
-
-    @property
-    def max_payload(self) -> int:
-        """Refuse durable code."""
-        raise AssertionError("the run is over")
-
-    def record(self, claim: Claim, checkpoints: Sequence[NewCheckpoint]) -> Awaitable[tuple[Checkpoint | None, ...]]:
-        """Refuse to record checkpoints."""
-        raise AssertionError("the run is over")
-
-    def journal(self, claim: Claim) -> Awaitable[tuple[list[Checkpoint], list[DependencyEntry]]]:
-        """Refuse to read the journal."""
-        raise AssertionError("the run is over")
-
-    def codec(self, queue: str) -> Codec:
-        """Refuse to give serdes."""
         raise AssertionError("the run is over")
 
 
