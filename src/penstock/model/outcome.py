@@ -150,7 +150,7 @@ def raised(error: BaseException, permanent: tuple[type[BaseException], ...] = ()
     record = error_of(error)
     try:
         found: Any = attempted(lambda: getattr(error, "culprits", ()), otherwise=())
-        culprits: tuple[int, ...] = found if isinstance(found, tuple) else ()
+        culprits = cast("tuple[int, ...]", found) if isinstance(found, tuple) else ()
         return Raised(record, _retry_request(error), culprits=culprits)
     except BaseException as bad:
         reason = JobError.from_exception(bad).message
