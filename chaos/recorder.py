@@ -26,6 +26,7 @@ from penstock.storage.base import (
     Retried,
     Settlement,
     Stall,
+    Suspend,
 )
 
 __all__ = ["NOT_RECORDED", "RECORDED", "record"]
@@ -42,7 +43,7 @@ NOT_RECORDED = frozenset({
 _numbers = itertools.count(1)
 
 #: One letter for each resolution.
-KINDS = {Complete: "c", Fail: "f", Retried: "r", Cancel: "x", Release: "l", Stall: "s"}
+KINDS = {Complete: "c", Fail: "f", Retried: "r", Cancel: "x", Release: "l", Stall: "s", Suspend: "p"}
 
 
 def record(app: Penstock, log: Log) -> None:

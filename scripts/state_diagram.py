@@ -24,6 +24,7 @@ BOXES = {
     State.CANCELLED: (800, 100, FINISHED),
     State.COMPLETED: (800, 220, FINISHED),
     State.FAILED: (800, 340, FINISHED),
+    State.SUSPENDED: (520, 62, WAITING),
 }
 #: The path of an arrow, and its labels with the position of their middle.
 ARROWS = [
@@ -40,6 +41,8 @@ ARROWS = [
     ("M 578 244 L 724 330", [("settle,", 620, 300), ("for good", 632, 316)]),
     ("M 578 196 L 724 112", [("settle or reap,", 612, 138), ("after a cancel", 596, 153)]),
     ("M 492 196 C 480 156 560 156 548 194", [("renew", 520, 158)]),
+    ("M 566 194 L 566 92", [("suspend", 596, 106)]),
+    ("M 446 60 L 326 68", [("notice, signal, clock", 384, 50)]),
     ("M 230 50 C 240 8 780 8 798 72", [("cancel or expiry (also of a blocked job)", 515, 13)]),
     ("M 800 364 L 800 440 C 800 480 780 480 740 480 L 140 480 C 100 480 100 300 154 232",
      [("revive (failed or cancelled; completed if asked)", 600, 472)]),

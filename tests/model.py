@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from msgspec import structs
 
 from penstock.errors import QueueFull
+from penstock.model.flow import Checkpoint, End
 from penstock.model.gate import NEW_GATE, Gate
 from penstock.model.history import HistoryName, HistoryPage
 from penstock.model.job import FINISHED, Claim, MoveWhen, NewJob, Snapshot, State, Update
@@ -44,8 +45,10 @@ from penstock.storage.base import (
     Settled,
     Settlement,
     Stall,
+    Suspend,
 )
 from penstock.storage.scheduling import ScheduleRecord
+from tests.model_flows import Flow, ModelFlows
 from tests.model_histories import Histories, outcome_of
 from tests.model_limits import Limits, Turn
 from tests.model_schedules import ModelSchedules, next_tick
@@ -124,6 +127,13 @@ class Job:
     run: Run | None = None
     finish: Finish | None = None
     histories: Histories = field(default_factory=Histories)
+    flow: Flow = field(default_factory=Flow)
+    behind: int = 0  # of a blocked successor: the begin of the run that it waits for
+
+    @property
+    def busy(self) -> bool:
+        """Whether a put of its id makes a successor: it runs, or its runs have recorded something."""
+        return self.run is not None or (self.finish is None and self.flow.durable)
 
     @property
     def rank(self) -> tuple[int, int, int]:
@@ -137,6 +147,8 @@ class Job:
             return self.finish.state
         if self.run:
             return State.RUNNING
+        if self.flow.suspended:
+            return State.QUEUED if self.flow.wake is not None and self.flow.wake <= now else State.SUSPENDED
         if self.entered or self.due <= now:
             return State.QUEUED  # and stays so if the clock is set back
         return State.RETRYING if self.retried else State.SCHEDULED
@@ -173,31 +185,44 @@ class Queue:
         return self.seq
 
 
-class Model(Limits, ModelSchedules, ModelStats):
+class Model(Limits, ModelSchedules, ModelStats, ModelFlows):
     """The queues of one storage. The caller sets `now`."""
 
     def __init__(self, now: int) -> None:
         super().__init__()
         ModelStats.__init__(self)
+        ModelFlows.__init__(self)
         self.now = now
         self.format = 1
         self.all: dict[str, Queue] = {}
         self.events: list[EventRecord] = []
 
+    def check(self) -> None:
+        """Check the invariants of limits and of flows."""
+        super().check()
+        self.check_flows()
+
     # put -----------------------------------------------------------------------------------------
 
     def put(self, jobs: Sequence[NewJob], max_queued: int | None = None) -> list[Put]:
         answers: list[Put] = []
+        for new in jobs:
+            self._check_flow(new)
         for name in dict.fromkeys(new.queue for new in jobs):
             self._expire(name)
         if max_queued is not None and jobs:
             queue = self.all.get(jobs[0].queue, Queue())
-            waiting = sum(job.waiting() for job in queue.jobs.values())
+            waiting = sum(job.waiting() and not job.flow.suspended for job in queue.jobs.values())
             added = len({new.id for new in jobs if self._adds(queue, new)})
             if added and waiting + added > max_queued:
                 raise QueueFull(jobs[0].queue, waiting, max_queued, added)
         for new in jobs:
+            if refused := self._refuse_child(new):
+                answers.append(refused)
+                continue
             answer = self._put(new)
+            self._join(self.all[new.queue], new, answer)
+            self._apply_effects()
             if answer.status is PutStatus.DUPLICATE:
                 answer = structs.replace(answer, until=self._window_end(self.all[new.queue], new))
             answers.append(answer)
@@ -219,36 +244,41 @@ class Model(Limits, ModelSchedules, ModelStats):
                 self._postpone(job, until)
             self._take_window(queue, job)
             queue.jobs[new.id] = job
+            self._emit("enqueued", new.queue, job)
+            if job.flow.suspended:
+                self._evaluate(new.queue, job)
+                return Put(PutStatus.SUSPENDED, job.state(self.now))
             self._enter_if_due(queue, job)
             state = job.state(self.now)
-            self._emit("enqueued", new.queue, job)
             return Put(PutStatus(state.value), state)
         state = old.state(self.now)
-        if new.update is None or (old.waiting() and self._newer(old)):
+        if new.update is None or (not old.busy and old.waiting() and self._newer(old)):
             if old.finish:
                 return Put(PutStatus.COMPLETED, state, old.finish.result)
             return Put(PutStatus.DUPLICATE, state)
-        if old.run is None:
+        if not old.busy:
             if has_both(old, new, new.update):
                 return Put(PutStatus.DUPLICATE, state, refused=True)
             group, seq = old.group, old.seq
             old.entered = False
             self._apply(queue, old, new, new.update)
-            self._enter_if_due(queue, old)
+            if not old.flow.suspended:
+                self._enter_if_due(queue, old)
             if old.group != group:
                 self._update_turn(queue, group, (0, self.now, seq))
             self._emit("updated", new.queue, old)
             return Put(PutStatus.UPDATED, old.state(self.now))
         successor = queue.blocked.get(new.id)
         if self._cannot_block(old, successor, new, new.update):
-            return Put(PutStatus.DUPLICATE, State.RUNNING, refused=True)
+            return Put(PutStatus.DUPLICATE, state, refused=True)
         if successor is None:
             queue.blocked[new.id] = job = self._accept(queue, new)
+            job.behind = old.run.begun if old.run else self.now
             job.flags = given_flags(new, new.update)
             self._emit("enqueued", new.queue, job)
             return Put(PutStatus.BLOCKED, State.BLOCKED)
         if self._newer(successor):
-            return Put(PutStatus.DUPLICATE, State.RUNNING)
+            return Put(PutStatus.DUPLICATE, state)
         assert successor.flags
         self._apply(queue, successor, new, new.update)
         successor.format = self.format
@@ -265,6 +295,8 @@ class Model(Limits, ModelSchedules, ModelStats):
 
     def _adds(self, queue: Queue, new: NewJob) -> bool:
         """Return whether a put makes a new job: its id may be replaced, and no window refuses it."""
+        if new.flow and (new.flow.dependencies or new.flow.plan or new.flow.open):
+            return False
         return self._replaces(queue.jobs.get(new.id), new) and (
             new.update is not None or self._window_end(queue, new) is None
         )
@@ -303,11 +335,13 @@ class Model(Limits, ModelSchedules, ModelStats):
         time = queue.time if asked is None else asked
         if new.group is not None:
             time = max(time, queue.time)
-        return Job(
+        job = Job(
             id=new.id, payload=new.payload, headers=new.headers, bounds=new.bounds,
             priority=new.priority, group=new.group, time=time, seq=queue.next_seq(), due=due, created=self.now,
             format=self.format, start_by=self._start_by(new), cost=new.cost, window=new.window,
         )  # fmt: skip
+        self._begin_flow(job, new.flow)
+        return job
 
     def _start_by(self, new: NewJob | Job) -> int | None:
         """Return when a new job expires, or one that a returning run is merged with."""
@@ -389,8 +423,10 @@ class Model(Limits, ModelSchedules, ModelStats):
             if queue.blocked.get(job.id) is job:
                 del queue.blocked[job.id]
                 self._emit("cancelled", name, job, error=EXPIRED)
+                self._gone(name, job)
             else:
                 self._finish(name, job, State.CANCELLED, "", EXPIRED_MS, error=EXPIRED)
+        self._apply_effects()
 
     # ready order and groups ----------------------------------------------------------------------
 
@@ -414,10 +450,12 @@ class Model(Limits, ModelSchedules, ModelStats):
         do not promote: nothing else depends on it, and they are the most frequent calls.
         """
         self._open_gates(queue)
-        due = [j for j in queue.jobs.values() if not j.entered and j.due <= self.now and j.waiting()]
+        late = [j for j in queue.jobs.values() if not j.entered and j.due <= self.now and j.waiting()]
+        due = [j for j in late if not j.flow.suspended]
         for job in sorted(due, key=lambda j: (j.retried, j.due, j.seq)):
             job.entered, job.retried = True, False
             self._update_turn(queue, job.group, (0, job.due, job.seq))
+        self._wake(queue)
 
     # claim ---------------------------------------------------------------------------------------
 
@@ -442,7 +480,7 @@ class Model(Limits, ModelSchedules, ModelStats):
             self._check_started(queue, batches)
             for number, batch in enumerate(batches):
                 for job in batch:
-                    claims.append(claim_of(request.queue, job, number))
+                    claims.append(structs.replace(claim_of(request.queue, job, number), flow=self._claim_flow(job)))
                     self._emit("started", request.queue, job, worker=worker)
         return Claimed(claims, more=more, tick_at=tick_at)
 
@@ -507,7 +545,11 @@ class Model(Limits, ModelSchedules, ModelStats):
     # settle --------------------------------------------------------------------------------------
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        return [self._settle(s) for s in settlements]
+        answers: list[Settled] = []
+        for s in settlements:
+            answers.append(self._settle(s))
+            self._apply_effects()
+        return answers
 
     def _settle(self, s: Settlement) -> Settled:
         queue = self.all.get(s.queue)
@@ -528,16 +570,24 @@ class Model(Limits, ModelSchedules, ModelStats):
             return Settled(State.CANCELLED)
         match s.resolution:
             case Complete(result, ttl, then):
+                adopted = self._adopt(job, then)
                 self._finish(s.queue, job, State.COMPLETED, s.token, ttl, result=result)
-                self.put(then)
+                held, self.effects = self.effects, []  # the follow-up jobs come first
+                self.put(adopted)
+                self.effects = held
                 return Settled(State.COMPLETED)
             case Fail(error, ttl, count, then):
                 if count:
                     job.timeouts += 1
                     self.count(s.queue, "timed_out")
                     self._emit("timed_out", s.queue, job, worker=worker)
+                for number in s.resolution.culprits:
+                    if number in job.flow.dependencies:
+                        job.flow.dependencies[number].culprit = True
                 self._finish(s.queue, job, State.FAILED, s.token, ttl, error=error)
+                held, self.effects = self.effects, []
                 self.put(then)
+                self.effects = held
                 return Settled(State.FAILED)
             case Cancel(ttl):
                 self._finish(s.queue, job, State.CANCELLED, s.token, ttl)
@@ -551,6 +601,8 @@ class Model(Limits, ModelSchedules, ModelStats):
                 job = self._return(s.queue, job, "stalled", self.now)
             case Retried():
                 job = self._retry(s.queue, job, s.resolution, worker)
+            case Suspend():
+                self._suspend(s.queue, job, s.resolution, worker)
         if not self._newer(job):
             job.settled = (s.token, type(s.resolution))
         return Settled(job.state(self.now))
@@ -594,7 +646,9 @@ class Model(Limits, ModelSchedules, ModelStats):
         job.run, job.due = None, due
         job.retried = job.due > self.now
         self._emit(event, name, job, worker=worker, error=job.error if event == "retrying" else None)
-        successor = queue.blocked.pop(job.id, None)
+        successor = None if job.flow.durable else queue.blocked.pop(job.id, None)
+        if successor:
+            job.flow.notices |= successor.flow.notices
         if successor and (self._newer(successor) or self._newer(job)):
             return self._replace(name, job, successor)
         if successor:
@@ -617,6 +671,7 @@ class Model(Limits, ModelSchedules, ModelStats):
         """Replace a job by its successor, which cannot be folded in because one of the two cannot be read."""
         queue = self.all[name]
         queue.jobs[job.id] = successor
+        successor.flow.notices = job.flow.notices
         self._update_turn(queue, job.group)
         successor.flags = None
         self._free_window(queue, job)
@@ -626,7 +681,7 @@ class Model(Limits, ModelSchedules, ModelStats):
 
     def _finish(
         self, name: str, job: Job, state: State, token: str, ttl: int | None,
-        result: bytes | None = None, error: bytes | None = None,
+        result: bytes | None = None, error: bytes | None = None, end: End | None = None, mode: CancelMode = "refuse",
     ) -> None:  # fmt: skip
         """Finish a job as completed, failed or cancelled, and release its successor in the same step."""
         queue = self.all[name]
@@ -645,6 +700,7 @@ class Model(Limits, ModelSchedules, ModelStats):
             state, token, self.now, queue.finished, expires, worker, started, result, error, free
         )  # fmt: skip
         self._emit(state.value, name, job, worker=worker, result=result, error=error)
+        self._ended(name, job, state, end, mode)
         successor = queue.blocked.pop(job.id, None)
         if token and (ttl == 0 or successor):
             queue.gone[job.id, token] = (state, self.now + GONE_MS)
@@ -697,6 +753,7 @@ class Model(Limits, ModelSchedules, ModelStats):
                 if run.cancel is not None:
                     self._emit("stalled", name, job, worker=run.worker)
                     self._finish(name, job, State.CANCELLED, "", run.cancel_ttl)
+                    self._apply_effects()
                     reaped.append(Reaped(name, job.id, State.CANCELLED, run.worker, attempt))
                 else:
                     job.solo = job.stalls > 1
@@ -722,9 +779,32 @@ class Model(Limits, ModelSchedules, ModelStats):
         if job.finish:
             already = job.finish.state is State.CANCELLED
             return CancelAnswer(job.finish.state.value, already=already)  # type: ignore[arg-type]
+        answer = self._cancel_one(queue, job, running, ttl)
+        self._apply_effects()
+        return answer
+
+    def _cancel_one(
+        self, queue: Queue, job: Job, running: CancelMode, ttl: int | None,
+        error: bytes | None = None, end: End | None = None,
+    ) -> CancelAnswer:  # fmt: skip
+        """Cancel an unfinished job; a suspended one that has begun is resumed instead by the mode `signal`."""
+        name, id = queue.name, job.id
         if job.run is None:
-            self._finish(name, job, State.CANCELLED, "", ttl)
-            return CancelAnswer("cancelled")
+            asked_before = job.flow.cancel is not None
+            signals = running == "signal" and job.busy
+            successor = queue.blocked.pop(id, None)
+            if successor:
+                self._emit("cancelled", name, successor)
+                self._gone(name, successor)
+            if not signals:
+                self._finish(name, job, State.CANCELLED, "", ttl, error=error, end=end, mode=running)
+                return CancelAnswer("cancelled")
+            job.flow.cancel = ("signal", ttl)
+            if not asked_before:
+                self._emit("cancel_requested", name, job)
+            if job.flow.suspended:
+                self._resume(name, job)
+            return CancelAnswer("cancel_requested", running=True, already=asked_before)
         before = CANCEL_MODES.index(job.run.cancel or "refuse")
         already = before >= CANCEL_MODES.index(running) > CANCEL_MODES.index("forget")
         if running != "refuse":
@@ -735,6 +815,7 @@ class Model(Limits, ModelSchedules, ModelStats):
         successor = queue.blocked.pop(id, None)
         if successor:
             self._emit("cancelled", name, successor)
+            self._gone(name, successor)
             return CancelAnswer("cancelled", running=True)
         status = "running" if running in ("refuse", "forget") else "cancel_requested"
         return CancelAnswer(status, running=True, already=already)
@@ -743,7 +824,11 @@ class Model(Limits, ModelSchedules, ModelStats):
         self, name: str, ids: Sequence[str], state: State | None = None, before: int | None = None
     ) -> list[DiscardAnswer]:
         self._expire(name)
-        return [self._discard(name, id, state, before) for id in ids]
+        answers: list[DiscardAnswer] = []
+        for id in ids:
+            answers.append(self._discard(name, id, state, before))
+            self._apply_effects()
+        return answers
 
     def _discard(self, name: str, id: str, state: State | None, before: int | None) -> DiscardAnswer:
         queue = self.all.get(name)
@@ -752,9 +837,9 @@ class Model(Limits, ModelSchedules, ModelStats):
         job = queue.jobs.get(id) if queue else None
         if queue is None or job is None or (job.finish and self._expired(job.finish)):
             return "not_found"
-        if job.run:
-            if id not in queue.blocked:
-                return "running"
+        if job.run and id not in queue.blocked:
+            return "running"
+        if id in queue.blocked:
             job = queue.blocked[id]
         found = State.BLOCKED if id in queue.blocked else job.state(self.now)
         since = job.finish.at if job.finish else job.created
@@ -767,22 +852,32 @@ class Model(Limits, ModelSchedules, ModelStats):
         if found is State.BLOCKED:
             del queue.blocked[id]
             self._emit("cancelled", name, job)
+            self._gone(name, job)
         else:
             self._finish(name, job, State.CANCELLED, "", 0)
         return "cancelled"
 
-    def revive(self, name: str, ids: Sequence[str], completed: bool = False) -> list[bool]:
+    def revive(self, name: str, ids: Sequence[str], completed: bool = False, fresh: bool = False) -> list[bool]:
         self._expire(name)
-        return [self._revive(name, id, completed) for id in ids]
+        answers: list[bool] = []
+        for id in ids:
+            answers.append(self._revive(name, id, completed, fresh))
+            self._apply_effects()
+        return answers
 
-    def _revive(self, name: str, id: str, completed: bool) -> bool:
+    def _revive(self, name: str, id: str, completed: bool, fresh: bool) -> bool:
         queue = self.all.get(name)
         if queue:
             self._promote(queue)
         job = queue.jobs.get(id) if queue else None
         if queue is None or job is None or job.finish is None or self._expired(job.finish):
             return False
-        if job.finish.state is State.COMPLETED and not completed:
+        was_completed = job.finish.state is State.COMPLETED
+        if was_completed and not completed:
+            return False
+        if job.flow.plan and (was_completed or fresh):
+            return False
+        if job.flow.verdict() and job.flow.end in (End.UPSTREAM, End.SKIPPED):
             return False
         queue.time = max(queue.time, self.now)
         new = replace(
@@ -791,8 +886,12 @@ class Model(Limits, ModelSchedules, ModelStats):
         )  # fmt: skip
         queue.jobs[id] = new
         self._take_window(queue, new)
-        self._enter_if_due(queue, new)
         self._emit("enqueued", name, new)
+        self._revive_flow(name, new, was_completed, fresh)
+        if new.flow.suspended:
+            self._evaluate(name, new)
+        else:
+            self._enter_if_due(queue, new)
         return True
 
     def purge(self, queues: Sequence[str], limit: int = MAX_BATCH) -> int:
@@ -825,6 +924,7 @@ class Model(Limits, ModelSchedules, ModelStats):
         self.starts = {scope: starts for scope, starts in self.starts.items() if scope.name != name}
         if queue is None:
             return 0
+        self._deleted(name, queue)
         if queue.schedules and not settings:
             self.all[name] = Queue(name, schedules=queue.schedules, ticker=queue.ticker)
         gone = [j for j in queue.jobs.values() if not (j.finish and self._expired(j.finish))]
@@ -841,17 +941,18 @@ class Model(Limits, ModelSchedules, ModelStats):
         return True
 
     def report(self, reports: Sequence[Report]) -> list[Reported]:
-        return [Reported(self._report(each)) for each in reports]
+        return [self._report(each) for each in reports]
 
-    def _report(self, given: Report) -> bool:
+    def _report(self, given: Report) -> Reported:
         queue = self.all.get(given.queue)
         job = queue.jobs.get(given.id) if queue else None
         if job is None or job.run is None or job.run.token != given.token:
-            return False
+            return Reported(False)
         if given.progress is not None:
             job.run.progress = given.progress
         job.histories.add_lines(self.now, job.attempts, given)
-        return True
+        stored: list[Checkpoint | None] = [self._checkpoint(job, each) for each in given.checkpoints]
+        return Reported(True, tuple(stored))
 
     def read(self, name: str, id: str, history: HistoryName, after: int = 0, limit: int = 1000) -> HistoryPage | None:
         queue = self.all.get(name)
@@ -885,12 +986,12 @@ class Model(Limits, ModelSchedules, ModelStats):
             finished=job.finish.at if job.finish else None,
             started=job.run.begun if job.run else job.finish.started if job.finish else None,
             expires=job.finish.expires if job.finish else None, start_by=job.start_by, cost=job.cost,
-            window=job.window,
+            window=job.window, flow=self._flow_snapshot(job),
         )  # fmt: skip
 
     def _in_state(self, queue: Queue, state: State) -> list[Job]:
         if state is State.BLOCKED:
-            return sorted(queue.blocked.values(), key=lambda j: begin(queue.jobs[j.id]))
+            return sorted(queue.blocked.values(), key=lambda j: j.behind)
         jobs = [j for j in queue.jobs.values() if j.state(self.now) is state]
         if state in FINISHED:
             jobs = [j for j in jobs if j.finish and not self._expired(j.finish)]
@@ -901,6 +1002,8 @@ class Model(Limits, ModelSchedules, ModelStats):
             return plain + sorted(grouped, key=lambda j: ((j.group or "").encode(), j.time, j.seq))
         if state is State.RUNNING:
             return sorted(jobs, key=begin)
+        if state is State.SUSPENDED:
+            return sorted(jobs, key=lambda j: (1 << 60 if j.flow.wake is None else j.flow.wake, j.seq))
         return sorted(jobs, key=lambda j: (j.due, j.seq))
 
     def find(self, name: str, state: State | None = None) -> list[Snapshot]:
@@ -967,6 +1070,7 @@ class Model(Limits, ModelSchedules, ModelStats):
             lease=job.run.until if job.run else None, finished=job.finish.at if job.finish else None,
             successor=job.run is not None and job.id in queue.blocked, ahead=ahead, head=head,
             format=job.format if newer else None, known=self.format if newer else None,
+            flow=self._flow_snapshot(job) if state is State.SUSPENDED else None,
         )  # fmt: skip
 
     def counts(self, name: str) -> dict[State, int]:

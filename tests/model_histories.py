@@ -16,7 +16,7 @@ from penstock.model.history import (
     attempt_data,
     line_data,
 )
-from penstock.storage.base import Cancel, Complete, Fail, Release, Resolution, Retried
+from penstock.storage.base import Cancel, Complete, Fail, Release, Resolution, Retried, Suspend
 
 
 @dataclass
@@ -58,7 +58,7 @@ def outcome_of(resolution: Resolution, cancelled: bool) -> tuple[AttemptOutcome,
         return None
     if cancelled or isinstance(resolution, Cancel):
         return "cancelled", b""
-    if isinstance(resolution, Release):
+    if isinstance(resolution, Release | Suspend):
         return None
     if isinstance(resolution, Fail | Retried):
         outcome: AttemptOutcome = "failed" if isinstance(resolution, Fail) else "retrying"

@@ -500,6 +500,9 @@ async def forget_all(storage: Storage) -> None:
             await retry_until_available(lambda s=scope, v=version: storage.set_limit(s, None, b"", v))
     while await retry_until_available(lambda: storage.purge(names)):
         pass
+    if isinstance(storage, SqliteStorage):
+        while (await storage.relay(sorted({family_of(queue) for queue in names}))).more:
+            pass
     for worker in await retry_until_available(storage.workers):
         await retry_until_available(lambda worker=worker: storage.beat(worker.id, 0))
 

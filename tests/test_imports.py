@@ -32,7 +32,7 @@ SHARED = (
 )
 PROTOCOLS = (
     "penstock.storage.base penstock.storage.limiting penstock.storage.observing penstock.storage.scheduling "
-    "penstock.storage.recording penstock.storage.auditing"
+    "penstock.storage.recording penstock.storage.auditing penstock.storage.flowing"
 )
 BOTTOM = f"penstock._version penstock.errors penstock.model {PROTOCOLS}"
 PACKAGE = f"{BOTTOM} {SHARED} penstock.storage penstock.client penstock.worker penstock.ops penstock.sync penstock"
@@ -51,6 +51,7 @@ LAYERS = {
         layer("penstock.storage.recording", "penstock.errors penstock.model"),
         layer("penstock.storage.auditing", "penstock.errors penstock.model"),
         layer("penstock.storage.base", "penstock.errors penstock.model penstock.storage.limiting"),
+        layer("penstock.storage.flowing", "penstock.errors penstock.model penstock.storage.base"),
         layer("penstock.storage.sqlite", f"{BOTTOM} penstock.aio"),
         layer("penstock.storage.redis", f"{BOTTOM} penstock.aio", "msgspec redis hiredis"),
         layer("penstock.storage", f"{BOTTOM} penstock.storage.sqlite penstock.storage.redis", ""),

@@ -5,6 +5,7 @@ from penstock.client.answers import Cancelled, Discarded, Enqueued, JobStatus, P
 from penstock.client.app import Penstock
 from penstock.client.bulk import Bulk, BulkPreview
 from penstock.client.entry import Entry
+from penstock.client.flow import Flow, Node, Nodes, Started
 from penstock.client.history import FailureGroup, HistoryPoint, Latency, QueueInfo
 from penstock.client.limits import LimitInfo
 from penstock.client.queue import Queue
@@ -33,6 +34,7 @@ from penstock.errors import (
     Retry,
     RunTimeout,
     ScheduleNotFound,
+    SignalTimeout,
     StallError,
     StorageError,
     StorageUnavailable,
@@ -40,9 +42,11 @@ from penstock.errors import (
     VersionMismatch,
 )
 from penstock.model.activity import Activity, BulkAction, Release
+from penstock.model.bindings import Ended
 from penstock.model.context import Job, Progress, current_job
 from penstock.model.cron import Cron
 from penstock.model.durability import Durability, DurabilityReport
+from penstock.model.durable import Cursor, Signal
 from penstock.model.encryption import Encrypted, Signed
 from penstock.model.events import Event
 from penstock.model.every import Every
@@ -72,11 +76,13 @@ __all__ = [
     "CallTimeout",
     "Cancelled",
     "Cron",
+    "Cursor",
     "Discarded",
     "DuplicateJob",
     "Durability",
     "DurabilityReport",
     "Encrypted",
+    "Ended",
     "Enqueued",
     "Entry",
     "ErrorKind",
@@ -84,6 +90,7 @@ __all__ = [
     "Every",
     "Failure",
     "FailureGroup",
+    "Flow",
     "HandlerOptions",
     "HistoryPoint",
     "InvalidPayload",
@@ -98,6 +105,8 @@ __all__ = [
     "Limit",
     "LimitInfo",
     "Line",
+    "Node",
+    "Nodes",
     "NotDurable",
     "NotFinished",
     "NotSupported",
@@ -124,8 +133,11 @@ __all__ = [
     "Schedules",
     "Sending",
     "Serde",
+    "Signal",
+    "SignalTimeout",
     "Signed",
     "StallError",
+    "Started",
     "State",
     "StorageError",
     "StorageUnavailable",

@@ -36,6 +36,7 @@ from penstock.model.outcome import (
     Resolution,
     Retried,
     Stall,
+    Suspend,
     attempts_after,
     resolve,
     unrecordable,
@@ -304,6 +305,8 @@ def emit_settled(
             _emit(host, worker, "released", claim)
         case Stall():
             _emit(host, worker, "stalled", claim)
+        case Suspend():
+            _emit(host, worker, "suspended", replace(claim, attempts=claim.attempts - 1))
         case Cancel():
             pass
     if isinstance(resolution, Complete | Fail):

@@ -60,6 +60,7 @@ __all__ = [
     "Retry",
     "RunTimeout",
     "ScheduleNotFound",
+    "SignalTimeout",
     "StallError",
     "StorageError",
     "StorageUnavailable",
@@ -88,12 +89,16 @@ NAME_OF_CLASS: Any = type.__dict__["__name__"]
 
 
 class ErrorKind(StrEnum):
-    """Kind of a failure: permanent or retriable as the handler raised it, a vanished worker, or a timeout."""
+    """Kind of a failure: permanent or retriable as the handler raised it, a vanished worker, or a timeout.
+
+    `abandoned` is that of a flow whose producer stopped before it had stored all of it.
+    """
 
     PERMANENT = "permanent"
     RETRIABLE = "retriable"
     STALL = "stall"
     TIMEOUT = "timeout"
+    ABANDONED = "abandoned"
 
 
 class PenstockError(Exception):
@@ -163,6 +168,10 @@ class JobCancelled(PenstockError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.args[0], self.error)
+
+
+class SignalTimeout(PenstockError, TimeoutError):
+    """No signal came in the time for which a job waited."""
 
 
 class CallTimeout(PenstockError, TimeoutError):

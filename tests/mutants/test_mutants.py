@@ -253,7 +253,7 @@ MUTANTS = [
     ),
     Mutant(
         "sqlite: a job in backoff counts as finished", "sqlite/fire.py",
-        "last.place <= BLOCKED", "last.place in (1, 2, 3)",
+        "not last.ended", "last.place in (1, 2, 3)",
         (f"{FIRE}::test_overlap_skip_puts_no_job_while_the_last_is_unfinished",),
     ),
     Mutant(
@@ -421,6 +421,37 @@ MUTANTS = [
         ("test_claim.py::test_a_due_job_takes_no_later_one_with_it",),
     ),
     Mutant(
+        "sqlite: a job that ends sends no notice", "sqlite/finish.py",
+        "        note_end(tx, queue, job, end or ENDS[bucket], mode, result, error)\n", "        pass\n",
+        ("test_flows.py::test_a_failed_dependency_cancels_the_dependent_and_names_the_culprit",),
+    ),
+    Mutant(
+        "sqlite: a notice copies no value", "sqlite/flows.py",
+        "kept = value if notice.wants or fatal or not met else None", "kept = None",
+        ("test_flows.py::test_a_dependent_waits_gets_the_value_and_the_flow_ends_with_its_last_child",),
+    ),
+    Mutant(
+        "sqlite: a revived job opens nothing again", "sqlite/flows.py",
+        "    tx.effects += [Effect(notice, source, None) for notice in notices_of(tx, job.n)]\n", "",
+        ("test_flows.py::test_a_retry_of_the_flow_runs_only_what_failed",),
+    ),
+    Mutant(
+        "sqlite: a follow-up of a child is no child of the flow", "sqlite/settle.py",
+        "                then = adopt(tx, queue, job, then)\n", "                pass\n",
+        ("test_flows.py::test_a_follow_up_of_a_child_is_a_child_of_the_flow",),
+    ),
+    Mutant(
+        "sqlite: a timeout of a wait is not recorded", "sqlite/ordering.py",
+        '            write_checkpoint(tx, queue, job, wait.checkpoint, "signal", signal_value(None))\n',
+        "            pass\n",
+        ("test_flows.py::test_signals_are_kept_in_order_and_a_late_one_is_for_the_next_wait",),
+    ),
+    Mutant(
+        "sqlite: a retry merges the successor of a durable job", "sqlite/finish.py",
+        "None if is_durable(tx, queue, job) else tx.job(queue, job.id, twin=1)", "tx.job(queue, job.id, twin=1)",
+        ("test_flows.py::test_a_suspended_job_that_has_begun_gets_a_successor_and_holds_its_group",),
+    ),
+    Mutant(
         "sqlite: a result is a duplicate for ever", "sqlite/put.py",
         "return old is None or old.expired(tx.now) or (", "return old is None or (",
         ("test_put.py::test_a_completed_id_is_free_when_its_ttl_is_over",),
@@ -437,7 +468,7 @@ MUTANTS = [
     ),
     Mutant(
         "sqlite: a backoff does not hold its group", "sqlite/rows.py",
-        "self.place == RUNNING or (self.place == LATER and bool(self.retried))", "self.place == RUNNING",
+        "(self.place == RUNNING or self.backoff is not None)", "self.place == RUNNING",
         (f"{GROUPS}::test_a_failing_head_holds_its_group_through_its_backoff",),
     ),
     Mutant(
@@ -457,7 +488,7 @@ MUTANTS = [
     ),
     Mutant(
         "sqlite: a completed job is always revived", "sqlite/revive.py",
-        "    if job.place == Bucket.COMPLETED and not completed:\n        return False\n", "",
+        "    if was_completed and not completed:\n        return False\n", "",
         ("test_revive.py::test_only_failed_and_cancelled_jobs_are_revived",),
     ),
     Mutant(
@@ -481,17 +512,17 @@ MUTANTS = [
         ("test_clock.py::test_other_puts_and_settlements_promote_due_jobs",),
     ),
     Mutant(
-        "sqlite: an update keeps the priority", "sqlite/put.py",
+        "sqlite: an update keeps the priority", "sqlite/update.py",
         "    if flags.priority:\n        job.rank = rank\n", "",
         (f"{UPDATES}::test_an_update_changes_the_priority",),
     ),
     Mutant(
-        "sqlite: a job that changes its group keeps its place", "sqlite/put.py",
+        "sqlite: a job that changes its group keeps its place", "sqlite/update.py",
         "        job.time = max(job.due, queue.time)\n", "        job.time = job.created\n",
         (f"{UPDATES}::test_an_update_with_a_group_moves_the_job_to_the_end_of_it",),
     ),
     Mutant(
-        "sqlite: a job in backoff holds the group it moves to", "sqlite/put.py",
+        "sqlite: a job in backoff holds the group it moves to", "sqlite/update.py",
         "group, queue.next_seq(), 0\n", "group, queue.next_seq(), job.retried\n",
         (f"{UPDATES}::test_a_job_in_backoff_does_not_hold_the_group_it_moves_to",),
     ),
@@ -997,7 +1028,7 @@ MUTANTS = [
     ),
     # Costs, windows and longest waits
     Mutant(
-        "sqlite: a cost is lost on update", "sqlite/put.py",
+        "sqlite: a cost is lost on update", "sqlite/update.py",
         "job.payload, job.headers, job.cost = new.payload, new.headers, new.cost",
         "job.payload, job.headers = new.payload, new.headers",
         ("test_cost.py::test_an_update_of_the_payload_replaces_the_cost",),
@@ -1026,7 +1057,7 @@ MUTANTS = [
         (f"{WINDOWS}::test_a_trailing_job_that_is_cancelled_leaves_the_window_in_which_it_was_put",),
     ),
     Mutant(
-        "sqlite: an update moves a job before the end of the window", "sqlite/put.py",
+        "sqlite: an update moves a job before the end of the window", "sqlite/update.py",
         "        due = max(due, job.earliest)\n", "        pass\n",
         (f"{WINDOWS}::test_no_update_moves_a_job_before_the_end_of_the_window",),
     ),
@@ -1052,8 +1083,8 @@ MUTANTS = [
         (f"{WINDOWS}::test_a_put_held_by_a_window_adds_nothing_to_a_bounded_queue",),
     ),
     Mutant(
-        "sqlite: the longest wait counts from the last enqueue", "sqlite/put.py",
-        "_requested_due(tx, new, job.created)", "_requested_due(tx, new, tx.now)",
+        "sqlite: the longest wait counts from the last enqueue", "sqlite/update.py",
+        "requested_due(tx, new, job.created)", "requested_due(tx, new, tx.now)",
         (f"{MAX_WAIT}::test_updates_postpone_a_job_up_to_the_longest_wait",),
     ),
     Mutant(
@@ -1269,8 +1300,8 @@ MUTANTS = [
     ),
     Mutant(
         "worker: a base exception of a handler is not noticed", "worker/executor.py",
-        "        except BaseException as error:\n            return self._failed(run, error)",
-        "        except Exception as error:\n            return self._failed(run, error)",
+        "        except BaseException as error:\n            await self._save_cursors(run.jobs[0])\n",
+        "        except Exception as error:\n            await self._save_cursors(run.jobs[0])\n",
         ("worker/test_executor.py::test_a_run_ends_with_an_outcome_whatever_its_handler_raises",),
     ),
     Mutant(

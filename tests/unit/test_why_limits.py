@@ -6,10 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.model.clock import as_datetime
+from penstock.model.explain import explain
 from penstock.model.job import State
 from penstock.model.limit import Limit, Rate
 from penstock.model.pause import Pause
-from penstock.model.why import GatePosition, Holder, JobPosition, Reason, explain
+from penstock.model.why import GatePosition, Holder, JobPosition, Reason
 
 #: 2030-05-01 12:00:00 UTC.
 NOW = 1_903_867_200_000

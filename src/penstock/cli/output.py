@@ -59,6 +59,7 @@ STYLES: dict[str, str] = {
     State.COMPLETED: "green",
     State.FAILED: "bold red",
     State.CANCELLED: "bright_black",
+    State.SUSPENDED: "magenta",
 }
 DIM = "bright_black"
 

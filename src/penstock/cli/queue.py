@@ -37,8 +37,8 @@ from penstock.ops.overview import QueueView, describe_empty, read_overview
 __all__ = ["queue"]
 
 STATES = (
-    State.QUEUED, State.RUNNING, State.SCHEDULED, State.RETRYING, State.BLOCKED, State.COMPLETED, State.FAILED,
-    State.CANCELLED,
+    State.QUEUED, State.RUNNING, State.SCHEDULED, State.RETRYING, State.SUSPENDED, State.BLOCKED, State.COMPLETED,
+    State.FAILED, State.CANCELLED,
 )  # fmt: skip
 ALWAYS_SHOWN = (State.QUEUED, State.RUNNING, State.COMPLETED, State.FAILED)
 

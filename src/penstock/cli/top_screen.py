@@ -279,7 +279,8 @@ def tick_cell(queue: QueueView, overview: Overview) -> Cell:
 
 
 def queue_row(queue: QueueView, frame: Frame, at_cursor: bool = False) -> list[Cell]:
-    later = queue.counts[State.SCHEDULED] + queue.counts[State.RETRYING] + queue.counts[State.BLOCKED]
+    states = (State.SCHEDULED, State.RETRYING, State.SUSPENDED, State.BLOCKED)
+    later = sum(queue.counts[state] for state in states)
     rate = frame.rates.get(queue.name)
     unserved = not queue.workers and bool(queue.counts[State.QUEUED])
     waits: Cell = Styled("-", DIM)

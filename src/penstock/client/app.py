@@ -16,6 +16,7 @@ from penstock.client.app_setups import made
 from penstock.client.entry import entry_from, options_of
 from penstock.client.event_publisher import EventPublisher
 from penstock.client.event_stream import EventStream
+from penstock.client.flow import Flow
 from penstock.client.history import HistoryPoint, HistorySpan, read_points
 from penstock.client.limits import check_limit, family_scope
 from penstock.client.opening import LoopGuard, opening_within
@@ -221,6 +222,13 @@ class Penstock(Operations):
         if name not in self._queues:
             self._queues[name] = Queue(self, name)
         return self._queues[name]
+
+    def flow(
+        self, queue: str, *, id: str | None = None, fail_fast: bool = False, result_ttl: Span = 3600,
+        headers: Mapping[str, str] | None = None,
+    ) -> Flow:  # fmt: skip
+        """Return a plan to which jobs are added; `start` stores it, as a job of this queue that ends with them."""
+        return Flow(self, self.queue(queue), id, fail_fast, result_ttl, headers)
 
     async def queues(self) -> list[str]:
         """Return the names of the queues that hold jobs or are paused."""

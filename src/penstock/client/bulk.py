@@ -45,7 +45,7 @@ STEP, DELAY = 500, 5.0
 #: The states from which each verb takes a job.
 FROM: dict[BulkVerb, frozenset[State]] = {
     "retry": frozenset({State.FAILED, State.CANCELLED}),
-    "cancel": frozenset({State.SCHEDULED, State.QUEUED, State.RETRYING, State.BLOCKED}),
+    "cancel": frozenset({State.SCHEDULED, State.QUEUED, State.RETRYING, State.SUSPENDED, State.BLOCKED}),
     "run_now": frozenset({State.SCHEDULED, State.RETRYING}),
     "delete": frozenset(State) - {State.RUNNING},
 }

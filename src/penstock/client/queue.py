@@ -22,6 +22,7 @@ from penstock.client.entry import (
     job_fields,
     options_of,
 )
+from penstock.client.flow_calls import FlowCalls
 from penstock.client.keys import with_keys
 from penstock.client.limits import check_limit, queue_scope
 from penstock.client.payload_match import payload_matcher
@@ -44,12 +45,13 @@ from penstock.limit_changes import change_limit, limiting
 from penstock.model.checks import check_flag, check_text
 from penstock.model.clock import Moment, Span, as_datetime, milliseconds, span_ms
 from penstock.model.hooks import Within
-from penstock.model.ids import check_name, new_id, new_ids, new_token
+from penstock.model.ids import check_name, family_of, new_id, new_ids, new_token
 from penstock.model.job import FINISHED, NewJob, State, StateName
 from penstock.model.limit import EveryGroup, Limit
 from penstock.model.presets import NO_PRESET
 from penstock.model.serde import decode, encode
 from penstock.storage.base import CANCEL_MODES, MAX_BATCH, CancelMode, DiscardAnswer, Put, PutStatus, Storage
+from penstock.storage.flowing import relay_family
 from penstock.storage.observing import need_observing
 
 __all__ = ["Queue"]
@@ -64,7 +66,7 @@ RETRY_STEP = 500
 QUEUED = PutStatus.QUEUED
 
 #: The states that `cancel_matching` searches, in this order: successors go before the runs they wait for.
-CANCELLABLE = (State.BLOCKED, State.QUEUED, State.RETRYING, State.SCHEDULED, State.RUNNING)
+CANCELLABLE = (State.BLOCKED, State.QUEUED, State.RETRYING, State.SCHEDULED, State.SUSPENDED, State.RUNNING)
 
 
 GONE = DiscardStatus.DISCARDED
@@ -78,7 +80,7 @@ _DISCARDS: dict[DiscardAnswer, DiscardStatus] = {
 
 
 @refused_in_plain_handlers(lambda queue: queue._host.driven)
-class Queue(QueueReader):
+class Queue(QueueReader, FlowCalls):
     """A named queue of jobs, for producers. Get one from `app.queue(name)`."""
 
     @property
@@ -216,24 +218,6 @@ class Queue(QueueReader):
                 if cursor is None:
                     break
         return cancelled
-
-    async def retry(self, ids: str | Iterable[str], *, completed: bool = False) -> int:
-        """Enqueue failed or cancelled jobs again with all counts zero; returns the number of jobs revived.
-
-        With `completed=True` completed jobs too: they run once more, and their results are dropped.
-        """
-        if not isinstance(completed, bool):
-            raise TypeError(f"completed must be True or False, not {type(completed).__name__}")
-        wanted = [check_name(id, "ids") for id in ([ids] if isinstance(ids, str) else ids)]
-        storage = await self._host.opened()
-        revived = 0
-        for at in range(0, len(wanted), MAX_BATCH):
-            chunk = wanted[at : at + MAX_BATCH]
-            for id, done in zip(chunk, await storage.revive(self.name, chunk, completed), strict=True):
-                if done:
-                    revived += 1
-                    self._host.emit("enqueued", queue=self.name, id=id)
-        return revived
 
     async def discard(self, ids: str | Iterable[str]) -> list[Discarded]:
         """Delete jobs for good, whether they wait or have finished; a running one is refused.
@@ -518,6 +502,7 @@ class Queue(QueueReader):
         for id, answer in zip(ids, answers, strict=True):
             if answer.status in ("cancelled", "cancel_requested") and not answer.already:
                 self._host.emit(answer.status, queue=self.name, id=id)
+        await relay_family(storage, family_of(self.name))
         return [Cancelled.of(*each) for each in zip(ids, answers, strict=True)]
 
     async def _discard(

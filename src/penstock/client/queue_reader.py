@@ -23,13 +23,14 @@ from penstock.errors import JobCancelled, JobError, JobFailed, JobNotFound, NotF
 from penstock.host import AppHost
 from penstock.limit_changes import limiting, limiting_of
 from penstock.model.checks import LARGEST, check_page
+from penstock.model.explain import explain
 from penstock.model.history import Attempt, Line, read_attempt, read_line
 from penstock.model.ids import check_name
 from penstock.model.job import FINISHED, Snapshot, State, StateName
 from penstock.model.limit import EveryGroup, Limit
 from penstock.model.limit_settings import LimitSettings
 from penstock.model.serde import decode
-from penstock.model.why import GatePosition, Why, explain
+from penstock.model.why import GatePosition, Why
 from penstock.model.worker_info import WorkerInfo, worker_info
 from penstock.storage.base import MAX_BATCH, EndNotice
 from penstock.storage.limiting import Limiting, Scope

@@ -89,6 +89,10 @@ class TaskCall(Generic[P, R]):
         """Return the payload of a call, for `job.then(task.queue.name, task.payload(...))` and other producers."""
         return self.definition.payload(args, kwargs)
 
+    def job_options(self) -> dict[str, Any]:
+        """Return the options of the next call that are options of a job."""
+        return self._job_options()
+
     def entry(self, *args: P.args, **kwargs: P.kwargs) -> Entry:
         """Return the entry of a call, for `enqueue_many`; wrong arguments are a `TypeError`."""
         return Entry(self.payload(*args, **kwargs), **self._job_options())

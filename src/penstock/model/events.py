@@ -33,6 +33,7 @@ EventName = Literal[
     "enqueued", "updated", "started", "completed", "retrying", "failed", "stalled", "timed_out", "cancelled",
     "cancel_requested", "skipped", "invalid_data", "released", "lease_lost", "idle", "no_queues", "queue_deleted",
     "limit_changed", "disconnected", "error", "tick_skipped", "tick_missed", "tick_dropped", "schedule_changed",
+    "suspended", "resumed", "signalled",
 ]  # fmt: skip
 EVENTS: tuple[EventName, ...] = get_args(EventName)
 
@@ -46,6 +47,7 @@ LOCAL_EVENTS = frozenset({
 LEVELS: dict[str, int] = {
     **dict.fromkeys(("enqueued", "updated", "started", "completed", "released", "queue_deleted"), logging.INFO),
     **dict.fromkeys(("tick_skipped", "schedule_changed", "limit_changed"), logging.INFO),
+    **dict.fromkeys(("suspended", "resumed", "signalled"), logging.INFO),
     **dict.fromkeys(("cancelled", "cancel_requested", "skipped", "idle", "no_queues"), logging.DEBUG),
     **dict.fromkeys(
         ("retrying", "stalled", "timed_out", "invalid_data", "lease_lost", "disconnected"), logging.WARNING
@@ -79,7 +81,7 @@ class EventRecord(msgspec.Struct, frozen=True, array_like=True):
     """One event as the storage records it, with bytes where the user sees values.
 
     Names: enqueued updated started completed retrying failed stalled timed_out cancelled
-    cancel_requested skipped invalid_data released queue_deleted, and those of `announce`.
+    cancel_requested skipped invalid_data released suspended resumed signalled queue_deleted, and those of `announce`.
     """
 
     name: str

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from penstock.errors import UNREADABLE, JobError, escaped
 from penstock.model.clock import as_datetime
+from penstock.model.flow import Checkpoint, NewCheckpoint
 
 __all__ = [
     "LOG_LEVELS",
@@ -63,7 +64,7 @@ class NewLine(msgspec.Struct, frozen=True, gc=False):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Progress and log lines of the run with this token; `progress` is None if that has not changed.
+    """Progress, log lines and checkpoints of the run with this token; `progress` is None if that has not changed.
 
     `first` is the number of the first of the lines within the run, from 1 on. Lines that the storage has already are
     left out, so a report may be sent again.
@@ -75,12 +76,18 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     progress: bytes | None = None
     lines: tuple[NewLine, ...] = ()
     first: int = 1
+    checkpoints: tuple[NewCheckpoint, ...] = ()
 
 
 class Reported(msgspec.Struct, frozen=True, gc=False):
-    """The answer to a report: kept, or lost because the token was stale, so that nothing changed."""
+    """The answer to a report: kept, or lost because the token was stale, so that nothing changed.
+
+    `checkpoints` has, for each one of the report, the one of its name that is stored now: this or an earlier one. It is
+    None for a signal that has not come.
+    """
 
     kept: bool
+    checkpoints: tuple[Checkpoint | None, ...] = ()
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, gc=False):

@@ -9,6 +9,7 @@ import msgspec
 
 from penstock.errors import ErrorKind, JobError
 from penstock.model.clock import Span, span_ms
+from penstock.model.flow import ClaimFlow, FlowPart, FlowSnapshot
 
 __all__ = [
     "EXPIRED",
@@ -51,17 +52,21 @@ class State(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    SUSPENDED = "suspended"
 
 
 #: The states as text, for type checkers.
-StateName = Literal["scheduled", "queued", "blocked", "running", "retrying", "completed", "failed", "cancelled"]
+StateName = Literal[
+    "scheduled", "queued", "blocked", "running", "retrying", "completed", "failed", "cancelled", "suspended"
+]
 
 WAITING = frozenset({State.SCHEDULED, State.QUEUED, State.RETRYING})
 FINISHED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
 
 #: `find` returns the states in this order. Within `queued`: jobs without a group in the order in which
 #: they would run, then group by group (groups by their UTF-8 bytes). `scheduled` and `retrying`: by due
-#: time, then acceptance. `running`: by the begin of the run, those that began in the same millisecond in an
+#: time, then acceptance. `suspended`: by the time when the clock resumes them, those that wait for something else
+#: last, then acceptance. `running`: by the begin of the run, those that began in the same millisecond in an
 #: order of the storage's own. `blocked`: as the runs that they wait for. Finished ones: in the order in
 #: which they expire, then of finishing.
 FIND_ORDER: tuple[State, ...] = (
@@ -69,6 +74,7 @@ FIND_ORDER: tuple[State, ...] = (
     State.QUEUED,
     State.RETRYING,
     State.SCHEDULED,
+    State.SUSPENDED,
     State.BLOCKED,
     State.COMPLETED,
     State.FAILED,
@@ -134,6 +140,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     duplicate, with the state completed if no job of the id is kept; a kept result is returned as ever. With `update`
     it starts a job that is due when the window ends or later, whatever updates ask for, and takes a new window. So
     does a blocked successor with a `window` when it is released. An update leaves the window of its job as it is.
+
+    `flow` is its part in flows, for a storage that has them: see `penstock.storage.flowing`.
     """
 
     queue: str
@@ -153,6 +161,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cost: int = 1
     window: int | None = None
     max_wait: int | None = None
+    flow: FlowPart | None = None
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -177,6 +186,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     retries: int = 0
     stalls: int = 0
     timeouts: int = 0
+    flow: ClaimFlow | None = None
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,3 +223,5 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     window: int | None = None
     #: The format of the record if this software is too old to read it, otherwise None; the payload is empty then.
     format: int | None = None
+    #: Its part in flows; None without one.
+    flow: FlowSnapshot | None = None

@@ -18,6 +18,7 @@ from penstock.model.ids import fail_queue_of, new_id
 from penstock.model.job import Claim, NewJob
 from penstock.model.options import HandlerOptions
 from penstock.model.retry_policy import GiveUp, RetryLater, RetryRequest, decide
+from penstock.model.suspend import Suspend
 
 __all__ = [
     "Cancel",
@@ -34,6 +35,8 @@ __all__ = [
     "Stall",
     "Stalled",
     "Stopped",
+    "Suspend",
+    "Suspended",
     "Value",
     "attempts_after",
     "is_permanent",
@@ -102,7 +105,7 @@ class Raised(Outcome, frozen=True):
 
     `solo` asks that the job, one of a batch, runs alone next time. `shared` means that the whole batch
     failed, perhaps because of another job. `invalid` means that the payload could not be decoded. `ran` False
-    means that the handler was not called, because the job is over its bounds.
+    means that the handler was not called, because the job is over its bounds. `culprits` as in `Fail`.
     """
 
     error: JobError
@@ -111,6 +114,7 @@ class Raised(Outcome, frozen=True):
     invalid: bool = False
     shared: bool = False
     ran: bool = True
+    culprits: tuple[int, ...] = ()
 
 
 class Stopped(Outcome, frozen=True):
@@ -129,6 +133,12 @@ class Released(Outcome, frozen=True):
     """The run was released unfinished; the attempt is not counted."""
 
 
+class Suspended(Outcome, frozen=True):
+    """The run waits for other jobs, a signal or a time; the job goes on in another run, and no attempt is counted."""
+
+    suspend: Suspend
+
+
 def raised(error: BaseException, permanent: tuple[type[BaseException], ...] = ()) -> Raised:
     """Return the outcome for an exception of a handler, by its `kind`, `retry_at`, `retry_in` and `count`.
 
@@ -139,7 +149,9 @@ def raised(error: BaseException, permanent: tuple[type[BaseException], ...] = ()
         return Raised(error_of(error, ErrorKind.PERMANENT))
     record = error_of(error)
     try:
-        return Raised(record, _retry_request(error))
+        found: Any = attempted(lambda: getattr(error, "culprits", ()), otherwise=())
+        culprits = cast("tuple[int, ...]", found) if isinstance(found, tuple) else ()
+        return Raised(record, _retry_request(error), culprits=culprits)
     except BaseException as bad:
         reason = JobError.from_exception(bad).message
         message = f"{record.message} (its wish for a retry was ignored: {reason})"
@@ -224,7 +236,8 @@ class Retried(msgspec.Struct, frozen=True, gc=False):
 class Fail(msgspec.Struct, frozen=True, gc=False):
     """running → failed, kept `ttl` ms; `then` holds the fail job, put in the same step.
 
-    `ran` False means that the claim called no handler: its attempt is not counted. `brief` as in `Retried`.
+    `ran` False means that the claim called no handler: its attempt is not counted. `brief` as in `Retried`. `culprits`
+    are the dependencies of the run whose failures are its error: `revive` revives their jobs too.
     """
 
     error: bytes
@@ -233,6 +246,7 @@ class Fail(msgspec.Struct, frozen=True, gc=False):
     then: tuple[NewJob, ...] = ()
     ran: bool = True
     brief: bytes = b""
+    culprits: tuple[int, ...] = ()
 
 
 class Cancel(msgspec.Struct, frozen=True, gc=False):
@@ -253,7 +267,7 @@ class Stall(msgspec.Struct, frozen=True, gc=False):
     """
 
 
-Resolution = Complete | Retried | Fail | Cancel | Release | Stall
+Resolution = Complete | Retried | Fail | Cancel | Release | Stall | Suspend
 
 
 def resolve(claim: Claim, rules: HandlerOptions, outcome: Outcome) -> Resolution:
@@ -273,13 +287,16 @@ def resolve(claim: Claim, rules: HandlerOptions, outcome: Outcome) -> Resolution
             if not outcome.ran:
                 claim = replace(claim, attempts=claim.attempts - 1)
             then = _fail_job(claim, rules, error)
-            return Fail(error.encode(), rules.keep_failed_ms, count, then, outcome.ran, brief_error(error))
+            brief = brief_error(error)
+            return Fail(error.encode(), rules.keep_failed_ms, count, then, outcome.ran, brief, outcome.culprits)
         case Stopped(ran):
             return Cancel(rules.keep_ms, ran)
         case Stalled():
             return Stall()
         case Released():
             return Release()
+        case Suspended(suspend):
+            return suspend
         case _:
             raise AssertionError(f"{type(outcome).__name__} is not an outcome of a run")
 

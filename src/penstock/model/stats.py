@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from penstock.model.job import State
+from penstock.model.job import FINISHED, State
 
 __all__ = [
     "BUCKETS", "Histogram", "Sample", "Totals", "add", "bucket_of", "changes_since", "combine", "difference", "is_same",
@@ -172,4 +172,4 @@ def _added(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
     return tuple(padded)
 
 
-_OPEN = frozenset({State.SCHEDULED, State.QUEUED, State.BLOCKED, State.RUNNING, State.RETRYING})
+_OPEN = frozenset(State) - FINISHED

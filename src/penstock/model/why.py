@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
 import msgspec
-from msgspec.structs import replace
 
-from penstock.model.clock import as_datetime
+from penstock.model.flow import FlowSnapshot, JobRef
 from penstock.model.ids import family_of
-from penstock.model.job import FINISHED, State
+from penstock.model.job import State
 from penstock.model.limit import Limit, LimitScope, Rule
-from penstock.model.options import HandlerOptions
 from penstock.model.pause import Pause
-from penstock.model.worker_info import WorkerInfo
 
 __all__ = [
     "MAX_AHEAD",
@@ -27,7 +23,6 @@ __all__ = [
     "JobPosition",
     "Reason",
     "Why",
-    "explain",
 ]
 
 #: Jobs ahead of a job are counted up to this number.
@@ -41,7 +36,8 @@ class Reason(StrEnum):
     """Why a job is not running. If several reasons hold, the first in this order is given.
 
     First the states of the job itself: `finished`, `blocked` behind the run of its id, `running`,
-    `scheduled` or `retrying` until its time. Then the obstacles, in the order in which to remove them:
+    `scheduled` or `retrying` until its time; suspended, `flow_open` while its producer adds to it, `waits_for_jobs`,
+    `waits_for_signal`, or `sleeping`. Then the obstacles, in the order in which to remove them:
     `paused` (its queue), `limit_reached` or `rate_limited` (a limit of its family or queue), `behind_group`
     (the jobs before it in its group), `paused`, `limit_reached` or `rate_limited` (its group),
     `unknown_format` (its record is for newer software), `no_worker` and `workers_full`. At last `ready`:
@@ -53,6 +49,10 @@ class Reason(StrEnum):
     RUNNING = "running"
     SCHEDULED = "scheduled"
     RETRYING = "retrying"
+    FLOW_OPEN = "flow_open"
+    WAITS_FOR_JOBS = "waits_for_jobs"
+    WAITS_FOR_SIGNAL = "waits_for_signal"
+    SLEEPING = "sleeping"
     PAUSED = "paused"
     LIMIT_REACHED = "limit_reached"
     RATE_LIMITED = "rate_limited"
@@ -99,7 +99,7 @@ class JobPosition(msgspec.Struct, frozen=True, kw_only=True):
     `known` the newest format that this software reads. `ahead` is how many jobs and groups are before it in the
     order, up to `MAX_AHEAD`; None if it is not in the order. `head` is the job of its group that must start or end
     before it. `gate` is the first closed gate of a queued job: that of its family, its queue, or, if it has no head
-    and its group is not paused, its group.
+    and its group is not paused, its group. `flow` is the part of a suspended job in flows.
     """
 
     id: str
@@ -118,6 +118,7 @@ class JobPosition(msgspec.Struct, frozen=True, kw_only=True):
     ahead: int | None = None
     head: JobPosition | None = None
     gate: GatePosition | None = None
+    flow: FlowSnapshot | None = None
 
 
 class HolderRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,6 +144,9 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     runs, of which `holders` are up to ten ids and `runs` the same with queue, worker and begin; `here` is the number of
     those in this queue. `until` is when its rate allows the start of the job. Of a pause, `until` is when it ends, None
     for when it is resumed, and `by` who paused it. `group` is the group that a pause or a limit is for.
+
+    Of a suspended job, `open` of `total` jobs that it waits for are unfinished, `waits_for` are the first of them, and
+    `signals` the signals; `until` is when the clock resumes it.
     """
 
     id: str
@@ -168,109 +172,13 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     holders: list[str] = []
     runs: list[HolderRun] = []
     by: str | None = None
+    open: int | None = None
+    total: int | None = None
+    waits_for: tuple[JobRef, ...] = ()
+    signals: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return _sentence(self, "It")
-
-
-def explain(
-    queue: str,
-    position: JobPosition,
-    workers: Sequence[WorkerInfo] = (),
-    options: HandlerOptions | None = None,
-    limit: Limit | None = None,
-) -> Why:
-    """Return the first reason, from the job's position, the live workers, and its handler's options if known.
-
-    `limit` is that of the closed gate, of the job or of the one before it in its group.
-    """
-    at = as_datetime(position.at)
-    why = Why(id=position.id, queue=queue, reason=Reason.READY, state=position.state, at=at)
-    if position.state in FINISHED:
-        since = None if position.finished is None else as_datetime(position.finished)
-        return replace(why, reason=Reason.FINISHED, since=since, worker=position.worker)
-    if position.state is State.RUNNING:
-        return _running(why, position, workers)
-    if position.state in (State.SCHEDULED, State.RETRYING):
-        return replace(why, reason=Reason(position.state.value), until=as_datetime(position.run_at))
-    if position.pause is not None:
-        return _paused(why, position.pause, None)
-    gate = position.gate
-    if gate is not None and gate.kind != "group":
-        return _gated(why, gate, limit)
-    if position.head is not None:
-        head = explain(queue, replace(position.head, successor=False), workers, options, limit)
-        return replace(why, reason=Reason.BEHIND_GROUP, behind=head.id, head=head, worker=head.worker)
-    if position.group_pause is not None:
-        return _paused(why, position.group_pause, position.group)
-    if gate is not None:
-        return _gated(why, gate, limit)
-    if position.format is not None:
-        return replace(why, reason=Reason.UNKNOWN_FORMAT, format=position.format, known=position.known)
-    return _waiting(why, position, [worker for worker in workers if queue in worker.queues], options)
-
-
-def _running(why: Why, position: JobPosition, workers: Sequence[WorkerInfo]) -> Why:
-    """Explain a running job by the worker that holds it, or a blocked one by the run that it waits for."""
-    since = next(
-        (
-            run.started_at
-            for worker in workers
-            if worker.id == position.worker
-            for run in worker.runs
-            if (run.queue, run.id) == (why.queue, why.id)
-        ),
-        None,
-    )
-    until = None if position.lease is None else as_datetime(position.lease)
-    why = replace(why, reason=Reason.RUNNING, worker=position.worker, since=since, until=until)
-    return replace(why, reason=Reason.BLOCKED, state=State.BLOCKED, behind=why.id) if position.successor else why
-
-
-def _paused(why: Why, pause: Pause, group: str | None) -> Why:
-    """Explain a job of a paused queue or group."""
-    until = None if pause.until is None else as_datetime(pause.until)
-    since = as_datetime(pause.since)
-    return replace(why, reason=Reason.PAUSED, since=since, until=until, group=group, by=pause.by or None)
-
-
-def _gated(why: Why, gate: GatePosition, limit: Limit | None) -> Why:
-    """Explain a job by its first closed gate."""
-    rated = gate.reason == "rate"
-    return replace(
-        why,
-        reason=Reason.RATE_LIMITED if rated else Reason.LIMIT_REACHED,
-        scope=gate.kind,
-        group=gate.group,
-        limit=gate.rule.as_limit() if limit is None else limit,
-        used=gate.used,
-        holders=[each.id for each in gate.holders],
-        runs=[_holder_run(each) for each in gate.holders],
-        until=None if gate.until is None else as_datetime(gate.until),
-    )
-
-
-def _holder_run(holder: Holder) -> HolderRun:
-    return HolderRun(id=holder.id, queue=holder.queue, worker=holder.worker, since=as_datetime(holder.since))
-
-
-def _waiting(why: Why, position: JobPosition, workers: Sequence[WorkerInfo], options: HandlerOptions | None) -> Why:
-    """Explain a job that is due by the workers that serve its queue and their free capacity."""
-    if not workers:
-        return replace(why, reason=Reason.NO_WORKER)
-    needed = None if options is None else 1 if options.concurrency is not None else options.size
-    free = max(_free(why.queue, worker, options) for worker in workers)
-    reason = Reason.WORKERS_FULL if free < (needed or 1) else Reason.READY
-    return replace(why, reason=reason, needed=needed, free=free, ahead=position.ahead)
-
-
-def _free(queue: str, worker: WorkerInfo, options: HandlerOptions | None) -> int:
-    """Return the free units of a worker, or its free runs of a handler with `concurrency`."""
-    if options is None or options.concurrency is None:
-        return max(0, worker.allowed - worker.busy)
-    share = worker.allowed / worker.capacity if worker.capacity else 1.0
-    slots = max(1, int(options.concurrency * share))
-    return max(0, slots - sum(run.queue == queue for run in worker.runs))
 
 
 # sentences ---------------------------------------------------------------------------------------
@@ -288,6 +196,8 @@ def _sentence(why: Why, subject: str) -> str:
             return f"{subject} is scheduled: it may run{_from(why)}."
         case Reason.RETRYING:
             return f"{subject} failed and waits for its next try: it may run{_from(why)}."
+        case Reason.FLOW_OPEN | Reason.WAITS_FOR_JOBS | Reason.WAITS_FOR_SIGNAL | Reason.SLEEPING:
+            return _suspended_sentence(why, subject)
         case Reason.PAUSED:
             return _pause_sentence(why)
         case Reason.LIMIT_REACHED:
@@ -304,6 +214,19 @@ def _sentence(why: Why, subject: str) -> str:
             )
         case _:
             return _waiting_sentence(why, subject)
+
+
+def _suspended_sentence(why: Why, subject: str) -> str:
+    """Return the sentence about a suspended job."""
+    if why.reason is Reason.FLOW_OPEN:
+        return f"{subject} is not complete: its producer is still adding to it, {why.total} children so far."
+    if why.reason is Reason.WAITS_FOR_JOBS:
+        first = why.waits_for[0]
+        return f"{subject} waits for {why.open} of {why.total} jobs, first {first.id!r} in {first.queue!r}."
+    until = "" if why.until is None else f" until {_moment(why.until)}, in {_span(why.until, why.at)}"
+    if why.reason is Reason.WAITS_FOR_SIGNAL:
+        return f"{subject} waits for signal {' or '.join(map(repr, why.signals))}{until}."
+    return f"{subject} sleeps{until}."
 
 
 def _pause_sentence(why: Why) -> str:

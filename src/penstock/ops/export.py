@@ -45,7 +45,7 @@ MAX_BYTES = 4_000_000
 
 #: Retrying jobs come first: a group whose head waits for its retry is then blocked before its other jobs are stored.
 EXPORTED_STATES = (State.RETRYING, State.QUEUED, State.SCHEDULED, State.COMPLETED, State.FAILED, State.CANCELLED)
-SKIPPED_STATES = (State.RUNNING, State.BLOCKED)
+SKIPPED_STATES = (State.RUNNING, State.BLOCKED, State.SUSPENDED)
 
 
 class ExportHeader(msgspec.Struct, kw_only=True, omit_defaults=True):

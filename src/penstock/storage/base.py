@@ -24,7 +24,7 @@ from penstock.model.durability import DurabilityReport
 from penstock.model.events import EventRecord
 from penstock.model.history import Report, Reported
 from penstock.model.job import EXPIRED, EXPIRED_MS, FIND_ORDER, Claim, DiscardAnswer, NewJob, Snapshot, State
-from penstock.model.outcome import Cancel, Complete, Fail, Release, Resolution, Retried, Stall
+from penstock.model.outcome import Cancel, Complete, Fail, Release, Resolution, Retried, Stall, Suspend
 from penstock.model.pause import Pause
 from penstock.model.storage_values import CancelAnswer, EndNotice, Page, Reaped, WorkerRecord
 from penstock.model.why import JobPosition
@@ -33,7 +33,7 @@ __all__ = [
     "EXPIRED", "EXPIRED_MS", "FIND_ORDER", "BlockingStorage", "Cancel", "CancelAnswer", "CancelMode", "ClaimRef",
     "Claimed", "Complete", "DiscardAnswer", "EndNotice", "EventRecord", "Fail", "JobPosition", "OpenClaim",
     "OpensClaims", "Page", "Pause", "Put", "PutStatus", "Reaped", "Release", "Renewal", "Report", "Reported",
-    "Request", "Resolution", "Retried", "Settled", "Settlement", "Stall", "Storage", "WorkerRecord",
+    "Request", "Resolution", "Retried", "Settled", "Settlement", "Stall", "Storage", "Suspend", "WorkerRecord",
 ]  # fmt: skip
 
 #: The effect of `cancel` on a running job: none; make this run its last; request its end; end it.
@@ -58,6 +58,7 @@ class PutStatus(StrEnum):
     BLOCKED = "blocked"
     DUPLICATE = "duplicate"
     COMPLETED = "completed"
+    SUSPENDED = "suspended"
 
 
 class Put(msgspec.Struct, frozen=True, gc=False):

@@ -32,6 +32,7 @@ from penstock.storage.base import Storage
 from penstock.sync.backends import BackendApp, SyncBackends
 from penstock.sync.bulk import Bulk
 from penstock.sync.events import EventStream
+from penstock.sync.flow import Flow
 from penstock.sync.queue import Queue
 from penstock.sync.task import Task, TaskDecorator
 
@@ -158,6 +159,13 @@ class Penstock:
         """
         self._app.queue(name, serde=serde, result_serde=result_serde, max_queued=max_queued)
         return self._queues.setdefault(name, Queue(self.backends, name))
+
+    def flow(
+        self, queue: str, *, id: str | None = None, fail_fast: bool = False, result_ttl: Span = 3600,
+        headers: Mapping[str, str] | None = None,
+    ) -> Flow:  # fmt: skip
+        """Return a plan to which jobs are added; `start` stores it, as a job of this queue that ends with them."""
+        return Flow(self.backends, queue, id, fail_fast, result_ttl, headers)
 
     def queues(self) -> list[str]:
         """Return the names of the queues that hold jobs or are paused."""

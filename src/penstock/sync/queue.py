@@ -13,6 +13,7 @@ from penstock.client.history import FailureGroup, HistoryPoint, HistorySpan, Que
 from penstock.client.limits import LimitInfo
 from penstock.client.queue import Queue as AsyncQueue
 from penstock.model.clock import Moment, Span
+from penstock.model.flow import SignalStatus
 from penstock.model.history import Attempt, Line
 from penstock.model.job import NewJob, State, StateName
 from penstock.model.limit import EveryGroup, Limit
@@ -200,12 +201,21 @@ class Queue:
         queue = self._queue()
         return self._run(queue.cancel_matching(payload) if running is None else queue.cancel_matching(payload, running))
 
-    def retry(self, ids: str | Iterable[str], *, completed: bool = False) -> int:
+    def retry(self, ids: str | Iterable[str], *, completed: bool = False, fresh: bool = False) -> int:
         """Enqueue failed or cancelled jobs again with all counts zero; returns the number of jobs revived.
 
-        With `completed=True` completed jobs too: they run once more, and their results are dropped.
+        With `completed=True` completed jobs too: they run once more, and their results are dropped. With `fresh=True`
+        what their runs have recorded is forgotten. A flow runs its failed and cancelled children again.
         """
-        return self._run(self._queue().retry(ids, completed=completed))
+        return self._run(self._queue().retry(ids, completed=completed, fresh=fresh))
+
+    def signal(self, id: str, name: str, value: Any = None) -> SignalStatus:
+        """Send a signal to a job, which its handler reads by `job.signal(name)`; returns what became of it.
+
+        "delivered": the job waited for it. "kept": it is there for a later wait, also before the first run. "full":
+        there are 1,000 unread ones. "finished" and "not_found": there is no such job any more.
+        """
+        return self._run(self._queue().signal(id, name, value))
 
     def discard(self, ids: str | Iterable[str]) -> list[Discarded]:
         """Delete jobs for good, whether they wait or have finished; a running one is refused.

@@ -64,6 +64,15 @@ class TaskCall(Generic[P, R]):
         """Return the payload of a call, for `job.then(task.name, task.payload(...))` and for other producers."""
         return self._task.payload(*args, **kwargs)
 
+    @property
+    def unwrapped(self) -> AsyncTaskCall[P, R]:
+        """The same task of the async app. For flows."""
+        return self._task
+
+    def job_options(self) -> dict[str, Any]:
+        """Return the options of the next call that are options of a job."""
+        return self._task.job_options()
+
     def entry(self, *args: P.args, **kwargs: P.kwargs) -> Entry:
         """Return the entry of a call, for `enqueue_many`; wrong arguments are a `TypeError`."""
         return self._task.entry(*args, **kwargs)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import msgspec
 
-from penstock.errors import ErrorKind, InvalidPayload
+from penstock.errors import ErrorKind, InvalidPayload, PermanentError
+from penstock.model.bindings import fill
 from penstock.model.context import CURRENT
+from penstock.model.durable import DurableServices, Suspension
 from penstock.model.fingerprint import error_of
 from penstock.model.formats import JSON_SAFE_TYPES, fast_decoder, fast_encoder
 from penstock.model.handler import Handler
@@ -22,6 +25,7 @@ from penstock.model.outcome import (
     Released,
     Returned,
     Stopped,
+    Suspended,
     Value,
     raised,
     stalled_out,
@@ -102,6 +106,8 @@ class Executor:
             if routine.batch:
                 return await self._execute_batch(run, routine)
             job = run.jobs[0]
+            if job.claim.flow is not None and job.claim.flow.binds:
+                await self._fill(job)
             payload = self._payload(routine, job)
             if self._hooks:
                 value = await self._within_hooks(run, routine, payload, job.job if routine.takes_job else None, [job])
@@ -119,9 +125,28 @@ class Executor:
         except _RefusedError as refusal:
             return [refusal.outcome]
         except BaseException as error:
+            await self._save_cursors(run.jobs[0])
             return self._failed(run, error)
         finally:
             CURRENT.reset(token)  # not set(None): the context must be as before, or the task would not be used again
+
+    async def _fill(self, job: RunJob) -> None:
+        """Fill the values of dependencies into the arguments of a job."""
+        claim = job.claim
+        assert claim.flow is not None
+        try:
+            _, entries = await cast("DurableServices", job.services).journal(claim)
+            found = {entry.number: entry for entry in entries}
+            filled = fill(claim.payload, claim.flow.binds, self._codec, claim.queue, claim.id, found)
+        except InvalidPayload as error:
+            raise _invalid_payload(error) from None
+        job.claim = msgspec.structs.replace(claim, payload=filled)
+
+    async def _save_cursors(self, job: RunJob) -> None:
+        """Save the cursors of a run that ends without success; one that cannot be saved is found in the next run."""
+        if job.durable is not None:
+            with suppress(Exception):
+                await job.durable.flush()
 
     def _routine(self, handler: Handler) -> Routine:
         routine = self._routines[handler] = Routine(handler, self._codec(handler.queue), self._max_result)
@@ -225,6 +250,10 @@ class Executor:
         """Return the outcomes of a run of `count` jobs whose handler raised, whatever it raised."""
         if issubclass(type(error), KeyboardInterrupt):
             self._stop_as_by_ctrl_c()
+        if type(error) is Suspension:
+            if not run.handler.batch:
+                return [Suspended(error.suspend)]
+            error = PermanentError(f"a batch handler cannot wait for {error.name!r}")
         outcome: Outcome = raised(error, run.handler.options.permanent)
         if run.handler.batch:
             outcome = msgspec.structs.replace(outcome, solo=True, shared=count > 1)
@@ -235,6 +264,9 @@ class Executor:
         return [self._unfinished(run, job, outcome) for job, outcome in zip(run.jobs, outcomes, strict=True)]
 
     def _returned(self, job: RunJob, value: Any, routine: Routine) -> Outcome:
+        if (suspension := job.suspension) is not None:
+            text = f"the handler caught the suspension of {suspension.name!r} and went on: do not catch BaseException"
+            return Raised(error_of(PermanentError(text)))
         try:
             return Returned(routine.result(value, job.claim.id), job.follow_ups)
         except InvalidPayload as error:

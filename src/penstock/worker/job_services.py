@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Generator, Mapping
+from collections.abc import Awaitable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from penstock.errors import StorageUnavailable
+from penstock.errors import LeaseLost, StorageUnavailable
 from penstock.host import AppHost
 from penstock.model.context import Progress
+from penstock.model.flow import Checkpoint, DependencyEntry, NewCheckpoint
 from penstock.model.history import LogLevel
 from penstock.model.job import Claim, NewJob
 from penstock.model.printing import escape_controls
+from penstock.model.serde import Codec
 from penstock.storage.base import Report
+from penstock.storage.flowing import need_flowing
 from penstock.worker.log_sender import LogSender
 
 __all__ = ["WorkerJobServices"]
@@ -53,6 +56,41 @@ class WorkerJobServices:
     def new_job(self, queue: str, payload: Any, options: Mapping[str, Any]) -> NewJob:
         """Build a follow-up job, checked and encoded."""
         return self._host.new_job(queue, payload, options)
+
+    @property
+    def max_payload(self) -> int:
+        """The bytes of a value at most."""
+        return self._host.max_payload
+
+    def codec(self, queue: str) -> Codec:
+        """Return the serdes of a queue."""
+        return self._host.codec(queue)
+
+    async def record(self, claim: Claim, checkpoints: Sequence[NewCheckpoint]) -> tuple[Checkpoint | None, ...]:
+        """Store checkpoints of a run, and return the stored ones; raises `LeaseLost` if the claim was lost."""
+        need_flowing(self._host.storage)
+        report = Report(queue=claim.queue, id=claim.id, token=claim.token, checkpoints=tuple(checkpoints))
+        [answer] = await self._host.storage.report([report])
+        if not answer.kept:
+            raise LeaseLost(f"the claim of job {claim.id!r} was lost, so that nothing was recorded")
+        return answer.checkpoints
+
+    async def journal(self, claim: Claim) -> tuple[list[Checkpoint], list[DependencyEntry]]:
+        """Return the checkpoints and dependencies of a job."""
+        flows = need_flowing(self._host.storage)
+        if claim.flow is None or claim.flow.whole:
+            return ([], []) if claim.flow is None else (list(claim.flow.checkpoints), list(claim.flow.dependencies))
+        checkpoints: list[Checkpoint] = []
+        page = await flows.read_journal(claim.queue, claim.id)
+        while page is not None:
+            checkpoints += page.checkpoints
+            page = await flows.read_journal(claim.queue, claim.id, checkpoints[-1].n) if page.more else None
+        entries: list[DependencyEntry] = []
+        found = await flows.dependencies(claim.queue, claim.id)
+        while found is not None:
+            entries += found.dependencies
+            found = await flows.dependencies(claim.queue, claim.id, entries[-1].number) if found.more else None
+        return checkpoints, entries
 
     async def _send(self, claim: Claim, progress: Progress) -> bool:
         try:

@@ -14,11 +14,13 @@ from penstock.claims import Purger, reap_all
 from penstock.errors import escaped
 from penstock.host import AppHost
 from penstock.model.activity import MAX_RELEASE_NAME, WorkerRequest
+from penstock.model.ids import family_of
 from penstock.model.printing import count, join_names, quote_name
 from penstock.model.source import source
 from penstock.model.worker_info import Heartbeat
 from penstock.storage.auditing import Auditing
 from penstock.storage.base import Reaped
+from penstock.storage.flowing import Flowing
 from penstock.worker.identity import IdCheck
 from penstock.worker.stats import RunStats
 
@@ -70,7 +72,16 @@ class Maintenance:
             await self._beat(now)
         await self.reap()
         await self._purger.purge_due(self._queues)
+        await self._relay()
         return self._rest
+
+    async def _relay(self) -> None:
+        """Apply the messages of the outboxes of the families of its queues."""
+        storage = self._host.storage
+        if isinstance(storage, Flowing) and self._queues:
+            families = sorted({family_of(queue) for queue in self._queues})
+            while (await storage.relay(families)).more:
+                pass
 
     async def started_at(self) -> int:
         """Return when (ms) the worker started, by the storage's clock; sends the first heartbeat if need be."""

@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import Protocol
 
 from penstock.model.context import Job, JobServices
+from penstock.model.durable import Durable, Suspension
 from penstock.model.handler import Handler
 from penstock.model.job import Claim, NewJob
 from penstock.model.options import HandlerOptions, JobBounds, rules_for
@@ -31,8 +32,7 @@ class RunJob:
 
     __slots__ = (
         "_job",
-        "_services",
-        "claim",
+                "claim",
         "confirmed",
         "ended",
         "kill_requested",
@@ -40,6 +40,7 @@ class RunJob:
         "outcome",
         "rules",
         "run",
+        "services",
         "settlement",
         "slot",
     )  # fmt: skip
@@ -60,20 +61,31 @@ class RunJob:
         self.kill_requested = False
         #: The slot of the claim table that a child process shares with its supervisor; -1 without one.
         self.slot = -1
-        self._services = services
+        #: The services of its worker.
+        self.services = services
         self._job: Job | None = None
 
     @property
     def job(self) -> Job:
         """The job as its handler sees it."""
         if self._job is None:
-            self._job = Job(self.claim, self._services)
+            self._job = Job(self.claim, self.services)
         return self._job
 
     @property
     def cancelled(self) -> bool:
         """Whether a cancel request has reached the handler."""
         return self._job is not None and bool(self._job.cancelled)
+
+    @property
+    def durable(self) -> Durable | None:
+        """The journal that the run has used, or None."""
+        return None if self._job is None else self._job.durable
+
+    @property
+    def suspension(self) -> Suspension | None:
+        """The suspension that a durable call has raised, or None."""
+        return None if self.durable is None else self.durable.suspension
 
     @property
     def follow_ups(self) -> tuple[NewJob, ...]:

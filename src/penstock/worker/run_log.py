@@ -27,7 +27,7 @@ tracebacks = logging.getLogger("penstock.worker.run_log.tracebacks")
 #: The names of the resolutions in log lines.
 OUTCOME_WORDS = {
     "complete": "completed", "retried": "retrying", "fail": "failed", "release": "released", "stall": "stalled",
-    "cancel": "cancelled",
+    "cancel": "cancelled", "suspend": "suspended",
 }  # fmt: skip
 
 

@@ -199,7 +199,7 @@ def can_of(status: JobStatus) -> Can:
     return Can(
         retry=state in (State.FAILED, State.CANCELLED),
         run_now=state in (State.SCHEDULED, State.RETRYING),
-        cancel=state in WAITING or state is State.BLOCKED,
+        cancel=state in WAITING or state in (State.BLOCKED, State.SUSPENDED),
         signal=state is State.RUNNING,
         delete=state is not State.RUNNING,
         edit=state in WAITING and status.format is None,

@@ -21,8 +21,8 @@ ROWS = 50
 
 #: The order of the tabs.
 STATES = (
-    State.QUEUED, State.SCHEDULED, State.RUNNING, State.RETRYING, State.BLOCKED, State.COMPLETED, State.FAILED,
-    State.CANCELLED,
+    State.QUEUED, State.SCHEDULED, State.RUNNING, State.RETRYING, State.SUSPENDED, State.BLOCKED, State.COMPLETED,
+    State.FAILED, State.CANCELLED,
 )  # fmt: skip
 
 

@@ -81,6 +81,9 @@ _RENEWALS = [Renewal(False), Renewal(True), *(Renewal(True, mode) for mode in CA
 _CANCELS = ("not_found", "completed", "failed", "cancelled", "running", "cancel_requested")
 _COMPLETED = Settled(State.COMPLETED)
 _LOST = Settled(None, lost=True)
+
+#: The states that jobs of this storage may be in, as `FIND_ORDER`.
+STORED_ORDER = tuple(state for state in FIND_ORDER if state is not State.SUSPENDED)
 #: One script purges at most this many records of a queue: each one may have an error, histories and a window too.
 _PURGED = 500
 
@@ -363,7 +366,9 @@ class RedisStorage(RedisScheduling, RedisObserving, RedisRecording, RedisAuditin
         group: str | None = None,
     ) -> Page:  # fmt: skip
         check_find(state, limit, group)
-        states = FIND_ORDER if state is None else (state,)
+        if state is State.SUSPENDED:
+            return Page([])
+        states = STORED_ORDER if state is None else (state,)
         cursor: Cursor | None = read_cursor(after, states)
         found: list[tuple[Snapshot, Cursor]] = []
         size = 0
@@ -401,7 +406,7 @@ class RedisStorage(RedisScheduling, RedisObserving, RedisRecording, RedisAuditin
 
     async def counts(self, queue: str) -> dict[State, int]:
         numbers = await self._read("counts", queue)
-        return dict(zip(State, (int(n) for n in numbers[:8]), strict=True))
+        return dict(zip(State, (*(int(n) for n in numbers[:8]), 0), strict=True))
 
     async def paused(self, queue: str, group: str | None = None) -> Pause | None:
         return await self._limiter.paused(queue, group)

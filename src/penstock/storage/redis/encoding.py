@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import ErrorKind, JobError
+from penstock.errors import ErrorKind, JobError, NotSupported
 from penstock.model.clock import MAX_MS
 from penstock.model.job import Claim, NewJob, Snapshot, State, Update
 from penstock.storage.base import (
@@ -22,6 +22,7 @@ from penstock.storage.base import (
     Retried,
     Settlement,
     Stall,
+    Suspend,
     WorkerRecord,
 )
 
@@ -184,6 +185,8 @@ def encode_settlement(s: Settlement, prefix: Callable[[str], str], blobs: Blobs)
             more = ["l"]
         case Stall():
             more = ["s"]
+        case Suspend():
+            raise NotSupported("the Redis storage keeps no flows")
     return [s.id, fence(s.token), *more]
 
 

@@ -38,6 +38,7 @@ from penstock.storage.base import (
     Settlement,
     WorkerRecord,
 )
+from penstock.storage.flowing import check_flows
 from penstock.storage.observing import check_find
 from penstock.storage.sqlite import (
     admin,
@@ -51,13 +52,13 @@ from penstock.storage.sqlite import (
     reap,
     renew,
     restore,
-    revive,
     settle,
     why,
 )
 from penstock.storage.sqlite.auditing import SqliteAuditing
 from penstock.storage.sqlite.engine import BUSY_TIMEOUT, Engine, Synchronous
 from penstock.storage.sqlite.event_feed import EventFeed
+from penstock.storage.sqlite.flowing import SqliteFlowing
 from penstock.storage.sqlite.limiting import SqliteLimiting
 from penstock.storage.sqlite.notifier import Notifier
 from penstock.storage.sqlite.observing import SqliteObserving
@@ -71,7 +72,7 @@ __all__ = ["Engine", "SqliteStorage"]
 T = TypeVar("T")
 
 
-class SqliteStorage(SqliteScheduling, SqliteLimiting, SqliteObserving, SqliteRecording, SqliteAuditing):
+class SqliteStorage(SqliteScheduling, SqliteLimiting, SqliteObserving, SqliteRecording, SqliteAuditing, SqliteFlowing):
     """The `Storage` protocol over one file; see `penstock.storage.base` for the contract of each verb.
 
     `poll` is the pause (s) between two reads of a waiter that no wake-up reaches. `fast=False` is for tests, as
@@ -178,6 +179,7 @@ class SqliteStorage(SqliteScheduling, SqliteLimiting, SqliteObserving, SqliteRec
 
     async def put(self, jobs: Sequence[NewJob], max_queued: int | None = None) -> list[Put]:
         """Put jobs: nothing → queued / scheduled / blocked, or updated in place, or the existing state."""
+        check_flows(jobs)
         if max_queued is None or not jobs:
             answers = await self._write(lambda tx: put.put(tx, jobs))
         else:  # the error is returned: raised in the transaction, it would end those of other callers
@@ -217,10 +219,6 @@ class SqliteStorage(SqliteScheduling, SqliteLimiting, SqliteObserving, SqliteRec
     ) -> list[DiscardAnswer]:
         """Discard jobs: waiting, blocked or finished → gone; running ones are refused."""
         return await self._write(lambda tx: discard.discard(tx, queue, ids, state, before))
-
-    async def revive(self, queue: str, ids: Sequence[str], completed: bool = False) -> list[bool]:
-        """Revive jobs: failed or cancelled (or completed, if asked) → queued, last in the order, all counts zero."""
-        return await self._write(lambda tx: revive.revive(tx, queue, ids, completed))
 
     async def purge(self, queues: Sequence[str], limit: int = MAX_BATCH) -> int:
         """Purge records: finished with the TTL over → gone; returns how many, at most `limit` per queue."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from penstock.model.flow import End, JobRef
 from penstock.model.ids import FAIL_SUFFIX, family_of
 from penstock.model.pause import Pause
+from penstock.storage.sqlite.flow_rows import Effect, add_message, notice_of
 from penstock.storage.sqlite.gates import begin_limits, lane_of, mark_changed, save_lane
 from penstock.storage.sqlite.ordering import promote
 from penstock.storage.sqlite.purge import delete_rows
 from penstock.storage.sqlite.reads import counts
-from penstock.storage.sqlite.rows import BLOCKED, expiry
+from penstock.storage.sqlite.rows import expiry
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
 __all__ = ["delete_queue", "pause_until", "set_pause", "set_ttl", "wake_many"]
@@ -94,6 +96,10 @@ def delete_queue(tx: Transaction, name: str, settings: bool = False) -> int:
     if queue.limited and not name.endswith(FAIL_SUFFIX):
         tx.notify_family(family_of(name))
     count = sum(counts(tx, name).values())
+    if queue.flows:
+        for id, *notice in tx.all("notices_of_queue", queue.k):
+            add_message(tx, name, Effect(notice_of(*notice), JobRef(name, id), End.CANCELLED))
+        tx.generations.clear()
     [ticker] = tx.one("ticker_get", queue.k)
     tx.run("delete_queue", queue.k)
     tx.forget_queue(queue)
@@ -114,7 +120,7 @@ def set_ttl(tx: Transaction, name: str, id: str, ttl: int | None) -> bool:
     """Keep a finished job for `ttl` ms from now; False if it does not exist or is not finished."""
     queue = tx.queue(name)
     job = tx.job(queue, id) if queue else None
-    if queue is None or job is None or job.place <= BLOCKED or job.expired(tx.now):
+    if queue is None or job is None or not job.ended or job.expired(tx.now):
         return False
     if ttl == 0:
         tx.delete(queue, job)

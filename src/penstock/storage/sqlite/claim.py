@@ -27,6 +27,7 @@ from penstock.storage.sqlite.claim_rows import (
 from penstock.storage.sqlite.expire import expire
 from penstock.storage.sqlite.fast_path import can_claim_plain
 from penstock.storage.sqlite.gates import has_rates, next_opening, room_of
+from penstock.storage.sqlite.journal import claim_flows
 from penstock.storage.sqlite.limited_claim import Selection
 from penstock.storage.sqlite.ordering import promote, unpark
 from penstock.storage.sqlite.rows import FOREVER, LANE, READY, RUNNING
@@ -87,9 +88,12 @@ def _claim_queue(
             batches, left, bound = _select_batches(tx, queue, request.limit, request.batch, answer.corrupt)
         _start_runs(tx, queue, batches, worker, until, token)
         full = len(batches) == request.limit
-        answer.claims.extend(
-            [_claim_of(queue.name, row, token, number) for number, batch in enumerate(batches) for row in batch]
-        )
+        claims = [_claim_of(queue.name, row, token, number) for number, batch in enumerate(batches) for row in batch]
+        if queue.flows:
+            numbers = [row[N] for batch in batches for row in batch]
+            flows = claim_flows(tx, queue, numbers)
+            claims = [structs.replace(each, flow=flows.get(n)) for each, n in zip(claims, numbers, strict=True)]
+        answer.claims.extend(claims)
     if bound or (more and queue.limited):
         answer.more.append(queue.name)
     if left or more:
@@ -264,6 +268,8 @@ def _take_alarm(tx: Transaction, queue: QueueRow, opens: int | None) -> int | No
         return None
     due = tx.one("claim_next", queue.k)[0] if queue.has_later and queue.paused is None else FOREVER
     due = due if opens is None else min(due, opens)
+    if queue.flows and queue.paused is None:
+        due = min(due, tx.one("wake_next", queue.k)[0] or FOREVER)
     if due == FOREVER or (queue.alarm is not None and tx.now < queue.alarm <= due):
         return None
     queue.alarm, queue.marked = due, True

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.errors import ErrorKind, JobError
+from penstock.model.flow import End
+from penstock.storage.sqlite.flow_rows import note_end
 from penstock.storage.sqlite.ordering import change_holds, enter_and_save, update_turn
 from penstock.storage.sqlite.rows import FAILED, QUARANTINE_MS, RUNNING, JobRow
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
@@ -38,6 +40,8 @@ def fail_record(tx: Transaction, queue: QueueRow, n: int, id: Any, slot: int) ->
 def set_aside(tx: Transaction, queue: QueueRow, job: JobRow) -> None:
     """End a damaged job as failed, free its group and release its successor."""
     held = job.holds_group
+    if queue.flows:
+        note_end(tx, queue, job, End.FAILED, error=_ERROR)
     successor = tx.job(queue, job.id, twin=1) if job.place == RUNNING and not job.twin else None
     if successor:
         tx.delete(queue, job)

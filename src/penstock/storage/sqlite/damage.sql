@@ -21,6 +21,7 @@ UPDATE queues SET
     n_completed = (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 5),
     n_failed = (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 6),
     n_cancelled = (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 7),
+    n_suspended = (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 8),
     n_retrying = (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 0 AND retried <> 0),
     n_parked = (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = -1)
 WHERE k = ?1
@@ -31,7 +32,8 @@ SELECT place, retried <> 0 AND place = 0, count(*) FROM jobs WHERE queue = ? GRO
 
 -- name: sweep_counts
 -- The stored counts of a queue, and whether it has a scheduled or retrying job, and a blocked one.
-SELECT n_later, n_ready, n_lane, n_running, n_blocked, n_completed, n_failed, n_cancelled, n_retrying, n_parked,
+SELECT n_later, n_ready, n_lane, n_running, n_blocked, n_completed, n_failed, n_cancelled, n_suspended, n_retrying,
+    n_parked,
     EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND place = 0), EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND place = 4)
 FROM queues WHERE k = ?1
 
@@ -76,7 +78,7 @@ UPDATE jobs SET expires = ?3 WHERE n IN (SELECT n FROM jobs WHERE queue = ?1 AND
 -- name: lane_holders
 -- The number of jobs that hold a group: running, or in backoff.
 SELECT (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 3 AND grp = ?2)
-    + (SELECT count(*) FROM jobs WHERE queue = ?1 AND grp = ?2 AND retried = 1 AND place = 0)
+    + (SELECT count(*) FROM jobs WHERE queue = ?1 AND grp = ?2 AND retried = 1 AND place IN (0, 8))
 
 -- name: lane_replace
 -- The row of a group, with no turn.
@@ -90,7 +92,7 @@ WITH runs AS MATERIALIZED (
 SELECT l.grp FROM lanes AS l LEFT JOIN runs ON runs.grp = l.grp
 WHERE l.queue = ?1 AND (
     l.holds IS NOT coalesce(runs.number, 0)
-        + (SELECT count(*) FROM jobs WHERE queue = ?1 AND grp = l.grp AND retried = 1 AND place = 0)
+        + (SELECT count(*) FROM jobs WHERE queue = ?1 AND grp = l.grp AND retried = 1 AND place IN (0, 8))
     OR (l.holds = 0 AND l.turn_time IS NULL AND l.opens IS NULL AND l.tat IS NULL AND l.paused IS NULL)
 ) LIMIT ?2
 
@@ -111,7 +113,7 @@ SELECT grp FROM lanes WHERE queue = ?1 AND (
     (opens >= 1 << 60 AND (opens > 1 << 60 OR (holds = 0 AND paused IS NULL AND epoch IS NOT -1)))
     OR typeof(opens) NOT IN ('integer', 'null') OR typeof(paused) NOT IN ('integer', 'null')
     OR typeof(pause_until) NOT IN ('integer', 'null')
-    OR backoffs IS NOT (SELECT count(*) FROM jobs WHERE queue = ?1 AND grp = lanes.grp AND retried = 1 AND place = 0)
+    OR backoffs IS NOT (SELECT count(*) FROM jobs WHERE queue = ?1 AND grp = lanes.grp AND retried = 1 AND place IN (0, 8))
 ) LIMIT ?2
 
 -- name: stray_parked

@@ -8,6 +8,8 @@ from penstock.model.job import State
 from penstock.storage.base import DiscardAnswer
 from penstock.storage.sqlite.expire import expire
 from penstock.storage.sqlite.finish import finish
+from penstock.storage.sqlite.flow_rows import note_gone
+from penstock.storage.sqlite.flows import apply_effects
 from penstock.storage.sqlite.ordering import promote
 from penstock.storage.sqlite.rows import BLOCKED, RUNNING, Bucket, state_of
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
@@ -25,25 +27,32 @@ def discard(
         return ["not_found" for _ in ids]
     promote(tx, queue)
     expire(tx, queue)
-    return [_discard(tx, queue, id, state, before) for id in ids]
+    answers: list[DiscardAnswer] = []
+    for id in ids:
+        answers.append(_discard(tx, queue, id, state, before))
+        if tx.effects:
+            apply_effects(tx)
+    return answers
 
 
 def _discard(tx: Transaction, queue: QueueRow, id: str, state: State | None, before: int | None) -> DiscardAnswer:
     job = tx.job(queue, id)
     if job is None or job.expired(tx.now):
         return "not_found"
-    if job.place == RUNNING:
-        job = tx.job(queue, id, twin=1)
-        if job is None:
+    if job.place == RUNNING or (queue.flows and queue.has_blocked):
+        successor = tx.job(queue, id, twin=1)
+        if successor is None and job.place == RUNNING:
             return "running"
-    since = job.created if job.place <= BLOCKED or job.finished is None else job.finished
+        job = successor or job
+    since = job.created if not job.ended or job.finished is None else job.finished
     if (state is not None and state_of(job, tx.now) is not state) or (before is not None and since > before):
         return "kept"
-    if job.place > BLOCKED:
+    if job.ended:
         tx.delete(queue, job)
         free_window(tx, queue, job)
         return "discarded"
     if job.place == BLOCKED:
+        note_gone(tx, queue, job)
         tx.delete(queue, job)
         tx.emit("cancelled", queue, id, job.attempts)
     else:

@@ -36,6 +36,7 @@ from penstock.storage.sqlite.file_errors import (
     refuse_other_program,
     translate,
 )
+from penstock.storage.sqlite.flows import apply_effects
 from penstock.storage.sqlite.rows import FORMAT
 from penstock.storage.sqlite.sql import FAST_PUT, SCHEMA, SQL
 from penstock.storage.sqlite.transaction import NeedsWriteLock, Transaction, Wake
@@ -44,7 +45,7 @@ from penstock.storage.sqlite.wakeup import send_wakeups, socket_directories
 
 __all__ = ["BUSY_TIMEOUT", "SCHEMA_VERSION", "Engine", "Op", "Synchronous"]
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 #: The version of a file that has the table for it, but no number in it.
 UNREADABLE_VERSION = -1
@@ -361,6 +362,8 @@ class Engine:
             tx = Transaction(db, execute, self.namespace, now, wall, write, damaged, self.format, self.fast)
             answers = [verb(tx) for verb, _ in ops]
             if write:
+                if tx.effects:
+                    apply_effects(tx)
                 tx.before_commit()
             try:
                 execute("COMMIT")

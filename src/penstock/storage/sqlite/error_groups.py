@@ -12,7 +12,8 @@ from penstock.model.fingerprint import key_of, shorten
 from penstock.model.job import Snapshot
 from penstock.storage.base import MAX_BYTES, Page
 from penstock.storage.observing import MAX_ERROR_GROUPS, STATS_MS, ErrorGroup, ErrorGroupPage, page_of_groups
-from penstock.storage.sqlite.rows import LARGEST, read_job, snapshot
+from penstock.storage.sqlite.flow_shown import show
+from penstock.storage.sqlite.rows import LARGEST, read_job
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
 __all__ = ["error_groups", "group_jobs", "note_error"]
@@ -70,5 +71,5 @@ def group_jobs(tx: Transaction, name: str, key: str, before: int | None, limit: 
             job = read_job(row)
             last, room = job.number or 0, room - job.size
             if not job.expired(tx.now):
-                jobs.append(snapshot(name, job, tx.now, tx.format))
+                jobs.append(show(tx, queue, job))
     return Page(jobs)

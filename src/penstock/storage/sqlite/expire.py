@@ -6,23 +6,20 @@ start-by time of the queue or an earlier time, so a queue without such jobs cost
 
 from __future__ import annotations
 
+from penstock.model.flow import End
 from penstock.storage.base import EXPIRED, EXPIRED_MS
 from penstock.storage.sqlite.damage import set_aside
+from penstock.storage.sqlite.flow_rows import note_end, note_gone
+from penstock.storage.sqlite.flows import apply_effects
 from penstock.storage.sqlite.ordering import change_holds, promote, update_turn
 from penstock.storage.sqlite.rows import BLOCKED, CANCELLED, RUNNING, JobRow, read_job
 from penstock.storage.sqlite.transaction import NeedsWriteLock, QueueRow, Transaction
 from penstock.storage.sqlite.windows import free_window
 
-__all__ = ["expire", "note_start_by"]
+__all__ = ["expire"]
 
 #: How many jobs one call ends at most.
 EXPIRE_MAX = 1_000
-
-
-def note_start_by(queue: QueueRow, start_by: int | None) -> None:
-    """Record that a job with this start-by time was stored."""
-    if start_by is not None and (queue.expiry is None or start_by < queue.expiry):
-        queue.expiry, queue.marked = start_by, True
 
 
 def expire(tx: Transaction, queue: QueueRow) -> bool:
@@ -39,12 +36,14 @@ def expire(tx: Transaction, queue: QueueRow) -> bool:
             return True
         for row in tx.all("expire_due", queue.k, tx.now, EXPIRE_MAX):
             _expire(tx, queue, read_job(row))
+        if tx.effects:
+            apply_effects(tx)
     queue.expiry, queue.marked = tx.one("expire_next", queue.k)[0], True
     return queue.expiry is not None and queue.expiry <= tx.now
 
 
 def _expire(tx: Transaction, queue: QueueRow, job: JobRow) -> None:
-    if job.place == RUNNING or job.place > BLOCKED:
+    if job.place == RUNNING or job.ended:
         tx.run("clear_start_by", job.n)  # Penstock deletes it when the first run begins
         queue.note_damage()
         return
@@ -53,6 +52,7 @@ def _expire(tx: Transaction, queue: QueueRow, job: JobRow) -> None:
         return
     tx.emit("cancelled", queue, job.id, job.attempts, error=EXPIRED)
     if job.place == BLOCKED or job.twin:
+        note_gone(tx, queue, job)
         tx.delete(queue, job)
         return
     held = job.holds_group
@@ -65,6 +65,8 @@ def _expire(tx: Transaction, queue: QueueRow, job: JobRow) -> None:
     tx.save(queue, job)
     free_window(tx, queue, job)
     tx.finished_jobs.append((queue.name, job.id))
+    if queue.flows:
+        note_end(tx, queue, job, End.CANCELLED, error=EXPIRED)
     if held and job.grp is not None:
         change_holds(tx, queue, job.grp, -1)
     update_turn(tx, queue, job.grp)

@@ -29,16 +29,16 @@ def is_plain_job(new: NewJob) -> bool:
         new.group is None and new.delay is None and new.run_at is None
         and not new.headers and not new.bounds and new.waiter is None
         and new.start_by is None and new.start_within is None and new.cost == 1
-        and new.window is None
+        and new.window is None and new.flow is None
     )  # fmt: skip
 
 
 def can_claim_plain(tx: Transaction, queue: QueueRow, request: Request) -> bool:
-    """Return whether a claim may read its jobs column by column: no batches, no groups, no damaged text.
+    """Return whether a claim may read its jobs column by column: no batches, groups or flows, and no damaged text.
 
     The rows must also never have run; `claim_plain` answers that in its last column.
     """
-    return tx.fast and request.batch == 1 and not queue.has_groups and not tx.damaged
+    return tx.fast and request.batch == 1 and not queue.has_groups and not tx.damaged and not queue.flows
 
 
 def is_plain_completion(s: Settlement) -> bool:
@@ -47,5 +47,5 @@ def is_plain_completion(s: Settlement) -> bool:
 
 
 def can_complete_plain(queue: QueueRow) -> bool:
-    """Return whether completions of a queue affect only their own rows: no groups and no successors."""
-    return not (queue.has_groups or queue.has_blocked)
+    """Return whether completions of a queue affect only their own rows: no groups, no successors and no flows."""
+    return not (queue.has_groups or queue.has_blocked or queue.flows)

@@ -24,6 +24,10 @@ ORDER BY format DESC, rank DESC, time DESC, seq DESC LIMIT ?
 SELECT {job} FROM jobs WHERE queue = ? AND place = 0 AND retried = ? AND due > ? AND (due, seq) < (?, ?)
 ORDER BY due DESC, seq DESC LIMIT ?
 
+-- name: find_suspended_newest
+-- Suspended jobs, the one that wakes last first.
+SELECT {job} FROM jobs WHERE queue = ? AND place = 8 AND (until, seq) < (?, ?) ORDER BY until DESC, seq DESC LIMIT ?
+
 -- name: find_blocked_newest
 -- Blocked successors, that of the run that began last first.
 SELECT {job} FROM jobs WHERE queue = ? AND place = 4 AND (begun, n) < (?, ?) ORDER BY begun DESC, n DESC LIMIT ?

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from penstock.model.fingerprint import key_of
+from penstock.model.flow import End
+from penstock.storage.base import CancelMode
 from penstock.storage.sqlite.damage import release_successor, set_aside
 from penstock.storage.sqlite.error_groups import note_error
-from penstock.storage.sqlite.expire import note_start_by
+from penstock.storage.sqlite.flow_rows import is_durable, note_end
 from penstock.storage.sqlite.ordering import (
     change_holds,
     enter,
@@ -13,9 +15,9 @@ from penstock.storage.sqlite.ordering import (
     save_with_hold,
     update_turn,
 )
-from penstock.storage.sqlite.put import apply_update
 from penstock.storage.sqlite.rows import FAILED, RUNNING, STATES, Bucket, JobRow, expiry, flags_of
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
+from penstock.storage.sqlite.update import apply_update, note_start_by
 from penstock.storage.sqlite.windows import free_window, release_window
 
 __all__ = ["GONE_MS", "finish", "requeue"]
@@ -27,14 +29,21 @@ GONE_MS = 60_000
 WAITED_MS = 60_000
 
 
+#: How a job ends, unless `end` is given.
+ENDS = {Bucket.COMPLETED: End.COMPLETED, Bucket.FAILED: End.FAILED, Bucket.CANCELLED: End.CANCELLED}
+
+
 def finish(
     tx: Transaction, queue: QueueRow, job: JobRow, bucket: Bucket, token: str, ttl: int | None,
-    result: bytes | None = None, error: bytes | None = None,
+    result: bytes | None = None, error: bytes | None = None, end: End | None = None, mode: CancelMode = "refuse",
 ) -> None:  # fmt: skip
-    """End a job as completed, failed or cancelled, and release its successor."""
+    """End a job as completed, failed or cancelled, and release its successor.
+
+    `end` is how its dependents see that, and `mode` how its running children are cancelled.
+    """
     held, running = job.holds_group, job.place == RUNNING
     worker = job.worker if running else None
-    successor = tx.job(queue, job.id, twin=1) if running else None
+    successor = tx.job(queue, job.id, twin=1) if running or (queue.flows and queue.has_blocked) else None
     queue.finished += 1
     queue.dirty = True
     if bucket != Bucket.COMPLETED:
@@ -43,6 +52,8 @@ def finish(
         note_error(tx, queue, job.id, error)
     tx.emit(STATES[bucket].value, queue, job.id, job.attempts, worker, result, error)
     tx.finished_jobs.append((queue.name, job.id))
+    if queue.flows:
+        note_end(tx, queue, job, end or ENDS[bucket], mode, result, error)
     if token and (ttl == 0 or successor):
         tx.run_with_rows("settle_gone", [(queue.k, job.id, token, bucket, tx.now + GONE_MS)])
     if ttl == 0 and tx.has_waiter(queue.name, job.id):
@@ -80,7 +91,9 @@ def requeue(tx: Transaction, queue: QueueRow, job: JobRow, event: str, due: int)
     worker, job.worker = job.worker, None
     job.due, job.retried = due, int(due > tx.now)
     tx.emit(event, queue, job.id, job.attempts, worker, error=job.error if event == "retrying" else None)
-    successor = tx.job(queue, job.id, twin=1)
+    successor = None if is_durable(tx, queue, job) else tx.job(queue, job.id, twin=1)
+    if successor and queue.flows:
+        tx.run("notices_move", successor.n, job.n)
     if successor and successor.damaged:
         tx.delete(queue, successor)
         successor = None
@@ -104,6 +117,8 @@ def requeue(tx: Transaction, queue: QueueRow, job: JobRow, event: str, due: int)
 
 def _replace(tx: Transaction, queue: QueueRow, job: JobRow, successor: JobRow, held: bool) -> JobRow:
     """Replace a job by its successor and return that: a record of a newer format cannot be merged."""
+    if queue.flows:
+        tx.run("notices_move", job.n, successor.n)
     tx.delete(queue, job)
     if held and job.grp is not None:
         change_holds(tx, queue, job.grp, -1)

@@ -14,7 +14,6 @@ from penstock.storage.sqlite.cancel import cancel
 from penstock.storage.sqlite.expire import expire
 from penstock.storage.sqlite.ordering import promote
 from penstock.storage.sqlite.put import put
-from penstock.storage.sqlite.rows import BLOCKED
 from penstock.storage.sqlite.schedule_row import next_version, save, set_tick, stored
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
@@ -80,7 +79,7 @@ def _fire_tick(
         if tx.one("lane_count", queue.k, tick.job.group, firing.room)[0] >= firing.room:
             return "dropped"
     last = tx.job(queue, record.last_id) if record.last_id is not None else None
-    if last is not None and last.place <= BLOCKED:
+    if last is not None and not last.ended:
         if firing.overlap == "skip":
             return "skipped"
         if mode := _CANCELS.get(firing.overlap):

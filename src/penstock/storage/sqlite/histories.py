@@ -19,7 +19,8 @@ from penstock.model.history import (
     line_data,
 )
 from penstock.storage.base import MAX_BYTES
-from penstock.storage.sqlite.rows import JobRow
+from penstock.storage.sqlite.journal import add_checkpoint
+from penstock.storage.sqlite.rows import RUNNING, JobRow
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
 __all__ = ["add_attempt", "read", "report"]
@@ -39,7 +40,16 @@ def add_attempt(tx: Transaction, queue: QueueRow, job: JobRow, outcome: AttemptO
 
 def report(tx: Transaction, reports: Sequence[Report]) -> list[Reported]:
     """Store progress and lines of runs whose tokens are right."""
-    return [_KEPT if _report(tx, each) else _LOST for each in reports]
+    return [_report_all(tx, each) if each.checkpoints else _KEPT if _report(tx, each) else _LOST for each in reports]
+
+
+def _report_all(tx: Transaction, given: Report) -> Reported:
+    """Store a report with checkpoints."""
+    queue = tx.queue(given.queue)
+    job = tx.job(queue, given.id) if queue else None
+    if queue is None or job is None or job.place != RUNNING or job.token != given.token or not _report(tx, given):
+        return _LOST
+    return Reported(True, tuple(add_checkpoint(tx, queue, job, each) for each in given.checkpoints))
 
 
 def _report(tx: Transaction, given: Report) -> bool:

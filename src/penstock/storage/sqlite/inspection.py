@@ -17,7 +17,8 @@ from penstock.storage.sqlite.activity import forget_operators
 from penstock.storage.sqlite.engine import Engine
 from penstock.storage.sqlite.file_access import find_exposures
 from penstock.storage.sqlite.file_errors import find_obstacle
-from penstock.storage.sqlite.rows import STATES, read_job, snapshot
+from penstock.storage.sqlite.flow_shown import show
+from penstock.storage.sqlite.rows import STATES, read_job
 from penstock.storage.sqlite.transaction import Transaction
 from penstock.storage.sqlite.wakeup import find_foreign_directory
 
@@ -100,7 +101,7 @@ def latest(tx: Transaction, name: str, state: State, limit: int) -> list[Snapsho
             if room <= 0:
                 break
             job = read_job(row)
-            found.append(snapshot(name, job, tx.now, tx.format))
+            found.append(show(tx, queue, job))
             room -= job.size
     return found
 
@@ -111,6 +112,7 @@ def forget_namespace(tx: Transaction) -> None:
         "forget_workers",
         "forget_events",
         "limits_forget",
+        "outbox_forget",
         "families_forget",
         "stats_forget",
         "history_forget",

@@ -22,6 +22,10 @@ DELETE FROM limits WHERE namespace = ? AND queue = ? AND kind = ? AND grp = ?
 -- Delete the limits of a queue and its groups.
 DELETE FROM limits WHERE namespace = ? AND queue = ? AND kind <> 'family'
 
+-- name: outbox_forget
+-- Delete the outbox of a namespace.
+DELETE FROM outbox WHERE namespace = ?
+
 -- name: limits_forget
 -- Delete all limits of a namespace.
 DELETE FROM limits WHERE namespace = ?
@@ -125,7 +129,7 @@ SELECT 1 FROM lanes WHERE queue = ? AND (
 
 -- name: gates_begin
 -- Close the groups of a queue that becomes limited and are held, and count their backoffs.
-UPDATE lanes SET epoch = ?2, backoffs = (SELECT count(*) FROM jobs WHERE queue = ?1 AND grp = lanes.grp AND retried = 1 AND place = 0),
+UPDATE lanes SET epoch = ?2, backoffs = (SELECT count(*) FROM jobs WHERE queue = ?1 AND grp = lanes.grp AND retried = 1 AND place IN (0, 8)),
     opens = CASE WHEN EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND grp = lanes.grp AND place = 2) THEN 1 << 60 END
 WHERE queue = ?1 AND turn_time IS NULL
 
@@ -187,7 +191,7 @@ ON CONFLICT (queue, grp) DO UPDATE SET backoffs = max(backoffs + ?3, 0)
 -- name: lane_counts
 -- The running jobs of a group, and those in backoff.
 SELECT (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 3 AND grp = ?2),
-    (SELECT count(*) FROM jobs WHERE queue = ?1 AND grp = ?2 AND retried = 1 AND place = 0)
+    (SELECT count(*) FROM jobs WHERE queue = ?1 AND grp = ?2 AND retried = 1 AND place IN (0, 8))
 
 -- name: lane_first
 -- The first ready job of a group after a position: its order, cost and format.

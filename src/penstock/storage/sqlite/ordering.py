@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from penstock.model.flow import signal_value
+from penstock.storage.sqlite.flow_rows import GenerationRow, ensure_generation
 from penstock.storage.sqlite.gates import look_at_group, open_gates, release_limited
-from penstock.storage.sqlite.rows import FOREVER, LANE, LARGEST, LATER, PARKED, READY, RETRYING, JobRow
+from penstock.storage.sqlite.journal import write_checkpoint
+from penstock.storage.sqlite.rows import FOREVER, LANE, LARGEST, LATER, PARKED, READY, RETRYING, JobRow, read_job
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
 __all__ = [
@@ -22,6 +25,7 @@ __all__ = [
     "promote",
     "recount_holds",
     "release_groups",
+    "resume",
     "save_with_hold",
     "unpark",
     "update_turn",
@@ -179,7 +183,8 @@ def promote(tx: Transaction, queue: QueueRow, wake: bool = True) -> bool:
     if queue.promoted:
         return False
     closed = bool(queue.limited) and open_gates(tx, queue, wake)
-    if not queue.has_later or tx.one("promote_left", queue.k, tx.now) is None:
+    woken = bool(queue.flows) and tx.one("wake_left", queue.k, tx.now) is not None
+    if not woken and (not queue.has_later or tx.one("promote_left", queue.k, tx.now) is None):
         queue.promoted = not closed
         return closed
     if not tx.write:
@@ -189,10 +194,36 @@ def promote(tx: Transaction, queue: QueueRow, wake: bool = True) -> bool:
         while left > 0 and (rows := tx.all("promote_due", queue.k, retried, tx.now, PROMOTE_STEP)):
             left -= len(rows)
             entered += _promote(tx, queue, rows, retried)
+    left -= _wake(tx, queue, max(left, 0)) if woken else 0
     queue.promoted = left > 0 and not closed
     if wake:
         tx.notify_work(queue, entered)
     return not queue.promoted
+
+
+def _wake(tx: Transaction, queue: QueueRow, limit: int) -> int:
+    """Resume suspended jobs whose wake time has come, and return how many; a wait for a signal has timed out then."""
+    rows = tx.all("wake_due", queue.k, tx.now, limit)
+    for row in rows:
+        job = read_job(row)
+        generation = ensure_generation(tx, queue, job)
+        wait = generation.wait
+        if wait is not None:
+            write_checkpoint(tx, queue, job, wait.checkpoint, "signal", signal_value(None))
+        resume(tx, queue, job, generation, job.until)
+    return len(rows)
+
+
+def resume(tx: Transaction, queue: QueueRow, job: JobRow, generation: GenerationRow, turn: int | None = None) -> None:
+    """Queue a suspended job at its place; a group that enters the rotation by it gets this turn, or its turn now."""
+    held = job.holds_group
+    generation.set_wait(None)
+    generation.first = generation.count = generation.waiting = 0
+    job.retried, job.until = 0, None
+    tx.emit("resumed", queue, job.id, job.attempts)
+    enter(tx, queue, job)
+    save_with_hold(tx, queue, job, held)
+    update_turn(tx, queue, job.grp, (tx.now if turn is None else turn, job.seq))
 
 
 def _promote(tx: Transaction, queue: QueueRow, rows: list[tuple[int, str | None, int, int]], retried: int) -> int:

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from penstock.errors import QueueFull
-from penstock.model.job import MoveWhen, NewJob, State, Update
+from penstock.model.job import NewJob, State, Update
 from penstock.storage.base import EventRecord, Put, PutStatus
-from penstock.storage.sqlite.expire import expire, note_start_by
+from penstock.storage.sqlite.expire import expire
 from penstock.storage.sqlite.fast_path import is_plain_job
 from penstock.storage.sqlite.fast_put import allows_fast_put
+from penstock.storage.sqlite.flow_rows import is_durable
+from penstock.storage.sqlite.flows import apply_effects, begin_flow, is_suspended, join, refuse_child
 from penstock.storage.sqlite.ordering import enter_and_save, leave_group, promote, update_turn
 from penstock.storage.sqlite.rows import (
     BLOCKED,
@@ -21,6 +23,7 @@ from penstock.storage.sqlite.rows import (
     READY,
     RETRYING,
     RUNNING,
+    SUSPENDED,
     Bucket,
     JobRow,
     flags_of,
@@ -29,12 +32,14 @@ from penstock.storage.sqlite.rows import (
 )  # fmt: skip
 from penstock.storage.sqlite.sql import Blob
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
+from penstock.storage.sqlite.update import apply_update, merge_flags, note_start_by, requested_due, start_by_of
 from penstock.storage.sqlite.windows import take_window, window_end
 
-__all__ = ["QUEUED", "apply_update", "merge_flags", "moved_due", "put", "put_bounded"]
+__all__ = ["QUEUED", "put", "put_bounded"]
 
 QUEUED = Put(PutStatus.QUEUED, State.QUEUED)
 _SCHEDULED = Put(PutStatus.SCHEDULED, State.SCHEDULED)
+_SUSPENDED = Put(PutStatus.SUSPENDED, State.SUSPENDED)
 
 #: The slots of the jobs that `max_queued` counts: those that are queued, scheduled or retrying.
 WAITING = (LATER, READY, LANE, RETRYING, PARKED)
@@ -56,9 +61,10 @@ def put_bounded(tx: Transaction, jobs: Sequence[NewJob], max_queued: int) -> lis
         waiting = tx.one("waiting", queue.k)[0] + sum(queue.deltas[slot] for slot in WAITING)
     taken = _taken_ids(tx, jobs)
     free = {new.id for new in jobs if (new.queue, new.id) not in taken}
-    added = {new.id for new in jobs if new.id in free and not _is_held(tx, queue, new)}
+    counted = [new for new in jobs if not is_suspended(new.flow)]
+    added = {new.id for new in counted if new.id in free and not _is_held(tx, queue, new)}
     if queue is not None:
-        known = (new for new in jobs if new.id not in free)
+        known = (new for new in counted if new.id not in free)
         added.update(
             {new.id for new in known if may_replace(tx, tx.job(queue, new.id), new) and not _is_held(tx, queue, new)}
         )
@@ -70,7 +76,7 @@ def put_bounded(tx: Transaction, jobs: Sequence[NewJob], max_queued: int) -> lis
 def may_replace(tx: Transaction, old: JobRow | None, new: NewJob) -> bool:
     """Return whether a put makes a new job although this one has its id."""
     return old is None or old.expired(tx.now) or (
-        old.place > BLOCKED and bool(new.update or old.place != Bucket.COMPLETED or old.flags)
+        old.ended and bool(new.update or old.place != Bucket.COMPLETED or old.flags)
     )  # fmt: skip
 
 
@@ -94,6 +100,11 @@ def put(tx: Transaction, jobs: Sequence[NewJob]) -> list[Put]:
     answers: list[Put] = []
     for new in jobs:
         queue = queues[new.queue]
+        if new.flow is not None:
+            _insert(tx, rows, turns)
+            answers.append(_put_flow(tx, queue, new))
+            taken.add((new.queue, new.id))
+            continue
         if not new.fresh or taken:
             key = (new.queue, new.id)
             if key in taken:
@@ -111,6 +122,18 @@ def put(tx: Transaction, jobs: Sequence[NewJob]) -> list[Put]:
             tx.run("wait_add", tx.namespace, new.queue, new.id, new.waiter, "", tx.wall + WAITER_MS)
             tx.mark_awaited(new.queue)
     return answers
+
+
+def _put_flow(tx: Transaction, queue: QueueRow, new: NewJob) -> Put:
+    """Put a job with a part in flows, and apply the effects of that."""
+    answer = refuse_child(tx, new)
+    if answer is None:
+        answer = _put_existing(tx, queue, new)
+        if answer.status is PutStatus.DUPLICATE and answer.until is None:
+            answer = replace(answer, until=window_end(tx, queue, new) if new.window is not None else None)
+        join(tx, queue, new, answer)
+        apply_effects(tx)
+    return answer
 
 
 def _taken_ids(tx: Transaction, jobs: Sequence[NewJob]) -> set[tuple[str, str]]:
@@ -197,7 +220,9 @@ def _accept_new(tx: Transaction, queue: QueueRow, new: NewJob, rows: list[Row], 
     if new.window is not None:
         take_window(tx, queue, new.id, new.window, max(tx.now, due))
     seq = queue.next_seq()
-    if due <= tx.now:
+    if is_suspended(new.flow):
+        bucket, answer = SUSPENDED, _SUSPENDED
+    elif due <= tx.now:
         bucket, answer = READY, QUEUED
         if new.group is None:
             tx.notify_work(queue)
@@ -210,7 +235,7 @@ def _accept_new(tx: Transaction, queue: QueueRow, new: NewJob, rows: list[Row], 
         if new.group is not None and queue.limited:  # its gate is looked at, and closed if the group is paused
             turns.setdefault(queue.name, []).append((queue.k, new.group, None, seq))
     queue.deltas[bucket] += 1
-    start_by = _start_by(tx, new)
+    start_by = start_by_of(tx, new)
     note_start_by(queue, start_by)
     rows.append(
         (queue.k, new.id, bucket, -new.priority, time, seq, due, tx.now, new.group,
@@ -225,25 +250,13 @@ def _held(until: int) -> Put:
     return Put(PutStatus.DUPLICATE, State.COMPLETED, until=until)
 
 
-def _requested_due(tx: Transaction, new: NewJob, created: int) -> int | None:
-    """Return the due time that a put asks for, bounded by its longest wait; None for at once."""
-    due = new.run_at if new.delay is None else tx.now + new.delay
-    return due if due is None or new.max_wait is None else min(due, created + new.max_wait)
-
-
-def _start_by(tx: Transaction, new: NewJob | JobRow) -> int | None:
-    """Return when a job expires, or None."""
-    within = new.start_within if isinstance(new, NewJob) else None
-    return new.start_by if within is None else tx.now + within
-
-
 def _stamps(tx: Transaction, queue: QueueRow, new: NewJob) -> tuple[int, int]:
     """Return order stamp and due time: the run_at of the job, or else the time of its acceptance.
 
     In a group, run_at never sorts a job before ones accepted earlier.
     """
     queue.time = max(queue.time, tx.now)
-    requested = _requested_due(tx, new, tx.now)
+    requested = requested_due(tx, new, tx.now)
     due = tx.now if requested is None else requested
     time = queue.time if requested is None else requested
     if new.group is not None:
@@ -253,30 +266,43 @@ def _stamps(tx: Transaction, queue: QueueRow, new: NewJob) -> tuple[int, int]:
 
 def _put_existing(tx: Transaction, queue: QueueRow, new: NewJob) -> Put:
     """Put a job whose id is taken: replace, update or keep the old job, depending on its state."""
-    promote(tx, queue)
     old = tx.job(queue, new.id)
+    if old is not None:
+        promote(tx, queue)
+        old = tx.job(queue, new.id)
     if old is None or may_replace(tx, old, new):
         if old is not None and not _is_held(tx, queue, new):
             tx.delete(queue, old)
         rows: list[Row] = []
         turns: GroupTurns = {}
         answer = _accept_new(tx, queue, new, rows, turns)
+        stored = bool(rows)
         _insert(tx, rows, turns)
+        if new.flow is not None and stored:
+            begin_flow(tx, queue, new.id, new.flow)
+            if answer is _SUSPENDED and not new.flow.dependencies:  # a plan of nothing has ended
+                now = tx.job(queue, new.id)
+                answer = Put(PutStatus.SUSPENDED, State.COMPLETED if now is None else state_of(now, tx.now))
         return answer
     state = state_of(old, tx.now)
-    if new.update is None or (old.place != RUNNING and (old.format > tx.format or old.damaged)):
+    busy = old.place == RUNNING or is_durable(tx, queue, old)
+    if new.update is None or (not busy and (old.format > tx.format or old.damaged)):
         # Also for a format of newer software or a damaged record, which cannot be read and so not updated.
-        if old.place > BLOCKED:
+        if old.ended:
             return Put(PutStatus.COMPLETED, state, old.result)
         return Put(PutStatus.DUPLICATE, state)
-    if old.place == RUNNING:
+    if busy:
         return _put_successor(tx, queue, old, new, new.update)
     if has_both(old, new, new.update):
         return Put(PutStatus.DUPLICATE, state, refused=True)
     held, group, seq = old.holds_group, old.grp, old.seq
     apply_update(tx, queue, old, new, new.update)
     note_start_by(queue, old.start_by)
-    if old.grp == group:
+    if old.place == SUSPENDED:
+        tx.save(queue, old)
+        if old.grp != group:
+            leave_group(tx, queue, group, held, (tx.now, seq))
+    elif old.grp == group:
         enter_and_save(tx, queue, old, held)
     else:
         enter_and_save(tx, queue, old, held=False)
@@ -289,20 +315,23 @@ def _put_successor(tx: Transaction, queue: QueueRow, running: JobRow, new: NewJo
     """Put a job whose id is running: create its blocked successor, or update the one there is."""
     successor = tx.job(queue, new.id, twin=1)
     flags = flags if new.group is not None else replace(flags, group=False)
+    state = state_of(running, tx.now)
     if successor is not None and (successor.format > tx.format or successor.damaged):
-        return Put(PutStatus.DUPLICATE, State.RUNNING)
+        return Put(PutStatus.DUPLICATE, state)
     if _cannot_block(tx, running, successor, new, flags):
-        return Put(PutStatus.DUPLICATE, State.RUNNING, refused=True)
+        return Put(PutStatus.DUPLICATE, state, refused=True)
     if successor is None:
         time, due = _stamps(tx, queue, new)
-        start_by = _start_by(tx, new)
+        start_by = start_by_of(tx, new)
         note_start_by(queue, start_by)
         row = (
             queue.k, new.id, 1, BLOCKED, -new.priority, time, queue.next_seq(), due, tx.now, new.group,
             start_by, new.cost, new.window, flags_to_bits(flags), tx.format, new.headers, new.bounds, new.payload,
-            running.begun,
+            running.begun if running.place == RUNNING else tx.now,
         )  # fmt: skip
         tx.run("put_successor", *row)
+        if new.flow is not None:
+            begin_flow(tx, queue, new.id, new.flow, twin=1)
         queue.count(BLOCKED, 1)
         tx.emit("enqueued", queue, new.id, 0)
         return Put(PutStatus.BLOCKED, State.BLOCKED)
@@ -335,64 +364,3 @@ def has_both(job: JobRow, new: NewJob, flags: Update) -> bool:
     priority = new.priority if flags.priority else job.rank
     group = new.group if flags.group and new.group is not None else job.grp
     return priority != 0 and group is not None
-
-
-def apply_update(tx: Transaction, queue: QueueRow, job: JobRow, new: NewJob | JobRow, flags: Update) -> None:
-    """Change a waiting or blocked job in memory, as the flags of the new one ask.
-
-    A job that changes its group is accepted there now: it joins the end, and a backoff does not hold the group.
-    """
-    if flags.payload:
-        job.payload, job.headers, job.cost = new.payload, new.headers, new.cost
-    if flags.bounds:
-        job.bounds = new.bounds
-    if isinstance(new, NewJob):
-        requested, rank, group = _requested_due(tx, new, job.created), -new.priority, new.group
-    else:
-        requested, rank, group = new.due if new.due > tx.now else None, new.rank, new.grp
-    due = moved_due(flags.run_at, requested, tx.now, job.due)
-    if due is not None and job.earliest is not None:
-        due = max(due, job.earliest)
-    if due is not None and due != job.due:
-        job.due, job.retried = due, 0
-        job.time = due if job.grp is None else max(due, tx.now)
-    if flags.resets:
-        job.attempts = job.retries = job.stalls = job.timeouts = 0
-        job.solo, job.error = 0, None
-    if flags.priority:
-        job.rank = rank
-    if flags.group and group is not None and group != job.grp:
-        queue.time = max(queue.time, tx.now)
-        job.grp, job.seq, job.retried = group, queue.next_seq(), 0
-        job.time = max(job.due, queue.time)
-    start_by = _start_by(tx, new)
-    if start_by is not None and job.attempts == 0:
-        job.start_by = start_by
-
-
-def moved_due(flag: MoveWhen, requested: int | None, now: int, due: int) -> int | None:
-    """Return the due time that an update gives, or None for no change; no run_at means as soon as possible."""
-    if flag is False:
-        return None
-    if requested is None:
-        return now if flag in (True, "if_earlier") and due > now else None
-    if flag == "if_later":
-        return requested if requested > due else None
-    if flag == "if_earlier":
-        return requested if requested < due else None
-    return requested if requested != due else None
-
-
-def merge_flags(first: Update, later: Update) -> Update:
-    """Return the flags of a successor that was put twice: each part that either put wanted updated."""
-    run_at = first.run_at
-    if later.run_at is not False and first.run_at is not True:
-        run_at = later.run_at
-    return Update(
-        payload=first.payload or later.payload,
-        run_at=run_at,
-        reset_counts=first.resets or later.resets,
-        bounds=first.bounds or later.bounds,
-        priority=first.priority or later.priority,
-        group=first.group or later.group,
-    )

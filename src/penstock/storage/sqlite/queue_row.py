@@ -20,7 +20,7 @@ _INT_OR_NONE = frozenset({int, type(None)})
 TOTALS = ("failed", "cancelled", "retried", "stalled", "timed_out")
 
 #: The bits of the last column of `queue_get`.
-_LIMITED, _GROUPS, _IDLE, _AWAITED, _DAMAGED = 1, 2, 4, 8, 16
+_LIMITED, _GROUPS, _IDLE, _AWAITED, _DAMAGED, _FLOWS = 1, 2, 4, 8, 16, 32
 
 
 class QueueRow(msgspec.Struct):
@@ -50,6 +50,8 @@ class QueueRow(msgspec.Struct):
     #: Whether an idle worker waits for its jobs, and whether a caller waits for the end of one.
     idle: int
     awaited: int
+    #: 1 if it may have jobs of flows, or with notices, signals or checkpoints: see `flows.py`.
+    flows: int
     #: When its pause ends by itself, and who paused it.
     pause_until: int | None = None
     pause_by: str | None = None
@@ -96,7 +98,8 @@ class QueueRow(msgspec.Struct):
     def marks(self) -> tuple[object, ...]:
         """The columns that change seldom: the parameters of `queue_marks`."""
         return (
-            self.paused, self.pause_until, self.pause_by, self.parked, self.alarm, self.expiry, self.tick, self.limited
+            self.paused, self.pause_until, self.pause_by, self.parked, self.alarm, self.expiry, self.tick, self.limited,
+            self.flows,
         )  # fmt: skip
 
     def live_pause(self, now: int) -> Pause | None:
@@ -141,14 +144,14 @@ def queue_of(name: str, row: Sequence[Any]) -> QueueRow:
     k, seq, time, finished, paused, parked, alarm, expiry, tick, later, blocked, _, bits = row
     return QueueRow(
         name, [0] * SLOT_COUNT, k, seq, time, finished, paused, parked, alarm, expiry, tick, later, blocked,
-        bits & _LIMITED, bits & _GROUPS, bits & _IDLE, bits & _AWAITED,
+        bits & _LIMITED, bits & _GROUPS, bits & _IDLE, bits & _AWAITED, int(bits & _FLOWS > 0),
     )  # fmt: skip
 
 
 def is_sound_queue(row: Sequence[Any]) -> bool:
     """Return whether a row of `queue_get` has the types and ranges that Penstock writes."""
     return (
-        row[-1] < _DAMAGED
+        not row[-1] & _DAMAGED
         and _INT_OR_NONE.issuperset(map(type, row[:-2]))
         and 0 <= row[1] < LARGEST
         and 0 <= row[2] <= MAX_MS

@@ -15,6 +15,7 @@ from penstock.model.pause import Pause
 from penstock.storage.base import FIND_ORDER, MAX_BYTES, Page, WorkerRecord
 from penstock.storage.sqlite.claim import next_id
 from penstock.storage.sqlite.expire import expire
+from penstock.storage.sqlite.flow_shown import show
 from penstock.storage.sqlite.gates import lane_of
 from penstock.storage.sqlite.ordering import promote, unpark
 from penstock.storage.sqlite.rows import (
@@ -28,7 +29,6 @@ from penstock.storage.sqlite.rows import (
     SLOT_COUNT,
     Bucket,
     read_job,
-    snapshot,
 )
 from penstock.storage.sqlite.sql import JOB_COLUMNS
 from penstock.storage.sqlite.transaction import NeedsWriteLock, QueueRow, Transaction
@@ -66,6 +66,7 @@ SECTIONS: tuple[tuple[State, str, tuple[int, ...], tuple[_Part, ...]], ...] = (
     (State.QUEUED, "find_parked", (), (_LOW, _LOW, _LOW, _LOW)),
     (State.RETRYING, "find_later", (1,), (_LOW, _LOW)),
     (State.SCHEDULED, "find_later", (0,), (_LOW, _LOW)),
+    (State.SUSPENDED, "find_suspended", (), (_LOW, _LOW)),
     (State.BLOCKED, "find_blocked", (), (_LOW, _LOW)),
     (State.COMPLETED, "find_ended", (Bucket.COMPLETED,), (_LOW, _LOW)),
     (State.FAILED, "find_ended", (Bucket.FAILED,), (_LOW, _LOW)),
@@ -87,10 +88,7 @@ def get(tx: Transaction, name: str, ids: Sequence[str]) -> list[Snapshot | None]
     if queue is None:
         return [None for _ in ids]
     found = {row[2]: read_job(row) for row in tx.run_with_list("get_many", (queue.k,), ids)}
-    return [
-        snapshot(name, job, tx.now, tx.format) if (job := found.get(id)) and not job.expired(tx.now) else None
-        for id in ids
-    ]
+    return [show(tx, queue, job) if (job := found.get(id)) and not job.expired(tx.now) else None for id in ids]
 
 
 def expire_all(tx: Transaction, name: str | None) -> bool:
@@ -144,7 +142,7 @@ def find(
             if len(jobs) == limit or (room <= 0 and jobs):
                 return Page(jobs, _format_cursor(section, key))
             job = read_job(row)
-            jobs.append(snapshot(name, job, tx.now, tx.format))
+            jobs.append(show(tx, queue, job))
             key, room = _key(statement, row), room - job.size
     return Page(jobs)
 
@@ -166,6 +164,7 @@ _SORT_COLUMNS: dict[str, tuple[str, ...]] = {
     "find_lanes": ("grp", "time", "seq"),
     "find_parked": ("format", "rank", "time", "seq"),
     "find_later": ("due", "seq"),
+    "find_suspended": ("until", "seq"),
     "find_blocked": ("begun", "n"),
     "find_ended": ("expires", "number"),
 }
@@ -212,7 +211,7 @@ def peek(tx: Transaction, name: str) -> Snapshot | None:
     promote_all(tx, queue)
     id = next_id(tx, queue)
     job = None if id is None else tx.job(queue, id)
-    return None if job is None else snapshot(name, job, tx.now, tx.format)
+    return None if job is None else show(tx, queue, job)
 
 
 def counts(tx: Transaction, name: str) -> dict[State, int]:
@@ -220,20 +219,21 @@ def counts(tx: Transaction, name: str) -> dict[State, int]:
     queue = tx.queue(name)
     if queue is None:
         return dict.fromkeys(State, 0)
-    *stored, due, due_again, completed, failed, cancelled = tx.one("counts", queue.k, tx.now)
+    *stored, woken, due, due_again, completed, failed, cancelled = tx.one("counts", queue.k, tx.now)
     if are_counts(stored):
         n = [sum(parts) for parts in zip(stored, queue.deltas, strict=True)]
     else:
         n = count_rows(tx, queue)
     return {
         State.SCHEDULED: n[LATER] - due,
-        State.QUEUED: n[READY] + n[LANE] + n[PARKED] + due + due_again,
+        State.QUEUED: n[READY] + n[LANE] + n[PARKED] + due + due_again + woken,
         State.BLOCKED: n[BLOCKED],
         State.RUNNING: n[RUNNING],
         State.RETRYING: n[RETRYING] - due_again,
         State.COMPLETED: n[Bucket.COMPLETED] - completed,
         State.FAILED: n[Bucket.FAILED] - failed,
         State.CANCELLED: n[Bucket.CANCELLED] - cancelled,
+        State.SUSPENDED: n[Bucket.SUSPENDED] - woken,
     }
 
 

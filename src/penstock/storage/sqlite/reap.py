@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from penstock.model.job import State
 from penstock.storage.base import MAX_BYTES, Reaped
 from penstock.storage.sqlite.finish import finish, requeue
+from penstock.storage.sqlite.flows import apply_effects
 from penstock.storage.sqlite.histories import add_attempt
 from penstock.storage.sqlite.ordering import promote
 from penstock.storage.sqlite.rows import FAILED, Bucket, read_job, state_of
@@ -40,6 +41,7 @@ def reap(tx: Transaction, queues: Sequence[str], limit: int) -> list[Reaped]:
             if job.cancel is not None:
                 tx.emit("stalled", queue, job.id, job.attempts, worker)
                 finish(tx, queue, job, Bucket.CANCELLED, "", job.cancel_ttl)
+                apply_effects(tx)
                 reaped.append(Reaped(name, job.id, State.CANCELLED, worker, attempt))
             else:
                 job.solo = int(job.stalls > 1)

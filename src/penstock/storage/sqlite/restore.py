@@ -8,10 +8,10 @@ from penstock.model.fingerprint import key_of
 from penstock.model.job import FINISHED, Snapshot, State
 from penstock.model.storage_info import check_restorable
 from penstock.storage.sqlite.error_groups import note_error
-from penstock.storage.sqlite.expire import note_start_by
 from penstock.storage.sqlite.ordering import enter_and_save, promote
 from penstock.storage.sqlite.rows import FOREVER, LATER, RETRYING, Bucket
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
+from penstock.storage.sqlite.update import note_start_by
 from penstock.storage.sqlite.windows import take_window
 
 __all__ = ["restore"]

@@ -59,12 +59,13 @@ class Bucket(IntEnum):
     COMPLETED = 5
     FAILED = 6
     CANCELLED = 7
+    SUSPENDED = 8
 
 
-PARKED, LATER, READY, LANE, RUNNING, BLOCKED, COMPLETED, FAILED, CANCELLED = -1, 0, 1, 2, 3, 4, 5, 6, 7
+PARKED, LATER, READY, LANE, RUNNING, BLOCKED, COMPLETED, FAILED, CANCELLED, SUSPENDED = -1, 0, 1, 2, 3, 4, 5, 6, 7, 8
 
 #: Rows are counted by slot: their bucket, but retrying jobs in `LATER` have a slot of their own. -1 is the last.
-RETRYING, SLOT_COUNT = 8, 10
+RETRYING, SLOT_COUNT = 9, 11
 
 #: The states that do not depend on the clock.
 STATES: dict[int, State] = {
@@ -139,8 +140,8 @@ class JobRow(msgspec.Struct, gc=False):
 
     @property
     def backoff(self) -> str | None:
-        """The group that it waits for its next try in, or None."""
-        return self.grp if self.retried and self.place == LATER else None
+        """The group that it waits for its next run in, by a backoff or suspended after a run, or None."""
+        return self.grp if self.retried and self.place in (LATER, SUSPENDED) else None
 
     @property
     def size(self) -> int:
@@ -150,17 +151,22 @@ class JobRow(msgspec.Struct, gc=False):
 
     @property
     def holds_group(self) -> bool:
-        """Whether it holds its group: by running, or by its backoff."""
-        return self.grp is not None and (self.place == RUNNING or (self.place == LATER and bool(self.retried)))
+        """Whether it holds its group: by running, by its backoff, or suspended after a run."""
+        return self.grp is not None and (self.place == RUNNING or self.backoff is not None)
 
     @property
     def waiting(self) -> bool:
-        """Whether it is queued, scheduled or retrying."""
-        return self.place <= LANE
+        """Whether it is queued, scheduled, retrying or suspended."""
+        return self.place <= LANE or self.place == SUSPENDED
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has completed, failed or was cancelled."""
+        return BLOCKED < self.place < SUSPENDED
 
     def expired(self, now: int) -> bool:
         """Return whether it has ended and its TTL is over, though it was not purged yet."""
-        return self.place > BLOCKED and self.expires is not None and self.expires <= now
+        return self.ended and self.expires is not None and self.expires <= now
 
     def values(self) -> tuple[object, ...]:
         """Return the parameters of `job_save`."""
@@ -218,7 +224,7 @@ def _in_range(values: Sequence[Any]) -> bool:
     cancel, cancel_ttl = values[_CANCEL : _CANCEL + 2]
     return (
         0 <= twin <= 1
-        and PARKED <= place <= CANCELLED
+        and PARKED <= place <= SUSPENDED
         and 0 <= retried <= 1
         and 0 <= solo <= 1
         and -MAX_PRIORITY <= rank <= MAX_PRIORITY
@@ -234,7 +240,7 @@ def _in_range(values: Sequence[Any]) -> bool:
 
 
 _RANGES: dict[str, tuple[int, int]] = {
-    "twin": (0, 1), "place": (PARKED, CANCELLED), "retried": (0, 1), "solo": (0, 1),
+    "twin": (0, 1), "place": (PARKED, SUSPENDED), "retried": (0, 1), "solo": (0, 1),
     "rank": (-MAX_PRIORITY, MAX_PRIORITY), "cost": (1, MAX_COST),
     **dict.fromkeys(("attempts", "retries", "stalls", "timeouts", "window_ms", "earliest", "cancel_ttl"), (0, LARGEST)),
     **dict.fromkeys(("time", "seq", "due", "created", "format"), (-LARGEST, LARGEST)),
@@ -270,6 +276,8 @@ def state_of(job: JobRow, now: int) -> State:
     state = STATES.get(job.place)
     if state is not None:
         return state
+    if job.place == SUSPENDED:
+        return State.QUEUED if job.until is not None and job.until <= now else State.SUSPENDED
     if job.place != LATER or job.due <= now:
         return State.QUEUED  # a promoted job stays queued if the clock is set back
     return State.RETRYING if job.retried else State.SCHEDULED
@@ -283,7 +291,7 @@ def expiry(ttl: int | None, now: int) -> int:
 def snapshot(queue: str, job: JobRow, now: int, format: int = FORMAT) -> Snapshot:
     """Return the snapshot of a job; of a damaged record, or one of a newer format, only the readable parts."""
     newer = job.format > format
-    running, finished = job.place == RUNNING, job.place > BLOCKED
+    running, finished = job.place == RUNNING, job.ended
     return Snapshot(
         queue=queue,
         id=job.id,

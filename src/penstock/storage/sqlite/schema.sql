@@ -27,6 +27,7 @@ CREATE TABLE queues (
     n_completed INTEGER NOT NULL DEFAULT 0,
     n_failed INTEGER NOT NULL DEFAULT 0,
     n_cancelled INTEGER NOT NULL DEFAULT 0,
+    n_suspended INTEGER NOT NULL DEFAULT 0,
     n_retrying INTEGER NOT NULL DEFAULT 0,
     n_parked INTEGER NOT NULL DEFAULT 0,
     damaged INTEGER NOT NULL DEFAULT 0,  -- how many records were found that could not be read
@@ -46,6 +47,7 @@ CREATE TABLE queues (
     t_retried INTEGER NOT NULL DEFAULT 0,
     t_stalled INTEGER NOT NULL DEFAULT 0,
     t_timed_out INTEGER NOT NULL DEFAULT 0,
+    flows INTEGER NOT NULL DEFAULT 0,    -- 1: it may have rows in generations or notices; its jobs take the paths of flows
     UNIQUE (namespace, name)
 );
 
@@ -58,14 +60,14 @@ CREATE TABLE jobs (
     queue INTEGER NOT NULL,              -- queues.k
     id TEXT NOT NULL,                    -- the job's id within its queue
     twin INTEGER NOT NULL DEFAULT 0,     -- 1: the blocked successor of the running job with this id
-    place INTEGER NOT NULL,              -- -1 parked, 0 later, 1 ready, 2 in its lane, 3 running, 4 blocked, 5 completed, 6 failed, 7 cancelled
+    place INTEGER NOT NULL,              -- -1 parked, 0 later, 1 ready, 2 in its lane, 3 running, 4 blocked, 5 completed, 6 failed, 7 cancelled, 8 suspended
     rank INTEGER NOT NULL DEFAULT 0,     -- minus the priority, so that every order is ascending
     time INTEGER NOT NULL,               -- the order stamp: run-at or acceptance
     seq INTEGER NOT NULL,                -- the sequence number of its acceptance
     due INTEGER NOT NULL,                -- when it may run
     created INTEGER NOT NULL,            -- when it was accepted
     grp TEXT,                            -- its group, or NULL
-    retried INTEGER NOT NULL DEFAULT 0,  -- 1: waits out a backoff, and holds its group meanwhile
+    retried INTEGER NOT NULL DEFAULT 0,  -- 1: waits out a backoff or is suspended after a run, and holds its group meanwhile
     solo INTEGER NOT NULL DEFAULT 0,     -- 1: must not share a batch
     format INTEGER NOT NULL DEFAULT 1,   -- how its headers, bounds and payload are to be read
     attempts INTEGER DEFAULT 0,          -- claims so far
@@ -80,7 +82,7 @@ CREATE TABLE jobs (
     flags INTEGER,                       -- a blocked successor's update flags, as bits; of an ended job, 1: its id is free
     token TEXT,                          -- the fence of the run it is in, or that ended it
     worker TEXT,                         -- who runs it, or who ended it
-    until INTEGER,                       -- the end of its lease
+    until INTEGER,                       -- the end of its lease; of a suspended job when it wakes (1 << 60: not by the clock)
     begun INTEGER,                       -- when its last run began, NULL if none ended it; of a blocked successor, the run it waits for
     cancel TEXT,                         -- the cancel mode asked for
     cancel_ttl INTEGER,                  -- how long to keep it if it ends by that
@@ -126,7 +128,9 @@ CREATE INDEX jobs_parked ON jobs (queue, format, rank, time, seq, place) WHERE p
 CREATE INDEX jobs_lane ON jobs (queue, grp, time, seq, place) WHERE place = 2;
 -- Jobs that are not due yet, or not promoted yet; scheduled ones apart from retrying ones.
 CREATE INDEX jobs_later ON jobs (queue, retried, due, seq, place) WHERE place = 0;
--- Jobs of a group in backoff, which hold it.
+-- Suspended jobs by their wake time.
+CREATE INDEX jobs_suspended ON jobs (queue, until, seq, place) WHERE place = 8;
+-- Jobs of a group in backoff, or suspended after a run, which hold it.
 CREATE INDEX jobs_backoff ON jobs (queue, grp, due, seq, place) WHERE retried = 1 AND grp IS NOT NULL;
 -- Runs by the end of their lease; with their begin, so that a listing need not read the table to sort them.
 CREATE INDEX jobs_running ON jobs (queue, until, begun, place) WHERE place = 3;

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from penstock.model.job import State
+from penstock.model.job import NewJob, State
 from penstock.storage.base import (
     Cancel,
     Complete,
@@ -18,15 +18,18 @@ from penstock.storage.base import (
     Settled,
     Settlement,
     Stall,
+    Suspend,
 )
 from penstock.storage.sqlite.admin import pause_until
 from penstock.storage.sqlite.fast_path import can_complete_plain, is_plain_completion
 from penstock.storage.sqlite.finish import GONE_MS, finish, requeue
+from penstock.storage.sqlite.flows import apply_effects
 from penstock.storage.sqlite.histories import add_attempt
 from penstock.storage.sqlite.ordering import promote, release_groups
 from penstock.storage.sqlite.put import put
-from penstock.storage.sqlite.rows import BLOCKED, COMPLETED, RUNNING, STATES, Bucket, JobRow, expiry, state_of
+from penstock.storage.sqlite.rows import COMPLETED, RUNNING, STATES, Bucket, JobRow, expiry, state_of
 from penstock.storage.sqlite.sql import Blob
+from penstock.storage.sqlite.suspend import adopt, suspend
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
 __all__ = ["settle"]
@@ -38,7 +41,7 @@ POSSIBLE_STATES: dict[type, tuple[State, ...]] = {
 }
 
 #: The letter in the column `settled` for each resolution that sends a job back to its queue.
-RETURN_CODES: dict[type, str] = {Retried: "r", Release: "f", Stall: "s"}
+RETURN_CODES: dict[type, str] = {Retried: "r", Release: "f", Stall: "s", Suspend: "p"}
 
 _LOST = Settled(None, lost=True)
 _COMPLETED = Settled(State.COMPLETED)
@@ -155,7 +158,7 @@ def _find_running(tx: Transaction, settlements: Sequence[Settlement]) -> dict[Ke
     running: dict[Key, Row] = {}
     for name, ids in ids_by_queue.items():
         queue = tx.queue(name)
-        rows = tx.run_with_list("settle_known", (queue.k,), ids) if queue else []
+        rows = tx.run_with_list("settle_known", (queue.k,), ids) if queue and not queue.flows else []
         running.update(((name, row[0]), row) for row in rows if row[3] == RUNNING)
         for row in rows:
             if row[1]:
@@ -218,7 +221,14 @@ class _Completions:
 
 
 def _settle(tx: Transaction, s: Settlement) -> Settled:
-    """Settle one run: the general path."""
+    """Settle one run, the general path, and apply the effects of its end."""
+    answer = _settle_one(tx, s)
+    if tx.effects:
+        apply_effects(tx)
+    return answer
+
+
+def _settle_one(tx: Transaction, s: Settlement) -> Settled:
     queue = tx.queue(s.queue)
     if queue is None:
         return _LOST
@@ -235,22 +245,36 @@ def _settle(tx: Transaction, s: Settlement) -> Settled:
         return Settled(State.CANCELLED)
     match s.resolution:
         case Complete(result, ttl, then):
+            if then and queue.flows:
+                then = adopt(tx, queue, job, then)
             finish(tx, queue, job, Bucket.COMPLETED, s.token, ttl, result=result)
-            put(tx, then)
+            _put_first(tx, then)
             return _COMPLETED
         case Fail(error, ttl, count, then):
             if count:
                 job.timeouts += 1
                 queue.count_total("timed_out")
                 tx.emit("timed_out", queue, job.id, job.attempts, job.worker)
+            for number in s.resolution.culprits:
+                tx.run("dependency_culprit", 1, job.n, number)
             finish(tx, queue, job, Bucket.FAILED, s.token, ttl, error=error)
-            put(tx, then)
+            _put_first(tx, then)
             return Settled(State.FAILED)
         case Cancel(ttl):
             finish(tx, queue, job, Bucket.CANCELLED, s.token, ttl)
             return Settled(State.CANCELLED)
+        case Suspend():
+            job.settled = RETURN_CODES[Suspend] + s.token
+            return Settled(suspend(tx, queue, job, s.resolution))
         case Release() | Stall() | Retried():
             return _send_back(tx, queue, job, s.resolution, s.token)
+
+
+def _put_first(tx: Transaction, jobs: Sequence[NewJob]) -> None:
+    """Put the jobs of a settlement before the effects of the end are applied: a plan must know its children."""
+    held, tx.effects = tx.effects, []
+    put(tx, jobs)
+    tx.effects = held
 
 
 def _record(tx: Transaction, queue: QueueRow, job: JobRow, resolution: Resolution) -> None:
@@ -314,7 +338,7 @@ def _answer_repeat(tx: Transaction, queue: QueueRow, job: JobRow | None, s: Sett
     gone = tx.one("settle_before", queue.k, s.id, s.token, tx.now)
     if gone:
         state = STATES.get(gone[0])
-    elif job and job.place > BLOCKED and job.token == s.token and not job.expired(tx.now):
+    elif job and job.ended and job.token == s.token and not job.expired(tx.now):
         state = STATES[job.place]
     if state in POSSIBLE_STATES.get(type(s.resolution), (State.CANCELLED,)):
         return Settled(state)

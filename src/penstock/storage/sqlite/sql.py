@@ -23,6 +23,13 @@ SCHEDULE_COLUMNS = (
 )  # fmt: skip
 
 
+#: The columns of the part of a job in flows, in the order of `flow_rows.GenerationRow`.
+GENERATION_COLUMNS = (
+    "job", "queue", "generation", "parent", "flags", "heard", "fresh", "needs", "total", "adopted", "closed", "opening",
+    "waiting", "first", "count", "wait", "cancel_ttl", "ended", "n_open", "n_ended", "plan", "binds",
+)  # fmt: skip
+
+
 #: The type in which frequent statements bind bytes. `sqlite3` looks for an adapter of every value that is not an `int`,
 #: `float`, `str` or `bytearray`: to bind `bytes` or None takes two or three times as long.
 Blob = bytearray
@@ -41,6 +48,7 @@ def parse(text: str) -> dict[str, str]:
         if name.strip() in found:
             raise ValueError(f"two statements are named {name.strip()}")
         statement = "\n".join(lines).replace("{schedule}", ", ".join(SCHEDULE_COLUMNS))
+        statement = statement.replace("{generation}", ", ".join(GENERATION_COLUMNS))
         found[name.strip()] = statement.replace("{job}", ", ".join(JOB_COLUMNS))
     return found
 
@@ -61,9 +69,10 @@ FILES = (
     "stats.sql",
     "find_newest.sql",
     "error_groups.sql",
+    "flows.sql",
 )
 SQL = parse("\n".join(map(_read, FILES)))
-SCHEMA = _read("schema.sql")
+SCHEMA = _read("schema.sql") + _read("flow_schema.sql")
 FAST_PUT = _read("fast_put.sql")
 
 

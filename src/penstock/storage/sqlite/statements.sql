@@ -7,7 +7,8 @@
 -- name: queue_get
 -- A queue by its name: the counts of scheduled and retrying jobs and of blocked ones; the names of the events that its
 -- listeners want (* for all, NULL without a listener); and in bits whether it is limited, whether there are rows of
--- groups, idle workers, and callers that wait for the end of one of its jobs, and whether its counts are no numbers.
+-- groups, idle workers, and callers that wait for the end of one of its jobs, whether its counts are no numbers, and
+-- whether it has jobs of flows.
 -- It has few columns with short names: `sqlite3` describes each of them in every call.
 SELECT k, seq, time, finished, paused, parked, alarm, expiry, tick, n_later + n_retrying AS later, n_blocked,
     CASE WHEN EXISTS (SELECT 1 FROM listeners) THEN
@@ -18,9 +19,10 @@ SELECT k, seq, time, finished, paused, parked, alarm, expiry, tick, n_later + n_
     + 4 * EXISTS (SELECT 1 FROM idle WHERE namespace = ?1 AND queue = ?2)
     + 8 * EXISTS (SELECT 1 FROM waits WHERE namespace = ?1 AND queue = ?2)
     + 16 * ((
-        min(n_later, n_ready, n_lane, n_running, n_blocked, n_completed, n_failed, n_cancelled, n_retrying, n_parked) >= 0
-        AND max(n_later, n_ready, n_lane, n_running, n_blocked, n_completed, n_failed, n_cancelled, n_retrying, n_parked) < 1 << 60
-        AND limited IN (0, 1)) IS NOT 1) AS bits
+        min(n_later, n_ready, n_lane, n_running, n_blocked, n_completed, n_failed, n_cancelled, n_suspended, n_retrying, n_parked) >= 0
+        AND max(n_later, n_ready, n_lane, n_running, n_blocked, n_completed, n_failed, n_cancelled, n_suspended, n_retrying, n_parked) < 1 << 60
+        AND limited IN (0, 1)) IS NOT 1)
+    + 32 * (flows IS NOT 0) AS bits
 FROM queues WHERE namespace = ?1 AND name = ?2
 
 -- name: queue_add
@@ -33,13 +35,13 @@ INSERT INTO queues (namespace, name, limited) VALUES (?1, ?2,
 -- The numbers that a transaction may change in a queue's row.
 UPDATE queues SET seq = ?, time = ?, finished = ?,
     n_later = n_later + ?, n_ready = n_ready + ?, n_lane = n_lane + ?, n_running = n_running + ?, n_blocked = n_blocked + ?,
-    n_completed = n_completed + ?, n_failed = n_failed + ?, n_cancelled = n_cancelled + ?,
+    n_completed = n_completed + ?, n_failed = n_failed + ?, n_cancelled = n_cancelled + ?, n_suspended = n_suspended + ?,
     n_retrying = n_retrying + ?, n_parked = n_parked + ?, damaged = damaged + ?
 WHERE k = ?
 
 -- name: queue_marks
 -- The rest of it, which changes seldom, and most of which is NULL: to bind that takes longer, see `Blob`.
-UPDATE queues SET paused = ?, pause_until = ?, pause_by = ?, parked = ?, alarm = ?, expiry = ?, tick = ?, limited = ?
+UPDATE queues SET paused = ?, pause_until = ?, pause_by = ?, parked = ?, alarm = ?, expiry = ?, tick = ?, limited = ?, flows = ?
 WHERE k = ?
 
 -- name: queue_pause
@@ -67,6 +69,7 @@ SELECT name FROM queues AS q WHERE namespace = ?1 AND (
     OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place = 0)
     OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place = 3)
     OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place = -1)
+    OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place = 8)
     OR EXISTS (SELECT 1 FROM jobs WHERE queue = q.k AND place IN (5, 6, 7) AND expires > ?2)
     OR EXISTS (SELECT 1 FROM schedules WHERE queue = q.k AND (expires IS NULL OR expires > ?2))
 ) UNION SELECT queue FROM limits WHERE namespace = ?1 AND kind <> 'family' ORDER BY name
@@ -339,6 +342,10 @@ SELECT {job} FROM jobs WHERE queue = ? AND place = 2 AND (grp, time, seq) > (?, 
 -- Scheduled (0) or retrying (1) jobs by due time.
 SELECT {job} FROM jobs WHERE queue = ? AND place = 0 AND retried = ? AND (due, seq) > (?, ?) ORDER BY due, seq LIMIT ?
 
+-- name: find_suspended
+-- Suspended jobs by their wake time.
+SELECT {job} FROM jobs WHERE queue = ? AND place = 8 AND (until, seq) > (?, ?) ORDER BY until, seq LIMIT ?
+
 -- name: find_blocked
 -- Blocked successors by the begin of the runs that they wait for.
 SELECT {job} FROM jobs WHERE queue = ? AND place = 4 AND (begun, n) > (?, ?) ORDER BY begun, n LIMIT ?
@@ -353,9 +360,11 @@ ORDER BY expires, number LIMIT ?
 SELECT n_later + n_ready + n_lane + n_retrying + n_parked FROM queues WHERE k = ?
 
 -- name: counts
--- The stored counts, and the numbers of rows to be counted otherwise by the clock: scheduled and retrying
--- jobs that are due, and finished ones that are expired.
-SELECT n_later, n_ready, n_lane, n_running, n_blocked, n_completed, n_failed, n_cancelled, n_retrying, n_parked,
+-- The stored counts, and the numbers of rows to be counted otherwise by the clock: suspended jobs whose wake time has
+-- come, scheduled and retrying jobs that are due, and finished ones that are expired.
+SELECT n_later, n_ready, n_lane, n_running, n_blocked, n_completed, n_failed, n_cancelled, n_suspended, n_retrying,
+    n_parked,
+    (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 8 AND until <= ?2),
     (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 0 AND retried = 0 AND due <= ?2),
     (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 0 AND retried = 1 AND due <= ?2),
     (SELECT count(*) FROM jobs WHERE queue = ?1 AND place = 5 AND expires <= ?2),

@@ -80,7 +80,7 @@ DELETE FROM history WHERE namespace = ?
 -- name: groups_waiting
 -- The first group from this name on with a queued job, and the first with a job in backoff.
 SELECT (SELECT grp FROM jobs WHERE queue = ?1 AND place = 2 AND grp >= ?2 ORDER BY grp LIMIT 1),
-    (SELECT grp FROM jobs WHERE queue = ?1 AND retried = 1 AND grp IS NOT NULL AND grp >= ?2 AND place = 0 ORDER BY grp LIMIT 1)
+    (SELECT grp FROM jobs WHERE queue = ?1 AND retried = 1 AND grp IS NOT NULL AND grp >= ?2 AND place IN (0, 8) ORDER BY grp LIMIT 1)
 
 -- name: groups_rotation
 -- The groups after a turn, by their turns.
@@ -91,7 +91,7 @@ ORDER BY turn_time, turn_seq LIMIT ?
 
 -- name: groups_backoff
 -- The first job of a group in backoff.
-SELECT id, due FROM jobs WHERE queue = ? AND grp = ? AND retried = 1 AND grp IS NOT NULL AND place = 0 ORDER BY due, seq LIMIT 1
+SELECT id, due FROM jobs WHERE queue = ? AND grp = ? AND retried = 1 AND grp IS NOT NULL AND place IN (0, 8) ORDER BY due, seq LIMIT 1
 
 -- name: groups_head
 -- The first queued job of a group.

@@ -79,6 +79,10 @@ class Transaction:
         self.fast_put_queue: tuple[str, int] | None = None
         #: The limits that were read, None if none was: only limited queues need them.
         self._limits: LimitsRead | None = None
+        #: The parts of jobs in flows that were read, by the rows of the jobs, and the effects that are still to be
+        #: applied: see `flow_rows.py`.
+        self.generations: dict[int, Any] = {}
+        self.effects: list[Any] = []
         self._queues: dict[str, QueueRow] = {}
         self._events: list[EventRecord] = []
         #: The listeners, each with its queue and names; those to an event of a queue; and by queue the names they want.
@@ -170,6 +174,7 @@ class Transaction:
     def delete(self, queue: QueueRow, job: JobRow) -> None:
         """Delete a record."""
         self.run("job_drop", job.n)
+        self.generations.pop(job.n, None)
         if job.repaired:
             self.note_repaired(queue, job)
         queue.count(job.counted_slot, -1)
@@ -344,6 +349,9 @@ class Transaction:
     def before_commit(self) -> None:
         """Write queue rows and events, and choose the waiters to wake."""
         freed = False
+        for generation in self.generations.values():
+            if generation is not None and generation.dirty:
+                self.run("generation_save", *generation.values())
         for queue in self._queues.values():
             freed |= queue.limited and queue.deltas[RUNNING] < 0
             if queue.gates is not None and queue.gates.dirty:

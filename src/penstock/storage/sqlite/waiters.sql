@@ -76,7 +76,7 @@ DELETE FROM waits WHERE waiter = ?
 
 -- name: wait_state
 -- Whether a job has not ended yet.
-SELECT 1 FROM jobs WHERE queue = ? AND id = ? AND twin = 0 AND place < 5
+SELECT 1 FROM jobs WHERE queue = ? AND id = ? AND twin = 0 AND (place < 5 OR place = 8)
 
 -- name: wait_dead
 -- Delete the waiting callers of a process that is gone.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.model.job import State
 from penstock.model.why import MAX_AHEAD, JobPosition
 from penstock.storage.sqlite.closed_gate import closed_gate
+from penstock.storage.sqlite.flow_shown import flow_snapshot
 from penstock.storage.sqlite.gates import group_rule, lane_of
 from penstock.storage.sqlite.reads import promote_all
 from penstock.storage.sqlite.rows import LANE, RUNNING, JobRow, read_job, snapshot
@@ -48,6 +49,7 @@ def _position(tx: Transaction, queue: QueueRow, job: JobRow, head: JobRow | None
         known=None if known else tx.format,
         ahead=_ahead(tx, queue, job) if known and head is None and found.state is State.QUEUED else None,
         head=None if head is None else _position(tx, queue, head, None),
+        flow=flow_snapshot(tx, queue, job) if queue.flows and found.state is State.SUSPENDED else None,
         gate=closed_gate(tx, queue, job, head is None) if queue.limited and found.state is State.QUEUED else None,
     )
 

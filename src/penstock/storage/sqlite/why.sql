@@ -6,7 +6,7 @@ SELECT {job} FROM jobs WHERE queue = ? AND place = 3 AND grp = ? ORDER BY time, 
 
 -- name: why_backoff
 -- The first of the jobs of a group that are in backoff.
-SELECT {job} FROM jobs WHERE queue = ? AND grp = ? AND place = 0 AND retried = 1 ORDER BY due, seq LIMIT 1
+SELECT {job} FROM jobs WHERE queue = ? AND grp = ? AND place IN (0, 8) AND retried = 1 ORDER BY due, seq LIMIT 1
 
 -- name: why_lane
 -- The first ready job of a group.

@@ -11,6 +11,7 @@ from penstock.model.clock import Clock as AnyClock
 from penstock.model.ids import family_of
 from penstock.model.job import Claim, NewJob, Snapshot, State
 from penstock.storage.base import ClaimRef, Complete, Put, Request, Resolution, Settled, Settlement, Storage
+from penstock.storage.flowing import Flowing
 from penstock.storage.limiting import Limiting, Scope
 from penstock.storage.observing import need_observing
 from penstock.testing.clock import Clock
@@ -156,5 +157,8 @@ async def clear_storage(storage: Storage, queues: Sequence[str] = QUEUES) -> Non
             await storage.set_limit(scope, None, b"", (await storage.get_limit(scope)).version)
     while await storage.purge(names):
         pass
+    if isinstance(storage, Flowing):
+        while (await storage.relay(sorted({family_of(queue) for queue in names}))).more:
+            pass
     for worker in await storage.workers():
         await storage.beat(worker.id, 0)

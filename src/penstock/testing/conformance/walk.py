@@ -464,10 +464,10 @@ def check_invariants(found: list[Snapshot], counted: dict[State, int]) -> None:
     assert order == sorted(order)
     plain = [job.id for job in found if job.state is not State.BLOCKED]
     assert len(plain) == len(set(plain)), "an id is listed twice"
-    running = {job.id for job in found if job.state is State.RUNNING}
+    held = {job.id for job in found if job.state is State.RUNNING or (job.flow and job.state not in FINISHED)}
     for job in found:
-        assert job.state is not State.BLOCKED or job.id in running, (
-            f"{job.id} is blocked, but no job of its id is running"
+        assert job.state is not State.BLOCKED or job.id in held, (
+            f"{job.id} is blocked, but no job of its id is running or has recorded anything"
         )
         assert (job.worker is not None) or job.state is not State.RUNNING, f"{job.id} is running without a worker"
         assert (job.finished is not None) == (job.state in FINISHED)
