@@ -147,7 +147,7 @@ class Driver:
             await self._put_in_chunks(graph, jobs)
 
     async def _put_in_chunks(self, graph: Graph, jobs: list[NewJob]) -> None:
-        """Put a flow one job at a time, some of them twice; it is sealed at the end."""
+        """Put a flow one job at a time, some of them twice; it is final at the end."""
         plan, *nodes = jobs
         assert plan.flow is not None
         assert plan.flow.plan is not None

@@ -90,8 +90,8 @@ class Flow:
     parent: GenerationRef | None = None
     binds: bytes = b""
     plan: Plan | None = None
-    sealed: bool = True
-    heard: int = 0  # when the producer last called
+    final: bool = True
+    extended_at: int = 0  # when the producer last called
     reviving: bool = False  # a message of the outbox revives its children
     begun: bool = False
     durable: bool = False  # it was suspended by a run or has a checkpoint: its payload stays until its end
@@ -131,7 +131,7 @@ class Flow:
         unmet = [d for number, d in self.dependencies.items() if number < self.needs and d.unmet and not self.plan]
         unmet.sort(key=lambda dependency: dependency.order)
         harmful = [d for d in unmet if d.end and end_of_unmet(d.end) is End.UPSTREAM]
-        if harmful or not self.sealed or self.open_among(self.needed):
+        if harmful or not self.final or self.open_among(self.needed):
             return harmful[0] if harmful else None
         return unmet[0] if unmet else None
 
@@ -243,7 +243,7 @@ class ModelFlows:
             return
         job.flow = flow = Flow(
             stored=True, generation=part.generation or plain_generation(job.created), parent=part.parent,
-            binds=part.binds, plan=part.plan, sealed=not part.open, heard=self.now,
+            binds=part.binds, plan=part.plan, final=not part.open, extended_at=self.now,
         )  # fmt: skip
         flow.dependencies = {number: Dependency(ref) for number, ref in enumerate(part.dependencies)}
         flow.needs = flow.total = len(part.dependencies)
@@ -320,7 +320,7 @@ class ModelFlows:
             self._revive_children(name, job)
         elif not flow.durable:
             flow.begun = False
-            flow.suspended = not completed and bool(flow.verdict() or flow.open_among(flow.needed) or not flow.sealed)
+            flow.suspended = not completed and bool(flow.verdict() or flow.open_among(flow.needed) or not flow.final)
         culprits = [dependency for dependency in flow.dependencies.values() if dependency.culprit]
         for dependency in culprits:
             dependency.open()
@@ -372,7 +372,7 @@ class ModelFlows:
         elif not flow.begun:
             if unmet := flow.verdict():
                 self._end_unmet(name, job, unmet)
-            elif flow.sealed and not flow.open_among(flow.needed):
+            elif flow.final and not flow.open_among(flow.needed):
                 self._resume(name, job)
         elif number is not None and number in flow.awaited and not flow.open_among(flow.awaited):
             self._resume(name, job)
@@ -387,7 +387,7 @@ class ModelFlows:
         flow = job.flow
         fatal = sorted((d for d in flow.dependencies.values() if d.fatal), key=lambda d: (d.fatal != "failed", d.order))
         failed = bool(fatal) and fatal[0].fatal == "failed"
-        if not (failed and plan.fail_fast) and (flow.open_among() or not flow.sealed):
+        if not (failed and plan.fail_fast) and (flow.open_among() or not flow.final):
             return
         if failed:
             error = flow_error(fatal[0].ref, fatal[0].value)
@@ -609,21 +609,21 @@ class ModelFlows:
         return "kept"
 
     def extend(
-        self, name: str, id: str, generation: str, dependencies: Sequence[JobRef], first: int, seal: bool = False
+        self, name: str, id: str, generation: str, dependencies: Sequence[JobRef], first: int, final: bool = False
     ) -> Extended:
         job = self._living(GenerationRef(name, id, generation))
         if job is None or job.finish:
             return Extended(0, over=True)
         flow = job.flow
-        if flow.sealed:
+        if flow.final:
             return Extended(flow.total)
         self._promote(self.all[name])
-        flow.heard = self.now
+        flow.extended_at = self.now
         for number, ref in enumerate(dependencies, first):
             flow.dependencies.setdefault(number, Dependency(ref))
         flow.total = flow.needs = max(flow.total, first + len(dependencies))
-        if seal:
-            flow.sealed = True
+        if final:
+            flow.final = True
             self._evaluate(name, job)
             self._apply_effects()
         return Extended(flow.total)
@@ -652,9 +652,11 @@ class ModelFlows:
         late: list[tuple[str, Job]] = []
         for name, queue in self.all.items():
             if family_of(name) in families:
-                late += [(name, j) for j in queue.jobs.values() if not j.flow.sealed and j.flow.suspended]
-        late = [(name, j) for name, j in late if j.flow.heard + ABANDONED_MS <= self.now and not j.finish]
-        for name, job in sorted(late, key=lambda each: (each[1].flow.heard, each[0].encode(), each[1].id.encode())):
+                late += [(name, j) for j in queue.jobs.values() if not j.flow.final and j.flow.suspended]
+        late = [(name, j) for name, j in late if j.flow.extended_at + ABANDONED_MS <= self.now and not j.finish]
+        for name, job in sorted(
+            late, key=lambda each: (each[1].flow.extended_at, each[0].encode(), each[1].id.encode())
+        ):
             self._promote(self.all[name])
             if job.flow.suspended and not job.finish:
                 self._finish(name, job, State.FAILED, "", UNMET_MS, error=ABANDONED)
@@ -753,7 +755,7 @@ class ModelFlows:
         awaited = flow.awaited if flow.begun else flow.needed
         waits_for = flow.open_among(awaited)[:3] if flow.suspended else []
         return FlowSnapshot(
-            generation=flow.generation, parent=flow.parent, plan=flow.plan is not None, sealed=flow.sealed,
+            generation=flow.generation, parent=flow.parent, plan=flow.plan is not None, final=flow.final,
             open=ends[None], ends={end: ends[end] for end in End if ends[end]},
             waits_for=tuple(flow.dependencies[number].ref for number in waits_for), wakes_at=flow.wake,
             signals=flow.wait.signals if flow.wait else (), unread=len(flow.signals),
@@ -781,7 +783,7 @@ class ModelFlows:
         assert job.finish is None, f"F12: {job.id} is suspended and has ended"
         assert not job.entered, f"F12: {job.id} is suspended and in the order"
         if not flow.begun:
-            waits = flow.open_among(flow.needed) or not flow.sealed or flow.reviving
+            waits = flow.open_among(flow.needed) or not flow.final or flow.reviving
         else:
             waits = flow.open_among(flow.awaited) or flow.wake is not None or flow.wait is not None
         assert waits, f"F12: {job.id} is suspended and waits for nothing"

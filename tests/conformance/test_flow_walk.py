@@ -61,13 +61,13 @@ checkpoints = st.builds(
 def parts(draw: st.DrawFn) -> FlowPart:
     """Draw the part of a new job in flows; its parent, if it has one, gets a notice of it."""
     parent = draw(st.none() | parents)
-    told = draw(st.lists(notices, max_size=2))
+    sent = draw(st.lists(notices, max_size=2))
     if parent is not None:
-        told.append(Notice(parent.queue, parent.id, parent.generation, draw(st.integers(0, 2)), "ended"))
+        sent.append(Notice(parent.queue, parent.id, parent.generation, draw(st.integers(0, 2)), "ended"))
     return FlowPart(
         generation=draw(st.sampled_from(["", *MARKS])),
         dependencies=tuple(draw(st.lists(refs, max_size=3))),
-        notices=tuple(told),
+        notices=tuple(sent),
         binds=draw(small_bytes),
         parent=parent,
         plan=draw(st.none() | st.none() | plans),
@@ -114,12 +114,12 @@ class FlowRules(WalkWithSetbacks):
         jobs = [NewJob(queue=queue, id=id, payload=b"plan", flow=part)]
         chain = data.draw(st.booleans())
         for number in reversed(range(size)):
-            told = [Notice(queue, id, mark, number, "ended", wants=True, handled=data.draw(st.booleans()))]
+            sent = [Notice(queue, id, mark, number, "ended", wants=True, handled=data.draw(st.booleans()))]
             if chain and number + 1 < size:
                 after = children[number + 1]
-                told.append(Notice(after.queue, after.id, mark, 0, data.draw(conditions), wants=True))
+                sent.append(Notice(after.queue, after.id, mark, 0, data.draw(conditions), wants=True))
             waits = (children[number - 1],) if chain and number else ()
-            part = FlowPart(generation=mark, parent=parent, notices=tuple(told), dependencies=waits)
+            part = FlowPart(generation=mark, parent=parent, notices=tuple(sent), dependencies=waits)
             ref = children[number]
             jobs.append(NewJob(queue=ref.queue, id=ref.id, payload=b"%d" % number, flow=part))
         self.both("put", jobs)
@@ -201,10 +201,10 @@ class FlowRules(WalkWithSetbacks):
         mark=st.sampled_from(MARKS),
         more=st.lists(refs, max_size=2),
         first=st.integers(0, 3),
-        seal=st.booleans(),
+        final=st.booleans(),
     )
-    def extend(self, queue: str, id: str, mark: str, more: list[JobRef], first: int, seal: bool) -> None:
-        self.both("extend", queue, id, mark, more, first, seal)
+    def extend(self, queue: str, id: str, mark: str, more: list[JobRef], first: int, final: bool) -> None:
+        self.both("extend", queue, id, mark, more, first, final)
 
     @rule(
         queue=queues,

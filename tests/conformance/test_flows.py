@@ -61,9 +61,9 @@ def plan(*children: str, **options: object) -> NewJob:
 
 def child(number: int, id: str, *notices: Notice, after: tuple[str, ...] = (), handled: bool = False) -> NewJob:
     """Return a child of the flow; with `after` it waits for these."""
-    told = Notice("q", "flow", "g", number, "ended", wants=True, handled=handled)
+    sent = Notice("q", "flow", "g", number, "ended", wants=True, handled=handled)
     refs = tuple(JobRef("q", each) for each in after)
-    part = FlowPart(generation="g", parent=PARENT, notices=(told, *notices), dependencies=refs)
+    part = FlowPart(generation="g", parent=PARENT, notices=(sent, *notices), dependencies=refs)
     return NewJob(queue="q", id=id, payload=b"", flow=part)
 
 
@@ -246,12 +246,12 @@ async def test_a_flow_that_its_producer_leaves_open_is_abandoned(storage: Storag
 async def test_a_deleted_queue_ends_what_waits_for_its_jobs(storage: Storage) -> None:
     """The unfinished jobs of a deleted queue count as cancelled: dependents and the flow end."""
     to_second = Notice("q/side", "b", "g", 0)
-    told = Notice("q/side", "flow", "g", 0, "ended")
+    sent = Notice("q/side", "flow", "g", 0, "ended")
     part = FlowPart(generation="g", dependencies=(JobRef("q", "a"), JobRef("q/side", "b")), plan=Plan())
     await storage.put([NewJob(queue="q/side", id="flow", payload=b"", flow=part)])
-    waits = FlowPart(generation="g", notices=(replace(told, number=1),), dependencies=(JobRef("q", "a"),))
+    waits = FlowPart(generation="g", notices=(replace(sent, number=1),), dependencies=(JobRef("q", "a"),))
     await storage.put([NewJob(queue="q/side", id="b", payload=b"", flow=waits)])
-    await storage.put([NewJob(queue="q", id="a", payload=b"", flow=FlowPart(notices=(told, to_second)))])
+    await storage.put([NewJob(queue="q", id="a", payload=b"", flow=FlowPart(notices=(sent, to_second)))])
     assert await storage.delete_queue("q") == 1
     await flows(storage).relay(["q"])
     assert [job.state for job in await storage.get("q/side", ["flow", "b"]) if job] == [State.CANCELLED] * 2

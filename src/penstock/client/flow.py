@@ -234,14 +234,14 @@ class Flow:
         ]
         handled = any(on != "completed" for _, _, on, _ in later)
         to_flow = Notice(self._queue.name, self.id, self.generation, node.number, "ended", required, handled, required)
-        told = [
+        sent = [
             Notice(each.queue, each.id, self.generation, n, cast("Condition", on), wants)
             for each, n, on, wants in later
         ]
         refs = tuple(JobRef(self.nodes[to].queue, self.nodes[to].id) for to, _, _ in node.edges)
         part = FlowPart(
             generation=self.generation, parent=GenerationRef(self._queue.name, self.id, self.generation),
-            notices=(to_flow, *told), dependencies=refs, binds=encode_bindings(node.bindings),
+            notices=(to_flow, *sent), dependencies=refs, binds=encode_bindings(node.bindings),
         )  # fmt: skip
         return replace(self._host.new_job(node.queue, node.arguments, options), flow=part)
 

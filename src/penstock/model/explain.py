@@ -62,7 +62,7 @@ def _suspended(why: Why, flow: FlowSnapshot) -> Why:
     until = None if flow.wakes_at is None else as_datetime(flow.wakes_at)
     total = flow.open + sum(flow.ends.values())
     why = replace(why, until=until, open=flow.open, total=total, waits_for=flow.waits_for, signals=flow.signals)
-    if not flow.sealed:
+    if not flow.final:
         return replace(why, reason=Reason.FLOW_OPEN)
     if flow.waits_for:
         return replace(why, reason=Reason.WAITS_FOR_JOBS)

@@ -243,13 +243,13 @@ class FlowSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     `open` is the number of open dependencies, and `ends` that of the others by how they ended. `waits_for` names up to
     three open ones of those that the job waits for now. `wakes_at` (ms) is when it is resumed by the clock, `signals`
-    are the names that it waits for. `sealed` is False while `extend` adds to it.
+    are the names that it waits for. `final` is False while `extend` adds to it.
     """
 
     generation: str
     parent: GenerationRef | None = None
     plan: bool = False
-    sealed: bool = True
+    final: bool = True
     open: int = 0
     ends: dict[End, int] = {}
     waits_for: tuple[JobRef, ...] = ()

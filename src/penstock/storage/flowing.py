@@ -90,11 +90,11 @@ class Flowing(Protocol):
         ...
 
     async def extend(
-        self, queue: str, id: str, generation: str, dependencies: Sequence[JobRef], first: int, seal: bool = False
+        self, queue: str, id: str, generation: str, dependencies: Sequence[JobRef], first: int, final: bool = False
     ) -> Extended:
         """Add dependencies to a job that was put with `open`, from number `first` on; those it has already are left.
 
-        With `seal` it is not open any more: suspended → queued, or the end of a plan, if no dependency is open. A call
+        With `final` it is not open any more: suspended → queued, or the end of a plan, if no dependency is open. A call
         without dependencies shows that the producer is alive.
         """
         ...

@@ -16,9 +16,9 @@ __all__ = [
     "BEGUN",
     "CANCELLED_RUN",
     "DURABLE",
+    "FINAL",
     "PLAN",
     "REVIVING",
-    "SEALED",
     "Cascade",
     "Effect",
     "GenerationRow",
@@ -38,7 +38,7 @@ __all__ = [
 
 #: The bits of `generations.flags`: it is a plan; nothing is added to it any more; it was claimed; it was suspended by a
 #: run or has a checkpoint; a message revives its children; its next run is to know that it was cancelled.
-PLAN, SEALED, BEGUN, DURABLE, REVIVING, CANCELLED_RUN = 1, 2, 4, 8, 16, 32
+PLAN, FINAL, BEGUN, DURABLE, REVIVING, CANCELLED_RUN = 1, 2, 4, 8, 16, 32
 
 _CONDITIONS: tuple[Condition, ...] = ("completed", "failed", "ended")
 _ENDS = tuple(End)
@@ -80,8 +80,8 @@ class GenerationRow(msgspec.Struct):
     queue: int
     generation: str
     parent_data: bytes | None = None
-    flags: int = SEALED
-    heard: int | None = None
+    flags: int = FINAL
+    extended_at: int | None = None
     fresh: int = 0
     needs: int = 0
     total: int = 0
@@ -162,7 +162,7 @@ class GenerationRow(msgspec.Struct):
     def values(self) -> tuple[object, ...]:
         """Return the parameters of `generation_save`."""
         return (
-            self.flags, self.heard, self.fresh, self.needs, self.total, self.adopted, self.closed, self.opening,
+            self.flags, self.extended_at, self.fresh, self.needs, self.total, self.adopted, self.closed, self.opening,
             self.waiting, self.first, self.count, self.wait_data, self.cancel_ttl, self.ended, self.open,
             self.ended_data, self.job,
         )  # fmt: skip
@@ -175,7 +175,7 @@ def new_generation(
     return GenerationRow(
         job, queue.k, generation,
         None if parent is None else _encode((parent.queue, parent.id, parent.generation)),
-        SEALED | (PLAN if plan is not None else 0),
+        FINAL | (PLAN if plan is not None else 0),
         plan_data=None if plan is None else _encode(plan), binds=binds or None,
     )  # fmt: skip
 
@@ -183,7 +183,7 @@ def new_generation(
 def add_generation(tx: Transaction, queue: QueueRow, row: GenerationRow) -> GenerationRow:
     """Store the part of a job in flows."""
     tx.run(
-        "generation_add", row.job, row.queue, row.generation, row.parent_data, row.flags, row.heard, row.fresh,
+        "generation_add", row.job, row.queue, row.generation, row.parent_data, row.flags, row.extended_at, row.fresh,
         row.needs, row.total, row.adopted, row.closed, row.opening, row.waiting, row.first, row.count, row.wait_data,
         row.cancel_ttl, row.ended, row.open, row.ended_data, row.plan_data, row.binds,
     )  # fmt: skip

@@ -7,7 +7,7 @@ CREATE TABLE generations (
     generation TEXT NOT NULL,            -- the mark that notices name
     parent BLOB,                         -- the flow that it belongs to, as msgpack: queue, id, generation; or NULL
     flags INTEGER NOT NULL,              -- bits, see `GenerationRow`
-    heard INTEGER,                       -- of a job that is extended: when its producer last called; else NULL
+    extended_at INTEGER,                       -- of a job that is extended: when its producer last called; else NULL
     fresh INTEGER NOT NULL DEFAULT 0,    -- how often its journal was forgotten
     needs INTEGER NOT NULL DEFAULT 0,    -- the number of dependencies that its first run waits for
     total INTEGER NOT NULL DEFAULT 0,    -- the number of the next dependency
@@ -25,7 +25,7 @@ CREATE TABLE generations (
     plan BLOB,                           -- of a plan, as msgpack: `Plan`; else NULL
     binds BLOB                           -- opaque, or NULL
 );
-CREATE INDEX generations_heard ON generations (heard) WHERE heard IS NOT NULL;
+CREATE INDEX generations_extended ON generations (extended_at) WHERE extended_at IS NOT NULL;
 
 -- What a job waits for.
 CREATE TABLE dependencies (

@@ -6,7 +6,7 @@ from msgspec import structs
 
 from penstock.model.flow import End, FlowSnapshot, JobRef
 from penstock.model.job import Snapshot
-from penstock.storage.sqlite.flow_rows import PLAN, SEALED, generation_of
+from penstock.storage.sqlite.flow_rows import FINAL, PLAN, generation_of
 from penstock.storage.sqlite.rows import FOREVER, SUSPENDED, JobRow, snapshot
 from penstock.storage.sqlite.transaction import QueueRow, Transaction
 
@@ -29,7 +29,7 @@ def flow_snapshot(tx: Transaction, queue: QueueRow, job: JobRow) -> FlowSnapshot
     names = tx.all("dependencies_open_names", row.job, *row.numbers) if suspended else []
     wait = row.wait if suspended else None
     return FlowSnapshot(
-        generation=row.generation, parent=row.parent, plan=row.has(PLAN), sealed=row.has(SEALED), open=row.open,
+        generation=row.generation, parent=row.parent, plan=row.has(PLAN), final=row.has(FINAL), open=row.open,
         ends={end: count for end, count in zip(End, row.ends, strict=True) if count},
         waits_for=tuple(JobRef(*name) for name in names),
         wakes_at=None if not suspended or job.until in (None, FOREVER) else job.until,

@@ -31,10 +31,10 @@ class SqliteFlowing:
         return await self._write(lambda tx: relay.signal(tx, queue, id, name, value))
 
     async def extend(
-        self, queue: str, id: str, generation: str, dependencies: Sequence[JobRef], first: int, seal: bool = False
+        self, queue: str, id: str, generation: str, dependencies: Sequence[JobRef], first: int, final: bool = False
     ) -> Extended:
-        """Add dependencies to a job that was put with `open`, and with `seal` end that."""
-        return await self._write(lambda tx: relay.extend(tx, queue, id, generation, dependencies, first, seal))
+        """Add dependencies to a job that was put with `open`, and with `final` end that."""
+        return await self._write(lambda tx: relay.extend(tx, queue, id, generation, dependencies, first, final))
 
     async def revive(self, queue: str, ids: Sequence[str], completed: bool = False, fresh: bool = False) -> list[bool]:
         """Revive jobs: failed or cancelled (or completed, if asked) → queued or suspended, all counts zero."""

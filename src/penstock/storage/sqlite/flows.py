@@ -25,9 +25,9 @@ from penstock.storage.sqlite.finish import finish
 from penstock.storage.sqlite.flow_rows import (
     BEGUN,
     DURABLE,
+    FINAL,
     PLAN,
     REVIVING,
-    SEALED,
     Cascade,
     Effect,
     GenerationRow,
@@ -112,8 +112,8 @@ def begin_flow(tx: Transaction, queue: QueueRow, id: str, part: FlowPart, twin: 
     [n] = tx.one("flow_row", queue.k, id, twin)
     mark = part.generation or plain_generation(tx.now)
     row = new_generation(n, queue, mark, part.parent, part.plan, part.binds)
-    row.set(SEALED, not part.open)
-    row.heard = tx.now if part.open else None
+    row.set(FINAL, not part.open)
+    row.extended_at = tx.now if part.open else None
     row.needs = row.total = row.open = row.waiting = len(part.dependencies)
     add_generation(tx, queue, row)
     add_dependencies(tx, n, 0, part.dependencies)
@@ -209,7 +209,7 @@ def evaluate(tx: Transaction, queue: QueueRow, job: JobRow, row: GenerationRow, 
         unmet = verdict(tx, row)
         if unmet is not None:
             _end_unmet(tx, queue, job, unmet)
-        elif row.has(SEALED) and row.waiting == 0:
+        elif row.has(FINAL) and row.waiting == 0:
             resume(tx, queue, job, row)
     elif number is not None and row.awaits(number) and row.waiting == 0:
         resume(tx, queue, job, row)
@@ -227,7 +227,7 @@ def verdict(tx: Transaction, row: GenerationRow) -> Any:
     harmful = [each for each in unmet if end_of_unmet(End(each[3])) is End.UPSTREAM]
     if harmful:
         return harmful[0]
-    if not unmet or not row.has(SEALED) or tx.one("dependencies_open", row.job, 0, row.needs)[0]:
+    if not unmet or not row.has(FINAL) or tx.one("dependencies_open", row.job, 0, row.needs)[0]:
         return None
     return unmet[0]
 
@@ -241,7 +241,7 @@ def _end_unmet(tx: Transaction, queue: QueueRow, job: JobRow, unmet: Any) -> Non
 
 
 def _evaluate_plan(tx: Transaction, queue: QueueRow, job: JobRow, row: GenerationRow, plan: Plan) -> None:
-    waits = row.open > 0 or not row.has(SEALED)
+    waits = row.open > 0 or not row.has(FINAL)
     if waits and not plan.fail_fast:
         return
     harm = tx.one("dependencies_harm", row.job, 1 << 60)

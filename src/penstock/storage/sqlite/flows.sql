@@ -14,7 +14,7 @@ INSERT INTO generations ({generation}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 
 
 -- name: generation_save
 -- All that a transition may change in it.
-UPDATE generations SET flags = ?, heard = ?, fresh = ?, needs = ?, total = ?, adopted = ?, closed = ?, opening = ?,
+UPDATE generations SET flags = ?, extended_at = ?, fresh = ?, needs = ?, total = ?, adopted = ?, closed = ?, opening = ?,
     waiting = ?, first = ?, count = ?, wait = ?, cancel_ttl = ?, ended = ?, n_open = ?, n_ended = ?
 WHERE job = ?
 
@@ -188,4 +188,4 @@ DELETE FROM outbox WHERE n = ?
 -- name: abandoned
 -- Jobs that are extended no more: queue, id.
 SELECT q.name, j.id FROM generations AS g JOIN jobs AS j ON j.n = g.job JOIN queues AS q ON q.k = j.queue
-WHERE g.heard <= ? AND q.namespace = ? AND j.place = 8 ORDER BY g.heard, q.name, j.id LIMIT ?
+WHERE g.extended_at <= ? AND q.namespace = ? AND j.place = 8 ORDER BY g.extended_at, q.name, j.id LIMIT ?

@@ -25,9 +25,9 @@ from penstock.storage.sqlite.cancel import cancel_job
 from penstock.storage.sqlite.expire import expire
 from penstock.storage.sqlite.finish import finish
 from penstock.storage.sqlite.flow_rows import (
+    FINAL,
     PLAN,
     REVIVING,
-    SEALED,
     Cascade,
     Effect,
     GenerationRow,
@@ -87,25 +87,25 @@ def signal(tx: Transaction, name: str, id: str, signal: str, value: bytes) -> Si
 
 
 def extend(
-    tx: Transaction, name: str, id: str, generation: str, dependencies: Sequence[JobRef], first: int, seal: bool
+    tx: Transaction, name: str, id: str, generation: str, dependencies: Sequence[JobRef], first: int, final: bool
 ) -> Extended:
-    """Add dependencies to a job that is being stored, or seal it."""
+    """Add dependencies to a job that is being stored, or declare that it has them all."""
     found = living(tx, name, id, generation)
     if found is None or found[1].ended:
         return Extended(0, over=True)
     queue, _, row = found
-    if row is None or row.has(SEALED):
+    if row is None or row.has(FINAL):
         return Extended(0 if row is None else row.total)
     promote(tx, queue)
     job = tx.job(queue, id)
     assert job is not None
-    row.heard = tx.now
+    row.extended_at = tx.now
     row.open += add_dependencies(tx, job.n, first, dependencies)
     row.total = row.needs = max(row.total, first + len(dependencies))
     recount(tx, row)
-    if seal:
-        row.set(SEALED)
-        row.heard = None
+    if final:
+        row.set(FINAL)
+        row.extended_at = None
         evaluate(tx, queue, job, row)
         apply_effects(tx)
     return Extended(row.total)
@@ -157,8 +157,8 @@ def _abandon(tx: Transaction, families: Sequence[str]) -> int:
         promote(tx, queue)
         job = tx.job(queue, id)
         row = None if job is None else generation_of(tx, queue, job)
-        if job is not None and row is not None and job.place == SUSPENDED and not row.has(SEALED):
-            row.heard, row.dirty = None, True
+        if job is not None and row is not None and job.place == SUSPENDED and not row.has(FINAL):
+            row.extended_at, row.dirty = None, True
             finish(tx, queue, job, Bucket.FAILED, "", UNMET_MS, error=ABANDONED)
             apply_effects(tx)
     return count

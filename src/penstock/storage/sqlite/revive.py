@@ -9,8 +9,8 @@ from penstock.storage.sqlite.expire import expire
 from penstock.storage.sqlite.flow_rows import (
     BEGUN,
     DURABLE,
+    FINAL,
     PLAN,
-    SEALED,
     GenerationRow,
     ensure_generation,
     generation_of,
@@ -99,7 +99,7 @@ def _revive_flow(tx: Transaction, queue: QueueRow, job: JobRow, completed: bool,
         revive_children(tx, queue, job, row)
     elif not row.has(DURABLE):
         row.set(BEGUN, False)
-        waits = verdict(tx, row) is not None or not row.has(SEALED)
+        waits = verdict(tx, row) is not None or not row.has(FINAL)
         if not completed and (waits or tx.one("dependencies_open", job.n, 0, row.needs)[0]):
             job.place = SUSPENDED
     culprits = tx.all("dependencies_culprits", job.n)
