@@ -41,8 +41,9 @@ class DeployDrill(Drill):
         await self._declared("drill.code0")
         await first.stop()
         self.shared.network.move_clock(AWAY)
-        self._second = self.worker("drill.code1", self._version(7))
-        await self._declared("drill.code1")
+        with self.refusing("drill.code1", "due"):  # so that the change decides the ticks, not the ticker
+            self._second = self.worker("drill.code1", self._version(7))
+            await self._declared("drill.code1")
 
     async def retire(self) -> None:
         """Leave a worker alone whose code does not declare the schedule, until it is retired; then declare it again."""

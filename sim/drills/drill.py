@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
+from penstock.errors import StorageUnavailable
 from penstock.model.job import NewJob
 from penstock.storage.base import ClaimRef, Complete, Request, Settlement
 from penstock.testing.simulation.loop import Node
@@ -116,6 +118,23 @@ class Drill(Client):
         clocks.pop(self.node.name, None)
         if ms is not None:
             clocks[self.node.name] = lambda: ms / 1000 - clock.time()
+
+    @contextlib.contextmanager
+    def refusing(self, node: str, verb: str) -> Generator[None]:
+        """Refuse the calls of a verb by a node."""
+        network = self.shared.network
+        before = network.refuses
+
+        def refuses(request: Any) -> Exception | None:
+            if (request.node.name, request.verb) == (node, verb):
+                return StorageUnavailable(f"{verb}: refused by a drill")
+            return before(request)
+
+        network.refuses = refuses
+        try:
+            yield
+        finally:
+            network.refuses = before
 
     async def record(self, queue: str, name: str) -> Any:
         """Return the record of a schedule."""

@@ -20,8 +20,8 @@ SINGLE, PAIRS = "drill/run", "drill/run/pairs"
 #: The lease of the worker (seconds), which renews after a third of it.
 LEASE = 2.0
 
-#: How often a batch is put until it is in line behind a run that blocks: the seed decides what a claim answers first.
-TRIES = 6
+#: How often a batch is put until it is in line behind one that blocks: another claim may answer first.
+TRIES = 4
 
 #: How long (seconds) a run may take in these drills.
 SOON = 8.0
@@ -29,6 +29,9 @@ SOON = 8.0
 
 class WorkerDrill(Drill):
     """One worker with a short lease, whose process is slow, cut off, blocked and frozen in turn."""
+
+    #: The batches that have begun.
+    _batches = 0
 
     async def run(self) -> None:
         """Make each situation once."""
@@ -49,7 +52,8 @@ class WorkerDrill(Drill):
             await self._run(node, [job], payload if job.attempt == 1 else "ok")
 
         async def many(payloads: list[Any], jobs: list[Job]) -> None:
-            await self._run(node, jobs, "ok")
+            self._batches += 1
+            await self._run(node, jobs, payloads[0] if jobs[0].attempt == 1 else "ok")
 
         options: Any = {"max_retries": 0, "max_stalls": 9, "result_ttl": 0}
         app.listen(SINGLE, one, size=10, **options)
@@ -134,16 +138,16 @@ class WorkerDrill(Drill):
     async def _lose_one_of_two(self, worker: DrillWorker) -> None:
         """Block the process while a batch is in line of which one claim ends, and the other one is renewed."""
         for _ in range(TRIES):
-            ids = [self.new_id(), self.new_id()]
-            blocking = self.job(SINGLE, payload=b'"block"')
-            await self.storage.put([blocking, *(self.job(PAIRS, id) for id in ids)])
+            self._batches = 0
+            ids = [self.new_id() for _ in range(4)]
+            await self.storage.put([self.job(PAIRS, id, b'"ok"' if n else b'"block"') for n, id in enumerate(ids)])
             await self._started(PAIRS)
             tokens = [self.shared.running().get((PAIRS, id)) for id in ids]
-            in_line = worker.node.frozen > 0 and tokens[0] is not None and tokens[0] == tokens[1]
+            in_line = worker.node.frozen > 0 and self._batches == 1 and None not in tokens
             if in_line:
-                await self.storage.settle([Settlement(PAIRS, ids[1], tokens[1] or "", Release())])
+                await self.storage.settle([Settlement(PAIRS, ids[3], tokens[3] or "", Release())])
             while worker.node.frozen:  # noqa: ASYNC110
                 await asyncio.sleep(STEP)
-            await self._ended(SINGLE, PAIRS)
+            await self._ended(PAIRS)
             if in_line:
                 return
