@@ -21,12 +21,12 @@ LATE, SPAN = 1.0, 8
 
 
 async def sleep_for(payload: Any) -> None:
-    """Run as long as the payload says."""
+    """Sleep for as many seconds as the payload has."""
     await asyncio.sleep(payload or 0)
 
 
 class TickDrill(Drill):
-    """What the drills of ticks share."""
+    """The base of the drills of ticks."""
 
     async def _check_next_tick(self, queue: str, name: str) -> None:
         """Wait for the next tick of a schedule, and check that it is not late."""

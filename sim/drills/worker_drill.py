@@ -30,8 +30,8 @@ SOON = 8.0
 class WorkerDrill(Drill):
     """One worker with a short lease, whose process is slow, cut off, blocked and frozen in turn."""
 
-    #: The batches that have begun.
-    _batches = 0
+    #: The jobs of the batches that have begun.
+    _begun: tuple[str, ...] = ()
 
     async def run(self) -> None:
         """Make each situation once."""
@@ -52,7 +52,7 @@ class WorkerDrill(Drill):
             await self._run(node, [job], payload if job.attempt == 1 else "ok")
 
         async def many(payloads: list[Any], jobs: list[Job]) -> None:
-            self._batches += 1
+            self._begun += tuple(job.id for job in jobs)
             await self._run(node, jobs, payloads[0] if jobs[0].attempt == 1 else "ok")
 
         options: Any = {"max_retries": 0, "max_stalls": 9, "result_ttl": 0}
@@ -138,12 +138,11 @@ class WorkerDrill(Drill):
     async def _lose_one_of_two(self, worker: DrillWorker) -> None:
         """Block the process while a batch is in line of which one claim ends, and the other one is renewed."""
         for _ in range(TRIES):
-            self._batches = 0
             ids = [self.new_id() for _ in range(4)]
             await self.storage.put([self.job(PAIRS, id, b'"ok"' if n else b'"block"') for n, id in enumerate(ids)])
             await self._started(PAIRS)
             tokens = [self.shared.running().get((PAIRS, id)) for id in ids]
-            in_line = worker.node.frozen > 0 and self._batches == 1 and None not in tokens
+            in_line = worker.node.frozen > 0 and ids[3] not in self._begun and None not in tokens
             if in_line:
                 await self.storage.settle([Settlement(PAIRS, ids[3], tokens[3] or "", Release())])
             while worker.node.frozen:  # noqa: ASYNC110
