@@ -88,6 +88,7 @@ class NearDrill(TickDrill):
         """Check some ticks."""
         await self.begin()
         worker = self.worker("drill.near", lambda app, node: app.listen("drill/near", sleep_for))
+        await asyncio.sleep(1.0)  # it waits by now: a schedule that is made before that is noticed at its next claim
         await self._make("drill/near", "near", SPAN)
         for _ in range(3):
             await self._check_next_tick("drill/near", "near")
@@ -103,8 +104,8 @@ class ChildTickDrill(TickDrill):
         await self.begin()
         queue = "drill/child"
         worker = self.worker("drill.child", lambda app, node: app.listen(queue, sleep_for), processes=1)
+        await asyncio.sleep(3.0)  # the child has started, and waits
         await self._make(queue, "near", SPAN)
-        await asyncio.sleep(3.0)  # the child has started
         for _ in range(3):
             await self._check_next_tick(queue, "near")
         for _ in range(5):  # at one of these the child reports the next tick, and not again for a while
