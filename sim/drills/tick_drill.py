@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock import Every
 from penstock.testing.simulation.loop import Node
-from sim.drills.drill import Drill
+from sim.drills.drill import Drill, DrillWorker
 from sim.queues import NodeApp
 
 __all__ = ["ChildTickDrill", "FullDrill", "JumpDrill", "NearDrill"]
@@ -18,6 +18,9 @@ BY_ITSELF, LONG = 61.0, 64.0
 
 #: How late (seconds) a tick may be, and the span of a schedule whose next tick is beyond the longest rest of a ticker.
 LATE, SPAN = 1.0, 8
+
+#: Within how many seconds a child process that was killed must have been replaced.
+REPLACED = 10.0
 
 
 async def sleep_for(payload: Any) -> None:
@@ -118,7 +121,18 @@ class ChildTickDrill(TickDrill):
         self.expect(fired > 0, "a child process has not reported a tick that is earlier than the one before")
         for name in ("near", "soon"):
             await self.remove_schedule(queue, name)
+        await self._replace_child(worker)
         await worker.stop()
+
+    async def _replace_child(self, worker: DrillWorker) -> None:
+        """Kill the child process: its parent starts another one."""
+        worker.node.children[-1].kill()
+
+        async def replaced() -> bool:
+            return any(not child.dead for child in worker.node.children)
+
+        self.expect(await self.until(replaced, REPLACED), "a child process that was killed is not replaced")
+        await asyncio.sleep(1.0)
 
 
 class JumpDrill(TickDrill):

@@ -17,6 +17,9 @@ __all__ = ["WorkerDrill"]
 
 SINGLE, PAIRS = "drill/run", "drill/run/pairs"
 
+#: The units of the worker, and of each run.
+UNITS, SIZE = 40, 10
+
 #: The lease of the worker (seconds), which renews after a third of it.
 LEASE = 2.0
 
@@ -32,13 +35,18 @@ class WorkerDrill(Drill):
 
     #: The jobs of the batches that have begun.
     _begun: tuple[str, ...] = ()
+    #: The units of its runs.
+    _units = 0
 
     async def run(self) -> None:
         """Make each situation once."""
         await self.begin()
-        worker = self.worker("drill.run", self._register, capacity=40, lease=LEASE)
+        worker = self.worker("drill.run", self._register, capacity=UNITS, lease=LEASE)
         await self._raise_odd()
         await self._cancel_tasks()
+        await self._fill()
+        await self._refuse_outcomes()
+        await self._answer_late(worker)
         await self._cut_off(worker)
         await self._freeze(worker)
         await self._lose_one_of_two(worker)
@@ -56,11 +64,13 @@ class WorkerDrill(Drill):
             await self._run(node, jobs, payloads[0] if jobs[0].attempt == 1 else "ok")
 
         options: Any = {"max_retries": 0, "max_stalls": 9, "result_ttl": 0}
-        app.listen(SINGLE, one, size=10, **options)
-        app.listen(PAIRS, many, size=10, batch_size=2, **options)
+        app.listen(SINGLE, one, size=SIZE, **options)
+        app.listen(PAIRS, many, size=SIZE, batch_size=2, **options)
 
     async def _run(self, node: Node, jobs: list[Job], do: str) -> None:
         number = self.shared.runs.began(node, jobs, f"drill {do}")
+        self._units += SIZE
+        self.expect(self._units <= UNITS, f"a worker uses {self._units} units of {UNITS}")
         try:
             match do:
                 case "unspeakable":
@@ -72,6 +82,8 @@ class WorkerDrill(Drill):
                     assert task is not None
                     task.cancel()
                     await asyncio.sleep(1)
+                case "slow":
+                    await asyncio.sleep(0.3)
                 case "hold":
                     await asyncio.sleep(60)
                 case "block":
@@ -83,6 +95,7 @@ class WorkerDrill(Drill):
                 case _:
                     await asyncio.sleep(0.01)
         finally:
+            self._units -= SIZE
             self.shared.runs.ended(number)
 
     # situations -----------------------------------------------------------------------------------
@@ -112,6 +125,31 @@ class WorkerDrill(Drill):
             return any(key[0] == queue for key in self.shared.running())
 
         self.expect(await self.until(running, SOON), f"no job of {queue} starts")
+
+    async def _fill(self) -> None:
+        """Put more jobs than the worker has units for."""
+        await self.app.queue(SINGLE).enqueue_many([Entry("slow") for _ in range(3 * UNITS // SIZE)])
+        await self._ended(SINGLE)
+
+    async def _refuse_outcomes(self) -> None:
+        """Refuse the outcomes of a run for a while: they are sent again."""
+        with self.refusing("drill.run", "settle"):
+            await self.app.queue(SINGLE).enqueue("ok")
+            await self._started(SINGLE)
+            await asyncio.sleep(1.0)
+        await self._ended(SINGLE)
+
+    async def _answer_late(self, worker: DrillWorker) -> None:
+        """Have a claim answered after its lease: its job is run by a later one."""
+        node = worker.node
+        node.slow_by, node.slow_until = 1.5 * LEASE, self.node.scheduler.now + 1.0
+        await self.app.queue(SINGLE).enqueue("ok")
+        until = self.node.scheduler.now + 2 * LEASE
+        while self.node.scheduler.now < until:
+            await self.storage.reap([SINGLE])
+            await asyncio.sleep(STEP)
+        node.slow_until = 0.0
+        await self._ended(SINGLE)
 
     async def _cut_off(self, worker: DrillWorker) -> None:
         """Have the last renewal of a run answered late, and no further one: the run ends with its lease."""
