@@ -196,6 +196,19 @@ def test_a_clock_that_is_ahead_is_so_for_one_call() -> None:
     assert moves == [(2.0, 0), (-2.0, 1)]
 
 
+def test_a_clock_can_be_moved_for_the_calls_of_one_node() -> None:
+    """Its calls are carried out with the clock set ahead by what a function returns at that time."""
+    wire, moves = Wire(), list[float]()
+    wire.network.move_clock = moves.append
+    wire.network.clocks["n"] = lambda: 3.0
+    wire.call("a")
+    other = wire.scheduler.node("m")
+    wire.scheduler.run_for(1)
+    wire.network.call(other, "report", (), lambda: None)
+    wire.scheduler.run_for(1)
+    assert moves == [3.0, -3.0, 0.0, -0.0]
+
+
 def test_a_clock_is_ahead_for_some_verbs_of_the_nodes_that_ask_for_it() -> None:
     """No call that ends leases meets a clock that is ahead, and no call of other nodes."""
     faults = Faults(0, {"clock_ahead"}, 1.0, lambda: 0.0)
