@@ -25,7 +25,7 @@ class AppOfNode(Penstock):
 
 
 class Family:
-    """A worker with two children, unless the options say otherwise, and the attempts of the jobs that they ran."""
+    """A worker with children, two by default, and the attempts of the jobs that they ran."""
 
     def __init__(self, simulation: Simulation, lease: float = 4.0, **options: int) -> None:
         self.lease, self.options = lease, {"processes": 2, **options}
