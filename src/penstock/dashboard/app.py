@@ -113,7 +113,7 @@ class Dashboard:
             thread = threading.Thread(target=loop.run_forever, name="penstock dashboard", daemon=True)
             thread.start()
             self._thread = loop, thread
-            self._wsgi = ASGIMiddleware(self, loop=loop)  # pyright: ignore[reportArgumentType]
+            self._wsgi = whole_answers(ASGIMiddleware(self, loop=loop))  # pyright: ignore[reportArgumentType]
         return self._wsgi
 
     def close_wsgi(self) -> None:
@@ -355,6 +355,19 @@ class Dashboard:
                 await self.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
+
+
+def whole_answers(wsgi: Any) -> Any:
+    """Return a WSGI application whose answers are complete when the host gets them; streams are refused there.
+
+    A host that does not iterate to the end, as after a disconnect, would leave the task of the request pending for
+    ever.
+    """
+
+    def answer(environ: Any, start_response: Any) -> list[bytes]:
+        return [b"".join(wsgi(environ, start_response))]
+
+    return answer
 
 
 def own_address(url: URL) -> str:
