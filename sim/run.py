@@ -47,6 +47,9 @@ REPLACED = 10.0
 #: After this many calls that changed something all jobs of one queue are compared with the model.
 COMPARE = 13
 
+#: Every how many seeds the situations of `sim/drills` are made: they take as long as a third of a run.
+DRILLS = 4
+
 #: The number of child processes of a worker that has any.
 CHILDREN = 2
 
@@ -342,7 +345,8 @@ class SimulatedRun:
         if self._reads_events:
             self.ledger.check_local_events(self._local_ends)
         self.ledger.check_end(self._fail_jobs if self._reads_events else None)
-        self._drill()
+        if self.plan.seed % DRILLS == 1:
+            self._drill()
         self.simulation.server.clock.offset += TTL
         self._run_for(EXPIRED)
         wrong = self._settings.wrong_declarations
