@@ -27,7 +27,7 @@ class AppOfNode(Penstock):
 class Family:
     """A worker with children, two by default, and the attempts of the jobs that they ran."""
 
-    def __init__(self, simulation: Simulation, lease: float = 4.0, **options: int) -> None:
+    def __init__(self, simulation: Simulation, lease: float = 4.0, **options: Any) -> None:
         self.lease, self.options = lease, {"processes": 2, **options}
         self.simulation = simulation
         self.runs: list[tuple[str, int]] = []
