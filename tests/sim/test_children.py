@@ -28,7 +28,8 @@ class Family:
     """A worker with children, two by default, and the attempts of the jobs that they ran."""
 
     def __init__(self, simulation: Simulation, lease: float = 4.0, **options: Any) -> None:
-        self.lease, self.options = lease, {"processes": 2, **options}
+        self.lease = lease
+        self.options: dict[str, Any] = {"processes": 2, **options}
         self.simulation = simulation
         self.runs: list[tuple[str, int]] = []
         self.worker: SimulatedWorker | None = None
