@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from penstock.storage.sqlite.claim import next_id
-from penstock.storage.sqlite.ordering import promote
+from penstock.storage.sqlite.ordering import must_promote
 from penstock.storage.sqlite.transaction import CANCEL_QUEUE, Transaction, Wake, reader_key
 
 __all__ = [
@@ -39,13 +39,16 @@ GRACE_MS = 60_000
 
 
 def is_ready(tx: Transaction, queues: Sequence[str]) -> bool:
-    """Return whether a claim from one of the queues would find a job."""
+    """Return whether a claim from one of the queues would find a job, or has closed groups to look at.
+
+    The look is left to the claim: a wait changes nothing that a later call depends on.
+    """
     for name in queues:
         queue = tx.queue(name)
         if queue is None or queue.live_pause(tx.now) is not None:
             continue
         if queue.limited:
-            if promote(tx, queue, wake=False) or next_id(tx, queue) is not None:
+            if must_promote(tx, queue) or next_id(tx, queue) is not None:
                 return True
             continue
         known = queue.parked is not None and queue.parked <= tx.format
