@@ -20,8 +20,10 @@ CAPPED = {"workers", "beat", "activity", "bulk_actions", "put_bulk", "add_releas
 
 #: The begin of a function that builds a table of helpers, and gives it.
 BUILDER = re.compile(
-    r"^local function (\w+)\(\)\n  if built_\w+ then return built_\w+ end\n  local (\w) = {}$", re.MULTILINE
+    r"^(?:local )?function (\w+)\(\)\n  if built_\w+ then return built_\w+ end\n  local (\w) = {}$", re.MULTILINE
 )
+#: The names by which files call tables of helpers, beside that of their builder.
+TABLES = {"F": "flows", "N": "notices"}
 
 
 def text_of(name: str) -> str:
@@ -30,6 +32,8 @@ def text_of(name: str) -> str:
     text = "\n".join(line.partition("--")[0] for line in lines)
     if (builder := BUILDER.search(text)) is not None:
         text = re.sub(rf"\b{builder[2]}\.", f"{builder[1]}().", text)
+    for table, name_of_builder in TABLES.items():
+        text = re.sub(rf"\b{table}\.", f"{name_of_builder}().", text)
     return text
 
 
